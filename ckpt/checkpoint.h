@@ -1,0 +1,64 @@
+// Opens any checkpoint: the one door to the readers.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ckpt/core/catalog.h"
+#include "ckpt/core/value.h"
+#include "ckpt/io/file_system.h"
+
+namespace ferry {
+
+enum class Format {
+  torch_dist,    // Megatron-LM's distributed checkpoint
+  dcp,           // plain PyTorch distributed checkpoint
+  megatron_torch,  // Megatron-LM's legacy mp_rank_* folders
+  nemo,          // NeMo 2: weights/ and context/
+  hugging_face,  // safetensors or pytorch_model*.bin with config.json
+  safetensors,   // a lone .safetensors file
+  torch_file,    // a lone .pt / .pth / .bin file
+};
+
+/// Spelled as on the command line: "torch_dist", "dcp", "torch", "nemo", "hf", "safetensors", "pt".
+std::string_view name(Format format) noexcept;
+
+struct OpenOptions {
+  std::string iteration;  // of a run folder: a number, "release", or empty: the tracker decides
+  bool raw = false;       // the entries as stored, before Megatron's meaning is applied
+};
+
+/// How the optimizer's state is laid out on disk. The catalog hides it; inspect tells it.
+enum class OptimizerLayout {
+  none, fully_reshardable, dp_reshardable, fully_sharded_model_space, legacy_distributed, plain,
+};
+std::string_view name(OptimizerLayout layout) noexcept;
+
+/// Ranks that wrote the checkpoint, as far as args or file names tell; 0: unknown.
+struct ParallelLayout {
+  int64_t tensor = 0, pipeline = 0, virtual_pipeline = 0, expert = 0, expert_tensor = 0, data = 0,
+          context = 0, world_size = 0;
+};
+
+struct Checkpoint {
+  Format format = Format::torch_dist;
+  std::string path;    // the folder or file that holds the data (the iteration's, of a run folder)
+  std::string writer;  // "Megatron Core >= 0.19", "PyTorch DCP", ... as far as the files tell
+  std::optional<int64_t> iteration;
+  Catalog catalog;
+  LoadedValue args;       // argparse.Namespace of Megatron; none when there is none
+  LoadedValue metadata;   // content metadata of torch_dist; none otherwise
+  ParallelLayout layout;
+  OptimizerLayout optimizer = OptimizerLayout::none;
+  /// Why optimizer state that is on disk is missing from the catalog; empty when nothing is.
+  std::string optimizer_problem;
+  std::vector<std::string> notes;  // worth telling: a tracker that lies, padding, dropped objects
+};
+
+/// Opens a run folder, an iteration folder, a Hugging Face folder, a NeMo folder or a single file.
+Checkpoint open_checkpoint(std::shared_ptr<const FileSystem> file_system, const std::string& path,
+                           const OpenOptions& options = {});
+
+}  // namespace ferry

@@ -1,0 +1,125 @@
+// The one in-memory description of any checkpoint in any format.
+//
+// A catalog is built from metadata alone: it says which tensors there are and where the bytes of
+// each of their pieces lie, and holds no tensor data. Everything above the readers (convert,
+// reshard, inspect, verify) sees only this.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "ckpt/core/box.h"
+#include "ckpt/core/dtype.h"
+
+namespace ferry {
+
+class FileSystem;
+
+/// What the bytes of an extent are.
+enum class Encoding : uint8_t {
+  raw,        // the elements themselves, little-endian, row-major
+  torch_zip,  // a torch.save archive that holds one tensor (an item of a .distcp file)
+};
+
+/// A run of bytes of one of the catalog's files.
+struct Extent {
+  uint32_t file = 0;    // index into Catalog::files
+  uint64_t offset = 0;  // bytes
+  uint64_t length = 0;  // bytes
+  Encoding encoding = Encoding::raw;
+  bool zstd = false;           // the whole extent is one zstd stream of what `encoding` says
+  uint64_t payload_offset = 0;  // bytes of decoded payload that come before the chunk's first element
+};
+
+/// Where a part of a tensor is stored: a box of the global tensor, or a run of elements of that box
+/// flattened in row-major order (an optimizer shard that was cut in the middle of a row).
+struct Chunk {
+  Box box;
+  int64_t run_begin = 0;   // first element, in the flattened box
+  int64_t run_count = -1;  // elements; -1: the whole box
+  Dims strides;            // of the box in storage, in elements; empty: row-major. Never with a run.
+  Extent extent;
+
+  bool is_run() const noexcept { return run_count >= 0; }
+};
+
+/// What a tensor is to the run that saved it.
+enum class Role : uint8_t {
+  model,      // a parameter or buffer of the model
+  optimizer,  // fp32 parameter, exp_avg, exp_avg_sq: `optimizer.state.{param,exp_avg,exp_avg_sq}.<key>`
+};
+
+/// One tensor. The chunks of a complete tensor cover it exactly once.
+struct Entry {
+  std::string name;
+  DType dtype = DType::f32;
+  Dims shape;
+  std::vector<Chunk> chunks;
+  Role role = Role::model;
+
+  int64_t elements() const { return element_count(shape, name); }
+  int64_t bytes() const;  // of the whole tensor; corrupt on overflow
+};
+
+/// Something stored that is not a tensor (args, scheduler, RNG state): a pickle or torch.save
+/// archive, parsed on request by read_object (ckpt/format/objects.h).
+struct Object {
+  std::string name;
+  Extent extent;
+  // A path of keys and attribute names inside the pickle at `extent`, outermost first: legacy files
+  // hold all their objects in one pickle. Empty: the pickle's root.
+  std::vector<std::string> path;
+};
+
+struct FileInfo {
+  std::string path;  // as given to FileSystem, openable
+  uint64_t bytes = 0;
+};
+
+struct Catalog;
+
+/// Turns a chunk whose extent is encoded (torch_zip) into one whose extent is raw: payload position
+/// and strides come from the item's own header. Kept apart from opening because a large checkpoint
+/// has thousands of items and few are asked for.
+class ChunkLocator {
+ public:
+  virtual ~ChunkLocator() = default;
+  /// Safe to call from several threads. corrupt when the item's dtype or element count contradicts
+  /// the entry. A zstd extent stays zstd, with payload_offset pointing at the elements.
+  virtual Chunk locate(const Catalog& catalog, const Entry& entry, const Chunk& chunk) const = 0;
+};
+
+struct Catalog {
+  std::shared_ptr<const FileSystem> file_system;
+  std::vector<FileInfo> files;
+  std::vector<Entry> entries;  // in the order of the checkpoint
+  std::vector<Object> objects;
+  std::shared_ptr<const ChunkLocator> locator;  // null when every extent is raw
+
+  /// Index of `path` in files, added when absent.
+  uint32_t add_file(std::string path, uint64_t bytes);
+  const Entry* find(std::string_view name) const;  // null when absent; linear
+  const Object* find_object(std::string_view name) const;
+};
+
+/// Name -> position of a catalog's entries, for many look-ups. Refers to the catalog's strings:
+/// the catalog must outlive it and stay unchanged. Throws corrupt when a name stands twice.
+class EntryIndex {
+ public:
+  explicit EntryIndex(const Catalog& catalog);
+  const Entry* find(std::string_view name) const;
+
+ private:
+  const Catalog* catalog_;
+  std::unordered_map<std::string_view, size_t> positions_;
+};
+
+/// Checks that the chunks of `entry` lie inside its shape and inside their files, and together
+/// cover it exactly once; corrupt or mismatch otherwise, naming tensor and file.
+void check_chunks(const Catalog& catalog, const Entry& entry);
+
+}  // namespace ferry

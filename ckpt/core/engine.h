@@ -1,0 +1,45 @@
+// Runs a plan: threads, a memory budget, progress, cancellation.
+//
+// Work is cut into tiles whose source and target bytes fit a thread's share of the budget. A tile
+// reads each of its source bytes once (runs that touch are one read), moves elements in memory and
+// writes each target run once; a run that is the same bytes on both sides is copied by the kernel.
+// Peak memory is the budget plus what the plan itself takes, whatever the size of the checkpoint.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "ckpt/core/plan.h"
+
+namespace ferry {
+
+struct Progress {
+  uint64_t bytes_done = 0;  // of target files
+  uint64_t bytes_total = 0;
+};
+
+struct EngineOptions {
+  uint64_t memory_bytes = uint64_t{512} << 20;
+  int threads = 0;  // 0: one a core, at most 16
+  /// Called from one thread at a time, at most ten times a second and once at the end.
+  std::function<void(const Progress&)> progress;
+  const std::atomic<bool>* cancel = nullptr;  // set: stop soon with Error(cancelled)
+};
+
+/// Writes the plan's files into `folder` of `file_system` (which must exist and hold none of them)
+/// and syncs them. On error the folder is left for the caller to remove. The plan must have been
+/// checked.
+void run(const Plan& plan, const FileSystem& file_system, const std::string& folder,
+         const EngineOptions& options);
+
+/// All elements of one entry in row-major order. exhausted when it is larger than `limit_bytes`.
+std::string read_tensor(const Catalog& catalog, const Entry& entry, uint64_t limit_bytes);
+
+/// Calls `consume` with every element of an entry exactly once, in tiles of raw bytes, in no
+/// particular order; from one thread.
+void scan(const Catalog& catalog, const Entry& entry, uint64_t memory_bytes,
+          const std::function<void(std::span<const std::byte>)>& consume);
+
+}  // namespace ferry

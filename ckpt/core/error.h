@@ -1,0 +1,47 @@
+// The one exception type of the project.
+//
+// Everything that a file, a flag or the environment can cause is reported as a ferry::Error whose
+// kind a caller can act on and whose message names the file, the tensor, what was expected, what
+// was found and what to do next. Assertions are for our own bugs only.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace ferry {
+
+enum class ErrorKind {
+  not_found,    // a file, tensor or iteration that was asked for is not there
+  corrupt,      // bytes that contradict their own format
+  unsupported,  // valid, but nothing here can read or express it
+  invalid,      // a wrong argument or option
+  mismatch,     // two things that must agree do not (shapes, names, family, layout)
+  io,           // the operating system refused
+  exhausted,    // out of disk, memory budget or a parser's limit
+  internal,     // a bug in ferry
+  cancelled,    // stopped by the user
+};
+
+/// Lower-case word for `kind`, as printed in reports ("corrupt").
+std::string_view name(ErrorKind kind) noexcept;
+
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  ErrorKind kind() const noexcept { return kind_; }
+
+ private:
+  ErrorKind kind_;
+};
+
+/// Throws an Error with a formatted message.
+template <typename... Args>
+[[noreturn]] void fail(ErrorKind kind, fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(kind, fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace ferry

@@ -1,0 +1,59 @@
+// How one output tensor is made from input tensors: index arithmetic, nothing else.
+//
+// A Move is a nest of loops over elements. Each loop walks one axis of the input by a step and one
+// axis of the output by a step, so slices, concatenation, stacking, QKV interleaving, gate/up
+// splits, transposition, padding and trimming are all moves. A move has an inverse: exchange
+// input and output. Two loops may walk the same axis (query groups, then rows inside a group); the
+// inner one then stays inside the outer one's step.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ckpt/core/box.h"
+#include "ckpt/core/dtype.h"
+
+namespace ferry {
+
+struct Loop {
+  int64_t count = 1;
+  int in_axis = 0;
+  int64_t in_step = 1;  // elements along in_axis
+  int out_axis = 0;
+  int64_t out_step = 1;
+};
+
+struct Move {
+  uint32_t input = 0;  // index into the recipe's inputs
+  Dims in_origin;      // global coordinates of the first element
+  Dims out_origin;
+  std::vector<Loop> loops;  // outermost first
+
+  int64_t elements() const;
+  Move inverse() const;  // input index is kept
+};
+
+/// Values are converted between dtypes element by element (round to nearest even; a value outside
+/// the target's range becomes infinity or, where there is none, the largest value).
+struct Recipe {
+  std::vector<uint32_t> inputs;  // positions in the source catalog's entries
+  std::vector<Move> moves;       // together with `zeros` they write every output element once
+  std::vector<Box> zeros;        // parts of the output that are filled with zero
+};
+
+/// The identity: all of a tensor.
+Move copy_all(const Dims& shape);
+
+/// `in_box` of the input to `out_offset` of the output, which has the input's rank.
+Move copy_box(const Box& in_box, const Dims& out_offset);
+
+/// Part of a move: the elements whose output (or input) coordinates lie inside `box`. Loops that
+/// share an axis make the part a union of a few moves.
+std::vector<Move> clip_output(const Move& move, const Box& box);
+std::vector<Move> clip_input(const Move& move, const Box& box);
+
+/// Smallest box that holds all the output (input) coordinates of a move.
+Box output_bounds(const Move& move, size_t rank);
+Box input_bounds(const Move& move, size_t rank);
+
+}  // namespace ferry

@@ -1,0 +1,183 @@
+#include "ckpt/core/value.h"
+
+#include <nlohmann/json.hpp>
+
+namespace ferry {
+namespace {
+
+const ValueNode kNone;
+const std::string kNoText;
+
+// An instance that stands for one plain value: an enum member, a path.
+std::optional<Value> single_argument(const Value& value, const ValueNode& node) {
+  if (node.kind == ValueKind::object && node.items.size() == 1 && node.pairs.empty()) {
+    return value[0];
+  }
+  return std::nullopt;
+}
+
+class JsonWriter {
+ public:
+  explicit JsonWriter(int max_depth) : max_depth_(max_depth) {}
+
+  nlohmann::json write(const Value& value) {
+    const bool nests = value.size() > 0 || value.pair_count() > 0;
+    if (nests) {
+      for (uint32_t node : path_) {
+        if (node == value.node()) return "...";
+      }
+      if (static_cast<int>(path_.size()) >= max_depth_) return "...";
+    }
+    path_.push_back(value.node());
+    nlohmann::json json = write_node(value);
+    path_.pop_back();
+    return json;
+  }
+
+ private:
+  nlohmann::json write_node(const Value& value) {
+    switch (value.kind()) {
+      case ValueKind::none: return nullptr;
+      case ValueKind::boolean: return *value.boolean();
+      case ValueKind::integer: return *value.integer();
+      case ValueKind::real: return *value.real();
+      case ValueKind::big_integer:
+      case ValueKind::string:
+      case ValueKind::global: return value.text();
+      case ValueKind::bytes: return {{"bytes", value.text().size()}};
+      case ValueKind::list:
+      case ValueKind::tuple:
+      case ValueKind::set: return write_items(value);
+      case ValueKind::dict: {
+        nlohmann::json json = nlohmann::json::object();
+        write_pairs(value, json);
+        return json;
+      }
+      case ValueKind::tensor: {
+        const StoredTensor& tensor = *value.tensor();
+        return {{"dtype", safetensors_name(tensor.dtype)}, {"shape", tensor.shape}};
+      }
+      case ValueKind::object: return write_object(value);
+    }
+    return nullptr;
+  }
+
+  nlohmann::json write_items(const Value& value) {
+    nlohmann::json json = nlohmann::json::array();
+    for (size_t i = 0; i < value.size(); ++i) json.push_back(write(value[i]));
+    return json;
+  }
+
+  void write_pairs(const Value& value, nlohmann::json& json) {
+    for (size_t i = 0; i < value.pair_count(); ++i) {
+      const Value key = value.pair_key(i);
+      const auto text = key.string();
+      json[text ? std::string(*text) : write(key).dump()] = write(value.pair_value(i));
+    }
+  }
+
+  nlohmann::json write_object(const Value& value) {
+    const bool is_path = value.text().starts_with("pathlib.");
+    if (is_path) {
+      std::string path;
+      for (size_t i = 0; i < value.size(); ++i) {
+        const auto part = value[i].string();
+        if (!path.empty() && path != "/") path += '/';
+        path += part.value_or("?");
+      }
+      return path;
+    }
+    if (value.size() == 1 && value.pair_count() == 0) return write(value[0]);
+    nlohmann::json json = {{"__class__", value.text()}};
+    if (value.size() > 0) json["__args__"] = write_items(value);
+    write_pairs(value, json);
+    return json;
+  }
+
+  int max_depth_;
+  std::vector<uint32_t> path_;
+};
+
+}  // namespace
+
+const ValueNode& Value::data() const noexcept {
+  return document_ && node_ < document_->nodes.size() ? document_->nodes[node_] : kNone;
+}
+
+ValueKind Value::kind() const noexcept { return data().kind; }
+
+std::optional<bool> Value::boolean() const {
+  if (data().kind == ValueKind::boolean) return data().integer != 0;
+  return std::nullopt;
+}
+
+std::optional<int64_t> Value::integer() const {
+  const ValueNode& node = data();
+  if (node.kind == ValueKind::integer || node.kind == ValueKind::boolean) return node.integer;
+  if (const auto inner = single_argument(*this, node)) {
+    if (inner->kind() == ValueKind::integer) return inner->integer();
+  }
+  return std::nullopt;
+}
+
+std::optional<double> Value::real() const {
+  const ValueNode& node = data();
+  if (node.kind == ValueKind::real) return node.real;
+  if (node.kind == ValueKind::integer) return static_cast<double>(node.integer);
+  return std::nullopt;
+}
+
+std::optional<std::string_view> Value::string() const {
+  const ValueNode& node = data();
+  if (node.kind == ValueKind::string) return std::string_view(node.text);
+  if (const auto inner = single_argument(*this, node)) {
+    if (inner->kind() == ValueKind::string) return inner->string();
+  }
+  return std::nullopt;
+}
+
+const std::string& Value::text() const {
+  return data().kind == ValueKind::none ? kNoText : data().text;
+}
+
+const StoredTensor* Value::tensor() const { return data().tensor.get(); }
+
+size_t Value::size() const noexcept { return data().items.size(); }
+
+Value Value::operator[](size_t index) const {
+  const auto& items = data().items;
+  return index < items.size() ? Value(document_, items[index]) : Value();
+}
+
+size_t Value::pair_count() const noexcept { return data().pairs.size(); }
+
+Value Value::pair_key(size_t index) const {
+  const auto& pairs = data().pairs;
+  return index < pairs.size() ? Value(document_, pairs[index].first) : Value();
+}
+
+Value Value::pair_value(size_t index) const {
+  const auto& pairs = data().pairs;
+  return index < pairs.size() ? Value(document_, pairs[index].second) : Value();
+}
+
+Value Value::get(std::string_view key) const {
+  // The last one wins, as when Python fills a dict.
+  for (size_t i = pair_count(); i-- > 0;) {
+    const Value k = pair_key(i);
+    if (k.kind() == ValueKind::string && k.text() == key) return pair_value(i);
+  }
+  return {};
+}
+
+bool Value::has(std::string_view key) const {
+  for (size_t i = 0; i < pair_count(); ++i) {
+    const Value k = pair_key(i);
+    if (k.kind() == ValueKind::string && k.text() == key) return true;
+  }
+  return false;
+}
+
+nlohmann::json to_json(const Value& value, int max_depth) { return JsonWriter(max_depth).write(value); }
+
+}  // namespace ferry

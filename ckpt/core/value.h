@@ -1,0 +1,119 @@
+// Parsed values of what checkpoints store beside tensors: arguments, scheduler, RNG state.
+//
+// A Document owns all nodes of one parsed pickle in a flat array; a Value is a cheap handle to one
+// of them. Shared and cyclic structure is therefore representable, destruction never recurses, and
+// a walker must bound its own depth (to_json does).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ckpt/core/box.h"
+#include "ckpt/core/dtype.h"
+
+namespace ferry {
+
+enum class ValueKind : uint8_t {
+  none, boolean, integer, real,
+  big_integer,  // outside 64 bits: `text` holds its decimal digits (or hexadecimal, 0x...)
+  string,       // UTF-8
+  bytes,
+  list, tuple, set,
+  dict,
+  global,  // a class or function by name: `text` is "module.name"
+  object,  // an instance: `text` is its class or constructor; items are the constructor's arguments,
+           // then list items; pairs are its state or dict items, keyed by attribute name
+  tensor,  // a tensor whose elements lie in a storage of the same archive
+};
+
+/// A tensor mentioned by a pickle: a strided view of a storage record of the archive around it.
+struct StoredTensor {
+  std::string storage_key;  // "0": record <archive>/data/0
+  DType dtype = DType::f32;
+  int64_t storage_offset = 0;    // elements
+  int64_t storage_elements = 0;  // of the whole storage, as the pickle says
+  Dims shape;
+  Dims strides;  // elements
+};
+
+struct ValueNode {
+  ValueKind kind = ValueKind::none;
+  int64_t integer = 0;  // integer, or boolean as 0/1
+  double real = 0;
+  std::string text;                                  // string, bytes, big_integer, global, object
+  std::vector<uint32_t> items;                       // list, tuple, set, object's arguments
+  std::vector<std::pair<uint32_t, uint32_t>> pairs;  // dict, object's state, in order
+  std::unique_ptr<StoredTensor> tensor;
+};
+
+class Document;
+
+class Value {
+ public:
+  Value() = default;  // none, of no document
+  Value(const Document* document, uint32_t node) : document_(document), node_(node) {}
+
+  ValueKind kind() const noexcept;
+  bool is_none() const noexcept { return kind() == ValueKind::none; }
+  explicit operator bool() const noexcept { return !is_none(); }
+
+  // Typed access: nothing when the value is of another kind. Integers answer real(), booleans
+  // answer integer(); an enum object answers integer()/string() with its value.
+  std::optional<bool> boolean() const;
+  std::optional<int64_t> integer() const;
+  std::optional<double> real() const;
+  std::optional<std::string_view> string() const;  // string, or bytes that are UTF-8 text
+  const std::string& text() const;                 // raw text of the node; empty when it has none
+  const StoredTensor* tensor() const;
+
+  /// Elements of a list, tuple or set, or an object's arguments.
+  size_t size() const noexcept;
+  Value operator[](size_t index) const;  // none when out of range
+
+  /// Entries of a dict or an object's state, in order.
+  size_t pair_count() const noexcept;
+  Value pair_key(size_t index) const;
+  Value pair_value(size_t index) const;
+
+  /// Value under a string key of a dict, or an object's attribute; none when absent.
+  Value get(std::string_view key) const;
+  bool has(std::string_view key) const;
+
+  const Document* document() const noexcept { return document_; }
+  uint32_t node() const noexcept { return node_; }
+
+ private:
+  const ValueNode& data() const noexcept;
+
+  const Document* document_ = nullptr;
+  uint32_t node_ = 0;
+};
+
+/// Owner of the nodes. Node 0 is the root.
+class Document {
+ public:
+  Value root() const { return root_at(root_node); }
+  Value root_at(uint32_t node) const { return Value(this, node); }
+
+  std::vector<ValueNode> nodes;
+  uint32_t root_node = 0;
+};
+
+/// A value together with the document that owns it.
+struct LoadedValue {
+  std::shared_ptr<const Document> document;
+  Value value;  // none when document is null
+};
+
+/// JSON of a value for people and scripts: an object becomes {"__class__": name, attributes...},
+/// an enum or path its value, a tensor {"dtype", "shape"}, bytes {"bytes": n}; a value nested deeper
+/// than `max_depth` or met again on its own path becomes "...". Non-string keys are printed.
+nlohmann::json to_json(const Value& value, int max_depth = 32);
+
+}  // namespace ferry

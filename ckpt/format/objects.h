@@ -1,0 +1,16 @@
+// Objects of a catalog, parsed on request.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "ckpt/core/catalog.h"
+#include "ckpt/core/value.h"
+
+namespace ferry {
+
+/// Reads and parses one object (a torch.save archive or a bare pickle; zstd streams are decoded).
+/// corrupt naming file and object; exhausted when it is larger than 1 GiB.
+LoadedValue read_object(const Catalog& catalog, const Object& object);
+
+}  // namespace ferry

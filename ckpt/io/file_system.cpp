@@ -1,0 +1,37 @@
+#include "ckpt/io/file_system.h"
+
+#include "ckpt/core/error.h"
+
+namespace ferry {
+
+std::string read_file(const FileSystem& file_system, const std::string& path, uint64_t limit) {
+  const auto file = file_system.open(path);
+  if (file->size() > limit) {
+    fail(ErrorKind::exhausted, "{} has {} bytes; at most {} are expected of such a file", path,
+         file->size(), limit);
+  }
+  std::string content(file->size(), '\0');
+  file->read(0, std::as_writable_bytes(std::span(content)));
+  return content;
+}
+
+std::string join_untrusted(const std::string& folder, const std::string& name) {
+  bool leaves = name.empty() || name.front() == '/' || name.find('\0') != std::string::npos;
+  for (size_t begin = 0; begin <= name.size() && !leaves;) {
+    const size_t end = std::min(name.find('/', begin), name.size());
+    leaves = name.substr(begin, end - begin) == "..";
+    begin = end + 1;
+  }
+  if (leaves) {
+    fail(ErrorKind::corrupt, "{}: the file name '{}' in its metadata would leave the folder", folder,
+         name);
+  }
+  return join(folder, name);
+}
+
+std::string join(const std::string& folder, const std::string& name) {
+  if (folder.empty()) return name;
+  return folder.back() == '/' ? folder + name : folder + "/" + name;
+}
+
+}  // namespace ferry

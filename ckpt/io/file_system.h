@@ -1,0 +1,89 @@
+// Storage behind one interface: the real file system, memory, and (in tests) one that fails on
+// demand. Positional reads and writes only; no shared file cursor, so that any number of threads
+// may use one open file.
+//
+// Every error is a ferry::Error that names the path: not_found, io, exhausted (disk full or quota),
+// invalid (a path that is not a regular file where one is needed).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ferry {
+
+class ReadableFile {
+ public:
+  virtual ~ReadableFile() = default;
+  virtual const std::string& path() const noexcept = 0;
+  virtual uint64_t size() const noexcept = 0;  // bytes, when it was opened
+  /// Fills `into` from `offset`. corrupt when the file ends before (it shrank, or a header lied).
+  /// Interrupted and short reads are continued. Safe from several threads.
+  virtual void read(uint64_t offset, std::span<std::byte> into) const = 0;
+};
+
+class WritableFile {
+ public:
+  virtual ~WritableFile() = default;  // closes; call sync() first to know that it worked
+  virtual const std::string& path() const noexcept = 0;
+  /// Writes all of `from` at `offset`. Safe from several threads.
+  virtual void write(uint64_t offset, std::span<const std::byte> from) = 0;
+  /// Returns when the bytes and the size are on disk.
+  virtual void sync() = 0;
+};
+
+enum class PathKind : uint8_t { missing, file, folder, other /* FIFO, socket, device */ };
+
+struct PathStatus {
+  PathKind kind = PathKind::missing;
+  uint64_t bytes = 0;
+};
+
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+
+  /// Follows symbolic links. A dangling link is `missing`.
+  virtual PathStatus status(const std::string& path) const = 0;
+  /// Names (not paths) in a folder, sorted.
+  virtual std::vector<std::string> list(const std::string& path) const = 0;
+  /// Opens a regular file; invalid for anything else, without blocking on a FIFO.
+  virtual std::shared_ptr<const ReadableFile> open(const std::string& path) const = 0;
+
+  /// Creates a file of `bytes` bytes that must not exist. Space is reserved where the file system
+  /// can, so that a full disk shows before the work.
+  virtual std::unique_ptr<WritableFile> create(const std::string& path, uint64_t bytes) const = 0;
+  /// Creates a folder; the parent must exist. invalid when `path` exists.
+  virtual void create_folder(const std::string& path) const = 0;
+  /// Moves a file or folder; `to` must not exist.
+  virtual void rename(const std::string& from, const std::string& to) const = 0;
+  /// Swaps two paths in one step. unsupported where the file system cannot.
+  virtual void exchange(const std::string& a, const std::string& b) const = 0;
+  /// Removes a file, or a folder with all it holds; does not follow links. Nothing when missing.
+  virtual void remove_all(const std::string& path) const = 0;
+  /// Returns when the folder's entries are on disk.
+  virtual void sync_folder(const std::string& path) const = 0;
+
+  /// Lets the kernel copy bytes between two files of this file system. Returns how many it copied
+  /// from the start of the run: fewer than `length`, or 0, where it cannot.
+  virtual uint64_t copy(const ReadableFile& from, uint64_t from_offset, WritableFile& to,
+                        uint64_t to_offset, uint64_t length) const = 0;
+};
+
+/// The operating system's files.
+std::shared_ptr<const FileSystem> posix_file_system();
+
+/// Whole content of a file of at most `limit` bytes; exhausted when it is larger.
+std::string read_file(const FileSystem& file_system, const std::string& path, uint64_t limit);
+
+/// "folder/name". Throws corrupt when `name`, found in a file, would leave the folder: empty,
+/// absolute, containing NUL or a ".." part.
+std::string join_untrusted(const std::string& folder, const std::string& name);
+
+/// "folder/name" for names of our own.
+std::string join(const std::string& folder, const std::string& name);
+
+}  // namespace ferry

@@ -1,0 +1,241 @@
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "ckpt/core/error.h"
+#include "ckpt/io/file_system.h"
+
+namespace ferry {
+namespace {
+
+[[noreturn]] void fail_errno(const char* action, const std::string& path) {
+  const int code = errno;
+  const char* reason = std::strerror(code);
+  switch (code) {
+    case ENOENT:
+    case ENOTDIR: fail(ErrorKind::not_found, "cannot {} {}: {}", action, path, reason);
+    case ENOSPC:
+    case EDQUOT:
+      fail(ErrorKind::exhausted, "cannot {} {}: {}; free space or choose another target", action, path,
+           reason);
+    case EFBIG:
+      fail(ErrorKind::exhausted, "cannot {} {}: {}", action, path, reason);
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      fail(ErrorKind::io, "cannot {} {}: {}; check the permissions of the path", action, path, reason);
+    default: fail(ErrorKind::io, "cannot {} {}: {}", action, path, reason);
+  }
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int value) noexcept : value_(value) {}
+  ~Descriptor() {
+    if (value_ >= 0) ::close(value_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const noexcept { return value_; }
+
+ private:
+  int value_;
+};
+
+class PosixReadableFile final : public ReadableFile {
+ public:
+  PosixReadableFile(std::string path, int descriptor, uint64_t bytes)
+      : path_(std::move(path)), descriptor_(descriptor), bytes_(bytes) {}
+
+  const std::string& path() const noexcept override { return path_; }
+  uint64_t size() const noexcept override { return bytes_; }
+
+  void read(uint64_t offset, std::span<std::byte> into) const override {
+    while (!into.empty()) {
+      const ssize_t n = ::pread(descriptor_.get(), into.data(), into.size(), static_cast<off_t>(offset));
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) fail_errno("read", path_);
+      if (n == 0) {
+        fail(ErrorKind::corrupt,
+             "{} ends at byte {} where {} more were expected; the file is truncated or was changed "
+             "while it was read",
+             path_, offset, into.size());
+      }
+      offset += static_cast<uint64_t>(n);
+      into = into.subspan(static_cast<size_t>(n));
+    }
+  }
+
+  int descriptor() const noexcept { return descriptor_.get(); }
+
+ private:
+  std::string path_;
+  Descriptor descriptor_;
+  uint64_t bytes_;
+};
+
+class PosixWritableFile final : public WritableFile {
+ public:
+  PosixWritableFile(std::string path, int descriptor)
+      : path_(std::move(path)), descriptor_(descriptor) {}
+
+  const std::string& path() const noexcept override { return path_; }
+
+  void write(uint64_t offset, std::span<const std::byte> from) override {
+    while (!from.empty()) {
+      const ssize_t n =
+          ::pwrite(descriptor_.get(), from.data(), from.size(), static_cast<off_t>(offset));
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) fail_errno("write", path_);
+      offset += static_cast<uint64_t>(n);
+      from = from.subspan(static_cast<size_t>(n));
+    }
+  }
+
+  void sync() override {
+    if (::fsync(descriptor_.get()) != 0) fail_errno("flush to disk", path_);
+  }
+
+  int descriptor() const noexcept { return descriptor_.get(); }
+
+ private:
+  std::string path_;
+  Descriptor descriptor_;
+};
+
+class PosixFileSystem final : public FileSystem {
+ public:
+  PathStatus status(const std::string& path) const override {
+    struct stat info {};
+    if (::stat(path.c_str(), &info) != 0) {
+      if (errno == ENOENT || errno == ENOTDIR) return {};
+      fail_errno("look at", path);
+    }
+    if (S_ISREG(info.st_mode)) return {PathKind::file, static_cast<uint64_t>(info.st_size)};
+    if (S_ISDIR(info.st_mode)) return {PathKind::folder, 0};
+    return {PathKind::other, 0};
+  }
+
+  std::vector<std::string> list(const std::string& path) const override {
+    DIR* folder = ::opendir(path.c_str());
+    if (!folder) fail_errno("list", path);
+    std::vector<std::string> names;
+    errno = 0;
+    while (const dirent* item = ::readdir(folder)) {
+      const std::string name = item->d_name;
+      if (name != "." && name != "..") names.push_back(name);
+      errno = 0;
+    }
+    const int code = errno;
+    ::closedir(folder);
+    if (code != 0) {
+      errno = code;
+      fail_errno("list", path);
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  std::shared_ptr<const ReadableFile> open(const std::string& path) const override {
+    // O_NONBLOCK: opening a FIFO must not wait for its writer. It has no effect on regular files.
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (descriptor < 0) fail_errno("open", path);
+    struct stat info {};
+    if (::fstat(descriptor, &info) != 0) {
+      ::close(descriptor);
+      fail_errno("look at", path);
+    }
+    if (!S_ISREG(info.st_mode)) {
+      ::close(descriptor);
+      fail(ErrorKind::invalid, "{} is not a regular file", path);
+    }
+    return std::make_shared<PosixReadableFile>(path, descriptor, static_cast<uint64_t>(info.st_size));
+  }
+
+  std::unique_ptr<WritableFile> create(const std::string& path, uint64_t bytes) const override {
+    const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor < 0) fail_errno("create", path);
+    auto file = std::make_unique<PosixWritableFile>(path, descriptor);
+    if (::ftruncate(descriptor, static_cast<off_t>(bytes)) != 0) fail_errno("size", path);
+    // Not every file system reserves; those that can say now that the disk is too small.
+    if (bytes > 0 && ::fallocate(descriptor, 0, 0, static_cast<off_t>(bytes)) != 0 &&
+        errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR) {
+      fail_errno("reserve space for", path);
+    }
+    return file;
+  }
+
+  void create_folder(const std::string& path) const override {
+    if (::mkdir(path.c_str(), 0777) != 0) {
+      if (errno == EEXIST) fail(ErrorKind::invalid, "{} exists already", path);
+      fail_errno("create folder", path);
+    }
+  }
+
+  void rename(const std::string& from, const std::string& to) const override {
+    if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return;
+    if (errno == EEXIST) fail(ErrorKind::invalid, "cannot rename {}: {} exists already", from, to);
+    if (errno != EINVAL && errno != ENOSYS) fail_errno("rename", from);
+    // A file system without RENAME_NOREPLACE (some network ones): the check is not atomic there.
+    if (status(to).kind != PathKind::missing) {
+      fail(ErrorKind::invalid, "cannot rename {}: {} exists already", from, to);
+    }
+    if (::rename(from.c_str(), to.c_str()) != 0) fail_errno("rename", from);
+  }
+
+  void exchange(const std::string& a, const std::string& b) const override {
+    if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return;
+    if (errno == EINVAL || errno == ENOSYS) {
+      fail(ErrorKind::unsupported, "the file system of {} cannot exchange two paths", a);
+    }
+    fail_errno("exchange", a);
+  }
+
+  void remove_all(const std::string& path) const override {
+    std::error_code code;
+    std::filesystem::remove_all(path, code);
+    if (code) {
+      errno = code.value();
+      fail_errno("remove", path);
+    }
+  }
+
+  void sync_folder(const std::string& path) const override {
+    const Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (folder.get() < 0) fail_errno("open folder", path);
+    // EINVAL: a file system whose folders need no flush.
+    if (::fsync(folder.get()) != 0 && errno != EINVAL) fail_errno("flush folder", path);
+  }
+
+  uint64_t copy(const ReadableFile& from, uint64_t from_offset, WritableFile& to, uint64_t to_offset,
+                uint64_t length) const override {
+    const auto* source = dynamic_cast<const PosixReadableFile*>(&from);
+    auto* target = dynamic_cast<PosixWritableFile*>(&to);
+    if (!source || !target) return 0;
+    auto in = static_cast<off_t>(from_offset);
+    auto out = static_cast<off_t>(to_offset);
+    uint64_t done = 0;
+    while (done < length) {
+      const ssize_t n = ::copy_file_range(source->descriptor(), &in, target->descriptor(), &out,
+                                          length - done, 0);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && (errno == ENOSPC || errno == EDQUOT || errno == EIO)) fail_errno("write", to.path());
+      if (n <= 0) break;  // the caller reads and writes the rest, and meets any real error there
+      done += static_cast<uint64_t>(n);
+    }
+    return done;
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<const FileSystem> posix_file_system() { return std::make_shared<PosixFileSystem>(); }
+
+}  // namespace ferry

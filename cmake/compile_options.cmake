@@ -1,0 +1,12 @@
+# Warnings, sanitizers and the include root, shared by every target of the project.
+function(ferry_compile_options target)
+  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+                                              $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/ferry>)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
+                                           $<$<BOOL:${FERRY_WARNINGS_AS_ERRORS}>:-Werror>)
+  foreach(sanitizer IN LISTS FERRY_SANITIZE)
+    target_compile_options(${target} PUBLIC $<BUILD_INTERFACE:-fsanitize=${sanitizer}> $<BUILD_INTERFACE:-fno-omit-frame-pointer>
+                                            $<BUILD_INTERFACE:-fno-sanitize-recover=all>)
+    target_link_options(${target} PUBLIC $<BUILD_INTERFACE:-fsanitize=${sanitizer}>)
+  endforeach()
+endfunction()

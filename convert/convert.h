@@ -1,0 +1,75 @@
+// Megatron model checkpoints as Hugging Face folders.
+//
+// plan_export() turns a checkpoint's catalog and arguments into a plan for the weights and the
+// small files that stand beside them. It reads no tensor data: the plan is known to the last byte
+// before a byte moves. Which tensor goes where is said by one table a family (convert/families/).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ckpt/checkpoint.h"
+#include "ckpt/core/dtype.h"
+#include "ckpt/core/plan.h"
+
+namespace ferry {
+
+/// What a model is, as far as arguments and tensor names tell. Zero or empty: unknown or none.
+struct ModelSummary {
+  std::string family;                // "llama", "deepseek_v3", ...; empty: not recognised
+  std::vector<std::string> reasons;  // not recognised: what does not fit, one sentence each
+  int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn_hidden = 0;
+  int64_t vocab = 0;         // true size, without padding; 0 when only the padded one is known
+  int64_t padded_vocab = 0;  // rows of the embedding
+  int64_t experts = 0, experts_per_token = 0, expert_ffn_hidden = 0, shared_expert_ffn_hidden = 0;
+  int64_t mtp_layers = 0;
+  int64_t parameters = 0;  // elements of all model tensors, padding rows included
+  int64_t sequence = 0;    // max_position_embeddings
+  bool tied_embeddings = false;
+};
+
+/// Describes a Megatron (torch_dist, torch, nemo) or Hugging Face checkpoint for people. Never
+/// throws for a model it does not know: `family` stays empty and `reasons` say why.
+ModelSummary recognise(const Checkpoint& checkpoint);
+
+/// Names of the families that plan_export() can write, sorted.
+std::vector<std::string> export_families();
+
+struct ExportOptions {
+  std::optional<std::string> family;  // instead of recognising it
+  std::optional<int64_t> vocab_size;  // rows to keep of the embedding and the output layer
+  bool keep_padding = false;          // keep all rows; excludes vocab_size
+  std::optional<DType> dtype;  // of floating-point tensors; those kept in fp32 by design stay
+  uint64_t max_shard_bytes = 5'000'000'000;
+  std::string tokenizer_folder;  // tokenizer files to copy; empty: those of the checkpoint, if any
+};
+
+/// A file to be copied as it is.
+struct CopiedFile {
+  std::string from;  // path as given to the checkpoint's FileSystem
+  std::string name;  // inside the output folder
+  uint64_t bytes = 0;
+};
+
+struct Export {
+  std::string family;
+  Plan plan;  // the weights' files; plan.source is the checkpoint's catalog
+  /// (name inside the output folder, content): config.json, generation_config.json and, with more
+  /// than one shard, model.safetensors.index.json.
+  std::vector<std::pair<std::string, std::string>> small_files;
+  std::vector<CopiedFile> tokenizer_files;
+  std::vector<std::string> warnings;  // one sentence each: what could not be carried over exactly
+  int64_t parameters = 0;             // elements written
+};
+
+/// Plans the export of `checkpoint`, which must outlive the result. mismatch when tensors are
+/// missing, left over or of another shape than the family's (all of them are named, with near
+/// names), when no family or more than one fits; unsupported when an argument changes what the
+/// model computes and Hugging Face cannot express it; invalid for bad options; not_found for a
+/// tokenizer folder that is not there.
+Export plan_export(const Checkpoint& checkpoint, const ExportOptions& options);
+
+}  // namespace ferry

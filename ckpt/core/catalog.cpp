@@ -2,48 +2,32 @@
 
 #include <algorithm>
 
+#include "ckpt/core/box_index.h"
 #include "ckpt/core/checked.h"
 
 namespace ferry {
 namespace {
 
-// Overlap among boxes by a sweep along one axis: chunks are a grid in practice, so that few boxes
-// share any coordinate of the axis with the most different offsets.
+bool disjoint_runs(const Chunk& a, const Chunk& b) {
+  return a.is_run() && b.is_run() && a.box == b.box &&
+         (a.run_begin + a.run_count <= b.run_begin || b.run_begin + b.run_count <= a.run_begin);
+}
+
 void check_disjoint(const Catalog& catalog, const Entry& entry) {
-  const size_t rank = entry.shape.size();
-  std::vector<const Chunk*> boxes;
-  for (const Chunk& chunk : entry.chunks) {
-    if (std::find(chunk.box.size.begin(), chunk.box.size.end(), 0) == chunk.box.size.end()) {
-      boxes.push_back(&chunk);
-    }
-  }
-  size_t sweep_axis = 0, most = 0;
-  for (size_t axis = 0; axis < rank; ++axis) {
-    std::vector<int64_t> offsets;
-    for (const Chunk* chunk : boxes) offsets.push_back(chunk->box.offset[axis]);
-    std::sort(offsets.begin(), offsets.end());
-    const size_t distinct = std::unique(offsets.begin(), offsets.end()) - offsets.begin();
-    if (distinct > most) most = distinct, sweep_axis = axis;
-  }
-  const auto begin = [&](const Chunk* c) { return rank ? c->box.offset[sweep_axis] : 0; };
-  const auto end = [&](const Chunk* c) { return rank ? begin(c) + c->box.size[sweep_axis] : 1; };
-  std::sort(boxes.begin(), boxes.end(),
-            [&](const Chunk* a, const Chunk* b) { return begin(a) < begin(b); });
-  std::vector<const Chunk*> open;
-  for (const Chunk* chunk : boxes) {
-    std::erase_if(open, [&](const Chunk* o) { return end(o) <= begin(chunk); });
-    for (const Chunk* other : open) {
-      if (!overlaps(chunk->box, other->box)) continue;
-      const bool disjoint_runs = chunk->is_run() && other->is_run() && chunk->box == other->box &&
-                                 (chunk->run_begin + chunk->run_count <= other->run_begin ||
-                                  other->run_begin + other->run_count <= chunk->run_begin);
-      if (disjoint_runs) continue;
+  if (entry.chunks.size() < 2) return;
+  std::vector<Box> boxes;
+  for (const Chunk& chunk : entry.chunks) boxes.push_back(chunk.box);
+  const BoxIndex index(boxes);
+  for (uint32_t i = 0; i < boxes.size(); ++i) {
+    if (std::find(boxes[i].size.begin(), boxes[i].size.end(), 0) != boxes[i].size.end()) continue;
+    for (uint32_t j : index.overlapping(boxes[i])) {
+      const Chunk &a = entry.chunks[i], &b = entry.chunks[j];
+      if (j <= i || disjoint_runs(a, b)) continue;
       fail(ErrorKind::corrupt,
            "tensor {}: chunk {} of {} overlaps chunk {} of {}; the checkpoint's metadata is damaged",
-           entry.name, to_string(chunk->box), catalog.files.at(chunk->extent.file).path,
-           to_string(other->box), catalog.files.at(other->extent.file).path);
+           entry.name, to_string(a.box), catalog.files.at(a.extent.file).path, to_string(b.box),
+           catalog.files.at(b.extent.file).path);
     }
-    open.push_back(chunk);
   }
 }
 

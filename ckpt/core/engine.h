@@ -2,16 +2,19 @@
 //
 // Work is cut into tiles whose source and target bytes fit a thread's share of the budget. A tile
 // reads each of its source bytes once (runs that touch are one read), moves elements in memory and
-// writes each target run once; a run that is the same bytes on both sides is copied by the kernel.
-// Peak memory is the budget plus what the plan itself takes, whatever the size of the checkpoint.
+// writes each target run once; long runs that are the same bytes on both sides are copied by the
+// kernel. Peak memory is the budget plus what the plan itself takes, whatever the checkpoint's size.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 
 #include "ckpt/core/plan.h"
+#include "ckpt/io/file_system.h"
 
 namespace ferry {
 
@@ -30,15 +33,18 @@ struct EngineOptions {
 
 /// Writes the plan's files into `folder` of `file_system` (which must exist and hold none of them)
 /// and syncs them. On error the folder is left for the caller to remove. The plan must have been
-/// checked.
+/// checked. The source's file system copies in the kernel where both sides are its own files.
 void run(const Plan& plan, const FileSystem& file_system, const std::string& folder,
          const EngineOptions& options);
+
+/// The same into files that are open already, one a file of the target catalog; without syncing.
+void run(const Plan& plan, std::span<WritableFile* const> files, const EngineOptions& options);
 
 /// All elements of one entry in row-major order. exhausted when it is larger than `limit_bytes`.
 std::string read_tensor(const Catalog& catalog, const Entry& entry, uint64_t limit_bytes);
 
-/// Calls `consume` with every element of an entry exactly once, in tiles of raw bytes, in no
-/// particular order; from one thread.
+/// Calls `consume` with the raw bytes of every element of an entry exactly once, whole elements at a
+/// time and at most `memory_bytes` of them, in no particular order; from one thread.
 void scan(const Catalog& catalog, const Entry& entry, uint64_t memory_bytes,
           const std::function<void(std::span<const std::byte>)>& consume);
 

@@ -1,20 +1,40 @@
 // A file system in memory, for tests and for plans whose target is memory.
 #pragma once
 
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "ckpt/io/file_system.h"
 
 namespace ferry {
 
-/// Paths are plain strings with '/' between parts; folders exist when created or when a file lies
-/// below them. Files and folders may be used from several threads.
-std::shared_ptr<FileSystem> memory_file_system();
+/// Paths are plain strings with '/' between parts. Files and folders may be used from several
+/// threads; an open file stays readable after it was removed or replaced.
+class MemoryFileSystem final : public FileSystem {
+ public:
+  MemoryFileSystem();
+  ~MemoryFileSystem() override;
 
-/// Adds a file, with the folders above it, replacing one of that name.
-void put_file(FileSystem& memory, const std::string& path, std::string content);
+  /// Adds a file with the folders above it, or replaces one.
+  void put(const std::string& path, std::string content);
+  /// Content of a file; not_found when there is none.
+  std::string get(const std::string& path) const;
+
+  PathStatus status(const std::string& path) const override;
+  std::vector<std::string> list(const std::string& path) const override;
+  std::shared_ptr<const ReadableFile> open(const std::string& path) const override;
+  std::unique_ptr<WritableFile> create(const std::string& path, uint64_t bytes) const override;
+  void create_folder(const std::string& path) const override;
+  void rename(const std::string& from, const std::string& to) const override;
+  void exchange(const std::string& a, const std::string& b) const override;
+  void remove_all(const std::string& path) const override;
+  void sync_folder(const std::string& path) const override;
+  uint64_t copy(const ReadableFile& from, uint64_t from_offset, WritableFile& to, uint64_t to_offset,
+                uint64_t length) const override;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace ferry

@@ -1,9 +1,9 @@
 // Output that appears under its final name only when it is complete and on disk.
 //
-// A StagedFolder is written beside the target as ".<name>.ferry-partial-<pid>-<random>", fsynced
+// A StagedFolder is written beside the target as ".<name>.ferry-partial-<host>-<process>-<random>", fsynced
 // file by file, renamed over the target and the parent folder fsynced. Whatever ends the process
-// before commit() leaves the target as it was; leftovers of dead processes are removed by the next
-// writer of the same target.
+// before commit() leaves the target as it was; leftovers of dead processes of a host are
+// removed by the next writer of the same target there.
 #pragma once
 
 #include <memory>
@@ -33,6 +33,9 @@ class StagedFolder {
   void commit();
 
  private:
+  void check_target() const;
+  void replace_target();
+
   std::shared_ptr<const FileSystem> file_system_;
   std::string target_;
   std::string partial_;

@@ -1,0 +1,185 @@
+#include "ckpt/core/plan.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "ckpt/core/box_index.h"
+#include "ckpt/core/checked.h"
+
+namespace ferry {
+namespace {
+
+Box bounds_of(const Recipe& recipe, size_t part, size_t rank) {
+  return part < recipe.moves.size() ? output_bounds(recipe.moves[part], rank)
+                                    : recipe.zeros[part - recipe.moves.size()];
+}
+
+// True when two parts of a recipe write a common element. Moves with strides may interleave without
+// meeting; clipping one to single rows of the other would be exact but slow, so both are cut to the
+// common box and, where elements remain of both, compared element class by element class.
+bool collide(const Recipe& recipe, size_t a, size_t b, size_t rank) {
+  const auto parts_in = [&](size_t part, const Box& box) -> std::vector<Move> {
+    if (part < recipe.moves.size()) return clip_output(recipe.moves[part], box);
+    const Box& zeros = recipe.zeros[part - recipe.moves.size()];
+    return clip_output(copy_box(zeros, zeros.offset), box);
+  };
+  // Cut by the other's dense boxes: a move is dense where it has one loop an axis and steps of one.
+  const auto dense_boxes = [&](size_t part) {
+    std::vector<Box> boxes;
+    std::vector<Move> work = parts_in(part, bounds_of(recipe, part, rank));
+    while (!work.empty()) {
+      Move move = std::move(work.back());
+      work.pop_back();
+      std::sort(move.loops.begin(), move.loops.end(),
+                [](const Loop& x, const Loop& y) { return x.out_step < y.out_step; });
+      Dims dense(rank, 1);
+      bool split = false;
+      for (size_t i = 0; i < move.loops.size() && !split; ++i) {
+        const Loop loop = move.loops[i];
+        if (loop.count == 1) continue;
+        if (loop.out_step == dense[loop.out_axis]) {
+          dense[loop.out_axis] *= loop.count;
+          continue;
+        }
+        for (int64_t n = 0; n < loop.count; ++n) {
+          Move one = move;
+          one.out_origin[loop.out_axis] += n * loop.out_step;
+          one.in_origin[loop.in_axis] += n * loop.in_step;
+          one.loops[i].count = 1;
+          work.push_back(std::move(one));
+        }
+        split = true;
+      }
+      if (!split) boxes.push_back({move.out_origin, dense});
+    }
+    return boxes;
+  };
+  for (const Box& box : dense_boxes(a)) {
+    if (!parts_in(b, box).empty()) return true;
+  }
+  return false;
+}
+
+void check_recipe(const Plan& plan, size_t position) {
+  const Entry& target = plan.target.entries[position];
+  const Recipe& recipe = plan.recipes[position];
+  const size_t rank = target.shape.size();
+  int64_t written = 0;
+  for (const Move& move : recipe.moves) {
+    if (move.input >= recipe.inputs.size() ||
+        recipe.inputs[move.input] >= plan.source->entries.size()) {
+      fail(ErrorKind::internal, "tensor {}: a move names an input that is not there", target.name);
+    }
+    const Entry& source = plan.source->entries[recipe.inputs[move.input]];
+    const bool in_ok = move.in_origin.size() == source.shape.size() &&
+                       is_inside(input_bounds(move, source.shape.size()), source.shape);
+    if (!in_ok) {
+      fail(ErrorKind::mismatch, "tensor {}: would read {} of {}, whose shape is {}", target.name,
+           to_string(input_bounds(move, move.in_origin.size())), source.name, to_string(source.shape));
+    }
+    if (move.out_origin.size() != rank || !is_inside(output_bounds(move, rank), target.shape)) {
+      fail(ErrorKind::mismatch, "tensor {}: {} would write outside its shape {}", target.name,
+           source.name, to_string(target.shape));
+    }
+    written = checked_add(written, move.elements(), target.name);
+  }
+  for (const Box& zeros : recipe.zeros) {
+    if (!is_inside(zeros, target.shape)) {
+      fail(ErrorKind::mismatch, "tensor {}: zeros at {} lie outside its shape {}", target.name,
+           to_string(zeros), to_string(target.shape));
+    }
+    written = checked_add(written, element_count(zeros.size, target.name), target.name);
+  }
+  if (written != target.elements()) {
+    fail(ErrorKind::mismatch, "tensor {} of shape {}: its sources hold {} of its {} elements",
+         target.name, to_string(target.shape), written, target.elements());
+  }
+  const size_t parts = recipe.moves.size() + recipe.zeros.size();
+  if (parts < 2) return;
+  std::vector<Box> boxes;
+  for (size_t part = 0; part < parts; ++part) boxes.push_back(bounds_of(recipe, part, rank));
+  const BoxIndex index(boxes);
+  for (uint32_t a = 0; a < parts; ++a) {
+    for (uint32_t b : index.overlapping(boxes[a])) {
+      if (b > a && collide(recipe, a, b, rank)) {
+        fail(ErrorKind::mismatch, "tensor {}: {} would be written twice", target.name,
+             to_string(boxes[b]));
+      }
+    }
+  }
+}
+
+void check_files(const Plan& plan) {
+  std::vector<std::tuple<uint32_t, uint64_t, uint64_t, std::string>> ranges;
+  for (const Entry& entry : plan.target.entries) {
+    check_chunks(plan.target, entry);
+    for (const Chunk& chunk : entry.chunks) {
+      const Extent& extent = chunk.extent;
+      const int64_t elements =
+          chunk.is_run() ? chunk.run_count : element_count(chunk.box.size, entry.name);
+      if (extent.encoding != Encoding::raw || extent.zstd || extent.payload_offset != 0 ||
+          extent.length != static_cast<uint64_t>(elements * size_bytes(entry.dtype))) {
+        fail(ErrorKind::internal, "tensor {}: its target chunk is not a raw run of its bytes", entry.name);
+      }
+      if (extent.length) ranges.emplace_back(extent.file, extent.offset, extent.length, entry.name);
+    }
+  }
+  for (const Literal& literal : plan.literals) {
+    ranges.emplace_back(literal.file, literal.offset, literal.bytes.size(), "a header");
+  }
+  std::sort(ranges.begin(), ranges.end());
+  for (size_t i = 1; i < ranges.size(); ++i) {
+    const auto& [file, offset, length, what] = ranges[i - 1];
+    const auto& [next_file, next_offset, next_length, next_what] = ranges[i];
+    if (file == next_file && offset + length > next_offset) {
+      fail(ErrorKind::internal, "{} and {} would overlap in {}", what, next_what,
+           plan.target.files[file].path);
+    }
+  }
+}
+
+void check_use(const Plan& plan) {
+  std::vector<int64_t> used(plan.source->entries.size());
+  for (const Recipe& recipe : plan.recipes) {
+    for (const Move& move : recipe.moves) used[recipe.inputs[move.input]] += move.elements();
+  }
+  for (const Dropped& dropped : plan.dropped) used.at(dropped.entry) += dropped.elements;
+  for (size_t i = 0; i < used.size(); ++i) {
+    const Entry& entry = plan.source->entries[i];
+    if (used[i] == entry.elements()) continue;
+    fail(ErrorKind::mismatch, "tensor {} of shape {}: the target uses {} of its {} elements",
+         entry.name, to_string(entry.shape), used[i], entry.elements());
+  }
+}
+
+}  // namespace
+
+uint64_t Plan::target_bytes() const {
+  uint64_t bytes = 0;
+  for (const FileInfo& file : target.files) bytes += file.bytes;
+  return bytes;
+}
+
+void drop_unused(Plan& plan, Role role) {
+  std::vector<bool> used(plan.source->entries.size());
+  for (const Recipe& recipe : plan.recipes) {
+    for (const Move& move : recipe.moves) used[recipe.inputs[move.input]] = true;
+  }
+  for (const Dropped& dropped : plan.dropped) used.at(dropped.entry) = true;
+  for (uint32_t i = 0; i < used.size(); ++i) {
+    const Entry& entry = plan.source->entries[i];
+    if (!used[i] && entry.role == role) plan.dropped.push_back({i, entry.elements()});
+  }
+}
+
+void check(const Plan& plan) {
+  if (plan.recipes.size() != plan.target.entries.size()) {
+    fail(ErrorKind::internal, "a plan has {} recipes for {} tensors", plan.recipes.size(),
+         plan.target.entries.size());
+  }
+  for (size_t i = 0; i < plan.recipes.size(); ++i) check_recipe(plan, i);
+  check_files(plan);
+  check_use(plan);
+}
+
+}  // namespace ferry

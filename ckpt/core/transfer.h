@@ -1,0 +1,53 @@
+// What recipes compile to: nests of byte copies from source files to target files.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ckpt/core/plan.h"
+
+namespace ferry {
+
+struct Transfer {
+  struct Loop {
+    int64_t count;
+    int64_t in_stride;   // bytes
+    int64_t out_stride;  // bytes
+  };
+  static constexpr uint32_t kZeros = UINT32_MAX;  // as in_file: fill with zero
+
+  uint32_t in_file = 0;
+  uint64_t in_offset = 0;  // bytes, of the first element; in the decoded stream when `zstd`
+  uint32_t out_file = 0;
+  uint64_t out_offset = 0;
+  DType in_dtype = DType::u8;
+  DType out_dtype = DType::u8;
+  std::vector<Loop> loops;       // over elements, outermost first by out_stride, merged as far as they go
+  const Extent* zstd = nullptr;  // the compressed extent that in_offset counts in, if any
+
+  int64_t elements() const;
+  uint64_t out_bytes() const { return elements() * static_cast<uint64_t>(size_bytes(out_dtype)); }
+  /// Length of the runs that are the same bytes on both sides: that of the last loop, contiguous
+  /// in source and target; 0 where it is not and where values change (zeros, casts).
+  uint64_t run_bytes() const;
+};
+
+/// Compiles a plan piece by piece. Source chunks are located (their item headers read) the first
+/// time a piece needs them. Safe from several threads.
+class PlanCompiler {
+ public:
+  explicit PlanCompiler(const Plan& plan);
+  ~PlanCompiler();
+  PlanCompiler(const PlanCompiler&) = delete;
+  PlanCompiler& operator=(const PlanCompiler&) = delete;
+
+  /// Transfers that write the elements of `box` of a target entry.
+  std::vector<Transfer> compile(size_t target_entry, const Box& box);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ferry

@@ -1,0 +1,193 @@
+#include "ckpt/io/memory_file_system.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "ckpt/core/error.h"
+
+namespace ferry {
+namespace {
+
+struct Content {
+  std::mutex mutex;
+  std::string bytes;
+};
+
+class MemoryReadableFile final : public ReadableFile {
+ public:
+  MemoryReadableFile(std::string path, std::shared_ptr<Content> content)
+      : path_(std::move(path)), content_(std::move(content)), bytes_(content_->bytes.size()) {}
+
+  const std::string& path() const noexcept override { return path_; }
+  uint64_t size() const noexcept override { return bytes_; }
+
+  void read(uint64_t offset, std::span<std::byte> into) const override {
+    const std::lock_guard lock(content_->mutex);
+    const std::string& bytes = content_->bytes;
+    if (offset > bytes.size() || into.size() > bytes.size() - offset) {
+      fail(ErrorKind::corrupt, "{} ends at byte {} where {} bytes from {} were expected", path_,
+           bytes.size(), into.size(), offset);
+    }
+    std::memcpy(into.data(), bytes.data() + offset, into.size());
+  }
+
+ private:
+  std::string path_;
+  std::shared_ptr<Content> content_;
+  uint64_t bytes_;
+};
+
+class MemoryWritableFile final : public WritableFile {
+ public:
+  MemoryWritableFile(std::string path, std::shared_ptr<Content> content)
+      : path_(std::move(path)), content_(std::move(content)) {}
+
+  const std::string& path() const noexcept override { return path_; }
+
+  void write(uint64_t offset, std::span<const std::byte> from) override {
+    const std::lock_guard lock(content_->mutex);
+    std::string& bytes = content_->bytes;
+    bytes.resize(std::max<size_t>(bytes.size(), offset + from.size()));
+    std::memcpy(bytes.data() + offset, from.data(), from.size());
+  }
+
+  void sync() override {}
+
+ private:
+  std::string path_;
+  std::shared_ptr<Content> content_;
+};
+
+std::string parent_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash);
+}
+
+bool is_below(const std::string& path, const std::string& folder) {
+  return path.size() > folder.size() && path.starts_with(folder) && path[folder.size()] == '/';
+}
+
+}  // namespace
+
+struct MemoryFileSystem::State {
+  mutable std::mutex mutex;
+  std::map<std::string, std::shared_ptr<Content>> files;
+  std::set<std::string> folders{""};
+
+  PathKind kind(const std::string& path) const {
+    if (files.contains(path)) return PathKind::file;
+    return folders.contains(path) ? PathKind::folder : PathKind::missing;
+  }
+
+  void require_parent(const std::string& path) const {
+    if (!folders.contains(parent_of(path))) fail(ErrorKind::not_found, "{}: no such folder", parent_of(path));
+    if (kind(path) != PathKind::missing) fail(ErrorKind::invalid, "{} exists already", path);
+  }
+
+  // Moves a path and all below it, in both tables.
+  void move(const std::string& from, const std::string& to) {
+    const auto renamed = [&](const std::string& path) { return to + path.substr(from.size()); };
+    const auto moves = [&](const std::string& path) { return path == from || is_below(path, from); };
+    std::map<std::string, std::shared_ptr<Content>> new_files;
+    for (auto& [path, content] : files) new_files.emplace(moves(path) ? renamed(path) : path, content);
+    std::set<std::string> new_folders;
+    for (const std::string& path : folders) new_folders.insert(moves(path) ? renamed(path) : path);
+    files = std::move(new_files);
+    folders = std::move(new_folders);
+  }
+};
+
+MemoryFileSystem::MemoryFileSystem() : state_(std::make_unique<State>()) {}
+MemoryFileSystem::~MemoryFileSystem() = default;
+
+void MemoryFileSystem::put(const std::string& path, std::string content) {
+  const std::lock_guard lock(state_->mutex);
+  for (std::string folder = parent_of(path); !folder.empty(); folder = parent_of(folder)) {
+    state_->folders.insert(folder);
+  }
+  auto stored = std::make_shared<Content>();
+  stored->bytes = std::move(content);
+  state_->files[path] = std::move(stored);
+}
+
+std::string MemoryFileSystem::get(const std::string& path) const { return read_file(*this, path, UINT64_MAX); }
+
+PathStatus MemoryFileSystem::status(const std::string& path) const {
+  const std::lock_guard lock(state_->mutex);
+  const PathKind kind = state_->kind(path);
+  return {kind, kind == PathKind::file ? state_->files.at(path)->bytes.size() : 0};
+}
+
+std::vector<std::string> MemoryFileSystem::list(const std::string& path) const {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->kind(path) != PathKind::folder) fail(ErrorKind::not_found, "{}: no such folder", path);
+  std::vector<std::string> names;
+  const auto add = [&](const std::string& child) {
+    if (child != path && parent_of(child) == path) names.push_back(child.substr(path.empty() ? 0 : path.size() + 1));
+  };
+  for (const auto& [file, content] : state_->files) add(file);
+  for (const std::string& folder : state_->folders) add(folder);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::shared_ptr<const ReadableFile> MemoryFileSystem::open(const std::string& path) const {
+  const std::lock_guard lock(state_->mutex);
+  const PathKind kind = state_->kind(path);
+  if (kind == PathKind::missing) fail(ErrorKind::not_found, "cannot open {}: no such file", path);
+  if (kind != PathKind::file) fail(ErrorKind::invalid, "{} is not a regular file", path);
+  return std::make_shared<MemoryReadableFile>(path, state_->files.at(path));
+}
+
+std::unique_ptr<WritableFile> MemoryFileSystem::create(const std::string& path, uint64_t bytes) const {
+  const std::lock_guard lock(state_->mutex);
+  state_->require_parent(path);
+  auto content = std::make_shared<Content>();
+  content->bytes.resize(bytes);
+  state_->files[path] = content;
+  return std::make_unique<MemoryWritableFile>(path, content);
+}
+
+void MemoryFileSystem::create_folder(const std::string& path) const {
+  const std::lock_guard lock(state_->mutex);
+  state_->require_parent(path);
+  state_->folders.insert(path);
+}
+
+void MemoryFileSystem::rename(const std::string& from, const std::string& to) const {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->kind(from) == PathKind::missing) fail(ErrorKind::not_found, "cannot rename {}: missing", from);
+  state_->require_parent(to);
+  state_->move(from, to);
+}
+
+void MemoryFileSystem::exchange(const std::string& a, const std::string& b) const {
+  const std::lock_guard lock(state_->mutex);
+  for (const std::string& path : {a, b}) {
+    if (state_->kind(path) == PathKind::missing) fail(ErrorKind::not_found, "cannot exchange {}: missing", path);
+  }
+  const std::string aside = a + ".exchange";
+  state_->move(a, aside);
+  state_->move(b, a);
+  state_->move(aside, b);
+}
+
+void MemoryFileSystem::remove_all(const std::string& path) const {
+  const std::lock_guard lock(state_->mutex);
+  const auto goes = [&](const std::string& each) { return each == path || is_below(each, path); };
+  std::erase_if(state_->files, [&](const auto& file) { return goes(file.first); });
+  std::erase_if(state_->folders, goes);
+}
+
+void MemoryFileSystem::sync_folder(const std::string& path) const {
+  if (status(path).kind != PathKind::folder) fail(ErrorKind::not_found, "{}: no such folder", path);
+}
+
+uint64_t MemoryFileSystem::copy(const ReadableFile&, uint64_t, WritableFile&, uint64_t, uint64_t) const {
+  return 0;
+}
+
+}  // namespace ferry

@@ -1,6 +1,9 @@
 #include "ckpt/core/value.h"
 
+#include <bit>
 #include <nlohmann/json.hpp>
+
+#include "ckpt/core/utf8.h"
 
 namespace ferry {
 namespace {
@@ -10,7 +13,7 @@ const std::string kNoText;
 
 // An instance that stands for one plain value: an enum member, a path.
 std::optional<Value> single_argument(const Value& value, const ValueNode& node) {
-  if (node.kind == ValueKind::object && node.items.size() == 1 && node.pairs.empty()) {
+  if (node.kind == ValueKind::object && node.items.count == 1 && node.pairs.count == 0) {
     return value[0];
   }
   return std::nullopt;
@@ -21,6 +24,7 @@ class JsonWriter {
   explicit JsonWriter(int max_depth) : max_depth_(max_depth) {}
 
   nlohmann::json write(const Value& value) {
+    if (++written_ > kMostValues) return "...";
     const bool nests = value.size() > 0 || value.pair_count() > 0;
     if (nests) {
       for (uint32_t node : path_) {
@@ -37,17 +41,24 @@ class JsonWriter {
  private:
   nlohmann::json write_node(const Value& value) {
     switch (value.kind()) {
-      case ValueKind::none: return nullptr;
-      case ValueKind::boolean: return *value.boolean();
-      case ValueKind::integer: return *value.integer();
-      case ValueKind::real: return *value.real();
+      case ValueKind::none:
+        return nullptr;
+      case ValueKind::boolean:
+        return *value.boolean();
+      case ValueKind::integer:
+        return *value.integer();
+      case ValueKind::real:
+        return *value.real();
       case ValueKind::big_integer:
       case ValueKind::string:
-      case ValueKind::global: return value.text();
-      case ValueKind::bytes: return {{"bytes", value.text().size()}};
+      case ValueKind::global:
+        return to_utf8(value.text());
+      case ValueKind::bytes:
+        return {{"bytes", value.text().size()}};
       case ValueKind::list:
       case ValueKind::tuple:
-      case ValueKind::set: return write_items(value);
+      case ValueKind::set:
+        return write_items(value);
       case ValueKind::dict: {
         nlohmann::json json = nlohmann::json::object();
         write_pairs(value, json);
@@ -57,7 +68,8 @@ class JsonWriter {
         const StoredTensor& tensor = *value.tensor();
         return {{"dtype", safetensors_name(tensor.dtype)}, {"shape", tensor.shape}};
       }
-      case ValueKind::object: return write_object(value);
+      case ValueKind::object:
+        return write_object(value);
     }
     return nullptr;
   }
@@ -72,7 +84,7 @@ class JsonWriter {
     for (size_t i = 0; i < value.pair_count(); ++i) {
       const Value key = value.pair_key(i);
       const auto text = key.string();
-      json[text ? std::string(*text) : write(key).dump()] = write(value.pair_value(i));
+      json[text ? to_utf8(*text) : write(key).dump()] = write(value.pair_value(i));
     }
   }
 
@@ -83,18 +95,21 @@ class JsonWriter {
       for (size_t i = 0; i < value.size(); ++i) {
         const auto part = value[i].string();
         if (!path.empty() && path != "/") path += '/';
-        path += part.value_or("?");
+        path += to_utf8(part.value_or("?"));
       }
       return path;
     }
     if (value.size() == 1 && value.pair_count() == 0) return write(value[0]);
-    nlohmann::json json = {{"__class__", value.text()}};
+    nlohmann::json json = {{"__class__", to_utf8(value.text())}};
     if (value.size() > 0) json["__args__"] = write_items(value);
     write_pairs(value, json);
     return json;
   }
 
+  static constexpr int64_t kMostValues = 1 << 20;
+
   int max_depth_;
+  int64_t written_ = 0;
   std::vector<uint32_t> path_;
 };
 
@@ -107,13 +122,13 @@ const ValueNode& Value::data() const noexcept {
 ValueKind Value::kind() const noexcept { return data().kind; }
 
 std::optional<bool> Value::boolean() const {
-  if (data().kind == ValueKind::boolean) return data().integer != 0;
+  if (data().kind == ValueKind::boolean) return data().number != 0;
   return std::nullopt;
 }
 
 std::optional<int64_t> Value::integer() const {
   const ValueNode& node = data();
-  if (node.kind == ValueKind::integer || node.kind == ValueKind::boolean) return node.integer;
+  if (node.kind == ValueKind::integer || node.kind == ValueKind::boolean) return node.number;
   if (const auto inner = single_argument(*this, node)) {
     if (inner->kind() == ValueKind::integer) return inner->integer();
   }
@@ -122,14 +137,14 @@ std::optional<int64_t> Value::integer() const {
 
 std::optional<double> Value::real() const {
   const ValueNode& node = data();
-  if (node.kind == ValueKind::real) return node.real;
-  if (node.kind == ValueKind::integer) return static_cast<double>(node.integer);
+  if (node.kind == ValueKind::real) return std::bit_cast<double>(node.number);
+  if (node.kind == ValueKind::integer) return static_cast<double>(node.number);
   return std::nullopt;
 }
 
 std::optional<std::string_view> Value::string() const {
   const ValueNode& node = data();
-  if (node.kind == ValueKind::string) return std::string_view(node.text);
+  if (node.kind == ValueKind::string) return std::string_view(text());
   if (const auto inner = single_argument(*this, node)) {
     if (inner->kind() == ValueKind::string) return inner->string();
   }
@@ -137,28 +152,34 @@ std::optional<std::string_view> Value::string() const {
 }
 
 const std::string& Value::text() const {
-  return data().kind == ValueKind::none ? kNoText : data().text;
+  const uint32_t text = data().text;
+  return text == 0 ? kNoText : document_->texts[text];
 }
 
-const StoredTensor* Value::tensor() const { return data().tensor.get(); }
+const StoredTensor* Value::tensor() const {
+  const ValueNode& node = data();
+  return node.kind == ValueKind::tensor ? &document_->tensors[node.number] : nullptr;
+}
 
-size_t Value::size() const noexcept { return data().items.size(); }
+size_t Value::size() const noexcept { return data().items.count; }
 
 Value Value::operator[](size_t index) const {
   const auto& items = data().items;
-  return index < items.size() ? Value(document_, items[index]) : Value();
+  return index < items.count ? Value(document_, document_->slots[items.begin + index]) : Value();
 }
 
-size_t Value::pair_count() const noexcept { return data().pairs.size(); }
+size_t Value::pair_count() const noexcept { return data().pairs.count / 2; }
 
 Value Value::pair_key(size_t index) const {
   const auto& pairs = data().pairs;
-  return index < pairs.size() ? Value(document_, pairs[index].first) : Value();
+  if (index >= pairs.count / 2) return {};
+  return Value(document_, document_->slots[pairs.begin + 2 * index]);
 }
 
 Value Value::pair_value(size_t index) const {
   const auto& pairs = data().pairs;
-  return index < pairs.size() ? Value(document_, pairs[index].second) : Value();
+  if (index >= pairs.count / 2) return {};
+  return Value(document_, document_->slots[pairs.begin + 2 * index + 1]);
 }
 
 Value Value::get(std::string_view key) const {
@@ -178,6 +199,8 @@ bool Value::has(std::string_view key) const {
   return false;
 }
 
-nlohmann::json to_json(const Value& value, int max_depth) { return JsonWriter(max_depth).write(value); }
+nlohmann::json to_json(const Value& value, int max_depth) {
+  return JsonWriter(max_depth).write(value);
+}
 
 }  // namespace ferry

@@ -20,15 +20,20 @@
 namespace ferry {
 
 enum class ValueKind : uint8_t {
-  none, boolean, integer, real,
+  none,
+  boolean,
+  integer,
+  real,
   big_integer,  // outside 64 bits: `text` holds its decimal digits (or hexadecimal, 0x...)
   string,       // UTF-8
   bytes,
-  list, tuple, set,
+  list,
+  tuple,
+  set,
   dict,
   global,  // a class or function by name: `text` is "module.name"
-  object,  // an instance: `text` is its class or constructor; items are the constructor's arguments,
-           // then list items; pairs are its state or dict items, keyed by attribute name
+  object,  // an instance: `text` is its class or constructor; items are the constructor's
+           // arguments, then list items; pairs are its state or dict items, keyed by attribute name
   tensor,  // a tensor whose elements lie in a storage of the same archive
 };
 
@@ -42,14 +47,22 @@ struct StoredTensor {
   Dims strides;  // elements
 };
 
+/// One value of a Document, small because a checkpoint's metadata has hundreds of thousands. What
+/// does not fit lies in the document's pools. Parsers write nodes; readers use Value.
 struct ValueNode {
+  /// Node numbers [begin, begin + count) of Document::slots. Two nodes may share a range.
+  struct Range {
+    uint32_t begin = 0;
+    uint32_t count = 0;
+  };
+
   ValueKind kind = ValueKind::none;
-  int64_t integer = 0;  // integer, or boolean as 0/1
-  double real = 0;
-  std::string text;                                  // string, bytes, big_integer, global, object
-  std::vector<uint32_t> items;                       // list, tuple, set, object's arguments
-  std::vector<std::pair<uint32_t, uint32_t>> pairs;  // dict, object's state, in order
-  std::unique_ptr<StoredTensor> tensor;
+  bool owns_items = false;  // for the parser: `items` is not shared and may grow where it is
+  bool owns_pairs = false;
+  uint32_t text = 0;   // index into Document::texts: string, bytes, big_integer, global, object
+  int64_t number = 0;  // integer; boolean as 0/1; bits of a real; index into Document::tensors
+  Range items{};       // list, tuple, set, object's arguments; a dict's own state, if it has any
+  Range pairs{};       // dict, object's state: key, value, key, value ... in order
 };
 
 class Document;
@@ -72,7 +85,8 @@ class Value {
   const std::string& text() const;                 // raw text of the node; empty when it has none
   const StoredTensor* tensor() const;
 
-  /// Elements of a list, tuple or set, or an object's arguments.
+  /// Elements of a list, tuple or set, or an object's arguments. A dict that carries state of its
+  /// own (attributes of an OrderedDict) has that state, a dict, as its only element.
   size_t size() const noexcept;
   Value operator[](size_t index) const;  // none when out of range
 
@@ -95,13 +109,16 @@ class Value {
   uint32_t node_ = 0;
 };
 
-/// Owner of the nodes. Node 0 is the root.
+/// Owner of the nodes and of the pools that they point into.
 class Document {
  public:
   Value root() const { return root_at(root_node); }
   Value root_at(uint32_t node) const { return Value(this, node); }
 
   std::vector<ValueNode> nodes;
+  std::vector<uint32_t> slots;
+  std::vector<std::string> texts = std::vector<std::string>(1);  // 0 is empty
+  std::vector<StoredTensor> tensors;
   uint32_t root_node = 0;
 };
 
@@ -112,8 +129,10 @@ struct LoadedValue {
 };
 
 /// JSON of a value for people and scripts: an object becomes {"__class__": name, attributes...},
-/// an enum or path its value, a tensor {"dtype", "shape"}, bytes {"bytes": n}; a value nested deeper
-/// than `max_depth` or met again on its own path becomes "...". Non-string keys are printed.
+/// an enum or path its value, a tensor {"dtype", "shape"}, bytes {"bytes": n}; a value nested
+/// deeper than `max_depth`, met again on its own path, or past the first million values (shared
+/// structure can be exponentially large when written out) becomes "...". Non-string keys are
+/// printed; what is not UTF-8 in a string is replaced.
 nlohmann::json to_json(const Value& value, int max_depth = 32);
 
 }  // namespace ferry

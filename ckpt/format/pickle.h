@@ -1,11 +1,12 @@
 // Python pickles, read by a parser that executes nothing.
 //
-// All protocols (0 to 5) and every opcode that torch.save, Megatron-LM and PyTorch DCP emit. A GLOBAL
-// becomes a name; REDUCE, NEWOBJ and BUILD make `object` nodes that remember constructor, arguments
-// and state. No module is imported and no constructor runs, whatever the names say: "os.system" is
-// a string like any other. Known constructors are understood, not called: collections.OrderedDict
-// and dict, builtins.set, torch.Size (a tuple), torch._utils._rebuild_tensor_v2 and v3 and
-// _rebuild_parameter with a storage persistent id (a tensor), _codecs.encode (bytes), torch dtypes.
+// All protocols (0 to 5) and every opcode that torch.save, Megatron-LM and PyTorch DCP emit. A
+// GLOBAL becomes a name; REDUCE, NEWOBJ and BUILD make `object` nodes that remember constructor,
+// arguments and state. No module is imported and no constructor runs, whatever the names say:
+// "os.system" is a string like any other. Known constructors are understood, not called:
+// collections.OrderedDict and dict, builtins.set, torch.Size (a tuple),
+// torch._utils._rebuild_tensor_v2 and v3 and _rebuild_parameter with a storage persistent id (a
+// tensor), _codecs.encode (bytes), torch dtypes.
 //
 // Source: CPython Lib/pickletools.py (opcode semantics), torch/serialization.py (persistent ids).
 #pragma once

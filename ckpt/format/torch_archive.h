@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "ckpt/core/catalog.h"
 #include "ckpt/core/value.h"
@@ -23,8 +24,9 @@ struct TorchArchive {
     uint64_t length = 0;
     uint32_t crc32 = 0;
   };
-  std::map<std::string, Record> records;  // without the prefix: "data.pkl", "data/0", "byteorder"
+  std::map<std::string, Record> records;   // without the prefix: "data.pkl", "data/0", "byteorder"
   std::shared_ptr<const Document> pickle;  // of data.pkl
+  bool big_endian = false;
 
   /// Byte position in the file of a tensor's storage, after checking that the storage record is
   /// there and holds `storage_elements`; corrupt otherwise. Views that leave their storage are
@@ -32,10 +34,16 @@ struct TorchArchive {
   Record storage(const StoredTensor& tensor, const std::string& what) const;
 };
 
-/// Reads directory and pickle of the archive in [offset, offset + length) of a file; no tensor data.
-/// corrupt (with offset) for anything that is not such an archive: truncated, overlapping or
+/// Reads directory and pickle of the archive in [offset, offset + length) of a file; no tensor
+/// data. corrupt (with offset) for anything that is not such an archive: truncated, overlapping or
 /// out-of-range records, encryption, compression, a pickle larger than the file.
 TorchArchive read_torch_archive(const ReadableFile& file, uint64_t offset, uint64_t length);
+
+/// True for the beginning of a file that torch.save wrote before PyTorch 1.6 (not a zip file).
+bool is_legacy_torch_file(std::string_view first_bytes);
+
+/// corrupt when the view that `tensor` is leaves its storage.
+void check_view(const StoredTensor& tensor, const std::string& what);
 
 /// Locates torch_zip chunks (see ChunkLocator), plain or inside a zstd stream.
 std::shared_ptr<const ChunkLocator> torch_zip_locator();

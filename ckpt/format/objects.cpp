@@ -1,0 +1,122 @@
+#include "ckpt/format/objects.h"
+
+#include <charconv>
+#include <cstring>
+
+#include "ckpt/core/error.h"
+#include "ckpt/format/pickle.h"
+#include "ckpt/format/torch_archive.h"
+#include "ckpt/format/zstd_stream.h"
+
+namespace ferry {
+namespace {
+
+constexpr uint64_t kMostBytes = uint64_t{1} << 30;
+
+// A decoded stream, readable like the file that it was in.
+class DecodedFile final : public ReadableFile {
+ public:
+  DecodedFile(std::string path, std::string content)
+      : path_(std::move(path)), content_(std::move(content)) {}
+  const std::string& path() const noexcept override { return path_; }
+  uint64_t size() const noexcept override { return content_.size(); }
+  void read(uint64_t offset, std::span<std::byte> into) const override {
+    if (offset > content_.size() || into.size() > content_.size() - offset) {
+      fail(ErrorKind::corrupt, "{}: the decoded stream ends after {} bytes", path_,
+           content_.size());
+    }
+    if (!into.empty()) std::memcpy(into.data(), content_.data() + offset, into.size());
+  }
+
+ private:
+  std::string path_;
+  std::string content_;
+};
+
+[[noreturn]] void fail_too_large(const std::string& what) {
+  fail(ErrorKind::exhausted, "{}: larger than {} bytes, which no object of a checkpoint is", what,
+       kMostBytes);
+}
+
+std::shared_ptr<const ReadableFile> decode(std::shared_ptr<const ReadableFile> file,
+                                           const Extent& extent, const std::string& what) {
+  std::string path = file->path() + " (decoded)";
+  ZstdStream stream(std::move(file), extent.offset, extent.length);
+  std::string content;
+  constexpr size_t kStep = 1 << 20;
+  for (size_t got = kStep; got == kStep;) {
+    const size_t before = content.size();
+    if (before > kMostBytes) fail_too_large(what);
+    content.resize(before + kStep);
+    got = stream.read_some(std::as_writable_bytes(std::span(content)).subspan(before));
+    content.resize(before + got);
+  }
+  return std::make_shared<DecodedFile>(std::move(path), std::move(content));
+}
+
+std::string read_bytes(const ReadableFile& file, uint64_t offset, uint64_t length) {
+  std::string bytes(length, '\0');
+  file.read(offset, std::as_writable_bytes(std::span(bytes)));
+  return bytes;
+}
+
+// Before PyTorch 1.6: pickles in a row, of a magic number, the protocol, the system and the value.
+std::shared_ptr<const Document> parse_pickles(std::string_view bytes, const std::string& what) {
+  const int leading = is_legacy_torch_file(bytes) ? 3 : 0;
+  for (int i = 0; i < leading; ++i) {
+    uint64_t consumed = 0;
+    parse_pickle(std::as_bytes(std::span(bytes)), what, {}, &consumed);
+    bytes.remove_prefix(consumed);
+  }
+  return parse_pickle(std::as_bytes(std::span(bytes)), what);
+}
+
+Value element(const Value& value, const std::string& key) {
+  if (value.has(key)) return value.get(key);
+  size_t index = 0;
+  const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), index);
+  const bool is_number = error == std::errc() && end == key.data() + key.size();
+  if (!is_number) return {};
+  for (size_t i = value.pair_count(); i-- > 0;) {
+    if (value.pair_key(i).integer() == static_cast<int64_t>(index)) return value.pair_value(i);
+  }
+  return value[index];
+}
+
+}  // namespace
+
+LoadedValue read_object(const Catalog& catalog, const Object& object) {
+  const FileInfo& info = catalog.files.at(object.extent.file);
+  Extent extent = object.extent;
+  const std::string what =
+      fmt::format("object {} in {} at byte {}", object.name, info.path, extent.offset);
+  auto file = catalog.file_system->open(info.path);
+  if (extent.offset > file->size() || extent.length > file->size() - extent.offset) {
+    fail(ErrorKind::corrupt, "{}: {} bytes are expected but the file has {}; it is truncated", what,
+         extent.length, file->size());
+  }
+  if (extent.zstd) {
+    file = decode(std::move(file), extent, what);
+    extent.offset = 0;
+    extent.length = file->size();
+  }
+  const bool is_zip = extent.length >= 4 && read_bytes(*file, extent.offset, 4) == "PK\3\4";
+  LoadedValue loaded;
+  if (is_zip) {
+    loaded.document = read_torch_archive(*file, extent.offset, extent.length).pickle;
+  } else {
+    if (extent.length > kMostBytes) fail_too_large(what);
+    loaded.document = parse_pickles(read_bytes(*file, extent.offset, extent.length), what);
+  }
+  loaded.value = loaded.document->root();
+  for (const std::string& key : object.path) {
+    const Value inner = element(loaded.value, key);
+    if (!inner.document()) {
+      fail(ErrorKind::not_found, "{}: it has no '{}'", what, key);
+    }
+    loaded.value = inner;
+  }
+  return loaded;
+}
+
+}  // namespace ferry

@@ -1,0 +1,28 @@
+// The constructors that a pickle may name and that the parser understands without calling them.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace ferry {
+
+enum PickleConstructor : int64_t {
+  kUnknownConstructor,
+  kDictConstructor,
+  kSetConstructor,
+  kSizeConstructor,
+  kEncodeConstructor,
+  kBytesConstructor,
+  kReconstructor,
+  kTensorV1,
+  kTensorV2,
+  kTensorV3,
+  kParameter,
+  kTensorFromType,
+  kPersistentId,  // of an object node: what BINPERSID made
+};
+
+/// By "module.name".
+PickleConstructor pickle_constructor(std::string_view name) noexcept;
+
+}  // namespace ferry

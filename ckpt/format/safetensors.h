@@ -2,7 +2,8 @@
 //
 // 1. uint64 little-endian: length N of the header, at most 100,000,000.
 // 2. N bytes of JSON, starting with '{', possibly ending in spaces: name -> {dtype, shape,
-//    data_offsets: [begin, end)} relative to the end of the header; "__metadata__": string -> string.
+//    data_offsets: [begin, end)} relative to the end of the header; "__metadata__": string ->
+//    string.
 // 3. The data: row-major, little-endian, the tensors contiguous without hole or overlap.
 //
 // Source: huggingface/safetensors README, safetensors/src/tensor.rs.

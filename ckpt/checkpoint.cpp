@@ -1,0 +1,201 @@
+#include "ckpt/checkpoint.h"
+
+#include <algorithm>
+
+#include "ckpt/core/error.h"
+#include "ckpt/format/dcp.h"
+#include "ckpt/megatron/nemo.h"
+#include "ckpt/megatron/torch_dist.h"
+#include "ckpt/store/run_folder.h"
+
+namespace ferry {
+namespace {
+
+using Names = std::vector<std::string>;
+using Files = std::shared_ptr<const FileSystem>;
+
+bool contains(const Names& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool any_ends_with(const Names& names, std::string_view suffix) {
+  return std::any_of(names.begin(), names.end(),
+                     [&](const std::string& name) { return name.ends_with(suffix); });
+}
+
+std::string first_few(const Names& names) {
+  std::string text;
+  for (size_t i = 0; i < names.size() && i < 8; ++i) text += (i ? ", " : "") + names[i];
+  if (names.size() > 8) text += fmt::format(" and {} more", names.size() - 8);
+  return text;
+}
+
+Checkpoint open_file(const std::string& path) {
+  fail(ErrorKind::unsupported, "{}: single files cannot be read yet", path);
+}
+
+// Plain DCP.
+
+bool is_megatron_object(const Object& object) {
+  const size_t at = object.name.rfind("/shard_");
+  return at != std::string::npos && at + 7 < object.name.size();
+}
+
+Checkpoint open_plain_dcp(Files files, const std::string& folder) {
+  Checkpoint checkpoint;
+  checkpoint.format = Format::dcp;
+  checkpoint.path = folder;
+  DcpCheckpoint dcp = open_dcp(std::move(files), folder);
+  checkpoint.writer = dcp.metadata ? "PyTorch DCP" : "PyTorch DCP, Hugging Face storage";
+  checkpoint.catalog = std::move(dcp.catalog);
+  const auto& objects = checkpoint.catalog.objects;
+  if (std::any_of(objects.begin(), objects.end(), is_megatron_object)) {
+    fail(ErrorKind::not_found,
+         "{}: a Megatron-LM checkpoint without metadata.json, which is written last: it is "
+         "unfinished. If its save is known to have finished, put {{\"sharded_backend\": "
+         "\"torch_dist\", \"sharded_backend_version\": 1}} there",
+         folder);
+  }
+  for (Entry& entry : checkpoint.catalog.entries) {
+    if (is_optimizer_name(entry.name) || entry.name.starts_with("optim.")) {
+      entry.role = Role::optimizer;
+      checkpoint.optimizer = OptimizerLayout::plain;
+    }
+  }
+  return checkpoint;
+}
+
+// A folder.
+
+constexpr std::string_view kLookedFor =
+    "looked for a Megatron-LM run (latest_checkpointed_iteration.txt, iter_*), torch_dist "
+    "(metadata.json, .metadata), PyTorch DCP (.metadata), legacy Megatron-LM (mp_rank_*), NeMo 2 "
+    "(weights/, context/) and Hugging Face (config.json, *.safetensors, pytorch_model*.bin)";
+
+bool looks_like_checkpoint(const FileSystem& files, const std::string& folder) {
+  for (const char* name : {".metadata", "metadata.json", "config.json", "weights",
+                           "latest_checkpointed_iteration.txt"}) {
+    if (files.status(join(folder, name)).kind != PathKind::missing) return true;
+  }
+  return false;
+}
+
+[[noreturn]] void fail_unknown(const FileSystem& files, const std::string& path,
+                               const Names& names) {
+  if (names.empty()) fail(ErrorKind::not_found, "{} is an empty folder", path);
+  if (any_ends_with(names, ".distcp")) {
+    fail(ErrorKind::not_found,
+         "{}: data files (.distcp) but no .metadata, which is written last: the checkpoint is "
+         "unfinished",
+         path);
+  }
+  Names inside;
+  for (size_t i = 0; i < names.size() && i < 200; ++i) {
+    if (looks_like_checkpoint(files, join(path, names[i]))) inside.push_back(names[i]);
+  }
+  if (!inside.empty()) {
+    fail(ErrorKind::not_found,
+         "{} is no checkpoint itself, but these folders in it look like one: {}", path,
+         first_few(inside));
+  }
+  fail(ErrorKind::unsupported, "{}: no checkpoint recognised: {}; found {}", path, kLookedFor,
+       first_few(names));
+}
+
+Checkpoint open_folder(Files files, const std::string& path, const OpenOptions& options);
+
+Checkpoint open_run(Files files, const std::string& path, const OpenOptions& options) {
+  const RunFolder run = read_run_folder(*files, path);
+  std::string note;
+  const IterationFolder& chosen = choose_iteration(run, options.iteration, &note);
+  OpenOptions inner = options;
+  inner.iteration.clear();
+  Checkpoint checkpoint = open_folder(std::move(files), join(path, chosen.name), inner);
+  if (!checkpoint.iteration) checkpoint.iteration = chosen.iteration;
+  if (!note.empty()) checkpoint.notes.insert(checkpoint.notes.begin(), std::move(note));
+  return checkpoint;
+}
+
+Checkpoint open_folder(Files files, const std::string& path, const OpenOptions& options) {
+  const Names names = files->list(path);
+  const bool has_metadata = contains(names, ".metadata");
+  const bool has_config = contains(names, "metadata.json");
+  if (!has_metadata && !has_config && is_run_folder(*files, path)) {
+    return open_run(std::move(files), path, options);
+  }
+  if (!options.iteration.empty()) {
+    fail(ErrorKind::invalid,
+         "--iteration {} chooses from a run folder, but {} is not one (no {}, no iter_* folder)",
+         options.iteration, path, kTrackerName);
+  }
+  if (has_config) return open_torch_dist(std::move(files), path, options.raw);
+  if (has_metadata) return open_plain_dcp(std::move(files), path);
+  if (is_nemo_folder(*files, path)) return open_nemo(std::move(files), path, options.raw);
+  const bool rank_local = std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return name.starts_with("__") && name.ends_with(".metadata");
+  });
+  if (rank_local) {
+    return open_plain_dcp(std::move(files), path);
+  }
+  fail_unknown(*files, path, names);
+}
+
+}  // namespace
+
+std::string_view name(Format format) noexcept {
+  switch (format) {
+    case Format::torch_dist:
+      return "torch_dist";
+    case Format::dcp:
+      return "dcp";
+    case Format::megatron_torch:
+      return "torch";
+    case Format::nemo:
+      return "nemo";
+    case Format::hugging_face:
+      return "hf";
+    case Format::safetensors:
+      return "safetensors";
+    case Format::torch_file:
+      return "pt";
+  }
+  return "?";
+}
+
+std::string_view name(OptimizerLayout layout) noexcept {
+  switch (layout) {
+    case OptimizerLayout::none:
+      return "none";
+    case OptimizerLayout::fully_reshardable:
+      return "fully_reshardable";
+    case OptimizerLayout::dp_reshardable:
+      return "dp_reshardable";
+    case OptimizerLayout::fully_sharded_model_space:
+      return "fully_sharded_model_space";
+    case OptimizerLayout::legacy_distributed:
+      return "legacy_distributed";
+    case OptimizerLayout::plain:
+      return "plain";
+  }
+  return "?";
+}
+
+Checkpoint open_checkpoint(std::shared_ptr<const FileSystem> file_system, const std::string& path,
+                           const OpenOptions& options) {
+  const PathKind kind = file_system->status(path).kind;
+  if (kind == PathKind::missing) {
+    fail(ErrorKind::not_found, "{} does not exist, or is a link to something that does not", path);
+  }
+  if (kind == PathKind::other) {
+    fail(ErrorKind::invalid, "{} is neither a folder nor a regular file (a FIFO, socket or device)",
+         path);
+  }
+  if (kind == PathKind::folder) return open_folder(std::move(file_system), path, options);
+  if (!options.iteration.empty()) {
+    fail(ErrorKind::invalid, "--iteration {} chooses from a run folder, but {} is a file",
+         options.iteration, path);
+  }
+  return open_file(path);
+}
+
+}  // namespace ferry

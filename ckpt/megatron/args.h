@@ -1,0 +1,21 @@
+// What Megatron-LM's saved arguments say about a run.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "ckpt/checkpoint.h"
+#include "ckpt/core/value.h"
+
+namespace ferry {
+
+/// Parallel sizes out of an argparse.Namespace (or a dict of the same names); 0 where it has none.
+/// The data-parallel size is world_size / (tensor x pipeline x context) when that divides.
+ParallelLayout layout_from_args(const Value& args);
+
+/// The release of Megatron Core that has just these arguments, as far as they tell: "Megatron Core
+/// 0.15", "Megatron Core 0.20 or later", "Megatron Core 0.11 or earlier"; empty without args.
+std::string release_from_args(const Value& args);
+
+}  // namespace ferry

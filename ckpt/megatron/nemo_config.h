@@ -1,0 +1,22 @@
+// NeMo 2's model configuration in the words of Megatron-LM's arguments.
+//
+// Source: nemo/collections/llm/gpt/model/base.py (GPTConfig), megatron/core/transformer/
+// transformer_config.py, megatron/training/arguments.py (core_transformer_config_from_args).
+#pragma once
+
+#include <string_view>
+
+#include "ckpt/checkpoint.h"
+#include "ckpt/core/value.h"
+
+namespace ferry {
+
+/// `model` is the parsed context/model.yaml. An object of the configuration's class: its fields and
+/// the arguments that follow from them. none when there is no configuration in it.
+LoadedValue args_from_nemo_model(const Value& model);
+
+/// Parallel sizes of the MegatronStrategy in a context/io.json; zeros when there is none, or when
+/// the text is not such JSON.
+ParallelLayout layout_from_nemo_io(std::string_view json);
+
+}  // namespace ferry

@@ -1,0 +1,262 @@
+#include "ckpt/store/run_folder.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "ckpt/core/error.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::string_view kPrefix = "iter_";
+constexpr std::string_view kRelease = "release";
+constexpr uint64_t kTrackerLimit = 4096;
+constexpr uint64_t kMetadataLimit = uint64_t{256} << 20;
+
+std::optional<int64_t> parse_number(std::string_view text) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  return whole && !text.empty() && number >= 0 ? std::optional(number) : std::nullopt;
+}
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n\v\f";
+  const size_t begin = text.find_first_not_of(kSpace);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+}
+
+std::string printable(std::string_view text) {
+  std::string out;
+  for (const char c : text.substr(0, 80)) out += c >= ' ' && c <= '~' ? c : '?';
+  return out;
+}
+
+bool is_there(const FileSystem& file_system, const std::string& folder, std::string_view name) {
+  return file_system.status(join(folder, std::string(name))).kind == PathKind::file;
+}
+
+// Megatron-LM's own objects in the pickle tell its torch_dist from a plain PyTorch checkpoint,
+// which has no metadata.json.
+bool is_torch_dist(const FileSystem& file_system, const std::string& folder) {
+  if (is_there(file_system, folder, "common.pt")) return true;
+  const std::string path = join(folder, ".metadata");
+  if (file_system.status(path).bytes > kMetadataLimit) return false;
+  return read_file(file_system, path, kMetadataLimit).find("/shard_") != std::string::npos;
+}
+
+// What keeps an iteration folder from being loadable, by the files that each format writes last.
+std::string why_unfinished(const FileSystem& file_system, const std::string& folder) {
+  bool has_data = false, has_legacy = false;
+  const std::vector<std::string> names = file_system.list(folder);
+  if (names.empty()) return "the folder is empty";
+  for (const std::string& name : names) {
+    if (name.ends_with(".distcp") || name == "common.pt") has_data = true;
+    if (!name.starts_with("mp_rank_")) continue;
+    has_legacy = true;
+    const std::string rank = join(folder, name);
+    if (!is_there(file_system, rank, "model_optim_rng.pt") &&
+        !is_there(file_system, rank, "model_rng.pt")) {
+      return fmt::format("no model_optim_rng.pt in {}", name);
+    }
+  }
+  if (has_legacy) return {};
+  const bool has_metadata = is_there(file_system, folder, ".metadata");
+  const bool has_config = is_there(file_system, folder, "metadata.json");
+  if (has_metadata && (has_config || !is_torch_dist(file_system, folder))) return {};
+  if (has_metadata) return "no metadata.json, which is written last";
+  if (has_config) return "no .metadata";
+  return has_data ? "neither .metadata nor metadata.json, which are written last"
+                  : "no checkpoint in it";
+}
+
+Tracker read_tracker(const FileSystem& file_system, const std::string& path) {
+  const PathStatus status = file_system.status(path);
+  if (status.kind == PathKind::missing) return {};
+  if (status.kind != PathKind::file) return {Tracker::State::unreadable, 0, "(not a file)"};
+  if (status.bytes > kTrackerLimit) return {Tracker::State::unreadable, 0, "(too long)"};
+  return parse_tracker(read_file(file_system, path, kTrackerLimit));
+}
+
+std::string argument(const IterationFolder& folder) {
+  return folder.iteration ? std::to_string(*folder.iteration) : std::string(kRelease);
+}
+
+// "Complete there: 5, 10. Unfinished: 15 (no .metadata). Choose one with --iteration 10"
+std::string what_is_there(const RunFolder& run) {
+  std::vector<const IterationFolder*> complete;
+  std::string unfinished;
+  size_t unfinished_count = 0;
+  for (const IterationFolder& folder : run.iterations) {
+    if (folder.complete()) {
+      complete.push_back(&folder);
+    } else if (unfinished_count++ < 4) {
+      unfinished += fmt::format("{}{} ({})", unfinished.empty() ? "" : ", ", argument(folder),
+                                folder.unfinished);
+    }
+  }
+  if (run.iterations.empty()) return "It holds no iteration folder (iter_0000100 or release)";
+  std::string text;
+  if (complete.empty()) {
+    text = "No iteration there is complete";
+  } else {
+    text = "Complete there: ";
+    // The latest are the ones that are asked for.
+    const size_t skipped = complete.size() > 10 ? complete.size() - 10 : 0;
+    if (skipped > 0) text += fmt::format("{} older ones, ", skipped);
+    for (size_t i = skipped; i < complete.size(); ++i) {
+      text += (i > skipped ? ", " : "") + argument(*complete[i]);
+    }
+  }
+  if (!unfinished.empty()) {
+    text += ". Unfinished: " + unfinished;
+    if (unfinished_count > 4) text += fmt::format(" and {} more", unfinished_count - 4);
+  }
+  if (!complete.empty()) {
+    text += fmt::format(". Choose one with --iteration {}", argument(*complete.back()));
+  }
+  return text;
+}
+
+const IterationFolder& require(const RunFolder& run, const IterationFolder* folder,
+                               const std::string& wanted, std::string_view who_wants) {
+  if (!folder) {
+    fail(ErrorKind::not_found, "{}: {} {}, which is not there. {}", run.path, who_wants, wanted,
+         what_is_there(run));
+  }
+  if (!folder->complete()) {
+    fail(ErrorKind::not_found, "{}: {} {}, which is unfinished ({}). {}", run.path, who_wants,
+         wanted, folder->unfinished, what_is_there(run));
+  }
+  return *folder;
+}
+
+const IterationFolder& choose_requested(const RunFolder& run, std::string_view requested) {
+  const std::string wanted(requested);
+  constexpr std::string_view kWho = "--iteration asks for";
+  if (requested == kRelease) return require(run, run.find_release(), wanted, kWho);
+  auto number = iteration_of(requested);
+  if (!number) number = parse_number(requested);
+  if (!number) {
+    fail(ErrorKind::invalid, "--iteration takes a number or the word release, not '{}'",
+         printable(requested));
+  }
+  return require(run, run.find(*number), wanted, kWho);
+}
+
+const IterationFolder& choose_without_tracker(const RunFolder& run, std::string* note) {
+  const IterationFolder* only = nullptr;
+  size_t complete = 0;
+  for (const IterationFolder& folder : run.iterations) {
+    if (folder.complete()) ++complete, only = &folder;
+  }
+  if (complete != 1) {
+    fail(ErrorKind::not_found, "{}: no {} in it, so the iteration is open. {}", run.path,
+         kTrackerName, what_is_there(run));
+  }
+  if (note)
+    *note = fmt::format("no {}: took {}, the only complete iteration", kTrackerName, only->name);
+  return *only;
+}
+
+}  // namespace
+
+std::string iteration_folder_name(int64_t iteration) {
+  return fmt::format("iter_{:07d}", iteration);
+}
+
+std::optional<int64_t> iteration_of(std::string_view folder_name) {
+  if (!folder_name.starts_with(kPrefix)) return std::nullopt;
+  return parse_number(folder_name.substr(kPrefix.size()));
+}
+
+const IterationFolder* RunFolder::find(int64_t iteration) const {
+  const IterationFolder* found = nullptr;
+  for (const IterationFolder& folder : iterations) {
+    if (folder.iteration != iteration) continue;
+    if (folder.name == iteration_folder_name(iteration)) return &folder;
+    found = &folder;
+  }
+  return found;
+}
+
+const IterationFolder* RunFolder::find_release() const {
+  for (const IterationFolder& folder : iterations) {
+    if (!folder.iteration) return &folder;
+  }
+  return nullptr;
+}
+
+bool is_run_folder(const FileSystem& file_system, const std::string& path) {
+  for (const std::string& name : file_system.list(path)) {
+    if (name == kTrackerName) return true;
+    if (!iteration_of(name) && name != kRelease) continue;
+    const std::string folder = join(path, name);
+    if (file_system.status(folder).kind != PathKind::folder) continue;
+    // "release" is a common name: only one with a checkpoint in it makes a run.
+    if (name != kRelease || why_unfinished(file_system, folder).empty()) return true;
+  }
+  return false;
+}
+
+RunFolder read_run_folder(const FileSystem& file_system, const std::string& path) {
+  RunFolder run;
+  run.path = path;
+  run.tracker = read_tracker(file_system, join(path, std::string(kTrackerName)));
+  for (const std::string& name : file_system.list(path)) {
+    const auto iteration = iteration_of(name);
+    if (!iteration && name != kRelease) continue;
+    const std::string folder = join(path, name);
+    if (file_system.status(folder).kind != PathKind::folder) continue;
+    run.iterations.push_back({name, iteration, why_unfinished(file_system, folder)});
+  }
+  std::stable_sort(run.iterations.begin(), run.iterations.end(),
+                   [](const IterationFolder& a, const IterationFolder& b) {
+                     return a.iteration.value_or(INT64_MAX) < b.iteration.value_or(INT64_MAX);
+                   });
+  return run;
+}
+
+Tracker parse_tracker(std::string_view content) {
+  const std::string_view text = trimmed(content);
+  Tracker tracker;
+  tracker.content = printable(text);
+  if (const auto number = parse_number(text)) {
+    tracker.state = Tracker::State::iteration;
+    tracker.iteration = *number;
+  } else {
+    tracker.state = text == kRelease ? Tracker::State::release : Tracker::State::unreadable;
+  }
+  return tracker;
+}
+
+const IterationFolder& choose_iteration(const RunFolder& run, std::string_view requested,
+                                        std::string* note) {
+  if (!requested.empty()) return choose_requested(run, requested);
+  constexpr std::string_view kWho = "the tracker names iteration";
+  switch (run.tracker.state) {
+    case Tracker::State::missing:
+      return choose_without_tracker(run, note);
+    case Tracker::State::release:
+      return require(run, run.find_release(), "release", kWho);
+    case Tracker::State::unreadable:
+      fail(ErrorKind::corrupt, "{}: {} should hold a number or the word release, but {}. {}",
+           run.path, kTrackerName,
+           run.tracker.content.empty() ? "is empty" : "holds '" + run.tracker.content + "'",
+           what_is_there(run));
+    case Tracker::State::iteration:
+      break;
+  }
+  const IterationFolder& chosen =
+      require(run, run.find(run.tracker.iteration), std::to_string(run.tracker.iteration), kWho);
+  for (auto later = run.iterations.rbegin(); note && later != run.iterations.rend(); ++later) {
+    if (!later->iteration || !later->complete() || *later->iteration <= *chosen.iteration) continue;
+    *note = fmt::format("{} is there and complete, but the tracker names iteration {}", later->name,
+                        *chosen.iteration);
+    break;
+  }
+  return chosen;
+}
+
+}  // namespace ferry

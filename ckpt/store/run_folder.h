@@ -1,0 +1,70 @@
+// The folder of a Megatron-LM run: iteration folders and the tracker that names the latest.
+//
+//   latest_checkpointed_iteration.txt   a decimal number, or the word "release"
+//   iter_0000100/ ...                   one checkpoint each ("iter_%07d")
+//   release/                            a converted or published checkpoint without iteration
+//
+// Source: megatron/training/checkpointing.py (get_checkpoint_name, read_metadata).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ckpt/io/file_system.h"
+
+namespace ferry {
+
+inline constexpr std::string_view kTrackerName = "latest_checkpointed_iteration.txt";
+
+/// The name of an iteration's folder: "iter_0000005".
+std::string iteration_folder_name(int64_t iteration);
+
+/// The iteration that a folder name stands for; nothing when it is no iteration folder.
+std::optional<int64_t> iteration_of(std::string_view folder_name);
+
+struct IterationFolder {
+  std::string name;                  // "iter_0000005" or "release"
+  std::optional<int64_t> iteration;  // nothing: release
+  std::string unfinished;            // why it cannot be loaded ("no .metadata"); empty: complete
+
+  bool complete() const noexcept { return unfinished.empty(); }
+};
+
+struct Tracker {
+  enum class State { missing, unreadable /* neither a number nor "release" */, iteration, release };
+  State state = State::missing;
+  int64_t iteration = 0;  // when state is iteration
+  std::string content;    // as found, at most 80 bytes, printable
+};
+
+struct RunFolder {
+  std::string path;
+  Tracker tracker;
+  std::vector<IterationFolder> iterations;  // rising; release last
+
+  const IterationFolder* find(int64_t iteration) const;  // null when absent
+  const IterationFolder* find_release() const;
+};
+
+/// True when `path` holds a tracker, a folder named like an iteration or a complete release.
+bool is_run_folder(const FileSystem& file_system, const std::string& path);
+
+/// Looks at a run folder: the tracker, the iterations and whether each is complete. Reads names;
+/// of a checkpoint only the `.metadata` of one without metadata.json.
+RunFolder read_run_folder(const FileSystem& file_system, const std::string& path);
+
+/// The tracker's meaning: surrounding white space is ignored, as Megatron-LM does.
+Tracker parse_tracker(std::string_view content);
+
+/// The iteration to open: the one asked for ("100", "iter_0000100", "release"), else the tracker's,
+/// else the only complete one (then `note` says so). not_found with the iterations that are there
+/// and what to type, when it is missing, unfinished, or the tracker is missing, garbage or
+/// dangling; invalid when `requested` is no iteration. A tracker that lags behind a later complete
+/// iteration is told in `note`.
+const IterationFolder& choose_iteration(const RunFolder& run, std::string_view requested,
+                                        std::string* note);
+
+}  // namespace ferry

@@ -24,20 +24,47 @@ void normalise(std::vector<StridedLoop>& loops) {
   }
 }
 
+// A transposition, by blocks that are read along the source's rows and written along the target's:
+// walking either side by its large stride would miss the cache at every element. A block is wide on
+// the target's side because writes to many pages at once cost most.
 template <size_t Bytes>
-void copy_plane(const std::byte* in, std::byte* out, const StridedLoop& rows, const StridedLoop& columns) {
-  constexpr int64_t kBlock = 64;
-  for (int64_t r0 = 0; r0 < rows.count; r0 += kBlock) {
-    const int64_t r1 = std::min(rows.count, r0 + kBlock);
-    for (int64_t c0 = 0; c0 < columns.count; c0 += kBlock) {
-      const int64_t c1 = std::min(columns.count, c0 + kBlock);
-      for (int64_t r = r0; r < r1; ++r) {
-        const std::byte* from = in + r * rows.in_stride + c0 * columns.in_stride;
-        std::byte* to = out + r * rows.out_stride + c0 * columns.out_stride;
-        for (int64_t c = c0; c < c1; ++c, from += columns.in_stride, to += columns.out_stride) {
-          std::memcpy(to, from, Bytes);
+void transpose_plane(const std::byte* in, std::byte* out, const StridedLoop& rows, const StridedLoop& columns) {
+  struct Element {
+    std::byte bytes[Bytes];
+  };
+  constexpr int64_t kHeight = 64, kWidth = 1024 / Bytes, kStrip = 8;
+  constexpr int64_t kPadding = 8;  // padded rows fall into different cache sets
+  Element block[kWidth][kHeight + kPadding];
+  Element strip[kStrip][kWidth];
+  for (int64_t r0 = 0; r0 < rows.count; r0 += kHeight) {
+    const int64_t height = std::min(kHeight, rows.count - r0);
+    for (int64_t c0 = 0; c0 < columns.count; c0 += kWidth) {
+      const int64_t width = std::min(kWidth, columns.count - c0);
+      for (int64_t c = 0; c < width; ++c) {
+        std::memcpy(block[c], in + (c0 + c) * columns.in_stride + r0 * rows.in_stride, height * Bytes);
+      }
+      for (int64_t r = 0; r < height; r += kStrip) {
+        for (int64_t c = 0; c < width; ++c) {
+          for (int64_t k = 0; k < kStrip; ++k) strip[k][c] = block[c][r + k];
+        }
+        for (int64_t k = 0; k < std::min(kStrip, height - r); ++k) {
+          std::memcpy(out + (r0 + r + k) * rows.out_stride + c0 * columns.out_stride, strip[k], width * Bytes);
         }
       }
+    }
+  }
+}
+
+template <size_t Bytes>
+void copy_plane(const std::byte* in, std::byte* out, const StridedLoop& rows, const StridedLoop& columns) {
+  if (rows.in_stride == Bytes && columns.out_stride == Bytes) {
+    return transpose_plane<Bytes>(in, out, rows, columns);
+  }
+  for (int64_t r = 0; r < rows.count; ++r) {
+    const std::byte* from = in + r * rows.in_stride;
+    std::byte* to = out + r * rows.out_stride;
+    for (int64_t c = 0; c < columns.count; ++c, from += columns.in_stride, to += columns.out_stride) {
+      std::memcpy(to, from, Bytes);
     }
   }
 }

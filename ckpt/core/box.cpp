@@ -11,10 +11,13 @@ int64_t element_count(const Dims& shape, std::string_view what) {
   int64_t count = 1;
   bool empty = false;
   for (int64_t extent : shape) {
-    if (extent < 0) fail(ErrorKind::corrupt, "{}: negative extent in shape {}", what, to_string(shape));
+    if (extent < 0)
+      fail(ErrorKind::corrupt, "{}: negative extent in shape {}", what, to_string(shape));
     // An empty axis makes the product 0, but the others must still be sane.
-    if (extent == 0) empty = true;
-    else count = checked_multiply(count, extent, what);
+    if (extent == 0)
+      empty = true;
+    else
+      count = checked_multiply(count, extent, what);
   }
   return empty ? 0 : count;
 }
@@ -35,7 +38,8 @@ bool is_inside(const Box& box, const Dims& shape) noexcept {
   if (box.offset.size() != shape.size() || box.size.size() != shape.size()) return false;
   for (size_t axis = 0; axis < shape.size(); ++axis) {
     if (box.offset[axis] < 0 || box.size[axis] < 0) return false;
-    if (box.offset[axis] > shape[axis] || box.size[axis] > shape[axis] - box.offset[axis]) return false;
+    if (box.offset[axis] > shape[axis] || box.size[axis] > shape[axis] - box.offset[axis])
+      return false;
   }
   return true;
 }
@@ -52,7 +56,8 @@ bool overlaps(const Box& a, const Box& b) noexcept {
 std::string to_string(const Box& box) {
   std::string text = "[";
   for (size_t axis = 0; axis < box.size.size(); ++axis) {
-    text += fmt::format("{}{}:{}", axis ? ", " : "", box.offset[axis], box.offset[axis] + box.size[axis]);
+    text += fmt::format("{}{}:{}", axis ? ", " : "", box.offset[axis],
+                        box.offset[axis] + box.size[axis]);
   }
   return text + "]";
 }

@@ -32,9 +32,9 @@ std::vector<uint32_t> BoxIndex::overlapping(const Box& box) const {
   if (box.size.empty()) return order_;
   const int64_t low = box.offset[axis_];
   const int64_t high = low + box.size[axis_];
-  auto at = std::upper_bound(order_.begin(), order_.end(), low - longest_, [&](int64_t value, uint32_t i) {
-    return value < boxes_[i].offset[axis_];
-  });
+  auto at =
+      std::upper_bound(order_.begin(), order_.end(), low - longest_,
+                       [&](int64_t value, uint32_t i) { return value < boxes_[i].offset[axis_]; });
   std::vector<uint32_t> found;
   for (; at != order_.end() && boxes_[*at].offset[axis_] < high; ++at) {
     if (overlaps(boxes_[*at], box)) found.push_back(*at);

@@ -21,13 +21,20 @@ struct Small {
 
 constexpr Small small_format(DType dtype) {
   switch (dtype) {
-    case DType::f16: return {5, 10, 15, true, false};
-    case DType::bf16: return {8, 7, 127, true, false};
-    case DType::f8_e4m3: return {4, 3, 7, false, false};
-    case DType::f8_e5m2: return {5, 2, 15, true, false};
-    case DType::f8_e4m3fnuz: return {4, 3, 8, false, true};
-    case DType::f8_e5m2fnuz: return {5, 2, 16, false, true};
-    default: return {};
+    case DType::f16:
+      return {5, 10, 15, true, false};
+    case DType::bf16:
+      return {8, 7, 127, true, false};
+    case DType::f8_e4m3:
+      return {4, 3, 7, false, false};
+    case DType::f8_e5m2:
+      return {5, 2, 15, true, false};
+    case DType::f8_e4m3fnuz:
+      return {4, 3, 8, false, true};
+    case DType::f8_e5m2fnuz:
+      return {5, 2, 16, false, true};
+    default:
+      return {};
   }
 }
 
@@ -41,14 +48,16 @@ double decode_small(uint32_t bits, const Small& f) {
     return std::numeric_limits<double>::quiet_NaN();
   }
   if (f.has_infinity && exponent == all_ones) {
-    value = mantissa ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity();
+    value = mantissa ? std::numeric_limits<double>::quiet_NaN()
+                     : std::numeric_limits<double>::infinity();
   } else if (!f.has_infinity && !f.only_nan_is_negative_zero && exponent == all_ones &&
              mantissa == (1u << f.mantissa_bits) - 1) {
     value = std::numeric_limits<double>::quiet_NaN();
   } else if (exponent == 0) {
     value = std::ldexp(mantissa, 1 - f.bias - f.mantissa_bits);
   } else {
-    value = std::ldexp(mantissa + (1u << f.mantissa_bits), static_cast<int>(exponent) - f.bias - f.mantissa_bits);
+    value = std::ldexp(mantissa + (1u << f.mantissa_bits),
+                       static_cast<int>(exponent) - f.bias - f.mantissa_bits);
   }
   return negative ? -value : value;
 }
@@ -57,8 +66,9 @@ uint32_t encode_small(double value, const Small& f) {
   const uint32_t sign = std::signbit(value) ? 1u << (f.mantissa_bits + f.exponent_bits) : 0;
   const uint32_t all_ones = (1u << f.exponent_bits) - 1;
   const uint32_t nan = f.only_nan_is_negative_zero ? 1u << (f.mantissa_bits + f.exponent_bits)
-                       : f.has_infinity ? sign | all_ones << f.mantissa_bits | 1u << (f.mantissa_bits - 1)
-                                        : sign | all_ones << f.mantissa_bits | ((1u << f.mantissa_bits) - 1);
+                       : f.has_infinity
+                           ? sign | all_ones << f.mantissa_bits | 1u << (f.mantissa_bits - 1)
+                           : sign | all_ones << f.mantissa_bits | ((1u << f.mantissa_bits) - 1);
   if (std::isnan(value)) return nan;
   const uint32_t overflow = f.has_infinity ? sign | all_ones << f.mantissa_bits : nan;
   const double magnitude = std::fabs(value);
@@ -76,9 +86,10 @@ uint32_t encode_small(double value, const Small& f) {
   if (units < (1u << f.mantissa_bits)) biased = 0;            // subnormal
   const uint32_t largest_exponent = f.has_infinity ? all_ones - 1 : all_ones;
   const uint32_t mantissa = static_cast<uint32_t>(units) & ((1u << f.mantissa_bits) - 1);
-  const bool beyond = biased > static_cast<int>(largest_exponent) ||
-                      (!f.has_infinity && !f.only_nan_is_negative_zero &&
-                       biased == static_cast<int>(all_ones) && mantissa == (1u << f.mantissa_bits) - 1);
+  const bool beyond =
+      biased > static_cast<int>(largest_exponent) ||
+      (!f.has_infinity && !f.only_nan_is_negative_zero && biased == static_cast<int>(all_ones) &&
+       mantissa == (1u << f.mantissa_bits) - 1);
   if (beyond) return overflow;
   const uint32_t result = static_cast<uint32_t>(biased) << f.mantissa_bits | mantissa;
   return result == 0 && f.only_nan_is_negative_zero ? 0 : sign | result;
@@ -123,30 +134,45 @@ bool can_convert(DType from, DType to) noexcept {
 
 double load_as_double(const std::byte* at, DType dtype) {
   switch (dtype) {
-    case DType::boolean: return load<uint8_t>(at) ? 1 : 0;
-    case DType::u8: return load<uint8_t>(at);
-    case DType::i8: return load<int8_t>(at);
-    case DType::u16: return load<uint16_t>(at);
-    case DType::i16: return load<int16_t>(at);
-    case DType::u32: return load<uint32_t>(at);
-    case DType::i32: return load<int32_t>(at);
-    case DType::u64: return static_cast<double>(load<uint64_t>(at));
-    case DType::i64: return static_cast<double>(load<int64_t>(at));
-    case DType::f32: return load<float>(at);
-    case DType::f64: return load<double>(at);
-    case DType::bf16: return std::bit_cast<float>(uint32_t{load<uint16_t>(at)} << 16);
+    case DType::boolean:
+      return load<uint8_t>(at) ? 1 : 0;
+    case DType::u8:
+      return load<uint8_t>(at);
+    case DType::i8:
+      return load<int8_t>(at);
+    case DType::u16:
+      return load<uint16_t>(at);
+    case DType::i16:
+      return load<int16_t>(at);
+    case DType::u32:
+      return load<uint32_t>(at);
+    case DType::i32:
+      return load<int32_t>(at);
+    case DType::u64:
+      return static_cast<double>(load<uint64_t>(at));
+    case DType::i64:
+      return static_cast<double>(load<int64_t>(at));
+    case DType::f32:
+      return load<float>(at);
+    case DType::f64:
+      return load<double>(at);
+    case DType::bf16:
+      return std::bit_cast<float>(uint32_t{load<uint16_t>(at)} << 16);
     case DType::f8_e8m0: {
       const int exponent = load<uint8_t>(at);
-      return exponent == 255 ? std::numeric_limits<double>::quiet_NaN() : std::ldexp(1.0, exponent - 127);
+      return exponent == 255 ? std::numeric_limits<double>::quiet_NaN()
+                             : std::ldexp(1.0, exponent - 127);
     }
     case DType::f16:
     case DType::f8_e4m3:
     case DType::f8_e5m2:
     case DType::f8_e4m3fnuz:
-    case DType::f8_e5m2fnuz: return decode_small(load_bits(at, dtype), small_format(dtype));
+    case DType::f8_e5m2fnuz:
+      return decode_small(load_bits(at, dtype), small_format(dtype));
     case DType::c64:
     case DType::c128:
-    case DType::f4x2: break;
+    case DType::f4x2:
+      break;
   }
   fail(ErrorKind::internal, "{} has no single value", safetensors_name(dtype));
 }

@@ -17,7 +17,8 @@ bool can_convert(DType from, DType to) noexcept;
 void convert(const std::byte* in, int64_t in_stride, DType from, std::byte* out, int64_t out_stride,
              DType to, int64_t count);
 
-/// Value of one element of any dtype but f4x2 and complex ones, as a double (64-bit integers round).
+/// Value of one element of any dtype but f4x2 and complex ones, as a double (64-bit integers
+/// round).
 double load_as_double(const std::byte* at, DType dtype);
 
 }  // namespace ferry

@@ -23,10 +23,11 @@ void check_disjoint(const Catalog& catalog, const Entry& entry) {
     for (uint32_t j : index.overlapping(boxes[i])) {
       const Chunk &a = entry.chunks[i], &b = entry.chunks[j];
       if (j <= i || disjoint_runs(a, b)) continue;
-      fail(ErrorKind::corrupt,
-           "tensor {}: chunk {} of {} overlaps chunk {} of {}; the checkpoint's metadata is damaged",
-           entry.name, to_string(a.box), catalog.files.at(a.extent.file).path, to_string(b.box),
-           catalog.files.at(b.extent.file).path);
+      fail(
+          ErrorKind::corrupt,
+          "tensor {}: chunk {} of {} overlaps chunk {} of {}; the checkpoint's metadata is damaged",
+          entry.name, to_string(a.box), catalog.files.at(a.extent.file).path, to_string(b.box),
+          catalog.files.at(b.extent.file).path);
     }
   }
 }
@@ -79,8 +80,9 @@ void check_chunks(const Catalog& catalog, const Entry& entry) {
     }
     const FileInfo& file = catalog.files[chunk.extent.file];
     if (!is_inside(chunk.box, entry.shape)) {
-      fail(ErrorKind::corrupt, "tensor {}: chunk {} of {} does not lie inside the tensor's shape {}",
-           entry.name, to_string(chunk.box), file.path, to_string(entry.shape));
+      fail(ErrorKind::corrupt,
+           "tensor {}: chunk {} of {} does not lie inside the tensor's shape {}", entry.name,
+           to_string(chunk.box), file.path, to_string(entry.shape));
     }
     const int64_t in_box = element_count(chunk.box.size, entry.name);
     if (chunk.is_run() && (chunk.run_begin < 0 || chunk.run_begin > in_box ||
@@ -88,7 +90,8 @@ void check_chunks(const Catalog& catalog, const Entry& entry) {
       fail(ErrorKind::corrupt, "tensor {}: run of {} elements from {} leaves chunk {}", entry.name,
            chunk.run_count, chunk.run_begin, to_string(chunk.box));
     }
-    if (chunk.extent.offset > file.bytes || chunk.extent.length > file.bytes - chunk.extent.offset) {
+    if (chunk.extent.offset > file.bytes ||
+        chunk.extent.length > file.bytes - chunk.extent.offset) {
       fail(ErrorKind::corrupt,
            "tensor {}: chunk {} at bytes {}..+{} lies outside {} ({} bytes); the file is truncated "
            "or belongs to another checkpoint",
@@ -99,9 +102,10 @@ void check_chunks(const Catalog& catalog, const Entry& entry) {
   }
   check_disjoint(catalog, entry);
   if (covered != expected) {
-    fail(ErrorKind::corrupt,
-         "tensor {} of shape {}: its {} chunks hold {} of {} elements; the checkpoint is incomplete",
-         entry.name, to_string(entry.shape), entry.chunks.size(), covered, expected);
+    fail(
+        ErrorKind::corrupt,
+        "tensor {} of shape {}: its {} chunks hold {} of {} elements; the checkpoint is incomplete",
+        entry.name, to_string(entry.shape), entry.chunks.size(), covered, expected);
   }
 }
 

@@ -31,8 +31,9 @@ struct Extent {
   uint64_t offset = 0;  // bytes
   uint64_t length = 0;  // bytes
   Encoding encoding = Encoding::raw;
-  bool zstd = false;           // the whole extent is one zstd stream of what `encoding` says
-  uint64_t payload_offset = 0;  // bytes of decoded payload that come before the chunk's first element
+  bool zstd = false;  // the whole extent is one zstd stream of what `encoding` says
+  uint64_t payload_offset =
+      0;  // bytes of decoded payload that come before the chunk's first element
 };
 
 /// Where a part of a tensor is stored: a box of the global tensor, or a run of elements of that box
@@ -41,7 +42,7 @@ struct Chunk {
   Box box;
   int64_t run_begin = 0;   // first element, in the flattened box
   int64_t run_count = -1;  // elements; -1: the whole box
-  Dims strides;            // of the box in storage, in elements; empty: row-major. Never with a run.
+  Dims strides;  // of the box in storage, in elements; empty: row-major. Never with a run.
   Extent extent;
 
   bool is_run() const noexcept { return run_count >= 0; }
@@ -50,7 +51,8 @@ struct Chunk {
 /// What a tensor is to the run that saved it.
 enum class Role : uint8_t {
   model,      // a parameter or buffer of the model
-  optimizer,  // fp32 parameter, exp_avg, exp_avg_sq: `optimizer.state.{param,exp_avg,exp_avg_sq}.<key>`
+  optimizer,  // fp32 parameter, exp_avg, exp_avg_sq:
+              // `optimizer.state.{param,exp_avg,exp_avg_sq}.<key>`
 };
 
 /// One tensor. The chunks of a complete tensor cover it exactly once.

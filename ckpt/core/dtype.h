@@ -8,16 +8,34 @@
 namespace ferry {
 
 enum class DType : uint8_t {
-  boolean, u8, i8, u16, i16, u32, i32, u64, i64,
-  f16, bf16, f32, f64, c64, c128,
-  f8_e4m3, f8_e5m2, f8_e4m3fnuz, f8_e5m2fnuz, f8_e8m0,
+  boolean,
+  u8,
+  i8,
+  u16,
+  i16,
+  u32,
+  i32,
+  u64,
+  i64,
+  f16,
+  bf16,
+  f32,
+  f64,
+  c64,
+  c128,
+  f8_e4m3,
+  f8_e5m2,
+  f8_e4m3fnuz,
+  f8_e5m2fnuz,
+  f8_e8m0,
   f4x2,  // two 4-bit floats a byte: one element here is one byte, as in PyTorch
 };
 
 /// Bytes of one element.
 int64_t size_bytes(DType dtype) noexcept;
 
-/// safetensors' spelling ("BF16"). C128 has none in safetensors and is spelled "C128"; f4x2 is "F4".
+/// safetensors' spelling ("BF16"). C128 has none in safetensors and is spelled "C128"; f4x2 is
+/// "F4".
 std::string_view safetensors_name(DType dtype) noexcept;
 std::optional<DType> dtype_from_safetensors(std::string_view name) noexcept;
 

@@ -14,8 +14,9 @@
 namespace ferry {
 namespace {
 
-constexpr uint64_t kTileBytes = 4 << 20;         // a tile's default size, on the target side
-constexpr uint64_t kShortRunBytes = 64 << 10;    // with shorter runs, tiles grow as far as memory allows
+constexpr uint64_t kTileBytes = 4 << 20;  // a tile's default size, on the target side
+constexpr uint64_t kShortRunBytes = 64
+                                    << 10;  // with shorter runs, tiles grow as far as memory allows
 
 int thread_count(const EngineOptions& options) {
   if (options.threads > 0) return options.threads;
@@ -52,7 +53,8 @@ class TileQueue {
     for (uint32_t input : plan_.recipes[position].inputs) {
       in_bytes = std::max(in_bytes, size_bytes(plan_.source->entries[input].dtype));
     }
-    const auto most = std::max<int64_t>(1, static_cast<int64_t>(bytes_per_thread_) / (in_bytes + out_bytes));
+    const auto most =
+        std::max<int64_t>(1, static_cast<int64_t>(bytes_per_thread_) / (in_bytes + out_bytes));
     const int64_t usual = std::min(most, static_cast<int64_t>(kTileBytes) / out_bytes);
     std::vector<Box> tiles = cut_into_tiles(entry.shape, usual);
     // A transposition or a split of columns reads runs as long as a tile is high.
@@ -208,8 +210,8 @@ Plan identity_plan(const Catalog& catalog, const Entry& entry) {
 std::string read_tensor(const Catalog& catalog, const Entry& entry, uint64_t limit_bytes) {
   const auto bytes = static_cast<uint64_t>(entry.bytes());
   if (bytes > limit_bytes) {
-    fail(ErrorKind::exhausted, "tensor {} has {} bytes; at most {} were expected", entry.name, bytes,
-         limit_bytes);
+    fail(ErrorKind::exhausted, "tensor {} has {} bytes; at most {} were expected", entry.name,
+         bytes, limit_bytes);
   }
   std::string buffer(bytes, '\0');
   CallbackFile file([&](uint64_t offset, std::span<const std::byte> from) {

@@ -3,7 +3,8 @@
 // Work is cut into tiles whose source and target bytes fit a thread's share of the budget. A tile
 // reads each of its source bytes once (runs that touch are one read), moves elements in memory and
 // writes each target run once; long runs that are the same bytes on both sides are copied by the
-// kernel. Peak memory is the budget plus what the plan itself takes, whatever the checkpoint's size.
+// kernel. Peak memory is the budget plus what the plan itself takes, whatever the checkpoint's
+// size.
 #pragma once
 
 #include <atomic>
@@ -43,8 +44,8 @@ void run(const Plan& plan, std::span<WritableFile* const> files, const EngineOpt
 /// All elements of one entry in row-major order. exhausted when it is larger than `limit_bytes`.
 std::string read_tensor(const Catalog& catalog, const Entry& entry, uint64_t limit_bytes);
 
-/// Calls `consume` with the raw bytes of every element of an entry exactly once, whole elements at a
-/// time and at most `memory_bytes` of them, in no particular order; from one thread.
+/// Calls `consume` with the raw bytes of every element of an entry exactly once, whole elements at
+/// a time and at most `memory_bytes` of them, in no particular order; from one thread.
 void scan(const Catalog& catalog, const Entry& entry, uint64_t memory_bytes,
           const std::function<void(std::span<const std::byte>)>& consume);
 

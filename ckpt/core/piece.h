@@ -15,8 +15,8 @@ struct Piece {
   Dims strides;         // bytes, one an axis
 };
 
-/// The boxes that a chunk's elements fill: one, or a few when the chunk is a run. The chunk's extent
-/// must be raw; `base` is the byte position of its first element.
+/// The boxes that a chunk's elements fill: one, or a few when the chunk is a run. The chunk's
+/// extent must be raw; `base` is the byte position of its first element.
 std::vector<Piece> cut_into_pieces(const Chunk& chunk, int64_t element_bytes, uint64_t base);
 
 }  // namespace ferry

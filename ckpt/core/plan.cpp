@@ -75,7 +75,8 @@ void check_recipe(const Plan& plan, size_t position) {
                        is_inside(input_bounds(move, source.shape.size()), source.shape);
     if (!in_ok) {
       fail(ErrorKind::mismatch, "tensor {}: would read {} of {}, whose shape is {}", target.name,
-           to_string(input_bounds(move, move.in_origin.size())), source.name, to_string(source.shape));
+           to_string(input_bounds(move, move.in_origin.size())), source.name,
+           to_string(source.shape));
     }
     if (move.out_origin.size() != rank || !is_inside(output_bounds(move, rank), target.shape)) {
       fail(ErrorKind::mismatch, "tensor {}: {} would write outside its shape {}", target.name,
@@ -119,7 +120,8 @@ void check_files(const Plan& plan) {
           chunk.is_run() ? chunk.run_count : element_count(chunk.box.size, entry.name);
       if (extent.encoding != Encoding::raw || extent.zstd || extent.payload_offset != 0 ||
           extent.length != static_cast<uint64_t>(elements * size_bytes(entry.dtype))) {
-        fail(ErrorKind::internal, "tensor {}: its target chunk is not a raw run of its bytes", entry.name);
+        fail(ErrorKind::internal, "tensor {}: its target chunk is not a raw run of its bytes",
+             entry.name);
       }
       if (extent.length) ranges.emplace_back(extent.file, extent.offset, extent.length, entry.name);
     }

@@ -1,4 +1,5 @@
-// A plan: a target catalog, known to the last byte before a byte moves, and a recipe for each entry.
+// A plan: a target catalog, known to the last byte before a byte moves, and a recipe for each
+// entry.
 //
 // Convert, reshard, merge, extract, save and load are plans. check() proves a plan before it runs:
 // every output element is written exactly once, every input element is used once or is named as
@@ -24,7 +25,7 @@ struct Literal {
 /// Elements of a source entry that the target leaves out on purpose (vocabulary padding, optimizer
 /// state of an export).
 struct Dropped {
-  uint32_t entry = 0;    // position in the source catalog
+  uint32_t entry = 0;  // position in the source catalog
   int64_t elements = 0;
 };
 
@@ -41,8 +42,8 @@ struct Plan {
 /// Names every entry of `role` that no recipe uses as dropped, whole.
 void drop_unused(Plan& plan, Role role);
 
-/// invalid or mismatch, naming the tensor, when the plan would leave an element unwritten, write one
-/// twice, read outside an input, or lose or double an input element without saying so.
+/// invalid or mismatch, naming the tensor, when the plan would leave an element unwritten, write
+/// one twice, read outside an input, or lose or double an input element without saying so.
 void check(const Plan& plan);
 
 }  // namespace ferry

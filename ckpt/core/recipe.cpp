@@ -12,7 +12,9 @@ namespace {
 enum class Side { in, out };
 
 int axis_of(const Loop& loop, Side side) { return side == Side::in ? loop.in_axis : loop.out_axis; }
-int64_t step_of(const Loop& loop, Side side) { return side == Side::in ? loop.in_step : loop.out_step; }
+int64_t step_of(const Loop& loop, Side side) {
+  return side == Side::in ? loop.in_step : loop.out_step;
+}
 const Dims& origin_of(const Move& move, Side side) {
   return side == Side::in ? move.in_origin : move.out_origin;
 }
@@ -82,7 +84,7 @@ class AxisClipper {
   }
 
  private:
-  std::vector<size_t> loops_;     // of the move, largest step first
+  std::vector<size_t> loops_;  // of the move, largest step first
   std::vector<int64_t> steps_;
   std::vector<int64_t> extents_;  // coordinates that the loops from this level on span
 };

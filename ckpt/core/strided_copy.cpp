@@ -28,7 +28,8 @@ void normalise(std::vector<StridedLoop>& loops) {
 // walking either side by its large stride would miss the cache at every element. A block is wide on
 // the target's side because writes to many pages at once cost most.
 template <size_t Bytes>
-void transpose_plane(const std::byte* in, std::byte* out, const StridedLoop& rows, const StridedLoop& columns) {
+void transpose_plane(const std::byte* in, std::byte* out, const StridedLoop& rows,
+                     const StridedLoop& columns) {
   struct Element {
     std::byte bytes[Bytes];
   };
@@ -41,14 +42,16 @@ void transpose_plane(const std::byte* in, std::byte* out, const StridedLoop& row
     for (int64_t c0 = 0; c0 < columns.count; c0 += kWidth) {
       const int64_t width = std::min(kWidth, columns.count - c0);
       for (int64_t c = 0; c < width; ++c) {
-        std::memcpy(block[c], in + (c0 + c) * columns.in_stride + r0 * rows.in_stride, height * Bytes);
+        std::memcpy(block[c], in + (c0 + c) * columns.in_stride + r0 * rows.in_stride,
+                    height * Bytes);
       }
       for (int64_t r = 0; r < height; r += kStrip) {
         for (int64_t c = 0; c < width; ++c) {
           for (int64_t k = 0; k < kStrip; ++k) strip[k][c] = block[c][r + k];
         }
         for (int64_t k = 0; k < std::min(kStrip, height - r); ++k) {
-          std::memcpy(out + (r0 + r + k) * rows.out_stride + c0 * columns.out_stride, strip[k], width * Bytes);
+          std::memcpy(out + (r0 + r + k) * rows.out_stride + c0 * columns.out_stride, strip[k],
+                      width * Bytes);
         }
       }
     }
@@ -56,14 +59,16 @@ void transpose_plane(const std::byte* in, std::byte* out, const StridedLoop& row
 }
 
 template <size_t Bytes>
-void copy_plane(const std::byte* in, std::byte* out, const StridedLoop& rows, const StridedLoop& columns) {
+void copy_plane(const std::byte* in, std::byte* out, const StridedLoop& rows,
+                const StridedLoop& columns) {
   if (rows.in_stride == Bytes && columns.out_stride == Bytes) {
     return transpose_plane<Bytes>(in, out, rows, columns);
   }
   for (int64_t r = 0; r < rows.count; ++r) {
     const std::byte* from = in + r * rows.in_stride;
     std::byte* to = out + r * rows.out_stride;
-    for (int64_t c = 0; c < columns.count; ++c, from += columns.in_stride, to += columns.out_stride) {
+    for (int64_t c = 0; c < columns.count;
+         ++c, from += columns.in_stride, to += columns.out_stride) {
       std::memcpy(to, from, Bytes);
     }
   }
@@ -72,11 +77,16 @@ void copy_plane(const std::byte* in, std::byte* out, const StridedLoop& rows, co
 void copy_plane(const std::byte* in, std::byte* out, int64_t bytes, const StridedLoop& rows,
                 const StridedLoop& columns) {
   switch (bytes) {
-    case 1: return copy_plane<1>(in, out, rows, columns);
-    case 2: return copy_plane<2>(in, out, rows, columns);
-    case 4: return copy_plane<4>(in, out, rows, columns);
-    case 8: return copy_plane<8>(in, out, rows, columns);
-    default: return copy_plane<16>(in, out, rows, columns);
+    case 1:
+      return copy_plane<1>(in, out, rows, columns);
+    case 2:
+      return copy_plane<2>(in, out, rows, columns);
+    case 4:
+      return copy_plane<4>(in, out, rows, columns);
+    case 8:
+      return copy_plane<8>(in, out, rows, columns);
+    default:
+      return copy_plane<16>(in, out, rows, columns);
   }
 }
 
@@ -87,8 +97,8 @@ class Copier {
     normalise(loops_);
     const int64_t bytes = size_bytes(out_dtype_);
     run_bytes_ = bytes;
-    const bool contiguous = !loops_.empty() && loops_.back().in_stride == bytes &&
-                            loops_.back().out_stride == bytes;
+    const bool contiguous =
+        !loops_.empty() && loops_.back().in_stride == bytes && loops_.back().out_stride == bytes;
     if (in_dtype_ == out_dtype_ && contiguous) {
       run_bytes_ = loops_.back().count * bytes;
       loops_.pop_back();
@@ -108,8 +118,8 @@ class Copier {
     const size_t left = loops_.size() - level;
     if (left == 0) return leaf(in, out);
     if (in_dtype_ != out_dtype_ && left == 1) {
-      return convert(in, loops_[level].in_stride, in_dtype_, out, loops_[level].out_stride, out_dtype_,
-                     loops_[level].count);
+      return convert(in, loops_[level].in_stride, in_dtype_, out, loops_[level].out_stride,
+                     out_dtype_, loops_[level].count);
     }
     if (run_bytes_ == size_bytes(out_dtype_) && in_dtype_ == out_dtype_ && left <= 2) {
       const StridedLoop one{1, 0, 0};
@@ -122,8 +132,10 @@ class Copier {
   }
 
   void leaf(const std::byte* in, std::byte* out) const {
-    if (in_dtype_ == out_dtype_) std::memcpy(out, in, static_cast<size_t>(run_bytes_));
-    else convert(in, 0, in_dtype_, out, 0, out_dtype_, 1);
+    if (in_dtype_ == out_dtype_)
+      std::memcpy(out, in, static_cast<size_t>(run_bytes_));
+    else
+      convert(in, 0, in_dtype_, out, 0, out_dtype_, 1);
   }
 
   DType in_dtype_, out_dtype_;
@@ -131,7 +143,8 @@ class Copier {
   int64_t run_bytes_;  // moved at once by the innermost step
 };
 
-void fill_zeros(std::byte* out, int64_t element_bytes, const std::vector<StridedLoop>& loops, size_t level) {
+void fill_zeros(std::byte* out, int64_t element_bytes, const std::vector<StridedLoop>& loops,
+                size_t level) {
   if (level == loops.size()) {
     std::memset(out, 0, static_cast<size_t>(element_bytes));
     return;
@@ -141,7 +154,8 @@ void fill_zeros(std::byte* out, int64_t element_bytes, const std::vector<Strided
     std::memset(out, 0, static_cast<size_t>(element_bytes * loop.count));
     return;
   }
-  for (int64_t i = 0; i < loop.count; ++i) fill_zeros(out + i * loop.out_stride, element_bytes, loops, level + 1);
+  for (int64_t i = 0; i < loop.count; ++i)
+    fill_zeros(out + i * loop.out_stride, element_bytes, loops, level + 1);
 }
 
 }  // namespace

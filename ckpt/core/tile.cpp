@@ -11,16 +11,19 @@
 namespace ferry {
 namespace {
 
-// Runs that are the same bytes on both sides are copied one by one from this length on; shorter ones
-// are gathered in memory, so that one read and one write serve many.
+// Runs that are the same bytes on both sides are copied one by one from this length on; shorter
+// ones are gathered in memory, so that one read and one write serve many.
 constexpr uint64_t kDirectCopyBytes = 64 << 10;
-// A plain run that the kernel does not copy goes through a buffer of this size, which stays in cache.
+// A plain run that the kernel does not copy goes through a buffer of this size, which stays in
+// cache.
 constexpr uint64_t kBounceBytes = 1 << 20;
 
 enum class Side { in, out };
 
 uint32_t file_of(const Transfer& t, Side side) { return side == Side::in ? t.in_file : t.out_file; }
-uint64_t offset_of(const Transfer& t, Side side) { return side == Side::in ? t.in_offset : t.out_offset; }
+uint64_t offset_of(const Transfer& t, Side side) {
+  return side == Side::in ? t.in_offset : t.out_offset;
+}
 int64_t stride_of(const Transfer::Loop& loop, Side side) {
   return side == Side::in ? loop.in_stride : loop.out_stride;
 }
@@ -116,11 +119,13 @@ RunNest pack(const Transfer& transfer, Side side, BufferView& view) {
 
 // Calls `run(file_offset, buffer_offset, bytes)` for every run of a nest.
 template <typename Run>
-void for_each_run(const RunNest& nest, uint64_t file_offset, uint64_t buffer_offset, const Run& run) {
+void for_each_run(const RunNest& nest, uint64_t file_offset, uint64_t buffer_offset,
+                  const Run& run) {
   std::vector<int64_t> index(nest.loops.size());
   for (;;) {
     uint64_t at = file_offset;
-    for (size_t i = 0; i < index.size(); ++i) at += static_cast<uint64_t>(index[i] * nest.loops[i].second);
+    for (size_t i = 0; i < index.size(); ++i)
+      at += static_cast<uint64_t>(index[i] * nest.loops[i].second);
     run(at, buffer_offset, nest.run_bytes);
     buffer_offset += nest.run_bytes;
     size_t level = index.size();
@@ -133,7 +138,10 @@ void for_each_run(const RunNest& nest, uint64_t file_offset, uint64_t buffer_off
 class SideBuffer {
  public:
   SideBuffer(const std::vector<Transfer>& transfers, Side side)
-      : transfers_(transfers), side_(side), spans_(spans_of(transfers, side)), views_(transfers.size()),
+      : transfers_(transfers),
+        side_(side),
+        spans_(spans_of(transfers, side)),
+        views_(transfers.size()),
         nests_(transfers.size()) {
     for (Span& span : spans_) {
       span.buffer_offset = bytes_;
@@ -141,12 +149,14 @@ class SideBuffer {
         BufferView& view = views_[i];
         if (span.is_dense()) {
           view.offset = span.buffer_offset + offset_of(transfers[i], side) - span.begin;
-          for (const Transfer::Loop& loop : transfers[i].loops) view.strides.push_back(stride_of(loop, side));
+          for (const Transfer::Loop& loop : transfers[i].loops)
+            view.strides.push_back(stride_of(loop, side));
         } else {
           view.offset = bytes_;
           nests_[i] = pack(transfers[i], side, view);
           uint64_t packed = nests_[i].run_bytes;
-          for (const auto& [count, stride] : nests_[i].loops) packed *= static_cast<uint64_t>(count);
+          for (const auto& [count, stride] : nests_[i].loops)
+            packed *= static_cast<uint64_t>(count);
           bytes_ += packed;
         }
       }
@@ -167,7 +177,9 @@ class SideBuffer {
       }
       for (size_t i : span.transfers) {
         for_each_run(nests_[i], offset_of(transfers_[i], side_), views_[i].offset,
-                     [&](uint64_t at, uint64_t buffer, uint64_t bytes) { move(span.file, at, buffer, bytes); });
+                     [&](uint64_t at, uint64_t buffer, uint64_t bytes) {
+                       move(span.file, at, buffer, bytes);
+                     });
       }
     }
   }
@@ -311,7 +323,8 @@ void TileRunner::move_elements(const std::vector<Transfer>& transfers) {
     const bool zeros = transfer.in_file == Transfer::kZeros;
     std::vector<StridedLoop> loops;
     for (size_t l = 0; l < transfer.loops.size(); ++l) {
-      loops.push_back({transfer.loops[l].count, zeros ? 0 : in.view(i).strides[l], out.view(i).strides[l]});
+      loops.push_back(
+          {transfer.loops[l].count, zeros ? 0 : in.view(i).strides[l], out.view(i).strides[l]});
     }
     strided_copy(zeros ? nullptr : in_buffer_.data() + in.view(i).offset, transfer.in_dtype,
                  out_buffer_.data() + out.view(i).offset, transfer.out_dtype, std::move(loops));
@@ -322,7 +335,8 @@ void TileRunner::move_elements(const std::vector<Transfer>& transfers) {
 }
 
 uint64_t shortest_run_bytes(const std::vector<Transfer>& transfers) {
-  return std::min(SideBuffer(transfers, Side::in).shortest_run(), SideBuffer(transfers, Side::out).shortest_run());
+  return std::min(SideBuffer(transfers, Side::in).shortest_run(),
+                  SideBuffer(transfers, Side::out).shortest_run());
 }
 
 }  // namespace ferry

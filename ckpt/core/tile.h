@@ -31,14 +31,15 @@ class SourceFiles {
 /// Reads, rearranges and writes the transfers of one tile. Holds its buffers between tiles.
 class TileRunner {
  public:
-  TileRunner(SourceFiles& sources, std::span<WritableFile* const> targets, const FileSystem* file_system);
+  TileRunner(SourceFiles& sources, std::span<WritableFile* const> targets,
+             const FileSystem* file_system);
 
   /// Bytes of target written.
   uint64_t run(const std::vector<Transfer>& transfers);
 
  private:
-  void copy_runs(const Transfer& transfer, size_t level, const ReadableFile& source, uint64_t in_offset,
-                 uint64_t out_offset);
+  void copy_runs(const Transfer& transfer, size_t level, const ReadableFile& source,
+                 uint64_t in_offset, uint64_t out_offset);
   void move_elements(const std::vector<Transfer>& transfers);
 
   SourceFiles& sources_;

@@ -32,9 +32,9 @@ uint64_t first_byte(const Extent& extent) {
 // Sorts loops by target stride and joins those that continue each other on both sides.
 void merge_loops(std::vector<Transfer::Loop>& loops) {
   std::erase_if(loops, [](const Transfer::Loop& loop) { return loop.count == 1; });
-  std::stable_sort(loops.begin(), loops.end(), [](const Transfer::Loop& a, const Transfer::Loop& b) {
-    return a.out_stride > b.out_stride;
-  });
+  std::stable_sort(
+      loops.begin(), loops.end(),
+      [](const Transfer::Loop& a, const Transfer::Loop& b) { return a.out_stride > b.out_stride; });
   for (size_t i = loops.size(); i-- > 1;) {
     Transfer::Loop &outer = loops[i - 1], &inner = loops[i];
     if (outer.in_stride != inner.count * inner.in_stride) continue;
@@ -114,7 +114,8 @@ IndexedEntry& PlanCompiler::State::target(size_t position) {
   return indexed(targets, position, plan.target.entries.at(position));
 }
 
-const std::vector<Piece>& PlanCompiler::State::source_pieces(uint32_t position, IndexedEntry& indexed,
+const std::vector<Piece>& PlanCompiler::State::source_pieces(uint32_t position,
+                                                             IndexedEntry& indexed,
                                                              uint32_t chunk_index) {
   {
     const std::lock_guard lock(mutex);
@@ -124,10 +125,12 @@ const std::vector<Piece>& PlanCompiler::State::source_pieces(uint32_t position, 
   const Entry& entry = catalog.entries[position];
   Chunk chunk = entry.chunks[chunk_index];
   if (chunk.extent.encoding != Encoding::raw) {
-    if (!catalog.locator) fail(ErrorKind::internal, "tensor {}: no locator for its chunks", entry.name);
+    if (!catalog.locator)
+      fail(ErrorKind::internal, "tensor {}: no locator for its chunks", entry.name);
     chunk = catalog.locator->locate(catalog, entry, chunk);
   }
-  std::vector<Piece> pieces = cut_into_pieces(chunk, size_bytes(entry.dtype), first_byte(chunk.extent));
+  std::vector<Piece> pieces =
+      cut_into_pieces(chunk, size_bytes(entry.dtype), first_byte(chunk.extent));
   const std::lock_guard lock(mutex);
   if (indexed.pieces[chunk_index].empty()) {  // another thread may have been faster
     indexed.located[chunk_index] = std::move(chunk);
@@ -183,7 +186,8 @@ std::vector<Transfer> PlanCompiler::compile(size_t target_entry, const Box& box)
   };
   for (uint32_t out_position : out_index.index.overlapping(box)) {
     const Chunk& out_chunk = target.chunks[out_position];
-    for (const Piece& out : cut_into_pieces(out_chunk, size_bytes(target.dtype), first_byte(out_chunk.extent))) {
+    for (const Piece& out :
+         cut_into_pieces(out_chunk, size_bytes(target.dtype), first_byte(out_chunk.extent))) {
       const Box wanted = intersection(out.box, box);
       if (std::find(wanted.size.begin(), wanted.size.end(), 0) != wanted.size.end()) continue;
       for (const Box& zeros : recipe.zeros) {

@@ -23,7 +23,8 @@ struct Transfer {
   uint64_t out_offset = 0;
   DType in_dtype = DType::u8;
   DType out_dtype = DType::u8;
-  std::vector<Loop> loops;       // over elements, outermost first by out_stride, merged as far as they go
+  std::vector<Loop>
+      loops;  // over elements, outermost first by out_stride, merged as far as they go
   const Extent* zstd = nullptr;  // the compressed extent that in_offset counts in, if any
 
   int64_t elements() const;

@@ -6,7 +6,7 @@
 #include "ckpt/core/error.h"
 #include "ckpt/format/pickle.h"
 #include "ckpt/format/torch_archive.h"
-#include "ckpt/format/zstd_stream.h"
+#include "ckpt/io/zstd_stream.h"
 
 namespace ferry {
 namespace {

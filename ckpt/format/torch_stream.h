@@ -6,7 +6,7 @@
 #include <string>
 
 #include "ckpt/core/value.h"
-#include "ckpt/format/zstd_stream.h"
+#include "ckpt/io/zstd_stream.h"
 
 namespace ferry {
 

@@ -23,8 +23,8 @@ std::string join_untrusted(const std::string& folder, const std::string& name) {
     begin = end + 1;
   }
   if (leaves) {
-    fail(ErrorKind::corrupt, "{}: the file name '{}' in its metadata would leave the folder", folder,
-         name);
+    fail(ErrorKind::corrupt, "{}: the file name '{}' in its metadata would leave the folder",
+         folder, name);
   }
   return join(folder, name);
 }

@@ -83,16 +83,20 @@ struct MemoryFileSystem::State {
   }
 
   void require_parent(const std::string& path) const {
-    if (!folders.contains(parent_of(path))) fail(ErrorKind::not_found, "{}: no such folder", parent_of(path));
+    if (!folders.contains(parent_of(path)))
+      fail(ErrorKind::not_found, "{}: no such folder", parent_of(path));
     if (kind(path) != PathKind::missing) fail(ErrorKind::invalid, "{} exists already", path);
   }
 
   // Moves a path and all below it, in both tables.
   void move(const std::string& from, const std::string& to) {
     const auto renamed = [&](const std::string& path) { return to + path.substr(from.size()); };
-    const auto moves = [&](const std::string& path) { return path == from || is_below(path, from); };
+    const auto moves = [&](const std::string& path) {
+      return path == from || is_below(path, from);
+    };
     std::map<std::string, std::shared_ptr<Content>> new_files;
-    for (auto& [path, content] : files) new_files.emplace(moves(path) ? renamed(path) : path, content);
+    for (auto& [path, content] : files)
+      new_files.emplace(moves(path) ? renamed(path) : path, content);
     std::set<std::string> new_folders;
     for (const std::string& path : folders) new_folders.insert(moves(path) ? renamed(path) : path);
     files = std::move(new_files);
@@ -113,7 +117,9 @@ void MemoryFileSystem::put(const std::string& path, std::string content) {
   state_->files[path] = std::move(stored);
 }
 
-std::string MemoryFileSystem::get(const std::string& path) const { return read_file(*this, path, UINT64_MAX); }
+std::string MemoryFileSystem::get(const std::string& path) const {
+  return read_file(*this, path, UINT64_MAX);
+}
 
 PathStatus MemoryFileSystem::status(const std::string& path) const {
   const std::lock_guard lock(state_->mutex);
@@ -123,10 +129,12 @@ PathStatus MemoryFileSystem::status(const std::string& path) const {
 
 std::vector<std::string> MemoryFileSystem::list(const std::string& path) const {
   const std::lock_guard lock(state_->mutex);
-  if (state_->kind(path) != PathKind::folder) fail(ErrorKind::not_found, "{}: no such folder", path);
+  if (state_->kind(path) != PathKind::folder)
+    fail(ErrorKind::not_found, "{}: no such folder", path);
   std::vector<std::string> names;
   const auto add = [&](const std::string& child) {
-    if (child != path && parent_of(child) == path) names.push_back(child.substr(path.empty() ? 0 : path.size() + 1));
+    if (child != path && parent_of(child) == path)
+      names.push_back(child.substr(path.empty() ? 0 : path.size() + 1));
   };
   for (const auto& [file, content] : state_->files) add(file);
   for (const std::string& folder : state_->folders) add(folder);
@@ -142,7 +150,8 @@ std::shared_ptr<const ReadableFile> MemoryFileSystem::open(const std::string& pa
   return std::make_shared<MemoryReadableFile>(path, state_->files.at(path));
 }
 
-std::unique_ptr<WritableFile> MemoryFileSystem::create(const std::string& path, uint64_t bytes) const {
+std::unique_ptr<WritableFile> MemoryFileSystem::create(const std::string& path,
+                                                       uint64_t bytes) const {
   const std::lock_guard lock(state_->mutex);
   state_->require_parent(path);
   auto content = std::make_shared<Content>();
@@ -159,7 +168,8 @@ void MemoryFileSystem::create_folder(const std::string& path) const {
 
 void MemoryFileSystem::rename(const std::string& from, const std::string& to) const {
   const std::lock_guard lock(state_->mutex);
-  if (state_->kind(from) == PathKind::missing) fail(ErrorKind::not_found, "cannot rename {}: missing", from);
+  if (state_->kind(from) == PathKind::missing)
+    fail(ErrorKind::not_found, "cannot rename {}: missing", from);
   state_->require_parent(to);
   state_->move(from, to);
 }
@@ -167,7 +177,8 @@ void MemoryFileSystem::rename(const std::string& from, const std::string& to) co
 void MemoryFileSystem::exchange(const std::string& a, const std::string& b) const {
   const std::lock_guard lock(state_->mutex);
   for (const std::string& path : {a, b}) {
-    if (state_->kind(path) == PathKind::missing) fail(ErrorKind::not_found, "cannot exchange {}: missing", path);
+    if (state_->kind(path) == PathKind::missing)
+      fail(ErrorKind::not_found, "cannot exchange {}: missing", path);
   }
   const std::string aside = a + ".exchange";
   state_->move(a, aside);
@@ -186,7 +197,8 @@ void MemoryFileSystem::sync_folder(const std::string& path) const {
   if (status(path).kind != PathKind::folder) fail(ErrorKind::not_found, "{}: no such folder", path);
 }
 
-uint64_t MemoryFileSystem::copy(const ReadableFile&, uint64_t, WritableFile&, uint64_t, uint64_t) const {
+uint64_t MemoryFileSystem::copy(const ReadableFile&, uint64_t, WritableFile&, uint64_t,
+                                uint64_t) const {
   return 0;
 }
 

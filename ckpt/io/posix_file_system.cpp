@@ -20,18 +20,21 @@ namespace {
   const char* reason = std::strerror(code);
   switch (code) {
     case ENOENT:
-    case ENOTDIR: fail(ErrorKind::not_found, "cannot {} {}: {}", action, path, reason);
+    case ENOTDIR:
+      fail(ErrorKind::not_found, "cannot {} {}: {}", action, path, reason);
     case ENOSPC:
     case EDQUOT:
-      fail(ErrorKind::exhausted, "cannot {} {}: {}; free space or choose another target", action, path,
-           reason);
+      fail(ErrorKind::exhausted, "cannot {} {}: {}; free space or choose another target", action,
+           path, reason);
     case EFBIG:
       fail(ErrorKind::exhausted, "cannot {} {}: {}", action, path, reason);
     case EACCES:
     case EPERM:
     case EROFS:
-      fail(ErrorKind::io, "cannot {} {}: {}; check the permissions of the path", action, path, reason);
-    default: fail(ErrorKind::io, "cannot {} {}: {}", action, path, reason);
+      fail(ErrorKind::io, "cannot {} {}: {}; check the permissions of the path", action, path,
+           reason);
+    default:
+      fail(ErrorKind::io, "cannot {} {}: {}", action, path, reason);
   }
 }
 
@@ -59,7 +62,8 @@ class PosixReadableFile final : public ReadableFile {
 
   void read(uint64_t offset, std::span<std::byte> into) const override {
     while (!into.empty()) {
-      const ssize_t n = ::pread(descriptor_.get(), into.data(), into.size(), static_cast<off_t>(offset));
+      const ssize_t n =
+          ::pread(descriptor_.get(), into.data(), into.size(), static_cast<off_t>(offset));
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) fail_errno("read", path_);
       if (n == 0) {
@@ -156,7 +160,8 @@ class PosixFileSystem final : public FileSystem {
       ::close(descriptor);
       fail(ErrorKind::invalid, "{} is not a regular file", path);
     }
-    return std::make_shared<PosixReadableFile>(path, descriptor, static_cast<uint64_t>(info.st_size));
+    return std::make_shared<PosixReadableFile>(path, descriptor,
+                                               static_cast<uint64_t>(info.st_size));
   }
 
   std::unique_ptr<WritableFile> create(const std::string& path, uint64_t bytes) const override {
@@ -214,8 +219,8 @@ class PosixFileSystem final : public FileSystem {
     if (::fsync(folder.get()) != 0 && errno != EINVAL) fail_errno("flush folder", path);
   }
 
-  uint64_t copy(const ReadableFile& from, uint64_t from_offset, WritableFile& to, uint64_t to_offset,
-                uint64_t length) const override {
+  uint64_t copy(const ReadableFile& from, uint64_t from_offset, WritableFile& to,
+                uint64_t to_offset, uint64_t length) const override {
     const auto* source = dynamic_cast<const PosixReadableFile*>(&from);
     auto* target = dynamic_cast<PosixWritableFile*>(&to);
     if (!source || !target) return 0;
@@ -226,7 +231,8 @@ class PosixFileSystem final : public FileSystem {
       const ssize_t n = ::copy_file_range(source->descriptor(), &in, target->descriptor(), &out,
                                           length - done, 0);
       if (n < 0 && errno == EINTR) continue;
-      if (n < 0 && (errno == ENOSPC || errno == EDQUOT || errno == EIO)) fail_errno("write", to.path());
+      if (n < 0 && (errno == ENOSPC || errno == EDQUOT || errno == EIO))
+        fail_errno("write", to.path());
       if (n <= 0) break;  // the caller reads and writes the rest, and meets any real error there
       done += static_cast<uint64_t>(n);
     }
@@ -236,6 +242,8 @@ class PosixFileSystem final : public FileSystem {
 
 }  // namespace
 
-std::shared_ptr<const FileSystem> posix_file_system() { return std::make_shared<PosixFileSystem>(); }
+std::shared_ptr<const FileSystem> posix_file_system() {
+  return std::make_shared<PosixFileSystem>();
+}
 
 }  // namespace ferry

@@ -46,27 +46,30 @@ void remove_leftovers(const FileSystem& file_system, const SplitPath& target) {
     const char* begin = name.data() + prefix.size();
     const auto [end, code] = std::from_chars(begin, name.data() + name.size(), process);
     if (code != std::errc() || process <= 0) continue;
-    if (::kill(process, 0) != 0 && errno == ESRCH) file_system.remove_all(join(target.parent, name));
+    if (::kill(process, 0) != 0 && errno == ESRCH)
+      file_system.remove_all(join(target.parent, name));
   }
 }
 
 }  // namespace
 
-StagedFolder::StagedFolder(std::shared_ptr<const FileSystem> file_system, std::string target, bool overwrite)
+StagedFolder::StagedFolder(std::shared_ptr<const FileSystem> file_system, std::string target,
+                           bool overwrite)
     : file_system_(std::move(file_system)), target_(std::move(target)), overwrite_(overwrite) {
   while (target_.size() > 1 && target_.back() == '/') target_.pop_back();
   const SplitPath parts = split(target_);
   if (parts.name.empty() || parts.name == "." || parts.name == "..") {
-    fail(ErrorKind::invalid, "'{}' cannot be a target: give the name of a folder to create", target_);
+    fail(ErrorKind::invalid, "'{}' cannot be a target: give the name of a folder to create",
+         target_);
   }
   if (file_system_->status(parts.parent).kind != PathKind::folder) {
-    fail(ErrorKind::not_found, "the folder {} of target {} does not exist; create it first", parts.parent,
-         target_);
+    fail(ErrorKind::not_found, "the folder {} of target {} does not exist; create it first",
+         parts.parent, target_);
   }
   check_target();
   remove_leftovers(*file_system_, parts);
-  const std::string stem = join(parts.parent, "." + parts.name + std::string(kMark)) + host_name() + "-" +
-                           std::to_string(::getpid()) + "-";
+  const std::string stem = join(parts.parent, "." + parts.name + std::string(kMark)) + host_name() +
+                           "-" + std::to_string(::getpid()) + "-";
   partial_ = stem + std::to_string(std::random_device()());
   file_system_->create_folder(partial_);
 }
@@ -87,7 +90,8 @@ void StagedFolder::check_target() const {
     fail(ErrorKind::invalid, "the target {} exists and is not a folder", target_);
   }
   if (!overwrite_) {
-    fail(ErrorKind::invalid, "the target {} exists; choose another, or give --overwrite to replace it", target_);
+    fail(ErrorKind::invalid,
+         "the target {} exists; choose another, or give --overwrite to replace it", target_);
   }
 }
 

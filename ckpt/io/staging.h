@@ -1,8 +1,8 @@
 // Output that appears under its final name only when it is complete and on disk.
 //
-// A StagedFolder is written beside the target as ".<name>.ferry-partial-<host>-<process>-<random>", fsynced
-// file by file, renamed over the target and the parent folder fsynced. Whatever ends the process
-// before commit() leaves the target as it was; leftovers of dead processes of a host are
+// A StagedFolder is written beside the target as ".<name>.ferry-partial-<host>-<process>-<random>",
+// fsynced file by file, renamed over the target and the parent folder fsynced. Whatever ends the
+// process before commit() leaves the target as it was; leftovers of dead processes of a host are
 // removed by the next writer of the same target there.
 #pragma once
 

@@ -12,7 +12,8 @@ namespace {
 template <typename In, typename Out>
 Out converted(In value, DType from, DType to) {
   Out out{};
-  convert(reinterpret_cast<const std::byte*>(&value), 0, from, reinterpret_cast<std::byte*>(&out), 0, to, 1);
+  convert(reinterpret_cast<const std::byte*>(&value), 0, from, reinterpret_cast<std::byte*>(&out),
+          0, to, 1);
   return out;
 }
 
@@ -37,7 +38,8 @@ TEST(Cast, EveryFloat8SurvivesTheWayThroughFloat) {
       const auto small = static_cast<uint8_t>(bits);
       const float wide = converted<uint8_t, float>(small, dtype, DType::f32);
       if (std::isnan(wide)) continue;
-      ASSERT_EQ((converted<float, uint8_t>(wide, DType::f32, dtype)), small) << safetensors_name(dtype);
+      ASSERT_EQ((converted<float, uint8_t>(wide, DType::f32, dtype)), small)
+          << safetensors_name(dtype);
     }
   }
 }
@@ -59,7 +61,9 @@ TEST(Cast, RoundsToNearestEvenOnce) {
   // A double that a detour over float would round twice, to the wrong side.
   const double just_above_half = 1.0 + 0x1p-8 + 0x1p-40;
   EXPECT_EQ((converted<double, uint16_t>(just_above_half, DType::f64, DType::bf16)), 0x3f81);
-  const auto e4m3 = [](float x) { return converted<float, uint8_t>(x, DType::f32, DType::f8_e4m3); };
+  const auto e4m3 = [](float x) {
+    return converted<float, uint8_t>(x, DType::f32, DType::f8_e4m3);
+  };
   EXPECT_EQ(e4m3(448.0f), 0x7e);
   EXPECT_EQ(e4m3(464.0f), 0x7e);
   EXPECT_EQ(e4m3(465.0f), 0x7f);  // NaN: the format has no infinity

@@ -2,6 +2,7 @@
 #include "ckpt/core/engine.h"
 
 #include <gtest/gtest.h>
+#include <zstd.h>
 
 #include <cstring>
 #include <numeric>
@@ -35,7 +36,8 @@ std::vector<Dims> indices(const Dims& shape) {
 
 int64_t flat(const Dims& index, const Dims& shape) {
   int64_t position = 0;
-  for (size_t axis = 0; axis < shape.size(); ++axis) position = position * shape[axis] + index[axis];
+  for (size_t axis = 0; axis < shape.size(); ++axis)
+    position = position * shape[axis] + index[axis];
   return position;
 }
 
@@ -81,9 +83,14 @@ struct World {
         elements.push_back(values[static_cast<size_t>(flat(index, shape))]);
       }
       switch (pick(random, 0, 2)) {
-        case 0: add_chunk({box, 0, -1, {}, {}}, elements); break;
-        case 1: store_column_major(box, elements); break;
-        default: store_runs(box, elements);
+        case 0:
+          add_chunk({box, 0, -1, {}, {}}, elements);
+          break;
+        case 1:
+          store_column_major(box, elements);
+          break;
+        default:
+          store_runs(box, elements);
       }
     }
     check_chunks(source, source.entries.back());
@@ -99,7 +106,8 @@ struct World {
     std::vector<uint32_t> permuted(elements.size());
     size_t i = 0;
     for (const Dims& index : indices(box.size)) {
-      const int64_t at = std::inner_product(index.begin(), index.end(), strides.begin(), int64_t{0});
+      const int64_t at =
+          std::inner_product(index.begin(), index.end(), strides.begin(), int64_t{0});
       permuted[static_cast<size_t>(at)] = elements[i++];
     }
     add_chunk({box, 0, -1, strides, {}}, permuted);
@@ -109,7 +117,8 @@ struct World {
     const auto count = static_cast<int64_t>(elements.size());
     for (int64_t begin = 0; begin < count;) {
       const int64_t length = pick(random, 1, count - begin);
-      add_chunk({box, begin, length, {}, {}}, {elements.begin() + begin, elements.begin() + begin + length});
+      add_chunk({box, begin, length, {}, {}},
+                {elements.begin() + begin, elements.begin() + begin + length});
       begin += length;
     }
   }
@@ -198,8 +207,10 @@ TEST(Engine, QkvSplitsAndJoinsAgain) {
     Recipe joined;
     for (uint32_t part = 0; part < 3; ++part) {
       Move move{0, {starts[part], 0}, {0, 0}, {}};
-      move.loops = {{groups, 0, block, 0, rows[part]}, {rows[part], 0, 1, 0, 1}, {hidden, 1, 1, 1, 1}};
-      split.add_target(std::string(1, "qkv"[part]), {groups * rows[part], hidden}, {{0}, {move}, {}});
+      move.loops = {
+          {groups, 0, block, 0, rows[part]}, {rows[part], 0, 1, 0, 1}, {hidden, 1, 1, 1, 1}};
+      split.add_target(std::string(1, "qkv"[part]), {groups * rows[part], hidden},
+                       {{0}, {move}, {}});
       joined.inputs.push_back(part);
       joined.moves.push_back(move.inverse());
       joined.moves.back().input = part;
@@ -228,10 +239,12 @@ TEST(Engine, TransposesPadsAndCasts) {
   World world(0);
   std::vector<float> values(300 * 200);
   std::iota(values.begin(), values.end(), -1000.0f);
-  world.memory->put("src/a", std::string(reinterpret_cast<const char*>(values.data()), values.size() * 4));
+  world.memory->put("src/a",
+                    std::string(reinterpret_cast<const char*>(values.data()), values.size() * 4));
   world.source.add_file("src/a", values.size() * 4);
   world.source.entries.push_back({"a", DType::f32, {300, 200}, {}, Role::model});
-  world.source.entries[0].chunks.push_back({Box::whole({300, 200}), 0, -1, {}, {0, 0, values.size() * 4}});
+  world.source.entries[0].chunks.push_back(
+      {Box::whole({300, 200}), 0, -1, {}, {0, 0, values.size() * 4}});
   Entry target{"t", DType::bf16, {210, 300}, {}, Role::model};
   world.plan.target.files.push_back({"t", 210 * 300 * 2});
   target.chunks.push_back({Box::whole(target.shape), 0, -1, {}, {0, 0, 210 * 300 * 2}});
@@ -250,7 +263,8 @@ TEST(Engine, TransposesPadsAndCasts) {
       for (size_t column : {0u, 5u, 299u}) {
         const auto* at = reinterpret_cast<const std::byte*>(out.data()) + (row * 300 + column) * 2;
         const double expected = row < 200 ? values[column * 200 + row] : 0;
-        EXPECT_NEAR(load_as_double(at, DType::bf16), expected, std::abs(expected) / 256) << row << ' ' << column;
+        EXPECT_NEAR(load_as_double(at, DType::bf16), expected, std::abs(expected) / 256)
+            << row << ' ' << column;
       }
     }
   }
@@ -268,6 +282,26 @@ TEST(Engine, ScanMeetsEveryElementOnce) {
   });
   std::sort(seen.begin(), seen.end());
   EXPECT_EQ(seen, world.values);
+}
+
+TEST(Engine, ReadsElementsInsideZstdStreams) {
+  World world(3);
+  world.fill({50, 20});
+  const std::string raw =
+      "head" + std::string(reinterpret_cast<const char*>(world.values.data()), 4000);
+  std::string packed(ZSTD_compressBound(raw.size()), '\0');
+  packed.resize(ZSTD_compress(packed.data(), packed.size(), raw.data(), raw.size(), 3));
+  world.memory->put("src/z", "junk" + packed);
+  world.source.add_file("src/z", 4 + packed.size());
+  Chunk chunk{Box::whole({50, 20}), 0, -1, {}, {0, 4, packed.size()}};
+  chunk.extent.zstd = true;
+  chunk.extent.payload_offset = 4;
+  world.source.entries.push_back({"a", DType::u32, {50, 20}, {chunk}, Role::model});
+  world.add_target("a", {50, 20}, {{0}, {copy_all({50, 20})}, {}});
+  const Catalog result = world.execute();
+  EXPECT_EQ(read_u32(result, result.entries[0]), world.values);
+  EXPECT_EQ(read_u32(world.source, world.source.entries[0]), world.values);
+  EXPECT_EQ(world.memory->list("out").size(), result.files.size());  // no spool is left
 }
 
 ErrorKind kind_of(const Plan& plan) {
@@ -301,7 +335,8 @@ TEST(PlanCheck, RefusesGapsDoublesAndLosses) {
   EXPECT_EQ(kind_of(twice), ErrorKind::mismatch);
 
   Plan interleaved = plan;  // even and odd places: overlapping bounds, no common element
-  interleaved.recipes[0].moves = {{0, {0}, {0}, {{8, 0, 1, 0, 2}}}, {0, {8}, {1}, {{8, 0, 1, 0, 2}}}};
+  interleaved.recipes[0].moves = {{0, {0}, {0}, {{8, 0, 1, 0, 2}}},
+                                  {0, {8}, {1}, {{8, 0, 1, 0, 2}}}};
   EXPECT_NO_THROW(check(interleaved));
 
   Plan outside = plan;

@@ -43,7 +43,9 @@ Move nested(std::mt19937& random) {
   };
   const int64_t inner = pick(1, 4), outer = pick(1, 4), columns = pick(1, 4);
   const int64_t in_step = inner + pick(0, 3), out_step = inner + pick(0, 3);
-  return {0, {pick(0, 3), pick(0, 3)}, {pick(0, 3), pick(0, 3)},
+  return {0,
+          {pick(0, 3), pick(0, 3)},
+          {pick(0, 3), pick(0, 3)},
           {{outer, 1, in_step, 0, out_step}, {inner, 1, 1, 0, 1}, {columns, 0, 1, 1, 1}}};
 }
 
@@ -67,7 +69,8 @@ TEST(Recipe, ClippingIsExact) {
 TEST(Recipe, InverseExchangesInputAndOutput) {
   std::mt19937 random(6);
   const Move move = nested(random);
-  for (const auto& [out, in] : points_of({move.inverse()})) EXPECT_EQ(points_of({move}).at(in), out);
+  for (const auto& [out, in] : points_of({move.inverse()}))
+    EXPECT_EQ(points_of({move}).at(in), out);
 }
 
 TEST(Recipe, BoundsHoldAllPoints) {

@@ -1,4 +1,4 @@
-#include "ckpt/format/zstd_stream.h"
+#include "ckpt/io/zstd_stream.h"
 
 #include <zstd.h>
 #include <zstd_errors.h>

@@ -122,11 +122,11 @@ void on_threads(int threads, const Work& work) {
   if (error) std::rethrow_exception(error);
 }
 
-void execute(const Plan& plan, std::span<WritableFile* const> files, const EngineOptions& options,
-             ProgressMeter& meter) {
+void execute(const Plan& plan, std::span<WritableFile* const> files, const SpoolPlace& spool,
+             const EngineOptions& options, ProgressMeter& meter) {
   const int threads = thread_count(options);
   PlanCompiler compiler(plan);
-  SourceFiles sources(*plan.source);
+  SourceFiles sources(*plan.source, spool);
   TileQueue queue(plan, compiler, options.memory_bytes / static_cast<uint64_t>(threads));
   std::atomic<bool> stop{false};
   const FileSystem* file_system = plan.source->file_system.get();
@@ -146,16 +146,21 @@ void execute(const Plan& plan, std::span<WritableFile* const> files, const Engin
   });
 }
 
-}  // namespace
-
-void run(const Plan& plan, std::span<WritableFile* const> files, const EngineOptions& options) {
+void run_into(const Plan& plan, std::span<WritableFile* const> files, const SpoolPlace& spool,
+              const EngineOptions& options) {
   ProgressMeter meter(options, plan.target_bytes());
   for (const Literal& literal : plan.literals) {
     files[literal.file]->write(literal.offset, std::as_bytes(std::span(literal.bytes)));
     meter.add(literal.bytes.size());
   }
-  execute(plan, files, options, meter);
+  execute(plan, files, spool, options, meter);
   meter.finish();
+}
+
+}  // namespace
+
+void run(const Plan& plan, std::span<WritableFile* const> files, const EngineOptions& options) {
+  run_into(plan, files, {}, options);
 }
 
 void run(const Plan& plan, const FileSystem& file_system, const std::string& folder,
@@ -166,7 +171,7 @@ void run(const Plan& plan, const FileSystem& file_system, const std::string& fol
     owners.push_back(file_system.create(join(folder, file.path), file.bytes));
     files.push_back(owners.back().get());
   }
-  run(plan, files, options);
+  run_into(plan, files, {&file_system, folder}, options);
   std::atomic<size_t> next{0};
   on_threads(std::min<int>(thread_count(options), static_cast<int>(files.size())), [&](int) {
     for (size_t i = next++; i < files.size(); i = next++) {
@@ -229,7 +234,7 @@ void scan(const Catalog& catalog, const Entry& entry, uint64_t memory_bytes,
   if (entry.elements() == 0) return;
   const Plan plan = identity_plan(catalog, entry);
   PlanCompiler compiler(plan);
-  SourceFiles sources(catalog);
+  SourceFiles sources(catalog, {});
   CallbackFile file([&](uint64_t, std::span<const std::byte> from) { consume(from); });
   WritableFile* files[] = {&file};
   TileRunner runner(sources, files, nullptr);

@@ -1,9 +1,6 @@
 #include "ckpt/core/tile.h"
 
 #include <algorithm>
-#include <deque>
-#include <mutex>
-#include <unordered_map>
 
 #include "ckpt/core/error.h"
 #include "ckpt/core/strided_copy.h"
@@ -20,7 +17,10 @@ constexpr uint64_t kBounceBytes = 1 << 20;
 
 enum class Side { in, out };
 
-uint32_t file_of(const Transfer& t, Side side) { return side == Side::in ? t.in_file : t.out_file; }
+std::pair<uint32_t, const Extent*> file_of(const Transfer& t, Side side) {
+  if (side == Side::out) return {t.out_file, nullptr};
+  return {t.in_file, t.zstd};
+}
 uint64_t offset_of(const Transfer& t, Side side) {
   return side == Side::in ? t.in_offset : t.out_offset;
 }
@@ -34,9 +34,9 @@ int64_t element_bytes(const Transfer& t, Side side) {
 // What one side of a tile's transfers touches in a file. Spans that are touched throughout move in
 // one read or write; in the others each transfer moves its own runs, packed in the buffer.
 struct Span {
-  uint32_t file;
-  uint64_t begin, end;  // bytes of the file
-  uint64_t touched;     // bytes of it that the transfers move
+  std::pair<uint32_t, const Extent*> file;  // with the stream inside it that positions count in
+  uint64_t begin, end;                      // bytes of the file
+  uint64_t touched;                         // bytes of it that the transfers move
   std::vector<size_t> transfers;
   uint64_t buffer_offset = 0;
 
@@ -167,18 +167,19 @@ class SideBuffer {
   uint64_t bytes() const { return bytes_; }
   const BufferView& view(size_t transfer) const { return views_[transfer]; }
 
-  /// Calls move(file, file_offset, buffer_offset, bytes) for every run of the side.
+  /// Calls move(transfer, file_offset, buffer_offset, bytes) for every run of the side; `transfer`
+  /// is one of those that the run belongs to.
   template <typename MoveRun>
   void for_each(const MoveRun& move) const {
     for (const Span& span : spans_) {
       if (span.is_dense()) {
-        move(span.file, span.begin, span.buffer_offset, span.end - span.begin);
+        move(transfers_[span.transfers[0]], span.begin, span.buffer_offset, span.end - span.begin);
         continue;
       }
       for (size_t i : span.transfers) {
         for_each_run(nests_[i], offset_of(transfers_[i], side_), views_[i].offset,
                      [&](uint64_t at, uint64_t buffer, uint64_t bytes) {
-                       move(span.file, at, buffer, bytes);
+                       move(transfers_[i], at, buffer, bytes);
                      });
       }
     }
@@ -241,32 +242,6 @@ std::vector<Box> cut_into_tiles(const Dims& shape, int64_t max_elements) {
   return tiles;
 }
 
-struct SourceFiles::State {
-  explicit State(const Catalog& c) : catalog(c) {}
-  const Catalog& catalog;
-  std::mutex mutex;
-  std::unordered_map<uint32_t, std::shared_ptr<const ReadableFile>> open;
-  std::deque<uint32_t> order;  // oldest first
-};
-
-SourceFiles::SourceFiles(const Catalog& catalog) : state_(std::make_unique<State>(catalog)) {}
-SourceFiles::~SourceFiles() = default;
-
-std::shared_ptr<const ReadableFile> SourceFiles::get(uint32_t file) {
-  // A run of thousands of ranks has more files than a process may hold open.
-  constexpr size_t kMostOpen = 256;
-  const std::lock_guard lock(state_->mutex);
-  if (const auto at = state_->open.find(file); at != state_->open.end()) return at->second;
-  if (state_->order.size() >= kMostOpen) {
-    state_->open.erase(state_->order.front());
-    state_->order.pop_front();
-  }
-  auto opened = state_->catalog.file_system->open(state_->catalog.files.at(file).path);
-  state_->open.emplace(file, opened);
-  state_->order.push_back(file);
-  return opened;
-}
-
 TileRunner::TileRunner(SourceFiles& sources, std::span<WritableFile* const> targets,
                        const FileSystem* file_system)
     : sources_(sources), targets_(targets), file_system_(file_system) {}
@@ -277,7 +252,7 @@ uint64_t TileRunner::run(const std::vector<Transfer>& transfers) {
   for (const Transfer& transfer : transfers) {
     written += transfer.out_bytes();
     if (transfer.run_bytes() >= kDirectCopyBytes) {
-      const auto source = sources_.get(transfer.in_file);
+      const auto source = sources_.get(transfer);
       copy_runs(transfer, 0, *source, transfer.in_offset, transfer.out_offset);
     } else {
       rest.push_back(transfer);
@@ -315,8 +290,8 @@ void TileRunner::move_elements(const std::vector<Transfer>& transfers) {
   const SideBuffer out(transfers, Side::out);
   ensure_size(in_buffer_, in.bytes());
   ensure_size(out_buffer_, out.bytes());
-  in.for_each([&](uint32_t file, uint64_t at, uint64_t buffer, uint64_t bytes) {
-    sources_.get(file)->read(at, std::span(in_buffer_.data() + buffer, bytes));
+  in.for_each([&](const Transfer& transfer, uint64_t at, uint64_t buffer, uint64_t bytes) {
+    sources_.get(transfer)->read(at, std::span(in_buffer_.data() + buffer, bytes));
   });
   for (size_t i = 0; i < transfers.size(); ++i) {
     const Transfer& transfer = transfers[i];
@@ -329,8 +304,8 @@ void TileRunner::move_elements(const std::vector<Transfer>& transfers) {
     strided_copy(zeros ? nullptr : in_buffer_.data() + in.view(i).offset, transfer.in_dtype,
                  out_buffer_.data() + out.view(i).offset, transfer.out_dtype, std::move(loops));
   }
-  out.for_each([&](uint32_t file, uint64_t at, uint64_t buffer, uint64_t bytes) {
-    targets_[file]->write(at, std::span(out_buffer_.data() + buffer, bytes));
+  out.for_each([&](const Transfer& transfer, uint64_t at, uint64_t buffer, uint64_t bytes) {
+    targets_[transfer.out_file]->write(at, std::span(out_buffer_.data() + buffer, bytes));
   });
 }
 

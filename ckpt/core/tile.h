@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ckpt/core/transfer.h"
@@ -15,13 +16,22 @@ namespace ferry {
 /// first, in row-major order. At least one; a single element is never cut.
 std::vector<Box> cut_into_tiles(const Dims& shape, int64_t max_elements);
 
-/// Where transfers read from: files of the source catalog by number, opened when first used.
+/// Where decoded streams are kept while a plan runs: files of a folder, removed from it as soon as
+/// they are open, or memory when there is no file system.
+struct SpoolPlace {
+  const FileSystem* file_system = nullptr;
+  std::string folder;
+};
+
+/// Where transfers read from: files of the source catalog, opened when first used, and decoded
+/// copies of zstd streams, which cannot be read by position.
 class SourceFiles {
  public:
-  explicit SourceFiles(const Catalog& catalog);
+  SourceFiles(const Catalog& catalog, SpoolPlace spool);
   ~SourceFiles();
-  /// Safe from several threads.
-  std::shared_ptr<const ReadableFile> get(uint32_t file);
+  /// The file that a transfer's in_offset counts in. Safe from several threads; decodes a stream
+  /// when it meets it first.
+  std::shared_ptr<const ReadableFile> get(const Transfer& transfer);
 
  private:
   struct State;

@@ -17,9 +17,9 @@ struct FlatParameter {
 };
 
 struct FlatBufferRules {
-  int64_t ranks = 1;                       // data-parallel ranks that share the buffer
-  std::optional<int64_t> bucket_elements;  // a bucket is closed at or above this; none: never
-  bool pad_for_bandwidth = false;          // ddp_pad_buckets_for_high_nccl_busbw
+  int64_t ranks = 1;                         // data-parallel ranks that share the buffer
+  std::optional<int64_t> bucket_elements{};  // a bucket is closed at or above this; none: never
+  bool pad_for_bandwidth = false;            // ddp_pad_buckets_for_high_nccl_busbw
 };
 
 struct FlatPlace {

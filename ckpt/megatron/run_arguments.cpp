@@ -175,8 +175,9 @@ StageLetters parse_stage_letters(std::string_view text) {
         for (++after; after < from.size() && from[after] >= '0' && from[after] <= '9'; ++after) {
           count = std::min<int64_t>(count * 10 + (from[after] - '0'), kMostLayers + 1);
         }
-        if (static_cast<int64_t>(to.size()) + count * static_cast<int64_t>(unit.size()) >
-            4 * kMostLayers) {
+        if (count > kMostLayers ||
+            static_cast<int64_t>(to.size()) + count * static_cast<int64_t>(unit.size()) >
+                4 * kMostLayers) {
           refuse();
         }
         for (int64_t n = 0; n < count; ++n) to += unit;

@@ -7,6 +7,7 @@
 #include "ckpt/core/checked.h"
 #include "ckpt/core/error.h"
 #include "ckpt/format/dcp_metadata.h"
+#include "ckpt/format/dcp_safetensors.h"
 #include "ckpt/format/pickle.h"
 #include "ckpt/format/torch_archive.h"
 
@@ -40,7 +41,7 @@ std::string first_few(const Range& items, size_t limit) {
 class Reader {
  public:
   Reader(std::shared_ptr<const FileSystem> file_system, std::string folder, std::string path)
-      : folder_(std::move(folder)), path_(std::move(path)) {
+      : folder_(std::move(folder)), path_(std::move(path)), blobs_(*file_system) {
     catalog_.file_system = std::move(file_system);
   }
 
@@ -131,7 +132,10 @@ class Reader {
         static_cast<uint64_t>(checked_multiply(elements, size_bytes(tensor.dtype), tensor.name));
     if (item.length == bytes && !item.zstd) {
       if (bytes == 0) return {file, 0, 0, Encoding::raw, false, 0};
-      fail(ErrorKind::unsupported, "{}: safetensors items cannot be read yet", path_);
+      const Extent extent =
+          blobs_.find(catalog_, file, item.offset, tensor.name, tensor.dtype, box.size);
+      spans_.push_back({file, extent.offset, extent.length, &tensor.name});
+      return extent;
     }
     spans_.push_back({file, item.offset, item.length, &tensor.name});
     return {file, item.offset, item.length, Encoding::torch_zip, item.zstd, 0};
@@ -173,6 +177,7 @@ class Reader {
   std::string folder_;
   std::string path_;
   Catalog catalog_;
+  SafetensorsBlobs blobs_;
   std::vector<const DcpItem*> items_;
   size_t next_item_ = 0;
   std::unordered_map<std::string_view, uint32_t> files_;
@@ -204,6 +209,10 @@ std::string metadata_path(const FileSystem& file_system, const std::string& fold
 }  // namespace
 
 DcpCheckpoint open_dcp(std::shared_ptr<const FileSystem> file_system, const std::string& folder) {
+  const bool plain = file_system->status(join(folder, ".metadata")).kind == PathKind::missing;
+  if (plain && has_safetensors_shards(*file_system, folder)) {
+    return {open_safetensors_shards(std::move(file_system), folder), nullptr};
+  }
   const std::string path = metadata_path(*file_system, folder);
   const std::string bytes = read_file(*file_system, path, kMetadataLimit);
   if (bytes.empty()) {

@@ -15,7 +15,7 @@
 
 namespace ferry {
 
-/// Bytes of a target file that are not tensor data (headers), written as they are.
+/// Bytes of a target file that come from no source (headers, constants), written as they are.
 struct Literal {
   uint32_t file = 0;
   uint64_t offset = 0;
@@ -23,7 +23,8 @@ struct Literal {
 };
 
 /// Elements of a source entry that the target leaves out on purpose (vocabulary padding, optimizer
-/// state of an export).
+/// state of an export). Negative: elements that it holds once more on purpose (an embedding that the
+/// target's format repeats).
 struct Dropped {
   uint32_t entry = 0;  // position in the source catalog
   int64_t elements = 0;

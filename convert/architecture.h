@@ -1,0 +1,99 @@
+// A transformer model described neutrally: what Megatron's arguments and config.json both say, in
+// different words. Both directions of the conversion go through it, and name rules take their
+// sizes and conditions from it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace ferry {
+
+enum class Activation : uint8_t {
+  swiglu,
+  gelu,
+  gelu_tanh,
+  squared_relu,
+  quick_geglu,
+  xielu,
+  other
+};
+enum class Norm : uint8_t { rms, layer };
+enum class Positions : uint8_t { rope, learned, other };
+enum class RopeScaling : uint8_t { none, linear, llama3, yarn };
+enum class RouterScore : uint8_t { softmax, sigmoid, other };
+
+/// Flat, so that a table of (spelling, pointer to member) reads and writes it.
+struct Architecture {
+  int64_t layers = 0;
+  int64_t hidden = 0;
+  int64_t heads = 0;
+  int64_t groups = 0;    // query groups; heads when attention is not grouped
+  int64_t head_dim = 0;  // of queries and keys; not for latent attention
+  int64_t ffn = 0;       // of a dense layer's MLP, per half when gated
+  int64_t positions = 0;
+  int64_t padded_vocab = 0;  // rows of the embedding in Megatron
+  int64_t vocab = 0;         // rows in Hugging Face
+  bool tied = false;         // the output layer is the embedding
+
+  Norm norm = Norm::rms;
+  double norm_eps = 1e-5;
+  Activation activation = Activation::swiglu;
+  bool qkv_bias = false;
+  bool linear_bias = false;  // of every linear layer, QKV included
+  bool qk_norm = false;
+  double init_std = 0.02;
+  double attention_dropout = 0;
+  double hidden_dropout = 0;
+
+  Positions position_kind = Positions::rope;
+  double rope_theta = 10000;
+  RopeScaling rope_scaling = RopeScaling::none;
+  double rope_factor = 1;
+  double rope_low_freq_factor = 1;   // llama3
+  double rope_high_freq_factor = 4;  // llama3
+  int64_t rope_original_positions = 0;
+  double rope_beta_fast = 32, rope_beta_slow = 1;   // yarn
+  double rope_mscale = 1, rope_mscale_all_dim = 0;  // yarn
+  int64_t window = 0;                 // tokens a query sees, itself included; 0: all before it
+  std::vector<bool> windowed_layers;  // empty: all, when there is a window
+
+  bool mla = false;         // multi-head latent attention
+  int64_t q_lora_rank = 0;  // 0: queries are not compressed
+  int64_t kv_lora_rank = 0;
+  int64_t qk_nope_dim = 0;  // of a head's query and key, without position
+  int64_t qk_rope_dim = 0;
+  int64_t v_dim = 0;
+
+  int64_t experts = 0;  // 0: all layers are dense
+  int64_t experts_per_token = 0;
+  int64_t expert_ffn = 0;
+  int64_t shared_ffn = 0;  // 0: no shared expert
+  bool shared_gate = false;
+  std::vector<bool> moe_layers;  // one a layer, when there are experts
+  RouterScore router_score = RouterScore::softmax;
+  bool router_pre_softmax = false;  // scores are not renormalised over the chosen experts
+  bool expert_bias = false;
+  double router_scale = 0;    // 0: none
+  int64_t router_groups = 0;  // 0: experts are not grouped
+  int64_t router_groups_per_token = 0;
+  double aux_loss_coeff = 0;
+  int64_t expert_glu_block =
+      0;  // rows of gate and up alternate in blocks of this many; 0: [gate; up]
+  int64_t shared_glu_block = 0;
+
+  int64_t mtp_layers = 0;  // multi-token prediction
+
+  /// Layers after the last count as multi-token prediction layers, which are like the last one.
+  bool is_moe(int64_t layer) const {
+    if (experts == 0 || moe_layers.empty()) return false;
+    const auto count = static_cast<int64_t>(moe_layers.size());
+    return moe_layers[static_cast<size_t>(layer < count ? layer : count - 1)];
+  }
+  bool all_moe() const;
+  bool gated() const {
+    return activation == Activation::swiglu || activation == Activation::quick_geglu;
+  }
+};
+
+}  // namespace ferry

@@ -1,0 +1,109 @@
+// plan_export: from a checkpoint to a plan and the small files beside it.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "ckpt/core/error.h"
+#include "ckpt/format/hugging_face_layout.h"
+#include "convert/arguments.h"
+#include "convert/config_json.h"
+#include "convert/convert.h"
+#include "convert/export_tensors.h"
+#include "convert/recognise.h"
+#include "convert/tokenizer.h"
+#include "convert/vocabulary.h"
+
+namespace ferry {
+namespace {
+
+// Rows of the embedding, however it is spelled.
+int64_t embedding_rows(const Checkpoint& checkpoint, const Architecture& architecture) {
+  MegatronModel model(checkpoint.catalog, architecture);
+  const auto found = model.find("embedding.word_embeddings.weight");
+  if (!found || found->shape.size() != 2 || found->shape[0] < 1) {
+    fail(ErrorKind::mismatch,
+         "{}: tensor embedding.word_embeddings.weight is {}: this is no Megatron language model",
+         checkpoint.path, found ? "of shape " + to_string(found->shape) : "missing");
+  }
+  return found->shape[0];
+}
+
+ReadArguments read_model(const Checkpoint& checkpoint) {
+  if (checkpoint.format == Format::hugging_face || checkpoint.format == Format::safetensors) {
+    fail(ErrorKind::unsupported, "{}: is in Hugging Face form already", checkpoint.path);
+  }
+  ReadArguments read = read_arguments(checkpoint.args.value, checkpoint.path);
+  if (read.problems.empty()) return read;
+  std::string text;
+  for (const std::string& problem : read.problems) text += "\n  " + problem;
+  fail(ErrorKind::unsupported, "{}: cannot become a Hugging Face model:{}", checkpoint.path, text);
+}
+
+// Puts the tensors into files. Constants become literals: there is nothing to copy them from.
+void lay_out(ExportedTensors tensors, const ExportOptions& options, Export& result) {
+  std::vector<Entry> entries;
+  entries.reserve(tensors.tensors.size());
+  for (ExportedTensor& tensor : tensors.tensors) entries.push_back(tensor.entry);
+  HuggingFaceLayout layout = lay_out_hugging_face(std::move(entries), options.max_shard_bytes);
+  Plan& plan = result.plan;
+  plan.literals = std::move(layout.literals);
+  std::vector<Entry> placed = std::exchange(layout.target.entries, {});
+  plan.target = std::move(layout.target);
+  result.parameters = layout.parameters;
+  for (size_t i = 0; i < placed.size(); ++i) {
+    ExportedTensor& tensor = tensors.tensors[i];
+    if (!tensor.constant.empty()) {
+      const Extent& extent = placed[i].chunks.front().extent;
+      plan.literals.push_back({extent.file, extent.offset, std::move(tensor.constant)});
+      continue;
+    }
+    plan.target.entries.push_back(std::move(placed[i]));
+    plan.recipes.push_back(std::move(tensor.recipe));
+  }
+  plan.dropped = std::move(tensors.dropped);
+  if (!layout.index_json.empty()) {
+    result.small_files.emplace_back(kSafetensorsIndexName, std::move(layout.index_json));
+  }
+}
+
+}  // namespace
+
+Export plan_export(const Checkpoint& checkpoint, const ExportOptions& options) {
+  if (options.dtype && !is_floating_point(*options.dtype)) {
+    fail(ErrorKind::invalid, "dtype {} is no floating-point type", torch_name(*options.dtype));
+  }
+  ReadArguments read = read_model(checkpoint);
+  Architecture& a = read.architecture;
+  const Family& family = choose_family(a, options.family, checkpoint.path);
+
+  Export result;
+  result.family = family.name;
+  result.warnings = std::move(read.warnings);
+  Tokenizer tokenizer =
+      find_tokenizer(*checkpoint.catalog.file_system, checkpoint, options.tokenizer_folder);
+  result.warnings.insert(result.warnings.end(), tokenizer.warnings.begin(),
+                         tokenizer.warnings.end());
+  result.tokenizer_files = std::move(tokenizer.files);
+  if (result.tokenizer_files.empty()) {
+    result.warnings.push_back(
+        "the checkpoint holds no tokenizer files; --tokenizer DIR copies them from elsewhere");
+  }
+  a.padded_vocab = embedding_rows(checkpoint, a);
+  a.vocab =
+      true_vocabulary(checkpoint.args.value, tokenizer, a.padded_vocab, options, result.warnings);
+
+  ExportedTensors tensors =
+      export_tensors(checkpoint.catalog, family, a, options.dtype, checkpoint.path);
+  const SpecialTokens special = {tokenizer.bos, tokenizer.eos, tokenizer.pad};
+  const auto config = config_json(family, a, tensors.dtype, special, result.warnings);
+  result.small_files.emplace_back("config.json", config.dump(2) + "\n");
+  result.small_files.emplace_back("generation_config.json",
+                                  generation_config_json(special).dump(2) + "\n");
+  result.plan.source = &checkpoint.catalog;
+  lay_out(std::move(tensors), options, result);
+  drop_unused(result.plan, Role::optimizer);
+  return result;
+}
+
+}  // namespace ferry

@@ -1,0 +1,160 @@
+#include "convert/export_tensors.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <utility>
+
+#include "ckpt/core/cast.h"
+#include "ckpt/core/error.h"
+#include "convert/mismatch.h"
+#include "convert/transforms.h"
+
+namespace ferry {
+namespace {
+
+// Little-endian bytes of `count` elements of `value`.
+std::string constant_bytes(double value, DType dtype, int64_t count) {
+  const auto size = static_cast<size_t>(size_bytes(dtype));
+  std::string bytes(static_cast<size_t>(count) * size, '\0');
+  convert(reinterpret_cast<const std::byte*>(&value), 0, DType::f64,
+          reinterpret_cast<std::byte*>(bytes.data()), static_cast<int64_t>(size), dtype, count);
+  return bytes;
+}
+
+class Tensors {
+ public:
+  Tensors(const Catalog& catalog, const Family& family, const Architecture& architecture,
+          std::optional<DType> dtype)
+      : catalog_(catalog),
+        family_(family),
+        a_(architecture),
+        dtype_(dtype),
+        model_(catalog, architecture) {}
+
+  ExportedTensors run(const std::string& path) {
+    const std::vector<Link> links = expand(family_, a_);
+    std::vector<std::optional<Located>> located;
+    located.reserve(links.size());
+    for (const Link& link : links) located.push_back(locate(link));
+    misfit_.left_over = model_.unused();
+    if (misfit_.any()) {
+      fail(ErrorKind::mismatch, "{}: its tensors are not those of family {}:{}", path, family_.name,
+           describe(misfit_, family_.name));
+    }
+    result_.dtype = dtype_.value_or(common_dtype(links, located));
+    for (size_t i = 0; i < links.size(); ++i) {
+      if (located[i]) {
+        add(links[i], *located[i]);
+      } else {
+        add_constant(links[i]);
+      }
+    }
+    return std::move(result_);
+  }
+
+ private:
+  std::optional<Located> locate(const Link& link) {
+    if (link.rule->transform == Transform::constant) return std::nullopt;
+    std::optional<Located> found = model_.find(link.megatron);
+    if (!found) {
+      misfit_.missing.push_back(link.megatron);
+      return std::nullopt;
+    }
+    const bool one_element = link.rule->transform == Transform::single &&
+                             element_count(found->shape, link.megatron) == 1;
+    if (found->shape != link.shape && !one_element) {
+      misfit_.misshapen.push_back(fmt::format("{}: has {}, the arguments say {}", link.megatron,
+                                              to_string(found->shape), to_string(link.shape)));
+    }
+    return found;
+  }
+
+  static DType common_dtype(const std::vector<Link>& links,
+                            const std::vector<std::optional<Located>>& located) {
+    std::map<DType, double> elements;
+    for (size_t i = 0; i < links.size(); ++i) {
+      if (!located[i] || !is_floating_point(located[i]->dtype)) continue;
+      elements[located[i]->dtype] +=
+          static_cast<double>(element_count(located[i]->shape, links[i].megatron));
+    }
+    DType common = DType::f32;
+    double most = 0;
+    for (const auto& [dtype, count] : elements) {
+      if (count > most) {
+        most = count;
+        common = dtype;
+      }
+    }
+    return common;
+  }
+
+  DType dtype_of(const Rule& rule, DType stored, const std::string& name) const {
+    DType dtype = stored;
+    if (rule.fp32) {
+      dtype = DType::f32;
+    } else if (dtype_ && is_floating_point(stored)) {
+      dtype = *dtype_;
+    }
+    if (!can_convert(stored, dtype)) {
+      fail(ErrorKind::unsupported, "tensor {}: {} cannot be written as {}", name,
+           torch_name(stored), torch_name(dtype));
+    }
+    return dtype;
+  }
+
+  void add(const Link& link, const Located& located) {
+    Link actual = link;
+    actual.shape = located.shape;
+    const std::vector<Part> parts = parts_of(actual, a_);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      ExportedTensor tensor;
+      tensor.entry.name = link.hugging_face[i];
+      tensor.entry.shape = parts[i].shape;
+      tensor.entry.dtype = dtype_of(*link.rule, located.dtype, link.megatron);
+      for (const Placed& part : located.parts) tensor.recipe.inputs.push_back(part.entry);
+      for (const Move& move : parts[i].moves) {
+        for (Move& piece : from_entries(move, located, 0)) {
+          tensor.recipe.moves.push_back(std::move(piece));
+        }
+      }
+      result_.tensors.push_back(std::move(tensor));
+    }
+    if (link.rule->transform != Transform::vocabulary) return;
+    const int64_t width = element_count(located.shape, link.megatron) / located.shape[0];
+    const int64_t rows = link.rule->copies ? -a_.vocab : located.shape[0] - a_.vocab;
+    if (rows != 0) result_.dropped.push_back({located.parts.front().entry, rows * width});
+  }
+
+  void add_constant(const Link& link) {
+    ExportedTensor tensor;
+    tensor.entry.name = link.hugging_face.front();
+    tensor.entry.shape = link.shape;
+    tensor.entry.dtype = link.rule->fp32 ? DType::f32 : result_.dtype;
+    if (link.rule->value == 0) {
+      tensor.recipe.zeros.push_back(Box::whole(link.shape));
+    } else {
+      tensor.constant = constant_bytes(link.rule->value, tensor.entry.dtype,
+                                       element_count(link.shape, tensor.entry.name));
+    }
+    result_.tensors.push_back(std::move(tensor));
+  }
+
+  const Catalog& catalog_;
+  const Family& family_;
+  const Architecture& a_;
+  std::optional<DType> dtype_;
+  MegatronModel model_;
+  Misfit misfit_;
+  ExportedTensors result_;
+};
+
+}  // namespace
+
+ExportedTensors export_tensors(const Catalog& catalog, const Family& family,
+                               const Architecture& architecture, std::optional<DType> dtype,
+                               const std::string& path) {
+  return Tensors(catalog, family, architecture, dtype).run(path);
+}
+
+}  // namespace ferry

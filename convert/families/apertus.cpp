@@ -1,0 +1,76 @@
+// Apertus (transformers/models/apertus): query/key norms, an MLP without gate and the xIELU
+// activation, whose two learned numbers a layer both sides keep before their softplus.
+#include <nlohmann/json.hpp>
+
+#include "convert/families/list.h"
+#include "convert/families/shared.h"
+
+namespace ferry {
+namespace {
+
+// The class reads the activation's constants from the file too: when they are missing it computes
+// with uninitialised memory, without an error.
+std::vector<Rule> apertus_mlp() {
+  return {
+      {"decoder.layers.{layer}.mlp.linear_fc1.layer_norm_weight",
+       {"model.layers.{layer}.feedforward_layernorm.weight"},
+       Transform::copy,
+       {Size::hidden}},
+      {"decoder.layers.{layer}.mlp.linear_fc1.weight",
+       {"model.layers.{layer}.mlp.up_proj.weight"},
+       Transform::copy,
+       {Size::fc1, Size::hidden}},
+      {"decoder.layers.{layer}.mlp.activation_func.alpha_p",
+       {"model.layers.{layer}.mlp.act_fn.alpha_p"},
+       Transform::single,
+       {Size::one}},
+      {"decoder.layers.{layer}.mlp.activation_func.alpha_n",
+       {"model.layers.{layer}.mlp.act_fn.alpha_n"},
+       Transform::single,
+       {Size::one}},
+      {.megatron = "",
+       .hugging_face = {"model.layers.{layer}.mlp.act_fn.beta"},
+       .transform = Transform::constant,
+       .shape = {},
+       .value = 0.5},
+      {.megatron = "",
+       .hugging_face = {"model.layers.{layer}.mlp.act_fn.eps"},
+       .transform = Transform::constant,
+       .shape = {},
+       .value = -1e-6},
+      {"decoder.layers.{layer}.mlp.linear_fc2.weight",
+       {"model.layers.{layer}.mlp.down_proj.weight"},
+       Transform::copy,
+       {Size::hidden, Size::ffn}},
+  };
+}
+
+std::vector<Rule> apertus_attention() {
+  std::vector<Rule> rules = shared::attention();
+  rules.front().hugging_face = {"model.layers.{layer}.attention_layernorm.weight"};
+  return rules;
+}
+
+}  // namespace
+
+Family apertus_family() {
+  using A = Architecture;
+  Family family;
+  family.name = "apertus";
+  family.class_name = "ApertusForCausalLM";
+  family.traits.activations = {Activation::xielu};
+  family.traits.qk_norm = Has::yes;
+  family.rules =
+      shared::rules({shared::embedding(), apertus_attention(), apertus_mlp(), shared::head()});
+  family.fields = shared::config_fields();
+  family.write_config = [](const A& a, nlohmann::json& config, std::vector<std::string>& warnings) {
+    shared::write_head_dim_if_unusual(a, config);
+    config["attention_bias"] = false;
+    warnings.push_back(
+        "Megatron takes the softplus of xIELU's alphas in bf16, transformers in the model's dtype: "
+        "logits agree to about 1e-3 of their mean size");
+  };
+  return family;
+}
+
+}  // namespace ferry

@@ -1,0 +1,71 @@
+// DeepSeek-V2 (transformers/models/deepseek_v2): latent attention, dense first layers, experts with
+// a softmax router whose weights are not renormalised.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "convert/families/list.h"
+#include "convert/families/shared.h"
+
+namespace ferry {
+namespace {
+
+std::vector<Rule> shared_experts() {
+  return {
+      {"decoder.layers.{layer}.mlp.shared_experts.linear_fc1.weight",
+       {"model.layers.{layer}.mlp.shared_experts.gate_proj.weight",
+        "model.layers.{layer}.mlp.shared_experts.up_proj.weight"},
+       Transform::gate_up,
+       {Size::shared_fc1, Size::hidden},
+       shared::is_moe},
+      {"decoder.layers.{layer}.mlp.shared_experts.linear_fc2.weight",
+       {"model.layers.{layer}.mlp.shared_experts.down_proj.weight"},
+       Transform::copy,
+       {Size::hidden, Size::shared_ffn},
+       shared::is_moe},
+  };
+}
+
+}  // namespace
+
+Family deepseek_v2_family() {
+  using A = Architecture;
+  Family family;
+  family.name = "deepseek_v2";
+  family.class_name = "DeepseekV2ForCausalLM";
+  family.traits.mla = Has::yes;
+  family.traits.moe = Has::yes;
+  family.traits.dense_layers = Has::either;
+  family.traits.shared_expert = Has::yes;
+  family.rules =
+      shared::rules({shared::embedding(), shared::latent_attention(), shared::dense_mlp(),
+                     shared::experts(), shared_experts(), shared::head()});
+  family.fields =
+      shared::join<ConfigField>(shared::join(shared::config_fields(), shared::latent_fields()),
+                                {{"moe_intermediate_size", &A::expert_ffn},
+                                 {"n_routed_experts", &A::experts},
+                                 {"num_experts_per_tok", &A::experts_per_token},
+                                 {"aux_loss_alpha", &A::aux_loss_coeff}});
+  family.write_config = [](const A& a, nlohmann::json& config, std::vector<std::string>& warnings) {
+    shared::write_latent(a, config, warnings);
+    const bool limited = config["n_group"] != 1;
+    config["mlp_bias"] = false;
+    config["norm_topk_prob"] = false;
+    config["scoring_func"] = "softmax";
+    config["topk_method"] = limited ? "group_limited_greedy" : "greedy";
+    if (limited && a.experts_per_token / a.router_groups_per_token != 1) {
+      warnings.push_back(fmt::format(
+          "Megatron ranks groups of experts by the sum of their {} best scores, deepseek_v2 by the "
+          "best one: some tokens will go to other experts",
+          a.experts_per_token / a.router_groups_per_token));
+    }
+  };
+  family.objections = [](const A& a, std::vector<std::string>& reasons) {
+    shared::object_latent(a, "deepseek_v2", reasons);
+    shared::object_router(a, "deepseek_v2", false, reasons);
+    shared::object_uneven_heads(a, "deepseek_v2", reasons);
+  };
+  return family;
+}
+
+}  // namespace ferry

@@ -1,0 +1,137 @@
+// DeepSeek-V3 and R1 (transformers/models/deepseek_v3): as V2, with a sigmoid router that has a
+// bias and renormalises, and layers that predict further tokens, stored after the last layer.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "convert/families/list.h"
+#include "convert/families/shared.h"
+
+namespace ferry {
+namespace {
+
+bool has_expert_bias(const Architecture& a, int64_t layer) {
+  return a.is_moe(layer) && a.expert_bias;
+}
+bool lacks_expert_bias(const Architecture& a, int64_t layer) {
+  return a.is_moe(layer) && !a.expert_bias;
+}
+bool is_tied(const Architecture& a, int64_t) { return a.tied; }
+
+std::vector<Rule> expert_bias_and_shared_experts() {
+  return {
+      {.megatron = "decoder.layers.{layer}.mlp.router.expert_bias",
+       .hugging_face = {"model.layers.{layer}.mlp.gate.e_score_correction_bias"},
+       .transform = Transform::copy,
+       .shape = {Size::experts},
+       .when = has_expert_bias,
+       .fp32 = true},
+      {.megatron = "",
+       .hugging_face = {"model.layers.{layer}.mlp.gate.e_score_correction_bias"},
+       .transform = Transform::constant,
+       .shape = {Size::experts},
+       .when = lacks_expert_bias,
+       .fp32 = true,
+       .value = 0},
+      {"decoder.layers.{layer}.mlp.shared_experts.linear_fc1.weight",
+       {"model.layers.{layer}.mlp.shared_experts.gate_proj.weight",
+        "model.layers.{layer}.mlp.shared_experts.up_proj.weight"},
+       Transform::gate_up,
+       {Size::shared_fc1, Size::hidden},
+       shared::is_moe},
+      {"decoder.layers.{layer}.mlp.shared_experts.linear_fc2.weight",
+       {"model.layers.{layer}.mlp.shared_experts.down_proj.weight"},
+       Transform::copy,
+       {Size::hidden, Size::shared_ffn},
+       shared::is_moe},
+  };
+}
+
+// Hugging Face repeats the embedding and the output layer in each prediction layer.
+std::vector<Rule> prediction_layers() {
+  return {
+      {"mtp.layers.{mtp}.enorm.weight",
+       {"model.layers.{layer}.enorm.weight"},
+       Transform::copy,
+       {Size::hidden}},
+      {"mtp.layers.{mtp}.hnorm.weight",
+       {"model.layers.{layer}.hnorm.weight"},
+       Transform::copy,
+       {Size::hidden}},
+      {"mtp.layers.{mtp}.eh_proj.weight",
+       {"model.layers.{layer}.eh_proj.weight"},
+       Transform::copy,
+       {Size::hidden, Size::twice_hidden}},
+      {"mtp.layers.{mtp}.final_layernorm.weight",
+       {"model.layers.{layer}.shared_head.norm.weight"},
+       Transform::copy,
+       {Size::hidden}},
+      {.megatron = "embedding.word_embeddings.weight",
+       .hugging_face = {"model.layers.{layer}.embed_tokens.weight"},
+       .transform = Transform::vocabulary,
+       .shape = {Size::padded_vocab, Size::hidden},
+       .copies = true},
+      {.megatron = "output_layer.weight",
+       .hugging_face = {"model.layers.{layer}.shared_head.head.weight"},
+       .transform = Transform::vocabulary,
+       .shape = {Size::padded_vocab, Size::hidden},
+       .when = shared::untied,
+       .copies = true},
+      {.megatron = "embedding.word_embeddings.weight",
+       .hugging_face = {"model.layers.{layer}.shared_head.head.weight"},
+       .transform = Transform::vocabulary,
+       .shape = {Size::padded_vocab, Size::hidden},
+       .when = is_tied,
+       .copies = true},
+  };
+}
+
+void write_deepseek_v3(const Architecture& a, nlohmann::json& config,
+                       std::vector<std::string>& warnings) {
+  shared::write_latent(a, config, warnings);
+  config["rope_interleave"] = true;
+  config["ep_size"] = 1;
+  if (a.experts == 0) return;
+  config["norm_topk_prob"] = a.experts_per_token > 1;
+  config["scoring_func"] = "sigmoid";
+  config["topk_method"] = "noaux_tc";
+  if (config["n_group"] != 1 && a.experts_per_token / a.router_groups_per_token != 2) {
+    warnings.push_back(fmt::format(
+        "Megatron ranks groups of experts by the sum of their {} best scores, deepseek_v3 by that "
+        "of two: some tokens will go to other experts",
+        a.experts_per_token / a.router_groups_per_token));
+  }
+}
+
+}  // namespace
+
+Family deepseek_v3_family() {
+  using A = Architecture;
+  Family family;
+  family.name = "deepseek_v3";
+  family.class_name = "DeepseekV3ForCausalLM";
+  family.traits.mla = Has::yes;
+  family.traits.moe = Has::either;
+  family.traits.dense_layers = Has::either;
+  family.traits.shared_expert = Has::yes;
+  family.traits.expert_bias = Has::either;
+  family.traits.mtp = Has::either;
+  family.traits.scores = {RouterScore::sigmoid};
+  family.rules = shared::rules(
+      {shared::embedding(), shared::latent_attention(), shared::dense_mlp(), shared::experts(),
+       expert_bias_and_shared_experts(), prediction_layers(), shared::head()});
+  family.fields =
+      shared::join<ConfigField>(shared::join(shared::config_fields(), shared::latent_fields()),
+                                {{"moe_intermediate_size", &A::expert_ffn},
+                                 {"n_routed_experts", &A::experts},
+                                 {"num_experts_per_tok", &A::experts_per_token},
+                                 {"num_nextn_predict_layers", &A::mtp_layers},
+                                 {"aux_loss_alpha", &A::aux_loss_coeff}});
+  family.write_config = write_deepseek_v3;
+  family.objections = [](const A& a, std::vector<std::string>& reasons) {
+    shared::object_latent(a, "deepseek_v3", reasons);
+  };
+  return family;
+}
+
+}  // namespace ferry

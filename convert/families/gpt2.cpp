@@ -1,0 +1,125 @@
+// GPT-2 (transformers/models/gpt2): learned positions, LayerNorm, biases everywhere, and linear
+// layers stored as [in, out].
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "convert/families/list.h"
+#include "convert/families/shared.h"
+
+namespace ferry {
+namespace {
+
+std::vector<Rule> gpt2_rules() {
+  return {
+      {"embedding.word_embeddings.weight",
+       {"transformer.wte.weight"},
+       Transform::vocabulary,
+       {Size::padded_vocab, Size::hidden}},
+      {"embedding.position_embeddings.weight",
+       {"transformer.wpe.weight"},
+       Transform::copy,
+       {Size::positions, Size::hidden}},
+      {"decoder.layers.{layer}.self_attention.linear_qkv.layer_norm_weight",
+       {"transformer.h.{layer}.ln_1.weight"},
+       Transform::copy,
+       {Size::hidden}},
+      {"decoder.layers.{layer}.self_attention.linear_qkv.layer_norm_bias",
+       {"transformer.h.{layer}.ln_1.bias"},
+       Transform::copy,
+       {Size::hidden}},
+      {"decoder.layers.{layer}.self_attention.linear_qkv.weight",
+       {"transformer.h.{layer}.attn.c_attn.weight"},
+       Transform::qkv_transpose,
+       {Size::qkv, Size::hidden}},
+      {"decoder.layers.{layer}.self_attention.linear_qkv.bias",
+       {"transformer.h.{layer}.attn.c_attn.bias"},
+       Transform::qkv_transpose,
+       {Size::qkv}},
+      {"decoder.layers.{layer}.self_attention.linear_proj.weight",
+       {"transformer.h.{layer}.attn.c_proj.weight"},
+       Transform::transpose,
+       {Size::hidden, Size::attention}},
+      {"decoder.layers.{layer}.self_attention.linear_proj.bias",
+       {"transformer.h.{layer}.attn.c_proj.bias"},
+       Transform::copy,
+       {Size::hidden}},
+      {"decoder.layers.{layer}.mlp.linear_fc1.layer_norm_weight",
+       {"transformer.h.{layer}.ln_2.weight"},
+       Transform::copy,
+       {Size::hidden}},
+      {"decoder.layers.{layer}.mlp.linear_fc1.layer_norm_bias",
+       {"transformer.h.{layer}.ln_2.bias"},
+       Transform::copy,
+       {Size::hidden}},
+      {"decoder.layers.{layer}.mlp.linear_fc1.weight",
+       {"transformer.h.{layer}.mlp.c_fc.weight"},
+       Transform::transpose,
+       {Size::fc1, Size::hidden}},
+      {"decoder.layers.{layer}.mlp.linear_fc1.bias",
+       {"transformer.h.{layer}.mlp.c_fc.bias"},
+       Transform::copy,
+       {Size::fc1}},
+      {"decoder.layers.{layer}.mlp.linear_fc2.weight",
+       {"transformer.h.{layer}.mlp.c_proj.weight"},
+       Transform::transpose,
+       {Size::hidden, Size::ffn}},
+      {"decoder.layers.{layer}.mlp.linear_fc2.bias",
+       {"transformer.h.{layer}.mlp.c_proj.bias"},
+       Transform::copy,
+       {Size::hidden}},
+      {"decoder.final_layernorm.weight",
+       {"transformer.ln_f.weight"},
+       Transform::copy,
+       {Size::hidden}},
+      {"decoder.final_layernorm.bias", {"transformer.ln_f.bias"}, Transform::copy, {Size::hidden}},
+      {"output_layer.weight",
+       {"lm_head.weight"},
+       Transform::vocabulary,
+       {Size::padded_vocab, Size::hidden},
+       shared::untied},
+  };
+}
+
+}  // namespace
+
+Family gpt2_family() {
+  using A = Architecture;
+  Family family;
+  family.name = "gpt2";
+  family.class_name = "GPT2LMHeadModel";
+  family.traits.norm = Norm::layer;
+  family.traits.activations = {Activation::gelu_tanh, Activation::gelu};
+  family.traits.positions = Positions::learned;
+  family.traits.linear_bias = Has::yes;
+  family.traits.grouped_queries = Has::no;
+  family.rules = gpt2_rules();
+  family.fields = {
+      {"vocab_size", &A::vocab},
+      {"n_embd", &A::hidden},
+      {"n_inner", &A::ffn},
+      {"n_layer", &A::layers},
+      {"n_head", &A::heads},
+      {"n_positions", &A::positions},
+      {"layer_norm_epsilon", &A::norm_eps},
+      {"initializer_range", &A::init_std},
+      {"attn_pdrop", &A::attention_dropout},
+      {"resid_pdrop", &A::hidden_dropout},
+      {"embd_pdrop", &A::hidden_dropout},
+      {"tie_word_embeddings", &A::tied},
+  };
+  family.write_config = [](const A& a, nlohmann::json& config, std::vector<std::string>&) {
+    config["activation_function"] = a.activation == Activation::gelu ? "gelu" : "gelu_new";
+    config["n_ctx"] = a.positions;
+    config["scale_attn_weights"] = true;
+  };
+  family.objections = [](const A& a, std::vector<std::string>& reasons) {
+    if (a.heads * a.head_dim != a.hidden) {
+      reasons.push_back(fmt::format("{} heads of {} are not the hidden size {}, as in gpt2",
+                                    a.heads, a.head_dim, a.hidden));
+    }
+  };
+  return family;
+}
+
+}  // namespace ferry

@@ -1,0 +1,20 @@
+// The families, one function a file.
+#pragma once
+
+#include "convert/family.h"
+
+namespace ferry {
+
+Family apertus_family();
+Family deepseek_v2_family();
+Family deepseek_v3_family();
+Family gpt2_family();
+Family llama_family();
+Family mistral_family();
+Family mixtral_family();
+Family qwen2_family();
+Family qwen2_moe_family();
+Family qwen3_family();
+Family qwen3_moe_family();
+
+}  // namespace ferry

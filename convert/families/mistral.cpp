@@ -1,0 +1,27 @@
+// Mistral 7B (transformers/models/mistral): Llama with windowed attention in all layers.
+#include <nlohmann/json.hpp>
+
+#include "convert/families/list.h"
+#include "convert/families/shared.h"
+
+namespace ferry {
+
+Family mistral_family() {
+  using A = Architecture;
+  Family family;
+  family.name = "mistral";
+  family.class_name = "MistralForCausalLM";
+  family.traits.window = Has::either;
+  family.rules = shared::rules(
+      {shared::embedding(), shared::attention(), shared::dense_mlp(), shared::head()});
+  family.fields = shared::join<ConfigField>(shared::config_fields(), {{"head_dim", &A::head_dim}});
+  family.write_config = [](const A& a, nlohmann::json& config, std::vector<std::string>&) {
+    config["sliding_window"] = a.window > 0 ? nlohmann::json(a.window) : nlohmann::json();
+  };
+  family.objections = [](const A& a, std::vector<std::string>& reasons) {
+    shared::object_partial_window(a, "mistral", reasons);
+  };
+  return family;
+}
+
+}  // namespace ferry

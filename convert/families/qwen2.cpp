@@ -1,0 +1,26 @@
+// Qwen2 and Qwen2.5 (transformers/models/qwen2): Llama with biases on queries, keys and values.
+#include <nlohmann/json.hpp>
+
+#include "convert/families/list.h"
+#include "convert/families/shared.h"
+
+namespace ferry {
+
+Family qwen2_family() {
+  using A = Architecture;
+  Family family;
+  family.name = "qwen2";
+  family.class_name = "Qwen2ForCausalLM";
+  family.traits.qkv_bias = Has::yes;
+  family.traits.window = Has::either;
+  family.rules = shared::rules(
+      {shared::embedding(), shared::attention(), shared::dense_mlp(), shared::head()});
+  family.fields = shared::config_fields();
+  family.write_config = [](const A& a, nlohmann::json& config, std::vector<std::string>&) {
+    shared::write_head_dim_if_unusual(a, config);
+    shared::write_layer_windows(a, config);
+  };
+  return family;
+}
+
+}  // namespace ferry

@@ -1,0 +1,53 @@
+// Rows that several families have in common.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "convert/family.h"
+
+namespace ferry::shared {
+
+// Conditions of rules.
+bool is_dense(const Architecture& a, int64_t layer);
+bool is_moe(const Architecture& a, int64_t layer);
+bool untied(const Architecture& a, int64_t layer);
+bool has_linear_bias(const Architecture& a, int64_t layer);
+bool has_qkv_bias(const Architecture& a, int64_t layer);  // with or without the other biases
+bool has_qk_norm(const Architecture& a, int64_t layer);
+
+/// Concatenation, in order.
+std::vector<Rule> rules(std::initializer_list<std::vector<Rule>> groups);
+
+std::vector<Rule> embedding();
+std::vector<Rule> attention();  // self_attn.{q,k,v,o}_proj, norms and biases where there are any
+std::vector<Rule> latent_attention();  // DeepSeek's
+std::vector<Rule> dense_mlp();         // of dense layers: mlp.{gate,up,down}_proj
+std::vector<Rule> experts();           // of MoE layers: norm, mlp.gate, mlp.experts.{expert}.*
+std::vector<Rule> head();              // final norm and output layer
+
+std::vector<ConfigField> config_fields();  // of every Llama-like family
+std::vector<ConfigField> latent_fields();  // DeepSeek's
+template <typename T>
+std::vector<T> join(std::vector<T> first, const std::vector<T>& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+// Objections and config entries that several families have in common.
+void object_router(const Architecture& a, std::string_view family, bool renormalises,
+                   std::vector<std::string>& reasons);
+void object_partial_window(const Architecture& a, std::string_view family,
+                           std::vector<std::string>& reasons);
+void object_uneven_heads(const Architecture& a, std::string_view family,
+                         std::vector<std::string>& reasons);
+void write_head_dim_if_unusual(const Architecture& a, nlohmann::json& config);
+void write_layer_windows(const Architecture& a, nlohmann::json& config);
+void write_dense_layers(const Architecture& a, nlohmann::json& config);
+void write_latent(const Architecture& a, nlohmann::json& config,
+                  std::vector<std::string>& warnings);
+void object_latent(const Architecture& a, std::string_view family,
+                   std::vector<std::string>& reasons);
+
+}  // namespace ferry::shared

@@ -1,0 +1,145 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "convert/families/shared.h"
+
+namespace ferry::shared {
+
+using A = Architecture;
+
+std::vector<ConfigField> config_fields() {
+  return {
+      {"vocab_size", &A::vocab},
+      {"hidden_size", &A::hidden},
+      {"intermediate_size", &A::ffn},
+      {"num_hidden_layers", &A::layers},
+      {"num_attention_heads", &A::heads},
+      {"num_key_value_heads", &A::groups},
+      {"max_position_embeddings", &A::positions},
+      {"rms_norm_eps", &A::norm_eps},
+      {"initializer_range", &A::init_std},
+      {"attention_dropout", &A::attention_dropout},
+      {"tie_word_embeddings", &A::tied},
+  };
+}
+
+std::vector<ConfigField> latent_fields() {
+  return {
+      {"kv_lora_rank", &A::kv_lora_rank},
+      {"qk_nope_head_dim", &A::qk_nope_dim},
+      {"qk_rope_head_dim", &A::qk_rope_dim},
+      {"v_head_dim", &A::v_dim},
+  };
+}
+
+void object_router(const Architecture& a, std::string_view family, bool renormalises,
+                   std::vector<std::string>& reasons) {
+  if (a.experts == 0) return;
+  // Of one expert the weight is its share of all, or 1: the same question.
+  if (a.router_pre_softmax == renormalises && a.router_score == RouterScore::softmax) {
+    reasons.push_back(fmt::format(
+        "moe_router_pre_softmax is {}, but {} {} over the experts it chose", a.router_pre_softmax,
+        family, renormalises ? "always renormalises" : "never renormalises"));
+  }
+}
+
+void object_partial_window(const Architecture& a, std::string_view family,
+                           std::vector<std::string>& reasons) {
+  const bool partial = std::find(a.windowed_layers.begin(), a.windowed_layers.end(), false) !=
+                       a.windowed_layers.end();
+  if (a.window > 0 && partial) {
+    reasons.push_back(fmt::format(
+        "some layers have no window (window_attn_skip_freq), in {} all have the same", family));
+  }
+}
+
+void object_uneven_heads(const Architecture& a, std::string_view family,
+                         std::vector<std::string>& reasons) {
+  if (a.heads > 0 && a.hidden % a.heads != 0) {
+    reasons.push_back(fmt::format("hidden_size {} is not a multiple of {} heads, as {} demands",
+                                  a.hidden, a.heads, family));
+  }
+}
+
+void write_head_dim_if_unusual(const Architecture& a, nlohmann::json& config) {
+  if (a.head_dim * a.heads != a.hidden) config["head_dim"] = a.head_dim;
+}
+
+void write_layer_windows(const Architecture& a, nlohmann::json& config) {
+  config["use_sliding_window"] = a.window > 0;
+  if (a.window == 0) {
+    config["sliding_window"] = nullptr;
+    config["max_window_layers"] = a.layers;
+    return;
+  }
+  config["sliding_window"] = a.window;
+  nlohmann::json types = nlohmann::json::array();
+  int64_t first = a.layers;
+  for (int64_t layer = 0; layer < a.layers; ++layer) {
+    const bool windowed =
+        a.windowed_layers.empty() || a.windowed_layers[static_cast<size_t>(layer)];
+    if (windowed && first == a.layers) first = layer;
+    types.push_back(windowed ? "sliding_attention" : "full_attention");
+  }
+  config["max_window_layers"] = first;
+  config["layer_types"] = std::move(types);
+}
+
+void write_dense_layers(const Architecture& a, nlohmann::json& config) {
+  nlohmann::json dense = nlohmann::json::array();
+  for (int64_t layer = 0; layer < a.layers; ++layer) {
+    if (!a.is_moe(layer)) dense.push_back(layer);
+  }
+  config["decoder_sparse_step"] = 1;
+  config["mlp_only_layers"] = std::move(dense);
+}
+
+void write_latent(const Architecture& a, nlohmann::json& config,
+                  std::vector<std::string>& warnings) {
+  config["q_lora_rank"] = a.q_lora_rank > 0 ? nlohmann::json(a.q_lora_rank) : nlohmann::json();
+  config["num_key_value_heads"] = a.heads;
+  config["attention_bias"] = false;
+  config["first_k_dense_replace"] =
+      a.experts == 0
+          ? a.layers
+          : std::find(a.moe_layers.begin(), a.moe_layers.end(), true) - a.moe_layers.begin();
+  config["moe_layer_freq"] = 1;
+  if (a.norm_eps != 1e-6) {
+    warnings.push_back(fmt::format(
+        "layernorm_epsilon is {}, but transformers fixes that of q_a_layernorm and kv_a_layernorm "
+        "at 1e-06: logits will differ slightly",
+        a.norm_eps));
+  }
+  if (a.experts == 0) return;
+  config["n_shared_experts"] = a.shared_ffn / a.expert_ffn;
+  config["routed_scaling_factor"] = a.router_scale == 0 ? 1.0 : a.router_scale;
+  const bool limited = a.router_groups > 0 && a.router_groups_per_token > 0 &&
+                       a.router_groups_per_token < a.router_groups;
+  config["n_group"] = limited ? a.router_groups : 1;
+  config["topk_group"] = limited ? a.router_groups_per_token : 1;
+}
+
+void object_latent(const Architecture& a, std::string_view family,
+                   std::vector<std::string>& reasons) {
+  if (a.mla && !a.qk_norm) {
+    reasons.push_back(fmt::format(
+        "qk_layernorm is false, but {} always has norms on the compressed queries and keys",
+        family));
+  }
+  if (a.experts == 0) return;
+  const auto first = std::find(a.moe_layers.begin(), a.moe_layers.end(), true);
+  if (std::find(first, a.moe_layers.end(), false) != a.moe_layers.end()) {
+    reasons.push_back(fmt::format(
+        "dense layers come after layers with experts (moe_layer_freq), in {} they come first",
+        family));
+  }
+  if (a.expert_ffn == 0 || a.shared_ffn % a.expert_ffn != 0) {
+    reasons.push_back(fmt::format(
+        "the shared expert's width {} is not a multiple of an expert's, {}, as {} has it",
+        a.shared_ffn, a.expert_ffn, family));
+  }
+}
+
+}  // namespace ferry::shared

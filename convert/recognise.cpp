@@ -1,0 +1,164 @@
+#include "convert/recognise.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "ckpt/core/checked.h"
+#include "ckpt/core/error.h"
+#include "convert/arguments.h"
+#include "convert/config_json.h"
+#include "convert/convert.h"
+#include "convert/tokenizer.h"
+#include "convert/vocabulary.h"
+
+namespace ferry {
+namespace {
+
+constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
+
+std::string lines(const std::vector<std::string>& sentences) {
+  std::string text;
+  for (const std::string& sentence : sentences) text += "\n  " + sentence;
+  return text;
+}
+
+std::string names_of_families() {
+  std::string text;
+  for (const std::string& name : export_families()) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+// The family with the fewest objections, and those.
+std::pair<const Family*, std::vector<std::string>> nearest_family(const Architecture& a) {
+  const Family* nearest = nullptr;
+  std::vector<std::string> fewest;
+  for (const Family& family : families()) {
+    std::vector<std::string> reasons = objections(family, a);
+    if (nearest == nullptr || reasons.size() < fewest.size()) {
+      nearest = &family;
+      fewest = std::move(reasons);
+    }
+    if (fewest.empty()) break;
+  }
+  return {nearest, std::move(fewest)};
+}
+
+void summarise(const Architecture& a, ModelSummary& summary) {
+  summary.layers = a.layers;
+  summary.hidden = a.hidden;
+  summary.heads = a.heads;
+  summary.kv_heads = a.groups;
+  summary.head_dim = a.mla ? a.qk_nope_dim + a.qk_rope_dim : a.head_dim;
+  summary.ffn_hidden = a.ffn;
+  summary.vocab = a.vocab;
+  summary.padded_vocab = a.padded_vocab;
+  summary.experts = a.experts;
+  if (a.experts > 0) {
+    summary.experts_per_token = a.experts_per_token;
+    summary.expert_ffn_hidden = a.expert_ffn;
+    summary.shared_expert_ffn_hidden = a.shared_ffn;
+  }
+  summary.mtp_layers = a.mtp_layers;
+  summary.sequence = a.positions;
+  summary.tied_embeddings = a.tied;
+}
+
+void recognise_arguments(const Checkpoint& checkpoint, ModelSummary& summary) {
+  ReadArguments read = read_arguments(checkpoint.args.value, checkpoint.path);
+  read.architecture.vocab = vocabulary_of_arguments(checkpoint.args.value);
+  auto [family, reasons] = nearest_family(read.architecture);
+  if (reasons.empty() && read.problems.empty()) {
+    summary.family = family->name;
+  } else {
+    summary.reasons = std::move(read.problems);
+    for (std::string& reason : reasons) {
+      summary.reasons.push_back("nearest is " + family->name + ": " + reason);
+    }
+  }
+  summarise(read.architecture, summary);
+}
+
+void recognise_config(const Checkpoint& checkpoint, ModelSummary& summary) {
+  const std::string path = join(checkpoint.path, "config.json");
+  const FileSystem& files = *checkpoint.catalog.file_system;
+  if (files.status(path).kind != PathKind::file) {
+    summary.reasons.push_back(path + " is missing");
+    return;
+  }
+  const auto config =
+      nlohmann::json::parse(read_file(files, path, kMaxConfigBytes), nullptr, false);
+  if (!config.is_object()) {
+    summary.reasons.push_back(path + " is not a JSON object");
+    return;
+  }
+  const auto type = config.find("model_type");
+  const Family* family =
+      type != config.end() && type->is_string() ? find_family(type->get<std::string>()) : nullptr;
+  if (family == nullptr) {
+    summary.reasons.push_back(path + " names no model_type that is known");
+    return;
+  }
+  summary.family = family->name;
+  Architecture a = read_config_fields(*family, config);
+  a.mla = family->traits.mla == Has::yes;
+  if (a.groups == 0) a.groups = a.heads;
+  if (a.head_dim == 0 && a.heads > 0) a.head_dim = a.hidden / a.heads;
+  summarise(a, summary);
+}
+
+}  // namespace
+
+std::vector<std::string> export_families() {
+  std::vector<std::string> names;
+  for (const Family& family : families()) names.push_back(family.name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+const Family& choose_family(const Architecture& architecture,
+                            const std::optional<std::string>& wanted, const std::string& path) {
+  if (!wanted) {
+    const auto [family, reasons] = nearest_family(architecture);
+    if (reasons.empty()) return *family;
+    fail(ErrorKind::mismatch,
+         "{}: the model is of no family that can be written ({}); nearest is {}:{}", path,
+         names_of_families(), family->name, lines(reasons));
+  }
+  const Family* family = find_family(*wanted);
+  if (family == nullptr) {
+    fail(ErrorKind::invalid, "family {} is unknown; the families are {}", *wanted,
+         names_of_families());
+  }
+  const std::vector<std::string> reasons = objections(*family, architecture);
+  if (reasons.empty()) return *family;
+  fail(ErrorKind::mismatch, "{}: the model is not of family {}:{}", path, *wanted, lines(reasons));
+}
+
+ModelSummary recognise(const Checkpoint& checkpoint) {
+  ModelSummary summary;
+  try {
+    if (checkpoint.format == Format::hugging_face) {
+      recognise_config(checkpoint, summary);
+    } else if (!checkpoint.args.value.is_none()) {
+      recognise_arguments(checkpoint, summary);
+    } else {
+      summary.reasons.push_back("the checkpoint holds no arguments or configuration of a model");
+    }
+  } catch (const Error& error) {
+    summary.reasons.push_back(error.what());
+  }
+  try {
+    for (const Entry& entry : checkpoint.catalog.entries) {
+      if (entry.role != Role::model) continue;
+      summary.parameters = checked_add(summary.parameters, entry.elements(), entry.name);
+    }
+  } catch (const Error& error) {
+    summary.parameters = 0;
+    summary.reasons.push_back(error.what());
+  }
+  return summary;
+}
+
+}  // namespace ferry

@@ -1,0 +1,27 @@
+// Tokenizer files: found, listed for copying, and read as far as config.json needs them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ckpt/checkpoint.h"
+#include "convert/convert.h"
+
+namespace ferry {
+
+struct Tokenizer {
+  std::vector<CopiedFile> files;
+  std::optional<int64_t> vocab;          // one more than the largest token id
+  std::optional<int64_t> bos, eos, pad;  // ids
+  std::vector<std::string> warnings;
+};
+
+/// The tokenizer in `folder`, or, when that is empty, the one that the run keeps: `tokenizer/`
+/// in or beside the iteration, or in NeMo's context. No files when there is none; not_found when
+/// `folder` was given and holds none. Files that do not parse are copied, with a warning.
+Tokenizer find_tokenizer(const FileSystem& files, const Checkpoint& checkpoint,
+                         const std::string& folder);
+
+}  // namespace ferry

@@ -1,0 +1,67 @@
+#include "convert/vocabulary.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "ckpt/core/error.h"
+
+namespace ferry {
+
+int64_t vocabulary_of_arguments(const Value& args) {
+  const int64_t size = args.get("vocab_size").integer().value_or(0);
+  if (size <= 0) return 0;
+  // The stand-in tokenizer had one token more, its end of document, before it took that id as an
+  // argument.
+  const bool null_tokenizer = args.get("tokenizer_type").string() == "NullTokenizer";
+  return null_tokenizer && !args.has("null_tokenizer_eod_id") ? size + 1 : size;
+}
+
+int64_t true_vocabulary(const Value& args, const Tokenizer& tokenizer, int64_t padded_rows,
+                        const ExportOptions& options, std::vector<std::string>& warnings) {
+  if (options.keep_padding && options.vocab_size) {
+    fail(ErrorKind::invalid, "a vocabulary size and keeping the padding exclude each other");
+  }
+  if (options.keep_padding) return padded_rows;
+  if (options.vocab_size) {
+    if (*options.vocab_size < 1 || *options.vocab_size > padded_rows) {
+      fail(ErrorKind::invalid, "vocabulary size {} is not between 1 and the embedding's {} rows",
+           *options.vocab_size, padded_rows);
+    }
+    return *options.vocab_size;
+  }
+  const int64_t from_args = vocabulary_of_arguments(args);
+  const bool own_size = args.get("tokenizer_type").string() == "HuggingFaceTokenizer";
+  const int64_t from_tokenizer = tokenizer.vocab.value_or(0);
+  int64_t size = from_args;
+  if (from_tokenizer > 0 && (own_size || from_args == 0)) size = from_tokenizer;
+  if (size == 0 || size > padded_rows) {
+    warnings.push_back(
+        size == 0 ? fmt::format("the true size of the vocabulary is unknown (neither arguments nor "
+                                "tokenizer files tell): all {} rows are kept, padding included; "
+                                "--vocab-size N cuts them",
+                                padded_rows)
+                  : fmt::format(
+                        "the vocabulary should have {} tokens, but the embedding has {} rows: all "
+                        "are kept",
+                        size, padded_rows));
+    return padded_rows;
+  }
+  if (from_tokenizer > size) {
+    warnings.push_back(fmt::format(
+        "the tokenizer has {} tokens, but the model's vocabulary is {}: the last ones have no "
+        "embedding",
+        from_tokenizer, size));
+  }
+  const int64_t multiple = args.get("make_vocab_size_divisible_by").integer().value_or(0) *
+                           args.get("tensor_model_parallel_size").integer().value_or(0);
+  if (multiple > 0 && padded_rows - size >= multiple) {
+    warnings.push_back(fmt::format(
+        "{} of the embedding's {} rows are left out as padding, more than padding to a multiple of "
+        "{} needs; check with --vocab-size or --keep-padding",
+        padded_rows - size, padded_rows, multiple));
+  }
+  return size;
+}
+
+}  // namespace ferry

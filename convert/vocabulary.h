@@ -1,0 +1,23 @@
+// The true size of a vocabulary that Megatron padded.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ckpt/core/value.h"
+#include "convert/convert.h"
+#include "convert/tokenizer.h"
+
+namespace ferry {
+
+/// Rows of the embedding to keep, out of `padded_rows`: as `options` say, else as the tokenizer and
+/// the arguments do; all of them, with a warning, when nobody knows. invalid for impossible
+/// options.
+int64_t true_vocabulary(const Value& args, const Tokenizer& tokenizer, int64_t padded_rows,
+                        const ExportOptions& options, std::vector<std::string>& warnings);
+
+/// What the arguments alone say; 0 when they do not.
+int64_t vocabulary_of_arguments(const Value& args);
+
+}  // namespace ferry

@@ -1,0 +1,158 @@
+// The families' tables against what transformers itself writes (fixtures/hf_names, made by
+// interop/make_hf_names.py): names, shapes and config values, for every way in which Megatron lays
+// a checkpoint out.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "convert/arguments.h"
+#include "convert/convert.h"
+#include "convert/recognise.h"
+#include "tests/convert/support.h"
+
+namespace ferry {
+namespace {
+
+using test::Tensors;
+
+std::vector<std::string> cases() {
+  std::vector<std::string> names;
+  for (const auto& file : std::filesystem::directory_iterator(FERRY_FIXTURES "/hf_names")) {
+    names.push_back(file.path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+struct Case {
+  nlohmann::json fixture;
+  Architecture architecture;
+  const Family* family = nullptr;
+  Tensors canonical;
+
+  explicit Case(const std::string& name)
+      : fixture(test::read_json(FERRY_FIXTURES "/hf_names/" + name + ".json")) {
+    const LoadedValue args = test::loaded(fixture["args"]);
+    ReadArguments read = read_arguments(args.value, name);
+    EXPECT_THAT(read.problems, testing::IsEmpty());
+    architecture = read.architecture;
+    family = &choose_family(architecture, std::nullopt, name);
+    canonical = test::canonical_tensors(*family, architecture);
+  }
+};
+
+// The bytes of the output tensors, by name.
+std::map<std::string, std::vector<float>> convert(const Tensors& tensors,
+                                                  const nlohmann::json& args,
+                                                  const ExportOptions& options) {
+  auto files = std::make_shared<MemoryFileSystem>();
+  const Checkpoint checkpoint = test::checkpoint_of(tensors, args, files);
+  const Export result = plan_export(checkpoint, options);
+  check(result.plan);
+  files->create_folder("out");
+  run(result.plan, *files, "out", {});
+  std::map<std::string, std::vector<float>> outputs;
+  for (const Entry& entry : result.plan.target.entries) {
+    const Extent& extent = entry.chunks.front().extent;
+    const std::string& file = result.plan.target.files[extent.file].path;
+    outputs[entry.name] =
+        test::floats(files->get("out/" + file).substr(extent.offset, extent.length));
+  }
+  return outputs;
+}
+
+class HfNames : public testing::TestWithParam<std::string> {};
+
+TEST_P(HfNames, FamilyIsRecognised) {
+  const Case c(GetParam());
+  EXPECT_EQ(c.family->name, c.fixture["config"]["model_type"]);
+  EXPECT_EQ(c.family->class_name, c.fixture["config"]["architectures"][0]);
+}
+
+TEST_P(HfNames, NamesAndShapesAreThoseOfTransformers) {
+  const Case c(GetParam());
+  auto files = std::make_shared<MemoryFileSystem>();
+  const Checkpoint checkpoint = test::checkpoint_of(c.canonical, c.fixture["args"], files);
+  const Export result = plan_export(checkpoint, {});
+  std::map<std::string, Dims> written;
+  for (const Entry& entry : result.plan.target.entries) written[entry.name] = entry.shape;
+  int64_t constants = 0;
+  for (const auto& [name, shape] : c.fixture["tensors"].items()) {
+    if (name.ends_with(".act_fn.beta") || name.ends_with(".act_fn.eps")) {
+      ++constants;  // literals of the plan, not entries
+    } else {
+      ASSERT_TRUE(written.contains(name)) << name;
+      EXPECT_EQ(written[name], shape.get<Dims>()) << name;
+    }
+  }
+  EXPECT_EQ(written.size() + static_cast<size_t>(constants), c.fixture["tensors"].size());
+}
+
+// Keys of transformers' file that say nothing about the model or that it leaves at their default.
+bool ignored(const std::string& key) {
+  static const std::vector<std::string> keys = {
+      "transformers_version", "pretraining_tp",      "dtype",          "output_router_logits",
+      "layer_types",          "router_jitter_noise", "moe_layer_freq", "max_window_layers"};
+  return std::find(keys.begin(), keys.end(), key) != keys.end() || key.starts_with("summary_");
+}
+
+TEST_P(HfNames, ConfigSaysTheSame) {
+  const Case c(GetParam());
+  auto files = std::make_shared<MemoryFileSystem>();
+  const Checkpoint checkpoint = test::checkpoint_of(c.canonical, c.fixture["args"], files);
+  const Export result = plan_export(checkpoint, {});
+  ASSERT_EQ(result.small_files.front().first, "config.json");
+  const auto config = nlohmann::json::parse(result.small_files.front().second);
+  for (const auto& [key, value] : c.fixture["config"].items()) {
+    if (ignored(key)) continue;
+    if (config.contains(key)) {
+      EXPECT_EQ(config[key], value) << key;
+    } else {
+      // Left to its default: only what transformers derives or what is off.
+      const bool harmless = value == false || value.is_null() || value == 0 || key == "head_dim" ||
+                            key == "qk_head_dim" || key == "sliding_window";
+      EXPECT_TRUE(harmless) << key << " = " << value;
+    }
+  }
+  if (c.fixture["config"].contains("layer_types") && config.contains("layer_types")) {
+    EXPECT_EQ(config["layer_types"], c.fixture["config"]["layer_types"]);
+  }
+}
+
+TEST_P(HfNames, EveryWayOfStackingGivesTheSameBytes) {
+  const Case c(GetParam());
+  const auto& args = c.fixture["args"];
+  const auto expected = convert(c.canonical, args, {});
+  const std::string experts = ".mlp.experts.experts.";
+
+  const Tensors by_layer = c.architecture.experts > 0
+                               ? test::stacked(c.canonical, experts, c.architecture.experts)
+                               : c.canonical;
+  EXPECT_EQ(convert(by_layer, args, {}), expected);
+  if (c.architecture.experts == 0 || c.architecture.all_moe()) {
+    EXPECT_EQ(convert(test::stacked(by_layer, "decoder.layers.", c.architecture.layers), args, {}),
+              expected);
+  }
+  if (c.architecture.gated()) {
+    EXPECT_EQ(convert(test::split_halves(c.canonical), args, {}), expected);
+  }
+  // Without Transformer Engine norms are modules of their own.
+  const Tensors local =
+      test::renamed(c.canonical, {{".self_attention.linear_qkv.layer_norm_", ".input_layernorm."},
+                                  {".mlp.linear_fc1.layer_norm_", ".pre_mlp_layernorm."},
+                                  {"linear_q_up_proj.layer_norm_", "q_layernorm."},
+                                  {"linear_kv_up_proj.layer_norm_", "kv_layernorm."},
+                                  {".experts.experts.", ".experts.local_experts."}});
+  EXPECT_EQ(convert(local, args, {}), expected);
+  const Tensors other = test::renamed(
+      c.canonical,
+      {{".pre_mlp_layernorm.", ".mlp.linear_fc1.layer_norm_"}, {"decoder.", "module.decoder."}});
+  EXPECT_EQ(convert(other, args, {}), expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HfNames, testing::ValuesIn(cases()),
+                         [](const auto& suite) { return suite.param; });
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,189 @@
+// Hand-made Megatron checkpoints for the tests of convert/: arguments from JSON, tensors with
+// known elements, in every way in which Megatron spells and stacks them.
+#pragma once
+
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ckpt/checkpoint.h"
+#include "ckpt/core/engine.h"
+#include "ckpt/io/memory_file_system.h"
+#include "convert/family.h"
+
+namespace ferry::test {
+
+inline uint32_t add_node(Document& document, const nlohmann::json& json) {
+  ValueNode node;
+  const auto text = [&](std::string value) {
+    document.texts.push_back(std::move(value));
+    return static_cast<uint32_t>(document.texts.size() - 1);
+  };
+  const auto range = [&](const std::vector<uint32_t>& nodes) {
+    const ValueNode::Range at{static_cast<uint32_t>(document.slots.size()),
+                              static_cast<uint32_t>(nodes.size())};
+    document.slots.insert(document.slots.end(), nodes.begin(), nodes.end());
+    return at;
+  };
+  std::vector<uint32_t> children;
+  if (json.is_boolean()) {
+    node.kind = ValueKind::boolean;
+    node.number = json.get<bool>() ? 1 : 0;
+  } else if (json.is_number_integer()) {
+    node.kind = ValueKind::integer;
+    node.number = json.get<int64_t>();
+  } else if (json.is_number()) {
+    node.kind = ValueKind::real;
+    const auto real = json.get<double>();
+    std::memcpy(&node.number, &real, sizeof real);
+  } else if (json.is_string()) {
+    node.kind = ValueKind::string;
+    node.text = text(json.get<std::string>());
+  } else if (json.is_array()) {
+    node.kind = ValueKind::list;
+    for (const auto& item : json) children.push_back(add_node(document, item));
+    node.items = range(children);
+  } else if (json.is_object()) {
+    node.kind = ValueKind::object;
+    node.text = text("argparse.Namespace");
+    for (const auto& [key, value] : json.items()) {
+      children.push_back(add_node(document, key));
+      children.push_back(add_node(document, value));
+    }
+    node.pairs = range(children);
+  }
+  document.nodes.push_back(node);
+  return static_cast<uint32_t>(document.nodes.size() - 1);
+}
+
+inline LoadedValue loaded(const nlohmann::json& json) {
+  auto document = std::make_shared<Document>();
+  document->root_node = add_node(*document, json);
+  return {document, document->root()};
+}
+
+inline nlohmann::json read_json(const std::string& path) {
+  std::ifstream file(path);
+  return nlohmann::json::parse(file);
+}
+
+/// A tensor of f32 elements that are all different, within and across tensors.
+struct Tensor {
+  Dims shape;
+  std::vector<float> values;
+};
+using Tensors = std::map<std::string, Tensor>;  // by name
+
+/// The canonical tensors of a model, each once.
+inline Tensors canonical_tensors(const Family& family, const Architecture& architecture) {
+  Tensors tensors;
+  float next = 1;
+  for (const Link& link : expand(family, architecture)) {
+    if (link.megatron.empty() || tensors.contains(link.megatron)) continue;
+    Tensor& tensor = tensors[link.megatron];
+    tensor.shape = link.shape;
+    tensor.values.resize(static_cast<size_t>(element_count(link.shape, link.megatron)));
+    for (float& value : tensor.values) value = next++;
+  }
+  return tensors;
+}
+
+inline std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  if (const size_t at = text.find(from); at != std::string::npos) text.replace(at, from.size(), to);
+  return text;
+}
+
+/// Stacks the tensors whose names differ only in the number after `before`, when all of them are
+/// there, in the order of their numbers.
+inline Tensors stacked(const Tensors& tensors, const std::string& before, int64_t count) {
+  std::map<std::string, std::map<int64_t, const Tensor*>> groups;
+  Tensors result;
+  for (const auto& [name, tensor] : tensors) {
+    const size_t at = name.find(before);
+    if (at == std::string::npos) {
+      result[name] = tensor;
+      continue;
+    }
+    const size_t begin = at + before.size();
+    const size_t dot = name.find('.', begin);
+    groups[name.substr(0, begin) + name.substr(dot + 1)][std::stoll(name.substr(begin))] = &tensor;
+  }
+  for (const auto& [name, members] : groups) {
+    if (static_cast<int64_t>(members.size()) != count) throw std::runtime_error("gaps in " + name);
+    Tensor& all = result[name];
+    for (const auto& [number, member] : members) {
+      all.shape = member->shape;
+      all.values.insert(all.values.end(), member->values.begin(), member->values.end());
+    }
+    all.shape.insert(all.shape.begin(), count);
+  }
+  return result;
+}
+
+/// Gate and up of the experts' first layer as tensors of their own.
+inline Tensors split_halves(const Tensors& tensors) {
+  Tensors result;
+  for (const auto& [name, tensor] : tensors) {
+    if (name.find(".linear_fc1.weight") == std::string::npos) {
+      result[name] = tensor;
+      continue;
+    }
+    const size_t half = tensor.values.size() / 2;
+    Dims shape = tensor.shape;
+    shape[0] /= 2;
+    const auto begin = tensor.values.begin();
+    const auto middle = begin + static_cast<std::ptrdiff_t>(half);
+    result[name + "_w"] = {shape, {begin, middle}};
+    result[name + "_v"] = {shape, {middle, tensor.values.end()}};
+  }
+  return result;
+}
+
+inline Tensors renamed(const Tensors& tensors,
+                       const std::vector<std::pair<std::string, std::string>>& names) {
+  Tensors result;
+  for (const auto& [name, tensor] : tensors) {
+    std::string other = name;
+    for (const auto& [from, to] : names) other = replaced(other, from, to);
+    result[other] = tensor;
+  }
+  return result;
+}
+
+/// A checkpoint whose tensors lie one after the other in the file "ckpt/iter_0000001/data".
+inline Checkpoint checkpoint_of(const Tensors& tensors, const nlohmann::json& args,
+                                const std::shared_ptr<MemoryFileSystem>& files) {
+  Checkpoint checkpoint;
+  checkpoint.path = "ckpt/iter_0000001";
+  checkpoint.args = loaded(args);
+  checkpoint.catalog.file_system = files;
+  std::string bytes;
+  for (const auto& [name, tensor] : tensors) {
+    Entry entry;
+    entry.name = name;
+    entry.shape = tensor.shape;
+    Chunk chunk;
+    chunk.box = Box::whole(tensor.shape);
+    chunk.extent.offset = bytes.size();
+    chunk.extent.length = tensor.values.size() * sizeof(float);
+    entry.chunks.push_back(chunk);
+    bytes.append(reinterpret_cast<const char*>(tensor.values.data()), chunk.extent.length);
+    checkpoint.catalog.entries.push_back(std::move(entry));
+  }
+  const std::string path = checkpoint.path + "/data";
+  checkpoint.catalog.add_file(path, bytes.size());
+  files->put(path, std::move(bytes));
+  return checkpoint;
+}
+
+inline std::vector<float> floats(const std::string& bytes) {
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
+  return values;
+}
+
+}  // namespace ferry::test

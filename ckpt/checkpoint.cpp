@@ -1,9 +1,13 @@
 #include "ckpt/checkpoint.h"
 
 #include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
 
 #include "ckpt/core/error.h"
 #include "ckpt/format/dcp.h"
+#include "ckpt/format/dcp_safetensors.h"
+#include "ckpt/format/hugging_face.h"
 #include "ckpt/megatron/nemo.h"
 #include "ckpt/megatron/torch_dist.h"
 #include "ckpt/store/run_folder.h"
@@ -30,8 +34,68 @@ std::string first_few(const Names& names) {
   return text;
 }
 
-Checkpoint open_file(const std::string& path) {
-  fail(ErrorKind::unsupported, "{}: single files cannot be read yet", path);
+// A lone file.
+
+enum class FileKind { safetensors, torch, unknown };
+
+FileKind sniff(const ReadableFile& file) {
+  std::array<std::byte, 9> head{};
+  if (file.size() < head.size()) return FileKind::unknown;
+  file.read(0, head);
+  const auto at = [&](size_t i) { return std::to_integer<unsigned char>(head[i]); };
+  if (at(0) == 'P' && at(1) == 'K') return FileKind::torch;
+  if (at(0) == 0x80 && at(1) >= 1 && at(1) <= 5) return FileKind::torch;
+  uint64_t header = 0;
+  for (size_t i = 8; i-- > 0;) header = header << 8 | at(i);
+  const bool plausible = at(8) == '{' && header <= file.size() - 8;
+  return plausible ? FileKind::safetensors : FileKind::unknown;
+}
+
+Checkpoint open_file(Files files, const std::string& path) {
+  const auto file = files->open(path);
+  FileKind kind = sniff(*file);
+  if (path.ends_with(".safetensors")) kind = FileKind::safetensors;
+  const bool torch_suffix =
+      path.ends_with(".pt") || path.ends_with(".pth") || path.ends_with(".bin");
+  if (torch_suffix && kind == FileKind::unknown) kind = FileKind::torch;
+  const bool inside_checkpoint = path.ends_with(".distcp") || path.ends_with(".metadata") ||
+                                 path.ends_with(std::string(kTrackerName));
+  if (inside_checkpoint || kind == FileKind::unknown) {
+    fail(inside_checkpoint ? ErrorKind::invalid : ErrorKind::unsupported, "{}: {}", path,
+         inside_checkpoint ? "this file is a part of a checkpoint; give the folder that holds it"
+                           : "neither a safetensors file nor one that torch.save wrote");
+  }
+  Checkpoint checkpoint;
+  checkpoint.path = path;
+  if (kind == FileKind::safetensors) {
+    checkpoint.format = Format::safetensors;
+    checkpoint.writer = "safetensors";
+    checkpoint.catalog = open_safetensors_file(std::move(files), path);
+  } else {
+    checkpoint.format = Format::torch_file;
+    checkpoint.writer = "torch.save";
+    fail(ErrorKind::unsupported, "{}: files of torch.save cannot be read yet", path);
+  }
+  return checkpoint;
+}
+
+// Hugging Face.
+
+Checkpoint open_hugging_face_folder(Files files, const std::string& folder) {
+  HuggingFaceModel model = open_hugging_face(std::move(files), folder);
+  Checkpoint checkpoint;
+  checkpoint.format = Format::hugging_face;
+  checkpoint.path = folder;
+  checkpoint.writer = "Hugging Face";
+  if (model.config) {
+    const auto version = model.config->find("transformers_version");
+    if (version != model.config->end() && version->is_string()) {
+      checkpoint.writer += " transformers " + version->get<std::string>();
+    }
+  }
+  checkpoint.catalog = std::move(model.catalog);
+  checkpoint.notes = std::move(model.notes);
+  return checkpoint;
 }
 
 // Plain DCP.
@@ -134,9 +198,10 @@ Checkpoint open_folder(Files files, const std::string& path, const OpenOptions& 
   const bool rank_local = std::any_of(names.begin(), names.end(), [](const std::string& name) {
     return name.starts_with("__") && name.ends_with(".metadata");
   });
-  if (rank_local) {
+  if (rank_local || has_safetensors_shards(*files, path)) {
     return open_plain_dcp(std::move(files), path);
   }
+  if (is_hugging_face_folder(*files, path)) return open_hugging_face_folder(std::move(files), path);
   fail_unknown(*files, path, names);
 }
 
@@ -195,7 +260,7 @@ Checkpoint open_checkpoint(std::shared_ptr<const FileSystem> file_system, const 
     fail(ErrorKind::invalid, "--iteration {} chooses from a run folder, but {} is a file",
          options.iteration, path);
   }
-  return open_file(path);
+  return open_file(std::move(file_system), path);
 }
 
 }  // namespace ferry

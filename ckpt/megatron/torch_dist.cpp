@@ -1,6 +1,7 @@
 #include "ckpt/megatron/torch_dist.h"
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "ckpt/core/error.h"
@@ -106,6 +107,19 @@ std::string base_name(std::string path) {
   return path.substr(path.find_last_of('/') + 1);
 }
 
+// Every rank writes at least one file, "__R_N.distcp".
+int64_t ranks_by_files(const Catalog& catalog) {
+  int64_t ranks = 0;
+  for (const FileInfo& file : catalog.files) {
+    const std::string name = base_name(file.path);
+    int64_t rank = -1;
+    if (!name.starts_with("__") || !name.ends_with(".distcp")) continue;
+    const auto [end, error] = std::from_chars(name.data() + 2, name.data() + name.size(), rank);
+    if (error == std::errc() && *end == '_' && rank < INT64_MAX) ranks = std::max(ranks, rank + 1);
+  }
+  return ranks;
+}
+
 void fill_iteration(StoredTorchDist& stored) {
   Checkpoint& checkpoint = stored.checkpoint;
   const auto by_name = iteration_of(base_name(checkpoint.path));
@@ -160,6 +174,9 @@ StoredTorchDist read_torch_dist(std::shared_ptr<const FileSystem> file_system,
   checkpoint.args = member(stored.common, "args");
   checkpoint.metadata = member(stored.common, "content_metadata");
   checkpoint.layout = layout_from_args(checkpoint.args.value);
+  if (checkpoint.layout.world_size == 0) {
+    checkpoint.layout.world_size = ranks_by_files(checkpoint.catalog);
+  }
   checkpoint.writer = writer_of(stored, dcp);
   fill_iteration(stored);
   return stored;

@@ -17,7 +17,8 @@ static_assert(std::endian::native == std::endian::little, "lengths are read as t
 
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
-constexpr size_t kMaxRank = 64;  // as PyTorch
+constexpr size_t kMaxRank = 64;                          // as PyTorch
+constexpr uint64_t kGitLfsPointer = 0x206e6f6973726576;  // "version ", the pointer's first bytes
 constexpr std::string_view kMetadataKey = "__metadata__";
 
 // Valid in the format, but of elements that no whole number of bytes holds.
@@ -312,6 +313,11 @@ std::string read_header_text(const ReadableFile& file) {
   }
   uint64_t length = 0;
   file.read(0, std::as_writable_bytes(std::span(&length, 1)));
+  if (length == kGitLfsPointer) {
+    fail(ErrorKind::corrupt,
+         "{}: is a Git LFS pointer, not the file it stands for; fetch that with git lfs pull",
+         what);
+  }
   if (length > kMaxHeaderBytes || length > file.size() - kLengthBytes) {
     fail(
         ErrorKind::corrupt,

@@ -1,0 +1,59 @@
+// The bucket entries of a checkpoint, sorted by the buffer they belong to.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "ckpt/core/catalog.h"
+
+namespace ferry {
+
+/// Which flat buffer: of optimizer `chained` (-1: the only one), model-parallel group, buffer.
+struct BufferKey {
+  int64_t chained = -1;
+  int64_t group = 0;
+  int64_t buffer = 0;
+  auto operator<=>(const BufferKey&) const = default;
+};
+
+/// "optimizer 1, group 4, buffer 0", for messages.
+std::string to_string(const BufferKey& key);
+
+/// One state (param, exp_avg, ...) of one bucket: its chunks by rising offset.
+struct BucketState {
+  std::string name;
+  const Entry* entry = nullptr;
+  std::vector<const Chunk*> chunks;
+  int64_t elements() const { return entry->shape[0]; }
+};
+
+struct StoredBucket {
+  std::vector<BucketState> states;
+};
+
+struct StoredBuffer {
+  std::optional<DType> parameter_dtype;  // as the key says; none: quantised
+  std::vector<StoredBucket> buckets;
+};
+
+class BucketStore {
+ public:
+  /// `catalog` must outlive the store. corrupt when an entry is no 1-D tensor, its chunks do not
+  /// tile it, or buckets are missing.
+  explicit BucketStore(const Catalog& catalog);
+
+  const StoredBuffer* find(const BufferKey& key) const;
+  size_t size() const noexcept { return buffers_.size(); }
+  bool has_optimizer(int64_t chained) const;
+  const std::map<BufferKey, StoredBuffer>& buffers() const noexcept { return buffers_; }
+
+ private:
+  std::map<BufferKey, StoredBuffer> buffers_;
+};
+
+}  // namespace ferry

@@ -1,0 +1,46 @@
+// Collects pieces of optimizer state into one entry a parameter.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ckpt/core/catalog.h"
+#include "ckpt/megatron/model_layout.h"
+
+namespace ferry {
+
+/// "optimizer.state.<state>.<key>", with fp32_param spelled param.
+std::string optimizer_entry_name(std::string_view state, std::string_view key);
+
+class OptimizerEntries {
+ public:
+  explicit OptimizerEntries(const std::vector<ModelTensor>& tensors) : tensors_(&tensors) {}
+
+  /// Elements [begin, begin + count) of `box` of a model tensor; `extent` starts at the first of
+  /// them. `shared` when the item holds more than these: the chunk is then a run even where it
+  /// is the whole box. mismatch when one state comes in two dtypes.
+  void add(std::string_view state, DType dtype, uint32_t tensor, const Box& box, int64_t begin,
+           int64_t count, const Extent& extent, bool shared);
+
+  /// Elements [begin, begin + count) of a rank's parameter, whose pieces follow one another;
+  /// `extent` starts at the first of them.
+  void add(std::string_view state, DType dtype, const LocalParameter& parameter, int64_t begin,
+           int64_t count, const Extent& extent);
+
+  /// All entries, in the order of the model's tensors. mismatch when one is not complete.
+  std::vector<Entry> take();
+
+ private:
+  struct State {
+    std::string name;
+    DType dtype;
+    std::vector<std::vector<Chunk>> chunks;  // a list a model tensor
+  };
+  State& state(std::string_view name, DType dtype);
+
+  const std::vector<ModelTensor>* tensors_;
+  std::vector<State> states_;
+};
+
+}  // namespace ferry

@@ -1,0 +1,207 @@
+#include "ckpt/megatron/run_arguments.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ckpt/core/error.h"
+
+namespace ferry {
+namespace {
+
+// No run is larger; bounds what hostile arguments can make us loop over.
+constexpr int64_t kMostRanks = int64_t{1} << 24;
+constexpr int64_t kMostLayers = int64_t{1} << 16;
+
+std::optional<int64_t> optional_size(const Value& args, std::string_view name, int64_t least,
+                                     int64_t most) {
+  const Value value = args.get(name);
+  if (value.is_none()) return std::nullopt;
+  const auto number = value.integer();
+  if (!number || *number < least || *number > most) {
+    fail(ErrorKind::corrupt, "argument {} of the run is not a whole number from {} to {}", name,
+         least, most);
+  }
+  return number;
+}
+
+int64_t size_or(const Value& args, std::string_view name, int64_t otherwise,
+                int64_t most = kMostRanks) {
+  return optional_size(args, name, 1, most).value_or(otherwise);
+}
+
+bool flag(const Value& args, std::string_view name) {
+  return args.get(name).boolean().value_or(false);
+}
+
+char layer_letter(const Value& layer) {
+  // A member of the enum LayerType, or its name.
+  if (const auto number = layer.integer()) {
+    switch (*number) {
+      case 1:
+        return 'E';
+      case 2:
+        return 'L';
+      case 4:
+        return 't';  // 3 is an encoder layer
+      case 5:
+        return 'm';
+      default:
+        return '?';
+    }
+  }
+  const auto word = layer.string();
+  if (!word) return '?';
+  if (*word == "embedding") return 'E';
+  if (*word == "loss") return 'L';
+  if (*word == "decoder") return 't';
+  if (*word == "mtp") return 'm';
+  return '?';
+}
+
+StageLetters read_stage_letters(Value layout) {
+  if (layout.kind() == ValueKind::object && layout.has("input_data")) {
+    layout = layout.get("input_data");
+  }
+  if (const auto text = layout.string()) return parse_stage_letters(*text);
+  StageLetters stages;
+  for (size_t i = 0; i < layout.size(); ++i) {
+    std::string letters;
+    for (size_t j = 0; j < layout[i].size(); ++j) letters += layer_letter(layout[i][j]);
+    if (letters.find('?') != std::string::npos) {
+      fail(ErrorKind::unsupported,
+           "pipeline_model_parallel_layout of the run names a layer type that is not embedding, "
+           "decoder, mtp or loss");
+    }
+    stages.push_back(std::move(letters));
+  }
+  return stages;
+}
+
+void refuse_other_placements(const Value& args) {
+  for (const char* name :
+       {"hybrid_layer_pattern", "hybrid_override_pattern", "heterogeneous_layers_config_path",
+        "heterogeneous_layers_config_encoded_json"}) {
+    const Value value = args.get(name);
+    if (value.is_none() || (value.string() && value.string()->empty())) continue;
+    fail(ErrorKind::unsupported,
+         "the run was made with {}, whose layers are not placed by the "
+         "rules of plain GPT models",
+         name);
+  }
+  // The parts that a weight is cut into over tensor ranks and beyond them.
+  for (const auto& [shards, ranks] :
+       {std::pair{"tensor_parallel_num_weight_shards", "tensor_model_parallel_size"},
+        std::pair{"expert_tensor_parallel_num_weight_shards", "expert_tensor_parallel_size"}}) {
+    if (args.get(shards).integer().value_or(1) > args.get(ranks).integer().value_or(1)) {
+      fail(ErrorKind::unsupported, "the run cut its weights into more parts than tensor ranks ({})",
+           shards);
+    }
+  }
+  for (const char* name :
+       {"moe_mlp_glu_interleave_size", "moe_shared_expert_glu_interleave_size"}) {
+    if (!args.get(name).is_none()) {
+      fail(ErrorKind::unsupported, "the run interleaved gate and up rows ({})", name);
+    }
+  }
+}
+
+}  // namespace
+
+int64_t RunArguments::dense_data_parallel() const {
+  return world_size / tensor / pipeline / optimizer_instances;
+}
+
+int64_t RunArguments::expert_data_parallel() const {
+  return world_size / expert_tensor / expert / pipeline / optimizer_instances;
+}
+
+RunArguments read_run_arguments(const Value& args) {
+  refuse_other_placements(args);
+  RunArguments run;
+  run.layers = optional_size(args, "num_layers", 0, kMostLayers).value_or(0);
+  run.mtp_layers = optional_size(args, "mtp_num_layers", 0, kMostLayers).value_or(0);
+  run.repeated_mtp = flag(args, "mtp_use_repeated_layer");
+  run.experts = optional_size(args, "num_experts", 0, kMostRanks).value_or(0);
+
+  run.tensor = size_or(args, "tensor_model_parallel_size", 1);
+  run.pipeline = size_or(args, "pipeline_model_parallel_size", 1, kMostLayers);
+  run.virtual_pipeline = size_or(args, "virtual_pipeline_model_parallel_size", 1, kMostLayers);
+  run.context = size_or(args, "context_parallel_size", 1);
+  run.expert = size_or(args, "expert_model_parallel_size", 1);
+  run.expert_tensor = size_or(args, "expert_tensor_parallel_size", run.tensor);
+  run.world_size = optional_size(args, "world_size", 0, kMostRanks).value_or(0);
+  run.optimizer_instances = size_or(args, "num_distributed_optimizer_instances", 1);
+
+  run.first_stage_layers = optional_size(args, "decoder_first_pipeline_num_layers", 0, kMostLayers);
+  run.last_stage_layers = optional_size(args, "decoder_last_pipeline_num_layers", 0, kMostLayers);
+  run.embedding_is_a_layer = flag(args, "account_for_embedding_in_pipeline_split");
+  run.loss_is_a_layer = flag(args, "account_for_loss_in_pipeline_split");
+  if (flag(args, "standalone_embedding_stage")) run.first_stage_layers = 0;
+  const Value layout = args.get("pipeline_model_parallel_layout");
+  if (!layout.is_none()) run.stage_letters = read_stage_letters(layout);
+
+  run.gated_mlp = flag(args, "swiglu") || flag(args, "quick_geglu") || flag(args, "geglu") ||
+                  flag(args, "gated_linear_unit");
+  run.grouped_experts = flag(args, "moe_grouped_gemm");
+  run.overlap_param_gather_with_step = flag(args, "overlap_param_gather_with_optimizer_step");
+
+  run.overlap_grad_reduce = flag(args, "overlap_grad_reduce");
+  constexpr int64_t kMostElements = int64_t{1} << 48;
+  run.bucket_elements = optional_size(args, "ddp_bucket_size", 1, kMostElements);
+  run.bucket_count = optional_size(args, "ddp_num_buckets", 1, kMostElements);
+  run.pad_buckets = flag(args, "ddp_pad_buckets_for_high_nccl_busbw");
+  return run;
+}
+
+StageLetters parse_stage_letters(std::string_view text) {
+  const auto refuse = [&]() -> void {
+    fail(ErrorKind::corrupt, "pipeline_model_parallel_layout \"{}\" of the run cannot be read",
+         text.substr(0, 200));
+  };
+  // Repetition: "(..)*n" repeats a group (groups do not nest), "c*n" one character.
+  const auto expand = [&](const std::string& from, bool groups) {
+    std::string to;
+    for (size_t i = 0; i < from.size();) {
+      std::string unit(1, from[i]);
+      size_t after = i + 1;
+      if (groups && from[i] == '(') {
+        const size_t close = from.find(')', i);
+        if (close == std::string::npos) refuse();
+        unit = from.substr(i + 1, close - i - 1);
+        after = close + 1;
+      }
+      if (after < from.size() && from[after] == '*' && (!groups || from[i] == '(')) {
+        int64_t count = 0;
+        for (++after; after < from.size() && from[after] >= '0' && from[after] <= '9'; ++after) {
+          count = std::min<int64_t>(count * 10 + (from[after] - '0'), kMostLayers + 1);
+        }
+        if (count > kMostLayers ||
+            static_cast<int64_t>(to.size()) + count * static_cast<int64_t>(unit.size()) >
+                4 * kMostLayers) {
+          refuse();
+        }
+        for (int64_t n = 0; n < count; ++n) to += unit;
+      } else {
+        to += groups && from[i] == '(' ? "(" + unit + ")" : unit;
+      }
+      i = after;
+    }
+    return to;
+  };
+  std::string flat(text);
+  std::erase(flat, ',');
+  flat = expand(expand(flat, true), false);
+  StageLetters stages(1);
+  for (char c : flat) {
+    if (c == '|') {
+      stages.emplace_back();
+    } else if (c == 'E' || c == 't' || c == 'm' || c == 'L') {
+      stages.back() += c;
+    } else {
+      refuse();
+    }
+  }
+  return stages;
+}
+
+}  // namespace ferry

@@ -1,0 +1,57 @@
+// The arguments of the run that saved a checkpoint, as far as they say where parameters lie.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ckpt/core/value.h"
+
+namespace ferry {
+
+/// A custom pipeline split (`--pipeline-model-parallel-layout`), one string a stage in the order
+/// stage 0 .. PP-1 of virtual stage 0, then of virtual stage 1, ...: one letter a layer, 'E'
+/// embedding, 't' decoder layer, 'm' multi-token-prediction layer, 'L' loss.
+using StageLetters = std::vector<std::string>;
+
+struct RunArguments {
+  int64_t layers = 0;
+  int64_t mtp_layers = 0;  // multi-token-prediction depths
+  bool repeated_mtp = false;
+  int64_t experts = 0;
+
+  int64_t tensor = 1, pipeline = 1, virtual_pipeline = 1, context = 1;
+  int64_t expert = 1;
+  int64_t expert_tensor = 1;
+  int64_t world_size = 0;  // 0: the arguments do not say
+  int64_t optimizer_instances = 1;
+
+  std::optional<int64_t> first_stage_layers, last_stage_layers;
+  bool embedding_is_a_layer = false;  // account_for_embedding_in_pipeline_split
+  bool loss_is_a_layer = false;       // account_for_loss_in_pipeline_split
+  StageLetters stage_letters;         // empty: none
+
+  bool gated_mlp = false;  // swiglu or another gated linear unit
+  bool grouped_experts = false;
+  bool overlap_param_gather_with_step = false;
+
+  bool overlap_grad_reduce = false;
+  std::optional<int64_t> bucket_elements, bucket_count;
+  bool pad_buckets = false;
+
+  /// Data-parallel ranks (context ranks included) that share a buffer of dense, or of expert,
+  /// parameters; 0 when the arguments do not say.
+  int64_t dense_data_parallel() const;
+  int64_t expert_data_parallel() const;
+};
+
+/// Reads an argparse.Namespace. Absent arguments keep their defaults, as in the releases that do
+/// not know them. corrupt when a size is not positive or absurd, unsupported for a run whose
+/// parameters are not placed by these rules (weight shards, hybrid layer patterns, ...).
+RunArguments read_run_arguments(const Value& args);
+
+/// "Ett|(tt|)*29,m|L" as StageLetters. corrupt when it is no such text.
+StageLetters parse_stage_letters(std::string_view text);
+
+}  // namespace ferry

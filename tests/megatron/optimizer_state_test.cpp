@@ -1,0 +1,67 @@
+// Optimizer state of checkpoints that Megatron-LM wrote, against the per-parameter state that
+// Megatron-LM itself saved after loading them.
+#include "ckpt/megatron/optimizer_state.h"
+
+#include <gmock/gmock.h>
+#include <xxhash.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "ckpt/core/engine.h"
+#include "ckpt/core/error.h"
+#include "ckpt/megatron/torch_dist.h"
+
+namespace ferry {
+namespace {
+
+std::string fixture(const std::string& name) { return std::string(FERRY_FIXTURES) + "/" + name; }
+
+std::string hash_of(const std::string& bytes) {
+  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+struct Case {
+  std::string name;
+  OptimizerLayout layout;
+};
+
+class OptimizerStateOf : public testing::TestWithParam<Case> {};
+
+TEST_P(OptimizerStateOf, EveryTensorIsWhatItsResavedTwinHolds) {
+  const Checkpoint checkpoint = open_torch_dist(
+      posix_file_system(), fixture("megatron/" + GetParam().name + "/iter_0000005"));
+  EXPECT_EQ(checkpoint.optimizer, GetParam().layout);
+  EXPECT_EQ(checkpoint.optimizer_problem, "");
+  const auto truth =
+      nlohmann::json::parse(std::ifstream(fixture("truth/" + GetParam().name + ".json")));
+  std::set<std::string> names;
+  for (const Entry& entry : checkpoint.catalog.entries) {
+    ASSERT_TRUE(truth.contains(entry.name)) << entry.name;
+    const auto& expected = truth[entry.name];
+    names.insert(entry.name);
+    EXPECT_EQ(torch_name(entry.dtype), expected["dtype"]) << entry.name;
+    EXPECT_EQ(entry.shape, expected["shape"].get<Dims>()) << entry.name;
+    EXPECT_NO_THROW(check_chunks(checkpoint.catalog, entry));
+    EXPECT_EQ(hash_of(read_tensor(checkpoint.catalog, entry, 1 << 30)), expected["xxh3_128"])
+        << entry.name;
+    EXPECT_EQ(entry.role == Role::optimizer, entry.name.starts_with("optimizer.state."));
+  }
+  EXPECT_EQ(names.size(), truth.size());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Peers, OptimizerStateOf,
+    testing::Values(Case{"llama_tp2dp2_dpr", OptimizerLayout::dp_reshardable},
+                    Case{"llama_te_tp2dp2_dpr", OptimizerLayout::dp_reshardable},
+                    Case{"llama_pp2vpp", OptimizerLayout::dp_reshardable},
+                    Case{"llama_dp4_dpr_buckets", OptimizerLayout::dp_reshardable},
+                    Case{"qwen2_pp2", OptimizerLayout::dp_reshardable},
+                    Case{"qwen3moe_te_ep2pp2_dpr", OptimizerLayout::dp_reshardable},
+                    Case{"swiss_llama_tp2pp2", OptimizerLayout::fully_sharded_model_space}),
+    [](const auto& param) { return param.param.name; });
+
+}  // namespace
+}  // namespace ferry

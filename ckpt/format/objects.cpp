@@ -1,11 +1,13 @@
 #include "ckpt/format/objects.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 
 #include "ckpt/core/error.h"
 #include "ckpt/format/pickle.h"
 #include "ckpt/format/torch_archive.h"
+#include "ckpt/format/torch_legacy.h"
 #include "ckpt/io/zstd_stream.h"
 
 namespace ferry {
@@ -60,17 +62,6 @@ std::string read_bytes(const ReadableFile& file, uint64_t offset, uint64_t lengt
   return bytes;
 }
 
-// Before PyTorch 1.6: pickles in a row, of a magic number, the protocol, the system and the value.
-std::shared_ptr<const Document> parse_pickles(std::string_view bytes, const std::string& what) {
-  const int leading = is_legacy_torch_file(bytes) ? 3 : 0;
-  for (int i = 0; i < leading; ++i) {
-    uint64_t consumed = 0;
-    parse_pickle(std::as_bytes(std::span(bytes)), what, {}, &consumed);
-    bytes.remove_prefix(consumed);
-  }
-  return parse_pickle(std::as_bytes(std::span(bytes)), what);
-}
-
 Value element(const Value& value, const std::string& key) {
   if (value.has(key)) return value.get(key);
   size_t index = 0;
@@ -80,7 +71,8 @@ Value element(const Value& value, const std::string& key) {
   for (size_t i = value.pair_count(); i-- > 0;) {
     if (value.pair_key(i).integer() == static_cast<int64_t>(index)) return value.pair_value(i);
   }
-  return value[index];
+  return value.kind() == ValueKind::list || value.kind() == ValueKind::tuple ? value[index]
+                                                                             : Value();
 }
 
 }  // namespace
@@ -100,13 +92,17 @@ LoadedValue read_object(const Catalog& catalog, const Object& object) {
     extent.offset = 0;
     extent.length = file->size();
   }
-  const bool is_zip = extent.length >= 4 && read_bytes(*file, extent.offset, 4) == "PK\3\4";
+  const std::string start = read_bytes(*file, extent.offset, std::min<uint64_t>(extent.length, 32));
   LoadedValue loaded;
-  if (is_zip) {
+  if (start.starts_with("PK\3\4")) {
     loaded.document = read_torch_archive(*file, extent.offset, extent.length).pickle;
+  } else if (is_legacy_torch_file(start)) {
+    ItemReader item(*file, extent.offset, extent.length);
+    loaded.document = read_legacy_value(item);
   } else {
     if (extent.length > kMostBytes) fail_too_large(what);
-    loaded.document = parse_pickles(read_bytes(*file, extent.offset, extent.length), what);
+    const std::string bytes = read_bytes(*file, extent.offset, extent.length);
+    loaded.document = parse_pickle(std::as_bytes(std::span(bytes)), what);
   }
   loaded.value = loaded.document->root();
   for (const std::string& key : object.path) {

@@ -23,6 +23,11 @@ PickleBuilder::PickleBuilder(uint64_t pickle_bytes, PickleLimits limits,
       limits_(limits),
       copy_budget_(16 * std::min<uint64_t>(pickle_bytes, uint64_t{1} << 56) + (64 << 10)),
       document_(std::make_shared<Document>()) {
+  // About what metadata pickles come to; a guess too low only costs a copy.
+  const uint64_t guess =
+      std::min({pickle_bytes / 8, limits.nodes, uint64_t{1} << 20}) + kFixedNodes;
+  document_->nodes.reserve(guess);
+  document_->slots.reserve(guess);
   document_->nodes.resize(kFixedNodes);
   document_->nodes[kTrue] = {.kind = ValueKind::boolean, .number = 1};
   document_->nodes[kFalse] = {.kind = ValueKind::boolean, .number = 0};

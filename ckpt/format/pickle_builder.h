@@ -49,8 +49,9 @@ class PickleBuilder {
   void append(uint32_t node, std::span<const uint32_t> items);
   void set_items(uint32_t node, std::span<const uint32_t> keys_and_values);
 
-  /// callable(*args, **keywords): `args` is a tuple, `keywords` a dict or none.
-  uint32_t construct(uint32_t callable, uint32_t args, uint32_t keywords);
+  /// callable(*args), callable(*args, **keywords)
+  uint32_t construct(uint32_t callable, uint32_t args);
+  uint32_t construct_with_keywords(uint32_t callable, uint32_t args, uint32_t keywords);
   /// node.__setstate__(state)
   void set_state(uint32_t node, uint32_t state);
 
@@ -73,7 +74,8 @@ class PickleBuilder {
   void charge_copy(uint64_t bytes);
 
   // pickle_constructors.cpp
-  uint32_t object(uint32_t callable, Range args, uint32_t keywords);
+  void check_call(uint32_t callable, uint32_t args) const;
+  uint32_t object(uint32_t callable, Range args);
   uint32_t make_dict(uint32_t callable, Range args);
   uint32_t make_set(uint32_t callable, Range args);
   uint32_t make_size(uint32_t callable, Range args);

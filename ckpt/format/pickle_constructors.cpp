@@ -54,16 +54,31 @@ PickleConstructor pickle_constructor(std::string_view name) noexcept {
   return kUnknownConstructor;
 }
 
-uint32_t PickleBuilder::construct(uint32_t callable, uint32_t args, uint32_t keywords) {
-  if (at(args).kind != ValueKind::tuple) position_.corrupt("the arguments of a call are no tuple");
-  const bool has_keywords = at(keywords).kind == ValueKind::dict;
-  if (!has_keywords && at(keywords).kind != ValueKind::none) {
+uint32_t PickleBuilder::construct_with_keywords(uint32_t callable, uint32_t args,
+                                                uint32_t keywords) {
+  if (at(keywords).kind != ValueKind::dict) {
     position_.corrupt("the keyword arguments of a call are no dict");
   }
-  const Range range = at(args).items;
-  if (at(callable).kind != ValueKind::global || (has_keywords && at(keywords).pairs.count > 0)) {
-    return object(callable, range, keywords);
+  if (at(keywords).pairs.count == 0) return construct(callable, args);
+  check_call(callable, args);
+  const uint32_t node = object(callable, at(args).items);
+  attach_state(node, keywords);
+  return node;
+}
+
+void PickleBuilder::check_call(uint32_t callable, uint32_t args) const {
+  // An object may be a method or a nested class, made by getattr.
+  const ValueKind kind = at(callable).kind;
+  if (kind != ValueKind::global && kind != ValueKind::object) {
+    position_.corrupt("something is called that is no class or function");
   }
+  if (at(args).kind != ValueKind::tuple) position_.corrupt("the arguments of a call are no tuple");
+}
+
+uint32_t PickleBuilder::construct(uint32_t callable, uint32_t args) {
+  check_call(callable, args);
+  const Range range = at(args).items;
+  if (at(callable).kind != ValueKind::global) return object(callable, range);
   const int64_t constructor = at(callable).number;
   switch (constructor) {
     case kDictConstructor:
@@ -83,30 +98,27 @@ uint32_t PickleBuilder::construct(uint32_t callable, uint32_t args, uint32_t key
       return make_tensor(callable, static_cast<int>(constructor), range);
     case kParameter:
       if (range.count > 0 && at(slots(range)[0]).kind == ValueKind::tensor) return slots(range)[0];
-      return object(callable, range, keywords);
+      return object(callable, range);
     case kTensorFromType: {  // (function, type, arguments, state)
-      if (range.count != 4) return object(callable, range, keywords);
+      if (range.count != 4) return object(callable, range);
       const uint32_t function = slots(range)[0], inner = slots(range)[2];
       const int64_t how = at(function).kind == ValueKind::global ? at(function).number : 0;
       const bool is_tensor = how == kTensorV1 || how == kTensorV2 || how == kTensorV3;
-      if (!is_tensor || at(inner).kind != ValueKind::tuple)
-        return object(callable, range, keywords);
+      if (!is_tensor || at(inner).kind != ValueKind::tuple) return object(callable, range);
       return make_tensor(function, static_cast<int>(how), at(inner).items);
     }
     default:
-      return object(callable, range, keywords);
+      return object(callable, range);
   }
 }
 
-uint32_t PickleBuilder::object(uint32_t callable, Range args, uint32_t keywords) {
-  const uint32_t node = shared(ValueKind::object, at(callable).text, args);
-  if (at(keywords).kind == ValueKind::dict) attach_state(node, keywords);
-  return node;
+uint32_t PickleBuilder::object(uint32_t callable, Range args) {
+  return shared(ValueKind::object, at(callable).text, args);
 }
 
 // OrderedDict(), defaultdict(factory), Counter(dict), OrderedDict([[key, value], ...])
 uint32_t PickleBuilder::make_dict(uint32_t callable, Range args) {
-  if (args.count > 2) return object(callable, args, kNone);
+  if (args.count > 2) return object(callable, args);
   for (uint32_t argument : slots(args)) {
     const ValueKind kind = at(argument).kind;
     const uint32_t text = at(callable).text;
@@ -140,7 +152,7 @@ uint32_t PickleBuilder::make_set(uint32_t callable, Range args) {
   const ValueNode& from = at(slots(args)[0]);
   const bool is_sequence =
       from.kind == ValueKind::list || from.kind == ValueKind::tuple || from.kind == ValueKind::set;
-  if (args.count != 1 || !is_sequence) return object(callable, args, kNone);
+  if (args.count != 1 || !is_sequence) return object(callable, args);
   return shared(ValueKind::set, 0, from.items);
 }
 
@@ -151,23 +163,23 @@ uint32_t PickleBuilder::make_size(uint32_t callable, Range args) {
   if (args.count == 1 && at(from).kind == ValueKind::list) {
     return shared(ValueKind::tuple, 0, at(from).items);
   }
-  return object(callable, args, kNone);
+  return object(callable, args);
 }
 
 // How protocols without a bytes opcode spell bytes: latin-1 text and the codec's name.
 uint32_t PickleBuilder::make_bytes(uint32_t callable, Range args) {
   const bool is_encode = at(callable).number == kEncodeConstructor;
   if (args.count == 0 && !is_encode) return text_node(ValueKind::bytes, {});
-  if (args.count == 0) return object(callable, args, kNone);
+  if (args.count == 0) return object(callable, args);
   const ValueNode& from = at(slots(args)[0]);
   if (args.count == 1 && !is_encode && from.kind == ValueKind::bytes) {
     return add({.kind = ValueKind::bytes, .text = from.text});
   }
-  if (args.count != 2 || from.kind != ValueKind::string) return object(callable, args, kNone);
+  if (args.count != 2 || from.kind != ValueKind::string) return object(callable, args);
   const ValueNode& codec = at(slots(args)[1]);
   const std::string& codec_name = document_->texts[codec.text];
   if (codec.kind != ValueKind::string || (codec_name != "latin1" && codec_name != "latin-1")) {
-    return object(callable, args, kNone);
+    return object(callable, args);
   }
   const std::string& text = document_->texts[from.text];
   charge_copy(text.size());
@@ -189,7 +201,7 @@ uint32_t PickleBuilder::make_bytes(uint32_t callable, Range args) {
 // (class, base, base's state): how protocols 0 and 1 make instances.
 uint32_t PickleBuilder::reconstruct(uint32_t callable, Range args) {
   if (args.count != 3 || at(slots(args)[0]).kind != ValueKind::global) {
-    return object(callable, args, kNone);
+    return object(callable, args);
   }
   const uint32_t state = slots(args)[2];
   const Range none{};
@@ -238,7 +250,7 @@ uint32_t PickleBuilder::make_tensor(uint32_t callable, int constructor, Range ar
                           id.size() >= 5 && text(id[0]) == "storage" &&
                           at(id[1]).kind == ValueKind::global &&
                           at(id[2]).kind == ValueKind::string;
-  if (!is_storage) return object(callable, args, kNone);
+  if (!is_storage) return object(callable, args);
   const std::string_view storage_class = last_part(text(id[1]));
   const bool is_untyped = storage_class == "UntypedStorage" || storage_class == "_UntypedStorage";
   const auto storage_dtype = is_untyped ? DType::u8 : dtype_from_torch_storage(storage_class);
@@ -247,7 +259,7 @@ uint32_t PickleBuilder::make_tensor(uint32_t callable, int constructor, Range ar
     const bool is_name = at(a[dtype_at]).kind == ValueKind::global;
     dtype = is_name ? dtype_from_torch(last_part(text(a[dtype_at]))) : std::nullopt;
   }
-  if (!dtype || !storage_dtype) return object(callable, args, kNone);
+  if (!dtype || !storage_dtype) return object(callable, args);
 
   StoredTensor tensor;
   tensor.dtype = *dtype;

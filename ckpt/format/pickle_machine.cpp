@@ -291,12 +291,12 @@ bool PickleMachine::call(uint8_t opcode) {
     case REDUCE:
     case NEWOBJ: {
       const uint32_t args = pop(), callable = pop();
-      push(builder_.construct(callable, args, builder_.none()));
+      push(builder_.construct(callable, args));
       return true;
     }
     case NEWOBJ_EX: {
       const uint32_t keywords = pop(), args = pop(), callable = pop();
-      push(builder_.construct(callable, args, keywords));
+      push(builder_.construct_with_keywords(callable, args, keywords));
       return true;
     }
     case BUILD: {
@@ -310,7 +310,7 @@ bool PickleMachine::call(uint8_t opcode) {
       if (opcode == OBJ && items.empty()) position_.corrupt("a class is missing");
       const uint32_t callable = opcode == OBJ ? items[0] : take_global();
       const uint32_t args = builder_.tuple(items.subspan(opcode == OBJ ? 1 : 0));
-      const uint32_t node = builder_.construct(callable, args, builder_.none());
+      const uint32_t node = builder_.construct(callable, args);
       drop_mark();
       push(node);
       return true;

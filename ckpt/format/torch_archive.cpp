@@ -5,6 +5,7 @@
 #include "ckpt/core/checked.h"
 #include "ckpt/core/error.h"
 #include "ckpt/format/pickle.h"
+#include "ckpt/format/torch_legacy.h"
 #include "ckpt/format/zip_directory.h"
 
 namespace ferry {
@@ -27,16 +28,12 @@ std::string without_prefix(const std::string& name, std::string& prefix, const s
   return name.substr(slash + 1);
 }
 
-bool is_zip(ItemReader& item) { return item.length() >= 4 && item.bytes(0, 4) == "PK\3\4"; }
-
 }  // namespace
 
 TorchArchive read_torch_archive(const ReadableFile& file, uint64_t offset, uint64_t length) {
   ItemReader item(file, offset, length);
-  if (!is_zip(item) && is_legacy_torch_file(item.bytes(0, std::min<uint64_t>(length, 32)))) {
-    fail(ErrorKind::unsupported,
-         "{}: written by a PyTorch before 1.6; load and torch.save it again with a newer one",
-         item.what());
+  if (is_legacy_torch_file(item.bytes(0, std::min<uint64_t>(length, 32)))) {
+    return read_legacy_torch_file(item);
   }
   TorchArchive archive;
   std::string prefix;
@@ -65,12 +62,6 @@ TorchArchive read_torch_archive(const ReadableFile& file, uint64_t offset, uint6
   const auto bytes = item.bytes(pickle->offset - offset, pickle->length);
   archive.pickle = parse_pickle(std::as_bytes(std::span(bytes)), item.what());
   return archive;
-}
-
-bool is_legacy_torch_file(std::string_view first_bytes) {
-  // A pickle of the number 0x1950a86a20f9469cfc6c, of protocol 2.
-  return first_bytes.starts_with(
-      std::string_view("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.", 15));
 }
 
 TorchArchive::Record TorchArchive::storage(const StoredTensor& tensor,

@@ -1,6 +1,7 @@
 // Files that torch.save writes: the zip form (since PyTorch 1.6), whole files and items inside
 // .distcp files alike. Records are stored, never deflated; "<prefix>/data.pkl" is a pickle whose
-// tensors point at records "<prefix>/data/<key>".
+// tensors point at records "<prefix>/data/<key>". The form before 1.6 (torch_legacy.h) is read into
+// the same structure.
 //
 // Source: caffe2/serialize/inline_container.cc (record layout, 64-byte alignment),
 // torch/serialization.py; PKWARE APPNOTE 6.3 for zip and zip64.
@@ -34,13 +35,10 @@ struct TorchArchive {
   Record storage(const StoredTensor& tensor, const std::string& what) const;
 };
 
-/// Reads directory and pickle of the archive in [offset, offset + length) of a file; no tensor
-/// data. corrupt (with offset) for anything that is not such an archive: truncated, overlapping or
-/// out-of-range records, encryption, compression, a pickle larger than the file.
+/// Reads directory and pickle of the archive (of either form) in [offset, offset + length) of a
+/// file; no tensor data. corrupt (with offset) for anything that is not such an archive: truncated,
+/// overlapping or out-of-range records, encryption, compression, a pickle larger than the file.
 TorchArchive read_torch_archive(const ReadableFile& file, uint64_t offset, uint64_t length);
-
-/// True for the beginning of a file that torch.save wrote before PyTorch 1.6 (not a zip file).
-bool is_legacy_torch_file(std::string_view first_bytes);
 
 /// corrupt when the view that `tensor` is leaves its storage.
 void check_view(const StoredTensor& tensor, const std::string& what);

@@ -7,6 +7,7 @@
 
 #include "ckpt/core/checked.h"
 #include "ckpt/core/error.h"
+#include "ckpt/format/torch_legacy.h"
 
 namespace ferry {
 namespace {
@@ -160,6 +161,15 @@ Chunk stored_chunk(const TorchArchive& archive, const StoredTensor& tensor, uint
       record.offset + static_cast<uint64_t>(tensor.storage_offset) * element_bytes;
   chunk.extent.length = static_cast<uint64_t>(span) * element_bytes;
   return chunk;
+}
+
+TorchArchive read_torch_file(const ReadableFile& file, uint64_t* pickle_bytes) {
+  if (pickle_bytes) *pickle_bytes = 0;
+  ItemReader item(file, 0, file.size());
+  if (is_legacy_torch_file(item.bytes(0, std::min<uint64_t>(item.length(), 32)))) {
+    return read_legacy_torch_file(item, pickle_bytes);
+  }
+  return read_torch_archive(file, 0, file.size());
 }
 
 Catalog open_torch_file(std::shared_ptr<const FileSystem> file_system, const std::string& path) {

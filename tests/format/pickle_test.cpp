@@ -1,0 +1,409 @@
+#include "ckpt/format/pickle.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "ckpt/core/error.h"
+#include "tests/format/torch_items.h"
+
+namespace ferry {
+namespace {
+
+using namespace std::string_literals;
+using testing::HasSubstr;
+
+std::shared_ptr<const Document> parse(std::string_view bytes, PickleLimits limits = {}) {
+  return parse_pickle(std::as_bytes(std::span(bytes)), "test.pkl", limits);
+}
+
+ErrorKind error_of(std::string_view bytes, PickleLimits limits = {}) {
+  try {
+    parse(bytes, limits);
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("test.pkl"));
+    return error.kind();
+  }
+  ADD_FAILURE() << "parsed " << bytes.substr(0, 100);
+  return ErrorKind::internal;
+}
+
+std::string repeat(std::string_view text, size_t times) {
+  std::string result;
+  result.reserve(text.size() * times);
+  while (times-- > 0) result += text;
+  return result;
+}
+
+// The value that make_torch_fixtures.py pickles, protocol by protocol.
+class PickledValue : public testing::TestWithParam<int> {
+ protected:
+  PickledValue()
+      : document_(test::read_pickle_file(
+            test::fixture("pickle/value_p" + std::to_string(GetParam()) + ".pkl"))),
+        root_(document_->root()) {}
+
+  std::string json(std::string_view key) const { return to_json(root_.get(key)).dump(); }
+
+  std::shared_ptr<const Document> document_;
+  Value root_;
+};
+
+TEST_P(PickledValue, HasItsScalars) {
+  EXPECT_TRUE(root_.has("none"));
+  EXPECT_TRUE(root_.get("none").is_none());
+  EXPECT_EQ(root_.get("true").boolean(), true);
+  EXPECT_EQ(root_.get("false").boolean(), false);
+  EXPECT_EQ(json("integers"),
+            "[0,1,-1,255,256,65535,65536,-129,2147483647,2147483648,-2147483648,1099511627776,"
+            "9223372036854775807,-9223372036854775808]");
+  EXPECT_EQ(json("reals"), "[0.0,-1.5,1e+300,0.1]");
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(root_.get("big")[i].kind(), ValueKind::big_integer);
+    EXPECT_EQ(root_.get("big")[i].integer(), std::nullopt);
+  }
+  const bool is_decimal = GetParam() < 2;
+  EXPECT_EQ(root_.get("big")[0].text(), is_decimal ? "9223372036854775808" : "0x8000000000000000");
+  EXPECT_EQ(root_.get("big")[1].text(),
+            is_decimal ? "-9223372036854775809" : "-0x8000000000000001");
+}
+
+TEST_P(PickledValue, HasItsText) {
+  const Value text = root_.get("text");
+  ASSERT_EQ(text.size(), 5u);
+  EXPECT_EQ(text[0].string(), "");
+  EXPECT_EQ(text[1].string(), "ascii");
+  EXPECT_EQ(text[2].string(), "naïve \u65e5\u672c \U0001f642");
+  EXPECT_EQ(text[3].string(), "quote' and \\ and \n");
+  EXPECT_EQ(text[4].string(), std::string(300, 'x'));
+}
+
+TEST_P(PickledValue, HasItsBytes) {
+  const Value bytes = root_.get("bytes");
+  ASSERT_EQ(bytes.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(bytes[i].kind(), ValueKind::bytes) << i;
+  EXPECT_EQ(bytes[0].text(), "");
+  EXPECT_EQ(bytes[1].text(), "\x00\xff\x80"s);
+  EXPECT_EQ(bytes[2].text(), std::string(300, 'y'));
+  EXPECT_EQ(root_.get("bytearray").kind(), ValueKind::bytes);
+  EXPECT_EQ(root_.get("bytearray").text(), "ab\xe9");
+}
+
+TEST_P(PickledValue, HasItsContainers) {
+  EXPECT_EQ(json("tuples"), "[[],[1],[1,2],[1,2,3],[1,2,3,4]]");
+  EXPECT_EQ(root_.get("tuples")[4].kind(), ValueKind::tuple);
+  for (const char* key : {"set", "frozenset", "empty_set"}) {
+    EXPECT_EQ(root_.get(key).kind(), ValueKind::set) << key;
+  }
+  EXPECT_EQ(json("set") + json("frozenset") + json("empty_set"), "[5][6][]");
+  const Value many = root_.get("many");
+  ASSERT_EQ(many.size(), 1200u);
+  for (size_t i = 0; i < many.size(); ++i) ASSERT_EQ(many[i].integer(), static_cast<int64_t>(i));
+  const Value keys = root_.get("many_keys");
+  ASSERT_EQ(keys.pair_count(), 1100u);
+  for (size_t i = 0; i < keys.pair_count(); ++i) {
+    ASSERT_EQ(keys.pair_key(i).integer(), static_cast<int64_t>(i));
+    ASSERT_EQ(keys.pair_value(i).string(), std::to_string(i));
+  }
+  EXPECT_EQ(json("shared"), "[[1,2],[1,2]]");
+  EXPECT_EQ(root_.get("shared")[0].node(), root_.get("shared")[1].node());
+}
+
+TEST_P(PickledValue, HasItsDicts) {
+  for (const char* key : {"ordered", "default", "counter"}) {
+    EXPECT_EQ(root_.get(key).kind(), ValueKind::dict) << key;
+  }
+  EXPECT_EQ(root_.get("ordered").pair_key(0).string(), "b");
+  EXPECT_EQ(json("ordered"), R"({"a":2,"b":1})");
+  EXPECT_EQ(json("default"), R"({"k":[3]})");
+  EXPECT_EQ(json("counter"), R"({"a":2,"b":1})");
+  EXPECT_EQ(root_.get("long_key").get(std::string(70, 'k')).integer(), 1);
+}
+
+TEST_P(PickledValue, HasItsObjects) {
+  EXPECT_EQ(root_.get("namespace").text(), "argparse.Namespace");
+  EXPECT_EQ(root_.get("namespace").get("lr").real(), 0.5);
+  EXPECT_EQ(root_.get("namespace").get("nested").get("x").integer(), 1);
+  EXPECT_EQ(root_.get("enum").text(), "__main__.Colour");
+  EXPECT_EQ(root_.get("enum").string(), "red");
+  EXPECT_EQ(json("path"), R"("/a/b")");
+  EXPECT_EQ(root_.get("class").kind(), ValueKind::global);
+  EXPECT_EQ(root_.get("class").text(), "collections.OrderedDict");
+  EXPECT_EQ(root_.get("complex").size(), 2u);
+  EXPECT_EQ(root_.get("complex")[1].real(), 2.0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Protocols, PickledValue, testing::Range(0, 6));
+
+TEST(PickleFixture, CyclesAreNodesThatNameThemselves) {
+  const auto document = test::read_pickle_file(test::fixture("pickle/cycle.pkl"));
+  const Value root = document->root();
+  EXPECT_EQ(root.get("list")[0].node(), root.node());
+  EXPECT_EQ(to_json(root).dump(), R"({"list":["..."]})");
+}
+
+TEST(PickleFixture, ADictKeepsItsOwnState) {
+  const auto document = test::read_pickle_file(test::fixture("pickle/ordered_with_state.pkl"));
+  const Value root = document->root();
+  ASSERT_EQ(root.kind(), ValueKind::dict);
+  EXPECT_EQ(root.pair_count(), 1u);
+  EXPECT_EQ(root.get("a").integer(), 1);
+  ASSERT_EQ(root.size(), 1u);
+  EXPECT_EQ(root[0].get("_metadata").get("version").integer(), 2);
+}
+
+TEST(PickleFixture, StateOfSlotsAndAttributesIsOne) {
+  const auto document = test::read_pickle_file(test::fixture("pickle/slots.pkl"));
+  EXPECT_EQ(document->root().get("x").integer(), 7);
+  EXPECT_EQ(document->root().get("y").integer(), 8);
+}
+
+TEST(PickleFixture, OtherStateIsKeptAsItIs) {
+  const auto document = test::read_pickle_file(test::fixture("pickle/bytes_io.pkl"));
+  const Value root = document->root();
+  EXPECT_EQ(root.text(), "_io.BytesIO");
+  ASSERT_EQ(root.get("__state__").size(), 3u);
+  EXPECT_EQ(root.get("__state__")[0].text(), "inner");
+}
+
+TEST(Pickle, TellsWhereItEnds) {
+  const std::string two = "\x80\x02K\x05.\x80\x02K\x06.";
+  uint64_t consumed = 0;
+  const auto first = parse_pickle(std::as_bytes(std::span(two)), "two", {}, &consumed);
+  EXPECT_EQ(first->root().integer(), 5);
+  EXPECT_EQ(consumed, 5u);
+}
+
+TEST(Pickle, NamesThatWouldHarmAreOnlyNames) {
+  const auto document = parse("cos\nsystem\n(S'touch /tmp/harm'\ntR.");
+  EXPECT_EQ(document->root().kind(), ValueKind::object);
+  EXPECT_EQ(document->root().text(), "os.system");
+  EXPECT_EQ(document->root()[0].string(), "touch /tmp/harm");
+}
+
+TEST(Pickle, OpcodesThatPythonSeldomEmits) {
+  EXPECT_EQ(to_json(parse("(K\x01K\x02l.")->root()).dump(), "[1,2]");
+  EXPECT_EQ(to_json(parse("(U\x01"
+                          "aK\x02"
+                          "d.")
+                        ->root())
+                .dump(),
+            R"({"a":2})");
+  EXPECT_EQ(parse("K\x01K\x02"
+                  "0.")
+                ->root()
+                .integer(),
+            1);  // POP
+  EXPECT_EQ(parse("K\x01(K\x02"
+                  "1.")
+                ->root()
+                .integer(),
+            1);                                       // POP_MARK
+  EXPECT_EQ(parse("K\x01(0.")->root().integer(), 1);  // POP of a mark
+  EXPECT_EQ(to_json(parse("(K\x07"
+                          "2t.")
+                        ->root())
+                .dump(),
+            "[7,7]");                                                            // DUP
+  EXPECT_EQ(parse("(K\x05ia\nB\n.")->root().text(), "a.B");                      // INST
+  EXPECT_EQ(parse("(ca\nB\nK\x05o.")->root()[0].integer(), 5);                   // OBJ
+  EXPECT_EQ(parse("Pkey\n.")->root()[0].string(), "key");                        // PERSID
+  EXPECT_EQ(parse("ca\nB\n)}U\x01xK\x05s\x92.")->root().get("x").integer(), 5);  // NEWOBJ_EX
+  EXPECT_EQ(parse("I01\n.")->root().boolean(), true);
+  EXPECT_EQ(parse("L-12L\n.")->root().integer(), -12);
+  EXPECT_EQ(parse("F-2.5e3\n.")->root().real(), -2500.0);
+  EXPECT_TRUE(std::isnan(*parse("Fnan\n.")->root().real()));
+  EXPECT_EQ(parse("S'a\\x41\\n\\''\n.")->root().string(), "aA\n'");
+  EXPECT_EQ(parse("V\\u0041\\U0001f642\xe9\n.")->root().string(), "A\U0001f642é");
+  EXPECT_EQ(parse("U\x02\xff\xfe.")->root().kind(), ValueKind::bytes);  // Python 2 str, not text
+  EXPECT_EQ(parse("\x8a\x09\xff\xff\xff\xff\xff\xff\xff\xff\x00."s)->root().text(),
+            "0xffffffffffffffff");
+  EXPECT_EQ(parse("\x8a\x09\xff\xff\xff\xff\xff\xff\xff\xff\xff.")->root().integer(), -1);
+  EXPECT_EQ(parse("\x8a\x00."s)->root().integer(), 0);
+  EXPECT_EQ(parse("\x8b\x01\x00\x00\x00\x80."s)->root().integer(), -128);
+}
+
+TEST(Pickle, MemoryIsOfTheValuesNotOfTheMemo) {
+  EXPECT_EQ(parse("K\x05r\xff\xff\xff\xff"
+                  "0j\xff\xff\xff\xff.")
+                ->root()
+                .integer(),
+            5);
+  EXPECT_EQ(parse("K\x05p18446744073709551615\n0g18446744073709551615\n.")->root().integer(), 5);
+  EXPECT_EQ(error_of("K\x05p18446744073709551616\n."), ErrorKind::corrupt);
+  EXPECT_EQ(error_of("j\xff\xff\xff\xff."), ErrorKind::corrupt);
+}
+
+TEST(Pickle, LengthsBeyondTheFileAreCorrupt) {
+  EXPECT_EQ(error_of("\x8d\0\0\0\0\0\0\0\x10"s), ErrorKind::corrupt);  // BINUNICODE8, 2^60
+  EXPECT_EQ(error_of("\x8e\0\0\0\0\0\0\0\x10"s), ErrorKind::corrupt);  // BINBYTES8
+  EXPECT_EQ(error_of("\x96\xff\xff\xff\xff\xff\xff\xff\xff"), ErrorKind::corrupt);  // BYTEARRAY8
+  EXPECT_EQ(error_of("\x95\0\0\0\0\0\0\0\x10N."s), ErrorKind::corrupt);             // FRAME
+  EXPECT_EQ(error_of("X\xff\xff\xff\xff"
+                     "a."),
+            ErrorKind::corrupt);
+  EXPECT_EQ(error_of("\x8b\xff\xff\xff\xff."), ErrorKind::corrupt);  // LONG4, negative
+  EXPECT_EQ(error_of("\x8b\xff\xff\xff\x7f."), ErrorKind::corrupt);
+}
+
+TEST(Pickle, WrongStacksAreCorrupt) {
+  for (const char* bytes :
+       {".",     "0.",      "2.",       "N",     "R.",      "NR.",      "N)R",
+        "(N",    "t.",      "NNs.",     "}Ns.",  "NNNs.",   "N(Na.",    "e.",
+        "(e.",   "(Ne.",    "N(Ne.",    "](Nu.", "}(Nu.",   "}(NN(u.",  "b.",
+        "NNb.",  "]Nb.",    "\x81.",    "\x85.", "N\x86.",  "NN\x87.",  "(N\x86.",
+        "\x93.", "NN\x93.", "\x94.",    "q",     "Q.",      "1.",       "d.",
+        "(Nd.",  "l.",      "(o.",      "\x90.", "](N\x90", "N)N\x92.", "ca\nB\n)N\x92.",
+        "N)R.",  "})\x81.", "(N(\x85.", "\xff."}) {
+    EXPECT_EQ(error_of(bytes), ErrorKind::corrupt) << bytes;
+  }
+}
+
+TEST(Pickle, DamagedTextIsCorrupt) {
+  for (const char* bytes : {"I1",
+                            "Ia\n.",
+                            "I\n.",
+                            "L12x\n.",
+                            "F1.5x\n.",
+                            "F\n.",
+                            "S'a\n.",
+                            "Sa\n.",
+                            "S'\\'\n.",
+                            "S'\\x4'\n.",
+                            "S'\\q'\n.",
+                            "V\\u12\n.",
+                            "V\\U00110000\n.",
+                            "V\\u12g4\n.",
+                            "g-1\n.",
+                            "pa\n.",
+                            "X\2\0\0\0\xc3\x28.",
+                            "\x8c\x01\x80.",
+                            "\x8c\x04\xf5\x80\x80\x80.",
+                            "cos\nsys"}) {
+    const std::string text = bytes[0] == 'X' ? "X\2\0\0\0\xc3\x28."s : std::string(bytes);
+    EXPECT_EQ(error_of(text), ErrorKind::corrupt) << bytes;
+  }
+}
+
+TEST(Pickle, LoneSurrogatesOfPythonAreKeptAndPrinted) {
+  const auto document = parse(
+      "\x8c\x05"
+      "a\xed\xb2\x80"
+      "b.");
+  EXPECT_EQ(document->root().text(),
+            "a\xed\xb2\x80"
+            "b");
+  EXPECT_EQ(to_json(document->root()).dump(), "\"a\uFFFD\uFFFD\uFFFDb\"");
+}
+
+TEST(Pickle, WhatNeedsTheWritersProcessIsUnsupported) {
+  for (const char* bytes :
+       {"\x82\x01.", "\x83\x01\x01.", "\x84\x01\x01\x01\x01.", "\x97.", "N\x98."}) {
+    EXPECT_EQ(error_of(bytes), ErrorKind::unsupported) << bytes;
+  }
+  EXPECT_EQ(error_of("\x80\x06N."), ErrorKind::unsupported);
+}
+
+TEST(Pickle, DeepNestingNeedsNoStackOfOurs) {
+  constexpr size_t kDepth = 1'000'000;
+  const auto lists = parse(repeat("]", kDepth) + repeat("a", kDepth - 1) + ".");
+  EXPECT_EQ(to_json(lists->root(), 3).dump(), R"([[["..."]]])");
+  const auto tuples = parse("N"s + repeat("\x85", kDepth) + ".");
+  EXPECT_EQ(tuples->root().size(), 1u);
+  parse(repeat("(", kDepth) + "K\x01"s + repeat("l", kDepth) + ".");
+  const auto calls =
+      parse("ca\nB\nq\0"s + repeat("h\0"s, kDepth) + "N"s + repeat("\x85R", kDepth) + ".");
+  EXPECT_EQ(calls->root().kind(), ValueKind::object);
+}
+
+TEST(Pickle, SharedStructureIsNotWrittenOutExponentially) {
+  // Forty lists, each holding the one before twice.
+  std::string bytes = "]q\0"s;
+  for (char i = 1; i < 40; ++i)
+    bytes += "]q"s + i + "h" + static_cast<char>(i - 1) + "ah" + static_cast<char>(i - 1) + "a";
+  const auto document = parse(bytes + ".");
+  EXPECT_LT(document->nodes.size(), 200u);
+  EXPECT_LT(to_json(document->root(), 64).dump().size(), 20u << 20);
+}
+
+TEST(Pickle, RepeatedReferencesDoNotMultiplyMemory) {
+  const std::string names = "("s + repeat("N", 100'000) + "tq\0ca\nB\nq\1"s;
+  // One hundred thousand objects with the same hundred thousand arguments: shared.
+  const auto objects = parse(names + "("s + repeat("h\1h\0R"s, 100'000) + "l.");
+  EXPECT_EQ(objects->root()[99'999].size(), 100'000u);
+  EXPECT_LT(objects->slots.size(), 1'000'000u);
+  // Each of them appended to: would be ten thousand million copies.
+  EXPECT_EQ(error_of(names + "("s + repeat("h\1h\0RNa"s, 100'000) + "l."), ErrorKind::exhausted);
+  // Names joined from two long strings, again and again.
+  std::string joined;
+  for (int i = 0; i < 200; ++i) {
+    joined += "X\0\x10\0\0"s + std::string(4090, 'x') + std::to_string(100'000 + i) + "r" +
+              static_cast<char>(i) + "\1\0\0"s + "0";
+  }
+  for (int i = 0; i < 200; ++i) {
+    for (int k = 0; k < 200; ++k) {
+      joined += "j"s + static_cast<char>(i) + "\1\0\0j"s + static_cast<char>(k) +
+                "\1\0\0\x93"
+                "0"s;
+    }
+  }
+  EXPECT_EQ(error_of(joined + "N."), ErrorKind::exhausted);
+}
+
+TEST(Pickle, StateGivenTwiceIsMerged) {
+  const auto document = parse(
+      "ca\nB\n)\x81}U\x01xK\x05s"
+      "b}U\x01yK\x06s"
+      "b.");
+  EXPECT_EQ(document->root().get("x").integer(), 5);
+  EXPECT_EQ(document->root().get("y").integer(), 6);
+}
+
+TEST(Pickle, AStateThatGrowsLaterIsNotTheObjects) {
+  // The dict gets y after it has become the object's state; the object z after that.
+  const auto document = parse(
+      "(ca\nB\n)\x81q\0}q\1U\x01xK\x05s"
+      "bh\1U\x01yK\x06sh\0U\x01zK\x07st."s);
+  const Value root = document->root();
+  EXPECT_EQ(to_json(root[0]).dump(), R"({"__class__":"a.B","x":5,"z":7})");
+  EXPECT_EQ(to_json(root[1]).dump(), R"({"x":5,"y":6})");
+}
+
+TEST(Pickle, LimitsHold) {
+  const std::string many = "("s + repeat("J\x00\x00\x01\x00"s, 100) + "l.";
+  EXPECT_EQ(error_of(many, {.nodes = 50, .bytes = 1000}), ErrorKind::exhausted);
+  EXPECT_EQ(parse(many, {.nodes = 150, .bytes = 1000})->root().size(), 100u);
+  const std::string text = "\x8c\x64"s + std::string(100, 'x') + ".";
+  EXPECT_EQ(error_of(text, {.nodes = 50, .bytes = 99}), ErrorKind::exhausted);
+  EXPECT_EQ(parse(text, {.nodes = 50, .bytes = 100})->root().text().size(), 100u);
+}
+
+TEST(Pickle, EveryTruncationIsCorrupt) {
+  for (int protocol = 0; protocol < 6; protocol += 2) {
+    const std::string name = "pickle/value_p" + std::to_string(protocol) + ".pkl";
+    const std::string bytes = read_file(*posix_file_system(), test::fixture(name), 1 << 20);
+    for (size_t length = 0; length + 1 < bytes.size(); length += length < 2000 ? 1 : 97) {
+      EXPECT_EQ(error_of(bytes.substr(0, length)), ErrorKind::corrupt) << name << " " << length;
+    }
+  }
+}
+
+TEST(Pickle, EveryFlippedBitParsesOrIsAnError) {
+  const std::string good =
+      read_file(*posix_file_system(), test::fixture("dcp_zstd/.metadata"), 1 << 20);
+  size_t errors = 0;
+  for (size_t bit = 0; bit < good.size() * 8; ++bit) {
+    std::string bytes = good;
+    bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ 1 << bit % 8);
+    try {
+      to_json(parse(bytes)->root());
+    } catch (const Error&) {
+      ++errors;
+    }
+  }
+  EXPECT_GT(errors, 1000u);
+}
+
+}  // namespace
+}  // namespace ferry

@@ -5,8 +5,8 @@
 
 #include "ckpt/core/error.h"
 #include "ckpt/format/torch_archive.h"
-#include "ckpt/format/zstd_stream.h"
 #include "ckpt/io/memory_file_system.h"
+#include "ckpt/io/zstd_stream.h"
 #include "tests/format/torch_items.h"
 #include "tests/format/zip_builder.h"
 

@@ -1,4 +1,4 @@
-#include "ckpt/format/zstd_stream.h"
+#include "ckpt/io/zstd_stream.h"
 
 #include <gmock/gmock.h>
 #include <zstd.h>

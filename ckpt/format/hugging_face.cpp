@@ -10,6 +10,7 @@
 #include "ckpt/core/error.h"
 #include "ckpt/format/json_events.h"
 #include "ckpt/format/safetensors.h"
+#include "ckpt/format/torch_file.h"
 
 namespace ferry {
 namespace {
@@ -165,7 +166,20 @@ class Opener {
   }
 
   void add_torch_file(const std::string& path) {
-    fail(ErrorKind::unsupported, "{}: pytorch_model.bin files cannot be read yet", path);
+    Catalog part = open_torch_file(file_system_, path);
+    std::vector<uint32_t> numbers;
+    for (const FileInfo& file : part.files) {
+      numbers.push_back(model_.catalog.add_file(file.path, file.bytes));
+    }
+    for (Entry& entry : part.entries) {
+      for (Chunk& chunk : entry.chunks) chunk.extent.file = numbers.at(chunk.extent.file);
+      model_.catalog.entries.push_back(std::move(entry));
+    }
+    for (Object& object : part.objects) {
+      object.extent.file = numbers.at(object.extent.file);
+      model_.catalog.objects.push_back(std::move(object));
+    }
+    if (part.locator) model_.catalog.locator = part.locator;
   }
 
   const std::string& path_of(const Entry& entry) const {

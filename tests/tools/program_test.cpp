@@ -1,0 +1,266 @@
+// The program as a user or a script meets it: text, JSON, exit codes, and what it leaves on disk.
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string kLlama = std::string(FERRY_FIXTURES) + "/megatron/hot_llama";
+
+struct Outcome {
+  int code = -1;
+  std::string out, err;
+};
+
+struct Program : testing::Test {
+  fs::path folder;
+
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "ferry-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder = name;
+  }
+  void TearDown() override { fs::remove_all(folder); }
+
+  std::string path(const std::string& name) const { return (folder / name).string(); }
+
+  // Arguments as a shell takes them.
+  Outcome ferry(const std::string& arguments) const {
+    const std::string err = path("stderr");
+    const std::string command = std::string(FERRY_PROGRAM) + " " + arguments + " 2>" + err;
+    std::FILE* pipe = ::popen(command.c_str(), "r");
+    Outcome outcome;
+    std::array<char, 4096> buffer;
+    while (const size_t count = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
+      outcome.out.append(buffer.data(), count);
+    }
+    const int status = ::pclose(pipe);
+    outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    outcome.err = read(err);
+    fs::remove(err);
+    return outcome;
+  }
+
+  static std::string read(const std::string& file) {
+    std::ifstream in(file, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+
+  static void write(const std::string& file, const std::string& content) {
+    std::ofstream(file, std::ios::binary) << content;
+  }
+
+  // Names in the test's folder: partial output would be seen here.
+  std::vector<std::string> left() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      names.push_back(entry.path().filename().string());
+    }
+    return names;
+  }
+};
+
+TEST_F(Program, HelpShowsExamplesAndExitCodes) {
+  const Outcome help = ferry("--help");
+  EXPECT_EQ(help.code, 0);
+  EXPECT_THAT(help.out, HasSubstr("ferry convert runs/llama llama-hf --to hf"));
+  EXPECT_THAT(help.out, HasSubstr("130  cancelled"));
+  EXPECT_THAT(ferry("inspect --help").out, HasSubstr("Examples:"));
+  EXPECT_THAT(ferry("convert --help").out, HasSubstr("--max-shard-size SIZE"));
+  EXPECT_THAT(ferry("--version").out, HasSubstr("ferry 0."));
+}
+
+TEST_F(Program, RefusesWrongUse) {
+  for (const char* wrong :
+       {"", "sail", "inspect", "inspect --no-such-flag x", "convert x y", "convert x y --to gguf",
+        "convert x y --to hf --threads 0", "convert x y --to hf --memory lots",
+        "convert x y --to hf --dtype int8", "convert x y --to hf --vocab-size 0",
+        "convert x y --to hf --optimizer", "convert x y --to safetensors --family llama"}) {
+    const Outcome outcome = ferry(wrong);
+    EXPECT_EQ(outcome.code, 2) << wrong;
+    EXPECT_EQ(outcome.out, "") << wrong;
+    EXPECT_THAT(outcome.err, testing::StartsWith("ferry: error: ")) << wrong;
+  }
+}
+
+TEST_F(Program, InspectTellsWhatARunIs) {
+  const Outcome outcome =
+      ferry("inspect " + kLlama + " --tensors '*linear_qkv*' --stats '*final*'");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  for (const char* expected :
+       {"torch_dist", "iteration    5", "TP 2", "llama", "4 layers", "62,752", "BF16",
+        "decoder.layers.self_attention.linear_qkv.weight", "[4, 64, 32]"}) {
+    EXPECT_THAT(outcome.out, HasSubstr(expected));
+  }
+  EXPECT_THAT(outcome.out, HasSubstr("decoder.final_layernorm.weight  BF16"));
+}
+
+TEST_F(Program, InspectTakesAPathAfterABarePattern) {
+  EXPECT_THAT(ferry("inspect --tensors " + kLlama).out, HasSubstr("output_layer.weight"));
+}
+
+TEST_F(Program, InspectPrintsOneJsonObject) {
+  const Outcome outcome = ferry("inspect --json --objects --stats 'output_layer.weight' " + kLlama);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json report = json::parse(outcome.out);
+  EXPECT_EQ(report.at("format"), "torch_dist");
+  EXPECT_EQ(report.at("iteration"), 5);
+  EXPECT_EQ(report.at("family"), "llama");
+  EXPECT_EQ(report.at("parameters"), 62752);
+  EXPECT_EQ(report.at("bytes"), 125504);
+  EXPECT_EQ(report.at("layout").at("tensor_parallel"), 2);
+  EXPECT_EQ(report.at("args").at("num_layers"), 4);
+  EXPECT_EQ(report.at("optimizer").at("layout"), "none");
+  EXPECT_EQ(report.at("tensors").size(), 9u);
+  EXPECT_EQ(report.at("tensors").at(0).at("dtype"), "BF16");
+  EXPECT_EQ(report.at("files").size(), 2u);
+  EXPECT_FALSE(report.at("objects").empty());
+  EXPECT_TRUE(report.at("notes").is_array());
+  EXPECT_EQ(report.at("stats").at(0).at("nan"), 0);
+}
+
+TEST_F(Program, EveryKindOfErrorHasItsExitCode) {
+  EXPECT_EQ(ferry("inspect " + path("nothing")).code, 3);
+  EXPECT_EQ(ferry("inspect " + kLlama + " --iteration 6").code, 3);
+  EXPECT_EQ(ferry("inspect " + kLlama + " --tensors no.such").code, 3);
+  write(path("cut.safetensors"), "\x08");
+  EXPECT_EQ(ferry("inspect " + path("cut.safetensors")).code, 4);
+  EXPECT_EQ(ferry("convert " + kLlama + " " + path("out") + " --to hf --family gpt2").code, 6);
+  EXPECT_EQ(ferry("inspect " + kLlama + " > /dev/full").code, 7);
+}
+
+TEST_F(Program, ErrorsPrintNoControlCharacters) {
+  const Outcome outcome = ferry("inspect " + path("\x1b[31mred"));
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_THAT(outcome.err, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(outcome.err, HasSubstr("\\x1b[31mred"));
+}
+
+TEST_F(Program, ConvertWritesAFolderThatInspectReads) {
+  const Outcome outcome = ferry("convert " + kLlama + " " + path("hf") + " --to hf --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  const json report = json::parse(outcome.out);
+  EXPECT_EQ(report.at("family"), "llama");
+  for (const json& file : report.at("files")) {
+    EXPECT_EQ(fs::file_size(folder / "hf" / std::string(file.at("path"))), file.at("bytes"));
+  }
+  const json again = json::parse(ferry("inspect --json " + path("hf")).out);
+  EXPECT_EQ(again.at("format"), "hf");
+  EXPECT_EQ(again.at("family"), "llama");
+  EXPECT_EQ(again.at("parameters"), report.at("parameters"));
+  EXPECT_THAT(left(), testing::ElementsAre("hf"));
+}
+
+TEST_F(Program, PlainSafetensorsHoldTheSameValues) {
+  ASSERT_EQ(
+      ferry("convert " + kLlama + " " + path("all") + " --to safetensors --max-shard-size 20kB")
+          .code,
+      0);
+  const json a = json::parse(ferry("inspect --json --stats '*' " + kLlama).out);
+  const json b = json::parse(ferry("inspect --json --stats '*' " + path("all")).out);
+  EXPECT_EQ(a.at("stats"), b.at("stats"));
+  EXPECT_EQ(b.at("files").size(), 6u);
+}
+
+TEST_F(Program, CastsFloats) {
+  ASSERT_EQ(ferry("convert " + kLlama + " " + path("f32") + " --to safetensors --dtype fp32").code,
+            0);
+  const json a = json::parse(ferry("inspect --json --stats '*' " + kLlama).out);
+  const json b = json::parse(ferry("inspect --json --stats '*' " + path("f32")).out);
+  for (size_t i = 0; i < a.at("stats").size(); ++i) {
+    EXPECT_EQ(b.at("stats").at(i).at("dtype"), "F32");
+    EXPECT_EQ(a.at("stats").at(i).at("std"), b.at("stats").at(i).at("std"));
+  }
+}
+
+TEST_F(Program, DryRunWritesNothing) {
+  const Outcome outcome = ferry("convert " + kLlama + " " + path("hf") + " --to hf --dry-run");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("would write"));
+  EXPECT_TRUE(left().empty());
+}
+
+TEST_F(Program, OverwriteNeedsItsFlagAndKeepsTheOldOnFailure) {
+  const std::string command = "convert " + kLlama + " " + path("hf") + " --to hf";
+  ASSERT_EQ(ferry(command).code, 0);
+  const std::string before = read(path("hf/model.safetensors"));
+  EXPECT_EQ(ferry(command).code, 2);
+  EXPECT_EQ(ferry(command + " --overwrite --family gpt2").code, 6);
+  EXPECT_EQ(read(path("hf/model.safetensors")), before);
+  ASSERT_EQ(ferry(command + " --overwrite --dtype fp32").code, 0);
+  EXPECT_GT(read(path("hf/model.safetensors")).size(), before.size());
+  EXPECT_THAT(left(), testing::ElementsAre("hf"));
+}
+
+TEST_F(Program, OverwriteSparesWhatIsNoModel) {
+  fs::create_directory(folder / "home");
+  write(path("home/diary"), "dear");
+  EXPECT_EQ(ferry("convert " + kLlama + " " + path("home") + " --to hf --overwrite").code, 2);
+  EXPECT_EQ(read(path("home/diary")), "dear");
+  fs::create_directory(folder / "empty");
+  EXPECT_EQ(ferry("convert " + kLlama + " " + path("empty") + " --to hf --overwrite").code, 0);
+}
+
+TEST_F(Program, OverwriteNeverReplacesItsSource) {
+  ASSERT_EQ(ferry("convert " + kLlama + " " + path("a") + " --to safetensors").code, 0);
+  const Outcome outcome =
+      ferry("convert " + path("a") + " " + path("a/../a") + " --to safetensors --overwrite");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("destroy"));
+  EXPECT_TRUE(fs::exists(path("a/model.safetensors")));
+}
+
+// A file of `bytes` zero bytes as one tensor, sparse on disk.
+void write_zeros(const std::string& file, uint64_t bytes) {
+  const std::string header = R"({"a":{"dtype":"U8","shape":[)" + std::to_string(bytes) +
+                             R"(],"data_offsets":[0,)" + std::to_string(bytes) + "]}}";
+  const uint64_t length = header.size();
+  std::ofstream out(file, std::ios::binary);
+  out.write(reinterpret_cast<const char*>(&length), 8);
+  out << header;
+  out.close();
+  fs::resize_file(file, 8 + length + bytes);
+}
+
+TEST_F(Program, ASignalLeavesNothingBehind) {
+  write_zeros(path("big.safetensors"), uint64_t{1} << 30);
+  const std::string source = path("big.safetensors"), target = path("out");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::freopen("/dev/null", "w", stderr);
+    ::execl(FERRY_PROGRAM, "ferry", "convert", source.c_str(), target.c_str(), "--to",
+            "safetensors", nullptr);
+    std::_Exit(127);
+  }
+  // Once the partial folder stands, the signal is caught.
+  for (int i = 0; i < 2000 && left().size() < 2; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ::kill(child, SIGINT);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 0) GTEST_SKIP() << "the disk was faster than the signal";
+  if (WEXITSTATUS(status) == 8) GTEST_SKIP() << "no room for a file of 1 GiB";
+  EXPECT_EQ(WEXITSTATUS(status), 130);
+  EXPECT_THAT(left(), testing::ElementsAre("big.safetensors"));
+}
+
+}  // namespace

@@ -1,0 +1,13 @@
+// The subcommands: each adds itself to the parser with a callback that does its work.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace ferry::tool {
+
+void add_inspect(CLI::App& program);
+void add_convert(CLI::App& program);
+
+}  // namespace ferry::tool

@@ -1,0 +1,22 @@
+// What the values of a tensor look like, computed streaming.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "ckpt/core/catalog.h"
+
+namespace ferry::tool {
+
+/// Of the finite values; all in double.
+struct Statistics {
+  double min = 0, max = 0, mean = 0;
+  double std = 0;  // of the population
+  int64_t finite = 0, nan = 0, infinite = 0;
+  std::string problem;  // why there are none ("complex values"); empty: there are
+};
+
+/// Reads the tensor once, in at most `memory_bytes`.
+Statistics statistics(const Catalog& catalog, const Entry& entry, uint64_t memory_bytes);
+
+}  // namespace ferry::tool

@@ -1,0 +1,38 @@
+// Numbers, sizes and names as people read them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ferry::tool {
+
+/// "1,234,567"
+std::string grouped(int64_t number);
+
+/// "1.23 GB": decimal units, three digits.
+std::string human_bytes(uint64_t bytes);
+
+/// "8.03 B parameters" style count without its noun: "67,808", "8.03 billion".
+std::string human_count(int64_t count);
+
+/// "0.42 s", "1 min 5 s", "2 h 3 min"
+std::string human_seconds(double seconds);
+
+/// "512MiB", "5GB", "1.5kB", "4096": bytes. invalid, naming `option`, for anything else.
+uint64_t parse_size(std::string_view text, std::string_view option);
+
+/// `text` made safe to print: control characters, bidirectional overrides and bytes that are not
+/// UTF-8 become \n, \x1b, \u202e. Newlines stay where `keep_newlines`.
+std::string printable(std::string_view text, bool keep_newlines = false);
+
+/// Columns of the terminal that `text` takes, roughly: its code points.
+size_t display_width(std::string_view text);
+
+/// Rows aligned in columns two spaces apart, each line after `indent`. A column is right-aligned
+/// when `right` says so. Trailing blanks are left out.
+std::string table(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right,
+                  std::string_view indent);
+
+}  // namespace ferry::tool

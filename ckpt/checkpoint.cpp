@@ -248,8 +248,10 @@ std::string_view name(OptimizerLayout layout) noexcept {
   return "?";
 }
 
-Checkpoint open_checkpoint(std::shared_ptr<const FileSystem> file_system, const std::string& path,
+Checkpoint open_checkpoint(std::shared_ptr<const FileSystem> file_system, const std::string& given,
                            const OpenOptions& options) {
+  std::string path = given;
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
   const PathKind kind = file_system->status(path).kind;
   if (kind == PathKind::missing) {
     fail(ErrorKind::not_found, "{} does not exist, or is a link to something that does not", path);

@@ -39,20 +39,22 @@ void strip_module_names(Catalog& catalog) {
 void fill_from_context(StoredTorchDist& stored, const FileSystem& file_system,
                        const std::string& context) {
   Checkpoint& checkpoint = stored.checkpoint;
-  const std::string model = join(context, "model.yaml");
+  const std::string io = join(context, "io.json"), model = join(context, "model.yaml");
+  if (file_system.status(io).kind == PathKind::file) {
+    const int64_t by_files = checkpoint.layout.world_size;
+    checkpoint.layout = layout_from_nemo_io(read_file(file_system, io, kConfigLimit));
+    if (checkpoint.layout.world_size == 0) checkpoint.layout.world_size = by_files;
+  }
   if (file_system.status(model).kind == PathKind::file) {
     const auto yaml = parse_plain_yaml(read_file(file_system, model, kConfigLimit), model);
-    checkpoint.args = args_from_nemo_model(yaml->root());
+    checkpoint.args = args_from_nemo_model(yaml->root(), checkpoint.layout);
   }
-  if (!checkpoint.args.value) {
-    checkpoint.notes.push_back(
-        fmt::format("no model configuration in {}: NeMo writes it with the weights, before 2.0 it "
-                    "was elsewhere",
-                    model));
-  }
-  const std::string io = join(context, "io.json");
-  if (file_system.status(io).kind == PathKind::file) {
-    checkpoint.layout = layout_from_nemo_io(read_file(file_system, io, kConfigLimit));
+  if (checkpoint.args.value) {
+    std::erase_if(checkpoint.notes, [](const std::string& note) {
+      return note.find("arguments are unknown") != std::string::npos;
+    });
+  } else {
+    checkpoint.notes.push_back(fmt::format("no model configuration in {}", model));
   }
 }
 

@@ -11,12 +11,14 @@
 
 namespace ferry {
 
-/// `model` is the parsed context/model.yaml. An object of the configuration's class: its fields and
-/// the arguments that follow from them. none when there is no configuration in it.
-LoadedValue args_from_nemo_model(const Value& model);
+/// `model` is the parsed context/model.yaml. An object of the configuration's class: its fields,
+/// the arguments that follow from them, and the parallel sizes of `layout` that are known. none
+/// when there is no configuration in it.
+LoadedValue args_from_nemo_model(const Value& model, const ParallelLayout& layout);
 
-/// Parallel sizes of the MegatronStrategy in a context/io.json; zeros when there is none, or when
-/// the text is not such JSON.
+/// Parallel sizes of the MegatronStrategy in a context/io.json (fiddle's serialization of the
+/// trainer context), and the world size of its Trainer; zeros when there is none, or when the text
+/// is not such JSON.
 ParallelLayout layout_from_nemo_io(std::string_view json);
 
 }  // namespace ferry

@@ -1,0 +1,203 @@
+// Megatron's arguments: what they mean, and what nothing can express.
+#include "convert/arguments.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ckpt/core/error.h"
+#include "convert/recognise.h"
+#include "convert/vocabulary.h"
+#include "tests/convert/support.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+json base() {
+  return {{"num_layers", 2},
+          {"hidden_size", 32},
+          {"num_attention_heads", 4},
+          {"ffn_hidden_size", 88},
+          {"kv_channels", 8},
+          {"max_position_embeddings", 128},
+          {"normalization", "RMSNorm"},
+          {"swiglu", true},
+          {"add_bias_linear", false},
+          {"position_embedding_type", "rope"},
+          {"untie_embeddings_and_output_weights", true}};
+}
+
+ReadArguments read(const json& changes) {
+  json args = base();
+  args.update(changes);
+  return read_arguments(test::loaded(args).value, "ckpt");
+}
+
+std::string family_of(const json& changes) {
+  return choose_family(read(changes).architecture, std::nullopt, "ckpt").name;
+}
+
+TEST(Arguments, GroupsAreHeadsUnlessGrouped) {
+  EXPECT_EQ(read({{"num_query_groups", 1}, {"group_query_attention", false}}).architecture.groups,
+            4);
+  EXPECT_EQ(read({{"num_query_groups", 2}, {"group_query_attention", true}}).architecture.groups,
+            2);
+  EXPECT_EQ(read(json::object()).architecture.groups, 4);
+}
+
+TEST(Arguments, EpsilonHasTwoNames) {
+  EXPECT_EQ(read({{"norm_epsilon", 1e-6}}).architecture.norm_eps, 1e-6);
+  EXPECT_EQ(read({{"layernorm_epsilon", 1e-7}}).architecture.norm_eps, 1e-7);
+}
+
+TEST(Arguments, FusedBiasAndGeluIsTheTanhForm) {
+  const json gelu = {{"swiglu", false}, {"add_bias_linear", true}, {"bias_gelu_fusion", true}};
+  EXPECT_EQ(read(gelu).architecture.activation, Activation::gelu_tanh);
+  json plain = gelu;
+  plain["bias_gelu_fusion"] = false;
+  EXPECT_EQ(read(plain).architecture.activation, Activation::gelu);
+  json unbiased = gelu;
+  unbiased["add_bias_linear"] = false;
+  EXPECT_EQ(read(unbiased).architecture.activation, Activation::gelu);
+}
+
+TEST(Arguments, WindowCountsTheTokenItself) {
+  const Architecture a =
+      read({{"window_size", {15, 0}}, {"window_attn_skip_freq", 2}}).architecture;
+  EXPECT_EQ(a.window, 16);
+  EXPECT_THAT(a.windowed_layers, ElementsAre(true, false));
+}
+
+TEST(Arguments, RopeScaling) {
+  const Architecture llama3 =
+      read({{"use_rope_scaling", true}, {"rope_scaling_factor", 32}}).architecture;
+  EXPECT_EQ(llama3.rope_scaling, RopeScaling::llama3);
+  EXPECT_EQ(llama3.rope_factor, 32);
+  EXPECT_EQ(llama3.rope_original_positions, 8192);
+  EXPECT_EQ(read({{"rotary_seq_len_interpolation_factor", 4}}).architecture.rope_scaling,
+            RopeScaling::linear);
+  const json latent = {
+      {"multi_latent_attention", true}, {"rotary_scaling_factor", 40}, {"mscale", 0.5}};
+  EXPECT_EQ(read(latent).architecture.rope_scaling, RopeScaling::yarn);
+  EXPECT_EQ(read(latent).architecture.rope_mscale, 0.5);
+  json plain = latent;
+  plain["rotary_scaling_factor"] = 1.0;
+  EXPECT_EQ(read(plain).architecture.rope_scaling, RopeScaling::none);
+}
+
+TEST(Arguments, LayersWithExperts) {
+  EXPECT_THAT(read({{"num_experts", 4}, {"moe_layer_freq", {0, 1}}}).architecture.moe_layers,
+              ElementsAre(false, true));
+  EXPECT_THAT(read({{"num_experts", 4}, {"moe_layer_freq", 2}}).architecture.moe_layers,
+              ElementsAre(true, false));
+  EXPECT_THAT(read({{"num_experts", 4}, {"moe_layer_freq", {0, 1, 1}}}).problems,
+              Contains(HasSubstr("moe_layer_freq has 3 entries for 2 layers")));
+}
+
+TEST(Arguments, WhatNothingCanExpressIsNamed) {
+  EXPECT_THAT(read(json::object()).problems, IsEmpty());
+  const json changes[] = {{{"layernorm_zero_centered_gamma", true}},
+                          {{"apply_residual_connection_post_layernorm", true}},
+                          {{"rotary_percent", 0.5}},
+                          {{"rotary_interleaved", true}},
+                          {{"softmax_type", "learnable"}},
+                          {{"qk_l2_norm", true}},
+                          {{"final_layernorm", false}},
+                          {{"linear_attention_freq", 4}},
+                          {{"activation_func_clamp_value", 7.0}},
+                          {{"glu_linear_offset", 1.0}},
+                          {{"input_embeddings_multiplier", 2.0}},
+                          {{"use_mup", true}}};
+  for (const json& change : changes) {
+    EXPECT_THAT(read(change).problems, ElementsAre(HasSubstr(change.begin().key()))) << change;
+  }
+}
+
+TEST(Arguments, SizesMustBeThereAndPossible) {
+  for (const json& change :
+       {json{{"num_layers", nullptr}}, json{{"hidden_size", -4}},
+        json{{"num_layers", int64_t{1} << 50}}, json{{"num_attention_heads", 0}},
+        json{{"group_query_attention", true}, {"num_query_groups", 3}},
+        json{{"num_experts", int64_t{1} << 40}}, json{{"num_experts", -1}}}) {
+    EXPECT_THROW(read(change), Error) << change;
+  }
+  EXPECT_THROW(read_arguments(Value(), "ckpt"), Error);
+}
+
+TEST(Recognise, TakesTheMostSpecialFamily) {
+  EXPECT_EQ(family_of(json::object()), "llama");
+  EXPECT_EQ(family_of({{"window_size", {15, 0}}}), "mistral");
+  EXPECT_EQ(family_of({{"add_qkv_bias", true}}), "qwen2");
+  EXPECT_EQ(family_of({{"qk_layernorm", true}}), "qwen3");
+  EXPECT_EQ(family_of({{"add_bias_linear", true}, {"add_qkv_bias", true}}), "llama");
+  EXPECT_EQ(family_of({{"num_experts", 4}}), "mixtral");
+  EXPECT_EQ(family_of({{"num_experts", 4}, {"qk_layernorm", true}}), "qwen3_moe");
+  EXPECT_EQ(family_of({{"swiglu", false}, {"xielu", true}, {"qk_layernorm", true}}), "apertus");
+}
+
+TEST(Recognise, SaysWhatDoesNotFit) {
+  const auto message = [](const json& changes, std::optional<std::string> wanted) -> std::string {
+    try {
+      choose_family(read(changes).architecture, wanted, "ckpt");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), wanted == "bloom" ? ErrorKind::invalid : ErrorKind::mismatch);
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(message(json::object(), "qwen3"),
+              HasSubstr("has not query/key norms (qk_layernorm)"));
+  EXPECT_THAT(message({{"num_experts", 4}}, "llama"),
+              HasSubstr("has experts (num_experts), llama has none"));
+  EXPECT_THAT(message(json::object(), "bloom"), HasSubstr("the families are apertus, deepseek_v2"));
+  EXPECT_THAT(message({{"squared_relu", true}, {"swiglu", false}}, std::nullopt),
+              HasSubstr("nearest is llama:\n  the model's activation is squared ReLU"));
+  EXPECT_THAT(message({{"num_experts", 4}, {"moe_router_pre_softmax", true}}, "mixtral"),
+              HasSubstr("moe_router_pre_softmax is true"));
+}
+
+TEST(Vocabulary, ComesFromOptionsTokenizerOrArguments) {
+  std::vector<std::string> warnings;
+  const auto size = [&](const json& args, const Tokenizer& tokenizer,
+                        const ExportOptions& options) {
+    warnings.clear();
+    const LoadedValue loaded = test::loaded(args);
+    return true_vocabulary(loaded.value, tokenizer, 256, options, warnings);
+  };
+  const json args = {{"vocab_size", 250}, {"tokenizer_type", "GPT2BPETokenizer"}};
+  EXPECT_EQ(size(args, {}, {}), 250);
+  EXPECT_THAT(warnings, IsEmpty());
+  Tokenizer tokenizer;
+  tokenizer.vocab = 240;
+  EXPECT_EQ(size(args, tokenizer, {}), 250);
+  EXPECT_EQ(size({{"vocab_size", 250}, {"tokenizer_type", "HuggingFaceTokenizer"}}, tokenizer, {}),
+            240);
+  EXPECT_EQ(size({{"vocab_size", nullptr}}, tokenizer, {}), 240);
+  EXPECT_EQ(size(json::object(), {}, {}), 256);
+  EXPECT_THAT(warnings, ElementsAre(HasSubstr("--vocab-size")));
+  // The old stand-in tokenizer counts its end of document.
+  EXPECT_EQ(size({{"vocab_size", 250}, {"tokenizer_type", "NullTokenizer"}}, {}, {}), 251);
+  EXPECT_EQ(size({{"vocab_size", 250},
+                  {"tokenizer_type", "NullTokenizer"},
+                  {"null_tokenizer_eod_id", nullptr}},
+                 {}, {}),
+            250);
+  ExportOptions options;
+  options.vocab_size = 200;
+  EXPECT_EQ(size(args, {}, options), 200);
+  options.vocab_size = 257;
+  EXPECT_THROW(size(args, {}, options), Error);
+  options.vocab_size = 200;
+  options.keep_padding = true;
+  EXPECT_THROW(size(args, {}, options), Error);
+  options.vocab_size = std::nullopt;
+  EXPECT_EQ(size(args, {}, options), 256);
+}
+
+}  // namespace
+}  // namespace ferry

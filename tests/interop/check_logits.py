@@ -1,0 +1,93 @@
+"""Converts Megatron checkpoints with ferry and compares the logits that transformers computes with Megatron's own.
+
+Usage: check_logits.py FERRY [--golden OUT_DIR] [FOLDER ...]
+A FOLDER holds NAME (a Megatron run folder) beside NAME.npz (`tokens`, and the `logits` that Megatron-LM computed in fp32 from that
+checkpoint). Every NAME is converted, loaded with eager attention in fp32 (no key may be missing or unexpected, no shape may differ), and the
+largest difference on the vocabulary columns that both have is held against the mean |logit|. Prints a table; fails when any is above its bar. --golden records what was
+written, as OUT_DIR/NAME.json (config, and dtype, shape and XXH3-128 of every tensor): the C++ tests hold ferry against those files."""
+import glob, json, os, struct, subprocess, sys, tempfile
+import numpy as np, torch, xxhash
+from transformers import AutoModelForCausalLM
+from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3PreTrainedModel
+from transformers.utils import logging
+
+# What a right conversion gives is 1e-6 to 5e-6: looser bars hide dropped biases, norms, epsilons, rope scaling. Apertus: Megatron takes the
+# softplus of its activation's parameters in bf16.
+BAR, APERTUS_BAR = 8e-6, 3e-3
+
+def check(ferry, folder, out):
+    subprocess.run([ferry, 'convert', folder, out, '--to', 'hf'], check=True, stdout=subprocess.DEVNULL)
+    config = json.load(open(os.path.join(out, 'config.json')))
+    if config.get('num_nextn_predict_layers'):  # transformers knows the place of the prediction layers of DeepSeek-V3 itself only, layer 61
+        first = config['num_hidden_layers']
+        numbers = '|'.join(str(first + k) for k in range(config['num_nextn_predict_layers']))
+        DeepseekV3PreTrainedModel._keys_to_ignore_on_load_unexpected = [rf'model\.layers\.({numbers})\.']
+    model, info = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32, attn_implementation='eager', output_loading_info=True)
+    problems = [f'{kind}: {sorted(map(str, keys))[:4]}' for kind, keys in info.items() if keys]
+    reference = np.load(folder + '.npz')
+    tokens = torch.from_numpy(reference['tokens']).long()
+    with torch.no_grad():
+        logits = [model.eval()(tokens).logits.float().numpy()]
+        wanted = [reference['logits']]
+        if 'further_logits' in reference:
+            logits += further_logits(model, tokens)
+            wanted += list(reference['further_logits'])
+    columns = min(logits[0].shape[-1], wanted[0].shape[-1])
+    difference = relative = 0
+    for k, (ours, theirs) in enumerate(zip(logits, wanted)):
+        rows = theirs.shape[1] - k  # what was rolled in at the end is of no sequence
+        theirs = theirs[:, :rows, :columns]
+        distance = float(np.abs(ours[:, :rows, :columns] - theirs).max())
+        difference, relative = max(difference, distance), max(relative, distance / float(np.abs(theirs).mean()))
+    return config['model_type'], columns, difference, relative, problems
+
+def further_logits(model, tokens):
+    """Those of the prediction layers, as transformers' speculative decoding runs them."""
+    from transformers.cache_utils import MtpCache
+    from transformers.modeling_layers import MtpModel
+    mtp = MtpModel.from_pretrained(model).float().eval()
+    hidden, cache = model.model(tokens).last_hidden_state, MtpCache(config=model.config.get_mtp_config())
+    result = []
+    for k in range(model.config.num_nextn_predict_layers):
+        positions = torch.arange(tokens.shape[1])[None] + k + 1
+        hidden = mtp.forward_layer(k, hidden, positions, cache, input_ids=torch.roll(tokens, -(k + 1), dims=1))
+        result.append(model.lm_head(hidden).float().numpy())
+    return result
+
+def record(out, path):
+    tensors = {}
+    for file in sorted(glob.glob(os.path.join(out, '*.safetensors'))):
+        data = open(file, 'rb').read()
+        start = 8 + struct.unpack('<Q', data[:8])[0]
+        for name, t in json.loads(data[8:start]).items():
+            if name != '__metadata__':
+                begin, end = t['data_offsets']
+                tensors[name] = dict(dtype=t['dtype'], shape=t['shape'], xxh3_128=xxhash.xxh3_128_hexdigest(data[start + begin:start + end]))
+    with open(path, 'w') as f:
+        json.dump(dict(config=json.load(open(os.path.join(out, 'config.json'))), tensors=tensors), f, indent=1, sort_keys=True)
+        f.write('\n')
+
+def main(ferry, folders, golden):
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    failed = 0
+    print(f'{"checkpoint":24} {"family":12} {"columns":>7} {"max |diff|":>10} {"/ mean |logit|":>14}')
+    for reference in sorted(r for folder in folders for r in glob.glob(os.path.join(folder, '*.npz'))):
+        folder = reference[:-len('.npz')]
+        with tempfile.TemporaryDirectory() as temporary:
+            out = os.path.join(temporary, 'hf')
+            family, columns, difference, relative, problems = check(ferry, folder, out)
+            if golden: record(out, os.path.join(golden, os.path.basename(folder) + '.json'))
+        if not relative <= (APERTUS_BAR if family == 'apertus' else BAR):
+            problems.append('logits differ')
+        failed += bool(problems)
+        print(f'{os.path.basename(folder):24} {family:12} {columns:7} {difference:10.2e} {relative:14.2e} {"; ".join(problems) or "ok"}', flush=True)
+    return 1 if failed else 0
+
+if __name__ == '__main__':
+    here = os.path.dirname(os.path.abspath(__file__))
+    arguments = sys.argv[2:]
+    golden = arguments[1] if arguments[:1] == ['--golden'] else None
+    known = ('../fixtures/megatron', '../fixtures/core', '../../../shared/peers/megatron')
+    folders = arguments[2 if golden else 0:] or [f for f in (os.path.join(here, k) for k in known) if os.path.isdir(f)]
+    sys.exit(main(sys.argv[1], folders, golden))

@@ -3,8 +3,10 @@
     check_bytes.py FERRY PEERS [NAME...]      PEERS: a folder of run folders, as tests/fixtures/megatron
 
 For each run folder with .metadata: `ferry convert --to safetensors --raw --optimizer` against PyTorch's own DCP reader (names, dtypes,
-shapes, bytes). For each NAME with a NAME_as_full beside it: `ferry convert --to safetensors --optimizer` (the logical view: optimizer
-state as one entry a parameter) against PyTorch's reading of the twin that Megatron-LM saved. Prints a line each; exit 1 on a difference."""
+shapes, bytes). For each NAME with a NAME_as_full beside it, or with another run that holds the same state: `ferry convert --to
+safetensors --optimizer` (the logical view: optimizer state as one entry a parameter) against PyTorch's reading of the twin that
+Megatron-LM saved. And for every one whose parameters have fp32 masters: each master, rounded, is the parameter, bit for bit.
+Prints a line each; exit 1 on a difference."""
 import glob
 import os
 import subprocess
@@ -15,6 +17,11 @@ import warnings
 warnings.filterwarnings('ignore')
 from make_truth import load  # noqa: E402
 from safetensors import safe_open  # noqa: E402
+
+
+# Runs of one training state that different programs or formats wrote.
+MASTER = 'optimizer.state.param.'
+SAME_STATE = {'swiss_llama_tp2pp2': 'llama_tp2pp2_full', 'llama_legacy_tp2_nodo': 'llama_tp2dp2_dpr_as_full'}
 
 
 def read_ferry(ferry, run, *flags):
@@ -64,9 +71,14 @@ def main():
         folder = glob.glob(f'{run}/iter_*')[0]
         if os.path.exists(f'{folder}/.metadata'):
             report(name, 'as stored', read_ferry(ferry, run, '--raw'), load(folder))
-        twin = glob.glob(f'{run}_as_full/iter_*')
+        twin = glob.glob(f'{peers}/{SAME_STATE.get(name, name + "_as_full")}/iter_*')
+        logical = read_ferry(ferry, run)
         if twin:
-            report(name, 'as its twin', read_ferry(ferry, run), load(twin[0]))
+            report(name, 'as its twin', logical, load(twin[0]))
+        masters = {k.removeprefix(MASTER): t for k, t in logical.items() if k.startswith(MASTER)}
+        if masters:
+            models = {k: logical[k] for k in masters}
+            report(name, 'masters', {k: t.to(models[k].dtype) for k, t in masters.items()}, models)
     print(f'{len(names)} checkpoints, {failed} failed')
     sys.exit(1 if failed else 0)
 

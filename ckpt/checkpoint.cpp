@@ -8,6 +8,8 @@
 #include "ckpt/format/dcp.h"
 #include "ckpt/format/dcp_safetensors.h"
 #include "ckpt/format/hugging_face.h"
+#include "ckpt/format/torch_file.h"
+#include "ckpt/megatron/legacy.h"
 #include "ckpt/megatron/nemo.h"
 #include "ckpt/megatron/torch_dist.h"
 #include "ckpt/store/run_folder.h"
@@ -74,7 +76,7 @@ Checkpoint open_file(Files files, const std::string& path) {
   } else {
     checkpoint.format = Format::torch_file;
     checkpoint.writer = "torch.save";
-    fail(ErrorKind::unsupported, "{}: files of torch.save cannot be read yet", path);
+    checkpoint.catalog = open_torch_file(std::move(files), path);
   }
   return checkpoint;
 }
@@ -194,6 +196,7 @@ Checkpoint open_folder(Files files, const std::string& path, const OpenOptions& 
   }
   if (has_config) return open_torch_dist(std::move(files), path, options.raw);
   if (has_metadata) return open_plain_dcp(std::move(files), path);
+  if (is_legacy_folder(*files, path)) return open_legacy(std::move(files), path, options.raw);
   if (is_nemo_folder(*files, path)) return open_nemo(std::move(files), path, options.raw);
   const bool rank_local = std::any_of(names.begin(), names.end(), [](const std::string& name) {
     return name.starts_with("__") && name.ends_with(".metadata");

@@ -1,5 +1,6 @@
 # Warnings, sanitizers and the include root, shared by every target of the project.
 function(ferry_compile_options target)
+  target_compile_features(${target} PUBLIC cxx_std_20)  # for who links the installed libraries
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
                                               $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/ferry>)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual

@@ -28,9 +28,14 @@ constexpr const char* kExamples = R"(Examples:
   ferry inspect runs/llama --json | jq .layout      everything, for scripts
 )";
 
-InspectOptions options_of(Flags& flags, bool list_tensors) {
+// A bare --tensors gives an empty pattern: all.
+std::string pattern_of(const Flags& flags) {
+  return flags.tensors.empty() || flags.tensors.front().empty() ? "*" : flags.tensors.front();
+}
+
+InspectOptions options_of(const Flags& flags, bool list_tensors) {
   InspectOptions options;
-  if (list_tensors) options.tensors = flags.tensors.empty() ? "*" : flags.tensors.front();
+  if (list_tensors) options.tensors = pattern_of(flags);
   if (!flags.stats.empty()) options.stats = flags.stats;
   options.args = flags.args;
   options.objects = flags.objects;

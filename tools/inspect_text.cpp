@@ -11,6 +11,7 @@ namespace ferry::tool {
 namespace {
 
 constexpr size_t kFilesShown = 6;
+constexpr size_t kDtypesShown = 4;
 constexpr size_t kLineWidth = 96;
 
 std::string_view description(Format format) {
@@ -94,11 +95,17 @@ std::string parallel(const ParallelLayout& layout) {
   return text;
 }
 
+// "BF16", or "BF16 x 56, F32 x 3" with the most frequent first.
 std::string dtypes(const TensorGroup& group) {
+  std::vector<std::pair<std::string, int64_t>> all(group.dtypes.begin(), group.dtypes.end());
+  if (all.size() == 1) return all.front().first;
+  std::stable_sort(all.begin(), all.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
   std::vector<std::string> parts;
-  for (const auto& [dtype, tensors] : group.dtypes) {
-    parts.push_back(group.dtypes.size() == 1 ? dtype : fmt::format("{} x {}", dtype, tensors));
+  for (size_t i = 0; i < all.size() && i < kDtypesShown; ++i) {
+    parts.push_back(fmt::format("{} x {}", all[i].first, all[i].second));
   }
+  if (all.size() > kDtypesShown) parts.push_back(fmt::format("{} more", all.size() - kDtypesShown));
   return listed(parts);
 }
 
@@ -221,7 +228,7 @@ std::string statistics_text(const InspectReport& report) {
     std::vector<std::string> row{printable(entry->name),
                                  std::string(safetensors_name(entry->dtype))};
     if (!values.problem.empty()) {
-      row.push_back(values.problem);
+      row.insert(row.end(), {"-", "-", "-", "-", "-", "-", values.problem});
     } else if (values.finite == 0) {
       row.insert(row.end(), {"-", "-", "-", "-", grouped(values.nan), grouped(values.infinite)});
     } else {
@@ -230,7 +237,7 @@ std::string statistics_text(const InspectReport& report) {
     }
     rows.push_back(std::move(row));
   }
-  return "\n" + table(rows, {false, false, true, true, true, true, true, true}, "");
+  return "\n" + table(rows, {false, false, true, true, true, true, true, true, false}, "");
 }
 
 // {"a": 1, "b": [1, 2]} as aligned lines.

@@ -184,15 +184,9 @@ class Fitter {
     return true;
   }
 
-  // Bucketing is for the first chunk of the first stage, where the reduction would be waited for.
-  std::optional<int64_t> bucket_elements(const RankCoordinates& rank) {
-    if (!run_.overlap_grad_reduce || run_.overlap_param_gather_with_step || rank.stage > 0 ||
-        rank.chunk > 0) {
-      return std::nullopt;
-    }
-    if (run_.bucket_elements) return run_.bucket_elements;
-    if (run_.bucket_count) {
-      int64_t elements = 0;
+  std::optional<int64_t> bucket_elements(const RankCoordinates& rank) const {
+    int64_t elements = 0;  // of the rank, where it matters
+    if (run_.bucket_count && rank.stage == 0 && rank.chunk == 0) {
       for (int64_t chunk = 0; chunk < layout_.pipeline().chunks(); ++chunk) {
         RankCoordinates other = rank;
         other.chunk = chunk;
@@ -200,10 +194,8 @@ class Fitter {
           if (parameter.trainable) elements = checked_add(elements, parameter.elements, "model");
         }
       }
-      return elements / *run_.bucket_count;
     }
-    const int64_t ranks = run_.dense_data_parallel() * run_.optimizer_instances;
-    return std::max<int64_t>(40'000'000, 1'000'000 * ranks);
+    return run_.bucket_limit(rank.stage, rank.chunk, elements);
   }
 
   static std::vector<std::vector<int64_t>> parameter_boundaries(const FlatBuffer& flat) {

@@ -10,31 +10,6 @@ namespace {
 
 constexpr std::string_view kDecoderLayers = "decoder.layers.";
 constexpr std::string_view kMtpLayers = "mtp.layers.";
-constexpr std::string_view kMtpInner[] = {"transformer_layer.", "mtp_model_layer."};
-
-// Around an MTP layer's inner layer, whose orders are far below the last of these.
-std::optional<ParameterRule> mtp_rule(std::string_view suffix) {
-  ParameterRule rule;
-  if (suffix.starts_with("enorm.")) {
-    rule.order = -30;
-  } else if (suffix.starts_with("hnorm.")) {
-    rule.order = -20;
-  } else if (suffix.starts_with("eh_proj.")) {
-    rule.order = -10;
-    rule.split = Split::rows;
-  } else if (suffix.starts_with("final_layernorm.")) {
-    rule.order = 1 << 20;
-  } else {
-    return std::nullopt;
-  }
-  if (suffix.ends_with(".bias")) {
-    ++rule.order;
-  } else if (!suffix.ends_with(".weight")) {
-    return std::nullopt;
-  }
-  return rule;
-}
-
 }  // namespace
 
 ModelLayout::ModelLayout(std::vector<ModelTensor> tensors, const RunArguments& run)
@@ -115,10 +90,7 @@ std::optional<ModelLayout::LayerTensor> ModelLayout::describe(uint32_t tensor,
   LayerTensor described;
   described.tensor = tensor;
   if (mtp) {
-    bool inner = false;
-    for (std::string_view prefix : kMtpInner) {
-      if (suffix.starts_with(prefix)) suffix.remove_prefix(prefix.size()), inner = true;
-    }
+    const auto inner = inside_mtp(suffix);
     if (!inner) {
       const auto rule = mtp_rule(suffix);
       if (!rule) return std::nullopt;
@@ -126,6 +98,7 @@ std::optional<ModelLayout::LayerTensor> ModelLayout::describe(uint32_t tensor,
       described.leading_order = rule->order;
       return described;
     }
+    suffix = *inner;
   }
   if (const auto expert = expert_rule(suffix)) {
     described.routed = true;

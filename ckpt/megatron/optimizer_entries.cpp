@@ -63,6 +63,10 @@ void OptimizerEntries::add(std::string_view name, DType dtype, const LocalParame
   }
 }
 
+void OptimizerEntries::add(std::string_view name, DType dtype, uint32_t tensor, Chunk chunk) {
+  state(name, dtype).chunks[tensor].push_back(std::move(chunk));
+}
+
 std::vector<Entry> OptimizerEntries::take() {
   std::stable_sort(states_.begin(), states_.end(), [](const State& a, const State& b) {
     return usual_rank(a.name) < usual_rank(b.name);

@@ -28,6 +28,9 @@ class OptimizerEntries {
   void add(std::string_view state, DType dtype, const LocalParameter& parameter, int64_t begin,
            int64_t count, const Extent& extent);
 
+  /// A chunk of a model tensor, as it is.
+  void add(std::string_view state, DType dtype, uint32_t tensor, Chunk chunk);
+
   /// All entries, in the order of the model's tensors. mismatch when one is not complete.
   std::vector<Entry> take();
 

@@ -145,6 +145,55 @@ std::optional<ExpertRule> expert_rule(std::string_view suffix) {
   return rule;
 }
 
+std::optional<ParameterRule> mtp_rule(std::string_view suffix) {
+  ParameterRule rule;  // orders are around those of the inner layer
+  if (suffix.starts_with("enorm.")) {
+    rule.order = -30;
+  } else if (suffix.starts_with("hnorm.")) {
+    rule.order = -20;
+  } else if (suffix.starts_with("eh_proj.")) {
+    rule.order = -10;
+    rule.split = Split::rows;
+  } else if (suffix.starts_with("final_layernorm.")) {
+    rule.order = 1 << 20;
+  } else {
+    return std::nullopt;
+  }
+  if (suffix.ends_with(".bias")) {
+    ++rule.order;
+  } else if (!suffix.ends_with(".weight")) {
+    return std::nullopt;
+  }
+  return rule;
+}
+
+std::optional<std::string_view> inside_mtp(std::string_view suffix) {
+  for (std::string_view prefix : {"transformer_layer.", "mtp_model_layer."}) {
+    if (suffix.starts_with(prefix)) return suffix.substr(prefix.size());
+  }
+  return std::nullopt;
+}
+
+std::optional<TensorSplit> tensor_split(std::string_view name) {
+  if (name == "embedding.word_embeddings.weight" || name.starts_with("output_layer.")) {
+    return TensorSplit{Split::rows};
+  }
+  if (name.starts_with("embedding.") || name.starts_with("decoder.final_layernorm.")) {
+    return TensorSplit{};
+  }
+  const bool mtp = name.starts_with("mtp.layers.");
+  if (!mtp && !name.starts_with("decoder.layers.")) return std::nullopt;
+  std::string_view suffix = name.substr(name.find("layers.") + 7);
+  leading_number(suffix, &suffix);
+  if (mtp) {
+    if (const auto rule = mtp_rule(suffix)) return TensorSplit{rule->split};
+    suffix = inside_mtp(suffix).value_or(std::string_view());
+  }
+  if (const auto rule = expert_rule(suffix)) return TensorSplit{rule->split(), true};
+  if (const auto rule = layer_rule(suffix)) return TensorSplit{rule->split};
+  return std::nullopt;
+}
+
 std::optional<int64_t> leading_number(std::string_view text, std::string_view* rest) {
   int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

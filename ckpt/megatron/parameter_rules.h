@@ -54,6 +54,21 @@ struct ExpertRule {
 };
 std::optional<ExpertRule> expert_rule(std::string_view suffix);
 
+/// A parameter around the inner layer of a multi-token-prediction layer ("eh_proj.weight").
+std::optional<ParameterRule> mtp_rule(std::string_view suffix);
+
+/// Without "transformer_layer." or "mtp_model_layer.", if `suffix` starts so; else nothing.
+std::optional<std::string_view> inside_mtp(std::string_view suffix);
+
+struct TensorSplit {
+  Split split = Split::replicated;
+  bool routed_expert = false;  // split over the expert-tensor ranks
+};
+
+/// How a tensor of the model is split over ranks; `name` is whole, with or without layer number.
+/// Nothing when the name is not known.
+std::optional<TensorSplit> tensor_split(std::string_view name);
+
 /// The number that `text` starts with, before a dot or its end, and the rest after the dot.
 std::optional<int64_t> leading_number(std::string_view text, std::string_view* rest);
 

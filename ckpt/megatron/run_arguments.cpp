@@ -115,6 +115,17 @@ int64_t RunArguments::expert_data_parallel() const {
   return world_size / expert_tensor / expert / pipeline / optimizer_instances;
 }
 
+std::optional<int64_t> RunArguments::bucket_limit(int64_t stage, int64_t chunk,
+                                                  int64_t parameters) const {
+  if (!overlap_grad_reduce || overlap_param_gather_with_step || stage > 0 || chunk > 0) {
+    return std::nullopt;
+  }
+  if (bucket_elements) return bucket_elements;
+  if (bucket_count) return parameters / *bucket_count;
+  constexpr int64_t kLeast = 40'000'000, kOfEachRank = 1'000'000;
+  return std::max(kLeast, kOfEachRank * dense_data_parallel() * optimizer_instances);
+}
+
 RunArguments read_run_arguments(const Value& args) {
   refuse_other_placements(args);
   RunArguments run;

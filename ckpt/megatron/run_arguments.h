@@ -44,6 +44,11 @@ struct RunArguments {
   /// parameters; 0 when the arguments do not say.
   int64_t dense_data_parallel() const;
   int64_t expert_data_parallel() const;
+
+  /// Elements above which a gradient bucket is closed; nothing: there is one bucket. Bucketing is
+  /// for the first chunk of the first stage, whose reduction would be waited for. `parameters`: of
+  /// all chunks of the rank, elements.
+  std::optional<int64_t> bucket_limit(int64_t stage, int64_t chunk, int64_t parameters) const;
 };
 
 /// Reads an argparse.Namespace. Absent arguments keep their defaults, as in the releases that do

@@ -3,9 +3,15 @@
 # files, and the items that lie inside .distcp files (each begins with a zip local header of data.pkl).
 set -eu
 fixtures=$1 out=$2
-mkdir -p "$out/pickle" "$out/torch_archive"
+mkdir -p "$out/pickle" "$out/torch_archive" "$out/safetensors" "$out/config"
 cp "$fixtures"/pickle/*.pkl "$out/pickle/"
 cp "$fixtures"/torch/*.pt "$out/torch_archive/"
+for file in "$fixtures"/hugging_face/*/*.safetensors; do
+    cp "$file" "$out/safetensors/$(echo "${file#"$fixtures"/}" | tr / _)"
+done
+for file in "$fixtures"/hugging_face/*/*.json "$fixtures"/hf_names/*.json; do
+    cp "$file" "$out/config/$(echo "${file#"$fixtures"/}" | tr / _)"
+done
 for metadata in "$fixtures"/dcp_zstd/.metadata "$fixtures"/megatron/*/iter_*/.metadata; do
     name=$(echo "${metadata#"$fixtures"/}" | tr / _)
     cp "$metadata" "$out/pickle/$name"

@@ -1,7 +1,5 @@
 // Optimizer state of checkpoints that Megatron-LM wrote, against the per-parameter state that
 // Megatron-LM itself saved after loading them.
-#include "ckpt/megatron/optimizer_state.h"
-
 #include <gmock/gmock.h>
 #include <xxhash.h>
 
@@ -9,9 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "ckpt/checkpoint.h"
 #include "ckpt/core/engine.h"
 #include "ckpt/core/error.h"
-#include "ckpt/megatron/torch_dist.h"
 
 namespace ferry {
 namespace {
@@ -31,8 +29,8 @@ struct Case {
 class OptimizerStateOf : public testing::TestWithParam<Case> {};
 
 TEST_P(OptimizerStateOf, EveryTensorIsWhatItsResavedTwinHolds) {
-  const Checkpoint checkpoint = open_torch_dist(
-      posix_file_system(), fixture("megatron/" + GetParam().name + "/iter_0000005"));
+  const Checkpoint checkpoint =
+      open_checkpoint(posix_file_system(), fixture("megatron/" + GetParam().name));
   EXPECT_EQ(checkpoint.optimizer, GetParam().layout);
   EXPECT_EQ(checkpoint.optimizer_problem, "");
   const auto truth =
@@ -60,7 +58,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"llama_dp4_dpr_buckets", OptimizerLayout::dp_reshardable},
                     Case{"qwen2_pp2", OptimizerLayout::dp_reshardable},
                     Case{"qwen3moe_te_ep2pp2_dpr", OptimizerLayout::dp_reshardable},
-                    Case{"swiss_llama_tp2pp2", OptimizerLayout::fully_sharded_model_space}),
+                    Case{"swiss_llama_tp2pp2", OptimizerLayout::fully_sharded_model_space},
+                    Case{"llama_legacy_tp2pp2", OptimizerLayout::legacy_distributed},
+                    Case{"llama_legacy_tp2_nodo", OptimizerLayout::plain}),
     [](const auto& param) { return param.param.name; });
 
 }  // namespace

@@ -1,0 +1,22 @@
+# Sourced by demo.sh and test.sh: what a bare Debian 12, Debian 13 or Ubuntu 24.04 lacks, by apt.
+# install_missing PACKAGE... installs those that are not there, as root or through sudo.
+build_packages="cmake g++ ninja-build pkg-config libfmt-dev nlohmann-json3-dev libzstd-dev libxxhash-dev libcli11-dev"
+test_packages="libgtest-dev libgmock-dev libbenchmark-dev"
+
+install_missing() {
+    missing=
+    for package in "$@"; do
+        status=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)
+        [ "$status" = "install ok installed" ] || missing="$missing $package"
+    done
+    [ -n "$missing" ] || return 0
+    as_root=
+    if [ "$(id -u)" != 0 ]; then
+        command -v sudo >/dev/null || { echo "these packages are missing; install them as root:$missing" >&2; exit 1; }
+        as_root=sudo
+    fi
+    echo "== installing$missing"
+    $as_root apt-get update -qq
+    # shellcheck disable=SC2086 # a list of words
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+}

@@ -217,6 +217,10 @@ class Fitter {
     }
     const auto chunks = static_cast<int64_t>(stored.states.front().chunks.size());
     if (ranks > 0) {
+      if (stored.padded && *stored.padded != expected.elements) {
+        return refuse(key, fmt::format("has {} elements with padding in bucket {}, {} expected",
+                                       *stored.padded, number, expected.elements));
+      }
       const int64_t part = expected.elements / ranks;
       if ((expected.unpadded - 1) / part >= chunks) {
         return refuse(key, fmt::format("is not cut for {} data-parallel ranks", ranks));

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "ckpt/core/error.h"
+#include "ckpt/format/objects.h"
 
 namespace ferry {
 namespace {
@@ -111,6 +112,36 @@ BucketStore::BucketStore(const Catalog& catalog) {
         fail(ErrorKind::corrupt, "{}: bucket {} is missing", to_string(key), buffer.buckets.size());
       }
       buffer.buckets.push_back(std::move(bucket));
+    }
+  }
+  read_padded_sizes(catalog);
+}
+
+// [[{(dtype, dtype): [elements of bucket 0, ...]}, ... one dict a buffer]]
+void BucketStore::read_padded_sizes(const Catalog& catalog) {
+  constexpr int kMostObjects = 32;  // a read each
+  int objects = 0;
+  for (const Object& object : catalog.objects) {
+    std::string_view name = object.name;
+    BufferKey key;
+    if (take(name, "chained_") && !(take_number(name, key.chained) && take(name, "."))) continue;
+    if (!take(name, "optimizer.distributed.dp_group_idx_") || !take_number(name, key.group) ||
+        !take(name, ".per_bucket_numel/") || ++objects > kMostObjects) {
+      continue;
+    }
+    const LoadedValue loaded = read_object(catalog, object);
+    const Value buffers = loaded.value[0];
+    for (; key.buffer < static_cast<int64_t>(buffers.size()); ++key.buffer) {
+      const auto at = buffers_.find(key);
+      const Value sizes = buffers[key.buffer].pair_value(0);
+      if (at == buffers_.end() || sizes.size() != at->second.buckets.size()) {
+        fail(ErrorKind::corrupt,
+             "object {} tells of {} buckets of {}, which the checkpoint has not", object.name,
+             sizes.size(), to_string(key));
+      }
+      for (size_t i = 0; i < sizes.size(); ++i) {
+        at->second.buckets[i].padded = sizes[i].integer();
+      }
     }
   }
 }

@@ -34,6 +34,7 @@ struct BucketState {
 
 struct StoredBucket {
   std::vector<BucketState> states;
+  std::optional<int64_t> padded;  // elements, as per_bucket_numel says
 };
 
 struct StoredBuffer {
@@ -43,8 +44,9 @@ struct StoredBuffer {
 
 class BucketStore {
  public:
-  /// `catalog` must outlive the store. corrupt when an entry is no 1-D tensor, its chunks do not
-  /// tile it, or buckets are missing.
+  /// `catalog` must outlive the store. Reads the per_bucket_numel objects of some groups: all say
+  /// the same of the number of data-parallel ranks. corrupt when an entry is no 1-D tensor, its
+  /// chunks do not tile it, or buckets are missing.
   explicit BucketStore(const Catalog& catalog);
 
   const StoredBuffer* find(const BufferKey& key) const;
@@ -53,6 +55,8 @@ class BucketStore {
   const std::map<BufferKey, StoredBuffer>& buffers() const noexcept { return buffers_; }
 
  private:
+  void read_padded_sizes(const Catalog& catalog);
+
   std::map<BufferKey, StoredBuffer> buffers_;
 };
 

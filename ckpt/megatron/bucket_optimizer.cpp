@@ -216,7 +216,7 @@ class Fitter {
       }
     }
     const auto chunks = static_cast<int64_t>(stored.states.front().chunks.size());
-    if (ranks > 0) {
+    if (ranks > 0 && expected.unpadded > 0) {
       if (stored.padded && *stored.padded != expected.elements) {
         return refuse(key, fmt::format("has {} elements with padding in bucket {}, {} expected",
                                        *stored.padded, number, expected.elements));

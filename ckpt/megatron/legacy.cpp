@@ -250,6 +250,7 @@ void open_model(Checkpoint& checkpoint, const std::vector<std::string>& names) {
   const LegacyModel model = place_legacy_model(folders, ranks, run, model_options(root, args));
   add_model_entries(catalog, folders, model, heads);
   add_optimizer_entries(checkpoint, folders, ranks, model, run, heads);
+  for (const Entry& entry : catalog.entries) check_chunks(catalog, entry);
   add_objects(catalog, folders, ranks, checkpoint.path, root, run);
 }
 

@@ -159,8 +159,20 @@ class ModelLayout::Builder {
     copy.first_copy = false;
   }
 
-  LocalParameter& add_plain(uint32_t tensor, Split split) {
+  LocalParameter& add_parameter(int64_t layer) {
+    // Far more than any rank has; what a hostile file can make us build.
+    constexpr size_t kMostParameters = size_t{1} << 19;
+    if (parameters_.size() >= kMostParameters) {
+      fail(ErrorKind::mismatch, "a rank of the run would hold more than {} parameters",
+           kMostParameters);
+    }
     LocalParameter& parameter = parameters_.emplace_back();
+    parameter.layer = layer;
+    return parameter;
+  }
+
+  LocalParameter& add_plain(uint32_t tensor, Split split) {
+    LocalParameter& parameter = add_parameter(-1);
     append_piece(parameter, tensor, {}, split, Half::none, false);
     return parameter;
   }
@@ -187,7 +199,7 @@ class ModelLayout::Builder {
         continue;
       }
       flush();
-      if (tensor.rule.half != Half::up) parameters_.emplace_back().layer = number;
+      if (tensor.rule.half != Half::up || parameters_.empty()) add_parameter(number);
       LocalParameter& parameter = parameters_.back();
       parameter.trainable = tensor.rule.trainable;
       append_piece(parameter, tensor.tensor, prefix(tensor, number, -1), tensor.rule.split,
@@ -244,8 +256,7 @@ class ModelLayout::Builder {
           continue;
         }
         if (!found) {
-          LocalParameter& parameter = parameters_.emplace_back();
-          parameter.layer = layer;
+          LocalParameter& parameter = add_parameter(layer);
           parameter.expert = expert;
           parameter.routed_expert = true;
           found = true;

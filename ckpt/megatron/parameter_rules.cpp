@@ -197,7 +197,10 @@ std::optional<TensorSplit> tensor_split(std::string_view name) {
 std::optional<int64_t> leading_number(std::string_view text, std::string_view* rest) {
   int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || number < 0 || text.starts_with('-')) return std::nullopt;
+  constexpr int64_t kMost = int64_t{1} << 30;  // layers, experts
+  if (error != std::errc() || number < 0 || number > kMost || text.starts_with('-')) {
+    return std::nullopt;
+  }
   const size_t used = end - text.data();
   if (used < text.size() && text[used] != '.') return std::nullopt;
   *rest = text.substr(std::min(text.size(), used + 1));

@@ -51,7 +51,7 @@ PipelineLayout::PipelineLayout(const RunArguments& run)
   }
   constexpr int64_t kMostChunks = int64_t{1} << 20;
   if (checked_multiply(stages_, chunks_, "pipeline stages") > kMostChunks) {
-    fail(ErrorKind::corrupt, "{} pipeline stages of {} chunks each are absurd", stages_, chunks_);
+    fail(ErrorKind::mismatch, "{} pipeline stages of {} chunks each are absurd", stages_, chunks_);
   }
   contents_.resize(stages_ * chunks_);
   mutable_at(0, 0).first = true;

@@ -18,7 +18,7 @@ std::optional<int64_t> optional_size(const Value& args, std::string_view name, i
   if (value.is_none()) return std::nullopt;
   const auto number = value.integer();
   if (!number || *number < least || *number > most) {
-    fail(ErrorKind::corrupt, "argument {} of the run is not a whole number from {} to {}", name,
+    fail(ErrorKind::unsupported, "argument {} of the run is not a whole number from {} to {}", name,
          least, most);
   }
   return number;
@@ -166,7 +166,7 @@ RunArguments read_run_arguments(const Value& args) {
 
 StageLetters parse_stage_letters(std::string_view text) {
   const auto refuse = [&]() -> void {
-    fail(ErrorKind::corrupt, "pipeline_model_parallel_layout \"{}\" of the run cannot be read",
+    fail(ErrorKind::unsupported, "pipeline_model_parallel_layout \"{}\" of the run cannot be read",
          text.substr(0, 200));
   };
   // Repetition: "(..)*n" repeats a group (groups do not nest), "c*n" one character.

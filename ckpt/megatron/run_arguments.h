@@ -52,11 +52,11 @@ struct RunArguments {
 };
 
 /// Reads an argparse.Namespace. Absent arguments keep their defaults, as in the releases that do
-/// not know them. corrupt when a size is not positive or absurd, unsupported for a run whose
-/// parameters are not placed by these rules (weight shards, hybrid layer patterns, ...).
+/// not know them. unsupported when a size is not positive or absurd, and for a run whose parameters
+/// are not placed by these rules (weight shards, hybrid layer patterns, ...).
 RunArguments read_run_arguments(const Value& args);
 
-/// "Ett|(tt|)*29,m|L" as StageLetters. corrupt when it is no such text.
+/// "Ett|(tt|)*29,m|L" as StageLetters. unsupported when it is no such text.
 StageLetters parse_stage_letters(std::string_view text);
 
 }  // namespace ferry

@@ -67,10 +67,10 @@ class Reader {
 
   // Resolves every chunk and object to its item, in the order in which they are added later.
   void find_items(const DcpMetadata& metadata, const DcpStorage& storage) {
-    const auto keep = [&](const DcpItem* item, const std::string& name, const std::string& part) {
+    const auto keep = [&](const DcpItem* item, const std::string& name, const Box* box) {
       if (!item) {
         fail(ErrorKind::corrupt, "{}: '{}'{} is listed, but where it is stored is not", path_, name,
-             part);
+             box ? fmt::format(" {}", to_string(*box)) : "");
       }
       items_.push_back(item);
     };
@@ -78,12 +78,12 @@ class Reader {
       for (const Box& box : tensor.chunks) {
         const DcpItem* item = storage.find(tensor.name, box.offset);
         if (!item && tensor.chunks.size() == 1) item = storage.find(tensor.name);
-        keep(item, tensor.name, fmt::format(" {}", to_string(box)));
+        keep(item, tensor.name, &box);
       }
     }
     for (const std::string& name : metadata.objects) {
       const DcpItem* item = storage.find(name);
-      keep(item ? item : storage.find(name, {}), name, "");
+      keep(item ? item : storage.find(name, {}), name, nullptr);
     }
   }
 

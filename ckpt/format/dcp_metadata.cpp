@@ -79,8 +79,14 @@ DcpTensor read_tensor(const Value& storage, std::string_view name, std::string_v
   }
   tensor.chunks.reserve(chunks.size());
   for (size_t i = 0; i < chunks.size(); ++i) {
-    tensor.chunks.push_back({read_dims(chunks[i].get("offsets"), what, name, "a chunk's offset"),
-                             read_dims(chunks[i].get("sizes"), what, name, "a chunk's size")});
+    Box box{read_dims(chunks[i].get("offsets"), what, name, "a chunk's offset"),
+            read_dims(chunks[i].get("sizes"), what, name, "a chunk's size")};
+    if (box.offset.size() != tensor.shape.size() || box.size.size() != tensor.shape.size()) {
+      fail(ErrorKind::corrupt,
+           "{}: tensor '{}' has {} axes, but chunk {} an offset of {} and a size of {}", what, name,
+           tensor.shape.size(), i, box.offset.size(), box.size.size());
+    }
+    tensor.chunks.push_back(std::move(box));
   }
   return tensor;
 }

@@ -197,7 +197,9 @@ TEST_F(DcpFolder, ChunksThatDoNotTileTheTensor) {
   EXPECT_THAT(corrupt(with({4, 3}, {{{0, 0}, {3, 3}}, {{2, 0}, {2, 3}}})), HasSubstr("overlaps"));
   EXPECT_THAT(corrupt(with({4, 3}, {{{0, 0}, {2, 3}}})), HasSubstr("6 of 12"));
   EXPECT_THAT(corrupt(with({4, 3}, {{{0, 0}, {2, 3}}, {{2, 0}, {3, 3}}})), HasSubstr("inside"));
-  EXPECT_THAT(corrupt(with({4, 3}, {{{0}, {4}}})), HasSubstr("inside"));
+  EXPECT_THAT(corrupt(with({4, 3}, {{{0}, {4}}})), HasSubstr("2 axes"));
+  EXPECT_THAT(corrupt(with({4}, {{{0, 0}, {4}}})), HasSubstr("offset of 2"));
+  EXPECT_THAT(corrupt(with({4}, {{{0}, {4, 1}}})), HasSubstr("size of 2"));
   EXPECT_THAT(corrupt(with({4}, {{{0}, {-4}}})), HasSubstr("'w'"));
   EXPECT_THAT(corrupt(with({-4}, {{{0}, {4}}})), HasSubstr("'w'"));
   const int64_t big = int64_t{1} << 62;

@@ -3,7 +3,8 @@
 # files, and the items that lie inside .distcp files (each begins with a zip local header of data.pkl).
 set -eu
 fixtures=$1 out=$2
-mkdir -p "$out/pickle" "$out/torch_archive" "$out/safetensors" "$out/config"
+mkdir -p "$out/pickle" "$out/torch_archive" "$out/safetensors" "$out/config" \
+    "$out/dcp_metadata" "$out/tracker" "$out/nemo"
 cp "$fixtures"/pickle/*.pkl "$out/pickle/"
 cp "$fixtures"/torch/*.pt "$out/torch_archive/"
 for file in "$fixtures"/hugging_face/*/*.safetensors; do
@@ -12,9 +13,12 @@ done
 for file in "$fixtures"/hugging_face/*/*.json "$fixtures"/hf_names/*.json; do
     cp "$file" "$out/config/$(echo "${file#"$fixtures"/}" | tr / _)"
 done
-for metadata in "$fixtures"/dcp_zstd/.metadata "$fixtures"/megatron/*/iter_*/.metadata; do
+cp "$fixtures"/nemo/context/* "$out/nemo/"
+for word in 5 release iter_0000005 10 007 ' 5 '; do printf '%s' "$word" > "$out/tracker/$(echo "$word" | tr ' ' _)"; done
+for metadata in "$fixtures"/dcp/*/.metadata "$fixtures"/dcp_zstd/.metadata "$fixtures"/megatron/*/iter_*/.metadata; do
     name=$(echo "${metadata#"$fixtures"/}" | tr / _)
     cp "$metadata" "$out/pickle/$name"
+    cp "$metadata" "$out/dcp_metadata/$name"
 done
 python3 - "$fixtures" "$out" <<'PYTHON'
 import pathlib

@@ -8,7 +8,9 @@
 #include "ckpt/format/dcp.h"
 #include "ckpt/format/dcp_safetensors.h"
 #include "ckpt/format/hugging_face.h"
+#include "ckpt/format/objects.h"
 #include "ckpt/format/torch_file.h"
+#include "ckpt/megatron/args.h"
 #include "ckpt/megatron/legacy.h"
 #include "ckpt/megatron/nemo.h"
 #include "ckpt/megatron/torch_dist.h"
@@ -107,6 +109,35 @@ bool is_megatron_object(const Object& object) {
   return at != std::string::npos && at + 7 < object.name.size();
 }
 
+// The iteration of "iter_0000100" (Megatron-LM) or "step-100" (torchtitan).
+std::optional<int64_t> iteration_by_name(const std::string& folder) {
+  std::string name = folder.substr(folder.find_last_of('/') + 1);
+  if (name.starts_with("step-")) name.replace(0, 5, "iter_");
+  return iteration_of(name);
+}
+
+// Megatron-LM's torch_dcp and fsdp_dtensor formats keep these as byte objects of their own. Objects
+// of these names may be anything in other programs' checkpoints: what cannot be read is left alone.
+void read_megatron_objects(Checkpoint& checkpoint) {
+  const auto read = [&](std::string_view name) {
+    const Object* object = checkpoint.catalog.find_object(name);
+    if (!object) return LoadedValue{};
+    try {
+      return read_object(checkpoint.catalog, *object);
+    } catch (const Error& error) {
+      checkpoint.notes.push_back(error.what());
+      return LoadedValue{};
+    }
+  };
+  LoadedValue args = read("args");
+  if (args.value.text() == "argparse.Namespace") {
+    checkpoint.layout = layout_from_args(args.value);
+    checkpoint.writer = release_from_args(args.value) + ", PyTorch DCP";
+    checkpoint.args = std::move(args);
+  }
+  if (const auto iteration = read("iteration").value.integer()) checkpoint.iteration = iteration;
+}
+
 Checkpoint open_plain_dcp(Files files, const std::string& folder) {
   Checkpoint checkpoint;
   checkpoint.format = Format::dcp;
@@ -122,6 +153,8 @@ Checkpoint open_plain_dcp(Files files, const std::string& folder) {
          "\"torch_dist\", \"sharded_backend_version\": 1}} there",
          folder);
   }
+  checkpoint.iteration = iteration_by_name(folder);
+  read_megatron_objects(checkpoint);
   for (Entry& entry : checkpoint.catalog.entries) {
     if (is_optimizer_name(entry.name) || entry.name.starts_with("optim.")) {
       entry.role = Role::optimizer;
@@ -193,6 +226,9 @@ Checkpoint open_folder(Files files, const std::string& path, const OpenOptions& 
     fail(ErrorKind::invalid,
          "--iteration {} chooses from a run folder, but {} is not one (no {}, no iter_* folder)",
          options.iteration, path, kTrackerName);
+  }
+  if (const std::string nemo = nemo_folder_of_weights(*files, path); !nemo.empty()) {
+    return open_nemo(std::move(files), nemo, options.raw);
   }
   if (has_config) return open_torch_dist(std::move(files), path, options.raw);
   if (has_metadata) return open_plain_dcp(std::move(files), path);

@@ -67,6 +67,15 @@ bool is_nemo_folder(const FileSystem& file_system, const std::string& folder) {
          file_system.status(join(folder, "context")).kind == PathKind::folder;
 }
 
+std::string nemo_folder_of_weights(const FileSystem& file_system, const std::string& path) {
+  const std::string plain = without_slash(path);
+  const size_t slash = plain.find_last_of('/');
+  if (plain.substr(slash + 1) != "weights") return {};
+  const std::string parent = slash == std::string::npos ? "." : plain.substr(0, slash);
+  const bool has_context = file_system.status(join(parent, "context")).kind == PathKind::folder;
+  return has_context && is_nemo_folder(file_system, parent) ? parent : std::string();
+}
+
 Checkpoint open_nemo(std::shared_ptr<const FileSystem> file_system, const std::string& folder,
                      bool raw) {
   const std::string marker = without_slash(folder) + "-unfinished";
@@ -80,6 +89,7 @@ Checkpoint open_nemo(std::shared_ptr<const FileSystem> file_system, const std::s
   StoredTorchDist stored = read_torch_dist(file_system, join(folder, "weights"));
   Checkpoint& checkpoint = stored.checkpoint;
   checkpoint.format = Format::nemo;
+  checkpoint.path = folder;
   checkpoint.writer = "NeMo 2 (" + checkpoint.writer + ")";
   checkpoint.iteration = stored.common.value.get("global_step").integer();
   fill_from_context(stored, *file_system, join(folder, "context"));

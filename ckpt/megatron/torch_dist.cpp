@@ -194,7 +194,13 @@ void apply_megatron_meaning(StoredTorchDist& stored) {
 Checkpoint open_torch_dist(std::shared_ptr<const FileSystem> file_system, const std::string& folder,
                            bool raw) {
   StoredTorchDist stored = read_torch_dist(std::move(file_system), folder);
-  if (!raw) apply_megatron_meaning(stored);
+  if (raw) {
+    Catalog logical = stored.checkpoint.catalog;
+    const Value &args = stored.checkpoint.args.value, &metadata = stored.checkpoint.metadata.value;
+    stored.checkpoint.optimizer = describe_optimizer(logical, args, metadata).layout;
+  } else {
+    apply_megatron_meaning(stored);
+  }
   return std::move(stored.checkpoint);
 }
 

@@ -2,7 +2,6 @@
 #include "ckpt/format/dcp.h"
 
 #include <gmock/gmock.h>
-#include <xxhash.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -12,6 +11,7 @@
 #include "ckpt/format/objects.h"
 #include "ckpt/io/memory_file_system.h"
 #include "tests/format/dcp_pickle.h"
+#include "tests/support.h"
 
 namespace ferry {
 namespace {
@@ -24,11 +24,6 @@ std::string fixture(const std::string& name) {
   return std::string(FERRY_FIXTURES) + "/dcp/" + name;
 }
 
-std::string hash_of(const std::string& bytes) {
-  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
-  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
-}
-
 void expect_truth(const Catalog& catalog, const std::string& truth_name) {
   const auto truth = nlohmann::json::parse(std::ifstream(fixture(truth_name + ".json")));
   EXPECT_EQ(catalog.entries.size(), truth.size());
@@ -37,7 +32,8 @@ void expect_truth(const Catalog& catalog, const std::string& truth_name) {
     const auto& expected = truth[entry.name];
     EXPECT_EQ(torch_name(entry.dtype), expected["dtype"]) << entry.name;
     EXPECT_EQ(entry.shape, expected["shape"].get<Dims>()) << entry.name;
-    EXPECT_EQ(hash_of(read_tensor(catalog, entry, 1 << 20)), expected["xxh3_128"]) << entry.name;
+    EXPECT_EQ(test::hash_of(read_tensor(catalog, entry, 1 << 20)), expected["xxh3_128"])
+        << entry.name;
   }
 }
 

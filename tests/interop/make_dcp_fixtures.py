@@ -2,6 +2,7 @@
 
     make_dcp_fixtures.py FIXTURES      needs torch (2.11 was used), safetensors, xxhash
 Two processes, on CPU. NAME.json holds dtype, shape and XXH3-128 of every tensor."""
+import argparse
 import copy
 import json
 import os
@@ -131,6 +132,9 @@ def work(rank, fixtures):
     write_truth(root / 'sharded.json', state)
     dcp.save({**state, 'note': 'bytes'}, storage_writer=FileSystemWriter(fresh(root / 'safetensors'), serialization_format=SerializationFormat.SAFETENSORS))
     dcp.save(dict(state), storage_writer=HuggingFaceStorageWriter(fresh(root / 'hf_shards'), save_distributed=True))
+    # As Megatron-LM's torch_dcp and fsdp_dtensor formats: arguments and iteration are byte objects.
+    arguments = argparse.Namespace(num_layers=2, tensor_model_parallel_size=1, pipeline_model_parallel_size=1, context_parallel_size=1, world_size=2)
+    dcp.save({'args': arguments, 'iteration': 7, 'model': dict(state)}, checkpoint_id=fresh(root / 'torch_dcp'))
     for name, change in (('old', as_before_2_3), ('mcore', as_megatron_0_15)):
         dcp.save({**state, 'note': 'bytes'}, storage_writer=FileSystemWriter(fresh(root / name), thread_count=2))
         if rank == 0:

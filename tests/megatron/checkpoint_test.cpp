@@ -69,6 +69,15 @@ TEST(OpenCheckpoint, PlainDcp) {
   EXPECT_EQ(open(fixture("dcp/hf_shards")).format, Format::dcp);
 }
 
+TEST(OpenCheckpoint, DcpOfMegatronHasArguments) {
+  const Checkpoint checkpoint = open(fixture("dcp/torch_dcp"));
+  EXPECT_EQ(checkpoint.format, Format::dcp);
+  EXPECT_EQ(checkpoint.iteration, 7);
+  EXPECT_EQ(checkpoint.args.value.get("num_layers").integer(), 2);
+  EXPECT_EQ(checkpoint.layout.data, 2);
+  EXPECT_NE(checkpoint.catalog.find("model.w.rows"), nullptr);
+}
+
 class ScratchFolder : public testing::Test {
  protected:
   ScratchFolder() {
@@ -153,6 +162,12 @@ TEST_F(MemoryFolder, FolderNameAndStateMayDisagree) {
   ASSERT_EQ(checkpoint.notes.size(), 2u);
   EXPECT_THAT(checkpoint.notes[0], HasSubstr("only complete iteration"));
   EXPECT_THAT(checkpoint.notes[1], HasSubstr("named for iteration 7"));
+}
+
+TEST_F(MemoryFolder, StepFoldersOfTorchtitan) {
+  copy_fixture("dcp/old", "ckpt/step-300");
+  EXPECT_EQ(open_checkpoint(memory_, "ckpt/step-300").iteration, 300);
+  EXPECT_THAT(message_of(ErrorKind::not_found, "ckpt"), HasSubstr("look like one: step-300"));
 }
 
 TEST_F(MemoryFolder, CommonStateMayBeAbsent) {

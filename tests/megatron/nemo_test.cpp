@@ -37,6 +37,12 @@ TEST(Nemo, HoldsTheTensorsOfTheMegatronCheckpoint) {
   EXPECT_EQ(model_entries, truth.size());
 }
 
+TEST(Nemo, ItsWeightsFolderIsTheSameCheckpoint) {
+  const Checkpoint nemo = open_checkpoint(posix_file_system(), kFixture + "/weights");
+  EXPECT_EQ(nemo.format, Format::nemo);
+  EXPECT_EQ(nemo.path, kFixture);
+}
+
 TEST(Nemo, OptimizerEntriesLoseThePrefixInTheirMiddle) {
   const Checkpoint nemo = open_nemo(posix_file_system(), kFixture);
   for (const char* part : {"param", "exp_avg", "exp_avg_sq"}) {

@@ -2,50 +2,34 @@
 #include "ckpt/megatron/torch_dist.h"
 
 #include <gmock/gmock.h>
-#include <xxhash.h>
-
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "ckpt/core/engine.h"
 #include "ckpt/core/error.h"
 #include "ckpt/format/objects.h"
+#include "tests/support.h"
 
 namespace ferry {
 namespace {
 
 using testing::ElementsAre;
 
-std::string fixture(const std::string& name) {
-  return std::string(FERRY_FIXTURES) + "/megatron/" + name;
-}
-
-nlohmann::json truth_of(const std::string& name) {
-  return nlohmann::json::parse(
-      std::ifstream(std::string(FERRY_FIXTURES) + "/truth/" + name + ".json"));
-}
-
-std::string hash_of(const std::string& bytes) {
-  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
-  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
-}
-
 Checkpoint open(const std::string& name, bool raw = false) {
-  return open_torch_dist(posix_file_system(), fixture(name + "/iter_0000005"), raw);
+  return open_torch_dist(posix_file_system(), test::fixture("megatron/" + name + "/iter_0000005"),
+                         raw);
 }
 
 class ModelOnly : public testing::TestWithParam<std::string> {};
 
 TEST_P(ModelOnly, EveryTensorIsWhatPyTorchReads) {
   const Checkpoint checkpoint = open(GetParam());
-  const auto truth = truth_of(GetParam());
+  const auto truth = test::truth_of(GetParam());
   EXPECT_EQ(checkpoint.catalog.entries.size(), truth.size());
   for (const Entry& entry : checkpoint.catalog.entries) {
     ASSERT_TRUE(truth.contains(entry.name)) << entry.name;
     const auto& expected = truth[entry.name];
     EXPECT_EQ(torch_name(entry.dtype), expected["dtype"]) << entry.name;
     EXPECT_EQ(entry.shape, expected["shape"].get<Dims>()) << entry.name;
-    EXPECT_EQ(hash_of(read_tensor(checkpoint.catalog, entry, 1 << 30)), expected["xxh3_128"])
+    EXPECT_EQ(test::hash_of(read_tensor(checkpoint.catalog, entry, 1 << 30)), expected["xxh3_128"])
         << entry.name;
     EXPECT_EQ(entry.role, Role::model) << entry.name;
   }
@@ -94,6 +78,7 @@ TEST_P(AnyTorchDist, RawKeepsWhatPyTorchNames) {
     EXPECT_TRUE(is_optimizer || logical.catalog.find(entry.name)) << entry.name;
   }
   EXPECT_TRUE(raw.args.value);
+  EXPECT_EQ(raw.optimizer, logical.optimizer);
 }
 
 INSTANTIATE_TEST_SUITE_P(Peers, AnyTorchDist,

@@ -158,10 +158,12 @@ class Reader {
       problem(
           "use_rope_scaling and rotary_seq_len_interpolation_factor together cannot be expressed");
     }
-    // The three other constants of the scaling are fixed in Megatron.
+    // The three other constants of the scaling are fixed in Megatron-LM; NeMo keeps them.
     a_.rope_scaling = RopeScaling::llama3;
     a_.rope_factor = get("rope_scaling_factor").real().value_or(8);
-    a_.rope_original_positions = 8192;
+    a_.rope_low_freq_factor = get("low_freq_factor").real().value_or(1);
+    a_.rope_high_freq_factor = get("high_freq_factor").real().value_or(4);
+    a_.rope_original_positions = get("old_context_len").integer().value_or(8192);
   }
 
   // Latent attention scales by YaRN unless told otherwise; a factor of 1 makes that plain RoPE.
@@ -221,8 +223,10 @@ class Reader {
     } else {
       // The fused bias and GELU kernel computes the tanh form; without biases it is never used.
       const bool fused = a_.linear_bias && is("bias_gelu_fusion", true);
-      const bool legacy = is("use_legacy_models", true) && is("openai_gelu", true);
-      a_.activation = fused || legacy ? Activation::gelu_tanh : Activation::gelu;
+      // Megatron Core ignores openai_gelu, the models before it and NeMo do not.
+      const bool heeded = is("use_legacy_models", true) || args_.text().starts_with("nemo");
+      const bool openai = heeded && is("openai_gelu", true);
+      a_.activation = fused || openai ? Activation::gelu_tanh : Activation::gelu;
     }
     if (a_.ffn == 0) a_.ffn = a_.gated() ? a_.hidden * 4 * 2 / 3 / 64 * 64 : 4 * a_.hidden;
   }

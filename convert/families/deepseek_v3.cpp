@@ -91,6 +91,13 @@ void write_deepseek_v3(const Architecture& a, nlohmann::json& config,
   shared::write_latent(a, config, warnings);
   config["rope_interleave"] = true;
   config["ep_size"] = 1;
+  constexpr int64_t kKnownDepth = 61;  // of DeepSeek-V3, the only one that transformers looks for
+  if (a.mtp_layers > 0 && a.layers != kKnownDepth) {
+    warnings.push_back(fmt::format(
+        "transformers looks for prediction layers at layer {} only: it will call those of this "
+        "model, from layer {} on, unexpected and ignore them",
+        kKnownDepth, a.layers));
+  }
   if (a.experts == 0) return;
   config["norm_topk_prob"] = a.experts_per_token > 1;
   config["scoring_func"] = "sigmoid";

@@ -90,6 +90,24 @@ TEST(Arguments, RopeScaling) {
   EXPECT_EQ(read(plain).architecture.rope_scaling, RopeScaling::none);
 }
 
+// NeMo keeps constants of the scaling that Megatron-LM has fixed, and heeds openai_gelu.
+TEST(Arguments, NemoSaysMore) {
+  const Architecture a = read({{"use_rope_scaling", true},
+                               {"low_freq_factor", 2.0},
+                               {"high_freq_factor", 3},
+                               {"old_context_len", 4096}})
+                             .architecture;
+  EXPECT_EQ(a.rope_low_freq_factor, 2);
+  EXPECT_EQ(a.rope_high_freq_factor, 3);
+  EXPECT_EQ(a.rope_original_positions, 4096);
+  json gelu = base();
+  gelu.update({{"swiglu", false}, {"openai_gelu", true}});
+  EXPECT_EQ(read_arguments(test::loaded(gelu).value, "x").architecture.activation,
+            Activation::gelu);
+  const LoadedValue nemo = test::loaded(gelu, "nemo.collections.llm.GPTConfig");
+  EXPECT_EQ(read_arguments(nemo.value, "x").architecture.activation, Activation::gelu_tanh);
+}
+
 TEST(Arguments, LayersWithExperts) {
   EXPECT_THAT(read({{"num_experts", 4}, {"moe_layer_freq", {0, 1}}}).architecture.moe_layers,
               ElementsAre(false, true));

@@ -60,9 +60,11 @@ inline uint32_t add_node(Document& document, const nlohmann::json& json) {
   return static_cast<uint32_t>(document.nodes.size() - 1);
 }
 
-inline LoadedValue loaded(const nlohmann::json& json) {
+inline LoadedValue loaded(const nlohmann::json& json,
+                          const std::string& class_name = "argparse.Namespace") {
   auto document = std::make_shared<Document>();
   document->root_node = add_node(*document, json);
+  document->texts[document->nodes[document->root_node].text] = class_name;
   return {document, document->root()};
 }
 

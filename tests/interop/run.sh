@@ -1,0 +1,40 @@
+#!/bin/sh
+# run.sh FERRY: holds the ferry program against the peers' own Python: PyTorch reads the same bytes,
+# transformers computes Megatron's logits. Works on tests/fixtures, and on ../shared/peers/megatron
+# (more of the same) where that exists.
+#
+#   FERRY_PYTHON=...   a Python that has torch, transformers, safetensors, numpy and xxhash; by
+#                      default a virtual environment in build/ is made (some 2 GB on the first run)
+set -eu
+ferry=$(realpath "$1")
+cd "$(dirname "$0")/../.."
+
+make_environment() {
+    python3 -m venv "$1"
+    pip="$1/bin/pip install -q --disable-pip-version-check"
+    # PyTorch for the CPU; else the general one, without its own CUDA where the machine has that.
+    if ! $pip torch==2.11.0 --index-url https://download.pytorch.org/whl/cpu 2>/dev/null; then
+        if [ -d /usr/local/cuda/lib64 ]; then
+            $pip --no-deps torch==2.11.0 nvidia-cusparselt-cu13 nvidia-nvshmem-cu13 nvidia-cufile
+        else
+            $pip torch==2.11.0
+        fi
+    fi
+    $pip numpy typing_extensions sympy networkx jinja2 fsspec filelock transformers==5.23.0 \
+        safetensors xxhash 2>/dev/null
+    touch "$1/complete"
+}
+
+if [ -z "${FERRY_PYTHON:-}" ]; then
+    environment=build/interop-python
+    [ -e "$environment/complete" ] || make_environment "$environment"
+    FERRY_PYTHON=$environment/bin/python
+fi
+
+peers=tests/fixtures/megatron
+[ -d ../shared/peers/megatron ] && peers="$peers ../shared/peers/megatron"
+for folder in $peers; do
+    "$FERRY_PYTHON" tests/interop/check_bytes.py "$ferry" "$folder"
+done
+# shellcheck disable=SC2086 # a list of folders
+"$FERRY_PYTHON" tests/interop/check_logits.py "$ferry" tests/fixtures/core $peers

@@ -26,8 +26,7 @@ class Tensors {
  public:
   Tensors(const Catalog& catalog, const Family& family, const Architecture& architecture,
           std::optional<DType> dtype)
-      : catalog_(catalog),
-        family_(family),
+      : family_(family),
         a_(architecture),
         dtype_(dtype),
         model_(catalog, architecture) {}
@@ -140,7 +139,6 @@ class Tensors {
     result_.tensors.push_back(std::move(tensor));
   }
 
-  const Catalog& catalog_;
   const Family& family_;
   const Architecture& a_;
   std::optional<DType> dtype_;

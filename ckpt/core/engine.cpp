@@ -200,13 +200,16 @@ class CallbackFile final : public WritableFile {
 // The plan that copies one entry, row-major, to a single file.
 Plan identity_plan(const Catalog& catalog, const Entry& entry) {
   const auto bytes = static_cast<uint64_t>(entry.bytes());
-  const auto position = static_cast<uint32_t>(&entry - catalog.entries.data());
+  const auto position = static_cast<size_t>(&entry - catalog.entries.data());
+  if (position >= catalog.entries.size()) {
+    fail(ErrorKind::internal, "tensor {} is not one of the catalog's own entries", entry.name);
+  }
   Plan plan;
   plan.source = &catalog;
   plan.target.files.push_back({"memory", bytes});
   plan.target.entries.push_back({entry.name, entry.dtype, entry.shape, {}, entry.role});
   plan.target.entries[0].chunks.push_back({Box::whole(entry.shape), 0, -1, {}, {0, 0, bytes}});
-  plan.recipes.push_back({{position}, {copy_all(entry.shape)}, {}});
+  plan.recipes.push_back({{static_cast<uint32_t>(position)}, {copy_all(entry.shape)}, {}});
   return plan;
 }
 

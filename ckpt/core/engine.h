@@ -41,11 +41,13 @@ void run(const Plan& plan, const FileSystem& file_system, const std::string& fol
 /// The same into files that are open already, one a file of the target catalog; without syncing.
 void run(const Plan& plan, std::span<WritableFile* const> files, const EngineOptions& options);
 
-/// All elements of one entry in row-major order. exhausted when it is larger than `limit_bytes`.
+/// All elements of one of the catalog's own entries in row-major order. exhausted when it is larger
+/// than `limit_bytes`.
 std::string read_tensor(const Catalog& catalog, const Entry& entry, uint64_t limit_bytes);
 
-/// Calls `consume` with the raw bytes of every element of an entry exactly once, whole elements at
-/// a time and at most `memory_bytes` of them, in no particular order; from one thread.
+/// Calls `consume` with the raw bytes of every element of one of the catalog's own entries exactly
+/// once, whole elements at a time and at most `memory_bytes` of them, in no particular order; from
+/// one thread.
 void scan(const Catalog& catalog, const Entry& entry, uint64_t memory_bytes,
           const std::function<void(std::span<const std::byte>)>& consume);
 

@@ -68,7 +68,8 @@ class FileSystem {
   virtual void sync_folder(const std::string& path) const = 0;
 
   /// Lets the kernel copy bytes between two files of this file system. Returns how many it copied
-  /// from the start of the run: fewer than `length`, or 0, where it cannot.
+  /// from the start of the run: fewer than `length`, or 0, where it cannot or has no better way
+  /// than reading and writing.
   virtual uint64_t copy(const ReadableFile& from, uint64_t from_offset, WritableFile& to,
                         uint64_t to_offset, uint64_t length) const = 0;
 };

@@ -1,6 +1,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -52,6 +53,28 @@ class Descriptor {
   int value_;
 };
 
+// True on file systems where copy_file_range shares blocks or leaves the copy to a server.
+// Elsewhere (ext4, tmpfs) it moves the same bytes through the page cache, but under the target's
+// lock, so that threads which read and write by themselves are faster.
+bool kernel_copies_pay(int descriptor) {
+  struct statfs info {};
+  if (::fstatfs(descriptor, &info) != 0) return false;
+  switch (static_cast<uint32_t>(info.f_type)) {
+    case 0x9123683e:  // btrfs
+    case 0x58465342:  // xfs
+    case 0xca451a4e:  // bcachefs
+    case 0x2fc12fc1:  // zfs
+    case 0x7461636f:  // ocfs2
+    case 0x6969:      // nfs
+    case 0xfe534d42:  // smb2
+    case 0xff534d42:  // cifs
+    case 0x00c36400:  // ceph
+      return true;
+    default:
+      return false;
+  }
+}
+
 class PosixReadableFile final : public ReadableFile {
  public:
   PosixReadableFile(std::string path, int descriptor, uint64_t bytes)
@@ -88,7 +111,9 @@ class PosixReadableFile final : public ReadableFile {
 class PosixWritableFile final : public WritableFile {
  public:
   PosixWritableFile(std::string path, int descriptor)
-      : path_(std::move(path)), descriptor_(descriptor) {}
+      : path_(std::move(path)),
+        descriptor_(descriptor),
+        kernel_copies_pay_(kernel_copies_pay(descriptor)) {}
 
   const std::string& path() const noexcept override { return path_; }
 
@@ -108,10 +133,12 @@ class PosixWritableFile final : public WritableFile {
   }
 
   int descriptor() const noexcept { return descriptor_.get(); }
+  bool takes_kernel_copies() const noexcept { return kernel_copies_pay_; }
 
  private:
   std::string path_;
   Descriptor descriptor_;
+  bool kernel_copies_pay_;
 };
 
 class PosixFileSystem final : public FileSystem {
@@ -223,7 +250,7 @@ class PosixFileSystem final : public FileSystem {
                 uint64_t to_offset, uint64_t length) const override {
     const auto* source = dynamic_cast<const PosixReadableFile*>(&from);
     auto* target = dynamic_cast<PosixWritableFile*>(&to);
-    if (!source || !target) return 0;
+    if (!source || !target || !target->takes_kernel_copies()) return 0;
     auto in = static_cast<off_t>(from_offset);
     auto out = static_cast<off_t>(to_offset);
     uint64_t done = 0;

@@ -24,7 +24,8 @@ class JsonWriter {
   explicit JsonWriter(int max_depth) : max_depth_(max_depth) {}
 
   nlohmann::json write(const Value& value) {
-    if (++written_ > kMostValues) return "...";
+    written_ += 1 + static_cast<int64_t>(value.text().size() / kTextOfAValue);
+    if (written_ > kMostValues) return "...";
     const bool nests = value.size() > 0 || value.pair_count() > 0;
     if (nests) {
       for (uint32_t node : path_) {
@@ -107,6 +108,7 @@ class JsonWriter {
   }
 
   static constexpr int64_t kMostValues = 1 << 20;
+  static constexpr size_t kTextOfAValue = 64;  // bytes that count as another value
 
   int max_depth_;
   int64_t written_ = 0;
@@ -145,6 +147,9 @@ std::optional<double> Value::real() const {
 std::optional<std::string_view> Value::string() const {
   const ValueNode& node = data();
   if (node.kind == ValueKind::string) return std::string_view(text());
+  if (node.kind == ValueKind::bytes && utf8_prefix(text(), false) == text().size()) {
+    return std::string_view(text());
+  }
   if (const auto inner = single_argument(*this, node)) {
     if (inner->kind() == ValueKind::string) return inner->string();
   }

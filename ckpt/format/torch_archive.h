@@ -43,7 +43,8 @@ TorchArchive read_torch_archive(const ReadableFile& file, uint64_t offset, uint6
 /// corrupt when the view that `tensor` is leaves its storage.
 void check_view(const StoredTensor& tensor, const std::string& what);
 
-/// Locates torch_zip chunks (see ChunkLocator), plain or inside a zstd stream.
+/// Locates torch_zip chunks (see ChunkLocator), plain or inside a zstd stream. One for each
+/// catalog: it keeps files open by their path.
 std::shared_ptr<const ChunkLocator> torch_zip_locator();
 
 }  // namespace ferry

@@ -84,6 +84,8 @@ TEST_P(PickledValue, HasItsBytes) {
   ASSERT_EQ(bytes.size(), 3u);
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(bytes[i].kind(), ValueKind::bytes) << i;
   EXPECT_EQ(bytes[0].text(), "");
+  EXPECT_EQ(bytes[1].string(), std::nullopt);
+  EXPECT_EQ(bytes[2].string(), std::string(300, 'y'));
   EXPECT_EQ(bytes[1].text(), "\x00\xff\x80"s);
   EXPECT_EQ(bytes[2].text(), std::string(300, 'y'));
   EXPECT_EQ(root_.get("bytearray").kind(), ValueKind::bytes);
@@ -325,6 +327,13 @@ TEST(Pickle, SharedStructureIsNotWrittenOutExponentially) {
   const auto document = parse(bytes + ".");
   EXPECT_LT(document->nodes.size(), 200u);
   EXPECT_LT(to_json(document->root(), 64).dump().size(), 20u << 20);
+}
+
+TEST(Pickle, SharedTextIsNotWrittenOutAgainAndAgain) {
+  const std::string text = "X\0\0\x10\0"s + std::string(1 << 20, 'x') + "q\0"s;  // 1 MiB
+  const auto document = parse("("s + text + repeat("h\0"s, 10'000) + "l.");
+  EXPECT_EQ(document->root().size(), 10'001u);
+  EXPECT_LT(to_json(document->root()).dump().size(), 70u << 20);
 }
 
 TEST(Pickle, RepeatedReferencesDoNotMultiplyMemory) {

@@ -148,7 +148,7 @@ uint32_t* PickleBuilder::extend(Range& range, bool& owned, size_t more) {
   auto& slots = document_->slots;
   const uint64_t count = uint64_t{range.count} + more;
   const uint64_t held = !owned ? range.count : range.count == 0 ? 0 : std::bit_ceil(range.count);
-  if (!owned || count > held) {
+  if (count > held) {
     const uint64_t capacity = std::bit_ceil(count);
     const bool is_last = owned && range.begin + held == slots.size();
     const uint64_t begin = is_last ? range.begin : slots.size();

@@ -66,6 +66,7 @@ TEST_F(TorchArchiveTest, Zip64AndCommentsAndLargeArchivesAreRead) {
   zip.records[1].zip64 = true;
   EXPECT_EQ(read(zip.finish(true)).records.at("data/0").length, 4u);
   EXPECT_EQ(read(small().finish(false, std::string(60'000, 'c'))).records.size(), 2u);
+  EXPECT_EQ(read(small().finish(false, "PK\5\6 is in this comment too")).records.size(), 2u);
   zip = small();
   zip.add("x/data/1", std::string(1'000'000, 'd'));
   zip.add({.name = "x/data/2", .content = "end", .flags = 0, .local_name = {}});
@@ -133,6 +134,9 @@ TEST_F(TorchArchiveTest, RecordsThatContradictTheirHeadersAreCorrupt) {
   zip = small();
   zip.records[0].content += std::string(40, 'x');
   EXPECT_EQ(error_of(zip.finish()), ErrorKind::corrupt) << "overlap of the next";
+  zip = small();
+  zip.records[1].content = std::string(24, 'x');
+  EXPECT_EQ(error_of(zip.finish()), ErrorKind::corrupt) << "overlap of the directory";
   zip = small();
   zip.add({.name = "x/data/1", .content = "abc", .flags = 0, .local_name = {}});
   zip.records.back().content = "ab";
@@ -286,6 +290,15 @@ TEST_P(SavedState, FlippedBitsNeverCrash) {
     }
   }
   EXPECT_GT(errors, 500u);
+}
+
+TEST_F(TorchArchiveTest, AnOldFileMustAgreeWithItsPickle) {
+  const std::string path = test::fixture("torch/state_legacy.pt");
+  std::string bytes = read_file(*posix_file_system(), path, 1 << 20);
+  char& elements = bytes.at(bytes.size() - 6 - 8);  // of the last storage: three bf16
+  ASSERT_EQ(elements, 3);
+  elements = 2;
+  EXPECT_EQ(error_of(bytes), ErrorKind::corrupt);
 }
 
 INSTANTIATE_TEST_SUITE_P(BothForms, SavedState,

@@ -58,6 +58,7 @@ TEST_F(TorchStreamTest, ContentThatLooksLikeAnEndIsNone) {
   zip.add("x/data.pkl", pickle_);
   // A descriptor of another length, and a local header where none is.
   zip.add("x/note", "PK\7\10" + std::string(12, '\1') + "PK\3\4" + "PK\3\4 and so on");
+  zip.add("x/other", "PK\7\10" + test::number(0, 8) + test::number(1, 4) + "PK\3\4 of one length");
   zip.add("x/data/0", "elements");
   EXPECT_EQ(zip.bytes.substr(find(zip.bytes).storage_position, 8), "elements");
 }
@@ -90,6 +91,8 @@ TEST_F(TorchStreamTest, WhatPrecedesTheStorageIsBounded) {
   EXPECT_EQ(error_of(zip.finish()), ErrorKind::corrupt);
   ZipBuilder many;
   for (int i = 0; i < 40'000; ++i) many.add("x/" + std::to_string(i), "");
+  many.add("x/data.pkl", pickle_);
+  many.add("x/data/0", "elements");
   EXPECT_EQ(error_of(many.finish()), ErrorKind::corrupt);
 }
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <zstd.h>
 
+#include <vector>
+
 #include "ckpt/core/error.h"
 #include "ckpt/io/memory_file_system.h"
 
@@ -79,6 +81,21 @@ TEST_F(ZstdStreamTest, EveryTruncationIsCorrupt) {
     const auto stream = open(compressed.substr(0, length));
     EXPECT_EQ(error_of(*stream, content.size()), ErrorKind::corrupt) << length;
   }
+}
+
+TEST_F(ZstdStreamTest, AStreamReadToItsEndMustBeWhole) {
+  const std::string compressed = compress(std::string(1000, 'x'));
+  std::vector<std::byte> into(2000);
+  EXPECT_EQ(open(compressed)->read_some(into), 1000u);
+  EXPECT_THROW(open(compressed.substr(0, compressed.size() - 1))->read_some(into), Error);
+}
+
+TEST_F(ZstdStreamTest, OutputThatIsHeldBackIsNotLost) {
+  const std::string content = numbers(40'000), compressed = compress(content);
+  const auto stream = open(compressed);
+  std::string read_back;
+  while (read_back.size() < content.size()) read_back += read(*stream, 1);
+  EXPECT_EQ(read_back, content);
 }
 
 TEST_F(ZstdStreamTest, ExtentsOutsideTheFileAreCorrupt) {

@@ -4,7 +4,8 @@
 # UndefinedBehaviorSanitizer, and the checks against the peers' own Python programs.
 #
 #   FERRY_TEST_SANITIZERS=0   without the sanitizer build
-#   FERRY_TEST_INTEROP=0      without the Python programs
+#   FERRY_TEST_INTEROP=0|1    without or with the Python programs, which download some gigabytes once;
+#                             by default they run where CI is set
 set -eu
 cd "$(dirname "$0")/.."
 . tools/packages.sh
@@ -34,9 +35,12 @@ build_and_test release
 if [ "${FERRY_TEST_SANITIZERS:-1}" != 0 ]; then
     build_and_test asan -LE install
 fi
-if [ "${FERRY_TEST_INTEROP:-1}" != 0 ] && [ -x tests/interop/run.sh ]; then
+if [ "${FERRY_TEST_INTEROP:-${CI:+1}}" = 1 ]; then
+    install_missing python3 python3-venv
     echo "== against the peers' Python programs"
     tests/interop/run.sh build/release/bin/ferry
+else
+    echo "== without the peers' Python programs; FERRY_TEST_INTEROP=1 runs them"
 fi
 echo "== all passed"
 sed -n '/tests passed/p' build/release/ctest.log

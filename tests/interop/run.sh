@@ -12,16 +12,14 @@ cd "$(dirname "$0")/../.."
 make_environment() {
     python3 -m venv "$1"
     pip="$1/bin/pip install -q --disable-pip-version-check"
-    # PyTorch for the CPU; else the general one, without its own CUDA where the machine has that.
-    if ! $pip torch==2.11.0 --index-url https://download.pytorch.org/whl/cpu 2>/dev/null; then
-        if [ -d /usr/local/cuda/lib64 ]; then
-            $pip --no-deps torch==2.11.0 nvidia-cusparselt-cu13 nvidia-nvshmem-cu13 nvidia-cufile
-        else
-            $pip torch==2.11.0
-        fi
+    # PyTorch runs on the CPU without its own CUDA packages where the machine has a CUDA toolkit.
+    if [ -d /usr/local/cuda/lib64 ]; then
+        $pip --no-deps torch==2.11.0 nvidia-cusparselt-cu13 nvidia-nvshmem-cu13 nvidia-cufile
+    else
+        $pip torch==2.11.0
     fi
     $pip numpy typing_extensions sympy networkx jinja2 fsspec filelock transformers==5.23.0 \
-        safetensors xxhash 2>/dev/null
+        safetensors xxhash
     touch "$1/complete"
 }
 

@@ -3,9 +3,10 @@
 # build, direction of dependence, ctest, the same under AddressSanitizer and
 # UndefinedBehaviorSanitizer, and the checks against the peers' own Python programs.
 #
-#   FERRY_TEST_SANITIZERS=0   without the sanitizer build
-#   FERRY_TEST_INTEROP=0|1    without or with the Python programs, which download some gigabytes once;
-#                             by default they run where CI is set
+#   FERRY_TEST_SANITIZERS=0     without the sanitizer build; =all: all tests in it, not only those of
+#                               what reads files (twice the time)
+#   FERRY_TEST_INTEROP=0|1      without or with the Python programs, which download some gigabytes
+#                               once; by default they run where CI is set
 set -eu
 cd "$(dirname "$0")/.."
 . tools/packages.sh
@@ -14,16 +15,22 @@ install_missing $build_packages $test_packages
 
 jobs=$(nproc)
 
-# build_and_test PRESET CTEST_ARGUMENT...
-build_and_test() {
+# build PRESET [TARGET...]
+build() {
     preset=$1
     shift
     echo "== $preset: configure and build"
     cmake --preset "$preset" >/dev/null
-    cmake --build --preset "$preset" -j "$jobs"
+    cmake --build --preset "$preset" -j "$jobs" ${1:+--target "$@"}
+}
+
+# run_tests PRESET [CTEST_ARGUMENT...]: prints what fails and ctest's summary
+run_tests() {
+    preset=$1
+    shift
     echo "== $preset: ctest"
     ctest --preset "$preset" -j "$jobs" "$@" >"build/$preset/ctest.log" 2>&1 || {
-        grep -v 'Passed\|Start' "build/$preset/ctest.log"
+        grep -Ev '(Passed|Start) ' "build/$preset/ctest.log"
         exit 1
     }
     sed -n '/tests passed/,$p' "build/$preset/ctest.log"
@@ -31,10 +38,21 @@ build_and_test() {
 
 echo "== direction of dependence"
 tools/check_dependence.sh
-build_and_test release
-if [ "${FERRY_TEST_SANITIZERS:-1}" != 0 ]; then
-    build_and_test asan -LE install
-fi
+build release
+run_tests release
+case ${FERRY_TEST_SANITIZERS:-1} in
+0) ;;
+all)
+    build asan
+    run_tests asan -E '^install'
+    ;;
+*)
+    fuzz_targets=$(ls tests/fuzz/fuzz_*.cpp | sed 's|.*/||; s|\.cpp$||' | grep -v config)
+    # shellcheck disable=SC2086 # a list of words
+    build asan core_test io_test format_test store_test megatron_test $fuzz_targets
+    run_tests asan -R '^(core|io|format|store|megatron|fuzz)\.' -E '^fuzz\.config'
+    ;;
+esac
 if [ "${FERRY_TEST_INTEROP:-${CI:+1}}" = 1 ]; then
     install_missing python3 python3-venv
     echo "== against the peers' Python programs"

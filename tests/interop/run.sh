@@ -10,22 +10,25 @@ ferry=$(realpath "$1")
 cd "$(dirname "$0")/../.."
 
 make_environment() {
-    python3 -m venv "$1"
+    python3 -m venv "$1" || return 1
     pip="$1/bin/pip install -q --disable-pip-version-check"
     # PyTorch runs on the CPU without its own CUDA packages where the machine has a CUDA toolkit.
     if [ -d /usr/local/cuda/lib64 ]; then
-        $pip --no-deps torch==2.11.0 nvidia-cusparselt-cu13 nvidia-nvshmem-cu13 nvidia-cufile
+        $pip --no-deps torch==2.11.0 nvidia-cusparselt-cu13 nvidia-nvshmem-cu13 nvidia-cufile || return 1
     else
-        $pip torch==2.11.0
+        $pip torch==2.11.0 || return 1
     fi
     $pip numpy typing_extensions sympy networkx jinja2 fsspec filelock transformers==5.23.0 \
-        safetensors xxhash
+        safetensors xxhash || return 1
     touch "$1/complete"
 }
 
 if [ -z "${FERRY_PYTHON:-}" ]; then
     environment=build/interop-python
-    [ -e "$environment/complete" ] || make_environment "$environment"
+    if [ ! -e "$environment/complete" ] && ! make_environment "$environment"; then
+        echo "skipped: no virtual environment with PyTorch and transformers can be made here (python3-venv, network)"
+        exit 0
+    fi
     FERRY_PYTHON=$environment/bin/python
 fi
 

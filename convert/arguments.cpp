@@ -76,9 +76,9 @@ class Reader {
   ReadArguments run() {
     if (args_.is_none()) {
       fail(ErrorKind::mismatch,
-           "{}: holds no Megatron arguments, without which heads and rotary base are unknown; was "
-           "it "
-           "saved by Megatron-LM itself?",
+           "{}: holds no Megatron arguments, without which heads and rotary base are unknown; only "
+           "what Megatron-LM or NeMo saved becomes a Hugging Face model (--to safetensors writes "
+           "the tensors as they are)",
            path_);
     }
     for (const Argument& argument : kArguments) read(argument);

@@ -29,7 +29,7 @@ constexpr const char* kExamples = R"(Examples:
   ferry convert runs/llama llama-hf --to hf                     the latest iteration of a run
   ferry convert runs/llama llama-hf --to hf --iteration 500 --tokenizer ./llama-tokenizer
   ferry convert runs/llama llama-hf --to hf --dry-run           what would be written
-  ferry convert runs/llama tensors --to safetensors --optimizer all tensors, under their own names
+  ferry convert runs/llama tensors --to safetensors --optimizer   all tensors, under their own names
 )";
 
 DType parse_dtype(const std::string& text) {
@@ -68,7 +68,7 @@ ConvertOptions options_of(const Flags& flags) {
   options.optimizer = flags.optimizer;
   options.overwrite = flags.overwrite;
   options.dry_run = flags.dry_run;
-  options.engine.memory_bytes = parse_size(flags.memory, "--memory");
+  options.engine.memory_bytes = parse_memory(flags.memory);
   options.engine.threads = flags.threads;
   return options;
 }

@@ -97,7 +97,7 @@ Job make_job(const Checkpoint& checkpoint, const ConvertOptions& options) {
     job.small_files.emplace_back(kSafetensorsIndexName, std::move(plain.index_json));
   }
   if (options.optimizer && !checkpoint.optimizer_problem.empty()) {
-    job.warnings.push_back("optimizer state is left out: " + checkpoint.optimizer_problem);
+    job.warnings.push_back(checkpoint.optimizer_problem);
   }
   return job;
 }

@@ -39,7 +39,7 @@ InspectOptions options_of(const Flags& flags, bool list_tensors) {
   if (!flags.stats.empty()) options.stats = flags.stats;
   options.args = flags.args;
   options.objects = flags.objects;
-  options.memory_bytes = parse_size(flags.memory, "--memory");
+  options.memory_bytes = parse_memory(flags.memory);
   return options;
 }
 

@@ -142,7 +142,7 @@ std::string optimizer_line(const InspectReport& report) {
                          ? "none"
                          : std::string(name(checkpoint.optimizer));
   if (!checkpoint.optimizer_problem.empty()) {
-    text += ", left out: " + checkpoint.optimizer_problem;
+    text += ". " + checkpoint.optimizer_problem;
   }
   return wrapped(text, std::string(13, ' '));
 }
@@ -189,10 +189,11 @@ std::string base_name(const InspectReport& report, const std::string& path) {
 std::string file_table(const InspectReport& report) {
   const auto& files = report.checkpoint->catalog.files;
   const size_t objects = report.checkpoint->catalog.objects.size();
-  std::string text =
-      fmt::format("\n{}, {}{}\n", plural(static_cast<int64_t>(files.size()), "data file"),
-                  human_bytes(report.file_bytes),
-                  objects ? fmt::format("; {} objects besides the tensors", objects) : "");
+  std::string text = fmt::format(
+      "\n{}, {}{}\n", plural(static_cast<int64_t>(files.size()), "data file"),
+      human_bytes(report.file_bytes),
+      objects ? "; " + plural(static_cast<int64_t>(objects), "object") + " besides the tensors"
+              : "");
   std::vector<std::vector<std::string>> rows;
   for (size_t i = 0; i < files.size() && i < kFilesShown; ++i) {
     rows.push_back({printable(base_name(report, files[i].path)), human_bytes(files[i].bytes)});

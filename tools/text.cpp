@@ -112,6 +112,16 @@ uint64_t parse_size(std::string_view text, std::string_view option) {
   return static_cast<uint64_t>(std::llround(bytes));
 }
 
+uint64_t parse_memory(std::string_view text) {
+  constexpr uint64_t kLeast = uint64_t{8} << 20;
+  const uint64_t bytes = parse_size(text, "--memory");
+  if (bytes < kLeast) {
+    fail(ErrorKind::invalid, "--memory: {} is too little to move tensors with; give at least 8MiB",
+         printable(text));
+  }
+  return bytes;
+}
+
 std::string printable(std::string_view text, bool keep_newlines) {
   std::string safe;
   safe.reserve(text.size());

@@ -23,6 +23,9 @@ std::string human_seconds(double seconds);
 /// "512MiB", "5GB", "1.5kB", "4096": bytes. invalid, naming `option`, for anything else.
 uint64_t parse_size(std::string_view text, std::string_view option);
 
+/// The value of --memory: a size of at least 8 MiB, or invalid.
+uint64_t parse_memory(std::string_view text);
+
 /// `text` made safe to print: control characters, bidirectional overrides and bytes that are not
 /// UTF-8 become \n, \x1b, \u202e. Newlines stay where `keep_newlines`.
 std::string printable(std::string_view text, bool keep_newlines = false);

@@ -34,6 +34,8 @@ TEST(Text, RoundsToThreeDigits) {
 }
 
 TEST(Text, ReadsSizes) {
+  EXPECT_EQ(parse_memory("8MiB"), uint64_t{8} << 20);
+  EXPECT_THROW(parse_memory("8191KiB"), Error);
   EXPECT_EQ(parse_size("4096", "--memory"), 4096u);
   EXPECT_EQ(parse_size("5GB", "--memory"), 5'000'000'000u);
   EXPECT_EQ(parse_size("512MiB", "--memory"), uint64_t{512} << 20);

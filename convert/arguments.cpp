@@ -16,9 +16,10 @@ namespace ferry {
 namespace {
 
 // Bounds on what is plausible, so that a hostile file cannot make the name tables endless.
-constexpr int64_t kMaxLayers = 100'000;
+constexpr int64_t kMaxLayers = 10'000;
 constexpr int64_t kMaxExperts = 100'000;
-constexpr int64_t kMaxExpertTensors = 20'000'000;
+constexpr int64_t kMaxExpertsOfAllLayers = 250'000;
+constexpr int64_t kMaxHeads = 1 << 20;  // and elements of a head
 constexpr int64_t kMaxSize = int64_t{1} << 40;
 
 using A = Architecture;
@@ -192,7 +193,7 @@ class Reader {
     const Value window = get("window_size");
     if (window.size() != 2) return;
     const int64_t left = window[0].integer().value_or(-1);
-    if (left < 0) return;
+    if (left < 0 || left >= kMaxSize) return;
     a_.window = left + 1;
     const Value skip = get("window_attn_skip_freq");
     if (const auto every = skip.integer(); every && *every > 0) {
@@ -267,9 +268,10 @@ class Reader {
 
   void check_sizes() const {
     require("num_layers", a_.layers, kMaxLayers);
-    require("num_attention_heads", a_.heads, kMaxSize);
-    require("num_query_groups", a_.groups, kMaxSize);
-    require("kv_channels", a_.head_dim, kMaxSize);
+    require("num_attention_heads", a_.heads, kMaxHeads);
+    require("num_query_groups", a_.groups, kMaxHeads);
+    require("kv_channels", a_.head_dim, kMaxHeads);
+    if (a_.mtp_layers != 0) require("mtp_num_layers", a_.mtp_layers, kMaxLayers);
     require("ffn_hidden_size", a_.ffn, kMaxSize);
     if (a_.heads % a_.groups != 0) {
       fail(ErrorKind::mismatch, "{}: {} attention heads do not divide into {} query groups", path_,
@@ -290,8 +292,7 @@ class Reader {
     }
     if (a_.experts == 0) return;
     require("num_experts", a_.experts, kMaxExperts);
-    require("mtp_num_layers + 1", a_.mtp_layers + 1, kMaxLayers);
-    if (a_.experts * (a_.layers + a_.mtp_layers) > kMaxExpertTensors) {
+    if (a_.experts * (a_.layers + a_.mtp_layers) > kMaxExpertsOfAllLayers) {
       fail(ErrorKind::mismatch, "{}: {} layers of {} experts are more than is supported", path_,
            a_.layers, a_.experts);
     }

@@ -25,7 +25,6 @@ constexpr Alias kAliases[] = {
     {".self_attention.linear_qkv.layer_norm_", ".input_layernorm."},
     {".mlp.linear_fc1.layer_norm_", ".pre_mlp_layernorm."},
     {".pre_mlp_layernorm.", ".mlp.linear_fc1.layer_norm_"},
-    {".input_layernorm.", ".self_attention.linear_qkv.layer_norm_"},
     {".linear_q_up_proj.layer_norm_", ".q_layernorm."},
     {".linear_kv_up_proj.layer_norm_", ".kv_layernorm."},
     {".mlp.linear_fc1.layer_norm_", ".mlp.0."},

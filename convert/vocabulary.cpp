@@ -7,10 +7,13 @@
 #include "ckpt/core/error.h"
 
 namespace ferry {
+namespace {
+constexpr int64_t kMaxVocabulary = int64_t{1} << 31;
+}
 
 int64_t vocabulary_of_arguments(const Value& args) {
   const int64_t size = args.get("vocab_size").integer().value_or(0);
-  if (size <= 0) return 0;
+  if (size <= 0 || size > kMaxVocabulary) return 0;
   // The stand-in tokenizer had one token more, its end of document, before it took that id as an
   // argument.
   const bool null_tokenizer = args.get("tokenizer_type").string() == "NullTokenizer";
@@ -53,9 +56,12 @@ int64_t true_vocabulary(const Value& args, const Tokenizer& tokenizer, int64_t p
         "embedding",
         from_tokenizer, size));
   }
-  const int64_t multiple = args.get("make_vocab_size_divisible_by").integer().value_or(0) *
-                           args.get("tensor_model_parallel_size").integer().value_or(0);
-  if (multiple > 0 && padded_rows - size >= multiple) {
+  const int64_t divisor = args.get("make_vocab_size_divisible_by").integer().value_or(0);
+  const int64_t ranks = args.get("tensor_model_parallel_size").integer().value_or(0);
+  const bool plausible =
+      divisor > 0 && ranks > 0 && divisor < kMaxVocabulary && ranks < kMaxVocabulary;
+  if (const int64_t multiple = plausible ? divisor * ranks : 0;
+      plausible && padded_rows - size >= multiple) {
     warnings.push_back(fmt::format(
         "{} of the embedding's {} rows are left out as padding, more than padding to a multiple of "
         "{} needs; check with --vocab-size or --keep-padding",

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "ckpt/core/error.h"
 #include "convert/recognise.h"
 #include "convert/vocabulary.h"
@@ -141,10 +143,18 @@ TEST(Arguments, SizesMustBeThereAndPossible) {
        {json{{"num_layers", nullptr}}, json{{"hidden_size", -4}},
         json{{"num_layers", int64_t{1} << 50}}, json{{"num_attention_heads", 0}},
         json{{"group_query_attention", true}, {"num_query_groups", 3}},
-        json{{"num_experts", int64_t{1} << 40}}, json{{"num_experts", -1}}}) {
+        json{{"num_experts", int64_t{1} << 40}}, json{{"num_experts", -1}},
+        json{{"num_experts", 90'000}, {"num_layers", 9'000}},
+        json{{"mtp_num_layers", int64_t{1} << 62}}, json{{"mtp_num_layers", -5}},
+        json{{"num_attention_heads", int64_t{1} << 60}}, json{{"kv_channels", int64_t{1} << 60}}}) {
     EXPECT_THROW(read(change), Error) << change;
   }
   EXPECT_THROW(read_arguments(Value(), "ckpt"), Error);
+  constexpr int64_t huge = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(read({{"window_size", {huge, 0}}}).architecture.window, 0);
+  EXPECT_EQ(vocabulary_of_arguments(
+                test::loaded({{"vocab_size", huge}, {"tokenizer_type", "NullTokenizer"}}).value),
+            0);
 }
 
 TEST(Recognise, TakesTheMostSpecialFamily) {

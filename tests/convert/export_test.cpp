@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "ckpt/core/error.h"
 #include "convert/arguments.h"
 #include "convert/convert.h"
@@ -119,6 +121,18 @@ TEST(Export, PredictionLayersFollowTheLast) {
   // The live module's name in Megatron is another than the one in its checkpoints.
   model.tensors = test::renamed(model.tensors, {{".transformer_layer.", ".mtp_model_layer."}});
   EXPECT_EQ(model.plan().plan.target.entries.size(), result.plan.target.entries.size());
+}
+
+// transformers has a formula of its own where one of the two factors is zero.
+TEST(Export, YarnSaysItsAttentionFactorWhereTheFormulasDiffer) {
+  Model model("deepseek_v3",
+              {{"rotary_scaling_factor", 40}, {"mscale", 1.3}, {"mscale_all_dim", 0}});
+  const auto rope = config_of(model.plan())["rope_parameters"];
+  EXPECT_EQ(rope["rope_type"], "yarn");
+  EXPECT_NEAR(rope["attention_factor"].get<double>(), 1 + 0.13 * std::log(40), 1e-12);
+  Model usual("deepseek_v3",
+              {{"rotary_scaling_factor", 40}, {"mscale", 0.7}, {"mscale_all_dim", 0.7}});
+  EXPECT_FALSE(config_of(usual.plan())["rope_parameters"].contains("attention_factor"));
 }
 
 TEST(Export, ConstantsOfTheActivationAreInTheFile) {

@@ -114,7 +114,7 @@ std::vector<std::string> objections(const Family& family, const Architecture& a)
     if (question.has == Has::no && question.present) {
       object(fmt::format("the model has {}, {} has none", question.what, family.name));
     } else if (question.has == Has::yes && !question.present) {
-      object(fmt::format("the model has not {}, {} always has", question.what, family.name));
+      object(fmt::format("the model lacks {}, {} always has that", question.what, family.name));
     }
   }
   if (family.objections != nullptr) family.objections(a, reasons);

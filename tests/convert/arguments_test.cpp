@@ -178,8 +178,7 @@ TEST(Recognise, SaysWhatDoesNotFit) {
     }
     return "";
   };
-  EXPECT_THAT(message(json::object(), "qwen3"),
-              HasSubstr("has not query/key norms (qk_layernorm)"));
+  EXPECT_THAT(message(json::object(), "qwen3"), HasSubstr("lacks query/key norms (qk_layernorm)"));
   EXPECT_THAT(message({{"num_experts", 4}}, "llama"),
               HasSubstr("has experts (num_experts), llama has none"));
   EXPECT_THAT(message(json::object(), "bloom"), HasSubstr("the families are apertus, deepseek_v2"));

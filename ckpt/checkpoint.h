@@ -1,6 +1,7 @@
 // Opens any checkpoint: the one door to the readers.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,13 +14,13 @@
 namespace ferry {
 
 enum class Format {
-  torch_dist,    // Megatron-LM's distributed checkpoint
-  dcp,           // plain PyTorch distributed checkpoint
+  torch_dist,      // Megatron-LM's distributed checkpoint
+  dcp,             // plain PyTorch distributed checkpoint
   megatron_torch,  // Megatron-LM's legacy mp_rank_* folders
-  nemo,          // NeMo 2: weights/ and context/
-  hugging_face,  // safetensors or pytorch_model*.bin with config.json
-  safetensors,   // a lone .safetensors file
-  torch_file,    // a lone .pt / .pth / .bin file
+  nemo,            // NeMo 2: weights/ and context/
+  hugging_face,    // safetensors or pytorch_model*.bin with config.json
+  safetensors,     // a lone .safetensors file
+  torch_file,      // a lone .pt / .pth / .bin file
 };
 
 /// Spelled as on the command line: "torch_dist", "dcp", "torch", "nemo", "hf", "safetensors", "pt".
@@ -32,7 +33,12 @@ struct OpenOptions {
 
 /// How the optimizer's state is laid out on disk. The catalog hides it; inspect tells it.
 enum class OptimizerLayout {
-  none, fully_reshardable, dp_reshardable, fully_sharded_model_space, legacy_distributed, plain,
+  none,
+  fully_reshardable,
+  dp_reshardable,
+  fully_sharded_model_space,
+  legacy_distributed,
+  plain,
 };
 std::string_view name(OptimizerLayout layout) noexcept;
 
@@ -48,8 +54,8 @@ struct Checkpoint {
   std::string writer;  // "Megatron Core >= 0.19", "PyTorch DCP", ... as far as the files tell
   std::optional<int64_t> iteration;
   Catalog catalog;
-  LoadedValue args;       // argparse.Namespace of Megatron; none when there is none
-  LoadedValue metadata;   // content metadata of torch_dist; none otherwise
+  LoadedValue args;      // argparse.Namespace of Megatron; none when there is none
+  LoadedValue metadata;  // content metadata of torch_dist; none otherwise
   ParallelLayout layout;
   OptimizerLayout optimizer = OptimizerLayout::none;
   /// Why optimizer state that is on disk is missing from the catalog; empty when nothing is.

@@ -4,6 +4,7 @@
 // rope_parameters and (where positions are scaled) rope_scaling.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <xxhash.h>
 
+#include <cstdint>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>

@@ -1,6 +1,7 @@
 // What `ferry inspect` tells, gathered before a line of it is printed.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>

@@ -1,5 +1,6 @@
 #include "ckpt/core/cast.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>

@@ -8,6 +8,7 @@
 // Source: transformers modeling_utils, huggingface_hub serialization.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>

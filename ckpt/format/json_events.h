@@ -2,6 +2,7 @@
 // tree would cost many times the text and would hide keys that stand twice.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>

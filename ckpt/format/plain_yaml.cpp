@@ -1,5 +1,6 @@
 #include "ckpt/format/plain_yaml.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>

@@ -9,6 +9,7 @@
 // Source: huggingface/safetensors README, safetensors/src/tensor.rs.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>

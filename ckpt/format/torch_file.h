@@ -5,6 +5,7 @@
 // Everything that holds no tensor is an object under its own path.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>

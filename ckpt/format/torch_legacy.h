@@ -8,6 +8,7 @@
 // Source: torch/serialization.py (_legacy_save).
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 

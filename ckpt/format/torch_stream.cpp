@@ -1,5 +1,6 @@
 #include "ckpt/format/torch_stream.h"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 

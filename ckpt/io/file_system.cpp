@@ -1,5 +1,7 @@
 #include "ckpt/io/file_system.h"
 
+#include <algorithm>
+
 #include "ckpt/core/error.h"
 
 namespace ferry {

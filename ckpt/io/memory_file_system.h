@@ -1,6 +1,7 @@
 // A file system in memory, for tests and for plans whose target is memory.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 

@@ -9,6 +9,7 @@
 // (sharded_tensor_to_torch_sharded_tensor).
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "ckpt/core/catalog.h"

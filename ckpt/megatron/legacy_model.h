@@ -1,6 +1,7 @@
 // The global model of a legacy checkpoint, put together from its ranks' local tensors.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>

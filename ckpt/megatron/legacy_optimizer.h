@@ -9,6 +9,7 @@
 // optimizer.py (Float16OptimizerWithFloat16Params.state_dict), __init__.py (_get_param_groups).
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "ckpt/megatron/legacy_model.h"

@@ -2,6 +2,7 @@
 // its own name and in its own shape.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>

@@ -1,6 +1,7 @@
 // Collects pieces of optimizer state into one entry a parameter.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>

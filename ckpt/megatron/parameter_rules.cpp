@@ -1,5 +1,6 @@
 #include "ckpt/megatron/parameter_rules.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 

@@ -11,6 +11,7 @@
 // moe/{moe_layer,router,shared_experts,experts}.py, extensions/transformer_engine.py.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string_view>
 

@@ -1,6 +1,7 @@
 // Rows that several families have in common.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>

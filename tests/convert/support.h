@@ -2,6 +2,7 @@
 // known elements, in every way in which Megatron spells and stacks them.
 #pragma once
 
+#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <map>

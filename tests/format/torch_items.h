@@ -1,6 +1,7 @@
 // The items of a fixture checkpoint, straight from its `.metadata` pickle.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

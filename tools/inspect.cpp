@@ -6,6 +6,7 @@
 #include "tools/commands.h"
 #include "tools/inspect_report.h"
 #include "tools/output.h"
+#include "tools/progress.h"
 #include "tools/text.h"
 
 namespace ferry::tool {
@@ -50,7 +51,13 @@ void run(Flags flags, bool list_tensors) {
   }
   if (flags.path.empty()) fail(ErrorKind::invalid, "which checkpoint? Give a PATH");
   const Checkpoint checkpoint = open_checkpoint(posix_file_system(), flags.path, flags.open);
-  const InspectReport report = make_report(checkpoint, options_of(flags, list_tensors));
+  InspectOptions options = options_of(flags, list_tensors);
+  InspectReport report;
+  {
+    ProgressLine line("reading");
+    options.progress = [&](const Progress& progress) { line.show(progress); };
+    report = make_report(checkpoint, options);
+  }
   print(flags.json ? json_text(to_json(report)) : to_text(report));
 }
 

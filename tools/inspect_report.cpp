@@ -30,6 +30,21 @@ std::vector<const Entry*> matching(const Catalog& catalog, const std::string& pa
   return found;
 }
 
+void compute_statistics(InspectReport& report) {
+  const Catalog& catalog = report.checkpoint->catalog;
+  const InspectOptions& options = report.options;
+  const std::vector<const Entry*> entries = matching(catalog, *options.stats);
+  Progress progress;
+  for (const Entry* entry : entries) progress.bytes_total += static_cast<uint64_t>(entry->bytes());
+  for (const Entry* entry : entries) {
+    const auto read = [&](uint64_t bytes) {
+      progress.bytes_done += bytes;
+      if (options.progress) options.progress(progress);
+    };
+    report.statistics.emplace_back(entry, statistics(catalog, *entry, options.memory_bytes, read));
+  }
+}
+
 // One object that cannot be parsed must not hide the others.
 void read_objects(InspectReport& report) {
   const Catalog& catalog = report.checkpoint->catalog;
@@ -54,12 +69,7 @@ InspectReport make_report(const Checkpoint& checkpoint, const InspectOptions& op
   }
   for (const FileInfo& file : checkpoint.catalog.files) report.file_bytes += file.bytes;
   if (options.tensors) report.listed = matching(checkpoint.catalog, *options.tensors);
-  if (options.stats) {
-    for (const Entry* entry : matching(checkpoint.catalog, *options.stats)) {
-      report.statistics.emplace_back(entry,
-                                     statistics(checkpoint.catalog, *entry, options.memory_bytes));
-    }
-  }
+  if (options.stats) compute_statistics(report);
   if (options.objects) read_objects(report);
   return report;
 }

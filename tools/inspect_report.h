@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "ckpt/checkpoint.h"
+#include "ckpt/core/engine.h"
 #include "convert/convert.h"
 #include "tools/statistics.h"
 
@@ -21,6 +23,7 @@ struct InspectOptions {
   bool args = false;
   bool objects = false;
   uint64_t memory_bytes = uint64_t{512} << 20;
+  std::function<void(const Progress&)> progress;  // while values are read
 };
 
 /// Tensors of one role.

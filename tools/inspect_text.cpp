@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "ckpt/core/utf8.h"
 #include "tools/inspect_report.h"
 #include "tools/text.h"
 
@@ -13,6 +14,7 @@ namespace {
 constexpr size_t kFilesShown = 6;
 constexpr size_t kDtypesShown = 4;
 constexpr size_t kLineWidth = 96;
+constexpr size_t kValueWidth = 400;
 
 std::string_view description(Format format) {
   switch (format) {
@@ -241,13 +243,21 @@ std::string statistics_text(const InspectReport& report) {
   return "\n" + table(rows, {false, false, true, true, true, true, true, true, false}, "");
 }
 
+// A value on one line, cut where it would fill the screen.
+std::string value_text(const nlohmann::json& value) {
+  const std::string text =
+      printable(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  if (text.size() <= kValueWidth) return text;
+  const std::string_view start(text.data(), utf8_prefix({text.data(), kValueWidth}, false));
+  return fmt::format("{}... ({} characters; --json prints all)", start,
+                     grouped(static_cast<int64_t>(text.size())));
+}
+
 // {"a": 1, "b": [1, 2]} as aligned lines.
 std::string pairs_text(const nlohmann::json& values) {
   std::vector<std::vector<std::string>> rows;
   for (const auto& [key, value] : values.items()) {
-    rows.push_back(
-        {printable(key),
-         printable(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace))});
+    rows.push_back({printable(key), value_text(value)});
   }
   return table(rows, {false, false}, "  ");
 }
@@ -255,22 +265,32 @@ std::string pairs_text(const nlohmann::json& values) {
 std::string args_text(const Checkpoint& checkpoint) {
   if (!checkpoint.args.document) return "\nThe checkpoint holds no arguments.\n";
   nlohmann::json values = ferry::to_json(checkpoint.args.value);
-  if (!values.is_object()) return "\narguments " + printable(values.dump()) + "\n";
+  if (!values.is_object()) return "\narguments " + value_text(values) + "\n";
   values.erase("__class__");
   return "\narguments\n" + pairs_text(values);
 }
 
+// null, or lists of nothing else: Megatron-LM stores many such, one a layer and module.
+bool is_empty(const nlohmann::json& value) {
+  return value.is_null() || (value.is_array() && std::all_of(value.begin(), value.end(),
+                                                             [](const nlohmann::json& item) {
+                                                               return item.is_null();
+                                                             }));
+}
+
 std::string objects_text(const InspectReport& report) {
   std::string text;
+  int64_t empty = 0;
   for (const auto& [name, loaded] : report.objects) {
     const nlohmann::json value = ferry::to_json(loaded.value);
+    if (is_empty(value)) {
+      ++empty;
+      continue;
+    }
     text += fmt::format("\n{}\n", printable(name));
-    text +=
-        value.is_object()
-            ? pairs_text(value)
-            : fmt::format("  {}\n", printable(value.dump(
-                                        -1, ' ', false, nlohmann::json::error_handler_t::replace)));
+    text += value.is_object() ? pairs_text(value) : "  " + value_text(value) + "\n";
   }
+  if (empty > 0) text += fmt::format("\n{} objects are empty; --json names them\n", grouped(empty));
   return text.empty() ? "\nThe checkpoint holds no objects besides its tensors.\n" : text;
 }
 

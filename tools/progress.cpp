@@ -37,7 +37,8 @@ double ProgressLine::seconds() const {
 
 void ProgressLine::show(const Progress& progress) {
   const double elapsed = seconds();
-  if (!terminal_ || elapsed < 1) return;
+  if (!terminal_ || elapsed < 1 || elapsed - last_ < 0.1) return;
+  last_ = elapsed;
   fmt::print(stderr, "\r\033[K{} {}", what_, progress_line(progress, elapsed));
   std::fflush(stderr);
   shown_ = true;

@@ -84,7 +84,8 @@ std::string problem_of(DType dtype) {
 
 }  // namespace
 
-Statistics statistics(const Catalog& catalog, const Entry& entry, uint64_t memory_bytes) {
+Statistics statistics(const Catalog& catalog, const Entry& entry, uint64_t memory_bytes,
+                      const std::function<void(uint64_t)>& read) {
   Statistics none;
   none.problem = problem_of(entry.dtype);
   if (!none.problem.empty()) return none;
@@ -107,6 +108,7 @@ Statistics statistics(const Catalog& catalog, const Entry& entry, uint64_t memor
       }
       accumulator.add(block.data(), part);
     }
+    if (read) read(bytes.size());
   });
   return accumulator.result();
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "ckpt/core/catalog.h"
@@ -16,7 +17,8 @@ struct Statistics {
   std::string problem;  // why there are none ("complex values"); empty: there are
 };
 
-/// Reads the tensor once, in at most `memory_bytes`.
-Statistics statistics(const Catalog& catalog, const Entry& entry, uint64_t memory_bytes);
+/// Reads the tensor once, in at most `memory_bytes`; tells `read` how many bytes each step took.
+Statistics statistics(const Catalog& catalog, const Entry& entry, uint64_t memory_bytes,
+                      const std::function<void(uint64_t)>& read = {});
 
 }  // namespace ferry::tool

@@ -248,8 +248,8 @@ const IterationFolder& choose_iteration(const RunFolder& run, std::string_view r
     case Tracker::State::iteration:
       break;
   }
-  const IterationFolder& chosen =
-      require(run, run.find(run.tracker.iteration), std::to_string(run.tracker.iteration), kWho);
+  const std::string number = std::to_string(run.tracker.iteration);
+  const IterationFolder& chosen = require(run, run.find(run.tracker.iteration), number, kWho);
   for (auto later = run.iterations.rbegin(); note && later != run.iterations.rend(); ++later) {
     if (!later->iteration || !later->complete() || *later->iteration <= *chosen.iteration) continue;
     *note = fmt::format("{} is there and complete, but the tracker names iteration {}", later->name,

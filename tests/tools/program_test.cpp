@@ -115,6 +115,14 @@ TEST_F(Program, InspectTakesAPathAfterABarePattern) {
   EXPECT_THAT(ferry("inspect --tensors " + kLlama).out, HasSubstr("output_layer.weight"));
 }
 
+TEST_F(Program, InspectPrintsArgumentsAndObjects) {
+  const Outcome outcome = ferry("inspect --args --objects " + kLlama);
+  EXPECT_THAT(outcome.out, testing::ContainsRegex("num_layers +4\n"));
+  EXPECT_THAT(outcome.out, testing::ContainsRegex("\ncheckpoint_version\n  3.0\n"));
+  EXPECT_THAT(outcome.out, HasSubstr(" objects are empty"));
+  EXPECT_THAT(outcome.out, Not(HasSubstr("_extra_state/")));
+}
+
 TEST_F(Program, InspectPrintsOneJsonObject) {
   const Outcome outcome = ferry("inspect --json --objects --stats 'output_layer.weight' " + kLlama);
   ASSERT_EQ(outcome.code, 0) << outcome.err;
@@ -142,6 +150,7 @@ TEST_F(Program, EveryKindOfErrorHasItsExitCode) {
   write(path("cut.safetensors"), "\x08");
   EXPECT_EQ(ferry("inspect " + path("cut.safetensors")).code, 4);
   EXPECT_EQ(ferry("convert " + kLlama + " " + path("out") + " --to hf --family gpt2").code, 6);
+  EXPECT_EQ(ferry("convert " + kLlama + " " + path("no/out") + " --to hf --dry-run").code, 3);
   EXPECT_EQ(ferry("inspect " + kLlama + " > /dev/full").code, 7);
 }
 

@@ -4,15 +4,15 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "ckpt/core/error.h"
-#include "ckpt/format/dcp.h"
-#include "ckpt/format/dcp_safetensors.h"
-#include "ckpt/format/hugging_face.h"
-#include "ckpt/format/objects.h"
-#include "ckpt/format/torch_file.h"
+#include "ckpt/base/error.h"
+#include "ckpt/format/dcp/dcp.h"
+#include "ckpt/format/dcp/dcp_safetensors.h"
+#include "ckpt/format/hugging_face/hugging_face.h"
+#include "ckpt/format/torch/objects.h"
+#include "ckpt/format/torch/torch_file.h"
 #include "ckpt/megatron/args.h"
-#include "ckpt/megatron/legacy.h"
-#include "ckpt/megatron/nemo.h"
+#include "ckpt/megatron/legacy/legacy.h"
+#include "ckpt/megatron/nemo/nemo.h"
 #include "ckpt/megatron/torch_dist.h"
 #include "ckpt/store/run_folder.h"
 

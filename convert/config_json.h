@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/core/dtype.h"
-#include "convert/family.h"
+#include "ckpt/base/dtype.h"
+#include "convert/model/family.h"
 
 namespace ferry {
 

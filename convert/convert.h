@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "ckpt/base/dtype.h"
 #include "ckpt/checkpoint.h"
-#include "ckpt/core/dtype.h"
 #include "ckpt/core/plan.h"
 
 namespace ferry {

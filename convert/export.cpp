@@ -4,12 +4,12 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "ckpt/core/error.h"
-#include "ckpt/format/hugging_face_layout.h"
-#include "convert/arguments.h"
+#include "ckpt/base/error.h"
+#include "ckpt/format/hugging_face/hugging_face_layout.h"
 #include "convert/config_json.h"
 #include "convert/convert.h"
 #include "convert/export_tensors.h"
+#include "convert/model/arguments.h"
 #include "convert/recognise.h"
 #include "convert/tokenizer.h"
 #include "convert/vocabulary.h"

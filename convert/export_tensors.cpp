@@ -5,10 +5,10 @@
 #include <map>
 #include <utility>
 
-#include "ckpt/core/cast.h"
-#include "ckpt/core/error.h"
-#include "convert/mismatch.h"
-#include "convert/transforms.h"
+#include "ckpt/base/cast.h"
+#include "ckpt/base/error.h"
+#include "convert/model/mismatch.h"
+#include "convert/model/transforms.h"
 
 namespace ferry {
 namespace {
@@ -26,10 +26,7 @@ class Tensors {
  public:
   Tensors(const Catalog& catalog, const Family& family, const Architecture& architecture,
           std::optional<DType> dtype)
-      : family_(family),
-        a_(architecture),
-        dtype_(dtype),
-        model_(catalog, architecture) {}
+      : family_(family), a_(architecture), dtype_(dtype), model_(catalog, architecture) {}
 
   ExportedTensors run(const std::string& path) {
     const std::vector<Link> links = expand(family_, a_);

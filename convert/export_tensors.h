@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "ckpt/core/plan.h"
-#include "convert/family.h"
-#include "convert/megatron_model.h"
+#include "convert/model/family.h"
+#include "convert/model/megatron_model.h"
 
 namespace ferry {
 

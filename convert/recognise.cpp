@@ -5,11 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "ckpt/core/checked.h"
-#include "ckpt/core/error.h"
-#include "convert/arguments.h"
+#include "ckpt/base/checked.h"
+#include "ckpt/base/error.h"
 #include "convert/config_json.h"
 #include "convert/convert.h"
+#include "convert/model/arguments.h"
 #include "convert/tokenizer.h"
 #include "convert/vocabulary.h"
 

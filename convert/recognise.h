@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "convert/architecture.h"
-#include "convert/family.h"
+#include "convert/model/architecture.h"
+#include "convert/model/family.h"
 
 namespace ferry {
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "ckpt/core/error.h"
+#include "ckpt/base/error.h"
 
 namespace ferry {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "ckpt/core/error.h"
+#include "ckpt/base/error.h"
 
 namespace ferry {
 namespace {

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Checks that the parts of the tree include each other one way only:
-#   io -> core/error.h, core/checked.h    core -> core, io    format, store -> core, io
+#   base -> base    io -> base, io    core -> base, core    engine -> base, io, core, engine
+#   format, store -> all of these, format (store -> store too)
 #   megatron -> all of these and checkpoint.h    convert -> ckpt    tools -> ckpt, convert
 # and that nothing outside the device code includes CUDA, NCCL or MPI.
 set -eu
@@ -19,11 +20,13 @@ allow() {
     fi
 }
 
-allow ckpt/io       'ckpt/io/[^"]*|ckpt/core/(error|checked)\.h'
-allow ckpt/core     'ckpt/(core|io)/[^"]*'
-allow ckpt/format   'ckpt/(core|io|format)/[^"]*'
-allow ckpt/store    'ckpt/(core|io|format|store)/[^"]*'
-allow ckpt/megatron 'ckpt/(core|io|format|store|megatron)/[^"]*|ckpt/checkpoint\.h'
+allow ckpt/base     'ckpt/base/[^"]*'
+allow ckpt/io       'ckpt/(base|io)/[^"]*'
+allow ckpt/core     'ckpt/(base|core)/[^"]*'
+allow ckpt/engine   'ckpt/(base|io|core|engine)/[^"]*'
+allow ckpt/format   'ckpt/(base|io|core|engine|format)/[^"]*'
+allow ckpt/store    'ckpt/(base|io|core|engine|format|store)/[^"]*'
+allow ckpt/megatron 'ckpt/(base|io|core|engine|format|store|megatron)/[^"]*|ckpt/checkpoint\.h'
 allow ckpt          'ckpt/[^"]*'
 allow convert       '(ckpt|convert)/[^"]*'
 allow tools         '(ckpt|convert|tools)/[^"]*'

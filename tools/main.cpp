@@ -2,10 +2,10 @@
 #include <cstdio>
 #include <new>
 
-#include "ckpt/core/error.h"
+#include "ckpt/base/error.h"
 #include "tools/commands.h"
-#include "tools/exit_code.h"
-#include "tools/text.h"
+#include "tools/terminal/exit_code.h"
+#include "tools/terminal/text.h"
 
 namespace ferry::tool {
 namespace {

@@ -12,8 +12,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ckpt/core/box.h"
-#include "ckpt/core/dtype.h"
+#include "ckpt/base/box.h"
+#include "ckpt/base/dtype.h"
 
 namespace ferry {
 
@@ -68,7 +68,7 @@ struct Entry {
 };
 
 /// Something stored that is not a tensor (args, scheduler, RNG state): a pickle or torch.save
-/// archive, parsed on request by read_object (ckpt/format/objects.h).
+/// archive, parsed on request by read_object (ckpt/format/torch/objects.h).
 struct Object {
   std::string name;
   Extent extent;

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
-#include "ckpt/core/box_index.h"
-#include "ckpt/core/checked.h"
+#include "ckpt/base/box_index.h"
+#include "ckpt/base/checked.h"
 
 namespace ferry {
 namespace {

@@ -23,8 +23,8 @@ struct Literal {
 };
 
 /// Elements of a source entry that the target leaves out on purpose (vocabulary padding, optimizer
-/// state of an export). Negative: elements that it holds once more on purpose (an embedding that the
-/// target's format repeats).
+/// state of an export). Negative: elements that it holds once more on purpose (an embedding that
+/// the target's format repeats).
 struct Dropped {
   uint32_t entry = 0;  // position in the source catalog
   int64_t elements = 0;

@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "ckpt/core/box.h"
-#include "ckpt/core/dtype.h"
+#include "ckpt/base/box.h"
+#include "ckpt/base/dtype.h"
 
 namespace ferry {
 

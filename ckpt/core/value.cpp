@@ -3,7 +3,7 @@
 #include <bit>
 #include <nlohmann/json.hpp>
 
-#include "ckpt/core/utf8.h"
+#include "ckpt/base/utf8.h"
 
 namespace ferry {
 namespace {

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "ckpt/core/box.h"
-#include "ckpt/core/dtype.h"
+#include "ckpt/base/box.h"
+#include "ckpt/base/dtype.h"
 
 namespace ferry {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "ckpt/core/error.h"
+#include "ckpt/base/error.h"
 #include "ckpt/io/file_system.h"
 
 namespace ferry {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ckpt/core/error.h"
+#include "ckpt/base/error.h"
 
 namespace ferry {
 

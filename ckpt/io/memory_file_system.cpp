@@ -6,7 +6,7 @@
 #include <mutex>
 #include <set>
 
-#include "ckpt/core/error.h"
+#include "ckpt/base/error.h"
 
 namespace ferry {
 namespace {

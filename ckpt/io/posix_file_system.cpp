@@ -10,7 +10,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "ckpt/core/error.h"
+#include "ckpt/base/error.h"
 #include "ckpt/io/file_system.h"
 
 namespace ferry {

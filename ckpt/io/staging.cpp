@@ -9,7 +9,7 @@
 #include <random>
 #include <span>
 
-#include "ckpt/core/error.h"
+#include "ckpt/base/error.h"
 
 namespace ferry {
 namespace {

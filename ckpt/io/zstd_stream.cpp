@@ -8,7 +8,7 @@
 #include <new>
 #include <vector>
 
-#include "ckpt/core/error.h"
+#include "ckpt/base/error.h"
 
 namespace ferry {
 namespace {

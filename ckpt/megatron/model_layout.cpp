@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "ckpt/core/error.h"
+#include "ckpt/base/error.h"
 
 namespace ferry {
 namespace {

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/core/box.h"
-#include "ckpt/core/dtype.h"
+#include "ckpt/base/box.h"
+#include "ckpt/base/dtype.h"
 #include "ckpt/megatron/parameter_rules.h"
 #include "ckpt/megatron/pipeline_layout.h"
 #include "ckpt/megatron/run_arguments.h"

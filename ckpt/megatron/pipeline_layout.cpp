@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "ckpt/core/checked.h"
-#include "ckpt/core/error.h"
+#include "ckpt/base/checked.h"
+#include "ckpt/base/error.h"
 
 namespace ferry {
 namespace {

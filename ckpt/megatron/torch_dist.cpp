@@ -4,11 +4,11 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "ckpt/core/error.h"
-#include "ckpt/format/dcp.h"
-#include "ckpt/format/objects.h"
+#include "ckpt/base/error.h"
+#include "ckpt/format/dcp/dcp.h"
+#include "ckpt/format/torch/objects.h"
 #include "ckpt/megatron/args.h"
-#include "ckpt/megatron/optimizer_state.h"
+#include "ckpt/megatron/optimizer/optimizer_state.h"
 #include "ckpt/store/run_folder.h"
 
 namespace ferry {

@@ -1,7 +1,7 @@
 // The families, one function a file.
 #pragma once
 
-#include "convert/family.h"
+#include "convert/model/family.h"
 
 namespace ferry {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "convert/family.h"
+#include "convert/model/family.h"
 
 namespace ferry::shared {
 

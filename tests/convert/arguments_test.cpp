@@ -1,12 +1,12 @@
 // Megatron's arguments: what they mean, and what nothing can express.
-#include "convert/arguments.h"
+#include "convert/model/arguments.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
 
-#include "ckpt/core/error.h"
+#include "ckpt/base/error.h"
 #include "convert/recognise.h"
 #include "convert/vocabulary.h"
 #include "tests/convert/support.h"

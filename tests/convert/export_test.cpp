@@ -5,10 +5,10 @@
 
 #include <cmath>
 
-#include "ckpt/core/error.h"
-#include "convert/arguments.h"
+#include "ckpt/base/error.h"
 #include "convert/convert.h"
-#include "convert/mismatch.h"
+#include "convert/model/arguments.h"
+#include "convert/model/mismatch.h"
 #include "convert/recognise.h"
 #include "tests/convert/support.h"
 

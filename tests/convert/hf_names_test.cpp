@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "convert/arguments.h"
 #include "convert/convert.h"
+#include "convert/model/arguments.h"
 #include "convert/recognise.h"
 #include "tests/convert/support.h"
 

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "ckpt/checkpoint.h"
-#include "ckpt/core/engine.h"
+#include "ckpt/engine/engine.h"
 #include "ckpt/io/memory_file_system.h"
-#include "convert/family.h"
+#include "convert/model/family.h"
 
 namespace ferry::test {
 

@@ -1,12 +1,12 @@
 // Each transform against the plain formula, and back.
-#include "convert/transforms.h"
+#include "convert/model/transforms.h"
 
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <numeric>
 
-#include "ckpt/core/error.h"
+#include "ckpt/base/error.h"
 
 namespace ferry {
 namespace {

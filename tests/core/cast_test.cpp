@@ -1,4 +1,4 @@
-#include "ckpt/core/cast.h"
+#include "ckpt/base/cast.h"
 
 #include <gtest/gtest.h>
 

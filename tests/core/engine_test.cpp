@@ -1,5 +1,5 @@
 // Plans over random tensors, stored in random chunks, against a plain element-by-element model.
-#include "ckpt/core/engine.h"
+#include "ckpt/engine/engine.h"
 
 #include <gtest/gtest.h>
 #include <zstd.h>
@@ -9,8 +9,8 @@
 #include <numeric>
 #include <random>
 
-#include "ckpt/core/cast.h"
-#include "ckpt/core/error.h"
+#include "ckpt/base/cast.h"
+#include "ckpt/base/error.h"
 #include "ckpt/io/memory_file_system.h"
 
 namespace ferry {

@@ -2,7 +2,7 @@
 // nothing left behind.
 #include <gtest/gtest.h>
 
-#include "ckpt/core/engine.h"
+#include "ckpt/engine/engine.h"
 #include "ckpt/io/fault_file_system.h"
 #include "ckpt/io/memory_file_system.h"
 #include "ckpt/io/staging.h"

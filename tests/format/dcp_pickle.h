@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/core/box.h"
+#include "ckpt/base/box.h"
 
 namespace ferry::test {
 

@@ -1,14 +1,14 @@
 // PyTorch distributed checkpoints: what PyTorch wrote, and what nobody should.
-#include "ckpt/format/dcp.h"
+#include "ckpt/format/dcp/dcp.h"
 
 #include <gmock/gmock.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "ckpt/core/engine.h"
-#include "ckpt/core/error.h"
-#include "ckpt/format/objects.h"
+#include "ckpt/base/error.h"
+#include "ckpt/engine/engine.h"
+#include "ckpt/format/torch/objects.h"
 #include "ckpt/io/memory_file_system.h"
 #include "tests/format/dcp_pickle.h"
 #include "tests/support.h"

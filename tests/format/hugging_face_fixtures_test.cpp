@@ -6,10 +6,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "ckpt/core/engine.h"
 #include "ckpt/core/plan.h"
-#include "ckpt/format/hugging_face.h"
-#include "ckpt/format/safetensors_plan.h"
+#include "ckpt/engine/engine.h"
+#include "ckpt/format/hugging_face/hugging_face.h"
+#include "ckpt/format/hugging_face/safetensors_plan.h"
 #include "ckpt/io/memory_file_system.h"
 
 namespace ferry {

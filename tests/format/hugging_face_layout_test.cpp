@@ -1,11 +1,11 @@
-#include "ckpt/format/hugging_face_layout.h"
+#include "ckpt/format/hugging_face/hugging_face_layout.h"
 
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
 
-#include "ckpt/core/error.h"
-#include "ckpt/format/safetensors.h"
+#include "ckpt/base/error.h"
+#include "ckpt/format/hugging_face/safetensors.h"
 #include "ckpt/io/memory_file_system.h"
 
 namespace ferry {

@@ -1,13 +1,13 @@
 // Hugging Face folders: which files hold the weights, and what must agree between them.
-#include "ckpt/format/hugging_face.h"
+#include "ckpt/format/hugging_face/hugging_face.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
 
-#include "ckpt/core/error.h"
-#include "ckpt/format/safetensors.h"
+#include "ckpt/base/error.h"
+#include "ckpt/format/hugging_face/safetensors.h"
 #include "ckpt/io/memory_file_system.h"
 
 namespace ferry {

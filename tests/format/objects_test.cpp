@@ -1,10 +1,10 @@
-#include "ckpt/format/objects.h"
+#include "ckpt/format/torch/objects.h"
 
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
 
-#include "ckpt/core/error.h"
+#include "ckpt/base/error.h"
 #include "ckpt/io/memory_file_system.h"
 #include "tests/format/torch_items.h"
 

@@ -1,11 +1,11 @@
-#include "ckpt/format/pickle.h"
+#include "ckpt/format/pickle/pickle.h"
 
 #include <gmock/gmock.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "ckpt/core/error.h"
+#include "ckpt/base/error.h"
 #include "tests/format/torch_items.h"
 
 namespace ferry {

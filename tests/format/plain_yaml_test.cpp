@@ -1,11 +1,11 @@
-#include "ckpt/format/plain_yaml.h"
+#include "ckpt/megatron/nemo/plain_yaml.h"
 
 #include <gmock/gmock.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "ckpt/core/error.h"
+#include "ckpt/base/error.h"
 
 namespace ferry {
 namespace {
@@ -48,8 +48,8 @@ TEST(PlainYaml, AnchorsAndAliases) {
 }
 
 TEST(PlainYaml, RefusesWhatItCannotPlace) {
-  for (const char* text : {"a: 1\n   b: 2\nc\n", "a: 1\n- 2\n", "a: *nowhere\n",
-                           "  a: 1\n b: 2\n", "a: {}\n  b: 1\n"}) {
+  for (const char* text : {"a: 1\n   b: 2\nc\n", "a: 1\n- 2\n", "a: *nowhere\n", "  a: 1\n b: 2\n",
+                           "a: {}\n  b: 1\n"}) {
     EXPECT_THROW(parse_plain_yaml(text, "x.yaml"), Error) << text;
   }
   std::string deep;

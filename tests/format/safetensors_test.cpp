@@ -1,5 +1,5 @@
 // The safetensors header: what the format allows is read, all that it forbids is refused.
-#include "ckpt/format/safetensors.h"
+#include "ckpt/format/hugging_face/safetensors.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -8,7 +8,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "ckpt/core/error.h"
+#include "ckpt/base/error.h"
 #include "ckpt/io/memory_file_system.h"
 
 namespace ferry {

@@ -1,8 +1,8 @@
-#include "ckpt/format/torch_archive.h"
+#include "ckpt/format/torch/torch_archive.h"
 
 #include <gmock/gmock.h>
 
-#include "ckpt/core/error.h"
+#include "ckpt/base/error.h"
 #include "ckpt/io/memory_file_system.h"
 #include "tests/format/torch_items.h"
 #include "tests/format/zip_builder.h"

@@ -1,5 +1,5 @@
 // Lone files of torch.save, in both of its forms, against what PyTorch holds.
-#include "ckpt/format/torch_file.h"
+#include "ckpt/format/torch/torch_file.h"
 
 #include <gmock/gmock.h>
 #include <xxhash.h>
@@ -7,9 +7,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "ckpt/core/engine.h"
-#include "ckpt/core/error.h"
-#include "ckpt/format/objects.h"
+#include "ckpt/base/error.h"
+#include "ckpt/engine/engine.h"
+#include "ckpt/format/torch/objects.h"
 #include "ckpt/io/memory_file_system.h"
 
 namespace ferry {

@@ -1,9 +1,9 @@
 // What the peers wrote: every metadata pickle, every item, every legacy file of the fixtures.
 #include <gmock/gmock.h>
 
-#include "ckpt/core/error.h"
-#include "ckpt/format/objects.h"
-#include "ckpt/format/torch_archive.h"
+#include "ckpt/base/error.h"
+#include "ckpt/format/torch/objects.h"
+#include "ckpt/format/torch/torch_archive.h"
 #include "tests/format/torch_items.h"
 
 namespace ferry {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ckpt/core/value.h"
-#include "ckpt/format/pickle.h"
+#include "ckpt/format/pickle/pickle.h"
 #include "ckpt/io/file_system.h"
 
 namespace ferry::test {

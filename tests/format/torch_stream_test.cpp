@@ -1,9 +1,9 @@
-#include "ckpt/format/torch_stream.h"
+#include "ckpt/format/torch/torch_stream.h"
 
 #include <gmock/gmock.h>
 #include <zstd.h>
 
-#include "ckpt/core/error.h"
+#include "ckpt/base/error.h"
 #include "ckpt/io/memory_file_system.h"
 #include "tests/format/zip_builder.h"
 

@@ -3,8 +3,8 @@
 
 #include <cstring>
 
-#include "ckpt/core/error.h"
-#include "ckpt/format/torch_archive.h"
+#include "ckpt/base/error.h"
+#include "ckpt/format/torch/torch_archive.h"
 #include "ckpt/io/memory_file_system.h"
 #include "ckpt/io/zstd_stream.h"
 #include "tests/format/torch_items.h"

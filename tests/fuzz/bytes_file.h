@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "ckpt/core/error.h"
+#include "ckpt/base/error.h"
 #include "ckpt/io/file_system.h"
 
 namespace ferry::test {

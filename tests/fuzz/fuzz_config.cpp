@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "ckpt/core/error.h"
-#include "ckpt/format/hugging_face.h"
-#include "ckpt/format/json_events.h"
+#include "ckpt/base/error.h"
+#include "ckpt/format/hugging_face/hugging_face.h"
+#include "ckpt/format/hugging_face/json_events.h"
 #include "ckpt/io/memory_file_system.h"
 #include "convert/convert.h"
 

@@ -2,8 +2,8 @@
 #include <memory>
 #include <string>
 
-#include "ckpt/core/error.h"
-#include "ckpt/format/dcp.h"
+#include "ckpt/base/error.h"
+#include "ckpt/format/dcp/dcp.h"
 #include "tests/fuzz/bytes_file.h"
 
 namespace {

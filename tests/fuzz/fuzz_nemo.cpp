@@ -2,9 +2,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "ckpt/core/error.h"
-#include "ckpt/format/plain_yaml.h"
-#include "ckpt/megatron/nemo_config.h"
+#include "ckpt/base/error.h"
+#include "ckpt/megatron/nemo/nemo_config.h"
+#include "ckpt/megatron/nemo/plain_yaml.h"
 
 // Any bytes, met as a context/model.yaml and as a context/io.json, are values that can be printed
 // and read as arguments, or an Error.

@@ -1,8 +1,8 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "ckpt/core/error.h"
-#include "ckpt/format/pickle.h"
+#include "ckpt/base/error.h"
+#include "ckpt/format/pickle/pickle.h"
 
 // Any bytes parse or are an Error, and what parses can be walked, within memory that is
 // proportional to the bytes.

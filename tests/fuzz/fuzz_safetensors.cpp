@@ -2,8 +2,8 @@
 #include <cstring>
 #include <memory>
 
-#include "ckpt/core/error.h"
-#include "ckpt/format/safetensors.h"
+#include "ckpt/base/error.h"
+#include "ckpt/format/hugging_face/safetensors.h"
 #include "tests/fuzz/bytes_file.h"
 
 namespace {

@@ -1,7 +1,7 @@
 #include <cstdlib>
 
-#include "ckpt/core/error.h"
-#include "ckpt/format/torch_archive.h"
+#include "ckpt/base/error.h"
+#include "ckpt/format/torch/torch_archive.h"
 #include "tests/fuzz/bytes_file.h"
 
 // Any bytes are an archive whose records and storages lie inside the file, or an Error.

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "ckpt/core/error.h"
-#include "ckpt/format/torch_stream.h"
+#include "ckpt/base/error.h"
+#include "ckpt/format/torch/torch_stream.h"
 #include "tests/fuzz/bytes_file.h"
 
 // Any bytes, met as a zstd stream, are the archive of one tensor or an Error.

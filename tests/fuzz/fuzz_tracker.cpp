@@ -2,7 +2,7 @@
 #include <memory>
 #include <string>
 
-#include "ckpt/core/error.h"
+#include "ckpt/base/error.h"
 #include "ckpt/io/memory_file_system.h"
 #include "ckpt/store/run_folder.h"
 

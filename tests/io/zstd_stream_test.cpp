@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "ckpt/core/error.h"
+#include "ckpt/base/error.h"
 #include "ckpt/io/memory_file_system.h"
 
 namespace ferry {

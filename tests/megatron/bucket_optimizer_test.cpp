@@ -2,7 +2,7 @@
 // are laid out by the same rules that decode them, so that these tests show that decoding undoes
 // the layout and knows when it cannot; that the rules are Megatron-LM's is shown by
 // optimizer_state_test.cpp and module_order_test.cpp.
-#include "ckpt/megatron/bucket_optimizer.h"
+#include "ckpt/megatron/optimizer/bucket_optimizer.h"
 
 #include <gmock/gmock.h>
 
@@ -11,10 +11,10 @@
 #include <cstring>
 #include <set>
 
-#include "ckpt/core/engine.h"
-#include "ckpt/core/error.h"
+#include "ckpt/base/error.h"
+#include "ckpt/engine/engine.h"
 #include "ckpt/io/memory_file_system.h"
-#include "ckpt/megatron/flat_buffer.h"
+#include "ckpt/megatron/optimizer/flat_buffer.h"
 
 namespace ferry {
 namespace {

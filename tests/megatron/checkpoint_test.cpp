@@ -7,7 +7,7 @@
 
 #include <filesystem>
 
-#include "ckpt/core/error.h"
+#include "ckpt/base/error.h"
 #include "ckpt/io/memory_file_system.h"
 
 namespace ferry {

@@ -1,16 +1,16 @@
 // Legacy forms that no checkpoint among the fixtures has, made by hand from a known model: names
 // and QKV orders from before Megatron Core, virtual stages, and the three ways of storing experts.
-#include "ckpt/megatron/legacy_model.h"
+#include "ckpt/megatron/legacy/legacy_model.h"
 
 #include <gmock/gmock.h>
 
 #include <cstring>
 #include <map>
 
-#include "ckpt/core/engine.h"
-#include "ckpt/core/error.h"
+#include "ckpt/base/error.h"
+#include "ckpt/engine/engine.h"
 #include "ckpt/io/memory_file_system.h"
-#include "ckpt/megatron/legacy_optimizer.h"
+#include "ckpt/megatron/legacy/legacy_optimizer.h"
 
 namespace ferry {
 namespace {

@@ -1,12 +1,12 @@
 // Legacy rank folders: what surrounds the tensors (their content: optimizer_state_test.cpp).
-#include "ckpt/megatron/legacy.h"
+#include "ckpt/megatron/legacy/legacy.h"
 
 #include <gmock/gmock.h>
 
-#include "ckpt/core/error.h"
-#include "ckpt/format/objects.h"
+#include "ckpt/base/error.h"
+#include "ckpt/format/torch/objects.h"
 #include "ckpt/io/memory_file_system.h"
-#include "ckpt/megatron/legacy_folders.h"
+#include "ckpt/megatron/legacy/legacy_folders.h"
 
 namespace ferry {
 namespace {

@@ -5,8 +5,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "ckpt/core/error.h"
-#include "ckpt/megatron/legacy_model.h"
+#include "ckpt/base/error.h"
+#include "ckpt/megatron/legacy/legacy_model.h"
 
 namespace ferry {
 namespace {

@@ -1,14 +1,14 @@
 // NeMo 2 folders. The fixture is put together from NeMo's own parts (tests/interop/
 // make_nemo_fixture.py) around the weights of hot_llama, so it must read as hot_llama does.
-#include "ckpt/megatron/nemo.h"
+#include "ckpt/megatron/nemo/nemo.h"
 
 #include <gmock/gmock.h>
 
-#include "ckpt/core/engine.h"
-#include "ckpt/core/error.h"
-#include "ckpt/format/objects.h"
+#include "ckpt/base/error.h"
+#include "ckpt/engine/engine.h"
+#include "ckpt/format/torch/objects.h"
 #include "ckpt/io/memory_file_system.h"
-#include "ckpt/megatron/nemo_config.h"
+#include "ckpt/megatron/nemo/nemo_config.h"
 #include "ckpt/megatron/torch_dist.h"
 #include "tests/support.h"
 

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "ckpt/base/error.h"
 #include "ckpt/checkpoint.h"
-#include "ckpt/core/engine.h"
-#include "ckpt/core/error.h"
+#include "ckpt/engine/engine.h"
 
 namespace ferry {
 namespace {

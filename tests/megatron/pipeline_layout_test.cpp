@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ckpt/core/error.h"
+#include "ckpt/base/error.h"
 
 namespace ferry {
 namespace {

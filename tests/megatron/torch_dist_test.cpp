@@ -3,9 +3,9 @@
 
 #include <gmock/gmock.h>
 
-#include "ckpt/core/engine.h"
-#include "ckpt/core/error.h"
-#include "ckpt/format/objects.h"
+#include "ckpt/base/error.h"
+#include "ckpt/engine/engine.h"
+#include "ckpt/format/torch/objects.h"
 #include "tests/support.h"
 
 namespace ferry {

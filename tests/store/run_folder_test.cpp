@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "ckpt/core/error.h"
+#include "ckpt/base/error.h"
 #include "ckpt/io/memory_file_system.h"
 
 namespace ferry {

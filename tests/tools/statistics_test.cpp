@@ -1,4 +1,4 @@
-#include "tools/statistics.h"
+#include "tools/inspect/statistics.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <limits>
 #include <random>
 
-#include "ckpt/format/hugging_face.h"
-#include "ckpt/format/safetensors.h"
+#include "ckpt/format/hugging_face/hugging_face.h"
+#include "ckpt/format/hugging_face/safetensors.h"
 #include "ckpt/io/memory_file_system.h"
 
 namespace ferry::tool {

@@ -1,10 +1,10 @@
-#include "tools/text.h"
+#include "tools/terminal/text.h"
 
 #include <gmock/gmock.h>
 
-#include "ckpt/core/error.h"
-#include "tools/glob.h"
-#include "tools/progress.h"
+#include "ckpt/base/error.h"
+#include "tools/terminal/glob.h"
+#include "tools/terminal/progress.h"
 
 namespace ferry::tool {
 namespace {

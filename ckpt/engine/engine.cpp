@@ -1,0 +1,249 @@
+#include "ckpt/engine/engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "ckpt/base/error.h"
+#include "ckpt/engine/tile.h"
+
+namespace ferry {
+namespace {
+
+constexpr uint64_t kTileBytes = 4 << 20;  // a tile's default size, on the target side
+constexpr uint64_t kShortRunBytes = 64
+                                    << 10;  // with shorter runs, tiles grow as far as memory allows
+
+int thread_count(const EngineOptions& options) {
+  if (options.threads > 0) return options.threads;
+  return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u));
+}
+
+// Hands out the tiles of all entries in order.
+class TileQueue {
+ public:
+  TileQueue(const Plan& plan, PlanCompiler& compiler, uint64_t bytes_per_thread)
+      : plan_(plan), compiler_(compiler), bytes_per_thread_(bytes_per_thread) {}
+
+  struct Tile {
+    size_t entry;
+    Box box;
+  };
+
+  std::optional<Tile> next() {
+    const std::lock_guard lock(mutex_);
+    while (at_ == tiles_.size()) {
+      if (entry_ == plan_.target.entries.size()) return std::nullopt;
+      tiles_ = cut(entry_++);
+      at_ = 0;
+    }
+    return Tile{entry_ - 1, std::move(tiles_[at_++])};
+  }
+
+ private:
+  std::vector<Box> cut(size_t position) {
+    const Entry& entry = plan_.target.entries[position];
+    if (entry.elements() == 0) return {};
+    const int64_t out_bytes = size_bytes(entry.dtype);
+    int64_t in_bytes = out_bytes;
+    for (uint32_t input : plan_.recipes[position].inputs) {
+      in_bytes = std::max(in_bytes, size_bytes(plan_.source->entries[input].dtype));
+    }
+    const auto most =
+        std::max<int64_t>(1, static_cast<int64_t>(bytes_per_thread_) / (in_bytes + out_bytes));
+    const int64_t usual = std::min(most, static_cast<int64_t>(kTileBytes) / out_bytes);
+    std::vector<Box> tiles = cut_into_tiles(entry.shape, usual);
+    // A transposition or a split of columns reads runs as long as a tile is high.
+    if (tiles.size() > 1 && usual < most &&
+        shortest_run_bytes(compiler_.compile(position, tiles[0])) < kShortRunBytes) {
+      tiles = cut_into_tiles(entry.shape, most);
+    }
+    return tiles;
+  }
+
+  const Plan& plan_;
+  PlanCompiler& compiler_;
+  uint64_t bytes_per_thread_;
+  std::mutex mutex_;
+  size_t entry_ = 0;  // first entry that is not cut yet
+  std::vector<Box> tiles_;
+  size_t at_ = 0;
+};
+
+class ProgressMeter {
+ public:
+  ProgressMeter(const EngineOptions& options, uint64_t total) : options_(options), total_(total) {}
+
+  void add(uint64_t bytes) {
+    const uint64_t done = done_ += bytes;
+    if (!options_.progress) return;
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock) return;
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last_ < std::chrono::milliseconds(100)) return;
+    last_ = now;
+    options_.progress({done, total_});
+  }
+
+  void finish() const {
+    if (options_.progress) options_.progress({total_, total_});
+  }
+
+ private:
+  const EngineOptions& options_;
+  uint64_t total_;
+  std::atomic<uint64_t> done_{0};
+  std::mutex mutex_;
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+// Runs `work(thread number)` on n threads and rethrows the first error.
+template <typename Work>
+void on_threads(int threads, const Work& work) {
+  std::mutex mutex;
+  std::exception_ptr error;
+  const auto guarded = [&](int number) {
+    try {
+      work(number);
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (!error) error = std::current_exception();
+    }
+  };
+  {
+    std::vector<std::jthread> pool;
+    for (int i = 1; i < threads; ++i) pool.emplace_back(guarded, i);
+    guarded(0);
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+void execute(const Plan& plan, std::span<WritableFile* const> files, const SpoolPlace& spool,
+             const EngineOptions& options, ProgressMeter& meter) {
+  const int threads = thread_count(options);
+  PlanCompiler compiler(plan);
+  SourceFiles sources(*plan.source, spool);
+  TileQueue queue(plan, compiler, options.memory_bytes / static_cast<uint64_t>(threads));
+  std::atomic<bool> stop{false};
+  const FileSystem* file_system = plan.source->file_system.get();
+  on_threads(threads, [&](int) {
+    TileRunner runner(sources, files, file_system);
+    try {
+      while (!stop) {
+        if (options.cancel && *options.cancel) fail(ErrorKind::cancelled, "stopped on request");
+        const auto tile = queue.next();
+        if (!tile) return;
+        meter.add(runner.run(compiler.compile(tile->entry, tile->box)));
+      }
+    } catch (...) {
+      stop = true;
+      throw;
+    }
+  });
+}
+
+void run_into(const Plan& plan, std::span<WritableFile* const> files, const SpoolPlace& spool,
+              const EngineOptions& options) {
+  ProgressMeter meter(options, plan.target_bytes());
+  for (const Literal& literal : plan.literals) {
+    files[literal.file]->write(literal.offset, std::as_bytes(std::span(literal.bytes)));
+    meter.add(literal.bytes.size());
+  }
+  execute(plan, files, spool, options, meter);
+  meter.finish();
+}
+
+}  // namespace
+
+void run(const Plan& plan, std::span<WritableFile* const> files, const EngineOptions& options) {
+  run_into(plan, files, {}, options);
+}
+
+void run(const Plan& plan, const FileSystem& file_system, const std::string& folder,
+         const EngineOptions& options) {
+  std::vector<std::unique_ptr<WritableFile>> owners;
+  std::vector<WritableFile*> files;
+  for (const FileInfo& file : plan.target.files) {
+    owners.push_back(file_system.create(join(folder, file.path), file.bytes));
+    files.push_back(owners.back().get());
+  }
+  run_into(plan, files, {&file_system, folder}, options);
+  std::atomic<size_t> next{0};
+  on_threads(std::min<int>(thread_count(options), static_cast<int>(files.size())), [&](int) {
+    for (size_t i = next++; i < files.size(); i = next++) {
+      if (options.cancel && *options.cancel) fail(ErrorKind::cancelled, "stopped on request");
+      files[i]->sync();
+    }
+  });
+}
+
+namespace {
+
+// A target that is not a file: hands on whatever is written, with its offset.
+class CallbackFile final : public WritableFile {
+ public:
+  using Callback = std::function<void(uint64_t, std::span<const std::byte>)>;
+  explicit CallbackFile(Callback callback) : callback_(std::move(callback)) {}
+  const std::string& path() const noexcept override { return path_; }
+  void write(uint64_t offset, std::span<const std::byte> from) override { callback_(offset, from); }
+  void sync() override {}
+
+ private:
+  std::string path_ = "memory";
+  Callback callback_;
+};
+
+// The plan that copies one entry, row-major, to a single file.
+Plan identity_plan(const Catalog& catalog, const Entry& entry) {
+  const auto bytes = static_cast<uint64_t>(entry.bytes());
+  const auto position = static_cast<size_t>(&entry - catalog.entries.data());
+  if (position >= catalog.entries.size()) {
+    fail(ErrorKind::internal, "tensor {} is not one of the catalog's own entries", entry.name);
+  }
+  Plan plan;
+  plan.source = &catalog;
+  plan.target.files.push_back({"memory", bytes});
+  plan.target.entries.push_back({entry.name, entry.dtype, entry.shape, {}, entry.role});
+  plan.target.entries[0].chunks.push_back({Box::whole(entry.shape), 0, -1, {}, {0, 0, bytes}});
+  plan.recipes.push_back({{static_cast<uint32_t>(position)}, {copy_all(entry.shape)}, {}});
+  return plan;
+}
+
+}  // namespace
+
+std::string read_tensor(const Catalog& catalog, const Entry& entry, uint64_t limit_bytes) {
+  const auto bytes = static_cast<uint64_t>(entry.bytes());
+  if (bytes > limit_bytes) {
+    fail(ErrorKind::exhausted, "tensor {} has {} bytes; at most {} were expected", entry.name,
+         bytes, limit_bytes);
+  }
+  std::string buffer(bytes, '\0');
+  CallbackFile file([&](uint64_t offset, std::span<const std::byte> from) {
+    std::memcpy(buffer.data() + offset, from.data(), from.size());
+  });
+  WritableFile* files[] = {&file};
+  EngineOptions options;
+  options.threads = 1;
+  run(identity_plan(catalog, entry), files, options);
+  return buffer;
+}
+
+void scan(const Catalog& catalog, const Entry& entry, uint64_t memory_bytes,
+          const std::function<void(std::span<const std::byte>)>& consume) {
+  if (entry.elements() == 0) return;
+  const Plan plan = identity_plan(catalog, entry);
+  PlanCompiler compiler(plan);
+  SourceFiles sources(catalog, {});
+  CallbackFile file([&](uint64_t, std::span<const std::byte> from) { consume(from); });
+  WritableFile* files[] = {&file};
+  TileRunner runner(sources, files, nullptr);
+  const auto tile_bytes = static_cast<int64_t>(std::min(memory_bytes / 2, kTileBytes));
+  const int64_t most = std::max<int64_t>(1, tile_bytes / size_bytes(entry.dtype));
+  for (const Box& tile : cut_into_tiles(entry.shape, most)) runner.run(compiler.compile(0, tile));
+}
+
+}  // namespace ferry

@@ -1,0 +1,93 @@
+#include <deque>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "ckpt/engine/tile.h"
+#include "ckpt/io/memory_file_system.h"
+#include "ckpt/io/zstd_stream.h"
+
+namespace ferry {
+namespace {
+
+// A checkpoint of thousands of ranks has more files than a process may hold open.
+constexpr size_t kMostOpen = 256;
+constexpr size_t kDecodeBytes = 1 << 20;
+
+// One open file, or decoded stream; whoever comes first opens it while the others wait.
+struct Slot {
+  std::mutex mutex;
+  std::shared_ptr<const ReadableFile> file;
+};
+
+}  // namespace
+
+struct SourceFiles::State {
+  using Key = std::pair<uint32_t, const Extent*>;  // the extent is null for the file itself
+
+  State(const Catalog& c, SpoolPlace s) : catalog(c), spool(std::move(s)) {}
+
+  std::shared_ptr<const ReadableFile> get(const Key& key);
+  std::shared_ptr<const ReadableFile> decode(const Extent& extent);
+
+  const Catalog& catalog;
+  SpoolPlace spool;
+  MemoryFileSystem memory;  // for streams decoded without a spool folder
+  std::mutex mutex;         // guards what follows
+  std::map<Key, std::shared_ptr<Slot>> slots;
+  std::deque<Key> order;  // oldest first
+  uint64_t spooled = 0;
+};
+
+std::shared_ptr<const ReadableFile> SourceFiles::State::get(const Key& key) {
+  std::shared_ptr<Slot> slot;
+  {
+    const std::lock_guard lock(mutex);
+    slot = slots[key];
+    if (!slot) {
+      slot = slots[key] = std::make_shared<Slot>();
+      order.push_back(key);
+      if (order.size() > kMostOpen) {
+        slots.erase(order.front());
+        order.pop_front();
+      }
+    }
+  }
+  const std::lock_guard lock(slot->mutex);
+  if (!slot->file) {
+    slot->file = key.second ? decode(*key.second)
+                            : catalog.file_system->open(catalog.files.at(key.first).path);
+  }
+  return slot->file;
+}
+
+std::shared_ptr<const ReadableFile> SourceFiles::State::decode(const Extent& extent) {
+  std::string path = "spool-";
+  {
+    const std::lock_guard lock(mutex);
+    path += std::to_string(spooled++);
+  }
+  const FileSystem& files = spool.file_system ? *spool.file_system : memory;
+  if (spool.file_system) path = join(spool.folder, "." + path);
+  ZstdStream stream(get({extent.file, nullptr}), extent.offset, extent.length);
+  const auto target = files.create(path, 0);
+  std::vector<std::byte> buffer(kDecodeBytes);
+  uint64_t at = 0;
+  while (const size_t bytes = stream.read_some(buffer)) {
+    target->write(at, std::span(buffer).first(bytes));
+    at += bytes;
+  }
+  auto file = files.open(path);
+  files.remove_all(path);  // stays readable until it is closed, and nothing is left behind
+  return file;
+}
+
+SourceFiles::SourceFiles(const Catalog& catalog, SpoolPlace spool)
+    : state_(std::make_unique<State>(catalog, std::move(spool))) {}
+SourceFiles::~SourceFiles() = default;
+
+std::shared_ptr<const ReadableFile> SourceFiles::get(const Transfer& transfer) {
+  return state_->get({transfer.in_file, transfer.zstd});
+}
+
+}  // namespace ferry

@@ -1,0 +1,99 @@
+// Builds the Document of a pickle: creates nodes, grows containers, understands constructors.
+//
+// Nothing is copied when a pickle refers to a value again: nodes are numbers, tuples and states are
+// shared ranges. Where a copy cannot be avoided (appending to a shared range, joining strings) it
+// is charged to a budget proportional to the pickle's length, so that memory and time stay linear
+// in it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "ckpt/core/value.h"
+#include "ckpt/format/pickle/pickle.h"
+
+namespace ferry {
+
+/// Where the parser is, for messages.
+struct PicklePosition {
+  std::string_view what;
+  uint64_t offset = 0;  // of the opcode at work
+
+  [[noreturn]] void corrupt(std::string_view problem) const;
+  [[noreturn]] void unsupported(std::string_view problem) const;
+};
+
+class PickleBuilder {
+ public:
+  using Range = ValueNode::Range;
+
+  PickleBuilder(uint64_t pickle_bytes, PickleLimits limits, const PicklePosition& position);
+
+  uint32_t none() const noexcept { return kNone; }
+  uint32_t boolean(bool value) const noexcept { return value ? kTrue : kFalse; }
+  uint32_t integer(int64_t value);
+  uint32_t real(double value);
+  uint32_t string(std::string_view utf8);  // corrupt when it is not UTF-8
+  uint32_t text_node(ValueKind kind, std::string text);
+  uint32_t tuple(std::span<const uint32_t> items);
+  uint32_t container(ValueKind kind);  // an empty list, set or dict
+  uint32_t global(std::string_view module_and_name);
+  uint32_t global(uint32_t module, uint32_t name);  // two string nodes
+  uint32_t persistent_id(uint32_t id);
+
+  /// Adds to a list, set or object; to a dict or object (keys and values in turn).
+  void append(uint32_t node, std::span<const uint32_t> items);
+  void set_items(uint32_t node, std::span<const uint32_t> keys_and_values);
+
+  /// callable(*args), callable(*args, **keywords)
+  uint32_t construct(uint32_t callable, uint32_t args);
+  uint32_t construct_with_keywords(uint32_t callable, uint32_t args, uint32_t keywords);
+  /// node.__setstate__(state)
+  void set_state(uint32_t node, uint32_t state);
+
+  std::shared_ptr<const Document> finish(uint32_t root);
+
+ private:
+  enum Fixed : uint32_t { kNone, kTrue, kFalse, kEmptyTuple, kFixedNodes };
+
+  const ValueNode& at(uint32_t node) const { return document_->nodes[node]; }
+  std::span<const uint32_t> items(const ValueNode& node) const { return slots(node.items); }
+  std::span<const uint32_t> slots(Range range) const {
+    return {document_->slots.data() + range.begin, range.count};
+  }
+  uint32_t add(ValueNode node);
+  uint32_t add_text(std::string text);
+  uint32_t shared(ValueKind kind, uint32_t text, Range range);
+  uint32_t* extend(Range& range, bool& owned, size_t more);
+  void append_range(Range& range, bool& owned, Range more);
+  void attach_state(uint32_t node, uint32_t state_dict);
+  void charge_copy(uint64_t bytes);
+
+  // pickle_constructors.cpp
+  void check_call(uint32_t callable, uint32_t args) const;
+  uint32_t object(uint32_t callable, Range args);
+  uint32_t make_dict(uint32_t callable, Range args);
+  uint32_t make_set(uint32_t callable, Range args);
+  uint32_t make_size(uint32_t callable, Range args);
+  uint32_t make_bytes(uint32_t callable, Range args);
+  uint32_t reconstruct(uint32_t callable, Range args);
+  uint32_t make_tensor(uint32_t callable, int constructor, Range args);
+  Dims make_dims(uint32_t node) const;
+  int64_t non_negative(uint32_t node, std::string_view what) const;
+
+  const PicklePosition& position_;
+  PickleLimits limits_;
+  uint64_t copy_budget_;
+  uint64_t text_bytes_ = 0;
+  std::shared_ptr<Document> document_;
+  std::unordered_map<std::string, uint32_t> globals_;
+  std::unordered_map<uint64_t, uint32_t> joined_globals_;  // by text numbers of module and name
+  uint32_t small_integers_[256] = {};
+  uint32_t state_key_ = 0;
+};
+
+}  // namespace ferry

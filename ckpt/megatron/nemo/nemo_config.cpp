@@ -1,0 +1,208 @@
+#include "ckpt/megatron/nemo/nemo_config.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "ckpt/core/draft.h"
+
+namespace ferry {
+namespace {
+
+// Builds one object, attribute by attribute.
+class ArgsBuilder {
+ public:
+  explicit ArgsBuilder(std::string_view class_name) : drafts_(1) {
+    drafts_[0].kind = ValueKind::object;
+    drafts_[0].text = class_name;
+  }
+
+  // Over an attribute of that name, if there is one.
+  void set(std::string_view name, DraftValue value) {
+    const uint32_t node = add(std::move(value));
+    const auto [at, is_new] = positions_.emplace(name, drafts_[0].pairs.size());
+    if (is_new) {
+      const uint32_t key = add(DraftValue::of_string(name));
+      drafts_[0].pairs.emplace_back(key, node);
+    } else {
+      drafts_[0].pairs[at->second].second = node;
+    }
+  }
+  void set(std::string_view name, bool value) { set(name, DraftValue::of_boolean(value)); }
+  void set(std::string_view name, int64_t value) { set(name, DraftValue::of_integer(value)); }
+
+  // A scalar, a list of scalars, or a function or class, which stands as its name.
+  void copy(std::string_view name, const Value& value) {
+    DraftValue draft;
+    if (draft_scalar(value, &draft)) return set(name, std::move(draft));
+    if (value.kind() == ValueKind::list) {
+      draft.kind = ValueKind::list;
+      for (size_t i = 0; i < value.size(); ++i) {
+        DraftValue item;
+        if (draft_scalar(value[i], &item)) draft.items.push_back(add(std::move(item)));
+      }
+      return set(name, std::move(draft));
+    }
+    if (const auto target = value.get("_target_").string()) {
+      draft.kind = ValueKind::global;
+      draft.text = *target;
+      set(name, std::move(draft));
+    }
+  }
+
+  LoadedValue finish() const {
+    auto document = make_document(drafts_);
+    const Value root = document->root();
+    return {std::move(document), root};
+  }
+
+ private:
+  uint32_t add(DraftValue draft) {
+    drafts_.push_back(std::move(draft));
+    return static_cast<uint32_t>(drafts_.size() - 1);
+  }
+
+  std::vector<DraftValue> drafts_;
+  std::map<std::string, size_t, std::less<>> positions_;
+};
+
+// activation_func and gated_linear_unit together are one of Megatron-LM's flags.
+void set_activation(ArgsBuilder& args, const Value& config) {
+  std::string_view function = config.get("activation_func").get("_target_").string().value_or("");
+  function = function.substr(function.find_last_of('.') + 1);
+  const bool gated = config.get("gated_linear_unit").boolean().value_or(false);
+  args.set("swiglu", gated && function == "silu");
+  args.set("squared_relu", function == "squared_relu");
+  args.set("openai_gelu", !gated && (function == "openai_gelu" || function == "gelu_impl"));
+  args.set("quick_geglu", gated && function == "quick_gelu");
+  args.set("bias_gelu_fusion", !gated && function == "gelu" &&
+                                   config.get("bias_activation_fusion").boolean().value_or(false));
+}
+
+void set_sizes(ArgsBuilder& args, const Value& config) {
+  const auto number = [&](std::string_view name) { return config.get(name).integer().value_or(0); };
+  const int64_t heads = number("num_attention_heads"), hidden = number("hidden_size");
+  if (number("kv_channels") == 0 && heads > 0) args.set("kv_channels", hidden / heads);
+  const int64_t groups = number("num_query_groups");
+  if (groups == 0 && heads > 0) args.set("num_query_groups", heads);
+  args.set("group_query_attention", groups > 0 && groups != heads);
+  const bool sane = hidden > 0 && hidden <= (int64_t{1} << 40);
+  if (number("ffn_hidden_size") == 0 && sane) args.set("ffn_hidden_size", 4 * hidden);
+  if (number("seq_length") > 0) args.set("max_position_embeddings", number("seq_length"));
+}
+
+// The model's configuration is written before the strategy puts its sizes into it.
+void set_layout(ArgsBuilder& args, const ParallelLayout& layout) {
+  const auto set = [&](std::string_view name, int64_t size) {
+    if (size > 0) args.set(name, size);
+  };
+  set("tensor_model_parallel_size", layout.tensor);
+  set("pipeline_model_parallel_size", layout.pipeline);
+  set("virtual_pipeline_model_parallel_size", layout.virtual_pipeline);
+  set("context_parallel_size", layout.context);
+  set("expert_model_parallel_size", layout.expert);
+  set("expert_tensor_parallel_size", layout.expert_tensor);
+  set("world_size", layout.world_size);
+}
+
+using Json = nlohmann::json;
+
+// fiddle writes an object as {"type", "items": [["Attr(name='x')", value], ...], "metadata"}; its
+// class is the type, or, for a Config, what the metadata's fn_or_cls names.
+const Json* attribute(const Json& object, std::string_view name) {
+  const std::string wanted = fmt::format("Attr(name='{}')", name);
+  if (!object.is_object() || !object.contains("items") || !object["items"].is_array()) return {};
+  for (const Json& item : object["items"]) {
+    if (item.is_array() && item.size() == 2 && item[0] == wanted) return &item[1];
+  }
+  return nullptr;
+}
+
+std::string name_of(const Json* type) {
+  if (!type || !type->is_object()) return {};
+  const auto name = type->find("name");
+  return name != type->end() && name->is_string() ? name->get<std::string>() : std::string();
+}
+
+std::string class_of(const Json& objects, const Json& object) {
+  if (!object.is_object()) return {};
+  const auto type = object.find("type"), metadata = object.find("metadata");
+  const std::string direct = type == object.end() ? "" : name_of(&*type);
+  const bool is_config = direct == "Config" || direct == "Partial";
+  if (!is_config || metadata == object.end() || !metadata->is_object()) return direct;
+  const auto key = metadata->find("key");
+  if (key == metadata->end() || !key->is_string()) return direct;
+  const auto target = objects.find(key->get<std::string>());
+  return target == objects.end() ? direct : name_of(attribute(*target, "fn_or_cls"));
+}
+
+// A positive integer that is written down; 0 otherwise.
+int64_t size_of(const Json& object, std::string_view name) {
+  const Json* leaf = attribute(object, name);
+  if (!leaf || !leaf->is_object()) return 0;
+  const auto value = leaf->find("value");
+  if (value == leaf->end() || !value->is_number_integer()) return 0;
+  const auto size = value->get<int64_t>();
+  return size > 0 && size < (int64_t{1} << 31) ? size : 0;
+}
+
+void read_strategy(const Json& object, ParallelLayout& layout) {
+  const auto size = [&](std::string_view name) {
+    return std::max<int64_t>(size_of(object, name), 1);
+  };
+  layout.tensor = size("tensor_model_parallel_size");
+  layout.pipeline = size("pipeline_model_parallel_size");
+  layout.virtual_pipeline = size_of(object, "virtual_pipeline_model_parallel_size");
+  layout.context = size("context_parallel_size");
+  layout.expert = size("expert_model_parallel_size");
+  layout.expert_tensor = size_of(object, "expert_tensor_parallel_size");
+}
+
+}  // namespace
+
+LoadedValue args_from_nemo_model(const Value& model, const ParallelLayout& layout) {
+  const Value config = model.get("config");
+  if (config.kind() != ValueKind::dict) return {};
+  ArgsBuilder args(config.get("_target_").string().value_or("nemo.GPTConfig"));
+  for (size_t i = 0; i < config.pair_count(); ++i) {
+    const auto name = config.pair_key(i).string();
+    if (name && !name->starts_with('_')) args.copy(*name, config.pair_value(i));
+  }
+  args.copy("num_experts", config.get("num_moe_experts"));
+  args.copy("norm_epsilon", config.get("layernorm_epsilon"));
+  args.copy("rotary_seq_len_interpolation_factor", config.get("seq_len_interpolation_factor"));
+  args.set("untie_embeddings_and_output_weights",
+           !config.get("share_embeddings_and_output_weights").boolean().value_or(true));
+  args.set("apply_layernorm_1p",
+           config.get("layernorm_zero_centered_gamma").boolean().value_or(false));
+  if (const Value factor = config.get("scale_factor")) {
+    args.set("use_rope_scaling", true);
+    args.copy("rope_scaling_factor", factor);
+  }
+  set_activation(args, config);
+  set_sizes(args, config);
+  set_layout(args, layout);
+  return args.finish();
+}
+
+ParallelLayout layout_from_nemo_io(std::string_view json) {
+  ParallelLayout layout;
+  const Json root = Json::parse(json, nullptr, false);
+  if (!root.is_object() || !root.contains("objects") || !root["objects"].is_object()) return layout;
+  const Json& objects = root["objects"];
+  for (const Json& object : objects) {
+    const std::string name = class_of(objects, object);
+    if (name == "MegatronStrategy") read_strategy(object, layout);
+    if (name == "Trainer") {
+      const int64_t nodes = std::max<int64_t>(size_of(object, "num_nodes"), 1);
+      layout.world_size = nodes * size_of(object, "devices");
+    }
+  }
+  const int64_t ranks = layout.tensor * layout.pipeline * layout.context;
+  if (ranks > 0 && layout.world_size % ranks == 0) layout.data = layout.world_size / ranks;
+  return layout;
+}
+
+}  // namespace ferry

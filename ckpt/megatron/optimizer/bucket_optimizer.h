@@ -1,0 +1,30 @@
+// dp_reshardable: optimizer state as flat gradient buckets.
+//
+// A checkpoint of this kind records neither which parameters a bucket holds nor in which order.
+// Both follow from the run's arguments, the model's tensors and Megatron-LM's construction of
+// modules; what those leave open (whether norms live inside the linear layers, how experts are
+// grouped) is tried, and kept only if one order predicts every bucket's length and every chunk
+// boundary.
+//
+// Source: megatron/core/optimizer/distrib_optimizer.py (sharded_param_state_dp_reshardable),
+// megatron/core/optimizer/__init__.py (groups of buffers).
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "ckpt/core/catalog.h"
+#include "ckpt/megatron/model_layout.h"
+
+namespace ferry {
+
+/// True for "[chained_K.]optimizer.distributed.dp_group_idx_G.gbuf_idx_B...".
+bool is_bucket_entry(std::string_view name);
+
+/// The per-parameter entries of all bucket entries of `catalog`. Reads per_bucket_numel objects
+/// where they exist, at most 32 of them (a read each; the lengths of the buckets themselves and all
+/// chunk boundaries are checked in every group). unsupported or mismatch, with the reason, when no
+/// order or more than one fits; corrupt for names or chunks that contradict themselves.
+std::vector<Entry> decode_buckets(const Catalog& catalog, const ModelLayout& layout);
+
+}  // namespace ferry

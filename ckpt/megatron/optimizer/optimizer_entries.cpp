@@ -1,0 +1,96 @@
+#include "ckpt/megatron/optimizer/optimizer_entries.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "ckpt/base/error.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::array<std::string_view, 3> kUsualOrder = {"param", "exp_avg", "exp_avg_sq"};
+
+size_t usual_rank(std::string_view state) {
+  return std::find(kUsualOrder.begin(), kUsualOrder.end(), state) - kUsualOrder.begin();
+}
+
+}  // namespace
+
+std::string optimizer_entry_name(std::string_view state, std::string_view key) {
+  if (state == "fp32_param") state = "param";
+  return "optimizer.state." + std::string(state) + "." + std::string(key);
+}
+
+OptimizerEntries::State& OptimizerEntries::state(std::string_view name, DType dtype) {
+  if (name == "fp32_param") name = "param";
+  for (State& state : states_) {
+    if (state.name != name) continue;
+    if (state.dtype != dtype) {
+      fail(ErrorKind::mismatch, "optimizer state {} is stored as {} and as {}", name,
+           torch_name(state.dtype), torch_name(dtype));
+    }
+    return state;
+  }
+  states_.push_back({std::string(name), dtype, {}});
+  states_.back().chunks.resize(tensors_->size());
+  return states_.back();
+}
+
+void OptimizerEntries::add(std::string_view name, DType dtype, uint32_t tensor, const Box& box,
+                           int64_t begin, int64_t count, const Extent& extent, bool shared) {
+  Chunk chunk{box, begin, count, {}, extent};
+  if (!shared && begin == 0 && count == element_count(box.size, (*tensors_)[tensor].name)) {
+    chunk.run_count = -1;
+  }
+  state(name, dtype).chunks[tensor].push_back(std::move(chunk));
+}
+
+void OptimizerEntries::add(std::string_view name, DType dtype, const LocalParameter& parameter,
+                           int64_t begin, int64_t count, const Extent& extent) {
+  int64_t piece_begin = 0;
+  for (const LocalPiece& piece : parameter.pieces) {
+    const int64_t elements = element_count(piece.box.size, "part of a model tensor");
+    const int64_t from = std::max(begin, piece_begin);
+    const int64_t to = std::min(begin + count, piece_begin + elements);
+    if (from < to) {
+      Extent part = extent;
+      part.payload_offset += static_cast<uint64_t>(from - begin) * size_bytes(dtype);
+      add(name, dtype, piece.tensor, piece.box, from - piece_begin, to - from, part,
+          to - from < count);
+    }
+    piece_begin += elements;
+  }
+}
+
+void OptimizerEntries::add(std::string_view name, DType dtype, uint32_t tensor, Chunk chunk) {
+  state(name, dtype).chunks[tensor].push_back(std::move(chunk));
+}
+
+std::vector<Entry> OptimizerEntries::take() {
+  std::stable_sort(states_.begin(), states_.end(), [](const State& a, const State& b) {
+    return usual_rank(a.name) < usual_rank(b.name);
+  });
+  std::vector<Entry> entries;
+  for (size_t i = 0; i < tensors_->size(); ++i) {
+    const ModelTensor& tensor = (*tensors_)[i];
+    for (State& state : states_) {
+      if (state.chunks[i].empty()) continue;
+      Entry entry{optimizer_entry_name(state.name, tensor.name), state.dtype, tensor.shape,
+                  std::move(state.chunks[i]), Role::optimizer};
+      int64_t stored = 0;
+      for (const Chunk& chunk : entry.chunks) {
+        stored += chunk.is_run() ? chunk.run_count : element_count(chunk.box.size, entry.name);
+      }
+      if (stored != entry.elements()) {
+        fail(ErrorKind::mismatch, "{}: the ranks hold {} of {} elements", entry.name, stored,
+             entry.elements());
+      }
+      entries.push_back(std::move(entry));
+    }
+  }
+  states_.clear();
+  return entries;
+}
+
+}  // namespace ferry

@@ -1,0 +1,373 @@
+#include "convert/model/arguments.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <optional>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "ckpt/base/error.h"
+
+namespace ferry {
+namespace {
+
+// Bounds on what is plausible, so that a hostile file cannot make the name tables endless.
+constexpr int64_t kMaxLayers = 10'000;
+constexpr int64_t kMaxExperts = 100'000;
+constexpr int64_t kMaxExpertsOfAllLayers = 250'000;
+constexpr int64_t kMaxHeads = 1 << 20;  // and elements of a head
+constexpr int64_t kMaxSize = int64_t{1} << 40;
+
+using A = Architecture;
+struct Argument {
+  std::string_view name;
+  std::variant<int64_t A::*, double A::*, bool A::*> member;
+};
+
+// Later rows win: today's spelling comes after older and TransformerConfig's ones. None leaves the
+// default, which is Megatron's own.
+const Argument kArguments[] = {
+    {"num_layers", &A::layers},
+    {"hidden_size", &A::hidden},
+    {"num_attention_heads", &A::heads},
+    {"ffn_hidden_size", &A::ffn},
+    {"kv_channels", &A::head_dim},
+    {"max_position_embeddings", &A::positions},
+    {"padded_vocab_size", &A::padded_vocab},
+    {"norm_epsilon", &A::norm_eps},
+    {"layernorm_epsilon", &A::norm_eps},
+    {"add_qkv_bias", &A::qkv_bias},
+    {"add_bias_linear", &A::linear_bias},
+    {"qk_layernorm", &A::qk_norm},
+    {"init_method_std", &A::init_std},
+    {"attention_dropout", &A::attention_dropout},
+    {"hidden_dropout", &A::hidden_dropout},
+    {"rotary_base", &A::rope_theta},
+    {"multi_latent_attention", &A::mla},
+    {"q_lora_rank", &A::q_lora_rank},
+    {"kv_lora_rank", &A::kv_lora_rank},
+    {"qk_head_dim", &A::qk_nope_dim},
+    {"qk_pos_emb_head_dim", &A::qk_rope_dim},
+    {"v_head_dim", &A::v_dim},
+    {"num_moe_experts", &A::experts},
+    {"num_experts", &A::experts},
+    {"moe_router_topk", &A::experts_per_token},
+    {"moe_ffn_hidden_size", &A::expert_ffn},
+    {"moe_shared_expert_intermediate_size", &A::shared_ffn},
+    {"moe_shared_expert_gate", &A::shared_gate},
+    {"moe_router_pre_softmax", &A::router_pre_softmax},
+    {"moe_router_enable_expert_bias", &A::expert_bias},
+    {"moe_router_topk_scaling_factor", &A::router_scale},
+    {"moe_router_num_groups", &A::router_groups},
+    {"moe_router_group_topk", &A::router_groups_per_token},
+    {"moe_aux_loss_coeff", &A::aux_loss_coeff},
+    {"moe_mlp_glu_interleave_size", &A::expert_glu_block},
+    {"moe_shared_expert_glu_interleave_size", &A::shared_glu_block},
+    {"mtp_num_layers", &A::mtp_layers},
+};
+
+class Reader {
+ public:
+  Reader(const Value& args, const std::string& path) : args_(args), path_(path) {}
+
+  ReadArguments run() {
+    if (args_.is_none()) {
+      fail(ErrorKind::mismatch,
+           "{}: holds no Megatron arguments, without which heads and rotary base are unknown; only "
+           "what Megatron-LM or NeMo saved becomes a Hugging Face model (--to safetensors writes "
+           "the tensors as they are)",
+           path_);
+    }
+    for (const Argument& argument : kArguments) read(argument);
+    require("hidden_size", a_.hidden, kMaxSize);
+    read_attention();
+    read_positions();
+    read_window();
+    read_mlp();
+    if (a_.experts > 0) read_moe();
+    a_.tied = is("untie_embeddings_and_output_weights", false) ||
+              is("share_embeddings_and_output_weights", true);
+    if (is("mtp_use_repeated_layer", true) && a_.mtp_layers > 1) a_.mtp_layers = 1;
+    check_sizes();
+    check_expressible();
+    return std::move(result_);
+  }
+
+ private:
+  Value get(std::string_view name) const { return args_.get(name); }
+  bool is(std::string_view name, bool value) const { return get(name).boolean() == value; }
+  bool says(std::string_view name, std::string_view text) const {
+    return get(name).string() == text;
+  }
+
+  void read(const Argument& argument) {
+    const Value value = get(argument.name);
+    if (value.is_none()) return;
+    std::visit(
+        [&](auto member) {
+          using T = std::remove_reference_t<decltype(a_.*member)>;
+          std::optional<T> read;
+          if constexpr (std::is_same_v<T, int64_t>) {
+            read = value.integer();
+          } else if constexpr (std::is_same_v<T, double>) {
+            read = value.real();
+          } else {
+            read = value.boolean();
+          }
+          if (read) {
+            a_.*member = *read;
+          } else {
+            warn("argument {} is neither a number nor true or false, and is ignored",
+                 argument.name);
+          }
+        },
+        argument.member);
+  }
+
+  void read_attention() {
+    a_.groups = a_.heads;
+    // Without group_query_attention the groups are printed, but not used.
+    const Value grouped = get("group_query_attention");
+    const std::optional<int64_t> groups = get("num_query_groups").integer();
+    if (groups && !(args_.has("group_query_attention") && grouped.boolean() != true)) {
+      a_.groups = *groups;
+    }
+    if (a_.head_dim == 0 && a_.heads > 0) a_.head_dim = a_.hidden / a_.heads;
+    if (says("normalization", "LayerNorm") || !args_.has("normalization")) a_.norm = Norm::layer;
+  }
+
+  void read_positions() {
+    const std::optional<std::string_view> kind = get("position_embedding_type").string();
+    if (kind == "learned_absolute") {
+      a_.position_kind = Positions::learned;
+    } else if (kind != "rope" && !(a_.mla && (!kind || kind == "yarn"))) {
+      a_.position_kind = Positions::other;
+    }
+    if (is("use_rotary_position_embeddings", true)) a_.position_kind = Positions::rope;
+    if (a_.mla) return read_latent_positions();
+    if (const auto factor = get("rotary_seq_len_interpolation_factor").real();
+        factor.value_or(1) != 1) {
+      a_.rope_scaling = RopeScaling::linear;
+      a_.rope_factor = *factor;
+    }
+    if (!is("use_rope_scaling", true)) return;
+    if (a_.rope_scaling == RopeScaling::linear) {
+      problem(
+          "use_rope_scaling and rotary_seq_len_interpolation_factor together cannot be expressed");
+    }
+    // The three other constants of the scaling are fixed in Megatron-LM; NeMo keeps them.
+    a_.rope_scaling = RopeScaling::llama3;
+    a_.rope_factor = get("rope_scaling_factor").real().value_or(8);
+    a_.rope_low_freq_factor = get("low_freq_factor").real().value_or(1);
+    a_.rope_high_freq_factor = get("high_freq_factor").real().value_or(4);
+    a_.rope_original_positions = get("old_context_len").integer().value_or(8192);
+  }
+
+  // Latent attention scales by YaRN unless told otherwise; a factor of 1 makes that plain RoPE.
+  void read_latent_positions() {
+    const double factor = get("rotary_scaling_factor").real().value_or(40);
+    if (factor == 1) return;
+    if (says("rope_type", "rope")) {
+      if (get("mscale_all_dim").real().value_or(0) != 0) {
+        problem(
+            "rope_type is rope, yet mscale_all_dim with a rotary_scaling_factor of {} scales the "
+            "attention: that cannot be expressed",
+            factor);
+      }
+      return;
+    }
+    a_.rope_scaling = RopeScaling::yarn;
+    a_.rope_factor = factor;
+    a_.rope_original_positions = get("original_max_position_embeddings").integer().value_or(4096);
+    a_.rope_beta_fast = get("beta_fast").real().value_or(32);
+    a_.rope_beta_slow = get("beta_slow").real().value_or(1);
+    a_.rope_mscale = get("mscale").real().value_or(1);
+    a_.rope_mscale_all_dim = get("mscale_all_dim").real().value_or(0);
+  }
+
+  void read_window() {
+    const Value window = get("window_size");
+    if (window.size() != 2) return;
+    const int64_t left = window[0].integer().value_or(-1);
+    if (left < 0 || left >= kMaxSize) return;
+    a_.window = left + 1;
+    const Value skip = get("window_attn_skip_freq");
+    if (const auto every = skip.integer(); every && *every > 0) {
+      for (int64_t n = 1; n <= std::min(a_.layers, kMaxLayers); ++n) {
+        a_.windowed_layers.push_back(n % *every != 0);
+      }
+    } else if (skip.kind() == ValueKind::list) {
+      for (size_t i = 0; i < skip.size(); ++i) {
+        a_.windowed_layers.push_back(skip[i].integer().value_or(0) != 0);
+      }
+      if (static_cast<int64_t>(skip.size()) != a_.layers) {
+        problem("window_attn_skip_freq has {} entries for {} layers", skip.size(), a_.layers);
+      }
+    }
+  }
+
+  void read_mlp() {
+    if (is("swiglu", true)) {
+      a_.activation = Activation::swiglu;
+    } else if (is("squared_relu", true)) {
+      a_.activation = Activation::squared_relu;
+    } else if (is("quick_geglu", true)) {
+      a_.activation = Activation::quick_geglu;
+    } else if (is("xielu", true)) {
+      a_.activation = Activation::xielu;
+    } else if (is("xiprelu", true) || is("xiprelup", true)) {
+      a_.activation = Activation::other;
+    } else {
+      // The fused bias and GELU kernel computes the tanh form; without biases it is never used.
+      const bool fused = a_.linear_bias && is("bias_gelu_fusion", true);
+      // Megatron Core ignores openai_gelu, the models before it and NeMo do not.
+      const bool heeded = is("use_legacy_models", true) || args_.text().starts_with("nemo");
+      const bool openai = heeded && is("openai_gelu", true);
+      a_.activation = fused || openai ? Activation::gelu_tanh : Activation::gelu;
+    }
+    if (a_.ffn == 0) a_.ffn = a_.gated() ? a_.hidden * 4 * 2 / 3 / 64 * 64 : 4 * a_.hidden;
+  }
+
+  void read_moe() {
+    if (a_.expert_ffn == 0) a_.expert_ffn = a_.ffn;
+    if (const auto score = get("moe_router_score_function").string(); score && score != "softmax") {
+      a_.router_score = score == "sigmoid" ? RouterScore::sigmoid : RouterScore::other;
+    }
+    const Value freq = get("moe_layer_freq");
+    const int64_t every = freq.integer().value_or(1);
+    if (freq.kind() == ValueKind::list || freq.kind() == ValueKind::tuple) {
+      for (size_t i = 0; i < freq.size(); ++i) {
+        a_.moe_layers.push_back(freq[i].integer().value_or(0) != 0);
+      }
+      if (static_cast<int64_t>(freq.size()) != a_.layers) {
+        problem("moe_layer_freq has {} entries for {} layers", freq.size(), a_.layers);
+      }
+    } else {
+      for (int64_t n = 0; n < std::min(a_.layers, kMaxLayers); ++n) {
+        a_.moe_layers.push_back(every <= 1 || n % every == 0);
+      }
+    }
+    const Value coefficients = get("moe_aux_loss_coeff");
+    if (coefficients.size() > 0) a_.aux_loss_coeff = coefficients[0].real().value_or(0);
+  }
+
+  void require(std::string_view name, int64_t value, int64_t limit) const {
+    if (value < 1) {
+      fail(ErrorKind::mismatch, "{}: its Megatron arguments lack {}, or it is {}", path_, name,
+           value);
+    }
+    if (value > limit) {
+      fail(ErrorKind::mismatch, "{}: argument {} is {}, more than the {} that are supported", path_,
+           name, value, limit);
+    }
+  }
+
+  void check_sizes() const {
+    require("num_layers", a_.layers, kMaxLayers);
+    require("num_attention_heads", a_.heads, kMaxHeads);
+    require("num_query_groups", a_.groups, kMaxHeads);
+    require("kv_channels", a_.head_dim, kMaxHeads);
+    if (a_.mtp_layers != 0) require("mtp_num_layers", a_.mtp_layers, kMaxLayers);
+    require("ffn_hidden_size", a_.ffn, kMaxSize);
+    if (a_.heads % a_.groups != 0) {
+      fail(ErrorKind::mismatch, "{}: {} attention heads do not divide into {} query groups", path_,
+           a_.heads, a_.groups);
+    }
+    const int64_t other[] = {a_.positions,     a_.padded_vocab,
+                             a_.q_lora_rank,   a_.kv_lora_rank,
+                             a_.qk_nope_dim,   a_.qk_rope_dim,
+                             a_.v_dim,         a_.experts,
+                             a_.expert_ffn,    a_.shared_ffn,
+                             a_.mtp_layers,    a_.experts_per_token,
+                             a_.router_groups, a_.router_groups_per_token};
+    for (int64_t value : other) {
+      if (value < 0 || value > kMaxSize) {
+        fail(ErrorKind::mismatch, "{}: its Megatron arguments hold the impossible size {}", path_,
+             value);
+      }
+    }
+    if (a_.experts == 0) return;
+    require("num_experts", a_.experts, kMaxExperts);
+    if (a_.experts * (a_.layers + a_.mtp_layers) > kMaxExpertsOfAllLayers) {
+      fail(ErrorKind::mismatch, "{}: {} layers of {} experts are more than is supported", path_,
+           a_.layers, a_.experts);
+    }
+  }
+
+  void check_expressible();
+  void check_flags(std::initializer_list<std::string_view> names, bool harmless) {
+    for (std::string_view name : names) {
+      const std::optional<bool> value = get(name).boolean();
+      if (value && *value != harmless) {
+        problem("{} is {}, which no Hugging Face family can express", name, *value);
+      }
+    }
+  }
+  void check_unset(std::initializer_list<std::string_view> names) {
+    for (std::string_view name : names) {
+      if (!get(name).is_none())
+        problem("{} is set, which no Hugging Face family can express", name);
+    }
+  }
+  void check_number(std::string_view name, double harmless) {
+    if (const auto value = get(name).real(); value && *value != harmless) {
+      problem("{} is {}, which no Hugging Face family can express", name, *value);
+    }
+  }
+
+  template <typename... Args>
+  void problem(fmt::format_string<Args...> format, Args&&... args) {
+    result_.problems.push_back(fmt::format(format, std::forward<Args>(args)...));
+  }
+  template <typename... Args>
+  void warn(fmt::format_string<Args...> format, Args&&... args) {
+    result_.warnings.push_back(fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  const Value& args_;
+  const std::string& path_;
+  ReadArguments result_;
+  Architecture& a_ = result_.architecture;
+};
+
+void Reader::check_expressible() {
+  check_flags({"apply_residual_connection_post_layernorm", "layernorm_zero_centered_gamma",
+               "apply_layernorm_1p", "attention_output_gate", "qk_l2_norm", "is_hybrid_model",
+               "enable_mhc_connections", "moe_apply_probs_on_input", "post_layer_norm",
+               "retro_add_retriever", "use_mup"},
+              false);
+  check_flags({"attn_layernorm", "mlp_layernorm", "final_layernorm"}, true);
+  check_unset({"no_rope_freq", "linear_attention_freq", "experimental_attention_variant",
+               "hybrid_layer_pattern", "hybrid_override_pattern", "moe_latent_size",
+               "activation_func_clamp_value", "softmax_scale", "mrope_section",
+               "heterogeneous_layers_config_path", "heterogeneous_layers_config_encoded_json"});
+  check_number("glu_linear_offset", 0);
+  check_number("input_embeddings_multiplier", 1);
+  if (a_.position_kind == Positions::rope) check_number("rotary_percent", 1);
+  if (!a_.mla) check_flags({"rotary_interleaved"}, false);
+  if (const auto kind = get("softmax_type").string(); kind && kind != "vanilla") {
+    problem("softmax_type is {}, which no Hugging Face family can express", *kind);
+  }
+  if (a_.experts > 0 && !get("moe_router_topk_limited_devices").is_none()) {
+    problem("moe_router_topk_limited_devices is set, which no Hugging Face family can express");
+  }
+  if (a_.experts > 0 && !get("moe_expert_capacity_factor").is_none()) {
+    warn("moe_expert_capacity_factor made training drop tokens; transformers never drops any");
+  }
+  if (a_.hidden_dropout != 0 && a_.position_kind == Positions::rope) {
+    warn("hidden_dropout {} has no counterpart; it matters for further training only",
+         a_.hidden_dropout);
+  }
+}
+
+}  // namespace
+
+ReadArguments read_arguments(const Value& args, const std::string& path) {
+  return Reader(args, path).run();
+}
+
+}  // namespace ferry

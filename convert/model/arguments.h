@@ -1,0 +1,25 @@
+// Megatron's arguments as an Architecture, and what of them no Hugging Face model can express.
+//
+// Source: Megatron-LM megatron/training/arguments.py, argument_utils.py
+// (core_transformer_config_from_args), megatron/core/transformer/transformer_config.py.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ckpt/core/value.h"
+#include "convert/model/architecture.h"
+
+namespace ferry {
+
+struct ReadArguments {
+  Architecture architecture;          // padded_vocab as the arguments say; vocab 0 when they do not
+  std::vector<std::string> problems;  // change what the model computes; nothing can express them
+  std::vector<std::string> warnings;  // lost in Hugging Face, without effect on the logits
+};
+
+/// `path` is for messages. mismatch when there are no arguments, or when they lack a size that a
+/// transformer needs or hold an impossible one.
+ReadArguments read_arguments(const Value& args, const std::string& path);
+
+}  // namespace ferry

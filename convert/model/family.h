@@ -1,0 +1,130 @@
+// A model family as data: which Megatron tensor is which Hugging Face tensors, what the family can
+// express, and how its config.json spells it. One file in families/ fills one of these; nothing in
+// it knows a direction.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "ckpt/base/box.h"
+#include "convert/model/architecture.h"
+
+namespace ferry {
+
+/// How a Megatron tensor and its Hugging Face tensors hold the same elements
+/// (convert/model/transforms.h).
+enum class Transform : uint8_t {
+  copy,
+  vocabulary,     // rows: Megatron pads them, Hugging Face has the true number
+  qkv,            // rows by query group [q heads, k, v] <-> three tensors; also the bias
+  gate_up,        // rows [gate; up] (or alternating blocks) <-> two tensors
+  transpose,      // [out, in] <-> [in, out]
+  qkv_transpose,  // rows by head [q, k, v] <-> one [in, q; k; v]; of the bias: [q; k; v]
+  single,         // one element, whatever the shape in Megatron <-> [1]
+  constant,       // only in Hugging Face: filled with Rule::value
+};
+
+/// Extent of an axis, by meaning; size_of() gives the number.
+enum class Size : uint8_t {
+  one,
+  hidden,
+  twice_hidden,
+  padded_vocab,
+  positions,
+  qkv,
+  attention,
+  head,  // rows of the fused QKV; heads x head_dim (of values); head_dim
+  fc1,
+  ffn,  // fc1: both halves when gated
+  experts,
+  expert_fc1,
+  expert_ffn,
+  shared_fc1,
+  shared_ffn,
+  q_lora,
+  q_up,
+  kv_lora,
+  kv_down,
+  kv_up,  // latent attention
+};
+int64_t size_of(Size size, const Architecture& architecture);
+
+/// Patterns hold {layer}, {expert} and {mtp}; a rule stands for all their values. Layer rules
+/// under "decoder.layers.{layer}." hold for multi-token prediction layers too, as
+/// "mtp.layers.{mtp}.transformer_layer." and as layer L + k of L.
+struct Rule {
+  std::string_view
+      megatron;  // canonical name (convert/model/megatron_model.h); empty for a constant
+  std::vector<std::string_view> hugging_face;
+  Transform transform = Transform::copy;
+  std::vector<Size> shape;  // of the canonical Megatron tensor; of a constant, in Hugging Face
+  bool (*when)(const Architecture&, int64_t layer) = nullptr;  // null: always
+  bool fp32 = false;    // stays fp32 whatever the model's dtype
+  bool copies = false;  // Hugging Face stores the tensor once more; import ignores it
+  double value = 0;     // of a constant
+};
+
+/// config.json key <-> member. Values equal to the Megatron side's member in both directions.
+struct ConfigField {
+  std::string_view key;
+  std::variant<int64_t Architecture::*, double Architecture::*, bool Architecture::*> member;
+};
+
+/// What a family can express; anything else is an objection.
+enum class Has : uint8_t { no, yes, either };
+struct Traits {
+  Norm norm = Norm::rms;
+  std::vector<Activation> activations = {Activation::swiglu};
+  Positions positions = Positions::rope;
+  Has mla = Has::no;
+  Has moe = Has::no;           // yes: at least one layer with experts
+  Has dense_layers = Has::no;  // in a model with experts
+  Has qkv_bias = Has::no;      // without the other biases
+  Has linear_bias = Has::no;
+  Has qk_norm = Has::no;
+  Has tied = Has::either;
+  Has window = Has::no;
+  Has shared_expert = Has::no;
+  Has shared_gate = Has::no;
+  Has expert_bias = Has::no;
+  Has mtp = Has::no;
+  Has grouped_queries = Has::either;
+  std::vector<RouterScore> scores = {RouterScore::softmax};
+};
+
+struct Family {
+  std::string name;        // as in --family and model_type
+  std::string class_name;  // of transformers
+  Traits traits;
+  std::vector<Rule> rules;
+  std::vector<ConfigField> fields;
+  /// What the fields cannot say; adds to warnings what has no counterpart.
+  void (*write_config)(const Architecture&, nlohmann::json& config,
+                       std::vector<std::string>& warnings) = nullptr;
+  /// Reasons beyond the traits why a model is not of this family; may be null.
+  void (*objections)(const Architecture&, std::vector<std::string>& reasons) = nullptr;
+};
+
+/// All families, the more special first: recognition takes the first without objections.
+const std::vector<Family>& families();
+const Family* find_family(std::string_view name);
+
+/// Why a model is not of this family, one sentence each; empty when it is.
+std::vector<std::string> objections(const Family& family, const Architecture& architecture);
+
+/// One application of a rule.
+struct Link {
+  const Rule* rule = nullptr;
+  std::string megatron;  // canonical; empty for a constant
+  std::vector<std::string> hugging_face;
+  Dims shape;  // canonical
+};
+
+/// All links of a model, in the order of the network.
+std::vector<Link> expand(const Family& family, const Architecture& architecture);
+
+}  // namespace ferry

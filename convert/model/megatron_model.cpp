@@ -1,0 +1,201 @@
+#include "convert/model/megatron_model.h"
+
+#include <array>
+#include <charconv>
+#include <string_view>
+#include <utility>
+
+#include "ckpt/base/error.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::string_view kExperts = ".mlp.experts.experts.";
+
+struct Alias {
+  std::string_view canonical;  // ends, or occurs in, the canonical name
+  std::string_view alias;
+};
+
+// Tried in this order when the canonical name is absent. Norms are modules of their own without
+// Transformer Engine (and in its stead when a layer has experts or latent attention); Megatron's
+// own renaming of the norm before an MLP also hits the one before experts; the fused operators of
+// Transformer Engine number their parts.
+constexpr Alias kAliases[] = {
+    {".self_attention.linear_qkv.layer_norm_", ".input_layernorm."},
+    {".mlp.linear_fc1.layer_norm_", ".pre_mlp_layernorm."},
+    {".pre_mlp_layernorm.", ".mlp.linear_fc1.layer_norm_"},
+    {".linear_q_up_proj.layer_norm_", ".q_layernorm."},
+    {".linear_kv_up_proj.layer_norm_", ".kv_layernorm."},
+    {".mlp.linear_fc1.layer_norm_", ".mlp.0."},
+    {".mlp.linear_fc1.", ".mlp.1.basic_ops.0."},
+    {".mlp.linear_fc2.", ".mlp.3.basic_ops.0."},
+    {"decoder.final_layernorm.", "decoder.final_norm."},
+};
+
+// Spellings of modules that are the same wherever they occur.
+constexpr Alias kSpellings[] = {
+    {".experts.experts.", ".experts.local_experts."},
+    {".transformer_layer.", ".mtp_model_layer."},
+};
+
+// A number after `before` in `name`, which ends at a dot: "decoder.layers." in
+// "decoder.layers.3.x".
+struct Numbered {
+  std::string without;  // the name without number and its dot
+  int64_t number = 0;
+};
+std::optional<Numbered> take_number(const std::string& name, std::string_view before) {
+  const size_t at = name.find(before);
+  if (at == std::string::npos) return std::nullopt;
+  const char* begin = name.data() + at + before.size();
+  const char* end = name.data() + name.size();
+  int64_t number = 0;
+  const auto [stop, error] = std::from_chars(begin, end, number);
+  if (error != std::errc() || stop == end || *stop != '.') return std::nullopt;
+  const std::string head = name.substr(0, at + before.size());
+  return Numbered{head + std::string(stop + 1, end), number};
+}
+
+}  // namespace
+
+MegatronModel::MegatronModel(const Catalog& catalog, const Architecture& architecture)
+    : catalog_(catalog), architecture_(architecture) {
+  for (size_t i = 0; i < catalog.entries.size(); ++i) {
+    const Entry& entry = catalog.entries[i];
+    if (entry.role != Role::model) continue;
+    std::string_view name = entry.name;
+    while (name.starts_with("module.")) name.remove_prefix(7);
+    std::string key(name);
+    for (const Alias& spelling : kSpellings) {
+      if (const size_t at = key.find(spelling.alias); at != std::string::npos) {
+        key.replace(at, spelling.alias.size(), spelling.canonical);
+      }
+    }
+    if (!positions_.emplace(std::move(key), static_cast<uint32_t>(i)).second) {
+      fail(ErrorKind::corrupt, "tensor {} stands twice, under two spellings of its name",
+           entry.name);
+    }
+  }
+}
+
+std::optional<Placed> MegatronModel::lookup(const std::string& key, Dims at, const Dims& extents) {
+  const auto found = positions_.find(key);
+  if (found == positions_.end()) return std::nullopt;
+  const Entry& entry = catalog_.entries[found->second];
+  for (size_t axis = 0; axis < at.size(); ++axis) {
+    if (axis < entry.shape.size() && entry.shape[axis] == extents[axis]) continue;
+    fail(ErrorKind::mismatch,
+         "tensor {} of shape {}: axis {} should stack {} {}, as the arguments say", entry.name,
+         to_string(entry.shape), axis, extents[axis],
+         axis + 1 == at.size() && key.find(kExperts) != std::string::npos ? "experts" : "layers");
+  }
+  return Placed{found->second, std::move(at), 0, 0};
+}
+
+// The forms that a name takes on disk: as it is, experts stacked, layers stacked, both.
+std::optional<Placed> MegatronModel::place(const std::string& name, size_t* rank) {
+  std::optional<Placed> placed = lookup(name, {}, {});
+  const auto expert = take_number(name, kExperts);
+  const int64_t experts = architecture_.experts;
+  if (!placed && expert) placed = lookup(expert->without, {expert->number}, {experts});
+  if (!placed) {
+    const int64_t layers = architecture_.layers;
+    const auto layer = take_number(name, "decoder.layers.");
+    if (layer) placed = lookup(layer->without, {layer->number}, {layers});
+    if (!placed && layer && expert) {
+      const auto both = take_number(expert->without, "decoder.layers.");
+      placed = lookup(both->without, {layer->number, expert->number}, {layers, experts});
+    }
+  }
+  if (placed) {
+    const Dims& shape = catalog_.entries[placed->entry].shape;
+    *rank = shape.size() - placed->at.size();
+    placed->rows = *rank > 0 ? shape[placed->at.size()] : 1;
+  }
+  return placed;
+}
+
+std::optional<Located> MegatronModel::find_spelling(const std::string& name) {
+  Located located;
+  const auto add = [&](Placed placed, size_t rank) {
+    const Entry& entry = catalog_.entries[placed.entry];
+    const Dims shape(entry.shape.end() - static_cast<std::ptrdiff_t>(rank), entry.shape.end());
+    if (located.parts.empty()) {
+      located.shape = shape;
+      located.dtype = entry.dtype;
+    } else {
+      placed.row = located.shape[0];
+      located.shape[0] += placed.rows;
+    }
+    used_.insert(placed.entry);
+    located.parts.push_back(std::move(placed));
+  };
+  size_t rank = 0;
+  if (auto whole = place(name, &rank)) {
+    add(std::move(*whole), rank);
+    return located;
+  }
+  if (name.find(".linear_fc1.") == std::string::npos) return std::nullopt;
+  size_t up_rank = 0;
+  auto gate = place(name + "_w", &rank);
+  auto up = place(name + "_v", &up_rank);
+  if (!gate || !up) return std::nullopt;
+  const Entry& gate_entry = catalog_.entries[gate->entry];
+  const Entry& up_entry = catalog_.entries[up->entry];
+  if (rank == 0 || gate->at.size() != up->at.size() || gate_entry.shape != up_entry.shape ||
+      gate_entry.dtype != up_entry.dtype) {
+    fail(ErrorKind::mismatch, "tensors {} and {} are two halves, but differ in shape or dtype",
+         gate_entry.name, up_entry.name);
+  }
+  add(std::move(*gate), rank);
+  add(std::move(*up), up_rank);
+  return located;
+}
+
+std::optional<Located> MegatronModel::find(const std::string& canonical) {
+  if (auto located = find_spelling(canonical)) return located;
+  for (const Alias& alias : kAliases) {
+    const size_t at = canonical.find(alias.canonical);
+    if (at == std::string::npos) continue;
+    std::string name = canonical;
+    name.replace(at, alias.canonical.size(), alias.alias);
+    if (auto located = find_spelling(name)) return located;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> MegatronModel::unused() const {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < catalog_.entries.size(); ++i) {
+    const Entry& entry = catalog_.entries[i];
+    if (entry.role == Role::model && !used_.contains(static_cast<uint32_t>(i))) {
+      names.push_back(entry.name);
+    }
+  }
+  return names;
+}
+
+std::vector<Move> from_entries(const Move& move, const Located& located, uint32_t first_input) {
+  std::vector<Move> result;
+  for (size_t p = 0; p < located.parts.size(); ++p) {
+    const Placed& part = located.parts[p];
+    std::vector<Move> pieces = {move};
+    if (located.parts.size() > 1) {
+      Box box = Box::whole(located.shape);
+      box.offset[0] = part.row;
+      box.size[0] = part.rows;
+      pieces = clip_input(move, box);
+    }
+    for (Move& piece : pieces) {
+      piece.input = first_input + static_cast<uint32_t>(p);
+      if (!piece.in_origin.empty()) piece.in_origin[0] -= part.row;
+      piece.in_origin.insert(piece.in_origin.begin(), part.at.begin(), part.at.end());
+      for (Loop& loop : piece.loops) loop.in_axis += static_cast<int>(part.at.size());
+      result.push_back(std::move(piece));
+    }
+  }
+  return result;
+}
+
+}  // namespace ferry

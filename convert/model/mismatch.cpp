@@ -1,0 +1,150 @@
+#include "convert/model/mismatch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+namespace ferry {
+namespace {
+
+constexpr size_t kMaxLines = 20;
+constexpr size_t kMaxCompared = 500;    // patterns, so that a hostile catalog costs little
+constexpr size_t kMaxNameLength = 200;  // characters compared
+
+// "decoder.layers.3.x" -> ("decoder.layers.*.x", "3"): the first number part is kept for printing.
+struct Pattern {
+  std::string text;
+  std::string number;
+};
+Pattern pattern_of(std::string_view name) {
+  Pattern pattern;
+  while (true) {
+    const size_t dot = name.find('.');
+    const std::string_view part = name.substr(0, dot);
+    const bool number = !part.empty() && std::all_of(part.begin(), part.end(), [](char c) {
+      return std::isdigit(static_cast<unsigned char>(c)) != 0;
+    });
+    if (number && pattern.number.empty()) pattern.number = part;
+    pattern.text += number ? "*" : std::string(part);
+    if (dot == std::string_view::npos) return pattern;
+    pattern.text += '.';
+    name.remove_prefix(dot + 1);
+  }
+}
+
+struct Group {
+  std::string pattern;
+  std::vector<std::string> names;
+  std::vector<std::string> numbers;  // distinct, in order
+};
+
+std::vector<Group> group(const std::vector<std::string>& names) {
+  std::vector<Group> groups;
+  std::map<std::string, size_t> positions;
+  for (const std::string& name : names) {
+    Pattern pattern = pattern_of(name);
+    const auto [at, added] = positions.emplace(pattern.text, groups.size());
+    if (added) groups.push_back({pattern.text, {}, {}});
+    Group& found = groups[at->second];
+    found.names.push_back(name);
+    if (!pattern.number.empty() &&
+        (found.numbers.empty() || found.numbers.back() != pattern.number)) {
+      found.numbers.push_back(std::move(pattern.number));
+    }
+  }
+  return groups;
+}
+
+std::string line(const Group& g) {
+  if (g.names.size() == 1) return g.names.front();
+  std::string numbers;
+  for (size_t i = 0; i < std::min<size_t>(g.numbers.size(), 8); ++i) {
+    numbers += (i > 0 ? ", " : "") + g.numbers[i];
+  }
+  if (g.numbers.size() > 8) numbers += ", ...";
+  return fmt::format("{} ({} tensors: {})", g.pattern, g.names.size(), numbers);
+}
+
+// Layers may be stacked on one side and numbered on the other.
+std::string comparable(const std::string& pattern) {
+  std::string text = pattern;
+  for (size_t at; (at = text.find(".*")) != std::string::npos;) text.erase(at, 2);
+  return text.substr(0, kMaxNameLength);
+}
+
+std::optional<std::string> nearest(const Group& missing, const std::vector<Group>& candidates) {
+  const std::string wanted = comparable(missing.pattern);
+  size_t best = wanted.size() / 3 + 1;
+  std::optional<std::string> name;
+  for (size_t i = 0; i < std::min(candidates.size(), kMaxCompared); ++i) {
+    const size_t distance = edit_distance(wanted, comparable(candidates[i].pattern), best);
+    if (distance < best) {
+      best = distance;
+      name = candidates[i].names.front();
+    }
+  }
+  return name;
+}
+
+}  // namespace
+
+size_t edit_distance(std::string_view a, std::string_view b, size_t limit) {
+  const size_t difference = a.size() > b.size() ? a.size() - b.size() : b.size() - a.size();
+  if (difference >= limit) return limit;
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
+    }
+  }
+  return std::min(row.back(), limit);
+}
+
+std::string describe(const Misfit& misfit, std::string_view family) {
+  const std::vector<Group> missing = group(misfit.missing);
+  const std::vector<Group> left_over = group(misfit.left_over);
+  std::string text;
+  const auto heading = [&](std::string_view what, size_t count) {
+    text += fmt::format("\n  {} ({}):", what, count);
+  };
+  const auto more = [&](size_t count) {
+    if (count > kMaxLines) text += fmt::format("\n    ... and {} more", count - kMaxLines);
+  };
+  if (!missing.empty()) {
+    heading(fmt::format("missing for {}", family), misfit.missing.size());
+    for (size_t i = 0; i < std::min(missing.size(), kMaxLines); ++i) {
+      text += "\n    " + line(missing[i]);
+      if (const auto near = nearest(missing[i], left_over)) {
+        text += fmt::format("; the checkpoint has {}", *near);
+      }
+    }
+    more(missing.size());
+  }
+  if (!left_over.empty()) {
+    heading("left over", misfit.left_over.size());
+    for (size_t i = 0; i < std::min(left_over.size(), kMaxLines); ++i) {
+      text += "\n    " + line(left_over[i]);
+    }
+    more(left_over.size());
+  }
+  if (!misfit.misshapen.empty()) {
+    heading("of another shape", misfit.misshapen.size());
+    for (size_t i = 0; i < std::min(misfit.misshapen.size(), kMaxLines); ++i) {
+      text += "\n    " + misfit.misshapen[i];
+    }
+    more(misfit.misshapen.size());
+  }
+  return text;
+}
+
+}  // namespace ferry

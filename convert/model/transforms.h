@@ -1,0 +1,26 @@
+// The ways in which Megatron and Hugging Face hold the same elements, as moves.
+//
+// Each transform is between one canonical Megatron tensor (of one layer, of one expert) and one or
+// more Hugging Face tensors. Moves lead from Megatron to Hugging Face; Move::inverse leads back, so
+// that one description serves both directions.
+#pragma once
+
+#include <vector>
+
+#include "ckpt/core/recipe.h"
+#include "convert/model/family.h"
+
+namespace ferry {
+
+/// One Hugging Face tensor of a link: its shape and the moves (input 0: the canonical Megatron
+/// tensor) that write all of it.
+struct Part {
+  Dims shape;
+  std::vector<Move> moves;
+};
+
+/// The parts of a link, in the order of its Hugging Face names. mismatch when the canonical shape
+/// does not divide as the transform needs, naming the tensor.
+std::vector<Part> parts_of(const Link& link, const Architecture& architecture);
+
+}  // namespace ferry

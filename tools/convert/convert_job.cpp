@@ -1,0 +1,165 @@
+#include "tools/convert/convert_job.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+
+#include "ckpt/base/error.h"
+#include "ckpt/format/hugging_face/hugging_face.h"
+#include "ckpt/format/hugging_face/safetensors_plan.h"
+#include "ckpt/io/staging.h"
+#include "tools/terminal/interrupt.h"
+
+namespace ferry::tool {
+namespace {
+
+constexpr uint64_t kMaxCopiedBytes = uint64_t{1} << 30;  // a tokenizer's file
+
+// All that will be written, whatever it was made from.
+struct Job {
+  Plan plan;
+  std::vector<std::pair<std::string, std::string>> small_files;
+  std::vector<CopiedFile> copied;
+  std::string family;
+  std::vector<std::string> warnings;
+  int64_t parameters = 0;
+};
+
+void check_options(const ConvertOptions& options) {
+  const auto refuse = [](std::string_view flag, std::string_view target) {
+    fail(ErrorKind::invalid, "{} means nothing with --to {}", flag, target);
+  };
+  const ExportOptions& model = options.model;
+  if (options.to == ConvertTarget::safetensors) {
+    if (model.family) refuse("--family", "safetensors");
+    if (model.vocab_size) refuse("--vocab-size", "safetensors");
+    if (model.keep_padding) refuse("--keep-padding", "safetensors");
+    if (!model.tokenizer_folder.empty()) refuse("--tokenizer", "safetensors");
+  } else {
+    if (options.optimizer) refuse("--optimizer", "hf");
+    if (options.open.raw) refuse("--raw", "hf");
+  }
+}
+
+std::filesystem::path canonical(const std::string& path) {
+  std::error_code error;
+  const auto result = std::filesystem::weakly_canonical(path, error);
+  return error ? std::filesystem::path(path) : result;
+}
+
+bool is_same_or_inside(const std::filesystem::path& inner, const std::filesystem::path& outer) {
+  const auto [end, unused] = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
+  return end == outer.end();
+}
+
+// Says at once what would only show at the end; the staged folder checks again.
+void check_target(const FileSystem& file_system, const ConvertOptions& options) {
+  const PathStatus status = file_system.status(options.target);
+  if (status.kind == PathKind::missing) {
+    const auto parent = std::filesystem::path(options.target).parent_path().string();
+    if (!parent.empty() && file_system.status(parent).kind != PathKind::folder) {
+      fail(ErrorKind::not_found, "the folder {} of target {} does not exist; create it first",
+           parent, options.target);
+    }
+    return;
+  }
+  if (status.kind != PathKind::folder) {
+    fail(ErrorKind::invalid, "the target {} exists and is not a folder", options.target);
+  }
+  if (!options.overwrite) {
+    fail(ErrorKind::invalid,
+         "the target {} exists; choose another, or give --overwrite to replace it", options.target);
+  }
+  if (is_same_or_inside(canonical(options.source), canonical(options.target))) {
+    fail(ErrorKind::invalid, "the target {} holds the source {}: replacing it would destroy that",
+         options.target, options.source);
+  }
+  // --overwrite removes the whole folder: a mistyped name must not cost a home directory.
+  if (!file_system.list(options.target).empty() &&
+      !is_hugging_face_folder(file_system, options.target)) {
+    fail(ErrorKind::invalid,
+         "the target {} is not empty and holds no converted model; --overwrite replaces only such "
+         "folders. Remove it yourself or choose another",
+         options.target);
+  }
+}
+
+Job make_job(const Checkpoint& checkpoint, const ConvertOptions& options) {
+  Job job;
+  if (options.to == ConvertTarget::hugging_face) {
+    Export model = plan_export(checkpoint, options.model);
+    job.plan = std::move(model.plan);
+    job.small_files = std::move(model.small_files);
+    job.copied = std::move(model.tokenizer_files);
+    job.family = std::move(model.family);
+    job.warnings = std::move(model.warnings);
+    job.parameters = model.parameters;
+    return job;
+  }
+  SafetensorsExport plain = plan_safetensors(
+      checkpoint.catalog, {options.optimizer, options.model.dtype, options.model.max_shard_bytes});
+  job.plan = std::move(plain.plan);
+  job.parameters = plain.parameters;
+  if (!plain.index_json.empty()) {
+    job.small_files.emplace_back(kSafetensorsIndexName, std::move(plain.index_json));
+  }
+  if (options.optimizer && !checkpoint.optimizer_problem.empty()) {
+    job.warnings.push_back(checkpoint.optimizer_problem);
+  }
+  return job;
+}
+
+ConvertReport describe(const Checkpoint& checkpoint, const Job& job,
+                       const ConvertOptions& options) {
+  ConvertReport report;
+  report.source = checkpoint.path;
+  report.target = options.target;
+  report.source_format = name(checkpoint.format);
+  report.iteration = checkpoint.iteration;
+  report.family = job.family;
+  report.tensors = static_cast<int64_t>(job.plan.target.entries.size());
+  report.parameters = job.parameters;
+  for (const FileInfo& file : job.plan.target.files)
+    report.files.emplace_back(file.path, file.bytes);
+  for (const auto& [name, content] : job.small_files)
+    report.files.emplace_back(name, content.size());
+  for (const CopiedFile& file : job.copied) report.files.emplace_back(file.name, file.bytes);
+  for (const auto& [name, bytes] : report.files) report.bytes += bytes;
+  report.warnings = job.warnings;
+  report.dry_run = options.dry_run;
+  return report;
+}
+
+void write(const std::shared_ptr<const FileSystem>& file_system, const Job& job,
+           const ConvertOptions& options) {
+  const InterruptScope interrupt;
+  StagedFolder staged(file_system, options.target, options.overwrite);
+  EngineOptions engine = options.engine;
+  engine.cancel = interrupt.flag();
+  run(job.plan, *file_system, staged.path(), engine);
+  for (const auto& [name, content] : job.small_files) staged.write_file(name, content);
+  for (const CopiedFile& file : job.copied) {
+    staged.write_file(file.name, read_file(*file_system, file.from, kMaxCopiedBytes));
+  }
+  interrupt.check();
+  staged.commit();
+}
+
+}  // namespace
+
+ConvertReport convert(const ConvertOptions& options) {
+  check_options(options);
+  const std::shared_ptr<const FileSystem> file_system = posix_file_system();
+  check_target(*file_system, options);
+  const Checkpoint checkpoint = open_checkpoint(file_system, options.source, options.open);
+  const Job job = make_job(checkpoint, options);
+  check(job.plan);
+  ConvertReport report = describe(checkpoint, job, options);
+  if (options.dry_run) return report;
+  const auto start = std::chrono::steady_clock::now();
+  write(file_system, job, options);
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return report;
+}
+
+}  // namespace ferry::tool

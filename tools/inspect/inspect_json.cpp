@@ -1,0 +1,136 @@
+// The machine's half of `ferry inspect`.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tools/inspect/inspect_report.h"
+
+namespace ferry::tool {
+namespace {
+
+using nlohmann::json;
+
+// NaN and infinity have no form in JSON.
+json number(double value) { return std::isfinite(value) ? json(value) : json(nullptr); }
+
+json known(int64_t value) { return value > 0 ? json(value) : json(nullptr); }
+
+json tensors_json(const Catalog& catalog) {
+  json list = json::array();
+  for (const Entry& entry : catalog.entries) {
+    list.push_back({{"name", entry.name},
+                    {"dtype", safetensors_name(entry.dtype)},
+                    {"shape", entry.shape},
+                    {"role", entry.role == Role::model ? "model" : "optimizer"}});
+  }
+  return list;
+}
+
+json model_json(const ModelSummary& model) {
+  return {{"layers", known(model.layers)},
+          {"hidden_size", known(model.hidden)},
+          {"attention_heads", known(model.heads)},
+          {"key_value_heads", known(model.kv_heads)},
+          {"head_size", known(model.head_dim)},
+          {"ffn_hidden_size", known(model.ffn_hidden)},
+          {"vocab_size", known(model.vocab)},
+          {"padded_vocab_size", known(model.padded_vocab)},
+          {"sequence_length", known(model.sequence)},
+          {"experts", known(model.experts)},
+          {"experts_per_token", known(model.experts_per_token)},
+          {"expert_ffn_hidden_size", known(model.expert_ffn_hidden)},
+          {"shared_expert_ffn_hidden_size", known(model.shared_expert_ffn_hidden)},
+          {"mtp_layers", model.mtp_layers},
+          {"tied_embeddings", model.tied_embeddings},
+          {"reasons", model.reasons}};
+}
+
+json layout_json(const ParallelLayout& layout) {
+  return {{"tensor_parallel", known(layout.tensor)},
+          {"pipeline_parallel", known(layout.pipeline)},
+          {"virtual_pipeline", known(layout.virtual_pipeline)},
+          {"expert_parallel", known(layout.expert)},
+          {"expert_tensor_parallel", known(layout.expert_tensor)},
+          {"data_parallel", known(layout.data)},
+          {"context_parallel", known(layout.context)},
+          {"world_size", known(layout.world_size)}};
+}
+
+json objects_json(const InspectReport& report) {
+  json list = json::array();
+  if (report.options.objects) {
+    for (const auto& [name, loaded] : report.objects) {
+      list.push_back({{"name", name}, {"value", ferry::to_json(loaded.value)}});
+    }
+  } else {
+    for (const Object& object : report.checkpoint->catalog.objects) {
+      list.push_back({{"name", object.name}});
+    }
+  }
+  return list;
+}
+
+json statistics_json(const InspectReport& report) {
+  json list = json::array();
+  for (const auto& [entry, values] : report.statistics) {
+    json row{
+        {"name", entry->name}, {"dtype", safetensors_name(entry->dtype)}, {"shape", entry->shape}};
+    if (!values.problem.empty()) {
+      row["problem"] = values.problem;
+    } else {
+      const bool some = values.finite > 0;
+      row["min"] = some ? number(values.min) : json(nullptr);
+      row["max"] = some ? number(values.max) : json(nullptr);
+      row["mean"] = some ? number(values.mean) : json(nullptr);
+      row["std"] = some ? number(values.std) : json(nullptr);
+      row["nan"] = values.nan;
+      row["inf"] = values.infinite;
+    }
+    list.push_back(std::move(row));
+  }
+  return list;
+}
+
+json notes_json(const InspectReport& report) {
+  json notes = report.checkpoint->notes;
+  for (const std::string& problem : report.object_problems) notes.push_back(problem);
+  return notes;
+}
+
+json value_or_null(const LoadedValue& loaded) {
+  return loaded.document ? ferry::to_json(loaded.value) : json(nullptr);
+}
+
+}  // namespace
+
+json to_json(const InspectReport& report) {
+  const Checkpoint& checkpoint = *report.checkpoint;
+  json files = json::array();
+  for (const FileInfo& file : checkpoint.catalog.files) {
+    files.push_back({{"path", file.path}, {"bytes", file.bytes}});
+  }
+  json result{
+      {"format", name(checkpoint.format)},
+      {"path", checkpoint.path},
+      {"writer", checkpoint.writer},
+      {"iteration", checkpoint.iteration ? json(*checkpoint.iteration) : json(nullptr)},
+      {"family", report.model.family.empty() ? json(nullptr) : json(report.model.family)},
+      {"model", model_json(report.model)},
+      {"parameters", report.model_tensors.elements},
+      {"bytes", report.model_tensors.bytes + report.optimizer_tensors.bytes},
+      {"tensors", tensors_json(checkpoint.catalog)},
+      {"objects", objects_json(report)},
+      {"layout", layout_json(checkpoint.layout)},
+      {"args", value_or_null(checkpoint.args)},
+      {"metadata", value_or_null(checkpoint.metadata)},
+      {"optimizer",
+       {{"layout", name(checkpoint.optimizer)},
+        {"tensors", report.optimizer_tensors.tensors},
+        {"problem", checkpoint.optimizer_problem.empty() ? json(nullptr)
+                                                         : json(checkpoint.optimizer_problem)}}},
+      {"files", std::move(files)},
+      {"notes", notes_json(report)}};
+  if (report.options.stats) result["stats"] = statistics_json(report);
+  return result;
+}
+
+}  // namespace ferry::tool

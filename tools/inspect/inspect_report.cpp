@@ -1,0 +1,77 @@
+#include "tools/inspect/inspect_report.h"
+
+#include "ckpt/base/checked.h"
+#include "ckpt/format/torch/objects.h"
+#include "tools/terminal/glob.h"
+#include "tools/terminal/text.h"
+
+namespace ferry::tool {
+namespace {
+
+void add(TensorGroup& group, const Entry& entry) {
+  ++group.tensors;
+  group.elements = checked_add(group.elements, entry.elements(), "size of the checkpoint");
+  group.bytes =
+      checked_add(group.bytes, static_cast<uint64_t>(entry.bytes()), "size of the checkpoint");
+  ++group.dtypes[std::string(safetensors_name(entry.dtype))];
+}
+
+std::vector<const Entry*> matching(const Catalog& catalog, const std::string& pattern) {
+  std::vector<const Entry*> found;
+  for (const Entry& entry : catalog.entries) {
+    if (glob_matches(pattern, entry.name)) found.push_back(&entry);
+  }
+  if (found.empty()) {
+    fail(ErrorKind::not_found,
+         "no tensor matches '{}'; --tensors lists the {} there are ('*' matches any run of "
+         "characters)",
+         pattern, catalog.entries.size());
+  }
+  return found;
+}
+
+void compute_statistics(InspectReport& report) {
+  const Catalog& catalog = report.checkpoint->catalog;
+  const InspectOptions& options = report.options;
+  const std::vector<const Entry*> entries = matching(catalog, *options.stats);
+  Progress progress;
+  for (const Entry* entry : entries) progress.bytes_total += static_cast<uint64_t>(entry->bytes());
+  for (const Entry* entry : entries) {
+    const auto read = [&](uint64_t bytes) {
+      progress.bytes_done += bytes;
+      if (options.progress) options.progress(progress);
+    };
+    report.statistics.emplace_back(entry, statistics(catalog, *entry, options.memory_bytes, read));
+  }
+}
+
+// One object that cannot be parsed must not hide the others.
+void read_objects(InspectReport& report) {
+  const Catalog& catalog = report.checkpoint->catalog;
+  for (const Object& object : catalog.objects) {
+    try {
+      report.objects.emplace_back(object.name, read_object(catalog, object));
+    } catch (const Error& error) {
+      report.object_problems.push_back(fmt::format("object {}: {}", object.name, error.what()));
+    }
+  }
+}
+
+}  // namespace
+
+InspectReport make_report(const Checkpoint& checkpoint, const InspectOptions& options) {
+  InspectReport report;
+  report.checkpoint = &checkpoint;
+  report.options = options;
+  report.model = recognise(checkpoint);
+  for (const Entry& entry : checkpoint.catalog.entries) {
+    add(entry.role == Role::model ? report.model_tensors : report.optimizer_tensors, entry);
+  }
+  for (const FileInfo& file : checkpoint.catalog.files) report.file_bytes += file.bytes;
+  if (options.tensors) report.listed = matching(checkpoint.catalog, *options.tensors);
+  if (options.stats) compute_statistics(report);
+  if (options.objects) read_objects(report);
+  return report;
+}
+
+}  // namespace ferry::tool

@@ -1,0 +1,308 @@
+// The people's half of `ferry inspect`.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "ckpt/base/utf8.h"
+#include "tools/inspect/inspect_report.h"
+#include "tools/terminal/text.h"
+
+namespace ferry::tool {
+namespace {
+
+constexpr size_t kFilesShown = 6;
+constexpr size_t kDtypesShown = 4;
+constexpr size_t kLineWidth = 96;
+constexpr size_t kValueWidth = 400;
+
+std::string_view description(Format format) {
+  switch (format) {
+    case Format::torch_dist:
+      return "Megatron-LM distributed checkpoint";
+    case Format::dcp:
+      return "PyTorch distributed checkpoint";
+    case Format::megatron_torch:
+      return "Megatron-LM legacy checkpoint";
+    case Format::nemo:
+      return "NeMo 2 checkpoint";
+    case Format::hugging_face:
+      return "Hugging Face model";
+    case Format::safetensors:
+      return "safetensors file";
+    case Format::torch_file:
+      return "torch.save file";
+  }
+  return "";
+}
+
+std::string plural(int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", grouped(count), noun, count == 1 ? "" : "s");
+}
+
+// Parts that are not empty, with ", " between them.
+std::string listed(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts) {
+    if (!part.empty()) text += (text.empty() ? "" : ", ") + part;
+  }
+  return text;
+}
+
+std::string when(int64_t value, std::string_view format) {
+  return value > 0 ? fmt::format(fmt::runtime(format), value) : "";
+}
+
+std::string attention(const ModelSummary& model) {
+  if (model.heads <= 0) return "";
+  std::string text = plural(model.heads, "head");
+  if (model.head_dim > 0) text += fmt::format(" of {}", model.head_dim);
+  if (model.kv_heads > 0 && model.kv_heads != model.heads) {
+    text += fmt::format(" ({} key-value)", model.kv_heads);
+  }
+  return text;
+}
+
+std::string shape(const ModelSummary& model) {
+  return listed({model.layers > 0 ? plural(model.layers, "layer") : "",
+                 when(model.hidden, "hidden {}"), attention(model),
+                 when(model.ffn_hidden, "ffn {}"),
+                 model.mtp_layers > 0 ? plural(model.mtp_layers, "MTP layer") : ""});
+}
+
+std::string experts(const ModelSummary& model) {
+  if (model.experts <= 0) return "";
+  return listed({when(model.experts, "{} experts"), when(model.experts_per_token, "{} a token"),
+                 when(model.expert_ffn_hidden, "ffn {}"),
+                 when(model.shared_expert_ffn_hidden, "shared ffn {}")});
+}
+
+std::string vocabulary(const ModelSummary& model) {
+  if (model.padded_vocab <= 0 && model.vocab <= 0) return "";
+  const bool padded = model.vocab > 0 && model.padded_vocab > model.vocab;
+  return listed({grouped(model.vocab > 0 ? model.vocab : model.padded_vocab) +
+                     (padded ? " padded to " + grouped(model.padded_vocab) : ""),
+                 model.tied_embeddings ? "tied embeddings" : "",
+                 model.sequence > 0 ? "sequence " + grouped(model.sequence) : ""});
+}
+
+std::string parallel(const ParallelLayout& layout) {
+  std::string text = listed(
+      {when(layout.tensor, "TP {}"), when(layout.pipeline, "PP {}"),
+       layout.virtual_pipeline > 1 ? fmt::format("VPP {}", layout.virtual_pipeline) : "",
+       layout.expert > 1 ? fmt::format("EP {}", layout.expert) : "",
+       layout.expert > 1 ? when(layout.expert_tensor, "ETP {}") : "",
+       layout.context > 1 ? fmt::format("CP {}", layout.context) : "", when(layout.data, "DP {}")});
+  if (layout.world_size > 0) text += " on " + plural(layout.world_size, "rank");
+  return text;
+}
+
+// "BF16", or "BF16 x 56, F32 x 3" with the most frequent first.
+std::string dtypes(const TensorGroup& group) {
+  std::vector<std::pair<std::string, int64_t>> all(group.dtypes.begin(), group.dtypes.end());
+  if (all.size() == 1) return all.front().first;
+  std::stable_sort(all.begin(), all.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < all.size() && i < kDtypesShown; ++i) {
+    parts.push_back(fmt::format("{} x {}", all[i].first, all[i].second));
+  }
+  if (all.size() > kDtypesShown) parts.push_back(fmt::format("{} more", all.size() - kDtypesShown));
+  return listed(parts);
+}
+
+// One "key   value" line of the head; none when there is nothing to say.
+void line(std::string& text, std::string_view key, const std::string& value) {
+  if (!value.empty()) text += fmt::format("{:<12} {}\n", key, printable(value));
+}
+
+// `value` on lines of at most kLineWidth columns, the second and later ones indented.
+std::string wrapped(const std::string& value, std::string_view indent) {
+  std::string text, current;
+  size_t at = 0;
+  while (at < value.size()) {
+    const size_t end = std::min(value.find(' ', at), value.size());
+    const std::string word = value.substr(at, end - at);
+    if (!current.empty() && indent.size() + current.size() + 1 + word.size() > kLineWidth) {
+      text += current + "\n" + std::string(indent);
+      current.clear();
+    }
+    current += (current.empty() ? "" : " ") + word;
+    at = end + 1;
+  }
+  return text + current;
+}
+
+std::string family_line(const ModelSummary& model) {
+  if (!model.family.empty()) return model.family;
+  return "not recognised" + (model.reasons.empty() ? "" : ": " + model.reasons.front());
+}
+
+std::string optimizer_line(const InspectReport& report) {
+  const Checkpoint& checkpoint = *report.checkpoint;
+  std::string text = checkpoint.optimizer == OptimizerLayout::none
+                         ? "none"
+                         : std::string(name(checkpoint.optimizer));
+  if (!checkpoint.optimizer_problem.empty()) {
+    text += ". " + checkpoint.optimizer_problem;
+  }
+  return wrapped(text, std::string(13, ' '));
+}
+
+std::string head(const InspectReport& report) {
+  const Checkpoint& checkpoint = *report.checkpoint;
+  std::string text;
+  line(text, "checkpoint", checkpoint.path);
+  line(text, "format",
+       fmt::format("{} ({})", description(checkpoint.format), name(checkpoint.format)));
+  line(text, "written by", checkpoint.writer);
+  if (checkpoint.iteration) line(text, "iteration", grouped(*checkpoint.iteration));
+  line(text, "layout", parallel(checkpoint.layout));
+  text += '\n';
+  line(text, "model", family_line(report.model));
+  line(text, "shape", shape(report.model));
+  line(text, "experts", experts(report.model));
+  line(text, "vocabulary", vocabulary(report.model));
+  line(text, "parameters", human_count(report.model_tensors.elements));
+  if (report.optimizer_tensors.tensors > 0 || checkpoint.optimizer != OptimizerLayout::none) {
+    text += fmt::format("{:<12} {}\n", "optimizer", printable(optimizer_line(report), true));
+  }
+  return text;
+}
+
+std::string tensor_table(const InspectReport& report) {
+  std::vector<std::vector<std::string>> rows{{"", "tensors", "elements", "bytes", "dtypes"}};
+  const auto add = [&](const char* what, const TensorGroup& group) {
+    if (group.tensors == 0) return;
+    rows.push_back({what, grouped(group.tensors), grouped(group.elements), human_bytes(group.bytes),
+                    dtypes(group)});
+  };
+  add("model", report.model_tensors);
+  add("optimizer", report.optimizer_tensors);
+  return "\n" + table(rows, {false, true, true, true, false}, "");
+}
+
+std::string base_name(const InspectReport& report, const std::string& path) {
+  const std::string& folder = report.checkpoint->path;
+  if (path.starts_with(folder + "/")) return path.substr(folder.size() + 1);
+  return path.substr(path.rfind('/') + 1);
+}
+
+std::string file_table(const InspectReport& report) {
+  const auto& files = report.checkpoint->catalog.files;
+  const size_t objects = report.checkpoint->catalog.objects.size();
+  std::string text = fmt::format(
+      "\n{}, {}{}\n", plural(static_cast<int64_t>(files.size()), "data file"),
+      human_bytes(report.file_bytes),
+      objects ? "; " + plural(static_cast<int64_t>(objects), "object") + " besides the tensors"
+              : "");
+  std::vector<std::vector<std::string>> rows;
+  for (size_t i = 0; i < files.size() && i < kFilesShown; ++i) {
+    rows.push_back({printable(base_name(report, files[i].path)), human_bytes(files[i].bytes)});
+  }
+  if (files.size() > kFilesShown) {
+    rows.push_back({fmt::format("and {} more", files.size() - kFilesShown), ""});
+  }
+  return text + table(rows, {false, true}, "  ");
+}
+
+std::string notes(const InspectReport& report) {
+  std::vector<std::string> all = report.checkpoint->notes;
+  all.insert(all.end(), report.object_problems.begin(), report.object_problems.end());
+  std::string text = all.empty() ? "" : "\n";
+  for (const std::string& note : all) text += "note: " + wrapped(printable(note), "      ") + "\n";
+  return text;
+}
+
+std::string tensors_text(const InspectReport& report) {
+  std::vector<std::vector<std::string>> rows;
+  for (const Entry* entry : report.listed) {
+    rows.push_back({printable(entry->name), std::string(safetensors_name(entry->dtype)),
+                    to_string(entry->shape)});
+  }
+  return "\n" + table(rows, {false, false, false}, "");
+}
+
+std::string statistics_text(const InspectReport& report) {
+  std::vector<std::vector<std::string>> rows{
+      {"", "dtype", "min", "max", "mean", "std", "NaN", "Inf"}};
+  const auto number = [](double value) { return fmt::format("{:.6g}", value); };
+  for (const auto& [entry, values] : report.statistics) {
+    std::vector<std::string> row{printable(entry->name),
+                                 std::string(safetensors_name(entry->dtype))};
+    if (!values.problem.empty()) {
+      row.insert(row.end(), {"-", "-", "-", "-", "-", "-", values.problem});
+    } else if (values.finite == 0) {
+      row.insert(row.end(), {"-", "-", "-", "-", grouped(values.nan), grouped(values.infinite)});
+    } else {
+      row.insert(row.end(), {number(values.min), number(values.max), number(values.mean),
+                             number(values.std), grouped(values.nan), grouped(values.infinite)});
+    }
+    rows.push_back(std::move(row));
+  }
+  return "\n" + table(rows, {false, false, true, true, true, true, true, true, false}, "");
+}
+
+// A value on one line, cut where it would fill the screen.
+std::string value_text(const nlohmann::json& value) {
+  const std::string text =
+      printable(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  if (text.size() <= kValueWidth) return text;
+  const std::string_view start(text.data(), utf8_prefix({text.data(), kValueWidth}, false));
+  return fmt::format("{}... ({} characters; --json prints all)", start,
+                     grouped(static_cast<int64_t>(text.size())));
+}
+
+// {"a": 1, "b": [1, 2]} as aligned lines.
+std::string pairs_text(const nlohmann::json& values) {
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& [key, value] : values.items()) {
+    rows.push_back({printable(key), value_text(value)});
+  }
+  return table(rows, {false, false}, "  ");
+}
+
+std::string args_text(const Checkpoint& checkpoint) {
+  if (!checkpoint.args.document) return "\nThe checkpoint holds no arguments.\n";
+  nlohmann::json values = ferry::to_json(checkpoint.args.value);
+  if (!values.is_object()) return "\narguments " + value_text(values) + "\n";
+  values.erase("__class__");
+  return "\narguments\n" + pairs_text(values);
+}
+
+// null, or lists of nothing else: Megatron-LM stores many such, one a layer and module.
+bool is_empty(const nlohmann::json& value) {
+  return value.is_null() || (value.is_array() && std::all_of(value.begin(), value.end(),
+                                                             [](const nlohmann::json& item) {
+                                                               return item.is_null();
+                                                             }));
+}
+
+std::string objects_text(const InspectReport& report) {
+  std::string text;
+  int64_t empty = 0;
+  for (const auto& [name, loaded] : report.objects) {
+    const nlohmann::json value = ferry::to_json(loaded.value);
+    if (is_empty(value)) {
+      ++empty;
+      continue;
+    }
+    text += fmt::format("\n{}\n", printable(name));
+    text += value.is_object() ? pairs_text(value) : "  " + value_text(value) + "\n";
+  }
+  if (empty > 0) text += fmt::format("\n{} objects are empty; --json names them\n", grouped(empty));
+  return text.empty() ? "\nThe checkpoint holds no objects besides its tensors.\n" : text;
+}
+
+}  // namespace
+
+std::string to_text(const InspectReport& report) {
+  std::string text = head(report) + tensor_table(report) + file_table(report) + notes(report);
+  if (report.options.tensors) text += tensors_text(report);
+  if (report.options.stats) text += statistics_text(report);
+  if (report.options.args) text += args_text(*report.checkpoint);
+  if (report.options.objects) text += objects_text(report);
+  return text;
+}
+
+}  // namespace ferry::tool

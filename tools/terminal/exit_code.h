@@ -1,0 +1,21 @@
+// Exit codes of the program, one a kind of error, so that a script can tell them apart.
+#pragma once
+
+#include <string>
+
+#include "ckpt/base/error.h"
+
+namespace ferry::tool {
+
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitUsage = 2;
+
+int exit_code(ErrorKind kind) noexcept;
+
+/// One line a code, for --help.
+std::string exit_code_help();
+
+/// What an error of this kind means beyond its message; empty: nothing to add.
+std::string hint(ErrorKind kind);
+
+}  // namespace ferry::tool

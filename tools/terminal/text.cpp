@@ -1,0 +1,178 @@
+#include "tools/terminal/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+
+#include "ckpt/base/error.h"
+#include "ckpt/base/utf8.h"
+
+namespace ferry::tool {
+namespace {
+
+// Three significant digits: 1.23, 12.3, 123.
+std::string three_digits(double value) {
+  const int decimals = value < 9.995 ? 2 : (value < 99.95 ? 1 : 0);
+  return fmt::format("{:.{}f}", value, decimals);
+}
+
+// Factor of a unit, in lower case; 0: no such unit.
+double unit_factor(std::string_view unit) {
+  struct Unit {
+    std::string_view name;
+    double factor;
+  };
+  static constexpr std::array<Unit, 10> kUnits{{{"", 1},
+                                                {"b", 1},
+                                                {"kb", 1e3},
+                                                {"mb", 1e6},
+                                                {"gb", 1e9},
+                                                {"tb", 1e12},
+                                                {"kib", 1024.0},
+                                                {"mib", 1048576.0},
+                                                {"gib", 1073741824.0},
+                                                {"tib", 1099511627776.0}}};
+  for (const Unit& known : kUnits) {
+    if (known.name == unit) return known.factor;
+  }
+  return 0;
+}
+
+// Characters that reorder or hide what stands around them.
+bool is_deceptive(char32_t c) {
+  return (c >= 0x80 && c < 0xa0) || c == 0x200e || c == 0x200f || (c >= 0x202a && c <= 0x202e) ||
+         (c >= 0x2066 && c <= 0x2069) || c == 0x2028 || c == 0x2029 || c == 0xfeff;
+}
+
+size_t sequence_length(unsigned char lead) {
+  return lead < 0x80 ? 1 : (lead < 0xe0 ? 2 : (lead < 0xf0 ? 3 : 4));
+}
+
+char32_t decode(std::string_view sequence) {
+  static constexpr std::array<unsigned char, 5> kLeadMask{0, 0x7f, 0x1f, 0x0f, 0x07};
+  char32_t c = static_cast<unsigned char>(sequence[0]) & kLeadMask[sequence.size()];
+  for (char next : sequence.substr(1)) c = c << 6 | (static_cast<unsigned char>(next) & 0x3f);
+  return c;
+}
+
+}  // namespace
+
+std::string grouped(int64_t number) {
+  std::string digits = fmt::format("{}", number);
+  for (int at = static_cast<int>(digits.size()) - 3; at > (number < 0 ? 1 : 0); at -= 3) {
+    digits.insert(static_cast<size_t>(at), ",");
+  }
+  return digits;
+}
+
+std::string human_bytes(uint64_t bytes) {
+  if (bytes < 1000) return fmt::format("{} B", bytes);
+  static constexpr std::array<const char*, 6> kUnits{"kB", "MB", "GB", "TB", "PB", "EB"};
+  double value = static_cast<double>(bytes) / 1e3;
+  size_t unit = 0;
+  for (; value >= 999.5 && unit + 1 < kUnits.size(); ++unit) value /= 1e3;
+  return three_digits(value) + " " + kUnits[unit];
+}
+
+std::string human_count(int64_t count) {
+  if (count < 1'000'000) return grouped(count);
+  const double value = static_cast<double>(count);
+  if (value < 999.5e6) return three_digits(value / 1e6) + " million";
+  if (value < 999.5e9) return three_digits(value / 1e9) + " billion";
+  return three_digits(value / 1e12) + " trillion";
+}
+
+std::string human_seconds(double seconds) {
+  if (seconds < 9.95) return fmt::format("{:.2f} s", seconds);
+  const auto whole = static_cast<int64_t>(std::llround(seconds));
+  if (whole < 60) return fmt::format("{} s", whole);
+  if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
+  return fmt::format("{} h {} min", whole / 3600, whole / 60 % 60);
+}
+
+uint64_t parse_size(std::string_view text, std::string_view option) {
+  const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
+  std::string unit(text.substr(digits));
+  std::transform(unit.begin(), unit.end(), unit.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string number(text.substr(0, digits));
+  char* end = nullptr;
+  const double value = std::strtod(number.c_str(), &end);
+  const double bytes = value * unit_factor(unit);
+  const bool bad = number.empty() || *end != '\0' || unit_factor(unit) == 0;
+  if (bad || bytes >= 9.2e18 || (unit.empty() && number.find('.') != std::string::npos)) {
+    fail(ErrorKind::invalid,
+         "{}: '{}' is not a size; write bytes or a number with kB, MB, GB, TB (powers of 1000) or "
+         "KiB, MiB, GiB, TiB (powers of 1024), such as 5GB",
+         option, printable(text));
+  }
+  return static_cast<uint64_t>(std::llround(bytes));
+}
+
+uint64_t parse_memory(std::string_view text) {
+  constexpr uint64_t kLeast = uint64_t{8} << 20;
+  const uint64_t bytes = parse_size(text, "--memory");
+  if (bytes < kLeast) {
+    fail(ErrorKind::invalid, "--memory: {} is too little to move tensors with; give at least 8MiB",
+         printable(text));
+  }
+  return bytes;
+}
+
+std::string printable(std::string_view text, bool keep_newlines) {
+  std::string safe;
+  safe.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    const size_t length = byte < 0x80 ? 1 : sequence_length(byte);
+    const std::string_view sequence = text.substr(at, length);
+    if (byte == '\n' && !keep_newlines) {
+      safe += "\\n";
+    } else if (byte == '\n' || (byte >= 0x20 && byte < 0x7f)) {
+      safe += static_cast<char>(byte);
+    } else if (byte < 0x80 || utf8_prefix(sequence, false) < length || sequence.size() < length) {
+      safe += fmt::format("\\x{:02x}", byte);
+      ++at;
+      continue;
+    } else if (const char32_t c = decode(sequence); is_deceptive(c)) {
+      safe += fmt::format("\\u{:04x}", static_cast<uint32_t>(c));
+    } else {
+      safe += sequence;
+    }
+    at += length;
+  }
+  return safe;
+}
+
+size_t display_width(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+  }));
+}
+
+std::string table(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right,
+                  std::string_view indent) {
+  std::vector<size_t> widths(right.size());
+  for (const auto& row : rows) {
+    for (size_t column = 0; column < row.size(); ++column) {
+      widths[column] = std::max(widths[column], display_width(row[column]));
+    }
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line(indent);
+    for (size_t column = 0; column < row.size(); ++column) {
+      const std::string blanks(widths[column] - display_width(row[column]), ' ');
+      line += (column ? "  " : "");
+      line += right[column] ? blanks + row[column] : row[column] + blanks;
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+}  // namespace ferry::tool

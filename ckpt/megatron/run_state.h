@@ -1,0 +1,84 @@
+// The state of a run, wherever it comes from and wherever it goes.
+//
+// Every way to Megatron-LM's formats goes through this: a checkpoint that was opened (reshard), a
+// Hugging Face folder (convert/import.h), the memory of a trainer. Every writer (torch_dist, legacy
+// rank folders, plain DCP) takes it from here.
+//
+// Tensors are named and shaped as in a torch_dist checkpoint, global, however they were stored or
+// will be: stacked layers ("decoder.layers.<suffix>", layer axis first) or one tensor a layer
+// ("decoder.layers.<n>.<suffix>"). Optimizer state is one tensor a parameter and kind,
+// "optimizer.state.{param,exp_avg,exp_avg_sq}.<name of the model tensor>", fp32 in its shape.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ckpt/base/dtype.h"
+#include "ckpt/core/catalog.h"
+#include "ckpt/core/plan.h"
+#include "ckpt/core/recipe.h"
+#include "ckpt/core/value.h"
+
+namespace ferry {
+
+struct StateTensor {
+  std::string name;
+  DType dtype = DType::f32;
+  Dims shape;
+  Recipe recipe;  // from RunState::source; writes all of `shape`
+  Role role = Role::model;
+};
+
+/// One rank's random number state, as the peer stores it (a list of one dict).
+struct RngState {
+  int64_t pipeline = 0, tensor = 0;  // whose: Megatron-LM keeps one for each such pair
+  LoadedValue value;
+};
+
+struct RunState {
+  const Catalog* source = nullptr;  // what the recipes' inputs count in; must outlive the state
+  std::vector<StateTensor> tensors;
+  std::vector<Dropped> dropped;  // of the source, on purpose
+
+  LoadedValue args;  // argparse.Namespace of the run that saved, or that a conversion made up
+  std::optional<int64_t> iteration;
+  /// Members of the common state beside args, iteration and the optimizer, in order:
+  /// checkpoint_version, opt_param_scheduler, num_floating_point_operations_so_far, ...
+  std::vector<std::pair<std::string, LoadedValue>> common;
+  /// Parameter groups without parameters, one list an optimizer: dense, then experts. Empty when
+  /// there is no optimizer state.
+  std::vector<LoadedValue> param_groups;
+  std::vector<RngState> rng;
+  std::vector<std::string> warnings;  // what could not be carried over, one sentence each
+};
+
+/// A part of the run's tensors at its place in the target: a tensor with the box that each rank
+/// writes. Flat optimizer buckets are such tensors, too: one axis, and a recipe that gathers them.
+struct PlacedTensor {
+  struct Piece {
+    Box box;
+    int64_t rank = 0;  // global rank of the target; one writes, whoever else holds a copy
+  };
+  StateTensor tensor;
+  std::vector<Piece> pieces;  // cover the tensor exactly once
+};
+
+/// A stored object of the target: torch_dist's ShardedObject under its whole key.
+struct PlacedObject {
+  std::string name;
+  std::string archive;  // a torch.save archive
+  int64_t rank = 0;
+};
+
+/// What a writer makes: a plan for the tensor files, and files that are known already. Paths are
+/// inside the target folder; the folder of a path is created by whoever runs the plan.
+struct PlannedOutput {
+  Plan plan;
+  std::vector<std::pair<std::string, std::string>> small_files;  // written last, in this order
+  std::vector<std::string> warnings;
+};
+
+}  // namespace ferry

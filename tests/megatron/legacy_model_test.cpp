@@ -68,8 +68,8 @@ class Builder {
       entries.push_back({tensor.name, tensor.dtype, tensor.shape, {}, Role::model});
     }
     for (size_t i = 0; i < folders.size(); ++i) {
-      for (const PlacedChunk& chunk : model.ranks[i]) {
-        for (const PlacedTensor& tensor : chunk) {
+      for (const LegacyChunk& chunk : model.ranks[i]) {
+        for (const LegacyTensor& tensor : chunk) {
           for (const auto& part : tensor.parts) {
             const bool given =
                 part.parameter.routed_expert ? folders[i].gives_experts : folders[i].gives_dense;

@@ -40,7 +40,7 @@ TEST_P(ModuleOrder, IsThatOfMegatronsModules) {
 
   const ModelLayout layout(placed.tensors, run);
   const std::vector<LocalParameter> ours = layout.parameters({}, {});
-  const PlacedChunk& theirs = placed.ranks[0][0];
+  const LegacyChunk& theirs = placed.ranks[0][0];
   ASSERT_EQ(ours.size(), theirs.size());
   for (size_t i = 0; i < ours.size(); ++i) {
     ASSERT_EQ(theirs[i].parts.size(), 1u);

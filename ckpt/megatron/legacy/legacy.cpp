@@ -137,9 +137,9 @@ void add_model_entries(Catalog& catalog, const std::vector<RankFolder>& folders,
     catalog.entries.push_back({tensor.name, tensor.dtype, tensor.shape, {}, Role::model});
   }
   for (size_t i = 0; i < folders.size(); ++i) {
-    for (const PlacedChunk& chunk : model.ranks[i]) {
-      for (const PlacedTensor& tensor : chunk) {
-        for (const PlacedTensor::Part& part : tensor.parts) {
+    for (const LegacyChunk& chunk : model.ranks[i]) {
+      for (const LegacyTensor& tensor : chunk) {
+        for (const LegacyTensor::Part& part : tensor.parts) {
           const bool given =
               part.parameter.routed_expert ? folders[i].gives_experts : folders[i].gives_dense;
           if (!given || !part.parameter.first_copy) continue;
@@ -161,9 +161,9 @@ void add_model_entries(Catalog& catalog, const std::vector<RankFolder>& folders,
 void check_complete(const LegacyModel& model, const std::vector<Entry>& entries) {
   std::vector<bool> trainable(model.tensors.size(), false);
   for (const auto& chunks : model.ranks) {
-    for (const PlacedChunk& chunk : chunks) {
-      for (const PlacedTensor& tensor : chunk) {
-        for (const PlacedTensor::Part& part : tensor.parts) {
+    for (const LegacyChunk& chunk : chunks) {
+      for (const LegacyTensor& tensor : chunk) {
+        for (const LegacyTensor::Part& part : tensor.parts) {
           for (const LocalPiece& piece : part.parameter.pieces) {
             trainable[piece.tensor] = trainable[piece.tensor] || part.parameter.trainable;
           }

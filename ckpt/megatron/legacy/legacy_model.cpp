@@ -70,7 +70,7 @@ class Placer {
     const ModelLayout layout(tensors_, run_);
     LegacyModel model;
     for (size_t i = 0; i < folders_.size(); ++i) {
-      std::vector<PlacedChunk>& chunks = model.ranks.emplace_back();
+      std::vector<LegacyChunk>& chunks = model.ranks.emplace_back();
       for (size_t v = 0; v < ranks_[i].chunks.size(); ++v) {
         chunks.push_back(place_chunk(layout, i, v));
       }
@@ -176,7 +176,7 @@ class Placer {
     return split;
   }
 
-  PlacedChunk place_chunk(const ModelLayout& layout, size_t folder, size_t v) {
+  LegacyChunk place_chunk(const ModelLayout& layout, size_t folder, size_t v) {
     RankCoordinates rank = folders_[folder].rank;
     rank.chunk = static_cast<int64_t>(v);
     std::unordered_map<std::string, LocalParameter> parameters;
@@ -184,9 +184,9 @@ class Placer {
       std::string name = local_name(layout, parameter);
       parameters.emplace(std::move(name), std::move(parameter));
     }
-    PlacedChunk placed;
+    LegacyChunk placed;
     for (size_t t = 0; t < ranks_[folder].chunks[v].size(); ++t) {
-      PlacedTensor& tensor = placed.emplace_back();
+      LegacyTensor& tensor = placed.emplace_back();
       tensor.stored = &ranks_[folder].chunks[v][t];
       for (LocalView& view : views_[folder][v][t]) {
         const auto at = parameters.find(view.name);
@@ -254,7 +254,7 @@ LegacyModel place_legacy_model(const std::vector<RankFolder>& folders,
   return Placer(folders, ranks, run, options).place();
 }
 
-void give_pieces(const PlacedTensor::Part& part, const RankTensor& base, int64_t heads,
+void give_pieces(const LegacyTensor::Part& part, const RankTensor& base, int64_t heads,
                  const std::function<void(uint32_t tensor, Chunk chunk)>& give) {
   LocalView view = part.view;
   if (!base.chunk.strides.empty()) {

@@ -15,7 +15,7 @@
 namespace ferry {
 
 /// One tensor of a rank's file with its place in the model.
-struct PlacedTensor {
+struct LegacyTensor {
   const RankTensor* stored = nullptr;
   struct Part {
     LocalView view;
@@ -27,11 +27,11 @@ struct PlacedTensor {
 };
 
 /// One model chunk of a rank, in the order of the file, which is that of registration.
-using PlacedChunk = std::vector<PlacedTensor>;
+using LegacyChunk = std::vector<LegacyTensor>;
 
 struct LegacyModel {
   std::vector<ModelTensor> tensors;
-  std::vector<std::vector<PlacedChunk>> ranks;  // by folder, then virtual stage
+  std::vector<std::vector<LegacyChunk>> ranks;  // by folder, then virtual stage
 };
 
 struct LegacyModelOptions {
@@ -49,7 +49,7 @@ LegacyModel place_legacy_model(const std::vector<RankFolder>& folders,
 
 /// Calls `give` with every piece of the model that `part` of a tensor is. `base` is where the
 /// tensor lies; `heads` of this rank matter to checkpoint versions below 2 only.
-void give_pieces(const PlacedTensor::Part& part, const RankTensor& base, int64_t heads,
+void give_pieces(const LegacyTensor::Part& part, const RankTensor& base, int64_t heads,
                  const std::function<void(uint32_t tensor, Chunk chunk)>& give);
 
 }  // namespace ferry

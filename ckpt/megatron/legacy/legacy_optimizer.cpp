@@ -11,18 +11,18 @@
 namespace ferry {
 namespace {
 
-const LocalParameter& parameter_of(const PlacedTensor& tensor) {
+const LocalParameter& parameter_of(const LegacyTensor& tensor) {
   return tensor.parts.front().parameter;
 }
 
-int64_t elements_of(const PlacedTensor& tensor) {
+int64_t elements_of(const LegacyTensor& tensor) {
   return element_count(tensor.stored->shape, tensor.stored->name);
 }
 
 // One state of one tensor: `base` holds the tensor's elements, row-major.
-void add_state(const PlacedTensor& tensor, std::string_view state, const RankTensor& base,
+void add_state(const LegacyTensor& tensor, std::string_view state, const RankTensor& base,
                int64_t heads, OptimizerEntries& entries) {
-  for (const PlacedTensor::Part& part : tensor.parts) {
+  for (const LegacyTensor::Part& part : tensor.parts) {
     if (!part.parameter.first_copy) continue;
     give_pieces(part, base, heads, [&](uint32_t number, Chunk chunk) {
       entries.add(state, base.dtype, number, std::move(chunk));
@@ -31,7 +31,7 @@ void add_state(const PlacedTensor& tensor, std::string_view state, const RankTen
 }
 
 // What tells buffers and groups apart for Megatron-LM.
-bool is_routed(const PlacedTensor& tensor) { return parameter_of(tensor).routed_expert; }
+bool is_routed(const LegacyTensor& tensor) { return parameter_of(tensor).routed_expert; }
 
 class FlatState {
  public:
@@ -86,8 +86,8 @@ class FlatState {
     const FlatOptimizer* flat = find(folder, optimizer, experts);
     size_t buffer = 0;
     for (size_t v = first_chunk; v < end_chunk; ++v) {
-      std::vector<std::pair<DType, std::vector<const PlacedTensor*>>> buffers;
-      for (const PlacedTensor& tensor : model_.ranks[folder][v]) {
+      std::vector<std::pair<DType, std::vector<const LegacyTensor*>>> buffers;
+      for (const LegacyTensor& tensor : model_.ranks[folder][v]) {
         if (!tensor.trainable() || (separate && is_routed(tensor)) != experts) continue;
         const DType dtype = tensor.stored->dtype;
         auto at = std::find_if(buffers.begin(), buffers.end(),
@@ -112,10 +112,10 @@ class FlatState {
   }
 
   void add_buffer(const RankCoordinates& rank, size_t folder,
-                  const std::vector<const PlacedTensor*>& tensors,
+                  const std::vector<const LegacyTensor*>& tensors,
                   const FlatOptimizer::Buffer& stored, bool experts) {
     std::vector<FlatParameter> sizes;
-    for (const PlacedTensor* tensor : tensors) {
+    for (const LegacyTensor* tensor : tensors) {
       sizes.push_back({elements_of(*tensor), parameter_of(*tensor).shared_embedding});
     }
     const int64_t ranks = experts ? run_.expert_data_parallel() : run_.dense_data_parallel();
@@ -147,8 +147,8 @@ class FlatState {
 
   int64_t parameters(size_t folder) const {
     int64_t elements = 0;
-    for (const PlacedChunk& chunk : model_.ranks[folder]) {
-      for (const PlacedTensor& tensor : chunk) {
+    for (const LegacyChunk& chunk : model_.ranks[folder]) {
+      for (const LegacyTensor& tensor : chunk) {
         if (tensor.trainable()) elements += elements_of(tensor);
       }
     }
@@ -165,7 +165,7 @@ class FlatState {
 
 // Groups of a PyTorch optimizer and their members are found by shape: a group holds those tensors
 // of one kind, in order of registration.
-using Members = std::vector<const PlacedTensor*>;
+using Members = std::vector<const LegacyTensor*>;
 
 struct Kind {
   bool decayed = true;  // weight decay: not for vectors and biases
@@ -174,7 +174,7 @@ struct Kind {
   auto operator<=>(const Kind&) const = default;
 };
 
-Kind kind_of(const PlacedTensor& tensor, bool separate_experts, bool decoupled_embeddings) {
+Kind kind_of(const LegacyTensor& tensor, bool separate_experts, bool decoupled_embeddings) {
   const std::string& name = tensor.parts.front().view.name;
   Kind kind;
   kind.decayed = tensor.stored->shape.size() > 1 && !name.ends_with("bias");
@@ -200,7 +200,7 @@ void add_group(const PlainOptimizer::Group& group, const Members& members, const
                int64_t heads, OptimizerEntries& entries) {
   size_t master = 0;
   for (size_t i = 0; i < members.size(); ++i) {
-    const PlacedTensor& tensor = *members[i];
+    const LegacyTensor& tensor = *members[i];
     const bool given = is_routed(tensor) ? folder.gives_experts : folder.gives_dense;
     if (is_half(tensor.stored->dtype)) {
       if (master >= group.masters.size() || group.masters[master].shape != tensor.stored->shape) {
@@ -244,14 +244,14 @@ bool add_optimizer(const PlainOptimizer& plain, const std::map<Kind, Members>& k
 }
 
 void add_rank(const RankFolder& folder, const LegacyRank& rank,
-              const std::vector<PlacedChunk>& chunks, int64_t heads, OptimizerEntries& entries) {
+              const std::vector<LegacyChunk>& chunks, int64_t heads, OptimizerEntries& entries) {
   for (const PlainOptimizer& plain : rank.plain) {
     bool done = false;
     for (const bool separate : {false, true}) {
       for (const bool decoupled : {false, true}) {
         std::map<Kind, Members> kinds;
-        for (const PlacedChunk& chunk : chunks) {
-          for (const PlacedTensor& tensor : chunk) {
+        for (const LegacyChunk& chunk : chunks) {
+          for (const LegacyTensor& tensor : chunk) {
             if (tensor.trainable()) {
               kinds[kind_of(tensor, separate, decoupled)].push_back(&tensor);
             }

@@ -6,6 +6,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -119,6 +121,7 @@ class Document {
   std::vector<uint32_t> slots;
   std::vector<std::string> texts = std::vector<std::string>(1);  // 0 is empty
   std::vector<StoredTensor> tensors;
+  std::map<std::string, std::string, std::less<>> storages;  // by key: bytes, where they are held
   uint32_t root_node = 0;
 };
 

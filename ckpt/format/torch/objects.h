@@ -13,4 +13,8 @@ namespace ferry {
 /// corrupt naming file and object; exhausted when it is larger than 1 GiB.
 LoadedValue read_object(const Catalog& catalog, const Object& object);
 
+/// The same, with the bytes of the storages that the value's tensors view (Document::storages): all
+/// that is needed to write it into another archive. exhausted when they are larger than 1 GiB.
+LoadedValue read_object_with_storages(const Catalog& catalog, const Object& object);
+
 }  // namespace ferry

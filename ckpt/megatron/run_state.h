@@ -21,6 +21,7 @@
 #include "ckpt/core/plan.h"
 #include "ckpt/core/recipe.h"
 #include "ckpt/core/value.h"
+#include "ckpt/megatron/model_layout.h"
 
 namespace ferry {
 
@@ -32,10 +33,26 @@ struct StateTensor {
   Role role = Role::model;
 };
 
-/// One rank's random number state, as the peer stores it (a list of one dict).
+/// The random number state of the ranks of one pipeline stage and one tensor rank, as the peer
+/// stores it: a list of one dict, or of one for each data rank (--data-parallel-random-init). The
+/// value's document holds its storages.
+///
+/// Megatron-LM keeps one for each pair, and each means something on its own grid only: it uses them
+/// when it loads at the same tensor and pipeline sizes and starts its streams anew otherwise.
+/// States of other grids are kept beside those of the target's: they come into use again when the
+/// checkpoint is brought back to their grid.
 struct RngState {
-  int64_t pipeline = 0, tensor = 0;  // whose: Megatron-LM keeps one for each such pair
+  int64_t stage = 0, tensor = 0;         // whose
+  int64_t stages = 1, tensor_ranks = 1;  // of the grid
   LoadedValue value;
+};
+
+/// A stored object that is carried over as it is, under its whole key: the extra state of a module
+/// ("decoder.layers.mlp.linear_fc1._extra_state/shard_2_4": by layer, at any layout), the rerun
+/// state of a rank.
+struct KeptObject {
+  std::string name;
+  std::string archive;  // a torch.save archive
 };
 
 struct RunState {
@@ -49,9 +66,15 @@ struct RunState {
   /// checkpoint_version, opt_param_scheduler, num_floating_point_operations_so_far, ...
   std::vector<std::pair<std::string, LoadedValue>> common;
   /// Parameter groups without parameters, one list an optimizer: dense, then experts. Empty when
-  /// there is no optimizer state.
+  /// there is no optimizer state. For another expert layout than the source's: adapt_param_groups()
+  /// (optimizer/param_groups.h).
   std::vector<LoadedValue> param_groups;
+  LoadedValue grad_scaler;  // of fp16 runs, the same for all optimizers; none otherwise
   std::vector<RngState> rng;
+  std::vector<KeptObject> objects;
+  /// How the source's modules registered their parameters, where its flat buffers or files show it;
+  /// nothing: the arguments decide.
+  std::optional<ModuleChoice> modules;
   std::vector<std::string> warnings;  // what could not be carried over, one sentence each
 };
 

@@ -16,22 +16,13 @@
 #include <utility>
 #include <vector>
 
-#include "ckpt/base/dtype.h"
 #include "ckpt/core/catalog.h"
+#include "ckpt/core/placed.h"
 #include "ckpt/core/plan.h"
-#include "ckpt/core/recipe.h"
 #include "ckpt/core/value.h"
 #include "ckpt/megatron/model_layout.h"
 
 namespace ferry {
-
-struct StateTensor {
-  std::string name;
-  DType dtype = DType::f32;
-  Dims shape;
-  Recipe recipe;  // from RunState::source; writes all of `shape`
-  Role role = Role::model;
-};
 
 /// The random number state of the ranks of one pipeline stage and one tensor rank, as the peer
 /// stores it: a list of one dict, or of one for each data rank (--data-parallel-random-init). The
@@ -76,32 +67,6 @@ struct RunState {
   /// nothing: the arguments decide.
   std::optional<ModuleChoice> modules;
   std::vector<std::string> warnings;  // what could not be carried over, one sentence each
-};
-
-/// A part of the run's tensors at its place in the target: a tensor with the box that each rank
-/// writes. Flat optimizer buckets are such tensors, too: one axis, and a recipe that gathers them.
-struct PlacedTensor {
-  struct Piece {
-    Box box;
-    int64_t rank = 0;  // global rank of the target; one writes, whoever else holds a copy
-  };
-  StateTensor tensor;
-  std::vector<Piece> pieces;  // cover the tensor exactly once
-};
-
-/// A stored object of the target: torch_dist's ShardedObject under its whole key.
-struct PlacedObject {
-  std::string name;
-  std::string archive;  // a torch.save archive
-  int64_t rank = 0;
-};
-
-/// What a writer makes: a plan for the tensor files, and files that are known already. Paths are
-/// inside the target folder; the folder of a path is created by whoever runs the plan.
-struct PlannedOutput {
-  Plan plan;
-  std::vector<std::pair<std::string, std::string>> small_files;  // written last, in this order
-  std::vector<std::string> warnings;
 };
 
 }  // namespace ferry

@@ -1,0 +1,33 @@
+// Lays out PyTorch distributed checkpoints: from placed tensors and objects to a plan.
+//
+// A rank R writes the files __R_0.distcp, __R_1.distcp, ...: its objects, then its pieces of
+// tensors, each an item: one torch.save archive of its own, items one after another without gaps.
+// Archives are laid out here to the last byte; the payloads inside them are what the plan moves.
+//
+// Source: torch/distributed/checkpoint/filesystem.py (_write_files_from_queue,
+// _split_by_size_and_type), metadata.py.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ckpt/core/catalog.h"
+#include "ckpt/core/placed.h"
+#include "ckpt/core/value.h"
+
+namespace ferry {
+
+struct DcpWriteOptions {
+  int files_per_rank = 1;     // a rank without anything to write has none
+  std::string checkpoint_id;  // told in .metadata: where the checkpoint is saved to
+  LoadedValue planner_data;   // as DcpContent
+};
+
+/// The plan of the data files, and `.metadata` as the one small file. `source` is what the recipes
+/// count in and must outlive the plan. Entries of the plan's target are the tensors, in their
+/// order. invalid when files_per_rank is not positive or two keys are equal; mismatch when pieces
+/// lie outside their tensor. Whether they cover it once is for check() of the plan.
+PlannedOutput lay_out_dcp(const Catalog& source, std::vector<PlacedTensor> tensors,
+                          std::vector<PlacedObject> objects, const DcpWriteOptions& options);
+
+}  // namespace ferry

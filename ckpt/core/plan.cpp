@@ -5,6 +5,7 @@
 
 #include "ckpt/base/box_index.h"
 #include "ckpt/base/checked.h"
+#include "ckpt/core/item_index.h"
 
 namespace ferry {
 namespace {
@@ -110,6 +111,18 @@ void check_recipe(const Plan& plan, size_t position) {
   }
 }
 
+void require_inside_file(const Plan& plan, uint32_t file, uint64_t offset, uint64_t length,
+                         const char* what) {
+  if (file >= plan.target.files.size()) {
+    fail(ErrorKind::internal, "{} lies in file {} of {}", what, file, plan.target.files.size());
+  }
+  const FileInfo& info = plan.target.files[file];
+  if (offset > info.bytes || length > info.bytes - offset) {
+    fail(ErrorKind::internal, "{} of {} bytes at {} would lie outside {}, which has {} bytes", what,
+         length, offset, info.path, info.bytes);
+  }
+}
+
 void check_files(const Plan& plan) {
   std::vector<std::tuple<uint32_t, uint64_t, uint64_t, std::string>> ranges;
   for (const Entry& entry : plan.target.entries) {
@@ -127,6 +140,7 @@ void check_files(const Plan& plan) {
     }
   }
   for (const Literal& literal : plan.literals) {
+    require_inside_file(plan, literal.file, literal.offset, literal.bytes.size(), "a header");
     ranges.emplace_back(literal.file, literal.offset, literal.bytes.size(), "a header");
   }
   std::sort(ranges.begin(), ranges.end());
@@ -136,6 +150,60 @@ void check_files(const Plan& plan) {
     if (file == next_file && offset + length > next_offset) {
       fail(ErrorKind::internal, "{} and {} would overlap in {}", what, next_what,
            plan.target.files[file].path);
+    }
+  }
+}
+
+// The payload and the places of its CRC-32 lie inside the item, these behind that.
+void check_crc32_offsets(const Plan& plan, const Item& item) {
+  const uint64_t end = item.offset + item.length;
+  const auto is_inside_item = [&](uint64_t offset, uint64_t length) {
+    return offset >= item.offset && offset <= end && length <= end - offset;
+  };
+  const bool payload_ok = is_inside_item(item.payload_offset, item.payload_length);
+  for (uint64_t offset : item.crc32_offsets) {
+    if (payload_ok && is_inside_item(offset, 4) &&
+        offset >= item.payload_offset + item.payload_length) {
+      continue;
+    }
+    fail(ErrorKind::internal,
+         "{}: the CRC-32 at {} of a payload of {} bytes at {} does not fit the item of {} bytes at "
+         "{}",
+         plan.target.files[item.file].path, offset, item.payload_length, item.payload_offset,
+         item.length, item.offset);
+  }
+}
+
+void check_items(const Plan& plan) {
+  for (const Item& item : plan.items) {
+    require_inside_file(plan, item.file, item.offset, item.length, "an item");
+    check_crc32_offsets(plan, item);
+  }
+  const ItemIndex index(plan.items);
+  const std::vector<uint32_t>& order = index.in_order();
+  for (size_t i = 1; i < order.size(); ++i) {
+    const Item &item = plan.items[order[i - 1]], &next = plan.items[order[i]];
+    if (item.file == next.file && item.offset + item.length > next.offset) {
+      fail(ErrorKind::internal, "the items at {} and {} of {} overlap", item.offset, next.offset,
+           plan.target.files[item.file].path);
+    }
+  }
+  for (const Entry& entry : plan.target.entries) {
+    for (const Chunk& chunk : entry.chunks) {
+      const Extent& extent = chunk.extent;
+      if (extent.length == 0) continue;
+      const auto found = index.find(extent.file, extent.offset, extent.length);
+      if (!found) continue;
+      const Item& item = plan.items[*found];
+      const bool in_payload = !item.crc32_offsets.empty();
+      const uint64_t begin = in_payload ? item.payload_offset : item.offset;
+      const uint64_t end = begin + (in_payload ? item.payload_length : item.length);
+      if (extent.offset < begin || extent.offset + extent.length > end) {
+        fail(ErrorKind::internal,
+             "tensor {}: {} bytes at {} of {} lie across the bounds of an item ({} to {})",
+             entry.name, extent.length, extent.offset, plan.target.files[extent.file].path, begin,
+             end);
+      }
     }
   }
 }
@@ -181,6 +249,7 @@ void check(const Plan& plan) {
   }
   for (size_t i = 0; i < plan.recipes.size(); ++i) check_recipe(plan, i);
   check_files(plan);
+  check_items(plan);
   check_use(plan);
 }
 

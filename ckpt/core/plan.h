@@ -30,12 +30,26 @@ struct Dropped {
   int64_t elements = 0;
 };
 
+/// A part of a target file that is checked and hashed once all of it is written: what a manifest
+/// names. The bytes of a target chunk lie inside one item or outside all.
+struct Item {
+  uint32_t file = 0;
+  uint64_t offset = 0;  // bytes, of the whole item, in its file
+  uint64_t length = 0;
+  uint64_t payload_offset = 0;  // in the file; no matter without crc32_offsets
+  uint64_t payload_length = 0;
+  /// Where the CRC-32 of the payload is written, little-endian, over whatever literals put there.
+  /// All behind the payload, which then holds the bytes of every chunk of the item.
+  std::vector<uint64_t> crc32_offsets;
+};
+
 struct Plan {
   const Catalog* source = nullptr;  // must outlive the plan
   Catalog target;                   // all extents raw; files are names inside the output folder
   std::vector<Recipe> recipes;      // one for each target entry
   std::vector<Literal> literals;
   std::vector<Dropped> dropped;
+  std::vector<Item> items;
 
   uint64_t target_bytes() const;  // of all files
 };
@@ -44,7 +58,8 @@ struct Plan {
 void drop_unused(Plan& plan, Role role);
 
 /// invalid or mismatch, naming the tensor, when the plan would leave an element unwritten, write
-/// one twice, read outside an input, or lose or double an input element without saying so.
+/// one twice, read outside an input, or lose or double an input element without saying so. internal
+/// when bytes of the target would overlap or lie outside their file or item.
 void check(const Plan& plan);
 
 }  // namespace ferry

@@ -9,12 +9,14 @@
 #include <thread>
 
 #include "ckpt/base/error.h"
+#include "ckpt/engine/sealer.h"
 #include "ckpt/engine/tile.h"
 
 namespace ferry {
 namespace {
 
 constexpr uint64_t kTileBytes = 4 << 20;  // a tile's default size, on the target side
+constexpr uint64_t kSealBytes = 1 << 20;  // read at once to seal an item
 constexpr uint64_t kShortRunBytes = 64
                                     << 10;  // with shorter runs, tiles grow as far as memory allows
 
@@ -122,12 +124,16 @@ void on_threads(int threads, const Work& work) {
   if (error) std::rethrow_exception(error);
 }
 
-void execute(const Plan& plan, std::span<WritableFile* const> files, const SpoolPlace& spool,
-             const EngineOptions& options, ProgressMeter& meter) {
+std::vector<Digest> execute(const Plan& plan, std::span<WritableFile* const> files,
+                            const SpoolPlace& spool, const EngineOptions& options,
+                            ProgressMeter& meter) {
   const int threads = thread_count(options);
+  const uint64_t bytes_per_thread = options.memory_bytes / static_cast<uint64_t>(threads);
+  const uint64_t seal_bytes = std::clamp<uint64_t>(bytes_per_thread, 1, kSealBytes);
   PlanCompiler compiler(plan);
   SourceFiles sources(*plan.source, spool);
-  TileQueue queue(plan, compiler, options.memory_bytes / static_cast<uint64_t>(threads));
+  TileQueue queue(plan, compiler, bytes_per_thread);
+  Sealer sealer(plan, files, options.cancel);
   std::atomic<bool> stop{false};
   const FileSystem* file_system = plan.source->file_system.get();
   on_threads(threads, [&](int) {
@@ -135,43 +141,50 @@ void execute(const Plan& plan, std::span<WritableFile* const> files, const Spool
     try {
       while (!stop) {
         if (options.cancel && *options.cancel) fail(ErrorKind::cancelled, "stopped on request");
-        const auto tile = queue.next();
-        if (!tile) return;
-        meter.add(runner.run(compiler.compile(tile->entry, tile->box)));
+        if (const auto tile = queue.next()) {
+          const std::vector<Transfer> transfers = compiler.compile(tile->entry, tile->box);
+          meter.add(runner.run(transfers));
+          sealer.wrote(transfers, runner.scratch(seal_bytes));
+        } else if (!sealer.seal_next_literal(runner.scratch(seal_bytes))) {
+          return;
+        }
       }
     } catch (...) {
       stop = true;
       throw;
     }
   });
+  return sealer.take_digests();
 }
 
-void run_into(const Plan& plan, std::span<WritableFile* const> files, const SpoolPlace& spool,
-              const EngineOptions& options) {
+std::vector<Digest> run_into(const Plan& plan, std::span<WritableFile* const> files,
+                             const SpoolPlace& spool, const EngineOptions& options) {
   ProgressMeter meter(options, plan.target_bytes());
   for (const Literal& literal : plan.literals) {
     files[literal.file]->write(literal.offset, std::as_bytes(std::span(literal.bytes)));
     meter.add(literal.bytes.size());
   }
-  execute(plan, files, spool, options, meter);
+  std::vector<Digest> digests = execute(plan, files, spool, options, meter);
   meter.finish();
+  return digests;
 }
 
 }  // namespace
 
-void run(const Plan& plan, std::span<WritableFile* const> files, const EngineOptions& options) {
-  run_into(plan, files, {}, options);
+std::vector<Digest> run(const Plan& plan, std::span<WritableFile* const> files,
+                        const EngineOptions& options) {
+  return run_into(plan, files, {}, options);
 }
 
-void run(const Plan& plan, const FileSystem& file_system, const std::string& folder,
-         const EngineOptions& options) {
+std::vector<Digest> run(const Plan& plan, const FileSystem& file_system, const std::string& folder,
+                        const EngineOptions& options) {
   std::vector<std::unique_ptr<WritableFile>> owners;
   std::vector<WritableFile*> files;
   for (const FileInfo& file : plan.target.files) {
     owners.push_back(file_system.create(join(folder, file.path), file.bytes));
     files.push_back(owners.back().get());
   }
-  run_into(plan, files, {&file_system, folder}, options);
+  std::vector<Digest> digests = run_into(plan, files, {&file_system, folder}, options);
   std::atomic<size_t> next{0};
   on_threads(std::min<int>(thread_count(options), static_cast<int>(files.size())), [&](int) {
     for (size_t i = next++; i < files.size(); i = next++) {
@@ -179,6 +192,7 @@ void run(const Plan& plan, const FileSystem& file_system, const std::string& fol
       files[i]->sync();
     }
   });
+  return digests;
 }
 
 namespace {
@@ -190,6 +204,9 @@ class CallbackFile final : public WritableFile {
   explicit CallbackFile(Callback callback) : callback_(std::move(callback)) {}
   const std::string& path() const noexcept override { return path_; }
   void write(uint64_t offset, std::span<const std::byte> from) override { callback_(offset, from); }
+  void read(uint64_t, std::span<std::byte>) const override {
+    fail(ErrorKind::internal, "what was handed on cannot be read back");
+  }
   void sync() override {}
 
  private:

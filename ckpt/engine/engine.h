@@ -13,7 +13,9 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "ckpt/base/digest.h"
 #include "ckpt/core/plan.h"
 #include "ckpt/io/file_system.h"
 
@@ -35,11 +37,13 @@ struct EngineOptions {
 /// Writes the plan's files into `folder` of `file_system` (which must exist and hold none of them)
 /// and syncs them. On error the folder is left for the caller to remove. The plan must have been
 /// checked. The source's file system copies in the kernel where both sides are its own files.
-void run(const Plan& plan, const FileSystem& file_system, const std::string& folder,
-         const EngineOptions& options);
+/// Returns the digests of the plan's items as they lie in the files, in the plan's order.
+std::vector<Digest> run(const Plan& plan, const FileSystem& file_system, const std::string& folder,
+                        const EngineOptions& options);
 
 /// The same into files that are open already, one a file of the target catalog; without syncing.
-void run(const Plan& plan, std::span<WritableFile* const> files, const EngineOptions& options);
+std::vector<Digest> run(const Plan& plan, std::span<WritableFile* const> files,
+                        const EngineOptions& options);
 
 /// All elements of one of the catalog's own entries in row-major order. exhausted when it is larger
 /// than `limit_bytes`.

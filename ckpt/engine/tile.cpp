@@ -262,6 +262,11 @@ uint64_t TileRunner::run(const std::vector<Transfer>& transfers) {
   return written;
 }
 
+std::span<std::byte> TileRunner::scratch(uint64_t bytes) {
+  ensure_size(in_buffer_, bytes);
+  return std::span(in_buffer_).first(bytes);
+}
+
 void TileRunner::copy_runs(const Transfer& transfer, size_t level, const ReadableFile& source,
                            uint64_t in_offset, uint64_t out_offset) {
   if (level + 1 < transfer.loops.size()) {

@@ -47,6 +47,9 @@ class TileRunner {
   /// Bytes of target written.
   uint64_t run(const std::vector<Transfer>& transfers);
 
+  /// One of its buffers, made at least `bytes` large, for use until the next call of run().
+  std::span<std::byte> scratch(uint64_t bytes);
+
  private:
   void copy_runs(const Transfer& transfer, size_t level, const ReadableFile& source,
                  uint64_t in_offset, uint64_t out_offset);

@@ -13,6 +13,9 @@ class FaultFileSystem::File final : public WritableFile {
     owner_.count("write", path());
     inner_->write(offset, from);
   }
+  void read(uint64_t offset, std::span<std::byte> into) const override {
+    inner_->read(offset, into);
+  }
   void sync() override {
     owner_.count("flush to disk", path());
     inner_->sync();

@@ -31,6 +31,9 @@ class WritableFile {
   virtual const std::string& path() const noexcept = 0;
   /// Writes all of `from` at `offset`. Safe from several threads.
   virtual void write(uint64_t offset, std::span<const std::byte> from) = 0;
+  /// Fills `into` with bytes that were written, from `offset`. Errors as those of a ReadableFile.
+  /// Safe from several threads.
+  virtual void read(uint64_t offset, std::span<std::byte> into) const = 0;
   /// Returns when the bytes and the size are on disk.
   virtual void sync() = 0;
 };

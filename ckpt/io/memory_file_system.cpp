@@ -12,8 +12,17 @@ namespace ferry {
 namespace {
 
 struct Content {
-  std::mutex mutex;
+  mutable std::mutex mutex;
   std::string bytes;
+
+  void read(const std::string& path, uint64_t offset, std::span<std::byte> into) const {
+    const std::lock_guard lock(mutex);
+    if (offset > bytes.size() || into.size() > bytes.size() - offset) {
+      fail(ErrorKind::corrupt, "{} ends at byte {} where {} bytes from {} were expected", path,
+           bytes.size(), into.size(), offset);
+    }
+    std::memcpy(into.data(), bytes.data() + offset, into.size());
+  }
 };
 
 class MemoryReadableFile final : public ReadableFile {
@@ -25,13 +34,7 @@ class MemoryReadableFile final : public ReadableFile {
   uint64_t size() const noexcept override { return bytes_; }
 
   void read(uint64_t offset, std::span<std::byte> into) const override {
-    const std::lock_guard lock(content_->mutex);
-    const std::string& bytes = content_->bytes;
-    if (offset > bytes.size() || into.size() > bytes.size() - offset) {
-      fail(ErrorKind::corrupt, "{} ends at byte {} where {} bytes from {} were expected", path_,
-           bytes.size(), into.size(), offset);
-    }
-    std::memcpy(into.data(), bytes.data() + offset, into.size());
+    content_->read(path_, offset, into);
   }
 
  private:
@@ -52,6 +55,10 @@ class MemoryWritableFile final : public WritableFile {
     std::string& bytes = content_->bytes;
     bytes.resize(std::max<size_t>(bytes.size(), offset + from.size()));
     std::memcpy(bytes.data() + offset, from.data(), from.size());
+  }
+
+  void read(uint64_t offset, std::span<std::byte> into) const override {
+    content_->read(path_, offset, into);
   }
 
   void sync() override {}

@@ -75,6 +75,24 @@ bool kernel_copies_pay(int descriptor) {
   }
 }
 
+void read_all(const Descriptor& descriptor, const std::string& path, uint64_t offset,
+              std::span<std::byte> into) {
+  while (!into.empty()) {
+    const ssize_t n =
+        ::pread(descriptor.get(), into.data(), into.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_errno("read", path);
+    if (n == 0) {
+      fail(ErrorKind::corrupt,
+           "{} ends at byte {} where {} more were expected; the file is truncated or was changed "
+           "while it was read",
+           path, offset, into.size());
+    }
+    offset += static_cast<uint64_t>(n);
+    into = into.subspan(static_cast<size_t>(n));
+  }
+}
+
 class PosixReadableFile final : public ReadableFile {
  public:
   PosixReadableFile(std::string path, int descriptor, uint64_t bytes)
@@ -84,20 +102,7 @@ class PosixReadableFile final : public ReadableFile {
   uint64_t size() const noexcept override { return bytes_; }
 
   void read(uint64_t offset, std::span<std::byte> into) const override {
-    while (!into.empty()) {
-      const ssize_t n =
-          ::pread(descriptor_.get(), into.data(), into.size(), static_cast<off_t>(offset));
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) fail_errno("read", path_);
-      if (n == 0) {
-        fail(ErrorKind::corrupt,
-             "{} ends at byte {} where {} more were expected; the file is truncated or was changed "
-             "while it was read",
-             path_, offset, into.size());
-      }
-      offset += static_cast<uint64_t>(n);
-      into = into.subspan(static_cast<size_t>(n));
-    }
+    read_all(descriptor_, path_, offset, into);
   }
 
   int descriptor() const noexcept { return descriptor_.get(); }
@@ -126,6 +131,10 @@ class PosixWritableFile final : public WritableFile {
       offset += static_cast<uint64_t>(n);
       from = from.subspan(static_cast<size_t>(n));
     }
+  }
+
+  void read(uint64_t offset, std::span<std::byte> into) const override {
+    read_all(descriptor_, path_, offset, into);
   }
 
   void sync() override {

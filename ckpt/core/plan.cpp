@@ -1,9 +1,11 @@
 #include "ckpt/core/plan.h"
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 
 #include "ckpt/base/box_index.h"
+#include "ckpt/base/cast.h"
 #include "ckpt/base/checked.h"
 #include "ckpt/core/item_index.h"
 
@@ -61,10 +63,41 @@ bool collide(const Recipe& recipe, size_t a, size_t b, size_t rank) {
   return false;
 }
 
+void check_scales(const Plan& plan, const Entry& target, const Recipe& recipe) {
+  for (const BlockScales& each : recipe.scales) {
+    if (each.input >= recipe.inputs.size() || each.scales >= plan.source->entries.size() ||
+        recipe.scales_of(each.input) != &each) {
+      fail(ErrorKind::internal, "tensor {}: scales of no input, or of one twice", target.name);
+    }
+    const Entry& input = plan.source->entries[recipe.inputs[each.input]];
+    const Entry& scales = plan.source->entries[each.scales];
+    const bool dtypes_ok = size_bytes(input.dtype) == 1 && can_convert(input.dtype, DType::f32) &&
+                           can_convert(scales.dtype, DType::f32) &&
+                           can_convert(target.dtype, DType::f32) && input.dtype != target.dtype;
+    if (!dtypes_ok) {
+      fail(ErrorKind::mismatch, "tensor {}: {} of {} with scales of {} cannot become {}",
+           target.name, input.name, torch_name(input.dtype), torch_name(scales.dtype),
+           torch_name(target.dtype));
+    }
+    bool fits = each.block.size() == input.shape.size() && scales.shape.size() == each.block.size();
+    for (size_t axis = 0; fits && axis < each.block.size(); ++axis) {
+      const int64_t block = each.block[axis], extent = input.shape[axis];
+      fits = block > 0 && scales.shape[axis] == extent / block + (extent % block != 0);
+    }
+    if (!fits) {
+      fail(ErrorKind::mismatch,
+           "tensor {} of shape {}: its scales {} have shape {}, which does not fit blocks of {}",
+           input.name, to_string(input.shape), scales.name, to_string(scales.shape),
+           to_string(each.block));
+    }
+  }
+}
+
 void check_recipe(const Plan& plan, size_t position) {
   const Entry& target = plan.target.entries[position];
   const Recipe& recipe = plan.recipes[position];
   const size_t rank = target.shape.size();
+  check_scales(plan, target, recipe);
   int64_t written = 0;
   for (const Move& move : recipe.moves) {
     if (move.input >= recipe.inputs.size() ||
@@ -208,10 +241,22 @@ void check_items(const Plan& plan) {
   }
 }
 
+// Every entry that is read as scales, once.
+std::set<uint32_t> scales_of(const Plan& plan) {
+  std::set<uint32_t> entries;
+  for (const Recipe& recipe : plan.recipes) {
+    for (const BlockScales& each : recipe.scales) entries.insert(each.scales);
+  }
+  return entries;
+}
+
 void check_use(const Plan& plan) {
   std::vector<int64_t> used(plan.source->entries.size());
   for (const Recipe& recipe : plan.recipes) {
     for (const Move& move : recipe.moves) used[recipe.inputs[move.input]] += move.elements();
+  }
+  for (const uint32_t scales : scales_of(plan)) {
+    used[scales] += plan.source->entries[scales].elements();
   }
   for (const Dropped& dropped : plan.dropped) used.at(dropped.entry) += dropped.elements;
   for (size_t i = 0; i < used.size(); ++i) {
@@ -235,6 +280,7 @@ void drop_unused(Plan& plan, Role role) {
   for (const Recipe& recipe : plan.recipes) {
     for (const Move& move : recipe.moves) used[recipe.inputs[move.input]] = true;
   }
+  for (const uint32_t scales : scales_of(plan)) used[scales] = true;
   for (const Dropped& dropped : plan.dropped) used.at(dropped.entry) = true;
   for (uint32_t i = 0; i < used.size(); ++i) {
     const Entry& entry = plan.source->entries[i];

@@ -133,6 +133,13 @@ Move Move::inverse() const {
   return result;
 }
 
+const BlockScales* Recipe::scales_of(uint32_t input) const noexcept {
+  for (const BlockScales& each : scales) {
+    if (each.input == input) return &each;
+  }
+  return nullptr;
+}
+
 Move copy_all(const Dims& shape) { return copy_box(Box::whole(shape), Dims(shape.size(), 0)); }
 
 Move copy_box(const Box& in_box, const Dims& out_offset) {

@@ -33,12 +33,23 @@ struct Move {
   Move inverse() const;  // input index is kept
 };
 
+/// An input that is quantised by blocks: its element at (i, j, ...) stands for itself times
+/// scales[i / block[0], j / block[1], ...], multiplied in fp32.
+struct BlockScales {
+  uint32_t input = 0;   // index into the recipe's inputs, of a dtype of one byte
+  uint32_t scales = 0;  // position in the source catalog: floating-point, one element a block
+  Dims block;           // extents of a block, one an axis of the input; the last may be cut
+};
+
 /// Values are converted between dtypes element by element (round to nearest even; a value outside
 /// the target's range becomes infinity or, where there is none, the largest value).
 struct Recipe {
   std::vector<uint32_t> inputs;  // positions in the source catalog's entries
   std::vector<Move> moves;       // together with `zeros` they write every output element once
   std::vector<Box> zeros;        // parts of the output that are filled with zero
+  std::vector<BlockScales> scales = {};  // at most one an input
+
+  const BlockScales* scales_of(uint32_t input) const noexcept;  // null: the input is not quantised
 };
 
 /// The identity: all of a tensor.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ckpt/base/error.h"
+#include "ckpt/engine/dequantise.h"
 #include "ckpt/engine/strided_copy.h"
 
 namespace ferry {
@@ -306,8 +307,13 @@ void TileRunner::move_elements(const std::vector<Transfer>& transfers) {
       loops.push_back(
           {transfer.loops[l].count, zeros ? 0 : in.view(i).strides[l], out.view(i).strides[l]});
     }
-    strided_copy(zeros ? nullptr : in_buffer_.data() + in.view(i).offset, transfer.in_dtype,
-                 out_buffer_.data() + out.view(i).offset, transfer.out_dtype, std::move(loops));
+    const std::byte* from = zeros ? nullptr : in_buffer_.data() + in.view(i).offset;
+    std::byte* to = out_buffer_.data() + out.view(i).offset;
+    if (transfer.scale) {
+      dequantise(from, transfer.in_dtype, *transfer.scale, to, transfer.out_dtype, loops);
+    } else {
+      strided_copy(from, transfer.in_dtype, to, transfer.out_dtype, std::move(loops));
+    }
   }
   out.for_each([&](const Transfer& transfer, uint64_t at, uint64_t buffer, uint64_t bytes) {
     targets_[transfer.out_file]->write(at, std::span(out_buffer_.data() + buffer, bytes));

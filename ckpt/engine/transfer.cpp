@@ -6,6 +6,7 @@
 
 #include "ckpt/base/box_index.h"
 #include "ckpt/base/error.h"
+#include "ckpt/engine/dequantise.h"
 #include "ckpt/engine/piece.h"
 
 namespace ferry {
@@ -14,6 +15,7 @@ namespace {
 // A chunk's place in the index of its entry; located and cut when first needed.
 struct IndexedEntry {
   BoxIndex index;
+  BoxIndex moves;                          // of a target: what each of its recipe's moves writes
   std::vector<Chunk> located;              // owns the extents that transfers point at
   std::vector<std::vector<Piece>> pieces;  // empty: not yet
 };
@@ -81,25 +83,30 @@ uint64_t Transfer::run_bytes() const {
 }
 
 struct PlanCompiler::State {
-  explicit State(const Plan& p) : plan(p) {}
+  explicit State(const Plan& p) : plan(p), scales(*p.source) {}
 
   IndexedEntry& source(uint32_t position);
   IndexedEntry& target(size_t position);
   const std::vector<Piece>& source_pieces(uint32_t position, IndexedEntry& indexed, uint32_t chunk);
-  IndexedEntry& indexed(std::map<size_t, IndexedEntry>& cache, size_t position, const Entry& entry);
+  IndexedEntry& indexed(std::map<size_t, IndexedEntry>& cache, size_t position, const Entry& entry,
+                        const std::vector<Move>& moves);
 
   const Plan& plan;
   std::mutex mutex;  // guards the caches; std::map keeps references valid while it grows
   std::map<size_t, IndexedEntry> sources;
   std::map<size_t, IndexedEntry> targets;
+  ScaleReader scales;
 };
 
 IndexedEntry& PlanCompiler::State::indexed(std::map<size_t, IndexedEntry>& cache, size_t position,
-                                           const Entry& entry) {
+                                           const Entry& entry, const std::vector<Move>& moves) {
   const std::lock_guard lock(mutex);
   const auto [at, is_new] = cache.try_emplace(position);
   if (is_new) {
     at->second.index = BoxIndex(chunk_boxes(entry));
+    std::vector<Box> written;
+    for (const Move& move : moves) written.push_back(output_bounds(move, entry.shape.size()));
+    at->second.moves = BoxIndex(written);
     at->second.located.resize(entry.chunks.size());
     at->second.pieces.resize(entry.chunks.size());
   }
@@ -107,11 +114,12 @@ IndexedEntry& PlanCompiler::State::indexed(std::map<size_t, IndexedEntry>& cache
 }
 
 IndexedEntry& PlanCompiler::State::source(uint32_t position) {
-  return indexed(sources, position, plan.source->entries.at(position));
+  return indexed(sources, position, plan.source->entries.at(position), {});
 }
 
 IndexedEntry& PlanCompiler::State::target(size_t position) {
-  return indexed(targets, position, plan.target.entries.at(position));
+  return indexed(targets, position, plan.target.entries.at(position),
+                 plan.recipes.at(position).moves);
 }
 
 const std::vector<Piece>& PlanCompiler::State::source_pieces(uint32_t position,
@@ -198,22 +206,35 @@ std::vector<Transfer> PlanCompiler::compile(size_t target_entry, const Box& box)
           add(std::move(transfer), out_chunk);
         }
       }
-      for (const Move& move : recipe.moves) {
-        if (!overlaps(output_bounds(move, target.shape.size()), wanted)) continue;
+      for (uint32_t move_position : out_index.moves.overlapping(wanted)) {
+        const Move& move = recipe.moves[move_position];
         const uint32_t source_position = recipe.inputs.at(move.input);
         const Entry& source = plan.source->entries[source_position];
+        const BlockScales* scales = recipe.scales_of(move.input);
         IndexedEntry& in_index = state_->source(source_position);
         for (const Move& part : clip_output(move, wanted)) {
           const Box in_bounds = input_bounds(part, source.shape.size());
           for (uint32_t in_position : in_index.index.overlapping(in_bounds)) {
             for (const Piece& in : state_->source_pieces(source_position, in_index, in_position)) {
-              for (const Move& exact : clip_input(part, in.box)) {
+              const Extent& extent = in_index.located[in_position].extent;
+              const auto add_move = [&](const Move& exact, std::optional<float> scale) {
                 Transfer transfer = transfer_of(exact, in, out);
-                const Extent& extent = in_index.located[in_position].extent;
                 transfer.in_file = extent.file;
                 transfer.in_dtype = source.dtype;
+                transfer.scale = scale;
                 if (extent.zstd) transfer.zstd = &extent;
                 add(std::move(transfer), out_chunk);
+              };
+              for (const Move& exact : clip_input(part, in.box)) {
+                if (scales == nullptr) {
+                  add_move(exact, std::nullopt);
+                  continue;
+                }
+                const auto values = state_->scales.read(scales->scales);
+                for (const auto& [block, scale] :
+                     cut_by_block(exact, *scales, *values, source.shape)) {
+                  add_move(block, scale);
+                }
               }
             }
           }

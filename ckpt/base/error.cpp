@@ -18,6 +18,8 @@ std::string_view name(ErrorKind kind) noexcept {
       return "io";
     case ErrorKind::exhausted:
       return "exhausted";
+    case ErrorKind::busy:
+      return "busy";
     case ErrorKind::internal:
       return "internal";
     case ErrorKind::cancelled:

@@ -22,6 +22,7 @@ enum class ErrorKind {
   mismatch,     // two things that must agree do not (shapes, names, family, layout)
   io,           // the operating system refused
   exhausted,    // out of disk, memory budget or a parser's limit
+  busy,         // another process is at it; later it can be had
   internal,     // a bug in ferry
   cancelled,    // stopped by the user
 };

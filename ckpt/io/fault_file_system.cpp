@@ -63,6 +63,11 @@ void FaultFileSystem::rename(const std::string& from, const std::string& to) con
   inner_->rename(from, to);
 }
 
+void FaultFileSystem::replace(const std::string& from, const std::string& to) const {
+  count("rename", from);
+  inner_->replace(from, to);
+}
+
 void FaultFileSystem::exchange(const std::string& a, const std::string& b) const {
   count("exchange", a);
   inner_->exchange(a, b);
@@ -73,6 +78,10 @@ void FaultFileSystem::remove_all(const std::string& path) const { inner_->remove
 void FaultFileSystem::sync_folder(const std::string& path) const {
   count("flush folder", path);
   inner_->sync_folder(path);
+}
+
+std::unique_ptr<LockableFile> FaultFileSystem::open_lockable(const std::string& path) const {
+  return inner_->open_lockable(path);
 }
 
 uint64_t FaultFileSystem::copy(const ReadableFile& from, uint64_t from_offset, WritableFile& to,

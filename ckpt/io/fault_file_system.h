@@ -16,8 +16,8 @@ namespace ferry {
 class FaultFileSystem final : public FileSystem {
  public:
   /// Passes everything on to `inner`. Operations that change something are counted from 1: create,
-  /// write, sync, create_folder, rename, exchange, sync_folder, copy. Operation number `fail_at`
-  /// throws Error(kind) and is not carried out, nor is any later one but remove_all when
+  /// write, sync, create_folder, rename, replace, exchange, sync_folder, copy. Operation number
+  /// `fail_at` throws Error(kind) and is not carried out, nor is any later one but remove_all when
   /// `stays_broken` is set (a disk that filled up, a server that went away). 0: none fails.
   FaultFileSystem(std::shared_ptr<const FileSystem> inner, uint64_t fail_at, ErrorKind kind,
                   bool stays_broken = false);
@@ -31,9 +31,11 @@ class FaultFileSystem final : public FileSystem {
   std::unique_ptr<WritableFile> create(const std::string& path, uint64_t bytes) const override;
   void create_folder(const std::string& path) const override;
   void rename(const std::string& from, const std::string& to) const override;
+  void replace(const std::string& from, const std::string& to) const override;
   void exchange(const std::string& a, const std::string& b) const override;
   void remove_all(const std::string& path) const override;
   void sync_folder(const std::string& path) const override;
+  std::unique_ptr<LockableFile> open_lockable(const std::string& path) const override;
   uint64_t copy(const ReadableFile& from, uint64_t from_offset, WritableFile& to,
                 uint64_t to_offset, uint64_t length) const override;
 

@@ -36,4 +36,17 @@ std::string join(const std::string& folder, const std::string& name) {
   return folder.back() == '/' ? folder + name : folder + "/" + name;
 }
 
+SplitPath split_path(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return {".", path};
+  return {slash == 0 ? "/" : path.substr(0, slash), path.substr(slash + 1)};
+}
+
+void write_file(const FileSystem& file_system, const std::string& path,
+                const std::string& content) {
+  const auto file = file_system.create(path, content.size());
+  file->write(0, std::as_bytes(std::span(content)));
+  file->sync();
+}
+
 }  // namespace ferry

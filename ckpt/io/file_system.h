@@ -43,6 +43,32 @@ enum class PathKind : uint8_t { missing, file, folder, other /* FIFO, socket, de
 struct PathStatus {
   PathKind kind = PathKind::missing;
   uint64_t bytes = 0;
+  int64_t changed_seconds = 0;  // when content last changed, by the file system's clock (Unix time)
+  bool link = false;            // reached through a symbolic link
+};
+
+enum class LockMode : uint8_t { shared, exclusive };
+
+enum class LockState : uint8_t {
+  taken,       // of lock(): held now. Of probe(): nobody is in the way
+  busy,        // someone else holds one that excludes it
+  unsupported  // this file system, or these permissions, give no lock
+};
+
+/// An open file that advisory locks can be taken on. They belong to this object, not to the
+/// process: two objects of one process exclude each other, and the kernel drops them when the
+/// process dies. Local file systems, NFS 4 and Lustre mounted with `flock` show locks to every
+/// host; Lustre without it gives none, Lustre with `localflock` and NFS with `local_lock` only
+/// among the processes of one host.
+class LockableFile {
+ public:
+  virtual ~LockableFile() = default;  // drops the lock
+  /// Takes a lock, or changes the one that is held, without waiting.
+  virtual LockState lock(LockMode mode) = 0;
+  /// Whether lock(mode) could be had, without taking it: nobody else notices.
+  virtual LockState probe(LockMode mode) const = 0;
+  /// True while the path leads to this very file: it was neither removed nor replaced.
+  virtual bool still_at_path() const = 0;
 };
 
 class FileSystem {
@@ -63,12 +89,18 @@ class FileSystem {
   virtual void create_folder(const std::string& path) const = 0;
   /// Moves a file or folder; `to` must not exist.
   virtual void rename(const std::string& from, const std::string& to) const = 0;
+  /// Moves a file to a path that may hold a file, which it replaces in one step.
+  virtual void replace(const std::string& from, const std::string& to) const = 0;
   /// Swaps two paths in one step. unsupported where the file system cannot.
   virtual void exchange(const std::string& a, const std::string& b) const = 0;
   /// Removes a file, or a folder with all it holds; does not follow links. Nothing when missing.
   virtual void remove_all(const std::string& path) const = 0;
   /// Returns when the folder's entries are on disk.
   virtual void sync_folder(const std::string& path) const = 0;
+
+  /// Opens a regular file for locking; for writing too where permissions allow (an exclusive lock
+  /// needs that). not_found when it is missing.
+  virtual std::unique_ptr<LockableFile> open_lockable(const std::string& path) const = 0;
 
   /// Lets the kernel copy bytes between two files of this file system. Returns how many it copied
   /// from the start of the run: fewer than `length`, or 0, where it cannot or has no better way
@@ -89,5 +121,15 @@ std::string join_untrusted(const std::string& folder, const std::string& name);
 
 /// "folder/name" for names of our own.
 std::string join(const std::string& folder, const std::string& name);
+
+/// The folder that a path lies in ("." for a bare name), and its last part.
+struct SplitPath {
+  std::string parent;
+  std::string name;
+};
+SplitPath split_path(const std::string& path);
+
+/// Writes a new small file and syncs it.
+void write_file(const FileSystem& file_system, const std::string& path, const std::string& content);
 
 }  // namespace ferry

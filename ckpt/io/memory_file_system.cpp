@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 
 #include "ckpt/base/error.h"
@@ -14,6 +16,9 @@ namespace {
 struct Content {
   mutable std::mutex mutex;
   std::string bytes;
+  int64_t changed_seconds = 0;
+  int shared_locks = 0;
+  bool exclusive_lock = false;
 
   void read(const std::string& path, uint64_t offset, std::span<std::byte> into) const {
     const std::lock_guard lock(mutex);
@@ -68,6 +73,52 @@ class MemoryWritableFile final : public WritableFile {
   std::shared_ptr<Content> content_;
 };
 
+class MemoryLockableFile final : public LockableFile {
+ public:
+  MemoryLockableFile(std::shared_ptr<Content> content, std::function<bool(const Content*)> at_path)
+      : content_(std::move(content)), at_path_(std::move(at_path)) {}
+  ~MemoryLockableFile() override {
+    const std::lock_guard guard(content_->mutex);
+    drop();
+  }
+
+  LockState lock(LockMode mode) override {
+    const std::lock_guard guard(content_->mutex);
+    if (is_taken(mode)) return LockState::busy;
+    drop();
+    held_ = mode;
+    if (mode == LockMode::shared) {
+      ++content_->shared_locks;
+    } else {
+      content_->exclusive_lock = true;
+    }
+    return LockState::taken;
+  }
+
+  LockState probe(LockMode mode) const override {
+    const std::lock_guard guard(content_->mutex);
+    return is_taken(mode) ? LockState::busy : LockState::taken;
+  }
+
+  bool still_at_path() const override { return at_path_(content_.get()); }
+
+ private:
+  bool is_taken(LockMode mode) const {
+    const int others = content_->shared_locks - (held_ == LockMode::shared ? 1 : 0);
+    if (content_->exclusive_lock && held_ != LockMode::exclusive) return true;
+    return mode == LockMode::exclusive && others > 0;
+  }
+  void drop() {
+    if (held_ == LockMode::shared) --content_->shared_locks;
+    if (held_ == LockMode::exclusive) content_->exclusive_lock = false;
+    held_.reset();
+  }
+
+  std::shared_ptr<Content> content_;
+  std::function<bool(const Content*)> at_path_;
+  std::optional<LockMode> held_;
+};
+
 std::string parent_of(const std::string& path) {
   const size_t slash = path.rfind('/');
   return slash == std::string::npos ? "" : path.substr(0, slash);
@@ -83,6 +134,7 @@ struct MemoryFileSystem::State {
   mutable std::mutex mutex;
   std::map<std::string, std::shared_ptr<Content>> files;
   std::set<std::string> folders{""};
+  int64_t clock = 0;
 
   PathKind kind(const std::string& path) const {
     if (files.contains(path)) return PathKind::file;
@@ -93,6 +145,12 @@ struct MemoryFileSystem::State {
     if (!folders.contains(parent_of(path)))
       fail(ErrorKind::not_found, "{}: no such folder", parent_of(path));
     if (kind(path) != PathKind::missing) fail(ErrorKind::invalid, "{} exists already", path);
+  }
+
+  void remove(const std::string& path) {
+    const auto goes = [&](const std::string& each) { return each == path || is_below(each, path); };
+    std::erase_if(files, [&](const auto& file) { return goes(file.first); });
+    std::erase_if(folders, goes);
   }
 
   // Moves a path and all below it, in both tables.
@@ -121,6 +179,7 @@ void MemoryFileSystem::put(const std::string& path, std::string content) {
   }
   auto stored = std::make_shared<Content>();
   stored->bytes = std::move(content);
+  stored->changed_seconds = state_->clock;
   state_->files[path] = std::move(stored);
 }
 
@@ -128,10 +187,17 @@ std::string MemoryFileSystem::get(const std::string& path) const {
   return read_file(*this, path, UINT64_MAX);
 }
 
+void MemoryFileSystem::set_clock(int64_t seconds) {
+  const std::lock_guard lock(state_->mutex);
+  state_->clock = seconds;
+}
+
 PathStatus MemoryFileSystem::status(const std::string& path) const {
   const std::lock_guard lock(state_->mutex);
   const PathKind kind = state_->kind(path);
-  return {kind, kind == PathKind::file ? state_->files.at(path)->bytes.size() : 0};
+  if (kind != PathKind::file) return {kind};
+  const Content& content = *state_->files.at(path);
+  return {kind, content.bytes.size(), content.changed_seconds};
 }
 
 std::vector<std::string> MemoryFileSystem::list(const std::string& path) const {
@@ -163,6 +229,7 @@ std::unique_ptr<WritableFile> MemoryFileSystem::create(const std::string& path,
   state_->require_parent(path);
   auto content = std::make_shared<Content>();
   content->bytes.resize(bytes);
+  content->changed_seconds = state_->clock;
   state_->files[path] = content;
   return std::make_unique<MemoryWritableFile>(path, content);
 }
@@ -181,6 +248,15 @@ void MemoryFileSystem::rename(const std::string& from, const std::string& to) co
   state_->move(from, to);
 }
 
+void MemoryFileSystem::replace(const std::string& from, const std::string& to) const {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->kind(from) != PathKind::file || state_->kind(to) == PathKind::folder)
+    fail(ErrorKind::not_found, "cannot rename {} to {}: not files", from, to);
+  state_->remove(to);
+  state_->require_parent(to);
+  state_->move(from, to);
+}
+
 void MemoryFileSystem::exchange(const std::string& a, const std::string& b) const {
   const std::lock_guard lock(state_->mutex);
   for (const std::string& path : {a, b}) {
@@ -195,13 +271,24 @@ void MemoryFileSystem::exchange(const std::string& a, const std::string& b) cons
 
 void MemoryFileSystem::remove_all(const std::string& path) const {
   const std::lock_guard lock(state_->mutex);
-  const auto goes = [&](const std::string& each) { return each == path || is_below(each, path); };
-  std::erase_if(state_->files, [&](const auto& file) { return goes(file.first); });
-  std::erase_if(state_->folders, goes);
+  state_->remove(path);
 }
 
 void MemoryFileSystem::sync_folder(const std::string& path) const {
   if (status(path).kind != PathKind::folder) fail(ErrorKind::not_found, "{}: no such folder", path);
+}
+
+std::unique_ptr<LockableFile> MemoryFileSystem::open_lockable(const std::string& path) const {
+  const std::lock_guard lock(state_->mutex);
+  const auto found = state_->files.find(path);
+  if (found == state_->files.end())
+    fail(ErrorKind::not_found, "cannot open {}: no such file", path);
+  const auto at_path = [this, path](const Content* content) {
+    const std::lock_guard guard(state_->mutex);
+    const auto file = state_->files.find(path);
+    return file != state_->files.end() && file->second.get() == content;
+  };
+  return std::make_unique<MemoryLockableFile>(found->second, at_path);
 }
 
 uint64_t MemoryFileSystem::copy(const ReadableFile&, uint64_t, WritableFile&, uint64_t,

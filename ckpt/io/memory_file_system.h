@@ -20,6 +20,8 @@ class MemoryFileSystem final : public FileSystem {
   void put(const std::string& path, std::string content);
   /// Content of a file; not_found when there is none.
   std::string get(const std::string& path) const;
+  /// The clock of PathStatus::changed_seconds: what is created or put from now on has this time.
+  void set_clock(int64_t seconds);
 
   PathStatus status(const std::string& path) const override;
   std::vector<std::string> list(const std::string& path) const override;
@@ -27,9 +29,11 @@ class MemoryFileSystem final : public FileSystem {
   std::unique_ptr<WritableFile> create(const std::string& path, uint64_t bytes) const override;
   void create_folder(const std::string& path) const override;
   void rename(const std::string& from, const std::string& to) const override;
+  void replace(const std::string& from, const std::string& to) const override;
   void exchange(const std::string& a, const std::string& b) const override;
   void remove_all(const std::string& path) const override;
   void sync_folder(const std::string& path) const override;
+  std::unique_ptr<LockableFile> open_lockable(const std::string& path) const override;
   uint64_t copy(const ReadableFile& from, uint64_t from_offset, WritableFile& to,
                 uint64_t to_offset, uint64_t length) const override;
 

@@ -12,46 +12,10 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/io/file_system.h"
+#include "ckpt/io/posix_descriptor.h"
 
 namespace ferry {
 namespace {
-
-[[noreturn]] void fail_errno(const char* action, const std::string& path) {
-  const int code = errno;
-  const char* reason = std::strerror(code);
-  switch (code) {
-    case ENOENT:
-    case ENOTDIR:
-      fail(ErrorKind::not_found, "cannot {} {}: {}", action, path, reason);
-    case ENOSPC:
-    case EDQUOT:
-      fail(ErrorKind::exhausted, "cannot {} {}: {}; free space or choose another target", action,
-           path, reason);
-    case EFBIG:
-      fail(ErrorKind::exhausted, "cannot {} {}: {}", action, path, reason);
-    case EACCES:
-    case EPERM:
-    case EROFS:
-      fail(ErrorKind::io, "cannot {} {}: {}; check the permissions of the path", action, path,
-           reason);
-    default:
-      fail(ErrorKind::io, "cannot {} {}: {}", action, path, reason);
-  }
-}
-
-class Descriptor {
- public:
-  explicit Descriptor(int value) noexcept : value_(value) {}
-  ~Descriptor() {
-    if (value_ >= 0) ::close(value_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const noexcept { return value_; }
-
- private:
-  int value_;
-};
 
 // True on file systems where copy_file_range shares blocks or leaves the copy to a server.
 // Elsewhere (ext4, tmpfs) it moves the same bytes through the page cache, but under the target's
@@ -138,7 +102,8 @@ class PosixWritableFile final : public WritableFile {
   }
 
   void sync() override {
-    if (::fsync(descriptor_.get()) != 0) fail_errno("flush to disk", path_);
+    if (uninterrupted([&] { return ::fsync(descriptor_.get()); }) != 0)
+      fail_errno("flush to disk", path_);
   }
 
   int descriptor() const noexcept { return descriptor_.get(); }
@@ -154,13 +119,18 @@ class PosixFileSystem final : public FileSystem {
  public:
   PathStatus status(const std::string& path) const override {
     struct stat info {};
-    if (::stat(path.c_str(), &info) != 0) {
-      if (errno == ENOENT || errno == ENOTDIR) return {};
+    int code = ::lstat(path.c_str(), &info);
+    const bool link = code == 0 && S_ISLNK(info.st_mode);
+    if (link) code = ::stat(path.c_str(), &info);
+    if (code != 0) {
+      if (errno == ENOENT || errno == ENOTDIR) return {PathKind::missing, 0, 0, link};
       fail_errno("look at", path);
     }
-    if (S_ISREG(info.st_mode)) return {PathKind::file, static_cast<uint64_t>(info.st_size)};
-    if (S_ISDIR(info.st_mode)) return {PathKind::folder, 0};
-    return {PathKind::other, 0};
+    const int64_t changed = info.st_mtim.tv_sec;
+    if (S_ISREG(info.st_mode)) {
+      return {PathKind::file, static_cast<uint64_t>(info.st_size), changed, link};
+    }
+    return {S_ISDIR(info.st_mode) ? PathKind::folder : PathKind::other, 0, changed, link};
   }
 
   std::vector<std::string> list(const std::string& path) const override {
@@ -185,7 +155,8 @@ class PosixFileSystem final : public FileSystem {
 
   std::shared_ptr<const ReadableFile> open(const std::string& path) const override {
     // O_NONBLOCK: opening a FIFO must not wait for its writer. It has no effect on regular files.
-    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const int descriptor =
+        uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
     if (descriptor < 0) fail_errno("open", path);
     struct stat info {};
     if (::fstat(descriptor, &info) != 0) {
@@ -201,13 +172,16 @@ class PosixFileSystem final : public FileSystem {
   }
 
   std::unique_ptr<WritableFile> create(const std::string& path, uint64_t bytes) const override {
-    const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    const int descriptor = uninterrupted(
+        [&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
     if (descriptor < 0) fail_errno("create", path);
     auto file = std::make_unique<PosixWritableFile>(path, descriptor);
-    if (::ftruncate(descriptor, static_cast<off_t>(bytes)) != 0) fail_errno("size", path);
+    const auto length = static_cast<off_t>(bytes);
+    if (uninterrupted([&] { return ::ftruncate(descriptor, length); }) != 0)
+      fail_errno("size", path);
     // Not every file system reserves; those that can say now that the disk is too small.
-    if (bytes > 0 && ::fallocate(descriptor, 0, 0, static_cast<off_t>(bytes)) != 0 &&
-        errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR) {
+    if (bytes > 0 && ::fallocate(descriptor, 0, 0, length) != 0 && errno != EOPNOTSUPP &&
+        errno != ENOSYS && errno != EINTR) {
       fail_errno("reserve space for", path);
     }
     return file;
@@ -224,10 +198,10 @@ class PosixFileSystem final : public FileSystem {
     if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return;
     if (errno == EEXIST) fail(ErrorKind::invalid, "cannot rename {}: {} exists already", from, to);
     if (errno != EINVAL && errno != ENOSYS) fail_errno("rename", from);
-    // A file system without RENAME_NOREPLACE (some network ones): the check is not atomic there.
-    if (status(to).kind != PathKind::missing) {
-      fail(ErrorKind::invalid, "cannot rename {}: {} exists already", from, to);
-    }
+    rename_without_flags(from, to);
+  }
+
+  void replace(const std::string& from, const std::string& to) const override {
     if (::rename(from.c_str(), to.c_str()) != 0) fail_errno("rename", from);
   }
 
@@ -249,10 +223,16 @@ class PosixFileSystem final : public FileSystem {
   }
 
   void sync_folder(const std::string& path) const override {
-    const Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const Descriptor folder(
+        uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
     if (folder.get() < 0) fail_errno("open folder", path);
     // EINVAL: a file system whose folders need no flush.
-    if (::fsync(folder.get()) != 0 && errno != EINVAL) fail_errno("flush folder", path);
+    if (uninterrupted([&] { return ::fsync(folder.get()); }) != 0 && errno != EINVAL)
+      fail_errno("flush folder", path);
+  }
+
+  std::unique_ptr<LockableFile> open_lockable(const std::string& path) const override {
+    return open_posix_lockable(path);
   }
 
   uint64_t copy(const ReadableFile& from, uint64_t from_offset, WritableFile& to,
@@ -273,6 +253,21 @@ class PosixFileSystem final : public FileSystem {
       done += static_cast<uint64_t>(n);
     }
     return done;
+  }
+
+ private:
+  // For a file system without RENAME_NOREPLACE (NFS and other network ones). A hard link is refused
+  // in one step when the name is taken; where there are none, and for folders, the check is not
+  // atomic (a folder that is not empty is never replaced).
+  void rename_without_flags(const std::string& from, const std::string& to) const {
+    if (::link(from.c_str(), to.c_str()) == 0) {
+      if (::unlink(from.c_str()) != 0) fail_errno("rename", from);
+      return;
+    }
+    if (errno == EEXIST || status(to).kind != PathKind::missing) {
+      fail(ErrorKind::invalid, "cannot rename {}: {} exists already", from, to);
+    }
+    if (::rename(from.c_str(), to.c_str()) != 0) fail_errno("rename", from);
   }
 };
 

@@ -1,76 +1,61 @@
 #include "ckpt/io/staging.h"
 
-#include <signal.h>
-#include <unistd.h>
-
-#include <array>
-#include <cerrno>
-#include <charconv>
-#include <random>
-#include <span>
-
 #include "ckpt/base/error.h"
+#include "ckpt/io/read_mark.h"
 
 namespace ferry {
 namespace {
 
-constexpr std::string_view kMark = ".ferry-partial-";
-
-struct SplitPath {
-  std::string parent;
-  std::string name;
-};
-
-SplitPath split(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return {".", path};
-  return {slash == 0 ? "/" : path.substr(0, slash), path.substr(slash + 1)};
+std::string checked_target(const FileSystem& file_system, std::string target) {
+  while (target.size() > 1 && target.back() == '/') target.pop_back();
+  const SplitPath parts = split_path(target);
+  if (parts.name.empty() || parts.name == "." || parts.name == "..") {
+    fail(ErrorKind::invalid, "'{}' cannot be a target: give the name of a folder to create",
+         target);
+  }
+  if (file_system.status(parts.parent).kind != PathKind::folder) {
+    fail(ErrorKind::not_found, "the folder {} of target {} does not exist; create it first",
+         parts.parent, target);
+  }
+  return target;
 }
 
-std::string host_name() {
-  std::array<char, 256> buffer{};
-  ::gethostname(buffer.data(), buffer.size() - 1);
-  std::string name(buffer.data());
-  for (char& c : name) {
-    if (c == '/' || c == '-') c = '_';  // '-' parts the fields of a partial folder's name
+void check_target(const FileSystem& file_system, const std::string& target, bool overwrite) {
+  const PathKind kind = file_system.status(target).kind;
+  if (kind == PathKind::missing) return;
+  if (kind != PathKind::folder) {
+    fail(ErrorKind::invalid, "the target {} exists and is not a folder", target);
   }
-  return name;
+  if (!overwrite) {
+    fail(ErrorKind::invalid,
+         "the target {} exists; choose another, or give --overwrite to replace it", target);
+  }
 }
 
-// Removes what processes of this host left when they died. Those of other hosts cannot be judged.
-void remove_leftovers(const FileSystem& file_system, const SplitPath& target) {
-  const std::string prefix = "." + target.name + std::string(kMark) + host_name() + "-";
-  for (const std::string& name : file_system.list(target.parent)) {
-    if (!name.starts_with(prefix)) continue;
-    pid_t process = 0;
-    const char* begin = name.data() + prefix.size();
-    const auto [end, code] = std::from_chars(begin, name.data() + name.size(), process);
-    if (code != std::errc() || process <= 0) continue;
-    if (::kill(process, 0) != 0 && errno == ESRCH)
-      file_system.remove_all(join(target.parent, name));
+void sync_tree(const FileSystem& file_system, const std::string& folder) {
+  for (const std::string& name : file_system.list(folder)) {
+    const std::string path = join(folder, name);
+    const PathStatus status = file_system.status(path);
+    if (status.kind == PathKind::folder && !status.link) sync_tree(file_system, path);
   }
+  file_system.sync_folder(folder);
 }
 
 }  // namespace
 
 StagedFolder::StagedFolder(std::shared_ptr<const FileSystem> file_system, std::string target,
-                           bool overwrite)
-    : file_system_(std::move(file_system)), target_(std::move(target)), overwrite_(overwrite) {
-  while (target_.size() > 1 && target_.back() == '/') target_.pop_back();
-  const SplitPath parts = split(target_);
-  if (parts.name.empty() || parts.name == "." || parts.name == "..") {
-    fail(ErrorKind::invalid, "'{}' cannot be a target: give the name of a folder to create",
-         target_);
+                           bool overwrite, const ClaimOptions& claim)
+    : file_system_(std::move(file_system)),
+      target_(checked_target(*file_system_, std::move(target))),
+      overwrite_(overwrite) {
+  claim_ = std::make_unique<Claim>(file_system_, target_, claim);
+  notes_ = claim_->notes();
+  check_target(*file_system_, target_, overwrite_);  // after the claim put a former one back
+  if (is_being_read(*file_system_, target_)) {
+    fail(ErrorKind::busy,
+         "the target {} is being read by another process; replace it when that is done", target_);
   }
-  if (file_system_->status(parts.parent).kind != PathKind::folder) {
-    fail(ErrorKind::not_found, "the folder {} of target {} does not exist; create it first",
-         parts.parent, target_);
-  }
-  check_target();
-  remove_leftovers(*file_system_, parts);
-  const std::string stem = join(parts.parent, "." + parts.name + std::string(kMark)) + host_name() +
-                           "-" + std::to_string(::getpid()) + "-";
-  partial_ = stem + std::to_string(std::random_device()());
+  partial_ = claim_->partial_path();
   file_system_->create_folder(partial_);
 }
 
@@ -83,38 +68,25 @@ StagedFolder::~StagedFolder() {
   }
 }
 
-void StagedFolder::check_target() const {
-  const PathKind kind = file_system_->status(target_).kind;
-  if (kind == PathKind::missing) return;
-  if (kind != PathKind::folder) {
-    fail(ErrorKind::invalid, "the target {} exists and is not a folder", target_);
-  }
-  if (!overwrite_) {
-    fail(ErrorKind::invalid,
-         "the target {} exists; choose another, or give --overwrite to replace it", target_);
-  }
-}
-
 void StagedFolder::write_file(const std::string& name, const std::string& content) {
-  const auto file = file_system_->create(join(partial_, name), content.size());
-  file->write(0, std::as_bytes(std::span(content)));
-  file->sync();
+  ferry::write_file(*file_system_, join(partial_, name), content);
 }
 
 void StagedFolder::commit() {
-  file_system_->sync_folder(partial_);
-  const std::string parent = split(target_).parent;
-  check_target();
-  if (file_system_->status(target_).kind == PathKind::missing) {
+  sync_tree(*file_system_, partial_);
+  claim_->check();
+  check_target(*file_system_, target_, overwrite_);
+  const std::string parent = split_path(target_).parent;
+  const bool replaces = file_system_->status(target_).kind != PathKind::missing;
+  if (replaces) {
+    replace_target();
+  } else {
     file_system_->rename(partial_, target_);
-    committed_ = true;
-    file_system_->sync_folder(parent);
-    return;
   }
-  replace_target();
   committed_ = true;
   file_system_->sync_folder(parent);
-  file_system_->remove_all(partial_);  // by now the older target
+  if (replaces) file_system_->remove_all(partial_);  // by now the older target
+  claim_.reset();
 }
 
 // Puts the partial folder under the target's name and the older one under the partial's.
@@ -123,15 +95,15 @@ void StagedFolder::replace_target() {
     file_system_->exchange(partial_, target_);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::unsupported) throw;
-    const std::string aside = partial_ + "-old";
-    file_system_->rename(target_, aside);
+    const std::string old = claim_->old_path();
+    file_system_->rename(target_, old);
     try {
       file_system_->rename(partial_, target_);
     } catch (...) {
-      file_system_->rename(aside, target_);
+      file_system_->rename(old, target_);
       throw;
     }
-    file_system_->rename(aside, partial_);
+    file_system_->rename(old, partial_);
   }
 }
 

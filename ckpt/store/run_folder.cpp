@@ -4,12 +4,12 @@
 #include <charconv>
 
 #include "ckpt/base/error.h"
+#include "ckpt/io/claim_record.h"
 
 namespace ferry {
 namespace {
 
 constexpr std::string_view kPrefix = "iter_";
-constexpr std::string_view kRelease = "release";
 constexpr uint64_t kTrackerLimit = 4096;
 constexpr uint64_t kMetadataLimit = uint64_t{256} << 20;
 
@@ -80,7 +80,7 @@ Tracker read_tracker(const FileSystem& file_system, const std::string& path) {
 }
 
 std::string argument(const IterationFolder& folder) {
-  return folder.iteration ? std::to_string(*folder.iteration) : std::string(kRelease);
+  return folder.iteration ? std::to_string(*folder.iteration) : std::string(kReleaseName);
 }
 
 // "Complete there: 5, 10. Unfinished: 15 (no .metadata). Choose one with --iteration 10"
@@ -135,7 +135,7 @@ const IterationFolder& require(const RunFolder& run, const IterationFolder* fold
 const IterationFolder& choose_requested(const RunFolder& run, std::string_view requested) {
   const std::string wanted(requested);
   constexpr std::string_view kWho = "--iteration asks for";
-  if (requested == kRelease) return require(run, run.find_release(), wanted, kWho);
+  if (requested == kReleaseName) return require(run, run.find_release(), wanted, kWho);
   auto number = iteration_of(requested);
   if (!number) number = parse_number(requested);
   if (!number) {
@@ -188,14 +188,42 @@ const IterationFolder* RunFolder::find_release() const {
   return nullptr;
 }
 
+const IterationFolder* RunFolder::latest() const {
+  const IterationFolder* found = nullptr;
+  for (const IterationFolder& folder : iterations) {
+    if (folder.complete() && (folder.iteration || !found)) found = &folder;
+  }
+  return found;
+}
+
+std::string problem_of_tracker(const RunFolder& run) {
+  const auto problem_of = [](const std::string& wanted, const IterationFolder* folder) {
+    if (!folder) return fmt::format("names {}, which is not there", wanted);
+    if (folder->complete()) return std::string();
+    return fmt::format("names {}, which is unfinished ({})", wanted, folder->unfinished);
+  };
+  switch (run.tracker.state) {
+    case Tracker::State::missing:
+      return {};
+    case Tracker::State::unreadable:
+      return run.tracker.content.empty() ? "is empty" : "holds '" + run.tracker.content + "'";
+    case Tracker::State::release:
+      return problem_of(std::string(kReleaseName), run.find_release());
+    case Tracker::State::iteration:
+      return problem_of("iteration " + std::to_string(run.tracker.iteration),
+                        run.find(run.tracker.iteration));
+  }
+  return {};
+}
+
 bool is_run_folder(const FileSystem& file_system, const std::string& path) {
   for (const std::string& name : file_system.list(path)) {
     if (name == kTrackerName) return true;
-    if (!iteration_of(name) && name != kRelease) continue;
+    if (!iteration_of(name) && name != kReleaseName) continue;
     const std::string folder = join(path, name);
     if (file_system.status(folder).kind != PathKind::folder) continue;
     // "release" is a common name: only one with a checkpoint in it makes a run.
-    if (name != kRelease || why_unfinished(file_system, folder).empty()) return true;
+    if (name != kReleaseName || why_unfinished(file_system, folder).empty()) return true;
   }
   return false;
 }
@@ -205,8 +233,13 @@ RunFolder read_run_folder(const FileSystem& file_system, const std::string& path
   run.path = path;
   run.tracker = read_tracker(file_system, join(path, std::string(kTrackerName)));
   for (const std::string& name : file_system.list(path)) {
-    const auto iteration = iteration_of(name);
-    if (!iteration && name != kRelease) continue;
+    // Of one that is being replaced, or was when its writer died, the former one may stand aside.
+    const auto aside = parse_aside(name);
+    if (aside && aside->kind != Aside::old) continue;
+    const std::string own_name = aside ? aside->target_name : name;
+    if (aside && file_system.status(join(path, own_name)).kind != PathKind::missing) continue;
+    const auto iteration = iteration_of(own_name);
+    if (!iteration && own_name != kReleaseName) continue;
     const std::string folder = join(path, name);
     if (file_system.status(folder).kind != PathKind::folder) continue;
     run.iterations.push_back({name, iteration, why_unfinished(file_system, folder)});
@@ -226,7 +259,7 @@ Tracker parse_tracker(std::string_view content) {
     tracker.state = Tracker::State::iteration;
     tracker.iteration = *number;
   } else {
-    tracker.state = text == kRelease ? Tracker::State::release : Tracker::State::unreadable;
+    tracker.state = text == kReleaseName ? Tracker::State::release : Tracker::State::unreadable;
   }
   return tracker;
 }

@@ -18,6 +18,7 @@
 namespace ferry {
 
 inline constexpr std::string_view kTrackerName = "latest_checkpointed_iteration.txt";
+inline constexpr std::string_view kReleaseName = "release";
 
 /// The name of an iteration's folder: "iter_0000005".
 std::string iteration_folder_name(int64_t iteration);
@@ -26,7 +27,9 @@ std::string iteration_folder_name(int64_t iteration);
 std::optional<int64_t> iteration_of(std::string_view folder_name);
 
 struct IterationFolder {
-  std::string name;                  // "iter_0000005" or "release"
+  /// "iter_0000005" or "release"; another name only for one whose replacement was interrupted
+  /// between two renames, which stands beside its own name until a writer puts it back.
+  std::string name;
   std::optional<int64_t> iteration;  // nothing: release
   std::string unfinished;            // why it cannot be loaded ("no .metadata"); empty: complete
 
@@ -47,7 +50,13 @@ struct RunFolder {
 
   const IterationFolder* find(int64_t iteration) const;  // null when absent
   const IterationFolder* find_release() const;
+  /// The complete one with the highest number, else a complete release; null when there is none.
+  const IterationFolder* latest() const;
 };
+
+/// Why the tracker cannot be followed ("names iteration 15, which is not there"); empty: it can, or
+/// there is none.
+std::string problem_of_tracker(const RunFolder& run);
 
 /// True when `path` holds a tracker, a folder named like an iteration or a complete release.
 bool is_run_folder(const FileSystem& file_system, const std::string& path);

@@ -1,12 +1,28 @@
 #include "ckpt/io/staging.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "ckpt/base/error.h"
 #include "ckpt/io/memory_file_system.h"
+#include "ckpt/io/read_mark.h"
 
 namespace ferry {
 namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+template <typename Call>
+std::string message(ErrorKind kind, const Call& call) {
+  try {
+    call();
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), kind) << error.what();
+    return error.what();
+  }
+  return {};
+}
 
 std::shared_ptr<MemoryFileSystem> memory_with_runs() {
   auto memory = std::make_shared<MemoryFileSystem>();
@@ -42,29 +58,39 @@ TEST(Staging, KeepsTheOldTargetUntilCommit) {
   EXPECT_EQ(memory->list("runs"), std::vector<std::string>{"a"});
 }
 
-TEST(Staging, RemovesWhatDeadProcessesLeft) {
+TEST(Staging, GivesTheClaimBackOnCommit) {
   const auto memory = memory_with_runs();
-  std::string partial;
-  {
-    StagedFolder staged(memory, "runs/a", false);
-    partial = staged.path();
-  }
-  // The same name with a process number that cannot be alive.
-  const size_t last = partial.rfind('-'), before = partial.rfind('-', last - 1);
-  const std::string dead = partial.substr(0, before + 1) + "4194305" + partial.substr(last);
-  memory->put(dead + "/x", "1");
-  const StagedFolder staged(memory, "runs/a", false);
-  EXPECT_EQ(memory->status(dead).kind, PathKind::missing);
+  StagedFolder first(memory, "runs/a", false);
+  first.commit();
+  StagedFolder second(memory, "runs/a", true);
+  second.write_file("x", "second");
+  second.commit();
+  EXPECT_EQ(memory->get("runs/a/x"), "second");
 }
 
 TEST(Staging, SecondWriterOfOneTargetIsTold) {
   const auto memory = memory_with_runs();
-  StagedFolder first(memory, "runs/a", false), second(memory, "runs/a", false);
+  StagedFolder first(memory, "runs/a", false);
   first.write_file("x", "first");
-  second.write_file("x", "second");
+  EXPECT_THAT(message(ErrorKind::busy, [&] { StagedFolder(memory, "runs/a", true); }),
+              AllOf(HasSubstr("runs/a is being written by process"), HasSubstr(" since 2")));
   first.commit();
-  EXPECT_THROW(second.commit(), Error);
   EXPECT_EQ(memory->get("runs/a/x"), "first");
+}
+
+TEST(Staging, DoesNotReplaceWhatIsBeingRead) {
+  const auto memory = memory_with_runs();
+  memory->put("runs/a/x", "old");
+  auto mark = std::make_unique<ReadMark>(*memory, "runs/a");
+  EXPECT_THAT(message(ErrorKind::busy, [&] { StagedFolder(memory, "runs/a", true); }),
+              HasSubstr("is being read"));
+  mark.reset();
+  StagedFolder staged(memory, "runs/a", true);
+  // A reader that comes later does not lose the new one, but is told.
+  const ReadMark late(*memory, "runs/a");
+  staged.commit();
+  EXPECT_FALSE(late.still_there());
+  EXPECT_THROW(late.check(), Error);
 }
 
 TEST(JoinUntrusted, RefusesNamesThatLeaveTheFolder) {

@@ -13,7 +13,7 @@ struct Row {
   const char* meaning;
 };
 
-constexpr std::array<Row, 9> kRows{{
+constexpr std::array<Row, 10> kRows{{
     {ErrorKind::invalid, kExitUsage, "wrong argument or option, or the target exists"},
     {ErrorKind::not_found, 3, "a file, tensor or iteration is not there"},
     {ErrorKind::corrupt, 4, "a file contradicts its own format"},
@@ -22,6 +22,7 @@ constexpr std::array<Row, 9> kRows{{
     {ErrorKind::io, 7, "the operating system refused"},
     {ErrorKind::exhausted, 8, "out of disk, memory budget or a parser's limit"},
     {ErrorKind::internal, 9, "a bug in ferry"},
+    {ErrorKind::busy, 10, "another process writes or reads it; try again when it is done"},
     {ErrorKind::cancelled, 130, "stopped by a signal; nothing is left behind"},
 }};
 

@@ -1,0 +1,40 @@
+// What the sources over the operating system's files share: descriptors, interrupted calls, and
+// errors by errno.
+#pragma once
+
+#include <cerrno>
+#include <memory>
+#include <string>
+
+#include "ckpt/io/file_system.h"
+
+namespace ferry {
+
+/// Throws the Error of errno: "cannot ACTION PATH: REASON" and what to do.
+[[noreturn]] void fail_errno(const char* action, const std::string& path);
+
+/// Calls again as long as a signal interrupts.
+template <typename Call>
+auto uninterrupted(const Call& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+/// Owns a file descriptor; negative: none.
+class Descriptor {
+ public:
+  explicit Descriptor(int value) noexcept : value_(value) {}
+  ~Descriptor();
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const noexcept { return value_; }
+
+ private:
+  int value_;
+};
+
+/// FileSystem::open_lockable() of the operating system's files.
+std::unique_ptr<LockableFile> open_posix_lockable(const std::string& path);
+
+}  // namespace ferry

@@ -1,0 +1,171 @@
+#include "ckpt/store/run_store.h"
+
+#include <set>
+
+#include "ckpt/base/error.h"
+
+namespace ferry {
+namespace {
+
+constexpr double kTrackerWaitSeconds = 60;  // other processes hold it for milliseconds
+
+std::string folder_name(std::optional<int64_t> iteration) {
+  return iteration ? iteration_folder_name(*iteration) : std::string(kReleaseName);
+}
+
+std::string word(std::optional<int64_t> iteration) {
+  return iteration ? std::to_string(*iteration) : std::string(kReleaseName);
+}
+
+// Why the tracker should stay as it is; empty: it should name the new iteration.
+std::string why_stay(const RunFolder& run, std::optional<int64_t> iteration, TrackerMove move) {
+  if (move == TrackerMove::always || !problem_of_tracker(run).empty()) return {};
+  const Tracker& tracker = run.tracker;
+  if (tracker.state == Tracker::State::missing) return {};
+  const bool later =
+      tracker.state == Tracker::State::iteration && (!iteration || tracker.iteration > *iteration);
+  if (!later) return {};
+  return fmt::format("{} still names iteration {}, which is later than {}", kTrackerName,
+                     tracker.iteration, word(iteration));
+}
+
+bool names(const Tracker& tracker, std::optional<int64_t> iteration) {
+  if (!iteration) return tracker.state == Tracker::State::release;
+  return tracker.state == Tracker::State::iteration && tracker.iteration == *iteration;
+}
+
+}  // namespace
+
+struct StagedIteration::State {
+  std::shared_ptr<const FileSystem> file_system;
+  RunStore run;
+  std::optional<int64_t> iteration;
+  TrackerMove tracker = TrackerMove::forward;
+  std::unique_ptr<StagedFolder> staged;
+  bool whole_run = false;  // the staged folder is the run folder, which was missing
+  std::string path, target;
+  std::vector<std::string> notes;
+};
+
+StagedIteration::StagedIteration(std::unique_ptr<State> state) : state_(std::move(state)) {}
+StagedIteration::StagedIteration(StagedIteration&&) noexcept = default;
+StagedIteration& StagedIteration::operator=(StagedIteration&&) noexcept = default;
+StagedIteration::~StagedIteration() = default;
+
+const std::string& StagedIteration::path() const noexcept { return state_->path; }
+const std::string& StagedIteration::target() const noexcept { return state_->target; }
+const std::vector<std::string>& StagedIteration::notes() const noexcept { return state_->notes; }
+
+void StagedIteration::write_file(const std::string& name, const std::string& content) {
+  ferry::write_file(*state_->file_system, join(state_->path, name), content);
+}
+
+void StagedIteration::commit() {
+  State& state = *state_;
+  if (state.whole_run) {
+    if (state.tracker != TrackerMove::never) {
+      state.staged->write_file(std::string(kTrackerName), word(state.iteration));
+    }
+    state.staged->commit();
+    state.staged.reset();
+    return;
+  }
+  state.staged->commit();
+  state.staged.reset();  // gives the claim back
+  if (state.tracker == TrackerMove::never) return;
+  try {
+    std::string note = state.run.move_tracker(state.iteration, state.tracker);
+    if (!note.empty()) state.notes.push_back(std::move(note));
+  } catch (const Error& error) {
+    fail(error.kind(), "{} is written and complete, but the tracker could not be moved: {}",
+         state.target, error.what());
+  }
+}
+
+RunStore::RunStore(std::shared_ptr<const FileSystem> file_system, std::string path)
+    : file_system_(std::move(file_system)), path_(std::move(path)) {
+  while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
+}
+
+void RunStore::create() const {
+  const PathKind kind = file_system_->status(path_).kind;
+  if (kind == PathKind::folder) return;
+  if (kind != PathKind::missing) {
+    fail(ErrorKind::invalid, "the run folder {} exists and is not a folder", path_);
+  }
+  file_system_->create_folder(path_);
+  file_system_->sync_folder(split_path(path_).parent);
+}
+
+RunFolder RunStore::read() const { return read_run_folder(*file_system_, path_); }
+
+StagedIteration RunStore::begin(std::optional<int64_t> iteration,
+                                const BeginOptions& options) const {
+  if (iteration && *iteration < 0) {
+    fail(ErrorKind::invalid, "{}: {} is no iteration; the first is 0", path_, *iteration);
+  }
+  const std::string name = folder_name(iteration);
+  auto state = std::make_unique<StagedIteration::State>(StagedIteration::State{
+      file_system_, *this, iteration, options.tracker, nullptr, false, {}, {}, {}});
+  state->whole_run = file_system_->status(path_).kind == PathKind::missing;
+  state->target = join(path_, name);
+  if (state->whole_run) {
+    state->staged = std::make_unique<StagedFolder>(file_system_, path_, false, options.claim);
+    state->path = join(state->staged->path(), name);
+    file_system_->create_folder(state->path);
+  } else {
+    state->notes = clean();
+    state->staged = std::make_unique<StagedFolder>(file_system_, state->target, options.overwrite,
+                                                   options.claim);
+    state->path = state->staged->path();
+  }
+  const auto& kept = state->staged->notes();
+  state->notes.insert(state->notes.end(), kept.begin(), kept.end());
+  return StagedIteration(std::move(state));
+}
+
+std::string RunStore::move_tracker(std::optional<int64_t> iteration, TrackerMove move) const {
+  const std::string tracker = join(path_, std::string(kTrackerName));
+  ClaimOptions options;
+  options.wait_seconds = kTrackerWaitSeconds;
+  const Claim claim(file_system_, tracker, options);
+  const RunFolder run = read();
+  const IterationFolder* folder = iteration ? run.find(*iteration) : run.find_release();
+  if (!folder || !folder->complete()) {
+    fail(ErrorKind::not_found, "{}: the tracker cannot name {}, which is {}", path_,
+         word(iteration), folder ? "unfinished (" + folder->unfinished + ")" : "not there");
+  }
+  if (move == TrackerMove::never || names(run.tracker, iteration)) return {};
+  const std::string stay = why_stay(run, iteration, move);
+  if (!stay.empty()) return stay;
+  write_file(*file_system_, claim.partial_path(), word(iteration));
+  try {
+    claim.check();
+    file_system_->replace(claim.partial_path(), tracker);
+  } catch (...) {
+    file_system_->remove_all(claim.partial_path());
+    throw;
+  }
+  file_system_->sync_folder(path_);
+  return {};
+}
+
+std::vector<std::string> RunStore::clean() const {
+  std::set<std::string> targets;
+  for (const std::string& name : file_system_->list(path_)) {
+    if (const auto aside = parse_aside(name)) targets.insert(aside->target_name);
+  }
+  std::vector<std::string> notes;
+  for (const std::string& target : targets) {
+    try {
+      const Claim claim(file_system_, join(path_, target));
+      notes.insert(notes.end(), claim.notes().begin(), claim.notes().end());
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::busy) throw;
+      notes.emplace_back(error.what());
+    }
+  }
+  return notes;
+}
+
+}  // namespace ferry

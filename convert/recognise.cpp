@@ -9,7 +9,7 @@
 #include "ckpt/base/error.h"
 #include "convert/config_json.h"
 #include "convert/convert.h"
-#include "convert/model/arguments.h"
+#include "convert/arguments/arguments.h"
 #include "convert/tokenizer.h"
 #include "convert/vocabulary.h"
 

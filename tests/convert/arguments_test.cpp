@@ -1,5 +1,5 @@
 // Megatron's arguments: what they mean, and what nothing can express.
-#include "convert/model/arguments.h"
+#include "convert/arguments/arguments.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

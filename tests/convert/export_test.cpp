@@ -7,7 +7,7 @@
 
 #include "ckpt/base/error.h"
 #include "convert/convert.h"
-#include "convert/model/arguments.h"
+#include "convert/arguments/arguments.h"
 #include "convert/model/mismatch.h"
 #include "convert/recognise.h"
 #include "tests/convert/support.h"

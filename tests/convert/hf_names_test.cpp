@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "convert/convert.h"
-#include "convert/model/arguments.h"
+#include "convert/arguments/arguments.h"
 #include "convert/recognise.h"
 #include "tests/convert/support.h"
 

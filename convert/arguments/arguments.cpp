@@ -1,4 +1,4 @@
-#include "convert/model/arguments.h"
+#include "convert/arguments/arguments.h"
 
 #include <fmt/format.h>
 
@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "ckpt/base/error.h"
+#include "convert/arguments/argument_table.h"
 
 namespace ferry {
 namespace {
@@ -21,54 +22,6 @@ constexpr int64_t kMaxExperts = 100'000;
 constexpr int64_t kMaxExpertsOfAllLayers = 250'000;
 constexpr int64_t kMaxHeads = 1 << 20;  // and elements of a head
 constexpr int64_t kMaxSize = int64_t{1} << 40;
-
-using A = Architecture;
-struct Argument {
-  std::string_view name;
-  std::variant<int64_t A::*, double A::*, bool A::*> member;
-};
-
-// Later rows win: today's spelling comes after older and TransformerConfig's ones. None leaves the
-// default, which is Megatron's own.
-const Argument kArguments[] = {
-    {"num_layers", &A::layers},
-    {"hidden_size", &A::hidden},
-    {"num_attention_heads", &A::heads},
-    {"ffn_hidden_size", &A::ffn},
-    {"kv_channels", &A::head_dim},
-    {"max_position_embeddings", &A::positions},
-    {"padded_vocab_size", &A::padded_vocab},
-    {"norm_epsilon", &A::norm_eps},
-    {"layernorm_epsilon", &A::norm_eps},
-    {"add_qkv_bias", &A::qkv_bias},
-    {"add_bias_linear", &A::linear_bias},
-    {"qk_layernorm", &A::qk_norm},
-    {"init_method_std", &A::init_std},
-    {"attention_dropout", &A::attention_dropout},
-    {"hidden_dropout", &A::hidden_dropout},
-    {"rotary_base", &A::rope_theta},
-    {"multi_latent_attention", &A::mla},
-    {"q_lora_rank", &A::q_lora_rank},
-    {"kv_lora_rank", &A::kv_lora_rank},
-    {"qk_head_dim", &A::qk_nope_dim},
-    {"qk_pos_emb_head_dim", &A::qk_rope_dim},
-    {"v_head_dim", &A::v_dim},
-    {"num_moe_experts", &A::experts},
-    {"num_experts", &A::experts},
-    {"moe_router_topk", &A::experts_per_token},
-    {"moe_ffn_hidden_size", &A::expert_ffn},
-    {"moe_shared_expert_intermediate_size", &A::shared_ffn},
-    {"moe_shared_expert_gate", &A::shared_gate},
-    {"moe_router_pre_softmax", &A::router_pre_softmax},
-    {"moe_router_enable_expert_bias", &A::expert_bias},
-    {"moe_router_topk_scaling_factor", &A::router_scale},
-    {"moe_router_num_groups", &A::router_groups},
-    {"moe_router_group_topk", &A::router_groups_per_token},
-    {"moe_aux_loss_coeff", &A::aux_loss_coeff},
-    {"moe_mlp_glu_interleave_size", &A::expert_glu_block},
-    {"moe_shared_expert_glu_interleave_size", &A::shared_glu_block},
-    {"mtp_num_layers", &A::mtp_layers},
-};
 
 class Reader {
  public:
@@ -82,7 +35,7 @@ class Reader {
            "the tensors as they are)",
            path_);
     }
-    for (const Argument& argument : kArguments) read(argument);
+    for (const Argument& argument : plain_arguments()) read(argument);
     require("hidden_size", a_.hidden, kMaxSize);
     read_attention();
     read_positions();
@@ -137,16 +90,16 @@ class Reader {
       a_.groups = *groups;
     }
     if (a_.head_dim == 0 && a_.heads > 0) a_.head_dim = a_.hidden / a_.heads;
-    if (says("normalization", "LayerNorm") || !args_.has("normalization")) a_.norm = Norm::layer;
+    const auto norm = get("normalization").string().value_or("");
+    a_.norm = args_.has("normalization") ? value_of(norm_words(), norm, Norm::rms) : Norm::layer;
   }
 
   void read_positions() {
     const std::optional<std::string_view> kind = get("position_embedding_type").string();
-    if (kind == "learned_absolute") {
-      a_.position_kind = Positions::learned;
-    } else if (kind != "rope" && !(a_.mla && (!kind || kind == "yarn"))) {
-      a_.position_kind = Positions::other;
-    }
+    const bool latent_default = a_.mla && (!kind || kind == "yarn");
+    a_.position_kind = latent_default
+                           ? Positions::rope
+                           : value_of(position_words(), kind.value_or(""), Positions::other);
     if (is("use_rotary_position_embeddings", true)) a_.position_kind = Positions::rope;
     if (a_.mla) return read_latent_positions();
     if (const auto factor = get("rotary_seq_len_interpolation_factor").real();
@@ -159,12 +112,13 @@ class Reader {
       problem(
           "use_rope_scaling and rotary_seq_len_interpolation_factor together cannot be expressed");
     }
-    // The three other constants of the scaling are fixed in Megatron-LM; NeMo keeps them.
+    const Llama3Constants fixed;
     a_.rope_scaling = RopeScaling::llama3;
     a_.rope_factor = get("rope_scaling_factor").real().value_or(8);
-    a_.rope_low_freq_factor = get("low_freq_factor").real().value_or(1);
-    a_.rope_high_freq_factor = get("high_freq_factor").real().value_or(4);
-    a_.rope_original_positions = get("old_context_len").integer().value_or(8192);
+    a_.rope_low_freq_factor = get("low_freq_factor").real().value_or(fixed.low_freq_factor);
+    a_.rope_high_freq_factor = get("high_freq_factor").real().value_or(fixed.high_freq_factor);
+    a_.rope_original_positions =
+        get("old_context_len").integer().value_or(fixed.original_positions);
   }
 
   // Latent attention scales by YaRN unless told otherwise; a factor of 1 makes that plain RoPE.
@@ -180,11 +134,13 @@ class Reader {
       }
       return;
     }
+    const YarnConstants fixed;
     a_.rope_scaling = RopeScaling::yarn;
     a_.rope_factor = factor;
-    a_.rope_original_positions = get("original_max_position_embeddings").integer().value_or(4096);
-    a_.rope_beta_fast = get("beta_fast").real().value_or(32);
-    a_.rope_beta_slow = get("beta_slow").real().value_or(1);
+    a_.rope_original_positions =
+        get("original_max_position_embeddings").integer().value_or(fixed.original_positions);
+    a_.rope_beta_fast = get("beta_fast").real().value_or(fixed.beta_fast);
+    a_.rope_beta_slow = get("beta_slow").real().value_or(fixed.beta_slow);
     a_.rope_mscale = get("mscale").real().value_or(1);
     a_.rope_mscale_all_dim = get("mscale_all_dim").real().value_or(0);
   }
@@ -211,31 +167,27 @@ class Reader {
   }
 
   void read_mlp() {
-    if (is("swiglu", true)) {
-      a_.activation = Activation::swiglu;
-    } else if (is("squared_relu", true)) {
-      a_.activation = Activation::squared_relu;
-    } else if (is("quick_geglu", true)) {
-      a_.activation = Activation::quick_geglu;
-    } else if (is("xielu", true)) {
-      a_.activation = Activation::xielu;
-    } else if (is("xiprelu", true) || is("xiprelup", true)) {
-      a_.activation = Activation::other;
-    } else {
-      // The fused bias and GELU kernel computes the tanh form; without biases it is never used.
-      const bool fused = a_.linear_bias && is("bias_gelu_fusion", true);
-      // Megatron Core ignores openai_gelu, the models before it and NeMo do not.
-      const bool heeded = is("use_legacy_models", true) || args_.text().starts_with("nemo");
-      const bool openai = heeded && is("openai_gelu", true);
-      a_.activation = fused || openai ? Activation::gelu_tanh : Activation::gelu;
-    }
+    const auto flags = activation_flags();
+    const auto flag = std::find_if(flags.begin(), flags.end(), [this](const ActivationFlag& each) {
+      return is(each.name, true);
+    });
+    a_.activation = flag != flags.end() ? flag->activation : read_gelu();
     if (a_.ffn == 0) a_.ffn = a_.gated() ? a_.hidden * 4 * 2 / 3 / 64 * 64 : 4 * a_.hidden;
+  }
+
+  Activation read_gelu() const {
+    // The fused bias and GELU kernel computes the tanh form; without biases it is never used.
+    const bool fused = a_.linear_bias && is("bias_gelu_fusion", true);
+    // Megatron Core ignores openai_gelu, the models before it and NeMo do not.
+    const bool heeded = is("use_legacy_models", true) || args_.text().starts_with("nemo");
+    const bool openai = heeded && is("openai_gelu", true);
+    return fused || openai ? Activation::gelu_tanh : Activation::gelu;
   }
 
   void read_moe() {
     if (a_.expert_ffn == 0) a_.expert_ffn = a_.ffn;
-    if (const auto score = get("moe_router_score_function").string(); score && score != "softmax") {
-      a_.router_score = score == "sigmoid" ? RouterScore::sigmoid : RouterScore::other;
+    if (const auto score = get("moe_router_score_function").string()) {
+      a_.router_score = value_of(score_words(), *score, RouterScore::other);
     }
     const Value freq = get("moe_layer_freq");
     const int64_t every = freq.integer().value_or(1);

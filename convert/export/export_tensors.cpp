@@ -1,4 +1,4 @@
-#include "convert/export_tensors.h"
+#include "convert/export/export_tensors.h"
 
 #include <fmt/format.h>
 

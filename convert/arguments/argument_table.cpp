@@ -1,0 +1,80 @@
+#include "convert/arguments/argument_table.h"
+
+namespace ferry {
+namespace {
+
+using A = Architecture;
+constexpr ArgumentOf kAll = ArgumentOf::all;
+constexpr ArgumentOf kLatent = ArgumentOf::latent;
+constexpr ArgumentOf kExperts = ArgumentOf::experts;
+
+constexpr Argument kPlain[] = {
+    {"num_layers", &A::layers},
+    {"hidden_size", &A::hidden},
+    {"num_attention_heads", &A::heads},
+    {"ffn_hidden_size", &A::ffn},
+    {"kv_channels", &A::head_dim},
+    {"max_position_embeddings", &A::positions},
+    {"padded_vocab_size", &A::padded_vocab},
+    {"norm_epsilon", &A::norm_eps},
+    {"layernorm_epsilon", &A::norm_eps, kAll, "--norm-epsilon"},
+    {"add_qkv_bias", &A::qkv_bias},
+    {"add_bias_linear", &A::linear_bias},
+    {"qk_layernorm", &A::qk_norm, kAll, "--qk-layernorm"},
+    {"init_method_std", &A::init_std},
+    {"attention_dropout", &A::attention_dropout},
+    {"hidden_dropout", &A::hidden_dropout},
+    {"rotary_base", &A::rope_theta},
+    {"multi_latent_attention", &A::mla, kAll, "--multi-latent-attention"},
+    {"q_lora_rank", &A::q_lora_rank, kLatent, "--q-lora-rank"},
+    {"kv_lora_rank", &A::kv_lora_rank, kLatent, "--kv-lora-rank"},
+    {"qk_head_dim", &A::qk_nope_dim, kLatent, "--qk-head-dim"},
+    {"qk_pos_emb_head_dim", &A::qk_rope_dim, kLatent, "--qk-pos-emb-head-dim"},
+    {"v_head_dim", &A::v_dim, kLatent, "--v-head-dim"},
+    {"num_moe_experts", &A::experts},
+    {"num_experts", &A::experts},
+    {"moe_router_topk", &A::experts_per_token, kExperts},
+    {"moe_ffn_hidden_size", &A::expert_ffn, kExperts},
+    {"moe_shared_expert_intermediate_size", &A::shared_ffn, kExperts},
+    {"moe_shared_expert_gate", &A::shared_gate, kExperts, "--moe-shared-expert-gate"},
+    {"moe_router_pre_softmax", &A::router_pre_softmax, kExperts},
+    {"moe_router_enable_expert_bias", &A::expert_bias, kExperts},
+    {"moe_router_topk_scaling_factor", &A::router_scale, kExperts},
+    {"moe_router_num_groups", &A::router_groups, kExperts, "--moe-router-num-groups"},
+    {"moe_router_group_topk", &A::router_groups_per_token, kExperts, "--moe-router-group-topk"},
+    {"moe_aux_loss_coeff", &A::aux_loss_coeff, kExperts, "--moe-aux-loss-coeff"},
+    {"moe_mlp_glu_interleave_size", &A::expert_glu_block, kExperts,
+     "--moe-mlp-glu-interleave-size"},
+    {"moe_shared_expert_glu_interleave_size", &A::shared_glu_block, kExperts,
+     "--moe-shared-expert-glu-interleave-size"},
+    {"mtp_num_layers", &A::mtp_layers},
+};
+
+constexpr ActivationFlag kActivations[] = {
+    {"swiglu", Activation::swiglu},
+    {"squared_relu", Activation::squared_relu},
+    {"quick_geglu", Activation::quick_geglu, "--quick-geglu"},
+    {"xielu", Activation::xielu},
+    {"xiprelu", Activation::other},
+    {"xiprelup", Activation::other},
+};
+
+constexpr Word<Norm> kNorms[] = {{"RMSNorm", Norm::rms}, {"LayerNorm", Norm::layer}};
+constexpr Word<Positions> kPositions[] = {{"rope", Positions::rope},
+                                          {"learned_absolute", Positions::learned}};
+constexpr Word<RouterScore> kScores[] = {{"softmax", RouterScore::softmax},
+                                         {"sigmoid", RouterScore::sigmoid}};
+
+}  // namespace
+
+std::span<const Argument> plain_arguments() { return kPlain; }
+std::span<const ActivationFlag> activation_flags() { return kActivations; }
+std::span<const Word<Norm>> norm_words() { return kNorms; }
+std::span<const Word<Positions>> position_words() { return kPositions; }
+std::span<const Word<RouterScore>> score_words() { return kScores; }
+
+bool has_argument(ArgumentOf of, const Architecture& a) {
+  return of == ArgumentOf::all || (of == ArgumentOf::latent ? a.mla : a.experts > 0);
+}
+
+}  // namespace ferry

@@ -10,6 +10,7 @@
 #include "ckpt/core/catalog.h"
 #include "ckpt/core/value.h"
 #include "ckpt/io/file_system.h"
+#include "ckpt/megatron/model_layout.h"
 
 namespace ferry {
 
@@ -60,6 +61,9 @@ struct Checkpoint {
   OptimizerLayout optimizer = OptimizerLayout::none;
   /// Why optimizer state that is on disk is missing from the catalog; empty when nothing is.
   std::string optimizer_problem;
+  /// How Megatron-LM's modules registered their parameters, where flat buffers or rank files show
+  /// it.
+  std::optional<ModuleChoice> modules;
   std::vector<std::string> notes;  // worth telling: a tracker that lies, padding, dropped objects
 };
 

@@ -12,6 +12,13 @@ constexpr std::string_view kDecoderLayers = "decoder.layers.";
 constexpr std::string_view kMtpLayers = "mtp.layers.";
 }  // namespace
 
+ModuleChoice default_modules(const RunArguments& run) {
+  const bool fused = run.transformer_engine;
+  const bool grouped = fused && run.grouped_experts;
+  return {fused, !fused,
+          grouped ? ModuleChoice::Experts::grouped : ModuleChoice::Experts::sequential};
+}
+
 ModelLayout::ModelLayout(std::vector<ModelTensor> tensors, const RunArguments& run)
     : tensors_(std::move(tensors)), run_(run), pipeline_(run) {
   decoder_.resize(run_.layers);

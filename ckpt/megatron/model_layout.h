@@ -43,7 +43,11 @@ struct ModuleChoice {
   bool norms_in_linears = false;   // linear_qkv registers the norm before it (Transformer Engine)
   bool split_latent_down = false;  // MLA down-projections are column parallel (local modules)
   Experts experts = Experts::sequential;
+  bool operator==(const ModuleChoice&) const = default;
 };
+
+/// What Megatron-LM builds today from these arguments.
+ModuleChoice default_modules(const RunArguments& run);
 
 /// Part of a tensor; the local parameter is its pieces' elements, one piece after another.
 struct LocalPiece {

@@ -105,6 +105,22 @@ void refuse_other_placements(const Value& args) {
   }
 }
 
+// Gradients are reduced in fp32 unless 16 bits were asked for, or are the parameters' own. Absent
+// without the arguments of training.
+bool reduces_in_fp32(const Value& args) {
+  const Value said = args.get("accumulate_allreduce_grads_in_fp32");
+  if (said.boolean()) return *said.boolean();
+  return !flag(args, "fp16") && !flag(args, "grad_reduce_in_bf16");
+}
+
+std::string other_modules(const Value& args) {
+  for (const char* name :
+       {"mla_down_proj_fusion", "moe_single_grouped_weight", "moe_single_grouped_bias"}) {
+    if (flag(args, name)) return name;
+  }
+  return {};
+}
+
 }  // namespace
 
 int64_t RunArguments::dense_data_parallel() const {
@@ -153,7 +169,10 @@ RunArguments read_run_arguments(const Value& args) {
 
   run.gated_mlp = flag(args, "swiglu") || flag(args, "quick_geglu") || flag(args, "geglu") ||
                   flag(args, "gated_linear_unit");
+  run.transformer_engine = args.get("transformer_impl").string() != "local";
   run.grouped_experts = flag(args, "moe_grouped_gemm");
+  run.fp32_gradients = reduces_in_fp32(args);
+  run.other_modules = other_modules(args);
   run.overlap_param_gather_with_step = flag(args, "overlap_param_gather_with_optimizer_step");
 
   run.overlap_grad_reduce = flag(args, "overlap_grad_reduce");

@@ -32,8 +32,13 @@ struct RunArguments {
   bool loss_is_a_layer = false;       // account_for_loss_in_pipeline_split
   StageLetters stage_letters;         // empty: none
 
-  bool gated_mlp = false;  // swiglu or another gated linear unit
+  bool gated_mlp = false;          // swiglu or another gated linear unit
+  bool transformer_engine = true;  // what the modules are built of; false: Megatron-LM's own
   bool grouped_experts = false;
+  bool fp32_gradients = true;  // reduced in fp32, whatever the parameters' dtype
+  /// An argument that builds other modules than those whose parameters are known in their order
+  /// ("moe_single_grouped_weight"); empty: there is none. Matters to what is written flat.
+  std::string other_modules;
   bool overlap_param_gather_with_step = false;
 
   bool overlap_grad_reduce = false;

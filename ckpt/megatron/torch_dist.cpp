@@ -189,6 +189,7 @@ void apply_megatron_meaning(StoredTorchDist& stored) {
       describe_optimizer(checkpoint.catalog, checkpoint.args.value, checkpoint.metadata.value);
   checkpoint.optimizer = state.layout;
   checkpoint.optimizer_problem = std::move(state.problem);
+  checkpoint.modules = state.modules;
 }
 
 Checkpoint open_torch_dist(std::shared_ptr<const FileSystem> file_system, const std::string& folder,

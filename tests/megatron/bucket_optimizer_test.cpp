@@ -234,7 +234,7 @@ class Writer {
 void expect_decodes(const Model& model) {
   Catalog catalog = Writer(model, true).write();
   const ModelLayout layout(model.tensors, model.run);
-  catalog.entries = decode_buckets(catalog, layout);
+  catalog.entries = decode_buckets(catalog, layout).entries;
   size_t trainable = 0;
   for (const ModelTensor& tensor : model.tensors)
     trainable += !tensor.name.ends_with("expert_bias");
@@ -374,7 +374,7 @@ TEST(BucketOptimizer, DecodesAHugeRunAtOnce) {
   const Catalog catalog = Writer(model, false).write();
   const ModelLayout layout(model.tensors, model.run);
   const auto begin = std::chrono::steady_clock::now();
-  const std::vector<Entry> entries = decode_buckets(catalog, layout);
+  const std::vector<Entry> entries = decode_buckets(catalog, layout).entries;
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   EXPECT_LT(took.count(), 20) << "seconds; under one is usual";
   ASSERT_EQ(entries.size(), 27u);

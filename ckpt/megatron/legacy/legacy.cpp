@@ -248,6 +248,7 @@ void open_model(Checkpoint& checkpoint, const std::vector<std::string>& names) {
   }
   const int64_t heads = args.get("num_attention_heads").integer().value_or(0) / run.tensor;
   const LegacyModel model = place_legacy_model(folders, ranks, run, model_options(root, args));
+  checkpoint.modules = model.modules;
   add_model_entries(catalog, folders, model, heads);
   add_optimizer_entries(checkpoint, folders, ranks, model, run, heads);
   for (const Entry& entry : catalog.entries) check_chunks(catalog, entry);

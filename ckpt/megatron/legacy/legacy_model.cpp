@@ -62,7 +62,16 @@ class Placer {
  public:
   Placer(const std::vector<RankFolder>& folders, const std::vector<LegacyRank>& ranks,
          const RunArguments& run, const LegacyModelOptions& options)
-      : folders_(folders), ranks_(ranks), run_(run), options_(options), pipeline_(run) {}
+      : folders_(folders),
+        ranks_(ranks),
+        run_(run),
+        options_(options),
+        pipeline_(run),
+        choice_(default_modules(run)) {
+    for (const LegacyRank& rank : ranks_) {
+      for (const auto& tensors : rank.chunks) tell_modules(tensors, choice_);
+    }
+  }
 
   LegacyModel place() {
     name_all();
@@ -76,6 +85,7 @@ class Placer {
       }
     }
     model.tensors = std::move(tensors_);
+    model.modules = choice_;
     return model;
   }
 
@@ -172,7 +182,7 @@ class Placer {
            view.name, to_string(view.shape), whole);
     }
     const bool split = view.shape[0] != whole;
-    choice_.split_latent_down |= split;
+    if (run_.tensor > 1) choice_.split_latent_down = split;
     return split;
   }
 

@@ -32,6 +32,7 @@ using LegacyChunk = std::vector<LegacyTensor>;
 struct LegacyModel {
   std::vector<ModelTensor> tensors;
   std::vector<std::vector<LegacyChunk>> ranks;  // by folder, then virtual stage
+  ModuleChoice modules;  // as names and sizes tell, else as Megatron-LM would build them today
 };
 
 struct LegacyModelOptions {

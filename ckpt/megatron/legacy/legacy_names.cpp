@@ -212,4 +212,23 @@ std::vector<std::vector<LocalView>> name_tensors(const std::vector<RankTensor>& 
   return Namer(tensors, naming).all();
 }
 
+void tell_modules(const std::vector<RankTensor>& tensors, ModuleChoice& modules) {
+  using Experts = ModuleChoice::Experts;
+  bool apart = false, before_qkv = false;  // latent attention has a norm apart in any case
+  for (const RankTensor& tensor : tensors) {
+    const std::string suffix = parse(tensor.name).suffix;
+    const auto is_of = [&](std::string_view module) {
+      return suffix.find(module) != std::string::npos;
+    };
+    apart |= is_of("input_layernorm.");
+    before_qkv |= is_of("self_attention.linear_qkv.");
+    if (is_of(".linear_qkv.layer_norm_") || is_of("mlp.linear_fc1.layer_norm_")) {
+      modules.norms_in_linears = true;
+    }
+    if (!is_of("mlp.experts.")) continue;
+    modules.experts = is_of(".local_experts.") ? Experts::sequential : Experts::grouped;
+  }
+  if (apart && before_qkv) modules.norms_in_linears = false;
+}
+
 }  // namespace ferry

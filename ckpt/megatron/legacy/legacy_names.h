@@ -8,6 +8,7 @@
 
 #include "ckpt/base/box.h"
 #include "ckpt/megatron/legacy/legacy_rank.h"
+#include "ckpt/megatron/model_layout.h"
 #include "ckpt/megatron/pipeline_layout.h"
 #include "ckpt/megatron/run_arguments.h"
 
@@ -35,5 +36,8 @@ struct LegacyNaming {
 /// in one tensor. None for what is no parameter or buffer of the model (rotary frequencies).
 std::vector<std::vector<LocalView>> name_tensors(const std::vector<RankTensor>& tensors,
                                                  const LegacyNaming& naming);
+
+/// What a rank's names tell of the modules; the rest stays as it is.
+void tell_modules(const std::vector<RankTensor>& tensors, ModuleChoice& modules);
 
 }  // namespace ferry

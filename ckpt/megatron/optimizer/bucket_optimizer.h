@@ -21,10 +21,15 @@ namespace ferry {
 /// True for "[chained_K.]optimizer.distributed.dp_group_idx_G.gbuf_idx_B...".
 bool is_bucket_entry(std::string_view name);
 
+struct DecodedBuckets {
+  std::vector<Entry> entries;
+  ModuleChoice modules;  // in whose order they were found
+};
+
 /// The per-parameter entries of all bucket entries of `catalog`. Reads per_bucket_numel objects
 /// where they exist, at most 32 of them (a read each; the lengths of the buckets themselves and all
 /// chunk boundaries are checked in every group). unsupported or mismatch, with the reason, when no
 /// order or more than one fits; corrupt for names or chunks that contradict themselves.
-std::vector<Entry> decode_buckets(const Catalog& catalog, const ModelLayout& layout);
+DecodedBuckets decode_buckets(const Catalog& catalog, const ModelLayout& layout);
 
 }  // namespace ferry

@@ -1,63 +1,12 @@
 #include "ckpt/megatron/optimizer/bucket_store.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/torch/objects.h"
 
 namespace ferry {
 namespace {
-
-struct ParsedName {
-  BufferKey key;
-  std::string_view dtypes;
-  int64_t bucket = 0;
-  std::string_view state;
-};
-
-bool take(std::string_view& text, std::string_view expected) {
-  if (!text.starts_with(expected)) return false;
-  text.remove_prefix(expected.size());
-  return true;
-}
-
-bool take_number(std::string_view& text, int64_t& number) {
-  constexpr int64_t kMost = int64_t{1} << 32;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || number < 0 || number > kMost || text.starts_with('-')) return false;
-  text.remove_prefix(end - text.data());
-  return true;
-}
-
-std::optional<ParsedName> parse(std::string_view text) {
-  ParsedName name;
-  if (take(text, "chained_") && !(take_number(text, name.key.chained) && take(text, "."))) {
-    return std::nullopt;
-  }
-  if (!take(text, "optimizer.distributed.dp_group_idx_") || !take_number(text, name.key.group) ||
-      !take(text, ".gbuf_idx_") || !take_number(text, name.key.buffer) || !take(text, ".dtype_")) {
-    return std::nullopt;
-  }
-  const size_t end = text.find(".bucket_idx_");
-  if (end == std::string_view::npos) return std::nullopt;
-  name.dtypes = text.substr(0, end);
-  text.remove_prefix(end);
-  if (!take(text, ".bucket_idx_") || !take_number(text, name.bucket) || !take(text, ".") ||
-      text.empty()) {
-    return std::nullopt;
-  }
-  name.state = text;
-  return name;
-}
-
-// "(torch.bfloat16, torch.float32)": the parameters' dtype, then the gradients'.
-std::optional<DType> parameter_dtype(std::string_view dtypes) {
-  take(dtypes, "(");
-  if (!take(dtypes, "torch.")) return std::nullopt;
-  const auto dtype = dtype_from_torch(dtypes.substr(0, dtypes.find_first_of(",)")));
-  return dtype && is_floating_point(*dtype) ? dtype : std::nullopt;
-}
 
 BucketState read_state(const Entry& entry, std::string_view name) {
   BucketState state{std::string(name), &entry, {}};
@@ -91,18 +40,12 @@ BucketState read_state(const Entry& entry, std::string_view name) {
 
 }  // namespace
 
-std::string to_string(const BufferKey& key) {
-  return fmt::format("{}model-parallel group {}, buffer {}",
-                     key.chained < 0 ? "" : fmt::format("optimizer {}, ", key.chained), key.group,
-                     key.buffer);
-}
-
 BucketStore::BucketStore(const Catalog& catalog) {
   std::map<BufferKey, std::map<int64_t, StoredBucket>> found;
   for (const Entry& entry : catalog.entries) {
-    const auto name = parse(entry.name);
+    const auto name = parse_bucket_name(entry.name);
     if (!name) continue;
-    buffers_[name->key].parameter_dtype = parameter_dtype(name->dtypes);
+    buffers_[name->key].parameter_dtype = name->parameters;
     found[name->key][name->bucket].states.push_back(read_state(entry, name->state));
   }
   for (auto& [key, buckets] : found) {
@@ -122,13 +65,9 @@ void BucketStore::read_padded_sizes(const Catalog& catalog) {
   constexpr int kMostObjects = 32;  // a read each
   int objects = 0;
   for (const Object& object : catalog.objects) {
-    std::string_view name = object.name;
-    BufferKey key;
-    if (take(name, "chained_") && !(take_number(name, key.chained) && take(name, "."))) continue;
-    if (!take(name, "optimizer.distributed.dp_group_idx_") || !take_number(name, key.group) ||
-        !take(name, ".per_bucket_numel/") || ++objects > kMostObjects) {
-      continue;
-    }
+    auto group = parse_group_object(object.name, "per_bucket_numel");
+    if (!group || ++objects > kMostObjects) continue;
+    BufferKey& key = *group;
     const LoadedValue loaded = read_object(catalog, object);
     const Value buffers = loaded.value[0];
     for (; key.buffer < static_cast<int64_t>(buffers.size()); ++key.buffer) {

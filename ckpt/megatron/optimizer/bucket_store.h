@@ -5,24 +5,12 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "ckpt/core/catalog.h"
+#include "ckpt/megatron/optimizer/bucket_names.h"
 
 namespace ferry {
-
-/// Which flat buffer: of optimizer `chained` (-1: the only one), model-parallel group, buffer.
-struct BufferKey {
-  int64_t chained = -1;
-  int64_t group = 0;
-  int64_t buffer = 0;
-  auto operator<=>(const BufferKey&) const = default;
-};
-
-/// "optimizer 1, group 4, buffer 0", for messages.
-std::string to_string(const BufferKey& key);
 
 /// One state (param, exp_avg, ...) of one bucket: its chunks by rising offset.
 struct BucketState {

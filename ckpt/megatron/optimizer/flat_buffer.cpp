@@ -1,5 +1,6 @@
 #include "ckpt/megatron/optimizer/flat_buffer.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "ckpt/base/checked.h"
@@ -45,6 +46,38 @@ FlatBuffer lay_out_flat_buffer(std::span<const FlatParameter> parameters,
   }
   if (open) close(next);
   return buffer;
+}
+
+std::vector<std::vector<size_t>> parameters_of_buckets(const FlatBuffer& buffer) {
+  std::vector<std::vector<size_t>> positions(buffer.buckets.size());
+  for (size_t i = buffer.places.size(); i-- > 0;) positions[buffer.places[i].bucket].push_back(i);
+  return positions;
+}
+
+std::vector<std::vector<int64_t>> parameter_bounds(const FlatBuffer& buffer) {
+  std::vector<std::vector<int64_t>> bounds(buffer.buckets.size());
+  for (const FlatPlace& place : buffer.places) {
+    bounds[place.bucket].push_back(place.begin);
+    bounds[place.bucket].push_back(place.end);
+  }
+  return bounds;
+}
+
+void add_rank_bounds(const FlatBucket& bucket, int64_t ranks, std::vector<int64_t>& bounds) {
+  const int64_t part = bucket.elements / ranks;
+  for (int64_t bound = part; part > 0 && bound < bucket.unpadded; bound += part) {
+    bounds.push_back(bound);
+  }
+  std::sort(bounds.begin(), bounds.end());
+  bounds.erase(std::unique(bounds.begin(), bounds.end()), bounds.end());
+}
+
+std::vector<int64_t> coalesced_bounds(const FlatBuffer& buffer) {
+  std::vector<int64_t> bounds = {0};
+  for (const FlatBucket& bucket : buffer.buckets) {
+    bounds.push_back(checked_add(bounds.back(), bucket.unpadded, "flat optimizer buffer"));
+  }
+  return bounds;
 }
 
 }  // namespace ferry

@@ -42,4 +42,18 @@ struct FlatBuffer {
 FlatBuffer lay_out_flat_buffer(std::span<const FlatParameter> parameters,
                                const FlatBufferRules& rules);
 
+/// Positions of the parameters of each bucket, by rising place.
+std::vector<std::vector<size_t>> parameters_of_buckets(const FlatBuffer& buffer);
+
+/// Starts and ends of the parameters of each bucket, in no order: where its chunks end.
+std::vector<std::vector<int64_t>> parameter_bounds(const FlatBuffer& buffer);
+
+/// Adds to the bounds of one bucket those of the parts of its data ranks, as far as they are
+/// stored, and sorts them, each once.
+void add_rank_bounds(const FlatBucket& bucket, int64_t ranks, std::vector<int64_t>& bounds);
+
+/// Where each bucket begins when they are stored one after another without their padded ends, and
+/// where the last one ends.
+std::vector<int64_t> coalesced_bounds(const FlatBuffer& buffer);
+
 }  // namespace ferry

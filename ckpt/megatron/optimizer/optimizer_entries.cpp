@@ -15,11 +15,21 @@ size_t usual_rank(std::string_view state) {
   return std::find(kUsualOrder.begin(), kUsualOrder.end(), state) - kUsualOrder.begin();
 }
 
+constexpr std::string_view kPrefix = "optimizer.state.";
+
 }  // namespace
 
 std::string optimizer_entry_name(std::string_view state, std::string_view key) {
   if (state == "fp32_param") state = "param";
-  return "optimizer.state." + std::string(state) + "." + std::string(key);
+  return std::string(kPrefix) + std::string(state) + "." + std::string(key);
+}
+
+std::optional<OptimizerEntryName> parse_optimizer_entry_name(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  name.remove_prefix(kPrefix.size());
+  const size_t dot = name.find('.');
+  if (dot == 0 || dot == std::string_view::npos || dot + 1 == name.size()) return std::nullopt;
+  return OptimizerEntryName{name.substr(0, dot), name.substr(dot + 1)};
 }
 
 OptimizerEntries::State& OptimizerEntries::state(std::string_view name, DType dtype) {

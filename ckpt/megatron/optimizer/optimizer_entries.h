@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,12 @@ namespace ferry {
 
 /// "optimizer.state.<state>.<key>", with fp32_param spelled param.
 std::string optimizer_entry_name(std::string_view state, std::string_view key);
+
+/// The two parts of such a name. Nothing for another name.
+struct OptimizerEntryName {
+  std::string_view state, key;
+};
+std::optional<OptimizerEntryName> parse_optimizer_entry_name(std::string_view name);
 
 class OptimizerEntries {
  public:

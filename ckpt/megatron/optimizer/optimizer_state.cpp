@@ -26,19 +26,9 @@ std::string_view without_chain(std::string_view name) {
   return name.starts_with("optimizer.") ? name : std::string_view();
 }
 
-struct StateName {
-  std::string_view state, key;
-};
-
 // "optimizer.state.exp_avg.decoder..." -> exp_avg, decoder...
-std::optional<StateName> parse_state_name(std::string_view name) {
-  constexpr std::string_view kPrefix = "optimizer.state.";
-  name = without_chain(name);
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  name.remove_prefix(kPrefix.size());
-  const size_t dot = name.find('.');
-  if (dot == 0 || dot == std::string_view::npos || dot + 1 == name.size()) return std::nullopt;
-  return StateName{name.substr(0, dot), name.substr(dot + 1)};
+std::optional<OptimizerEntryName> parse_state_name(std::string_view name) {
+  return parse_optimizer_entry_name(without_chain(name));
 }
 
 std::vector<ModelTensor> model_tensors(const Catalog& catalog) {
@@ -81,7 +71,9 @@ void describe_buckets(Catalog& catalog, const Value& args, OptimizerState& state
            "order of the parameters cannot be told");
     }
     const ModelLayout layout(model_tensors(catalog), read_run_arguments(args));
-    entries = decode_buckets(catalog, layout);
+    DecodedBuckets decoded = decode_buckets(catalog, layout);
+    entries = std::move(decoded.entries);
+    state.modules = decoded.modules;
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::unsupported && error.kind() != ErrorKind::mismatch) throw;
     state.problem = left_out("dp_reshardable", error.what());

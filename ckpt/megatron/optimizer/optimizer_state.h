@@ -11,11 +11,13 @@
 // Source: megatron/core/optimizer/distrib_optimizer.py, docs/api-guide/core/dist_checkpointing.md.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "ckpt/checkpoint.h"
 #include "ckpt/core/catalog.h"
 #include "ckpt/core/value.h"
+#include "ckpt/megatron/model_layout.h"
 
 namespace ferry {
 
@@ -24,6 +26,8 @@ struct OptimizerState {
   /// Why state that is on disk is left out of the catalog; empty when nothing is. One sentence or
   /// two, fit for Checkpoint::optimizer_problem.
   std::string problem;
+  /// How modules registered the parameters, where flat buffers show it.
+  std::optional<ModuleChoice> modules;
 };
 
 /// Rewrites the optimizer entries of a raw torch_dist catalog in place, at the position of the

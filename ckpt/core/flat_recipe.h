@@ -1,0 +1,54 @@
+// Recipes of flat outputs, put together from parts of other recipes.
+//
+// Some formats store many tensors one after another in one row of elements (flat optimizer
+// buffers), others a part of a tensor as a tensor of its own (rank files). Both are boxes of
+// tensors that recipes make, laid out row-major.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "ckpt/base/box.h"
+#include "ckpt/base/box_index.h"
+#include "ckpt/core/recipe.h"
+
+namespace ferry {
+
+/// Finds what writes a box of a recipe's output. Keeps a reference to the recipe.
+class RecipeCutter {
+ public:
+  /// `shape`: of what the recipe writes.
+  RecipeCutter(const Recipe& recipe, const Dims& shape);
+
+  const Recipe& recipe() const noexcept { return *recipe_; }
+  /// The parts of the recipe's moves and zeros that write `box`, which lies inside the shape.
+  std::vector<Move> moves(const Box& box) const;
+  std::vector<Box> zeros(const Box& box) const;
+
+ private:
+  const Recipe* recipe_;
+  BoxIndex index_;  // of the moves, where there are many
+};
+
+/// A recipe under construction, whose output has one axis.
+class FlatRecipe {
+ public:
+  int64_t elements() const noexcept { return elements_; }
+  const Recipe& recipe() const noexcept { return recipe_; }
+  Recipe take() && { return std::move(recipe_); }
+
+  /// The elements of `box` of what `from` makes, in row-major order, after all that is there.
+  /// Returns how many moves there were before.
+  size_t append(const RecipeCutter& from, const Box& box);
+  void append_zeros(int64_t count);
+
+ private:
+  uint32_t input(const Recipe& from, uint32_t input);
+
+  Recipe recipe_;
+  std::unordered_map<uint32_t, uint32_t> inputs_;  // source entry -> position in recipe_.inputs
+  int64_t elements_ = 0;
+};
+
+}  // namespace ferry

@@ -1,0 +1,52 @@
+// The tensors of a run's state by what they are of, ready to be cut into ranks' parts.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ckpt/core/flat_recipe.h"
+#include "ckpt/megatron/model_layout.h"
+#include "ckpt/megatron/run_state.h"
+
+namespace ferry {
+
+class StateParts {
+ public:
+  struct Part {
+    const StateTensor* tensor = nullptr;
+    RecipeCutter cutter;
+    bool of_model = false;  // the model's own tensor stands in for its fp32 copy
+  };
+
+  /// `state` must outlive the parts and stay as it is. mismatch when optimizer state belongs to no
+  /// tensor of the model.
+  explicit StateParts(const RunState& state);
+
+  /// Tensors of the model, in order; parts are asked for by their number.
+  const std::vector<ModelTensor>& tensors() const noexcept { return tensors_; }
+  const Part& model(uint32_t tensor) const { return model_.at(tensor); }
+
+  /// Kinds of optimizer state: "param", which there is where there are others, "exp_avg", ...
+  const std::vector<std::string>& kinds() const noexcept { return kinds_; }
+  /// The state of that kind; mismatch when there is none. Where the source keeps no fp32 copy of a
+  /// parameter, because the model is in fp32, "param" is the model's tensor.
+  const Part& optimizer(size_t kind, uint32_t tensor) const;
+
+  /// Counts what is written more than once (parameters that several ranks hold), as plans want it.
+  void count_again(const Recipe& recipe, size_t first_move);
+  std::vector<Dropped> repeated() const;
+
+ private:
+  void add_masters();
+
+  std::vector<ModelTensor> tensors_;
+  std::vector<Part> model_;
+  std::vector<std::string> kinds_;
+  std::vector<std::map<uint32_t, Part>> optimizer_;  // by kind, then tensor
+  std::map<uint32_t, int64_t> again_;                // elements by source entry
+};
+
+}  // namespace ferry

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "ckpt/base/box_index.h"
 #include "ckpt/base/cast.h"
@@ -187,30 +188,50 @@ void check_files(const Plan& plan) {
   }
 }
 
-// The payload and the places of its CRC-32 lie inside the item, these behind that.
-void check_crc32_offsets(const Plan& plan, const Item& item) {
-  const uint64_t end = item.offset + item.length;
-  const auto is_inside_item = [&](uint64_t offset, uint64_t length) {
-    return offset >= item.offset && offset <= end && length <= end - offset;
-  };
-  const bool payload_ok = is_inside_item(item.payload_offset, item.payload_length);
-  for (uint64_t offset : item.crc32_offsets) {
-    if (payload_ok && is_inside_item(offset, 4) &&
-        offset >= item.payload_offset + item.payload_length) {
-      continue;
+// The payload of an item that ends behind `offset` first; null when there is none.
+const Item::Payload* payload_at(const Item& item, uint64_t offset) {
+  const auto at = std::partition_point(
+      item.payloads.begin(), item.payloads.end(),
+      [&](const Item::Payload& payload) { return payload.offset + payload.length <= offset; });
+  return at == item.payloads.end() ? nullptr : &*at;
+}
+
+// Payloads and the places of their CRC-32s lie inside the item, the places behind their payload and
+// in no other.
+void check_payloads(const Plan& plan, const Item& item) {
+  uint64_t end = item.offset;  // of the payloads so far
+  const uint64_t item_end = item.offset + item.length;
+  for (const Item::Payload& payload : item.payloads) {
+    bool fits = payload.offset >= end && payload.offset <= item_end &&
+                payload.length <= item_end - payload.offset;
+    if (fits) end = payload.offset + payload.length;
+    for (const uint64_t offset : payload.crc32_offsets) {
+      fits = fits && offset >= end && offset <= item_end && item_end - offset >= 4;
+      const Item::Payload* next = fits ? payload_at(item, offset) : nullptr;
+      fits = fits && (!next || next->offset >= offset + 4);
     }
+    if (fits) continue;
     fail(ErrorKind::internal,
-         "{}: the CRC-32 at {} of a payload of {} bytes at {} does not fit the item of {} bytes at "
-         "{}",
-         plan.target.files[item.file].path, offset, item.payload_length, item.payload_offset,
-         item.length, item.offset);
+         "{}: a payload of {} bytes at {} does not fit the item of {} bytes at {}",
+         plan.target.files[item.file].path, payload.length, payload.offset, item.length,
+         item.offset);
   }
+}
+
+// Bytes of the item that a chunk at `offset` must lie inside: a payload, or where there are none
+// all of it.
+std::pair<uint64_t, uint64_t> bounds_at(const Item& item, uint64_t offset) {
+  const uint64_t end = item.offset + item.length;
+  if (item.payloads.empty()) return {item.offset, end};
+  const Item::Payload* payload = payload_at(item, offset);
+  return payload ? std::pair(payload->offset, payload->offset + payload->length)
+                 : std::pair(end, end);
 }
 
 void check_items(const Plan& plan) {
   for (const Item& item : plan.items) {
     require_inside_file(plan, item.file, item.offset, item.length, "an item");
-    check_crc32_offsets(plan, item);
+    check_payloads(plan, item);
   }
   const ItemIndex index(plan.items);
   const std::vector<uint32_t>& order = index.in_order();
@@ -228,9 +249,7 @@ void check_items(const Plan& plan) {
       const auto found = index.find(extent.file, extent.offset, extent.length);
       if (!found) continue;
       const Item& item = plan.items[*found];
-      const bool in_payload = !item.crc32_offsets.empty();
-      const uint64_t begin = in_payload ? item.payload_offset : item.offset;
-      const uint64_t end = begin + (in_payload ? item.payload_length : item.length);
+      const auto [begin, end] = bounds_at(item, extent.offset);
       if (extent.offset < begin || extent.offset + extent.length > end) {
         fail(ErrorKind::internal,
              "tensor {}: {} bytes at {} of {} lie across the bounds of an item ({} to {})",

@@ -33,14 +33,21 @@ struct Dropped {
 /// A part of a target file that is checked and hashed once all of it is written: what a manifest
 /// names. The bytes of a target chunk lie inside one item or outside all.
 struct Item {
+  /// Bytes of the item that have a CRC-32: the elements of a tensor in a zip archive.
+  struct Payload {
+    uint64_t offset = 0;  // in the file
+    uint64_t length = 0;
+    /// Where the CRC-32 is written, little-endian, over whatever literals put there: in the item,
+    /// behind the payload and outside of all others.
+    std::vector<uint64_t> crc32_offsets;
+  };
+
   uint32_t file = 0;
   uint64_t offset = 0;  // bytes, of the whole item, in its file
   uint64_t length = 0;
-  uint64_t payload_offset = 0;  // in the file; no matter without crc32_offsets
-  uint64_t payload_length = 0;
-  /// Where the CRC-32 of the payload is written, little-endian, over whatever literals put there.
-  /// All behind the payload, which then holds the bytes of every chunk of the item.
-  std::vector<uint64_t> crc32_offsets;
+  /// By rising offsets, apart from one another. Where there are any, each chunk of the item lies in
+  /// one of them.
+  std::vector<Payload> payloads;
 };
 
 struct Plan {

@@ -1,6 +1,8 @@
 #include "ckpt/engine/sealer.h"
 
 #include <algorithm>
+#include <array>
+#include <map>
 
 #include "ckpt/base/error.h"
 
@@ -23,6 +25,46 @@ void patch(std::span<std::byte> bytes, uint64_t offset, uint64_t at,
   const uint64_t begin = offset + static_cast<uint64_t>(to.data() - bytes.data());
   std::copy_n(value.data() + (begin - at), to.size(), to.data());
 }
+
+// The CRC-32s of an item whose bytes pass by in their order.
+class Checks {
+ public:
+  using Value = std::array<std::byte, 4>;
+
+  explicit Checks(const Item& item) : payloads_(item.payloads) {}
+
+  /// The bytes at `offset`. Puts the values in their places.
+  void pass(std::span<std::byte> bytes, uint64_t offset) {
+    const uint64_t end = offset + bytes.size();
+    for (; next_ < payloads_.size(); ++next_) {
+      const Item::Payload& payload = payloads_[next_];
+      const uint64_t payload_end = payload.offset + payload.length;
+      crc_ = crc32(part_inside(bytes, offset, payload.offset, payload_end), crc_);
+      if (end < payload_end) break;
+      for (const uint64_t place : payload.crc32_offsets) values_[place] = little_endian(crc_);
+      crc_ = 0;
+    }
+    // Those that begin before the bytes may reach into them.
+    const uint64_t first = offset < 3 ? 0 : offset - 3;
+    for (auto at = values_.lower_bound(first); at != values_.end() && at->first < end; ++at) {
+      patch(bytes, offset, at->first, at->second);
+    }
+  }
+
+  const std::map<uint64_t, Value>& values() const noexcept { return values_; }
+
+ private:
+  static Value little_endian(uint32_t crc) {
+    Value value;
+    for (int i = 0; i < 4; ++i) value[i] = static_cast<std::byte>(crc >> (8 * i));
+    return value;
+  }
+
+  std::span<const Item::Payload> payloads_;
+  size_t next_ = 0;  // payload whose end has not passed
+  uint32_t crc_ = 0;
+  std::map<uint64_t, Value> values_;  // by place
+};
 
 }  // namespace
 
@@ -65,30 +107,18 @@ bool Sealer::seal_next_literal(std::span<std::byte> buffer) {
 void Sealer::seal(uint32_t position, std::span<std::byte> buffer) {
   const Item& item = plan_.items[position];
   WritableFile& file = *files_[item.file];
-  const uint64_t payload_end = item.payload_offset + item.payload_length;
-  uint32_t crc = 0;
   DigestStream stream;
+  Checks checks(item);
   for (uint64_t done = 0; done < item.length;) {
     if (cancel_ && *cancel_) fail(ErrorKind::cancelled, "stopped on request");
     const uint64_t at = item.offset + done;
     const auto bytes = buffer.first(std::min<uint64_t>(buffer.size(), item.length - done));
     file.read(at, bytes);
     done += bytes.size();
-    if (!item.crc32_offsets.empty()) {
-      crc = crc32(part_inside(bytes, at, item.payload_offset, payload_end), crc);
-      if (at + bytes.size() > payload_end) {
-        std::byte value[4];
-        for (int i = 0; i < 4; ++i) value[i] = static_cast<std::byte>(crc >> (8 * i));
-        for (uint64_t offset : item.crc32_offsets) patch(bytes, at, offset, value);
-      }
-    }
+    checks.pass(bytes, at);
     stream.add(bytes);
   }
-  for (uint64_t offset : item.crc32_offsets) {
-    std::byte value[4];
-    for (int i = 0; i < 4; ++i) value[i] = static_cast<std::byte>(crc >> (8 * i));
-    file.write(offset, value);
-  }
+  for (const auto& [offset, value] : checks.values()) file.write(offset, value);
   digests_[position] = stream.digest();
 }
 

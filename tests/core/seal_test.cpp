@@ -54,8 +54,8 @@ TEST(Crc32, IsThatOfZip) {
   EXPECT_EQ(crc32(std::as_bytes(std::span(std::string_view("56789"))), before), 0xcbf43926u);
 }
 
-// Two files. The first: a header item, one with CRC-32s behind a transposed tensor, an empty one.
-// The second: bytes of no item, then an item of parts of both tensors.
+// Two files. The first: a header item, one with the CRC-32s of a transposed tensor and of a header
+// behind them, an empty one. The second: bytes of no item, then an item of parts of both tensors.
 struct Job {
   static constexpr int64_t kRows = 300, kColumns = 70;
   static constexpr uint64_t kBytes = kRows * kColumns * 2;
@@ -76,7 +76,7 @@ struct Job {
     plan.target.files = {{"one", 10 + 30 + kBytes + 40}, {"two", 6 + kBytes}};
     plan.literals = {{0, 0, "ten bytes."},
                      {0, 10, "thirty bytes before a payload."},
-                     {0, 40 + kBytes, "placeXXXXholder, forty bytes all inXXXX!"},
+                     {0, 40 + kBytes, "placeXXXXholder, fortYYYYtes all inXXXX!"},
                      {1, 0, "no item"}};
     plan.literals[3].bytes.pop_back();
     Entry transposed{"a", DType::u16, {kColumns, kRows}, {}, Role::model};
@@ -92,10 +92,12 @@ struct Job {
     }
     plan.target.entries.push_back(halves);
     plan.recipes.push_back({{1}, {copy_all({kRows, kColumns})}, {}});
-    plan.items = {{0, 0, 10, 0, 0, {}},
-                  {1, 6, kBytes, 0, 0, {}},
-                  {0, 10, 30 + kBytes + 40, 40, kBytes, {40 + kBytes + 5, 40 + kBytes + 35}},
-                  {1, 6, 0, 0, 0, {}}};
+    const Item::Payload thirty{10, 30, {40 + kBytes + 21}};
+    const Item::Payload tensor{40, kBytes, {40 + kBytes + 5, 40 + kBytes + 35}};
+    plan.items = {{0, 0, 10, {}},
+                  {1, 6, kBytes, {}},
+                  {0, 10, 30 + kBytes + 40, {thirty, tensor}},
+                  {1, 6, 0, {}}};
   }
 
   std::shared_ptr<MemoryFileSystem> memory = std::make_shared<MemoryFileSystem>();
@@ -120,7 +122,9 @@ TEST_P(Seal, DigestsAndChecksAreThoseOfTheBytes) {
   }
   const std::string one = job.memory->get("out/one");
   const std::string crc = little_endian(slow_crc32(std::string_view(one).substr(40, Job::kBytes)));
-  EXPECT_EQ(one.substr(40 + Job::kBytes), "place" + crc + "holder, forty bytes all in" + crc + "!");
+  const std::string of_header = little_endian(slow_crc32(std::string_view(one).substr(10, 30)));
+  EXPECT_EQ(one.substr(40 + Job::kBytes),
+            "place" + crc + "holder, fort" + of_header + "tes all in" + crc + "!");
   EXPECT_EQ(one.substr(0, 40), "ten bytes.thirty bytes before a payload.");
   const std::string source = job.memory->get("src/a");
   EXPECT_EQ(job.memory->get("out/two"), "no ite" + source.substr(Job::kBytes + Job::kBytes / 2) +
@@ -155,8 +159,7 @@ TEST(SealFaults, EveryFaultIsAnError) {
 }
 
 TEST(ItemIndex, FindsTheFirstItemThatSharesAByte) {
-  const std::vector<Item> items{
-      {1, 30, 10, 0, 0, {}}, {1, 10, 10, 0, 0, {}}, {1, 15, 0, 0, 0, {}}, {0, 5, 5, 0, 0, {}}};
+  const std::vector<Item> items{{1, 30, 10, {}}, {1, 10, 10, {}}, {1, 15, 0, {}}, {0, 5, 5, {}}};
   const ItemIndex index(items);
   EXPECT_EQ(index.in_order(), (std::vector<uint32_t>{3, 1, 0}));
   EXPECT_EQ(index.find(0, 0, 5), std::nullopt);
@@ -184,16 +187,21 @@ TEST(PlanCheck, RefusesItemsThatDoNotFit) {
   expect_refused("wraps", [](Plan& plan) { plan.items[1].length = UINT64_MAX - 3; });
   expect_refused("overlap", [](Plan& plan) { plan.items[0].length = 11; });
   expect_refused("cuts a chunk", [](Plan& plan) { plan.items[1].length = kBytes - 1; });
-  expect_refused("inside a chunk", [](Plan& plan) { plan.items[1] = {1, 7, 10, 0, 0, {}}; });
+  expect_refused("inside a chunk", [](Plan& plan) { plan.items[1] = {1, 7, 10, {}}; });
   expect_refused("CRC in the payload",
-                 [](Plan& plan) { plan.items[2].crc32_offsets = {40 + kBytes - 1}; });
+                 [](Plan& plan) { plan.items[2].payloads[1].crc32_offsets = {40 + kBytes - 1}; });
   expect_refused("CRC behind the item",
-                 [](Plan& plan) { plan.items[2].crc32_offsets = {40 + kBytes + 37}; });
-  expect_refused("payload before the item", [](Plan& plan) { plan.items[2].payload_offset = 9; });
+                 [](Plan& plan) { plan.items[2].payloads[1].crc32_offsets = {40 + kBytes + 37}; });
+  expect_refused("CRC in another payload",
+                 [](Plan& plan) { plan.items[2].payloads[0].crc32_offsets = {38}; });
+  expect_refused("payloads that overlap",
+                 [](Plan& plan) { plan.items[2].payloads[0].length = 31; });
+  expect_refused("payload before the item",
+                 [](Plan& plan) { plan.items[2].payloads[0].offset = 9; });
   expect_refused("payload behind the item",
-                 [](Plan& plan) { plan.items[2].payload_length = UINT64_MAX; });
+                 [](Plan& plan) { plan.items[2].payloads[1].length = UINT64_MAX; });
   expect_refused("chunk outside the payload",
-                 [](Plan& plan) { plan.items[2].payload_length = kBytes - 1; });
+                 [](Plan& plan) { plan.items[2].payloads[1].length = kBytes - 1; });
   expect_refused("literal outside its file", [](Plan& plan) { plan.literals[0].offset = 1 << 30; });
 }
 

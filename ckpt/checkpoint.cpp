@@ -71,6 +71,7 @@ Checkpoint open_file(Files files, const std::string& path) {
   }
   Checkpoint checkpoint;
   checkpoint.path = path;
+  checkpoint.mark = std::make_shared<ReadMark>(*files, path);
   if (kind == FileKind::safetensors) {
     checkpoint.format = Format::safetensors;
     checkpoint.writer = "safetensors";
@@ -212,8 +213,11 @@ Checkpoint open_run(Files files, const std::string& path, const OpenOptions& opt
   Checkpoint checkpoint = open_folder(std::move(files), join(path, chosen.name), inner);
   if (!checkpoint.iteration) checkpoint.iteration = chosen.iteration;
   if (!note.empty()) checkpoint.notes.insert(checkpoint.notes.begin(), std::move(note));
+  if (!checkpoint.mark->problem().empty()) checkpoint.notes.push_back(checkpoint.mark->problem());
   return checkpoint;
 }
+
+Checkpoint open_unmarked(Files files, const std::string& path, const OpenOptions& options);
 
 Checkpoint open_folder(Files files, const std::string& path, const OpenOptions& options) {
   const Names names = files->list(path);
@@ -227,6 +231,17 @@ Checkpoint open_folder(Files files, const std::string& path, const OpenOptions& 
          "--iteration {} chooses from a run folder, but {} is not one (no {}, no iter_* folder)",
          options.iteration, path, kTrackerName);
   }
+  auto mark = std::make_shared<ReadMark>(*files, path);
+  Checkpoint checkpoint = open_unmarked(std::move(files), path, options);
+  mark->check();
+  checkpoint.mark = std::move(mark);
+  return checkpoint;
+}
+
+Checkpoint open_unmarked(Files files, const std::string& path, const OpenOptions& options) {
+  const Names names = files->list(path);
+  const bool has_metadata = contains(names, ".metadata");
+  const bool has_config = contains(names, "metadata.json");
   if (const std::string nemo = nemo_folder_of_weights(*files, path); !nemo.empty()) {
     return open_nemo(std::move(files), nemo, options.raw);
   }

@@ -11,6 +11,7 @@
 #include "ckpt/core/value.h"
 #include "ckpt/io/file_system.h"
 #include "ckpt/megatron/model_layout.h"
+#include "ckpt/io/read_mark.h"
 
 namespace ferry {
 
@@ -65,6 +66,9 @@ struct Checkpoint {
   /// it.
   std::optional<ModuleChoice> modules;
   std::vector<std::string> notes;  // worth telling: a tracker that lies, padding, dropped objects
+  /// Keeps other ferry processes from removing the checkpoint while this object, or a copy of it,
+  /// lives. Whoever has read from it checks the mark before relying on what was read.
+  std::shared_ptr<const ReadMark> mark;
 };
 
 /// Opens a run folder, an iteration folder, a Hugging Face folder, a NeMo folder or a single file.

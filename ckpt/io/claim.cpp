@@ -1,52 +1,23 @@
 #include "ckpt/io/claim.h"
 
-#include <algorithm>
 #include <chrono>
 #include <random>
-#include <set>
 #include <thread>
 
 #include "ckpt/base/error.h"
+#include "ckpt/io/leftovers.h"
 
 namespace ferry {
 namespace {
-
-constexpr int kChangeDepth = 3;  // a partial run folder, its iterations, their rank folders
 
 std::string random_token() {
   std::random_device random;
   return fmt::format("{:08x}{:08x}", random(), random());
 }
 
-// When anything at or below a path last changed.
-int64_t newest_change(const FileSystem& file_system, const std::string& path, int depth) {
-  const PathStatus status = file_system.status(path);
-  int64_t newest = status.changed_seconds;
-  if (status.kind != PathKind::folder || status.link || depth == 0) return newest;
-  for (const std::string& name : file_system.list(path)) {
-    newest = std::max(newest, newest_change(file_system, join(path, name), depth - 1));
-  }
-  return newest;
-}
-
 std::string minutes(int64_t seconds) { return fmt::format("{} min", seconds / 60); }
 
 }  // namespace
-
-Life life_of(const FileSystem& file_system, const std::string& path, const ClaimRecord& record) {
-  LockState lock = LockState::unsupported;
-  try {
-    lock = file_system.open_lockable(path)->probe(LockMode::exclusive);
-  } catch (const Error& error) {
-    if (error.kind() == ErrorKind::not_found) return Life::dead;
-  }
-  if (lock == LockState::busy) return Life::alive;
-  // The kernel that gave the lock is this one: it would show.
-  const bool lock_decides = record.locked && lock == LockState::taken &&
-                            !record.owner.boot.empty() &&
-                            record.owner.boot == ProcessIdentity::current().boot;
-  return lock_decides ? Life::dead : life_of(record.owner);
-}
 
 Claim::Claim(std::shared_ptr<const FileSystem> file_system, std::string target,
              const ClaimOptions& options)
@@ -121,7 +92,7 @@ void Claim::write_record() {
   const std::string path = beside(Aside::owner);
   const auto file = file_system_->create(path, 0);
   try {
-    lock_ = file_system_->open_lockable(path);
+    lock_ = file_system_->open_lockable(path, LockMode::exclusive);
     record_.locked = lock_->lock(LockMode::exclusive) == LockState::taken;
   } catch (const Error&) {
     lock_.reset();
@@ -166,7 +137,11 @@ bool Claim::set_aside(const ClaimOptions& options, std::string* who) {
                        target_, found.describe());
     return false;
   }
-  const int64_t unchanged = unchanged_seconds(token, path);
+  std::vector<std::string> names{aside_name(Aside::lock, parts_.name, {})};
+  for (const Aside kind : {Aside::partial, Aside::old, Aside::trash}) {
+    names.push_back(aside_name(kind, parts_.name, token));
+  }
+  const int64_t unchanged = unchanged_seconds(*file_system_, parts_.parent, names, now_seconds_);
   if (life == Life::unknown && !options.take_over && unchanged < kTakeOverSeconds) {
     *who = fmt::format(
         "{} is claimed by {}, and whether that still runs cannot be seen from here. Nothing of it "
@@ -175,12 +150,17 @@ bool Claim::set_aside(const ClaimOptions& options, std::string* who) {
         minutes(kTakeOverSeconds), path);
     return false;
   }
-  const auto guard = file_system_->open_lockable(path);
-  if (guard->lock(LockMode::exclusive) == LockState::busy) {
+  std::unique_ptr<LockableFile> guard;
+  try {
+    guard = file_system_->open_lockable(path, LockMode::exclusive);
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::not_found) throw;  // else of another user: without its lock
+  }
+  if (guard && guard->lock(LockMode::exclusive) == LockState::busy) {
     *who = fmt::format("{} is being claimed by another process just now", target_);
     return false;
   }
-  if (!guard->still_at_path()) return true;
+  if (guard && !guard->still_at_path()) return true;
   const std::string aside = join(parts_.parent, aside_name(Aside::owner, parts_.name, token));
   file_system_->rename(path, aside);
   const auto moved = read_claim_record(*file_system_, aside);
@@ -188,45 +168,19 @@ bool Claim::set_aside(const ClaimOptions& options, std::string* who) {
   return true;
 }
 
-int64_t Claim::unchanged_seconds(const std::string& token, const std::string& record_path) const {
-  int64_t newest = file_system_->status(record_path).changed_seconds;
-  for (const Aside kind : {Aside::partial, Aside::old, Aside::trash}) {
-    const std::string path = join(parts_.parent, aside_name(kind, parts_.name, token));
-    newest = std::max(newest, newest_change(*file_system_, path, kChangeDepth));
-  }
-  return std::max<int64_t>(now_seconds_ - newest, 0);
-}
-
 // What stands beside the target with another claim's token is removed when that claim's owner is
 // dead, or cannot be judged and nothing changed for long.
 void Claim::remove_leftovers() {
-  std::set<std::string> tokens;
-  for (const std::string& name : file_system_->list(parts_.parent)) {
-    const auto aside = parse_aside(name);
-    if (aside && aside->target_name == parts_.name && aside->kind != Aside::lock &&
-        aside->token != record_.token) {
-      tokens.insert(aside->token);
-    }
-  }
-  for (const std::string& token : tokens) {
-    const std::string path = join(parts_.parent, aside_name(Aside::owner, parts_.name, token));
-    Life life = Life::unknown;
-    std::string who = "an unknown process";
-    if (file_system_->status(path).kind != PathKind::missing) {
-      const ClaimRecord record = read_claim_record(*file_system_, path).value_or(ClaimRecord{});
-      life = life_of(*file_system_, path, record);
-      if (!record.token.empty()) who = record.describe();
-    }
-    if (life == Life::alive) continue;
-    const int64_t unchanged = unchanged_seconds(token, path);
-    if (life == Life::dead || unchanged >= kRemoveSeconds) {
-      remove_leftovers_of(token);
-    } else if (unchanged > 60) {  // else one that just begins
+  const auto leftovers = find_leftovers(*file_system_, parts_.parent, parts_.name, now_seconds_);
+  for (const Leftover& left : leftovers) {
+    if (left.token == record_.token || left.token.empty()) continue;
+    if (left.removable()) {
+      remove_leftovers_of(left.token);
+    } else if (left.life == Life::unknown && !left.names.empty()) {
       notes_.push_back(fmt::format(
           "{} of {} is kept: whether that still runs cannot be seen from here. It is removed when "
           "nothing of it changed for 24 h ({} so far); remove it yourself if it is dead",
-          join(parts_.parent, aside_name(Aside::partial, parts_.name, token)), who,
-          minutes(unchanged)));
+          join(parts_.parent, left.names[0]), left.who, minutes(left.unchanged_seconds)));
     }
   }
 }

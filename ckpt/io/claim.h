@@ -1,12 +1,12 @@
 // The sole right to write one target (a folder or a file), among all ferry processes that share the
 // file system, and what tells the leftovers of the living from those of the dead.
 //
-// A claim's life is judged by the kernel's lock on its file (LockableFile), and where there are no
-// locks by host, process number and start time. A writer on another host lives when its lock shows;
-// else it cannot be judged: its claim is taken over once nothing of it changed for kTakeOverSeconds
-// (should it live after all, its commit fails and says who took over), and its leftovers are
-// removed after kRemoveSeconds. So one writer wins on any file system; what depends on locks that
-// every host sees is only how early the other one learns it. LockableFile says where these are.
+// leftovers.h says how a writer's life is judged. The claim of a dead one is taken over at once;
+// that of one which cannot be judged (of another host, where locks do not show) once nothing of it
+// changed for kTakeOverSeconds. Should it live after all, its commit fails and says who took over,
+// and what it wrote stays aside for kRemoveSeconds. So one writer wins on any file system; what
+// depends on locks that every host sees is only how early the other one learns it. LockableFile
+// says where these are.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,6 @@
 namespace ferry {
 
 inline constexpr int64_t kTakeOverSeconds = 15 * 60;
-inline constexpr int64_t kRemoveSeconds = 24 * 3600;
 
 struct ClaimOptions {
   bool take_over = false;   // a writer that cannot be judged is taken for dead at once
@@ -59,7 +58,6 @@ class Claim {
   bool set_aside(const ClaimOptions& options, std::string* who);
   void remove_leftovers();
   void remove_leftovers_of(const std::string& token);
-  int64_t unchanged_seconds(const std::string& token, const std::string& record_path) const;
 
   std::shared_ptr<const FileSystem> file_system_;
   std::string target_;
@@ -69,8 +67,5 @@ class Claim {
   std::unique_ptr<LockableFile> lock_;
   std::vector<std::string> notes_;
 };
-
-/// Whether the owner of the record in file `path` lives.
-Life life_of(const FileSystem& file_system, const std::string& path, const ClaimRecord& record);
 
 }  // namespace ferry

@@ -80,8 +80,9 @@ void FaultFileSystem::sync_folder(const std::string& path) const {
   inner_->sync_folder(path);
 }
 
-std::unique_ptr<LockableFile> FaultFileSystem::open_lockable(const std::string& path) const {
-  return inner_->open_lockable(path);
+std::unique_ptr<LockableFile> FaultFileSystem::open_lockable(const std::string& path,
+                                                             LockMode strongest) const {
+  return inner_->open_lockable(path, strongest);
 }
 
 uint64_t FaultFileSystem::copy(const ReadableFile& from, uint64_t from_offset, WritableFile& to,

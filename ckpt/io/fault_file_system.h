@@ -35,7 +35,8 @@ class FaultFileSystem final : public FileSystem {
   void exchange(const std::string& a, const std::string& b) const override;
   void remove_all(const std::string& path) const override;
   void sync_folder(const std::string& path) const override;
-  std::unique_ptr<LockableFile> open_lockable(const std::string& path) const override;
+  std::unique_ptr<LockableFile> open_lockable(const std::string& path,
+                                              LockMode strongest) const override;
   uint64_t copy(const ReadableFile& from, uint64_t from_offset, WritableFile& to,
                 uint64_t to_offset, uint64_t length) const override;
 

@@ -98,9 +98,10 @@ class FileSystem {
   /// Returns when the folder's entries are on disk.
   virtual void sync_folder(const std::string& path) const = 0;
 
-  /// Opens a regular file for locking; for writing too where permissions allow (an exclusive lock
-  /// needs that). not_found when it is missing.
-  virtual std::unique_ptr<LockableFile> open_lockable(const std::string& path) const = 0;
+  /// Opens a file for locking, with permission for locks up to `strongest`: an exclusive one needs
+  /// that to write, a shared one that to read; probe() takes any. not_found when it is missing.
+  virtual std::unique_ptr<LockableFile> open_lockable(const std::string& path,
+                                                      LockMode strongest) const = 0;
 
   /// Lets the kernel copy bytes between two files of this file system. Returns how many it copied
   /// from the start of the run: fewer than `length`, or 0, where it cannot or has no better way

@@ -278,7 +278,8 @@ void MemoryFileSystem::sync_folder(const std::string& path) const {
   if (status(path).kind != PathKind::folder) fail(ErrorKind::not_found, "{}: no such folder", path);
 }
 
-std::unique_ptr<LockableFile> MemoryFileSystem::open_lockable(const std::string& path) const {
+std::unique_ptr<LockableFile> MemoryFileSystem::open_lockable(const std::string& path,
+                                                              LockMode) const {
   const std::lock_guard lock(state_->mutex);
   const auto found = state_->files.find(path);
   if (found == state_->files.end())

@@ -86,14 +86,10 @@ void fail_errno(const char* action, const std::string& path) {
   }
 }
 
-std::unique_ptr<LockableFile> open_posix_lockable(const std::string& path) {
-  constexpr int kFlags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
-  const auto open = [&](int access) {
-    return uninterrupted([&] { return ::open(path.c_str(), access | kFlags); });
-  };
-  int descriptor = open(O_RDWR);
-  if (descriptor < 0 && (errno == EACCES || errno == EPERM || errno == EROFS))
-    descriptor = open(O_RDONLY);
+std::unique_ptr<LockableFile> open_posix_lockable(const std::string& path, LockMode strongest) {
+  const int access = strongest == LockMode::exclusive ? O_RDWR : O_RDONLY;
+  const int descriptor = uninterrupted(
+      [&] { return ::open(path.c_str(), access | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); });
   if (descriptor < 0) fail_errno("open", path);
   return std::make_unique<PosixLockableFile>(path, descriptor);
 }

@@ -35,6 +35,6 @@ class Descriptor {
 };
 
 /// FileSystem::open_lockable() of the operating system's files.
-std::unique_ptr<LockableFile> open_posix_lockable(const std::string& path);
+std::unique_ptr<LockableFile> open_posix_lockable(const std::string& path, LockMode strongest);
 
 }  // namespace ferry

@@ -231,8 +231,9 @@ class PosixFileSystem final : public FileSystem {
       fail_errno("flush folder", path);
   }
 
-  std::unique_ptr<LockableFile> open_lockable(const std::string& path) const override {
-    return open_posix_lockable(path);
+  std::unique_ptr<LockableFile> open_lockable(const std::string& path,
+                                              LockMode strongest) const override {
+    return open_posix_lockable(path, strongest);
   }
 
   uint64_t copy(const ReadableFile& from, uint64_t from_offset, WritableFile& to,

@@ -27,7 +27,7 @@ std::string marked_file(const FileSystem& file_system, const std::string& path, 
 
 std::unique_ptr<LockableFile> open_marked(const FileSystem& file_system, const std::string& path) {
   const std::string file = marked_file(file_system, path);
-  return file.empty() ? nullptr : file_system.open_lockable(file);
+  return file.empty() ? nullptr : file_system.open_lockable(file, LockMode::shared);
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 #include "ckpt/store/run_store.h"
 
+#include <chrono>
 #include <set>
 
 #include "ckpt/base/error.h"
+#include "ckpt/io/leftovers.h"
 
 namespace ferry {
 namespace {
@@ -151,15 +153,21 @@ std::string RunStore::move_tracker(std::optional<int64_t> iteration, TrackerMove
 }
 
 std::vector<std::string> RunStore::clean() const {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const int64_t seconds = std::chrono::duration_cast<std::chrono::seconds>(now).count();
   std::set<std::string> targets;
-  for (const std::string& name : file_system_->list(path_)) {
-    if (const auto aside = parse_aside(name)) targets.insert(aside->target_name);
-  }
   std::vector<std::string> notes;
+  for (const Leftover& left : find_leftovers(*file_system_, path_, {}, seconds)) {
+    if (left.removable()) {
+      targets.insert(left.target_name);
+    } else if (left.life == Life::unknown && !left.names.empty()) {
+      notes.push_back(fmt::format("{} of {} is kept: whether that still runs cannot be seen",
+                                  join(path_, left.names[0]), left.who));
+    }
+  }
   for (const std::string& target : targets) {
     try {
-      const Claim claim(file_system_, join(path_, target));
-      notes.insert(notes.end(), claim.notes().begin(), claim.notes().end());
+      const Claim claim(file_system_, join(path_, target));  // removes what it finds
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::busy) throw;
       notes.emplace_back(error.what());

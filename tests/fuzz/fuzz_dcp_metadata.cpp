@@ -38,7 +38,7 @@ class OneFile final : public FileSystem {
   void exchange(const std::string&, const std::string&) const override { std::abort(); }
   void remove_all(const std::string&) const override { std::abort(); }
   void sync_folder(const std::string&) const override { std::abort(); }
-  std::unique_ptr<LockableFile> open_lockable(const std::string&) const override { std::abort(); }
+  std::unique_ptr<LockableFile> open_lockable(const std::string&, LockMode) const override { std::abort(); }
   uint64_t copy(const ReadableFile&, uint64_t, WritableFile&, uint64_t, uint64_t) const override {
     std::abort();
   }

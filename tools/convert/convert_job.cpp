@@ -130,8 +130,8 @@ ConvertReport describe(const Checkpoint& checkpoint, const Job& job,
   return report;
 }
 
-void write(const std::shared_ptr<const FileSystem>& file_system, const Job& job,
-           const ConvertOptions& options) {
+void write(const std::shared_ptr<const FileSystem>& file_system, const Checkpoint& checkpoint,
+           const Job& job, const ConvertOptions& options) {
   const InterruptScope interrupt;
   StagedFolder staged(file_system, options.target, options.overwrite);
   EngineOptions engine = options.engine;
@@ -142,6 +142,7 @@ void write(const std::shared_ptr<const FileSystem>& file_system, const Job& job,
     staged.write_file(file.name, read_file(*file_system, file.from, kMaxCopiedBytes));
   }
   interrupt.check();
+  if (checkpoint.mark) checkpoint.mark->check();
   staged.commit();
 }
 
@@ -157,7 +158,7 @@ ConvertReport convert(const ConvertOptions& options) {
   ConvertReport report = describe(checkpoint, job, options);
   if (options.dry_run) return report;
   const auto start = std::chrono::steady_clock::now();
-  write(file_system, job, options);
+  write(file_system, checkpoint, job, options);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;
 }

@@ -1,0 +1,211 @@
+#include "ckpt/store/prune.h"
+
+#include <algorithm>
+#include <chrono>
+#include <span>
+
+#include "ckpt/base/error.h"
+#include "ckpt/io/claim.h"
+#include "ckpt/io/leftovers.h"
+#include "ckpt/io/read_mark.h"
+#include "ckpt/store/run_store.h"
+
+namespace ferry {
+namespace {
+
+constexpr size_t kBatch = 64;  // iterations claimed at once: each holds a lock file open
+constexpr double kTrackerWaitSeconds = 60;
+constexpr int kDepth = 16;
+
+struct File {
+  std::string path;
+  uint64_t bytes = 0;
+};
+
+// The files at and below a path; links and what lies too deep count as one file without bytes.
+void walk(const FileSystem& file_system, const std::string& path, int depth,
+          std::vector<File>& files) {
+  const PathStatus status = file_system.status(path);
+  if (status.kind != PathKind::folder || status.link || depth == 0) {
+    files.push_back({path, status.link ? 0 : status.bytes});
+    return;
+  }
+  for (const std::string& name : file_system.list(path)) {
+    walk(file_system, join(path, name), depth - 1, files);
+  }
+}
+
+uint64_t bytes_below(const FileSystem& file_system, const std::string& path) {
+  std::vector<File> files;
+  walk(file_system, path, kDepth, files);
+  uint64_t bytes = 0;
+  for (const File& file : files) bytes += file.bytes;
+  return bytes;
+}
+
+class Pruner {
+ public:
+  Pruner(std::shared_ptr<const FileSystem> file_system, const std::string& path,
+         const Retention& retention, const PruneOptions& options)
+      : file_system_(std::move(file_system)),
+        store_(file_system_, path),
+        retention_(retention),
+        options_(options) {}
+
+  PruneReport prune() {
+    report_.dry_run = options_.dry_run;
+    require_run();
+    list_leftovers();
+    if (!options_.dry_run) report_.notes = store_.clean();
+    list_iterations();
+    if (!options_.dry_run) remove();
+    for (const PrunedItem& item : report_.iterations) report_.bytes += item.goes ? item.bytes : 0;
+    for (const PrunedItem& item : report_.leftovers) report_.bytes += item.goes ? item.bytes : 0;
+    return std::move(report_);
+  }
+
+ private:
+  struct Victim {
+    PrunedItem* item;
+    std::unique_ptr<Claim> claim;
+  };
+
+  std::string path_of(const std::string& name) const { return join(store_.path(), name); }
+
+  void require_run() const {
+    if (file_system_->status(store_.path()).kind != PathKind::folder) {
+      fail(ErrorKind::not_found, "{} is no folder", store_.path());
+    }
+    if (!is_run_folder(*file_system_, store_.path())) {
+      fail(ErrorKind::not_found, "{} is no run folder (no {}, no iter_* folder in it)",
+           store_.path(), kTrackerName);
+    }
+  }
+
+  void list_leftovers() {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    const int64_t seconds = std::chrono::duration_cast<std::chrono::seconds>(now).count();
+    for (const Leftover& left : find_leftovers(*file_system_, store_.path(), {}, seconds)) {
+      for (const std::string& name : left.names) {
+        // The former iteration of an interrupted exchange is put back, not removed.
+        const auto aside = parse_aside(name);
+        const bool put_back =
+            aside && aside->kind == Aside::old &&
+            file_system_->status(path_of(left.target_name)).kind == PathKind::missing;
+        const bool goes = left.removable() && !put_back;
+        std::string reason = "left by " + left.who;
+        if (left.life == Life::alive) reason = "of " + left.who + ", which runs";
+        if (left.life == Life::unknown && !goes) reason += ", which may still run";
+        if (put_back) reason = "put back as " + left.target_name;
+        report_.leftovers.push_back({name, std::nullopt, goes, std::move(reason),
+                                     bytes_below(*file_system_, path_of(name))});
+      }
+    }
+  }
+
+  void list_iterations() {
+    const RunFolder run = store_.read();
+    const std::string problem = problem_of_tracker(run);
+    if (!problem.empty()) report_.notes.push_back(fmt::format("{} {}", kTrackerName, problem));
+    for (const Retained& each : decide(*file_system_, run, retention_, options_.problem_of)) {
+      PrunedItem item{each.folder.name, each.folder.iteration, each.goes, each.reason, 0};
+      if (item.goes) {
+        item.bytes = bytes_below(*file_system_, path_of(item.name));
+        if (is_being_read(*file_system_, path_of(item.name))) spare(item, "being read");
+      }
+      report_.iterations.push_back(std::move(item));
+    }
+  }
+
+  static void spare(PrunedItem& item, std::string reason) {
+    item.goes = false;
+    item.reason = std::move(reason);
+  }
+
+  void remove() {
+    std::vector<PrunedItem*> going;
+    for (PrunedItem& item : report_.iterations) {
+      if (item.goes) going.push_back(&item), progress_.bytes_total += item.bytes;
+    }
+    for (size_t begin = 0; begin < going.size(); begin += kBatch) {
+      const size_t count = std::min(kBatch, going.size() - begin);
+      const auto victims = set_aside(std::span(going).subspan(begin, count));
+      if (victims.empty()) continue;
+      file_system_->sync_folder(store_.path());
+      for (const Victim& victim : victims) remove_trash(victim.claim->trash_path());
+    }
+  }
+
+  // Renames a batch while nobody else can move the tracker, so that it cannot come to name one.
+  std::vector<Victim> set_aside(std::span<PrunedItem* const> batch) {
+    ClaimOptions wait;
+    wait.wait_seconds = kTrackerWaitSeconds;
+    const Claim tracker(file_system_, path_of(std::string(kTrackerName)), wait);
+    const RunFolder run = store_.read();
+    std::vector<Victim> victims;
+    for (PrunedItem* item : batch) {
+      stop_if_cancelled();
+      const IterationFolder* latest = run.latest();
+      if (latest && latest->name == item->name) {
+        spare(*item, "the latest by now");
+      } else if (run.tracker.state == Tracker::State::iteration &&
+                 run.tracker.iteration == item->iteration) {
+        spare(*item, "the tracker names it by now");
+      } else if (auto claim = rename_to_trash(*item)) {
+        victims.push_back({item, std::move(claim)});
+      }
+    }
+    return victims;
+  }
+
+  // The claim, or nothing when the iteration has to stay.
+  std::unique_ptr<Claim> rename_to_trash(PrunedItem& item) {
+    const std::string path = path_of(item.name);
+    try {
+      auto claim = std::make_unique<Claim>(file_system_, path);
+      if (is_being_read(*file_system_, path)) return spare(item, "being read"), nullptr;
+      const std::string trash = claim->trash_path();
+      file_system_->rename(path, trash);
+      if (!is_being_read(*file_system_, trash)) return claim;
+      file_system_->rename(trash, path);  // a reader came between the two looks
+      spare(item, "being read");
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::busy && error.kind() != ErrorKind::not_found) throw;
+      spare(item, error.kind() == ErrorKind::busy ? "being written: " + std::string(error.what())
+                                                  : "gone already");
+    }
+    return nullptr;
+  }
+
+  void remove_trash(const std::string& trash) {
+    std::vector<File> files;
+    walk(*file_system_, trash, kDepth, files);
+    for (const File& file : files) {
+      stop_if_cancelled();
+      file_system_->remove_all(file.path);
+      progress_.bytes_done += file.bytes;
+      if (options_.progress) options_.progress(progress_);
+    }
+    file_system_->remove_all(trash);
+  }
+
+  void stop_if_cancelled() const {
+    if (options_.cancel && *options_.cancel) fail(ErrorKind::cancelled, "stopped on request");
+  }
+
+  std::shared_ptr<const FileSystem> file_system_;
+  RunStore store_;
+  const Retention& retention_;
+  const PruneOptions& options_;
+  PruneReport report_;
+  Progress progress_;
+};
+
+}  // namespace
+
+PruneReport prune(std::shared_ptr<const FileSystem> file_system, const std::string& path,
+                  const Retention& retention, const PruneOptions& options) {
+  return Pruner(std::move(file_system), path, retention, options).prune();
+}
+
+}  // namespace ferry

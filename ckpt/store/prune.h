@@ -1,0 +1,52 @@
+// Removes iterations of a run folder that no rule keeps, and what dead writers left.
+//
+// What goes is first renamed, under claims and while nobody else moves the tracker, to names that
+// no program takes for a checkpoint; then the run folder is synced; only then is anything deleted.
+// So no reader ever finds a checkpoint with files missing, whenever this is killed, and the next
+// prune or save deletes what is left.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ckpt/engine/engine.h"
+#include "ckpt/io/file_system.h"
+#include "ckpt/store/retention.h"
+
+namespace ferry {
+
+struct PruneOptions {
+  bool dry_run = false;
+  ProblemOf problem_of;  // should open the checkpoint; without it what looks complete is good
+  /// Called from one thread after each file, with bytes removed so far.
+  std::function<void(const Progress&)> progress;
+  const std::atomic<bool>* cancel = nullptr;  // set: stop soon with Error(cancelled)
+};
+
+struct PrunedItem {
+  std::string name;                  // in the run folder
+  std::optional<int64_t> iteration;  // of an iteration's folder other than release
+  bool goes = false;                 // is removed, or would be
+  std::string reason;
+  uint64_t bytes = 0;  // of its files
+};
+
+struct PruneReport {
+  std::vector<PrunedItem> iterations;  // rising; release last
+  std::vector<PrunedItem> leftovers;   // of writers, dead or of unknown life
+  uint64_t bytes = 0;                  // of what goes
+  std::vector<std::string> notes;
+  bool dry_run = false;
+};
+
+/// Applies `retention` (see decide()) to the run folder at `path`. What another ferry process
+/// writes or reads stays, too. not_found when `path` is no run folder. On an error in the middle,
+/// what was renamed so far is gone or goes with the next prune; the rest is as it was.
+PruneReport prune(std::shared_ptr<const FileSystem> file_system, const std::string& path,
+                  const Retention& retention, const PruneOptions& options);
+
+}  // namespace ferry

@@ -1,0 +1,126 @@
+#include "ckpt/store/retention.h"
+
+#include <algorithm>
+
+#include "ckpt/base/error.h"
+
+namespace ferry {
+namespace {
+
+constexpr int kDepth = 2;  // an iteration, its rank folders
+
+int64_t newest_change(const FileSystem& file_system, const std::string& path, int depth) {
+  const PathStatus status = file_system.status(path);
+  int64_t newest = status.changed_seconds;
+  if (status.kind != PathKind::folder || status.link || depth == 0) return newest;
+  for (const std::string& name : file_system.list(path)) {
+    newest = std::max(newest, newest_change(file_system, join(path, name), depth - 1));
+  }
+  return newest;
+}
+
+void check(const Retention& retention) {
+  if (!retention.keep_last && !retention.keep_every) {
+    fail(ErrorKind::invalid, "what shall stay? Give --keep-last N, --keep-every K or both");
+  }
+  const auto require = [](const std::optional<int64_t>& number, std::string_view option) {
+    if (number && *number < 1) fail(ErrorKind::invalid, "{} must be at least 1", option);
+  };
+  require(retention.keep_last, "--keep-last");
+  require(retention.keep_every, "--keep-every");
+}
+
+class Decider {
+ public:
+  Decider(const FileSystem& file_system, const RunFolder& run, const Retention& retention,
+          const ProblemOf& problem_of)
+      : file_system_(file_system), run_(run), retention_(retention), problem_of_(problem_of) {}
+
+  std::vector<Retained> decide() {
+    for (const IterationFolder& folder : run_.iterations) decisions_.push_back({folder, false, {}});
+    find_last_good();
+    for (Retained& each : decisions_) {
+      if (each.reason.empty()) each.reason = why_stays(each.folder);
+      if (!each.reason.empty()) continue;
+      each.goes = true;
+      each.reason = each.folder.complete() ? "not kept by any option"
+                                           : "unfinished (" + each.folder.unfinished +
+                                                 "), older than the last good one";
+    }
+    return std::move(decisions_);
+  }
+
+ private:
+  // From the latest down, as many good ones as are to stay, at least one.
+  void find_last_good() {
+    const int64_t wanted = retention_.keep_last.value_or(1);
+    int64_t good = 0;
+    for (auto each = decisions_.rbegin(); each != decisions_.rend() && good < wanted; ++each) {
+      if (!each->folder.iteration || !each->folder.complete()) continue;
+      const std::string problem =
+          problem_of_ ? problem_of_(join(run_.path, each->folder.name)) : std::string();
+      if (!problem.empty()) {
+        each->reason = "does not open: " + problem;
+        continue;
+      }
+      if (++good == 1) last_good_ = *each->folder.iteration;
+      if (good == 1 && wanted == 1) {
+        each->reason = "the last good one";
+      } else {
+        each->reason = fmt::format("one of the last {}", wanted);
+      }
+    }
+  }
+
+  std::string why_stays(const IterationFolder& folder) const {
+    if (!folder.iteration) return "release";
+    if (tracker_names(folder)) return "the tracker names it";
+    if (!folder.complete()) return why_unfinished_stays(folder);
+    if (retention_.keep_every && *folder.iteration % *retention_.keep_every == 0) {
+      return fmt::format("divisible by {}", *retention_.keep_every);
+    }
+    if (is_link(folder)) return "a link";
+    return last_good_ ? "" : "no iteration is known to be good";
+  }
+
+  std::string why_unfinished_stays(const IterationFolder& folder) const {
+    const std::string text = "unfinished (" + folder.unfinished + ")";
+    if (!retention_.unfinished) return text;
+    if (is_link(folder)) return text + ", a link";
+    if (!last_good_ || *folder.iteration >= *last_good_) {
+      return text + ", not older than the last good one";
+    }
+    const std::string path = join(run_.path, folder.name);
+    const std::string good = join(run_.path, run_.find(*last_good_)->name);
+    if (newest_change(file_system_, path, kDepth) > newest_change(file_system_, good, kDepth)) {
+      return text + ", changed after the last good one";
+    }
+    return {};
+  }
+
+  bool tracker_names(const IterationFolder& folder) const {
+    return run_.tracker.state == Tracker::State::iteration &&
+           run_.tracker.iteration == *folder.iteration;
+  }
+
+  bool is_link(const IterationFolder& folder) const {
+    return file_system_.status(join(run_.path, folder.name)).link;
+  }
+
+  const FileSystem& file_system_;
+  const RunFolder& run_;
+  const Retention& retention_;
+  const ProblemOf& problem_of_;
+  std::vector<Retained> decisions_;
+  std::optional<int64_t> last_good_;
+};
+
+}  // namespace
+
+std::vector<Retained> decide(const FileSystem& file_system, const RunFolder& run,
+                             const Retention& retention, const ProblemOf& problem_of) {
+  check(retention);
+  return Decider(file_system, run, retention, problem_of).decide();
+}
+
+}  // namespace ferry

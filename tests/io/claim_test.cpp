@@ -1,0 +1,201 @@
+// Who may write a target: the living, the dead, and those that cannot be judged.
+#include "ckpt/io/claim.h"
+
+#include <gmock/gmock.h>
+
+#include "ckpt/base/error.h"
+#include "ckpt/io/leftovers.h"
+#include "ckpt/io/memory_file_system.h"
+
+namespace ferry {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr const char* kToken = "00112233aabbccdd";
+
+class ClaimTest : public testing::Test {
+ protected:
+  ClaimTest() {
+    memory_->set_clock(1'000'000);
+    memory_->create_folder("runs");
+  }
+
+  static ClaimRecord record_of(const ProcessIdentity& owner) {
+    ClaimRecord record;
+    record.owner = owner;
+    record.since_seconds = 1'772'000'000;
+    record.token = kToken;
+    return record;
+  }
+  static ProcessIdentity dead() {
+    ProcessIdentity owner = ProcessIdentity::current();
+    owner.process = 4'194'305;  // above the kernel's limit
+    return owner;
+  }
+  static ProcessIdentity elsewhere() { return {"node7", "another-boot", "pid:[1]", 42, 99}; }
+
+  // A claim on runs/a as its owner left it, with a partial folder.
+  void put_claim(const ClaimRecord& record) {
+    memory_->put("runs/.ferry-lock.a", record.to_text());
+    memory_->put(std::string("runs/.ferry-partial.a.") + kToken + "/x", "1");
+  }
+  std::string refused(const ClaimOptions& options = {}) {
+    try {
+      const Claim claim(memory_, "runs/a", options);
+      ADD_FAILURE() << "got the claim";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::busy);
+      return error.what();
+    }
+    return {};
+  }
+
+  std::shared_ptr<MemoryFileSystem> memory_ = std::make_shared<MemoryFileSystem>();
+};
+
+TEST_F(ClaimTest, LeavesNothing) {
+  { const Claim claim(memory_, "runs/a"); }
+  EXPECT_THAT(memory_->list("runs"), IsEmpty());
+}
+
+TEST_F(ClaimTest, TheDeadAreCleanedUp) {
+  put_claim(record_of(dead()));
+  { const Claim claim(memory_, "runs/a"); }
+  EXPECT_THAT(memory_->list("runs"), IsEmpty());
+}
+
+// A process of this number runs, but it is another one.
+TEST_F(ClaimTest, AReusedProcessNumberIsSeen) {
+  ProcessIdentity owner = ProcessIdentity::current();
+  owner.started -= 1;
+  put_claim(record_of(owner));
+  { const Claim claim(memory_, "runs/a"); }
+  EXPECT_THAT(memory_->list("runs"), IsEmpty());
+}
+
+TEST_F(ClaimTest, ARebootedHostsProcessesAreDead) {
+  ProcessIdentity owner = ProcessIdentity::current();
+  owner.boot = "another-boot";
+  put_claim(record_of(owner));
+  { const Claim claim(memory_, "runs/a"); }
+  EXPECT_THAT(memory_->list("runs"), IsEmpty());
+}
+
+// Without locks (this record holds none) the process number decides.
+TEST_F(ClaimTest, TheLivingKeepTheirClaim) {
+  put_claim(record_of(ProcessIdentity::current()));
+  EXPECT_THAT(refused(), AllOf(HasSubstr("runs/a is being written by process"),
+                               HasSubstr("since 2026-02-25 06:13:20 UTC")));
+  EXPECT_EQ(memory_->list("runs").size(), 2u);
+}
+
+// Of another process namespace, where numbers say nothing, the kernel's lock does.
+TEST_F(ClaimTest, TheLockShowsLifeAndDeath) {
+  ProcessIdentity owner = ProcessIdentity::current();
+  owner.pid_namespace = "pid:[1]";
+  ClaimRecord record = record_of(owner);
+  record.locked = true;
+  put_claim(record);
+  {
+    const auto lock = memory_->open_lockable("runs/.ferry-lock.a", LockMode::exclusive);
+    ASSERT_EQ(lock->lock(LockMode::exclusive), LockState::taken);
+    EXPECT_THAT(refused(), HasSubstr("is being written by"));
+  }
+  { const Claim claim(memory_, "runs/a"); }
+  EXPECT_THAT(memory_->list("runs"), IsEmpty());
+}
+
+TEST_F(ClaimTest, OneOfAnotherHostIsTakenOverWhenNothingMoves) {
+  put_claim(record_of(elsewhere()));
+  EXPECT_THAT(refused(), AllOf(HasSubstr("process 42 on node7"), HasSubstr("after 15 min"),
+                               HasSubstr("remove runs/.ferry-lock.a")));
+  memory_->set_clock(1'000'000 + kTakeOverSeconds);
+  {
+    const Claim claim(memory_, "runs/a");
+    ASSERT_EQ(claim.notes().size(), 1u);  // what it wrote stays, should it live
+    EXPECT_THAT(claim.notes()[0], HasSubstr("process 42 on node7"));
+  }
+  EXPECT_EQ(memory_->list("runs").size(), 2u);
+  memory_->set_clock(1'000'000 + kRemoveSeconds);
+  { const Claim claim(memory_, "runs/a"); }
+  EXPECT_THAT(memory_->list("runs"), IsEmpty());
+}
+
+TEST_F(ClaimTest, OneOfAnotherHostThatWritesIsNotTakenOver) {
+  put_claim(record_of(elsewhere()));
+  memory_->set_clock(1'000'000 + kTakeOverSeconds);
+  memory_->put(std::string("runs/.ferry-partial.a.") + kToken + "/y", "2");
+  refused();
+  ClaimOptions at_once;
+  at_once.take_over = true;
+  const Claim claim(memory_, "runs/a", at_once);
+}
+
+TEST_F(ClaimTest, WhoLostTheClaimIsTold) {
+  memory_->put("runs/a/x", "old");
+  const Claim first(memory_, "runs/a");
+  memory_->put("runs/.ferry-lock.a", record_of(elsewhere()).to_text());
+  try {
+    first.check();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::busy);
+    EXPECT_THAT(error.what(), HasSubstr("taken over by process 42 on node7"));
+  }
+}
+
+TEST_F(ClaimTest, TheFormerTargetIsPutBack) {
+  put_claim(record_of(dead()));
+  memory_->put(std::string("runs/.ferry-old.a.") + kToken + "/x", "former");
+  { const Claim claim(memory_, "runs/a"); }
+  EXPECT_THAT(memory_->list("runs"), ElementsAre("a"));
+  EXPECT_EQ(memory_->get("runs/a/x"), "former");
+}
+
+// An empty record, as a power loss leaves it, and one of something else.
+TEST_F(ClaimTest, DamagedRecordsWaitTheirTime) {
+  for (const std::string content : {"", "ferry lock 1\ntoken zz\n", "\x80\x01", "ferry lock 1\n"}) {
+    memory_->set_clock(1'000'000);
+    memory_->put("runs/.ferry-lock.a", content);
+    EXPECT_THAT(refused(), HasSubstr("an unknown process"));
+    memory_->set_clock(1'000'000 + kRemoveSeconds);
+    { const Claim claim(memory_, "runs/a"); }
+    EXPECT_THAT(memory_->list("runs"), IsEmpty());
+  }
+}
+
+TEST_F(ClaimTest, WaitsForTheLiving) {
+  auto first = std::make_unique<Claim>(memory_, "runs/a");
+  ClaimOptions patient;
+  patient.wait_seconds = 0.05;
+  EXPECT_THAT(refused(patient), HasSubstr("is being written by"));
+}
+
+TEST(AsideNames, HideNumbersAndComeBack) {
+  for (const std::string target : {"iter_0000100", "step-100", "100%", "a.b", "llama-3.1-8b-hf",
+                                   "epoch=3-step=9", "x_", "-", "%5F1"}) {
+    for (const Aside kind : {Aside::lock, Aside::owner, Aside::partial, Aside::old, Aside::trash}) {
+      const std::string name = aside_name(kind, target, kToken);
+      const auto parsed = parse_aside(name);
+      ASSERT_TRUE(parsed) << name;
+      EXPECT_EQ(parsed->target_name, target);
+      EXPECT_EQ(parsed->kind, kind);
+      EXPECT_EQ(parsed->token, kind == Aside::lock ? "" : kToken);
+      EXPECT_EQ(name.find("_0"), std::string::npos);
+      EXPECT_EQ(name.find("-1"), std::string::npos);
+    }
+  }
+  EXPECT_EQ(aside_name(Aside::partial, "iter_0000100", kToken),
+            ".ferry-partial.iter%5F0000100.00112233aabbccdd");
+  for (const char* other : {"iter_0000100", ".ferry-", ".ferry-lock.", ".ferry-partial.a",
+                            ".ferry-partial.a.xyz", ".ferry-partial.%5.00112233aabbccdd"}) {
+    EXPECT_FALSE(parse_aside(other)) << other;
+  }
+}
+
+}  // namespace
+}  // namespace ferry

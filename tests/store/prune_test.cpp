@@ -1,0 +1,204 @@
+// What a prune removes, and all that it must not touch.
+#include "ckpt/store/prune.h"
+
+#include <gmock/gmock.h>
+
+#include "ckpt/base/error.h"
+#include "ckpt/io/memory_file_system.h"
+#include "ckpt/io/read_mark.h"
+#include "ckpt/store/run_store.h"
+
+namespace ferry {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::UnorderedElementsAre;
+
+class PruneTest : public testing::Test {
+ protected:
+  PruneTest() {
+    memory_->set_clock(1000);
+    for (const int iteration : {100, 200, 300, 400, 500, 600}) put_complete(iteration);
+    put_tracker("600");
+  }
+
+  static std::string path(int iteration) { return "run/" + iteration_folder_name(iteration); }
+  void put_complete(int iteration) {
+    memory_->put(path(iteration) + "/.metadata", "1234567890");
+    memory_->put(path(iteration) + "/metadata.json", "{}");
+  }
+  void put_unfinished(int iteration) { memory_->put(path(iteration) + "/__0_0.distcp", "x"); }
+  void put_tracker(const std::string& content) {
+    memory_->put("run/latest_checkpointed_iteration.txt", content);
+  }
+
+  PruneReport run(const Retention& retention) {
+    return report_ = prune(memory_, "run", retention, options_);
+  }
+  static Retention last(int64_t count) { return {count, std::nullopt, false}; }
+  static Retention every(int64_t step) { return {std::nullopt, step, false}; }
+
+  std::vector<int64_t> left() const {
+    std::vector<int64_t> iterations;
+    for (const std::string& name : memory_->list("run")) {
+      if (const auto iteration = iteration_of(name)) iterations.push_back(*iteration);
+    }
+    return iterations;
+  }
+  std::string reason(int64_t iteration) const {
+    for (const PrunedItem& item : report_.iterations) {
+      if (item.iteration == iteration) return item.reason;
+    }
+    return "not in the report";
+  }
+
+  std::shared_ptr<MemoryFileSystem> memory_ = std::make_shared<MemoryFileSystem>();
+  PruneOptions options_;
+  PruneReport report_;
+};
+
+TEST_F(PruneTest, KeepsTheLast) {
+  run(last(2));
+  EXPECT_THAT(left(), ElementsAre(500, 600));
+  EXPECT_EQ(report_.bytes, 4 * 12u);
+  EXPECT_EQ(reason(500), "one of the last 2");
+  EXPECT_EQ(memory_->list("run").size(), 3u);
+}
+
+TEST_F(PruneTest, KeepsMultiplesAndAlwaysTheLastGoodOne) {
+  put_tracker("500");
+  run(every(300));
+  EXPECT_THAT(left(), ElementsAre(300, 500, 600));
+  EXPECT_EQ(reason(300), "divisible by 300");
+  EXPECT_EQ(reason(500), "the tracker names it");
+  EXPECT_EQ(reason(600), "the last good one");
+  run({1, 300, false});
+  EXPECT_THAT(left(), ElementsAre(300, 500, 600));
+}
+
+TEST_F(PruneTest, ReleaseStays) {
+  memory_->put("run/release/.metadata", "x");
+  memory_->put("run/release/metadata.json", "{}");
+  run(last(1));
+  EXPECT_EQ(memory_->status("run/release").kind, PathKind::folder);
+}
+
+TEST_F(PruneTest, NeedsSomethingToKeep) {
+  for (const Retention wrong : {Retention{}, last(0), every(0), last(-1)}) {
+    EXPECT_THROW(run(wrong), Error);
+  }
+  EXPECT_EQ(left().size(), 6u);
+  try {
+    prune(memory_, "run/iter_0000100", last(1), {});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::not_found);
+  }
+}
+
+TEST_F(PruneTest, ADryRunChangesNothing) {
+  options_.dry_run = true;
+  run(last(1));
+  EXPECT_EQ(left().size(), 6u);
+  EXPECT_EQ(report_.bytes, 5 * 12u);
+  EXPECT_TRUE(report_.iterations[0].goes);
+}
+
+// What does not open is no good one: the last that does is kept, and the damaged are named.
+TEST_F(PruneTest, DamagedOnesDoNotCount) {
+  options_.problem_of = [](const std::string& folder) -> std::string {
+    return folder.ends_with("600") || folder.ends_with("500") ? "truncated" : "";
+  };
+  put_tracker("600");
+  run(last(1));
+  EXPECT_THAT(left(), ElementsAre(400, 500, 600));
+  EXPECT_EQ(reason(600), "does not open: truncated");
+  EXPECT_EQ(reason(400), "the last good one");
+}
+
+TEST_F(PruneTest, WhenNothingIsGoodAllStays) {
+  options_.problem_of = [](const std::string&) { return "damaged"; };
+  run(last(1));
+  EXPECT_EQ(left().size(), 6u);
+}
+
+TEST_F(PruneTest, UnfinishedStayUnlessAskedForAndOlder) {
+  put_unfinished(150);
+  put_unfinished(700);
+  run(last(1));
+  EXPECT_THAT(left(), ElementsAre(150, 600, 700));
+  EXPECT_THAT(reason(150), HasSubstr("unfinished (neither .metadata"));
+  run({1, std::nullopt, true});
+  EXPECT_THAT(left(), ElementsAre(600, 700));
+  EXPECT_THAT(reason(700), HasSubstr("not older than the last good one"));
+}
+
+// A run that went back: an earlier iteration is being written now, by a program without claims.
+TEST_F(PruneTest, UnfinishedThatChangedLatelyStay) {
+  memory_->set_clock(2000);
+  put_unfinished(150);
+  run({1, std::nullopt, true});
+  EXPECT_THAT(left(), ElementsAre(150, 600));
+  EXPECT_THAT(reason(150), HasSubstr("changed after the last good one"));
+}
+
+TEST_F(PruneTest, WhatIsBeingReadStays) {
+  const ReadMark mark(*memory_, path(200));
+  run(last(1));
+  EXPECT_THAT(left(), ElementsAre(200, 600));
+  EXPECT_EQ(reason(200), "being read");
+  EXPECT_TRUE(mark.still_there());
+}
+
+TEST_F(PruneTest, WhatIsBeingWrittenStays) {
+  BeginOptions overwrite;
+  overwrite.overwrite = true;
+  const StagedIteration staged = RunStore(memory_, "run").begin(200, overwrite);
+  run(last(1));
+  EXPECT_THAT(left(), ElementsAre(200, 600));
+  EXPECT_THAT(reason(200), HasSubstr("being written"));
+  ASSERT_EQ(report_.leftovers.size(), 1u);
+  EXPECT_FALSE(report_.leftovers[0].goes);
+  EXPECT_THAT(report_.leftovers[0].reason, HasSubstr("which runs"));
+}
+
+TEST_F(PruneTest, RemovesWhatTheDeadLeft) {
+  ClaimRecord record;
+  record.owner = ProcessIdentity::current();
+  record.owner.process = 4'194'305;
+  record.token = "00112233aabbccdd";
+  memory_->put("run/" + aside_name(Aside::lock, "iter_0000700", {}), record.to_text());
+  memory_->put("run/" + aside_name(Aside::partial, "iter_0000700", record.token) + "/x", "12345");
+  memory_->put("run/" + aside_name(Aside::trash, "iter_0000050", record.token) + "/x", "123");
+  memory_->put("run/" + aside_name(Aside::owner, "iter_0000050", record.token), record.to_text());
+  options_.dry_run = true;
+  run(last(6));
+  EXPECT_EQ(report_.bytes, 8u);
+  options_.dry_run = false;
+  run(last(6));
+  EXPECT_EQ(report_.bytes, 8u);
+  EXPECT_EQ(memory_->list("run").size(), 7u);
+}
+
+TEST_F(PruneTest, StopsOnRequestAndTheNextOneGoesOn) {
+  std::atomic<bool> cancel = false;
+  options_.cancel = &cancel;
+  options_.progress = [&](const Progress&) { cancel = true; };
+  EXPECT_THROW(run(last(1)), Error);
+  EXPECT_THAT(left(), ElementsAre(600));  // renamed before anything was deleted
+  EXPECT_GT(memory_->list("run").size(), 2u);
+  options_ = {};
+  run(last(1));
+  EXPECT_EQ(memory_->list("run").size(), 2u);
+}
+
+TEST_F(PruneTest, TellsOfATrackerThatLies) {
+  put_tracker("550");
+  run(last(2));
+  ASSERT_EQ(report_.notes.size(), 1u);
+  EXPECT_THAT(report_.notes[0], HasSubstr("names iteration 550, which is not there"));
+}
+
+}  // namespace
+}  // namespace ferry

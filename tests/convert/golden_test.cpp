@@ -53,11 +53,12 @@ TEST_P(Golden, ConversionIsUnchanged) {
   EXPECT_EQ(header.size(), golden["tensors"].size() + 1);  // and "__metadata__"
   for (const auto& [name, expected] : golden["tensors"].items()) {
     ASSERT_TRUE(header.contains(name)) << name;
-    EXPECT_EQ(header[name]["dtype"], expected["dtype"]) << name;
+    EXPECT_EQ(header[name]["dtype"], expected["dtype"].get<std::string>()) << name;
     EXPECT_EQ(header[name]["shape"], expected["shape"]) << name;
     const auto begin = header[name]["data_offsets"][0].get<size_t>();
     const auto end = header[name]["data_offsets"][1].get<size_t>();
-    EXPECT_EQ(hash_of(data.substr(8 + header_bytes + begin, end - begin)), expected["xxh3_128"])
+    EXPECT_EQ(hash_of(data.substr(8 + header_bytes + begin, end - begin)),
+              expected["xxh3_128"].get<std::string>())
         << name;
   }
 }
@@ -67,7 +68,7 @@ TEST_P(Golden, RecogniseDescribesTheModel) {
   const auto& config = golden["config"];
   const Checkpoint checkpoint = open_checkpoint(posix_file_system(), run_folder(GetParam()));
   const ModelSummary summary = recognise(checkpoint);
-  EXPECT_EQ(summary.family, config["model_type"]);
+  EXPECT_EQ(summary.family, config["model_type"].get<std::string>());
   EXPECT_TRUE(summary.reasons.empty());
   const bool gpt2 = summary.family == "gpt2";
   EXPECT_EQ(summary.layers, config[gpt2 ? "n_layer" : "num_hidden_layers"]);

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "convert/convert.h"
 #include "convert/arguments/arguments.h"
+#include "convert/convert.h"
 #include "convert/recognise.h"
 #include "tests/convert/support.h"
 
@@ -67,8 +67,8 @@ class HfNames : public testing::TestWithParam<std::string> {};
 
 TEST_P(HfNames, FamilyIsRecognised) {
   const Case c(GetParam());
-  EXPECT_EQ(c.family->name, c.fixture["config"]["model_type"]);
-  EXPECT_EQ(c.family->class_name, c.fixture["config"]["architectures"][0]);
+  EXPECT_EQ(c.family->name, c.fixture["config"]["model_type"].get<std::string>());
+  EXPECT_EQ(c.family->class_name, c.fixture["config"]["architectures"][0].get<std::string>());
 }
 
 TEST_P(HfNames, NamesAndShapesAreThoseOfTransformers) {

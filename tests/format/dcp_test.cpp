@@ -30,9 +30,10 @@ void expect_truth(const Catalog& catalog, const std::string& truth_name) {
   for (const Entry& entry : catalog.entries) {
     ASSERT_TRUE(truth.contains(entry.name)) << entry.name;
     const auto& expected = truth[entry.name];
-    EXPECT_EQ(torch_name(entry.dtype), expected["dtype"]) << entry.name;
+    EXPECT_EQ(torch_name(entry.dtype), expected["dtype"].get<std::string>()) << entry.name;
     EXPECT_EQ(entry.shape, expected["shape"].get<Dims>()) << entry.name;
-    EXPECT_EQ(test::hash_of(read_tensor(catalog, entry, 1 << 20)), expected["xxh3_128"])
+    EXPECT_EQ(test::hash_of(read_tensor(catalog, entry, 1 << 20)),
+              expected["xxh3_128"].get<std::string>())
         << entry.name;
   }
 }

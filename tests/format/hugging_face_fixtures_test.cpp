@@ -30,10 +30,12 @@ class HuggingFaceFixture : public testing::TestWithParam<std::string> {
     for (const Entry& entry : catalog.entries) {
       ASSERT_TRUE(truth.contains(entry.name)) << entry.name;
       const auto& expected = truth[entry.name];
-      EXPECT_EQ(torch_name(entry.dtype), expected["dtype"]) << entry.name;
+      EXPECT_EQ(torch_name(entry.dtype), expected["dtype"].get<std::string>()) << entry.name;
       EXPECT_EQ(entry.shape, expected["shape"].get<Dims>()) << entry.name;
       EXPECT_NO_THROW(check_chunks(catalog, entry));
-      EXPECT_EQ(hash_of(read_tensor(catalog, entry, 1 << 20)), expected["xxh3_128"]) << entry.name;
+      EXPECT_EQ(hash_of(read_tensor(catalog, entry, 1 << 20)),
+                expected["xxh3_128"].get<std::string>())
+          << entry.name;
     }
   }
 };

@@ -33,11 +33,13 @@ TEST_P(TorchFile, NamesAndReadsEveryTensor) {
     const auto& expected = truth[entry.name];
     // PyTorch calls the dtype "bool".
     if (expected["dtype"] != "bool") {
-      EXPECT_EQ(torch_name(entry.dtype), expected["dtype"]) << entry.name;
+      EXPECT_EQ(torch_name(entry.dtype), expected["dtype"].get<std::string>()) << entry.name;
     }
     EXPECT_EQ(entry.shape, expected["shape"].get<Dims>()) << entry.name;
     EXPECT_NO_THROW(check_chunks(catalog, entry));
-    EXPECT_EQ(hash_of(read_tensor(catalog, entry, 1 << 20)), expected["xxh3_128"]) << entry.name;
+    EXPECT_EQ(hash_of(read_tensor(catalog, entry, 1 << 20)),
+              expected["xxh3_128"].get<std::string>())
+        << entry.name;
   }
   EXPECT_NE(catalog.find("optimizer.state.1.exp_avg"), nullptr);
   EXPECT_NE(catalog.find("flat.(torch.bfloat16, torch.float32).param"), nullptr);

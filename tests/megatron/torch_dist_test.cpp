@@ -27,9 +27,10 @@ TEST_P(ModelOnly, EveryTensorIsWhatPyTorchReads) {
   for (const Entry& entry : checkpoint.catalog.entries) {
     ASSERT_TRUE(truth.contains(entry.name)) << entry.name;
     const auto& expected = truth[entry.name];
-    EXPECT_EQ(torch_name(entry.dtype), expected["dtype"]) << entry.name;
+    EXPECT_EQ(torch_name(entry.dtype), expected["dtype"].get<std::string>()) << entry.name;
     EXPECT_EQ(entry.shape, expected["shape"].get<Dims>()) << entry.name;
-    EXPECT_EQ(test::hash_of(read_tensor(checkpoint.catalog, entry, 1 << 30)), expected["xxh3_128"])
+    EXPECT_EQ(test::hash_of(read_tensor(checkpoint.catalog, entry, 1 << 30)),
+              expected["xxh3_128"].get<std::string>())
         << entry.name;
     EXPECT_EQ(entry.role, Role::model) << entry.name;
   }

@@ -1,5 +1,7 @@
 #include "ckpt/base/box.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -27,7 +29,7 @@ Dims row_major_strides(const Dims& shape) {
   int64_t stride = 1;
   for (size_t axis = shape.size(); axis-- > 0;) {
     strides[axis] = stride;
-    stride *= shape[axis];
+    stride *= std::max<int64_t>(shape[axis], 1);  // as PyTorch, of empty shapes too
   }
   return strides;
 }

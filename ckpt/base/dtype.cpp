@@ -55,6 +55,7 @@ int64_t size_bytes(DType dtype) noexcept { return row(dtype).bytes; }
 bool is_floating_point(DType dtype) noexcept { return row(dtype).floating; }
 std::string_view safetensors_name(DType dtype) noexcept { return row(dtype).safetensors; }
 std::string_view torch_name(DType dtype) noexcept { return row(dtype).torch; }
+std::string_view torch_storage_name(DType dtype) noexcept { return row(dtype).storage; }
 
 std::optional<DType> dtype_from_safetensors(std::string_view name) noexcept {
   return find(&Row::safetensors, name);

@@ -45,6 +45,7 @@ std::optional<DType> dtype_from_torch(std::string_view name) noexcept;
 
 /// PyTorch's legacy storage class ("BFloat16Storage" -> bf16).
 std::optional<DType> dtype_from_torch_storage(std::string_view class_name) noexcept;
+std::string_view torch_storage_name(DType dtype) noexcept;  // empty for types that have none
 
 bool is_floating_point(DType dtype) noexcept;
 

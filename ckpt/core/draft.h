@@ -16,7 +16,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "ckpt/base/box.h"
@@ -67,15 +66,15 @@ class Draft {
   /// their length is not that of the shape.
   Value tensor(DType dtype, const Dims& shape, std::string bytes);
   /// A row-major tensor from element `offset` of a storage that this draft made.
-  Value tensor(DType dtype, const Dims& shape, const std::string& storage, int64_t offset = 0);
+  Value tensor_of(const std::string& storage, DType dtype, const Dims& shape, int64_t offset = 0);
   /// Storages, for tensors that share one, or whose elements are written later, straight into the
   /// file (torch_archive_writer.h). They are numbered "0", "1", ...
   std::string storage(std::string bytes);
   std::string storage_of(uint64_t bytes);
 
   /// A deep copy of a value of any document, of what can be reached from it. Parts that its
-  /// document shares stay shared, also over several calls, while that document lives. exhausted
-  /// when a hostile document would grow far beyond its own size.
+  /// document shares stay shared, also over several calls when a shared_ptr owns it (the draft then
+  /// keeps it alive). exhausted when a hostile document would grow far beyond its own size.
   Value copy(const Value& value);
 
   // Changes. `container` must be of this draft and of a kind that allows it; invalid otherwise.
@@ -99,27 +98,5 @@ class Draft {
   struct State;
   std::unique_ptr<State> state_;
 };
-
-/// A value under construction. Other values are named by their position among all drafts.
-struct DraftValue {
-  ValueKind kind = ValueKind::none;
-  int64_t integer = 0;  // or boolean as 0/1
-  double real = 0;
-  std::string text;                                  // string, global, object's class
-  std::vector<uint32_t> items;                       // list, tuple, set
-  std::vector<std::pair<uint32_t, uint32_t>> pairs;  // dict, object's attributes
-
-  static DraftValue of_boolean(bool value);
-  static DraftValue of_integer(int64_t value);
-  static DraftValue of_real(double value);
-  static DraftValue of_string(std::string_view value);
-};
-
-/// The document of these values; the first is its root. Kinds with a text of their own and no items
-/// (big_integer, bytes, global) are supported, tensors are not.
-std::shared_ptr<const Document> make_document(const std::vector<DraftValue>& values);
-
-/// Draft of `value`, one level deep: scalars as they are; nothing for containers.
-bool draft_scalar(const Value& value, DraftValue* draft);
 
 }  // namespace ferry

@@ -1,8 +1,10 @@
 #include "ckpt/core/value.h"
 
+#include <algorithm>
 #include <bit>
 #include <nlohmann/json.hpp>
 
+#include "ckpt/base/error.h"
 #include "ckpt/base/utf8.h"
 
 namespace ferry {
@@ -157,8 +159,22 @@ std::optional<std::string_view> Value::string() const {
 }
 
 const std::string& Value::text() const {
-  const uint32_t text = data().text;
-  return text == 0 ? kNoText : document_->texts[text];
+  const ValueNode& node = data();
+  switch (node.kind) {
+    case ValueKind::string:
+    case ValueKind::bytes:
+    case ValueKind::big_integer:
+    case ValueKind::global:
+      return node.text == 0 ? kNoText : document_->texts[node.text];
+    case ValueKind::tuple:
+    case ValueKind::set:
+    case ValueKind::dict:
+    case ValueKind::object:
+      return node.making() == 0 ? kNoText
+                                : document_->texts[document_->makings[node.making()].text];
+    default:
+      return kNoText;
+  }
 }
 
 const StoredTensor* Value::tensor() const {
@@ -202,6 +218,45 @@ bool Value::has(std::string_view key) const {
     if (k.kind() == ValueKind::string && k.text() == key) return true;
   }
   return false;
+}
+
+std::optional<StorageId> storage_id(const Value& value) {
+  const Document* document = value.document();
+  const bool is_id = value.kind() == ValueKind::object && value.size() >= 5 &&
+                     document->makings[document->nodes[value.node()].making()].call ==
+                         Making::Call::persistent_id_tuple;
+  if (!is_id || value[0].text() != "storage" || value[2].kind() != ValueKind::string) return {};
+  const std::string& name = value[1].text();
+  const std::string_view storage_class = std::string_view(name).substr(name.rfind('.') + 1);
+  const bool is_untyped = storage_class == "UntypedStorage" || storage_class == "_UntypedStorage";
+  const auto dtype = is_untyped ? DType::u8 : dtype_from_torch_storage(storage_class);
+  const auto elements = value[4].integer();
+  int64_t bytes = 0;
+  if (!dtype || !elements || *elements < 0 ||
+      __builtin_mul_overflow(*elements, size_bytes(*dtype), &bytes)) {
+    return {};
+  }
+  return StorageId{value[2].text(), static_cast<uint64_t>(bytes)};
+}
+
+uint32_t* Document::extend(ValueNode::Range& range, bool& owned, size_t more) {
+  const uint64_t count = uint64_t{range.count} + more;
+  const uint64_t held = !owned ? range.count : range.count == 0 ? 0 : std::bit_ceil(range.count);
+  if (count > held) {
+    const uint64_t capacity = std::bit_ceil(count);
+    const bool is_last = owned && range.begin + held == slots.size();
+    const uint64_t begin = is_last ? range.begin : slots.size();
+    if (begin + capacity > UINT32_MAX) {
+      fail(ErrorKind::exhausted, "a value has more than 2^32 elements in all");
+    }
+    slots.resize(begin + capacity);
+    if (!is_last) std::copy_n(slots.begin() + range.begin, range.count, slots.begin() + begin);
+    range.begin = static_cast<uint32_t>(begin);
+    owned = true;
+  }
+  uint32_t* fresh = slots.data() + range.begin + range.count;
+  range.count = static_cast<uint32_t>(count);
+  return fresh;
 }
 
 nlohmann::json to_json(const Value& value, int max_depth) {

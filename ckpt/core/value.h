@@ -28,11 +28,11 @@ enum class ValueKind : uint8_t {
   real,
   big_integer,  // outside 64 bits: `text` holds its decimal digits (or hexadecimal, 0x...)
   string,       // UTF-8
-  bytes,
+  bytes,        // or a bytearray
   list,
-  tuple,
-  set,
-  dict,
+  tuple,   // or a torch.Size
+  set,     // or a frozenset
+  dict,    // or an OrderedDict, defaultdict, Counter
   global,  // a class or function by name: `text` is "module.name"
   object,  // an instance: `text` is its class or constructor; items are the constructor's
            // arguments, then list items; pairs are its state or dict items, keyed by attribute name
@@ -50,7 +50,7 @@ struct StoredTensor {
 };
 
 /// One value of a Document, small because a checkpoint's metadata has hundreds of thousands. What
-/// does not fit lies in the document's pools. Parsers write nodes; readers use Value.
+/// does not fit lies in the document's pools. Parsers and Draft write nodes; readers use Value.
 struct ValueNode {
   /// Node numbers [begin, begin + count) of Document::slots. Two nodes may share a range.
   struct Range {
@@ -59,12 +59,52 @@ struct ValueNode {
   };
 
   ValueKind kind = ValueKind::none;
-  bool owns_items = false;  // for the parser: `items` is not shared and may grow where it is
+  bool owns_items = false;  // for who builds: `items` is not shared and may grow where it is
   bool owns_pairs = false;
-  uint32_t text = 0;   // index into Document::texts: string, bytes, big_integer, global, object
-  int64_t number = 0;  // integer; boolean as 0/1; bits of a real; index into Document::tensors
+  uint32_t text = 0;   // index into Document::texts: string, bytes, big_integer, global
+  int64_t number = 0;  // integer; boolean as 0/1; bits of a real; bytes: 1 for a bytearray; global:
+                       // bytes of the module's name; tensor: index into Document::tensors
   Range items{};       // list, tuple, set, object's arguments; a dict's own state, if it has any
   Range pairs{};       // dict, object's state: key, value, key, value ... in order
+
+  // Tuples, sets, dicts, objects and tensors have no text of their own but a making.
+  uint32_t making() const noexcept { return text; }  // index into Document::makings
+};
+
+/// How an instance was made: all that a writer needs beside its content to make it again. Nodes
+/// made alike share one.
+struct Making {
+  enum class Call : uint8_t {
+    literal,              // by the opcodes of its kind
+    function,             // callable(*arguments). A tuple's or set's one argument is its items
+    new_instance,         // class.__new__(class, *arguments)
+    persistent_id,        // what the archive around the pickle stores under an identifier
+    persistent_id_tuple,  // the same; the identifier is a tuple, its items the arguments
+  };
+  /// Something done to it afterwards, with the next `count` of its items or pairs.
+  struct Step {
+    enum class Kind : uint8_t {
+      keywords,     // pairs: keyword arguments of the call
+      items,        // items: appended to it, a list
+      pairs,        // pairs: set in it, a dict
+      state,        // pairs: a dict that becomes its state
+      attributes,   // pairs: a dict, of a pair of dicts ...
+      slots,        // pairs: ... that becomes its state; the first is None without `attributes`
+      other_state,  // one pair: its value, anything, becomes its state
+    };
+    Kind kind = Kind::state;
+    uint32_t count = 0;
+  };
+  static constexpr uint32_t kRest = UINT32_MAX;  // as a count: all that are left
+
+  Call call = Call::literal;
+  bool shared = true;          // by several nodes: who changes one of them makes its own
+  bool apart = false;          // the arguments are not among the node's items but `own_arguments`
+  uint32_t text = 0;           // of the class or function: index into Document::texts
+  uint32_t callable = 0;       // node of the class or function
+  uint32_t arguments = kRest;  // leading items that are arguments
+  ValueNode::Range own_arguments{};
+  std::vector<Step> steps;
 };
 
 class Document;
@@ -84,7 +124,9 @@ class Value {
   std::optional<int64_t> integer() const;
   std::optional<double> real() const;
   std::optional<std::string_view> string() const;  // string, or bytes that are UTF-8 text
-  const std::string& text() const;                 // raw text of the node; empty when it has none
+  /// Raw text of the node, or the class or constructor of an object or of a container that is no
+  /// plain one ("collections.OrderedDict"); empty when there is neither.
+  const std::string& text() const;
   const StoredTensor* tensor() const;
 
   /// Elements of a list, tuple or set, or an object's arguments. A dict that carries state of its
@@ -112,15 +154,21 @@ class Value {
 };
 
 /// Owner of the nodes and of the pools that they point into.
-class Document {
+class Document : public std::enable_shared_from_this<Document> {
  public:
   Value root() const { return root_at(root_node); }
   Value root_at(uint32_t node) const { return Value(this, node); }
+
+  /// For who builds it: room for `more` slots at the end of `range`, which moves to the end of the
+  /// pool when it is not `owned` or has no room left; its old slots stay behind, for others that
+  /// share them. Its capacity is the next power of two of its count. Valid until the next call.
+  uint32_t* extend(ValueNode::Range& range, bool& owned, size_t more);
 
   std::vector<ValueNode> nodes;
   std::vector<uint32_t> slots;
   std::vector<std::string> texts = std::vector<std::string>(1);  // 0 is empty
   std::vector<StoredTensor> tensors;
+  std::vector<Making> makings = std::vector<Making>(1);      // 0 is a literal
   std::map<std::string, std::string, std::less<>> storages;  // by key: bytes, where they are held
   uint32_t root_node = 0;
 };
@@ -130,6 +178,14 @@ struct LoadedValue {
   std::shared_ptr<const Document> document;
   Value value;  // none when document is null
 };
+
+/// What the archive around a pickle stores under ("storage", class, key, location, elements).
+struct StorageId {
+  std::string_view key;
+  uint64_t bytes = 0;
+};
+/// Nothing when the value is no such persistent id, or one of a class that is unknown here.
+std::optional<StorageId> storage_id(const Value& value);
 
 /// JSON of a value for people and scripts: an object becomes {"__class__": name, attributes...},
 /// an enum or path its value, a tensor {"dtype", "shape"}, bytes {"bytes": n}; a value nested

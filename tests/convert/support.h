@@ -12,61 +12,36 @@
 #include <vector>
 
 #include "ckpt/checkpoint.h"
+#include "ckpt/core/draft.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/io/memory_file_system.h"
 #include "convert/model/family.h"
 
 namespace ferry::test {
 
-inline uint32_t add_node(Document& document, const nlohmann::json& json) {
-  ValueNode node;
-  const auto text = [&](std::string value) {
-    document.texts.push_back(std::move(value));
-    return static_cast<uint32_t>(document.texts.size() - 1);
-  };
-  const auto range = [&](const std::vector<uint32_t>& nodes) {
-    const ValueNode::Range at{static_cast<uint32_t>(document.slots.size()),
-                              static_cast<uint32_t>(nodes.size())};
-    document.slots.insert(document.slots.end(), nodes.begin(), nodes.end());
-    return at;
-  };
-  std::vector<uint32_t> children;
-  if (json.is_boolean()) {
-    node.kind = ValueKind::boolean;
-    node.number = json.get<bool>() ? 1 : 0;
-  } else if (json.is_number_integer()) {
-    node.kind = ValueKind::integer;
-    node.number = json.get<int64_t>();
-  } else if (json.is_number()) {
-    node.kind = ValueKind::real;
-    const auto real = json.get<double>();
-    std::memcpy(&node.number, &real, sizeof real);
-  } else if (json.is_string()) {
-    node.kind = ValueKind::string;
-    node.text = text(json.get<std::string>());
-  } else if (json.is_array()) {
-    node.kind = ValueKind::list;
-    for (const auto& item : json) children.push_back(add_node(document, item));
-    node.items = range(children);
-  } else if (json.is_object()) {
-    node.kind = ValueKind::object;
-    node.text = text("argparse.Namespace");
-    for (const auto& [key, value] : json.items()) {
-      children.push_back(add_node(document, key));
-      children.push_back(add_node(document, value));
-    }
-    node.pairs = range(children);
+inline Value add_value(Draft& draft, const nlohmann::json& json, std::string_view class_name) {
+  if (json.is_boolean()) return draft.boolean(json.get<bool>());
+  if (json.is_number_integer()) return draft.integer(json.get<int64_t>());
+  if (json.is_number()) return draft.real(json.get<double>());
+  if (json.is_string()) return draft.string(json.get<std::string>());
+  if (json.is_array()) {
+    const Value list = draft.list();
+    for (const auto& item : json) draft.append(list, add_value(draft, item, class_name));
+    return list;
   }
-  document.nodes.push_back(node);
-  return static_cast<uint32_t>(document.nodes.size() - 1);
+  if (!json.is_object()) return draft.none();
+  const Value object = draft.instance(class_name);
+  for (const auto& [key, value] : json.items()) {
+    draft.add(object, key, add_value(draft, value, "argparse.Namespace"));
+  }
+  return object;
 }
 
 inline LoadedValue loaded(const nlohmann::json& json,
                           const std::string& class_name = "argparse.Namespace") {
-  auto document = std::make_shared<Document>();
-  document->root_node = add_node(*document, json);
-  document->texts[document->nodes[document->root_node].text] = class_name;
-  return {document, document->root()};
+  Draft draft;
+  const Value root = add_value(draft, json, class_name);
+  return std::move(draft).finish(root);
 }
 
 inline nlohmann::json read_json(const std::string& path) {

@@ -9,16 +9,10 @@ namespace {
 
 std::shared_ptr<const Document> args_of(
     const std::vector<std::pair<std::string, int64_t>>& values) {
-  std::vector<DraftValue> drafts(1);
-  drafts[0].kind = ValueKind::object;
-  drafts[0].text = "argparse.Namespace";
-  for (const auto& [name, value] : values) {
-    drafts.push_back(DraftValue::of_string(name));
-    drafts.push_back(DraftValue::of_integer(value));
-    const auto last = static_cast<uint32_t>(drafts.size() - 1);
-    drafts[0].pairs.emplace_back(last - 1, last);
-  }
-  return make_document(drafts);
+  Draft draft;
+  const Value args = draft.instance("argparse.Namespace");
+  for (const auto& [name, value] : values) draft.put(args, name, draft.integer(value));
+  return std::move(draft).finish(args).document;
 }
 
 TEST(MegatronArgs, DataParallelSizeIsWhatIsLeft) {

@@ -98,18 +98,31 @@ uint32_t PickleBuilder::tuple(std::span<const uint32_t> items) {
 
 uint32_t PickleBuilder::container(ValueKind kind) { return add({.kind = kind}); }
 
-uint32_t PickleBuilder::shared(ValueKind kind, uint32_t text, Range range) {
-  return add({.kind = kind, .text = text, .items = range});
+uint32_t PickleBuilder::frozen_set(std::span<const uint32_t> items) {
+  const uint32_t node = container(ValueKind::set);
+  append(node, items);
+  document_->nodes[node].text = container_making(global("builtins", "frozenset"));
+  return node;
 }
 
-uint32_t PickleBuilder::global(std::string_view module_and_name) {
-  const auto [at, is_new] = globals_.try_emplace(std::string(module_and_name), 0);
+uint32_t PickleBuilder::byte_array(std::string bytes) {
+  const uint32_t node = text_node(ValueKind::bytes, std::move(bytes));
+  document_->nodes[node].number = 1;
+  return node;
+}
+
+uint32_t PickleBuilder::global(std::string_view module, std::string_view name) {
+  std::string key = std::to_string(module.size());
+  const size_t text_at = key.size() + 1;
+  (((key += ':') += module) += '.') += name;
+  const auto [at, is_new] = globals_.try_emplace(std::move(key), 0);
   if (is_new) {
-    if (utf8_prefix(module_and_name, true) != module_and_name.size()) {
+    std::string text = at->first.substr(text_at);
+    if (utf8_prefix(text, true) != text.size()) {
       position_.corrupt("the name of a class is not UTF-8");
     }
-    at->second = text_node(ValueKind::global, at->first);
-    document_->nodes[at->second].number = pickle_constructor(at->first);
+    at->second = text_node(ValueKind::global, std::move(text));
+    document_->nodes[at->second].number = static_cast<int64_t>(module.size());
   }
   return at->second;
 }
@@ -123,16 +136,15 @@ uint32_t PickleBuilder::global(uint32_t module, uint32_t name) {
   if (is_new) {
     const auto& texts = document_->texts;
     charge_copy(texts[at(module).text].size() + texts[at(name).text].size());
-    found->second = global(texts[at(module).text] + "." + texts[at(name).text]);
+    const std::string name_text = texts[at(name).text];  // texts may move
+    found->second = global(std::string(texts[at(module).text]), name_text);
   }
   return found->second;
 }
 
 uint32_t PickleBuilder::persistent_id(uint32_t id) {
-  const bool is_tuple = at(id).kind == ValueKind::tuple;
-  static constexpr std::string_view kName = "persistent_id";
-  ValueNode node{
-      .kind = ValueKind::object, .text = at(global(kName)).text, .number = kPersistentId};
+  const bool is_tuple = at(id).kind == ValueKind::tuple && at(id).making() == 0;
+  ValueNode node{.kind = ValueKind::object, .text = persistent_making(is_tuple)};
   if (is_tuple) {
     node.items = at(id).items;
   } else {
@@ -141,27 +153,9 @@ uint32_t PickleBuilder::persistent_id(uint32_t id) {
   return add(node);
 }
 
-// Growth in place when the range ends the pool or has room left; its capacity is the next power of
-// two of its count. A range that is moved leaves its old slots behind, so that others may share
-// them.
 uint32_t* PickleBuilder::extend(Range& range, bool& owned, size_t more) {
-  auto& slots = document_->slots;
-  const uint64_t count = uint64_t{range.count} + more;
-  const uint64_t held = !owned ? range.count : range.count == 0 ? 0 : std::bit_ceil(range.count);
-  if (count > held) {
-    const uint64_t capacity = std::bit_ceil(count);
-    const bool is_last = owned && range.begin + held == slots.size();
-    const uint64_t begin = is_last ? range.begin : slots.size();
-    if (begin + capacity > UINT32_MAX) position_.unsupported("more than 2^32 elements");
-    if (!owned) charge_copy(uint64_t{range.count} * sizeof(uint32_t));
-    slots.resize(begin + capacity);
-    if (!is_last) std::copy_n(slots.begin() + range.begin, range.count, slots.begin() + begin);
-    range.begin = static_cast<uint32_t>(begin);
-    owned = true;
-  }
-  uint32_t* fresh = slots.data() + range.begin + range.count;
-  range.count = static_cast<uint32_t>(count);
-  return fresh;
+  if (!owned && more > 0) charge_copy(uint64_t{range.count} * sizeof(uint32_t));
+  return document_->extend(range, owned, more);
 }
 
 void PickleBuilder::append_range(Range& range, bool& owned, Range more) {
@@ -177,23 +171,32 @@ void PickleBuilder::append(uint32_t node, std::span<const uint32_t> items) {
     position_.corrupt("elements are added to something that is not a list");
   }
   if (items.empty()) return;
+  if (target.kind == ValueKind::object) add_step(node, Making::Step::Kind::items, items.size());
   std::copy(items.begin(), items.end(), extend(target.items, target.owns_items, items.size()));
 }
 
 void PickleBuilder::set_items(uint32_t node, std::span<const uint32_t> keys_and_values) {
-  ValueNode& target = document_->nodes[node];
-  if (target.kind != ValueKind::dict && target.kind != ValueKind::object) {
+  const ValueKind kind = at(node).kind;
+  if (kind != ValueKind::dict && kind != ValueKind::object) {
     position_.corrupt("items are set in something that is not a dict");
   }
   if (keys_and_values.size() % 2 != 0) position_.corrupt("a dict gets a key without a value");
   if (keys_and_values.empty()) return;
+  if (kind == ValueKind::object) {
+    add_step(node, Making::Step::Kind::pairs, keys_and_values.size() / 2);
+  }
+  add_pairs(node, keys_and_values);
+}
+
+void PickleBuilder::add_pairs(uint32_t node, std::span<const uint32_t> keys_and_values) {
+  ValueNode& target = document_->nodes[node];
   std::copy(keys_and_values.begin(), keys_and_values.end(),
             extend(target.pairs, target.owns_pairs, keys_and_values.size()));
 }
 
-void PickleBuilder::attach_state(uint32_t node, uint32_t state_dict) {
+void PickleBuilder::share_pairs(uint32_t node, uint32_t dict) {
   ValueNode& target = document_->nodes[node];
-  const Range pairs = at(state_dict).pairs;
+  const Range pairs = at(dict).pairs;
   if (target.pairs.count == 0) {
     target.pairs = pairs;
     target.owns_pairs = false;
@@ -202,10 +205,22 @@ void PickleBuilder::attach_state(uint32_t node, uint32_t state_dict) {
   }
 }
 
+// The usual state: a dict of attributes.
+void PickleBuilder::attach_state(uint32_t node, uint32_t dict, Making::Step::Kind kind) {
+  ValueNode& target = document_->nodes[node];
+  const Making& making = document_->makings[target.making()];
+  const bool is_usual = kind == Making::Step::Kind::state && making.shared && making.steps.empty();
+  if (is_usual) {
+    target.text = with_state(target.making());
+  } else {
+    add_step(node, kind, at(dict).pairs.count / 2);
+  }
+  share_pairs(node, dict);
+}
+
 void PickleBuilder::set_state(uint32_t node, uint32_t state) {
+  using Kind = Making::Step::Kind;
   const ValueKind kind = at(node).kind;
-  if (kind == ValueKind::tensor)
-    return;  // attributes of a tensor: nothing of a checkpoint's content
   if (kind == ValueKind::dict) {
     ValueNode& target = document_->nodes[node];
     target.items = {};
@@ -213,21 +228,25 @@ void PickleBuilder::set_state(uint32_t node, uint32_t state) {
     *extend(target.items, target.owns_items, 1) = state;
     return;
   }
-  if (kind != ValueKind::object) position_.corrupt("state is given to something that has none");
+  if (kind != ValueKind::object && kind != ValueKind::tensor) {
+    position_.corrupt("state is given to something that has none");
+  }
   const auto is_dict = [&](uint32_t n) { return at(n).kind == ValueKind::dict; };
   const auto is_none = [&](uint32_t n) { return at(n).kind == ValueKind::none; };
-  if (is_dict(state)) return attach_state(node, state);
-  if (at(state).kind == ValueKind::tuple && at(state).items.count == 2) {
+  const bool is_object = kind == ValueKind::object;
+  if (is_object && is_dict(state)) return attach_state(node, state, Kind::state);
+  if (is_object && at(state).kind == ValueKind::tuple && at(state).items.count == 2) {
     const uint32_t attributes = items(at(state))[0], slots_dict = items(at(state))[1];
     const bool both = (is_dict(attributes) || is_none(attributes)) && is_dict(slots_dict);
     if (both) {
-      if (is_dict(attributes)) attach_state(node, attributes);
-      return attach_state(node, slots_dict);
+      if (is_dict(attributes)) attach_state(node, attributes, Kind::attributes);
+      return attach_state(node, slots_dict, Kind::slots);
     }
   }
   if (state_key_ == 0) state_key_ = text_node(ValueKind::string, "__state__");
+  add_step(node, Kind::other_state, 1);
   const uint32_t pair[] = {state_key_, state};
-  set_items(node, pair);
+  add_pairs(node, pair);
 }
 
 std::shared_ptr<const Document> PickleBuilder::finish(uint32_t root) {

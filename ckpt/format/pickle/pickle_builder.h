@@ -8,10 +8,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "ckpt/core/value.h"
 #include "ckpt/format/pickle/pickle.h"
@@ -41,7 +43,9 @@ class PickleBuilder {
   uint32_t text_node(ValueKind kind, std::string text);
   uint32_t tuple(std::span<const uint32_t> items);
   uint32_t container(ValueKind kind);  // an empty list, set or dict
-  uint32_t global(std::string_view module_and_name);
+  uint32_t frozen_set(std::span<const uint32_t> items);
+  uint32_t byte_array(std::string bytes);
+  uint32_t global(std::string_view module, std::string_view name);
   uint32_t global(uint32_t module, uint32_t name);  // two string nodes
   uint32_t persistent_id(uint32_t id);
 
@@ -49,8 +53,8 @@ class PickleBuilder {
   void append(uint32_t node, std::span<const uint32_t> items);
   void set_items(uint32_t node, std::span<const uint32_t> keys_and_values);
 
-  /// callable(*args), callable(*args, **keywords)
-  uint32_t construct(uint32_t callable, uint32_t args);
+  /// callable(*args) or class.__new__(class, *args), the latter also with keywords.
+  uint32_t construct(uint32_t callable, uint32_t args, Making::Call call);
   uint32_t construct_with_keywords(uint32_t callable, uint32_t args, uint32_t keywords);
   /// node.__setstate__(state)
   void set_state(uint32_t node, uint32_t state);
@@ -60,6 +64,12 @@ class PickleBuilder {
  private:
   enum Fixed : uint32_t { kNone, kTrue, kFalse, kEmptyTuple, kFixedNodes };
 
+  // What is known of a class or function that is called.
+  struct Callable {
+    int constructor = 0;                                     // PickleConstructor
+    uint32_t function = 0, new_instance = 0, container = 0;  // makings without steps; 0: not yet
+  };
+
   const ValueNode& at(uint32_t node) const { return document_->nodes[node]; }
   std::span<const uint32_t> items(const ValueNode& node) const { return slots(node.items); }
   std::span<const uint32_t> slots(Range range) const {
@@ -67,21 +77,37 @@ class PickleBuilder {
   }
   uint32_t add(ValueNode node);
   uint32_t add_text(std::string text);
-  uint32_t shared(ValueKind kind, uint32_t text, Range range);
   uint32_t* extend(Range& range, bool& owned, size_t more);
   void append_range(Range& range, bool& owned, Range more);
-  void attach_state(uint32_t node, uint32_t state_dict);
+  void add_pairs(uint32_t node, std::span<const uint32_t> keys_and_values);
+  void share_pairs(uint32_t node, uint32_t dict);
+  void attach_state(uint32_t node, uint32_t dict, Making::Step::Kind kind);
   void charge_copy(uint64_t bytes);
+
+  // pickle_makings.cpp
+  Callable& callable(uint32_t node);
+  uint32_t add_making(Making making);
+  uint32_t callable_text(uint32_t node) const;
+  uint32_t making_of(uint32_t callable, Making::Call call);
+  uint32_t container_making(uint32_t callable);
+  uint32_t with_state(uint32_t making);
+  uint32_t persistent_making(bool is_tuple);
+  void add_step(uint32_t node, Making::Step::Kind kind, size_t count);
 
   // pickle_constructors.cpp
   void check_call(uint32_t callable, uint32_t args) const;
-  uint32_t object(uint32_t callable, Range args);
+  uint32_t object(uint32_t callable, Range args, Making::Call call = Making::Call::function);
   uint32_t make_dict(uint32_t callable, Range args);
   uint32_t make_set(uint32_t callable, Range args);
   uint32_t make_size(uint32_t callable, Range args);
   uint32_t make_bytes(uint32_t callable, Range args);
+  uint32_t make_attribute(uint32_t callable, Range args);
   uint32_t reconstruct(uint32_t callable, Range args);
-  uint32_t make_tensor(uint32_t callable, int constructor, Range args);
+  uint32_t make_parameter(uint32_t callable, Range args);
+  uint32_t make_typed_tensor(uint32_t callable, Range args);
+  std::optional<StoredTensor> read_tensor(int constructor, Range args);
+  uint32_t tensor(int64_t number, uint32_t callable, Range args);
+  uint32_t add_tensor(StoredTensor tensor, uint32_t callable, Range args);
   Dims make_dims(uint32_t node) const;
   int64_t non_negative(uint32_t node, std::string_view what) const;
 
@@ -90,10 +116,13 @@ class PickleBuilder {
   uint64_t copy_budget_;
   uint64_t text_bytes_ = 0;
   std::shared_ptr<Document> document_;
-  std::unordered_map<std::string, uint32_t> globals_;
+  std::unordered_map<std::string, uint32_t> globals_;      // by length of the module and text
   std::unordered_map<uint64_t, uint32_t> joined_globals_;  // by text numbers of module and name
+  std::unordered_map<uint32_t, Callable> callables_;       // by node
+  std::vector<uint32_t> stated_;  // by making: the same with a state; 0: not yet
   uint32_t small_integers_[256] = {};
   uint32_t state_key_ = 0;
+  uint32_t persistent_makings_[2] = {};
 };
 
 }  // namespace ferry

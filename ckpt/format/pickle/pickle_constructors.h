@@ -6,20 +6,22 @@
 
 namespace ferry {
 
-enum PickleConstructor : int64_t {
+enum PickleConstructor : int {
   kUnknownConstructor,
   kDictConstructor,
+  kDefaultDictConstructor,
   kSetConstructor,
   kSizeConstructor,
   kEncodeConstructor,
   kBytesConstructor,
+  kByteArrayConstructor,
+  kAttribute,
   kReconstructor,
   kTensorV1,
   kTensorV2,
   kTensorV3,
   kParameter,
   kTensorFromType,
-  kPersistentId,  // of an object node: what BINPERSID made
 };
 
 /// By "module.name".

@@ -12,6 +12,7 @@ using namespace pickle;  // opcodes
 namespace {
 
 constexpr uint8_t kNewestProtocol = 5;
+constexpr auto kFunction = Making::Call::function, kNewInstance = Making::Call::new_instance;
 
 }  // namespace
 
@@ -54,7 +55,7 @@ std::string_view PickleMachine::take_line() {
 uint32_t PickleMachine::take_global() {
   const auto module = take_line();
   const auto name = take_line();
-  return builder_.global((std::string(module) += '.') += name);
+  return builder_.global(module, name);
 }
 
 uint64_t PickleMachine::take_number(int bytes) {
@@ -190,8 +191,10 @@ bool PickleMachine::push_text(uint8_t opcode) {
     case BINBYTES:
       return bytes(4);
     case BINBYTES8:
-    case BYTEARRAY8:
       return bytes(8);
+    case BYTEARRAY8:
+      push(builder_.byte_array(std::string(take(take_number(8)))));
+      return true;
     case SHORT_BINSTRING:
       push_python2_string(std::string(take(take_number(1))));
       return true;
@@ -237,10 +240,11 @@ bool PickleMachine::build_container(uint8_t opcode) {
       return fixed_tuple(3);
     case TUPLE:
       return replace_marked(builder_.tuple(since_mark()));
-    case LIST:
-    case FROZENSET: {
+    case FROZENSET:
+      return replace_marked(builder_.frozen_set(since_mark()));
+    case LIST: {
       const auto items = since_mark();
-      const uint32_t node = builder_.container(opcode == LIST ? ValueKind::list : ValueKind::set);
+      const uint32_t node = builder_.container(ValueKind::list);
       builder_.append(node, items);
       return replace_marked(node);
     }
@@ -291,7 +295,7 @@ bool PickleMachine::call(uint8_t opcode) {
     case REDUCE:
     case NEWOBJ: {
       const uint32_t args = pop(), callable = pop();
-      push(builder_.construct(callable, args));
+      push(builder_.construct(callable, args, opcode == REDUCE ? kFunction : kNewInstance));
       return true;
     }
     case NEWOBJ_EX: {
@@ -309,8 +313,9 @@ bool PickleMachine::call(uint8_t opcode) {
       auto items = since_mark();
       if (opcode == OBJ && items.empty()) position_.corrupt("a class is missing");
       const uint32_t callable = opcode == OBJ ? items[0] : take_global();
-      const uint32_t args = builder_.tuple(items.subspan(opcode == OBJ ? 1 : 0));
-      const uint32_t node = builder_.construct(callable, args);
+      items = items.subspan(opcode == OBJ ? 1 : 0);
+      const auto call = items.empty() ? kNewInstance : kFunction;  // as Python 2 did
+      const uint32_t node = builder_.construct(callable, builder_.tuple(items), call);
       drop_mark();
       push(node);
       return true;

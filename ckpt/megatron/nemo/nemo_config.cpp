@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "ckpt/core/draft.h"
@@ -14,58 +13,39 @@ namespace {
 // Builds one object, attribute by attribute.
 class ArgsBuilder {
  public:
-  explicit ArgsBuilder(std::string_view class_name) : drafts_(1) {
-    drafts_[0].kind = ValueKind::object;
-    drafts_[0].text = class_name;
-  }
+  explicit ArgsBuilder(std::string_view class_name) : args_(draft_.instance(class_name)) {}
 
   // Over an attribute of that name, if there is one.
-  void set(std::string_view name, DraftValue value) {
-    const uint32_t node = add(std::move(value));
-    const auto [at, is_new] = positions_.emplace(name, drafts_[0].pairs.size());
-    if (is_new) {
-      const uint32_t key = add(DraftValue::of_string(name));
-      drafts_[0].pairs.emplace_back(key, node);
-    } else {
-      drafts_[0].pairs[at->second].second = node;
-    }
-  }
-  void set(std::string_view name, bool value) { set(name, DraftValue::of_boolean(value)); }
-  void set(std::string_view name, int64_t value) { set(name, DraftValue::of_integer(value)); }
+  void set(std::string_view name, bool value) { draft_.put(args_, name, draft_.boolean(value)); }
+  void set(std::string_view name, int64_t value) { draft_.put(args_, name, draft_.integer(value)); }
 
   // A scalar, a list of scalars, or a function or class, which stands as its name.
   void copy(std::string_view name, const Value& value) {
-    DraftValue draft;
-    if (draft_scalar(value, &draft)) return set(name, std::move(draft));
+    if (is_scalar(value)) return draft_.put(args_, name, value);
     if (value.kind() == ValueKind::list) {
-      draft.kind = ValueKind::list;
+      const Value list = draft_.list();
       for (size_t i = 0; i < value.size(); ++i) {
-        DraftValue item;
-        if (draft_scalar(value[i], &item)) draft.items.push_back(add(std::move(item)));
+        if (is_scalar(value[i])) draft_.append(list, value[i]);
       }
-      return set(name, std::move(draft));
+      return draft_.put(args_, name, list);
     }
-    if (const auto target = value.get("_target_").string()) {
-      draft.kind = ValueKind::global;
-      draft.text = *target;
-      set(name, std::move(draft));
-    }
+    const auto target = value.get("_target_").string();
+    const size_t dot = target ? target->rfind('.') : std::string_view::npos;
+    if (dot == std::string_view::npos) return;
+    draft_.put(args_, name, draft_.global(*target));
   }
 
-  LoadedValue finish() const {
-    auto document = make_document(drafts_);
-    const Value root = document->root();
-    return {std::move(document), root};
-  }
+  LoadedValue finish() && { return std::move(draft_).finish(args_); }
 
  private:
-  uint32_t add(DraftValue draft) {
-    drafts_.push_back(std::move(draft));
-    return static_cast<uint32_t>(drafts_.size() - 1);
+  static bool is_scalar(const Value& value) {
+    const ValueKind kind = value.kind();
+    return kind == ValueKind::none || kind == ValueKind::boolean || kind == ValueKind::integer ||
+           kind == ValueKind::real || kind == ValueKind::string;
   }
 
-  std::vector<DraftValue> drafts_;
-  std::map<std::string, size_t, std::less<>> positions_;
+  Draft draft_;
+  Value args_;
 };
 
 // activation_func and gated_linear_unit together are one of Megatron-LM's flags.
@@ -165,7 +145,8 @@ void read_strategy(const Json& object, ParallelLayout& layout) {
 LoadedValue args_from_nemo_model(const Value& model, const ParallelLayout& layout) {
   const Value config = model.get("config");
   if (config.kind() != ValueKind::dict) return {};
-  ArgsBuilder args(config.get("_target_").string().value_or("nemo.GPTConfig"));
+  const std::string_view named = config.get("_target_").string().value_or("");
+  ArgsBuilder args(named.find('.') == std::string_view::npos ? "nemo.GPTConfig" : named);
   for (size_t i = 0; i < config.pair_count(); ++i) {
     const auto name = config.pair_key(i).string();
     if (name && !name->starts_with('_')) args.copy(*name, config.pair_value(i));
@@ -184,7 +165,7 @@ LoadedValue args_from_nemo_model(const Value& model, const ParallelLayout& layou
   set_activation(args, config);
   set_sizes(args, config);
   set_layout(args, layout);
-  return args.finish();
+  return std::move(args).finish();
 }
 
 ParallelLayout layout_from_nemo_io(std::string_view json) {

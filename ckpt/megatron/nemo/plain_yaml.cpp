@@ -8,10 +8,28 @@
 #include <optional>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/utf8.h"
 #include "ckpt/core/draft.h"
 
 namespace ferry {
 namespace {
+
+// A value that is being read: what it is shows later than where it stands.
+struct Node {
+  ValueKind kind = ValueKind::none;
+  int64_t integer = 0;  // or boolean as 0/1
+  double real = 0;
+  std::string text;
+  std::vector<uint32_t> items;
+  std::vector<std::pair<uint32_t, uint32_t>> pairs;
+
+  static Node of_boolean(bool value) { return {ValueKind::boolean, value, 0, {}, {}, {}}; }
+  static Node of_integer(int64_t value) { return {ValueKind::integer, value, 0, {}, {}, {}}; }
+  static Node of_real(double value) { return {ValueKind::real, 0, value, {}, {}, {}}; }
+  static Node of_string(std::string_view value) {
+    return {ValueKind::string, 0, 0, std::string(value), {}, {}};
+  }
+};
 
 constexpr size_t kMaxDepth = 64;
 
@@ -74,29 +92,29 @@ size_t key_length(std::string_view text) {
   return std::string_view::npos;
 }
 
-DraftValue scalar(std::string_view text) {
+Node scalar(std::string_view text) {
   if (is_quoted(text) && text.size() >= 2 && text.back() == text.front()) {
-    return DraftValue::of_string(unquoted(text));
+    return Node::of_string(unquoted(text));
   }
   if (text.empty() || text == "null" || text == "~") return {};
-  if (text == "true" || text == "false") return DraftValue::of_boolean(text == "true");
+  if (text == "true" || text == "false") return Node::of_boolean(text == "true");
   const char* const end = text.data() + text.size();
   int64_t integer = 0;
   if (const auto r = std::from_chars(text.data(), end, integer);
       r.ec == std::errc() && r.ptr == end) {
-    return DraftValue::of_integer(integer);
+    return Node::of_integer(integer);
   }
   const bool looks_real = text.find_first_of("0123456789") != std::string_view::npos &&
                           text.find_first_not_of("+-.0123456789eE") == std::string_view::npos;
   double real = 0;
   if (const auto r = std::from_chars(text.data(), end, real);
       looks_real && r.ec == std::errc() && r.ptr == end) {
-    return DraftValue::of_real(real);
+    return Node::of_real(real);
   }
-  if (text == ".inf") return DraftValue::of_real(HUGE_VAL);
-  if (text == "-.inf") return DraftValue::of_real(-HUGE_VAL);
-  if (text == ".nan") return DraftValue::of_real(std::numeric_limits<double>::quiet_NaN());
-  return DraftValue::of_string(text);
+  if (text == ".inf") return Node::of_real(HUGE_VAL);
+  if (text == "-.inf") return Node::of_real(-HUGE_VAL);
+  if (text == ".nan") return Node::of_real(std::numeric_limits<double>::quiet_NaN());
+  return Node::of_string(text);
 }
 
 class Parser {
@@ -111,7 +129,7 @@ class Parser {
       begin = end + 1;
     }
     end_scalar();
-    return make_document(drafts_);
+    return make_document();
   }
 
  private:
@@ -120,11 +138,11 @@ class Parser {
     uint32_t node;
   };
 
-  uint32_t add(DraftValue draft) {
-    drafts_.push_back(std::move(draft));
-    return static_cast<uint32_t>(drafts_.size() - 1);
+  uint32_t add(Node node) {
+    nodes_.push_back(std::move(node));
+    return static_cast<uint32_t>(nodes_.size() - 1);
   }
-  DraftValue& at(uint32_t node) { return drafts_[node]; }
+  Node& at(uint32_t node) { return nodes_[node]; }
 
   [[noreturn]] void fail_line(std::string_view problem) const {
     fail(ErrorKind::corrupt, "{}, line {}: {}", what_, line_number_, problem);
@@ -161,7 +179,7 @@ class Parser {
       enter(indent, ValueKind::dict);
       const std::string_view name = text.substr(0, key);
       const uint32_t name_node =
-          add(DraftValue::of_string(is_quoted(name) ? unquoted(name) : std::string(name)));
+          add(Node::of_string(is_quoted(name) ? unquoted(name) : std::string(name)));
       const uint32_t item = add({});
       at(levels_.back().node).pairs.emplace_back(name_node, item);
       expect_value(indent, item);
@@ -225,7 +243,7 @@ class Parser {
   void alias(const std::string& name) {
     const auto found = anchors_.find(name);
     if (found == anchors_.end() || levels_.empty()) fail_line("alias of an unknown anchor");
-    DraftValue& parent = at(levels_.back().node);
+    Node& parent = at(levels_.back().node);
     if (parent.kind == ValueKind::dict) {
       parent.pairs.back().second = found->second;
     } else {
@@ -257,8 +275,41 @@ class Parser {
     }
   }
 
+  // Aliases may refer to what stands around them: first all values, then what they hold.
+  std::shared_ptr<const Document> make_document() const {
+    Draft draft;
+    std::vector<Value> values;
+    values.reserve(nodes_.size());
+    for (const Node& node : nodes_) values.push_back(make_value(draft, node));
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      for (const uint32_t item : nodes_[i].items) draft.append(values[i], values[item]);
+      for (const auto& [key, item] : nodes_[i].pairs)
+        draft.add(values[i], values[key], values[item]);
+    }
+    return std::move(draft).finish(values[0]).document;
+  }
+
+  static Value make_value(Draft& draft, const Node& node) {
+    switch (node.kind) {
+      case ValueKind::boolean:
+        return draft.boolean(node.integer != 0);
+      case ValueKind::integer:
+        return draft.integer(node.integer);
+      case ValueKind::real:
+        return draft.real(node.real);
+      case ValueKind::string:
+        return draft.string(to_utf8(node.text));
+      case ValueKind::list:
+        return draft.list();
+      case ValueKind::dict:
+        return draft.dict();
+      default:
+        return draft.none();
+    }
+  }
+
   std::string_view what_;
-  std::vector<DraftValue> drafts_;
+  std::vector<Node> nodes_;
   int line_number_ = 0;
   std::vector<Level> levels_;
   std::optional<Level> pending_;  // a value that has not begun: the node and its key's indentation

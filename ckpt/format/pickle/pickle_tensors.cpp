@@ -1,0 +1,122 @@
+// Tensors of a pickle, with the constructor calls that they were made by.
+#include "ckpt/base/checked.h"
+#include "ckpt/format/pickle/pickle_builder.h"
+#include "ckpt/format/pickle/pickle_constructors.h"
+
+namespace ferry {
+namespace {
+
+// PyTorch refuses more dimensions than this.
+constexpr uint32_t kMostDimensions = 64;
+
+std::string_view last_part(std::string_view dotted) {
+  return dotted.substr(dotted.rfind('.') + 1);  // npos + 1 is 0
+}
+
+}  // namespace
+
+uint32_t PickleBuilder::tensor(int64_t number, uint32_t callable, Range args) {
+  const uint32_t making = add_making({.call = Making::Call::function,
+                                      .shared = false,
+                                      .apart = true,
+                                      .text = callable_text(callable),
+                                      .callable = callable,
+                                      .own_arguments = args,
+                                      .steps = {}});
+  return add({.kind = ValueKind::tensor, .text = making, .number = number});
+}
+
+uint32_t PickleBuilder::add_tensor(StoredTensor tensor, uint32_t callable, Range args) {
+  document_->tensors.push_back(std::move(tensor));
+  return this->tensor(static_cast<int64_t>(document_->tensors.size() - 1), callable, args);
+}
+
+// (tensor, requires_grad, hooks[, state])
+uint32_t PickleBuilder::make_parameter(uint32_t callable, Range args) {
+  const bool is_tensor = args.count > 0 && at(slots(args)[0]).kind == ValueKind::tensor;
+  return is_tensor ? tensor(at(slots(args)[0]).number, callable, args) : object(callable, args);
+}
+
+// (function, type, arguments, state)
+uint32_t PickleBuilder::make_typed_tensor(uint32_t callable, Range args) {
+  if (args.count != 4) return object(callable, args);
+  const uint32_t function = slots(args)[0], inner = slots(args)[2];
+  if (at(function).kind != ValueKind::global || at(inner).kind != ValueKind::tuple) {
+    return object(callable, args);
+  }
+  const int how = this->callable(function).constructor;
+  if (how != kTensorV1 && how != kTensorV2 && how != kTensorV3) return object(callable, args);
+  const auto stored = read_tensor(how, at(inner).items);
+  return stored ? add_tensor(*stored, callable, args) : object(callable, args);
+}
+
+int64_t PickleBuilder::non_negative(uint32_t node, std::string_view what) const {
+  if (at(node).kind != ValueKind::integer || at(node).number < 0) {
+    position_.corrupt(std::string("the ") + std::string(what) +
+                      " of a tensor is not a number of elements");
+  }
+  return at(node).number;
+}
+
+Dims PickleBuilder::make_dims(uint32_t node) const {
+  const ValueKind kind = at(node).kind;
+  if (kind != ValueKind::tuple && kind != ValueKind::list) {
+    position_.corrupt("the shape or stride of a tensor is not a tuple");
+  }
+  if (at(node).items.count > kMostDimensions) {
+    position_.corrupt("a tensor has more dimensions than PyTorch allows");
+  }
+  Dims dims;
+  dims.reserve(at(node).items.count);
+  for (uint32_t item : items(at(node))) dims.push_back(non_negative(item, "shape or stride"));
+  return dims;
+}
+
+// _rebuild_tensor(storage, offset, shape, stride); _v2 adds (requires_grad, hooks[, metadata]); _v3
+// adds dtype after hooks, for types that have no storage class. The storage is the persistent id
+// ("storage", class, key, location, elements).
+std::optional<StoredTensor> PickleBuilder::read_tensor(int constructor, Range args) {
+  const auto a = slots(args);
+  const size_t dtype_at = 6;
+  if (a.size() < 4 || (constructor == kTensorV3 && a.size() <= dtype_at)) {
+    position_.corrupt("a tensor is made from too few arguments");
+  }
+  const ValueNode& storage = at(a[0]);
+  const auto text = [&](uint32_t node) {
+    return std::string_view(document_->texts[at(node).text]);
+  };
+  const auto id = items(storage);
+  const bool is_storage =
+      storage.kind == ValueKind::object &&
+      document_->makings[storage.making()].call == Making::Call::persistent_id_tuple &&
+      id.size() >= 5 && text(id[0]) == "storage" && at(id[1]).kind == ValueKind::global &&
+      at(id[2]).kind == ValueKind::string;
+  if (!is_storage) return std::nullopt;
+  const std::string_view storage_class = last_part(text(id[1]));
+  const bool is_untyped = storage_class == "UntypedStorage" || storage_class == "_UntypedStorage";
+  const auto storage_dtype = is_untyped ? DType::u8 : dtype_from_torch_storage(storage_class);
+  auto dtype = storage_dtype;
+  if (constructor == kTensorV3) {
+    const bool is_name = at(a[dtype_at]).kind == ValueKind::global;
+    dtype = is_name ? dtype_from_torch(last_part(text(a[dtype_at]))) : std::nullopt;
+  }
+  if (!dtype || !storage_dtype) return std::nullopt;
+
+  StoredTensor tensor;
+  tensor.dtype = *dtype;
+  tensor.storage_key = text(id[2]);
+  tensor.storage_elements = checked_multiply(non_negative(id[4], "storage size"),
+                                             size_bytes(*storage_dtype), position_.what) /
+                            size_bytes(*dtype);
+  tensor.storage_offset = non_negative(a[1], "storage offset");
+  tensor.shape = make_dims(a[2]);
+  tensor.strides = make_dims(a[3]);
+  if (tensor.shape.size() != tensor.strides.size()) {
+    position_.corrupt("a tensor's shape and strides have different lengths");
+  }
+  charge_copy(sizeof tensor + tensor.storage_key.size() +
+              2 * sizeof(int64_t) * tensor.shape.size());
+  return tensor;
+}
+
+}  // namespace ferry

@@ -1,8 +1,9 @@
 #include "convert/config_json.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
-#include <type_traits>
 
 namespace ferry {
 namespace {
@@ -10,10 +11,6 @@ namespace {
 using nlohmann::json;
 
 json id_or_null(std::optional<int64_t> id) { return id ? json(*id) : json(); }
-
-double yarn_scale(double factor, double mscale) {
-  return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1;
-}
 
 json rope_scaling(const Architecture& a) {
   switch (a.rope_scaling) {
@@ -53,26 +50,36 @@ void write_rope(const Architecture& a, json& config) {
   config["rope_theta"] = a.rope_theta;
 }
 
-const char* hidden_act(Activation activation) {
-  switch (activation) {
-    case Activation::swiglu:
-      return "silu";
-    case Activation::xielu:
-      return "xielu";
-    case Activation::squared_relu:
-      return "relu2";
-    case Activation::gelu_tanh:
-      return "gelu_new";
-    case Activation::quick_geglu:
-      return "quick_gelu";
-    case Activation::gelu:
-    case Activation::other:
-      break;
-  }
-  return "gelu";
+// Of names that stand for the same, the first is written.
+struct ActivationName {
+  std::string_view name;
+  Activation activation;
+};
+constexpr ActivationName kActivationNames[] = {
+    {"silu", Activation::swiglu},         {"swish", Activation::swiglu},
+    {"xielu", Activation::xielu},         {"relu2", Activation::squared_relu},
+    {"gelu_new", Activation::gelu_tanh},  {"gelu_pytorch_tanh", Activation::gelu_tanh},
+    {"gelu_fast", Activation::gelu_tanh}, {"quick_gelu", Activation::quick_geglu},
+    {"gelu", Activation::gelu},           {"gelu", Activation::other},
+};
+
+std::string_view name_of(Activation activation) {
+  const auto* found =
+      std::find_if(std::begin(kActivationNames), std::end(kActivationNames),
+                   [&](const ActivationName& each) { return each.activation == activation; });
+  return found->name;
+}
+
+json ids(const std::vector<int64_t>& ids) {
+  if (ids.empty()) return json();
+  return ids.size() == 1 ? json(ids.front()) : json(ids);
 }
 
 }  // namespace
+
+double yarn_scale(double factor, double mscale) {
+  return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1;
+}
 
 json config_json(const Family& family, const Architecture& a, DType dtype,
                  const SpecialTokens& tokens, std::vector<std::string>& warnings) {
@@ -82,10 +89,10 @@ json config_json(const Family& family, const Architecture& a, DType dtype,
                  {"torch_dtype", torch_name(dtype)},
                  {"use_cache", true},
                  {"bos_token_id", id_or_null(tokens.bos)},
-                 {"eos_token_id", id_or_null(tokens.eos)},
+                 {"eos_token_id", ids(tokens.eos)},
                  {"pad_token_id", id_or_null(tokens.pad)}};
   if (a.position_kind == Positions::rope) {
-    config["hidden_act"] = hidden_act(a.activation);
+    config["hidden_act"] = name_of(a.activation);
     write_rope(a, config);
   }
   for (const ConfigField& field : family.fields) {
@@ -98,27 +105,16 @@ json config_json(const Family& family, const Architecture& a, DType dtype,
 json generation_config_json(const SpecialTokens& tokens) {
   json config = {{"_from_model_config", true}};
   if (tokens.bos) config["bos_token_id"] = *tokens.bos;
-  if (tokens.eos) config["eos_token_id"] = *tokens.eos;
+  if (!tokens.eos.empty()) config["eos_token_id"] = ids(tokens.eos);
   if (tokens.pad) config["pad_token_id"] = *tokens.pad;
   return config;
 }
 
-Architecture read_config_fields(const Family& family, const json& config) {
-  Architecture a;
-  for (const ConfigField& field : family.fields) {
-    const auto found = config.find(std::string(field.key));
-    if (found == config.end()) continue;
-    std::visit(
-        [&](auto member) {
-          using T = std::remove_reference_t<decltype(a.*member)>;
-          const bool fits = std::is_same_v<T, bool>     ? found->is_boolean()
-                            : std::is_same_v<T, double> ? found->is_number()
-                                                        : found->is_number_integer();
-          if (fits) a.*member = found->template get<T>();
-        },
-        field.member);
+Activation activation_of(std::string_view name) {
+  for (const ActivationName& each : kActivationNames) {
+    if (each.name == name) return each.activation;
   }
-  return a;
+  return Activation::other;
 }
 
 }  // namespace ferry

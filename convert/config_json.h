@@ -8,16 +8,15 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "ckpt/base/box.h"
 #include "ckpt/base/dtype.h"
 #include "convert/model/family.h"
+#include "convert/special_tokens.h"
 
 namespace ferry {
-
-struct SpecialTokens {
-  std::optional<int64_t> bos, eos, pad;
-};
 
 /// The config of a model. Adds to `warnings` what has no counterpart.
 nlohmann::json config_json(const Family& family, const Architecture& architecture, DType dtype,
@@ -25,7 +24,31 @@ nlohmann::json config_json(const Family& family, const Architecture& architectur
 
 nlohmann::json generation_config_json(const SpecialTokens& tokens);
 
-/// Fills what the family's fields say; keys that are absent or of another kind leave the default.
-Architecture read_config_fields(const Family& family, const nlohmann::json& config);
+/// YaRN's attention factor is one of these, or the quotient of two.
+double yarn_scale(double factor, double mscale);
+
+/// The activation of transformers' name; `other` for one that is not known.
+Activation activation_of(std::string_view name);
+
+/// What a config.json of a family says, however it says it; what is absent or of another kind
+/// leaves the class's default, or nothing. Members that arguments have and a config.json implies
+/// are set too. `padded_vocab` stays 0. invalid for layers without end.
+Architecture read_architecture(const Family& family, const nlohmann::json& config);
+
+struct ReadConfig {
+  const Family* family = nullptr;
+  Architecture architecture;
+  SpecialTokens tokens;
+  Dims fp8_block;  // weights are f8_e4m3 with a scale a block of this many rows and columns; empty:
+                   // they are not quantised
+  std::vector<std::string> warnings;
+};
+
+/// Reads a config.json and proves that what was read says the same: it is written again and
+/// compared. unsupported, with all reasons, when it says what its family's models in Megatron
+/// cannot be; for another model_type, or one that is not `wanted`; for another quantisation than
+/// blocks of fp8.
+ReadConfig read_config(const nlohmann::json& config, const std::optional<std::string>& wanted,
+                       const std::string& path);
 
 }  // namespace ferry

@@ -57,8 +57,8 @@ struct CopiedFile {
 struct Export {
   std::string family;
   Plan plan;  // the weights' files; plan.source is the checkpoint's catalog
-  /// (name inside the output folder, content): config.json, generation_config.json and, with more
-  /// than one shard, model.safetensors.index.json.
+  /// (name inside the output folder, content): config.json, generation_config.json unless it is one
+  /// of the tokenizer's files and, with more than one shard, model.safetensors.index.json.
   std::vector<std::pair<std::string, std::string>> small_files;
   std::vector<CopiedFile> tokenizer_files;
   std::vector<std::string> warnings;  // one sentence each: what could not be carried over exactly

@@ -7,9 +7,9 @@
 
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
+#include "convert/arguments/arguments.h"
 #include "convert/config_json.h"
 #include "convert/convert.h"
-#include "convert/arguments/arguments.h"
 #include "convert/tokenizer.h"
 #include "convert/vocabulary.h"
 
@@ -101,11 +101,7 @@ void recognise_config(const Checkpoint& checkpoint, ModelSummary& summary) {
     return;
   }
   summary.family = family->name;
-  Architecture a = read_config_fields(*family, config);
-  a.mla = family->traits.mla == Has::yes;
-  if (a.groups == 0) a.groups = a.heads;
-  if (a.head_dim == 0 && a.heads > 0) a.head_dim = a.hidden / a.heads;
-  summarise(a, summary);
+  summarise(read_architecture(*family, config), summary);
 }
 
 }  // namespace

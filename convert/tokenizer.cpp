@@ -18,6 +18,8 @@ namespace {
 constexpr uint64_t kMaxJsonBytes = uint64_t{256} << 20;
 constexpr int64_t kMaxTokenId = int64_t{1} << 31;
 
+constexpr const char* kGenerationConfig = "generation_config.json";
+
 constexpr std::string_view kNames[] = {"tokenizer.json",
                                        "tokenizer_config.json",
                                        "special_tokens_map.json",
@@ -97,6 +99,8 @@ class Finder {
       const PathStatus status = files_.status(path);
       if (status.kind == PathKind::file) result_.files.push_back({path, name, status.bytes});
     }
+    if (result_.files.empty()) return {};
+    add_generation_config();
     read("tokenizer.json",
          [this](auto& path, auto* text, auto number) { on_tokenizer(path, text, number); });
     if (!result_.vocab) {
@@ -121,6 +125,14 @@ class Finder {
   }
 
  private:
+  void add_generation_config() {
+    const std::string path = join(folder_, kGenerationConfig);
+    const PathStatus status = files_.status(path);
+    if (status.kind != PathKind::file) return;
+    result_.files.push_back({path, kGenerationConfig, status.bytes});
+    result_.has_generation_config = true;
+  }
+
   void read(std::string_view name, Scalars::Visit visit) {
     const auto found = std::find_if(result_.files.begin(), result_.files.end(),
                                     [&](const CopiedFile& file) { return file.name == name; });
@@ -182,6 +194,10 @@ std::string parent(const std::string& path) {
 }
 
 }  // namespace
+
+Tokenizer tokenizer_beside(const FileSystem& files, const std::string& folder) {
+  return Finder(files, folder).run();
+}
 
 Tokenizer find_tokenizer(const FileSystem& files, const Checkpoint& checkpoint,
                          const std::string& folder) {

@@ -13,10 +13,16 @@ namespace ferry {
 
 struct Tokenizer {
   std::vector<CopiedFile> files;
+  /// generation_config.json, where it lies beside them; one of `files`, which it alone does not
+  /// make a tokenizer.
+  bool has_generation_config = false;
   std::optional<int64_t> vocab;          // one more than the largest token id
   std::optional<int64_t> bos, eos, pad;  // ids
   std::vector<std::string> warnings;
 };
+
+/// The tokenizer in a folder; no files when there is none.
+Tokenizer tokenizer_beside(const FileSystem& files, const std::string& folder);
 
 /// The tokenizer in `folder`, or, when that is empty, the one that the run keeps: `tokenizer/`
 /// in or beside the iteration, or in NeMo's context. No files when there is none; not_found when

@@ -17,12 +17,19 @@ namespace ferry {
 /// Which models have an argument.
 enum class ArgumentOf : uint8_t { all, latent, experts };
 
-/// An argument that is a member as it is. None stands for the default, which is Megatron's own; a
-/// member at zero whose default is zero is written as None.
+/// How a number is written.
+enum class ArgumentForm : uint8_t {
+  plain,
+  whole,         // an integer where the number is one
+  none_at_zero,  // zero stands for nothing
+};
+
+/// An argument that is a member as it is. None leaves the default, which is Megatron's own.
 struct Argument {
   std::string_view name;
   std::variant<int64_t Architecture::*, double Architecture::*, bool Architecture::*> member;
   ArgumentOf of = ArgumentOf::all;
+  ArgumentForm form = ArgumentForm::plain;
   std::string_view flag = "";  // of the command line, where --use-checkpoint-args does not take it
 };
 

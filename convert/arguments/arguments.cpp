@@ -12,16 +12,10 @@
 
 #include "ckpt/base/error.h"
 #include "convert/arguments/argument_table.h"
+#include "convert/model/sizes.h"
 
 namespace ferry {
 namespace {
-
-// Bounds on what is plausible, so that a hostile file cannot make the name tables endless.
-constexpr int64_t kMaxLayers = 10'000;
-constexpr int64_t kMaxExperts = 100'000;
-constexpr int64_t kMaxExpertsOfAllLayers = 250'000;
-constexpr int64_t kMaxHeads = 1 << 20;  // and elements of a head
-constexpr int64_t kMaxSize = int64_t{1} << 40;
 
 class Reader {
  public:
@@ -36,7 +30,6 @@ class Reader {
            path_);
     }
     for (const Argument& argument : plain_arguments()) read(argument);
-    require("hidden_size", a_.hidden, kMaxSize);
     read_attention();
     read_positions();
     read_window();
@@ -45,7 +38,7 @@ class Reader {
     a_.tied = is("untie_embeddings_and_output_weights", false) ||
               is("share_embeddings_and_output_weights", true);
     if (is("mtp_use_repeated_layer", true) && a_.mtp_layers > 1) a_.mtp_layers = 1;
-    check_sizes();
+    check_sizes(a_, path_, "its Megatron arguments");
     check_expressible();
     return std::move(result_);
   }
@@ -149,7 +142,7 @@ class Reader {
     const Value window = get("window_size");
     if (window.size() != 2) return;
     const int64_t left = window[0].integer().value_or(-1);
-    if (left < 0 || left >= kMaxSize) return;
+    if (left < 0 || left >= kMaxModelSize) return;
     a_.window = left + 1;
     const Value skip = get("window_attn_skip_freq");
     if (const auto every = skip.integer(); every && *every > 0) {
@@ -205,49 +198,6 @@ class Reader {
     }
     const Value coefficients = get("moe_aux_loss_coeff");
     if (coefficients.size() > 0) a_.aux_loss_coeff = coefficients[0].real().value_or(0);
-  }
-
-  void require(std::string_view name, int64_t value, int64_t limit) const {
-    if (value < 1) {
-      fail(ErrorKind::mismatch, "{}: its Megatron arguments lack {}, or it is {}", path_, name,
-           value);
-    }
-    if (value > limit) {
-      fail(ErrorKind::mismatch, "{}: argument {} is {}, more than the {} that are supported", path_,
-           name, value, limit);
-    }
-  }
-
-  void check_sizes() const {
-    require("num_layers", a_.layers, kMaxLayers);
-    require("num_attention_heads", a_.heads, kMaxHeads);
-    require("num_query_groups", a_.groups, kMaxHeads);
-    require("kv_channels", a_.head_dim, kMaxHeads);
-    if (a_.mtp_layers != 0) require("mtp_num_layers", a_.mtp_layers, kMaxLayers);
-    require("ffn_hidden_size", a_.ffn, kMaxSize);
-    if (a_.heads % a_.groups != 0) {
-      fail(ErrorKind::mismatch, "{}: {} attention heads do not divide into {} query groups", path_,
-           a_.heads, a_.groups);
-    }
-    const int64_t other[] = {a_.positions,     a_.padded_vocab,
-                             a_.q_lora_rank,   a_.kv_lora_rank,
-                             a_.qk_nope_dim,   a_.qk_rope_dim,
-                             a_.v_dim,         a_.experts,
-                             a_.expert_ffn,    a_.shared_ffn,
-                             a_.mtp_layers,    a_.experts_per_token,
-                             a_.router_groups, a_.router_groups_per_token};
-    for (int64_t value : other) {
-      if (value < 0 || value > kMaxSize) {
-        fail(ErrorKind::mismatch, "{}: its Megatron arguments hold the impossible size {}", path_,
-             value);
-      }
-    }
-    if (a_.experts == 0) return;
-    require("num_experts", a_.experts, kMaxExperts);
-    if (a_.experts * (a_.layers + a_.mtp_layers) > kMaxExpertsOfAllLayers) {
-      fail(ErrorKind::mismatch, "{}: {} layers of {} experts are more than is supported", path_,
-           a_.layers, a_.experts);
-    }
   }
 
   void check_expressible();

@@ -1,4 +1,5 @@
-// Megatron's arguments as an Architecture, and what of them no Hugging Face model can express.
+// Megatron's arguments as an Architecture and back, and what of either the other side cannot
+// express.
 //
 // Source: Megatron-LM megatron/training/arguments.py, argument_utils.py
 // (core_transformer_config_from_args), megatron/core/transformer/transformer_config.py.
@@ -7,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "ckpt/core/draft.h"
 #include "ckpt/core/value.h"
 #include "convert/model/architecture.h"
 
@@ -21,5 +23,16 @@ struct ReadArguments {
 /// `path` is for messages. mismatch when there are no arguments, or when they lack a size that a
 /// transformer needs or hold an impossible one.
 ReadArguments read_arguments(const Value& args, const std::string& path);
+
+struct WrittenArguments {
+  std::vector<std::string> problems;  // change what the model computes; Megatron has no words
+  /// What the command line must say besides --use-checkpoint-args, which leaves it out:
+  /// "--qk-layernorm", "--norm-epsilon 1e-06".
+  std::vector<std::string> flags;
+};
+
+/// Puts the arguments that make `architecture` into `args`, an argparse.Namespace of `draft`.
+/// read_arguments() gives the architecture back.
+WrittenArguments write_arguments(const Architecture& architecture, Draft& draft, const Value& args);
 
 }  // namespace ferry

@@ -6,10 +6,10 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/hugging_face_layout.h"
+#include "convert/arguments/arguments.h"
 #include "convert/config_json.h"
 #include "convert/convert.h"
 #include "convert/export/export_tensors.h"
-#include "convert/arguments/arguments.h"
 #include "convert/recognise.h"
 #include "convert/tokenizer.h"
 #include "convert/vocabulary.h"
@@ -67,6 +67,15 @@ void lay_out(ExportedTensors tensors, const ExportOptions& options, Export& resu
   }
 }
 
+// What a conversion kept, else what the tokenizer says.
+SpecialTokens special_tokens(const Value& args, const Tokenizer& tokenizer) {
+  SpecialTokens tokens = tokens_of_arguments(args);
+  if (!tokens.bos) tokens.bos = tokenizer.bos;
+  if (!tokens.pad) tokens.pad = tokenizer.pad;
+  if (tokens.eos.empty() && tokenizer.eos) tokens.eos = {*tokenizer.eos};
+  return tokens;
+}
+
 }  // namespace
 
 Export plan_export(const Checkpoint& checkpoint, const ExportOptions& options) {
@@ -95,11 +104,13 @@ Export plan_export(const Checkpoint& checkpoint, const ExportOptions& options) {
 
   ExportedTensors tensors =
       export_tensors(checkpoint.catalog, family, a, options.dtype, checkpoint.path);
-  const SpecialTokens special = {tokenizer.bos, tokenizer.eos, tokenizer.pad};
+  const SpecialTokens special = special_tokens(checkpoint.args.value, tokenizer);
   const auto config = config_json(family, a, tensors.dtype, special, result.warnings);
   result.small_files.emplace_back("config.json", config.dump(2) + "\n");
-  result.small_files.emplace_back("generation_config.json",
-                                  generation_config_json(special).dump(2) + "\n");
+  if (!tokenizer.has_generation_config) {
+    result.small_files.emplace_back("generation_config.json",
+                                    generation_config_json(special).dump(2) + "\n");
+  }
   result.plan.source = &checkpoint.catalog;
   lay_out(std::move(tensors), options, result);
   drop_unused(result.plan, Role::optimizer);

@@ -70,6 +70,12 @@ Family apertus_family() {
         "Megatron takes the softplus of xIELU's alphas in bf16, transformers in the model's dtype: "
         "logits agree to about 1e-3 of their mean size");
   };
+  family.read_config = shared::read_head_dim;
+  family.defaults = R"({"num_key_value_heads": 32, "rms_norm_eps": 1e-5, "rope_theta": 12e6,
+                        "hidden_act": "xielu",
+                        "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+                                         "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                                         "original_max_position_embeddings": 8192}})";
   return family;
 }
 

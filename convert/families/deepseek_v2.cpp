@@ -60,6 +60,12 @@ Family deepseek_v2_family() {
           a.experts_per_token / a.router_groups_per_token));
     }
   };
+  family.read_config = [](nlohmann::json& config, A& a) {
+    shared::read_latent(config, a);
+    config["topk_method"] = a.router_groups > 0 ? "group_limited_greedy" : "greedy";
+  };
+  family.defaults = R"({"q_lora_rank": 1536, "first_k_dense_replace": 0, "n_shared_experts": 2,
+                        "topk_method": "greedy", "moe_layer_freq": 1})";
   family.objections = [](const A& a, std::vector<std::string>& reasons) {
     shared::object_latent(a, "deepseek_v2", reasons);
     shared::object_router(a, "deepseek_v2", false, reasons);

@@ -110,6 +110,16 @@ void write_deepseek_v3(const Architecture& a, nlohmann::json& config,
   }
 }
 
+// transformers drops the prediction layers, but not their number, when it saves a model.
+void look_for_optional_tensors(const std::function<bool(const std::string&)>& has,
+                               Architecture& a) {
+  const auto in_layer = [&](int64_t layer, std::string_view name) {
+    return has(fmt::format("model.layers.{}.{}", layer, name));
+  };
+  if (!in_layer(a.layers, "eh_proj.weight")) a.mtp_layers = 0;
+  a.expert_bias = a.experts > 0 && in_layer(a.layers - 1, "mlp.gate.e_score_correction_bias");
+}
+
 }  // namespace
 
 Family deepseek_v3_family() {
@@ -135,6 +145,12 @@ Family deepseek_v3_family() {
                                  {"num_nextn_predict_layers", &A::mtp_layers},
                                  {"aux_loss_alpha", &A::aux_loss_coeff}});
   family.write_config = write_deepseek_v3;
+  family.read_config = shared::read_latent;
+  family.look = look_for_optional_tensors;
+  family.defaults = R"({"q_lora_rank": 1536, "first_k_dense_replace": 3, "n_shared_experts": 1,
+                        "n_group": 8, "topk_group": 4, "routed_scaling_factor": 2.5,
+                        "num_experts_per_tok": 8, "moe_layer_freq": 1, "rope_interleave": true,
+                        "norm_topk_prob": true})";
   family.objections = [](const A& a, std::vector<std::string>& reasons) {
     shared::object_latent(a, "deepseek_v3", reasons);
   };

@@ -4,6 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ckpt/base/checked.h"
+#include "convert/config_json.h"
+#include "convert/config_value.h"
 #include "convert/families/list.h"
 #include "convert/families/shared.h"
 
@@ -113,6 +116,19 @@ Family gpt2_family() {
     config["n_ctx"] = a.positions;
     config["scale_attn_weights"] = true;
   };
+  family.read_config = [](nlohmann::json& config, A& a) {
+    a.linear_bias = true;
+    a.activation = activation_of(text_of(config, "activation_function", ""));
+    if (a.activation == Activation::gelu_tanh) config["activation_function"] = "gelu_new";
+    if (a.ffn == 0) a.ffn = checked_multiply<int64_t>(4, a.hidden, "n_embd");
+    config["n_inner"] = a.ffn;
+  };
+  family.defaults = R"({"activation_function": "gelu_new", "layer_norm_epsilon": 1e-5,
+                        "tie_word_embeddings": true, "attn_pdrop": 0.1, "resid_pdrop": 0.1,
+                        "embd_pdrop": 0.1, "scale_attn_by_inverse_layer_idx": false,
+                        "add_cross_attention": false})";
+  family.base_prefix = "transformer.";
+  family.buffers = {".attn.bias", ".attn.masked_bias"};
   family.objections = [](const A& a, std::vector<std::string>& reasons) {
     if (a.heads * a.head_dim != a.hidden) {
       reasons.push_back(fmt::format("{} heads of {} are not the hidden size {}, as in gpt2",

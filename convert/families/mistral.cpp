@@ -16,8 +16,10 @@ Family mistral_family() {
       {shared::embedding(), shared::attention(), shared::dense_mlp(), shared::head()});
   family.fields = shared::join<ConfigField>(shared::config_fields(), {{"head_dim", &A::head_dim}});
   family.write_config = [](const A& a, nlohmann::json& config, std::vector<std::string>&) {
-    config["sliding_window"] = a.window > 0 ? nlohmann::json(a.window) : nlohmann::json();
+    shared::write_window(a, config);
   };
+  family.read_config = shared::read_window;
+  family.defaults = R"({"num_key_value_heads": 8, "sliding_window": 4096})";
   family.objections = [](const A& a, std::vector<std::string>& reasons) {
     shared::object_partial_window(a, "mistral", reasons);
   };

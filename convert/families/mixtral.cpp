@@ -48,8 +48,12 @@ Family mixtral_family() {
                                              {"num_experts_per_tok", &A::experts_per_token},
                                              {"router_aux_loss_coef", &A::aux_loss_coeff}});
   family.write_config = [](const A& a, nlohmann::json& config, std::vector<std::string>&) {
-    config["sliding_window"] = a.window > 0 ? nlohmann::json(a.window) : nlohmann::json();
+    shared::write_window(a, config);
   };
+  family.read_config = shared::read_window;
+  family.defaults = R"({"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6,
+                        "num_experts_per_tok": 2, "router_aux_loss_coef": 0.001})";
+  family.spellings = {{".block_sparse_moe.", ".mlp."}};
   family.objections = [](const A& a, std::vector<std::string>& reasons) {
     shared::object_router(a, "mixtral", true, reasons);
     shared::object_partial_window(a, "mixtral", reasons);

@@ -20,6 +20,11 @@ Family qwen2_family() {
     shared::write_head_dim_if_unusual(a, config);
     shared::write_layer_windows(a, config);
   };
+  family.read_config = [](nlohmann::json& config, A& a) {
+    shared::read_head_dim(config, a);
+    shared::read_layer_windows(config, a);
+  };
+  family.defaults = R"({"num_key_value_heads": 32, "max_window_layers": 28})";
   return family;
 }
 

@@ -2,6 +2,7 @@
 // expert that has a gate of its own.
 #include <nlohmann/json.hpp>
 
+#include "convert/config_value.h"
 #include "convert/families/list.h"
 #include "convert/families/shared.h"
 
@@ -56,6 +57,13 @@ Family qwen2_moe_family() {
     config["use_sliding_window"] = false;
     shared::write_dense_layers(a, config);
   };
+  family.read_config = [](nlohmann::json& config, A& a) {
+    shared::read_head_dim(config, a);
+    a.router_pre_softmax = !boolean_of(config, "norm_topk_prob", false);
+    shared::read_dense_layers(config, a);
+  };
+  family.defaults = R"({"num_key_value_heads": 16, "norm_topk_prob": false, "qkv_bias": true,
+                        "num_experts_per_tok": 4, "router_aux_loss_coef": 0.001})";
   return family;
 }
 

@@ -20,6 +20,8 @@ Family qwen3_family() {
     config["attention_bias"] = false;
     shared::write_layer_windows(a, config);
   };
+  family.read_config = shared::read_layer_windows;
+  family.defaults = R"({"num_key_value_heads": 32, "head_dim": 128, "max_window_layers": 28})";
   return family;
 }
 

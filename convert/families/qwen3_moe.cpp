@@ -1,6 +1,7 @@
 // Qwen3-MoE (transformers/models/qwen3_moe): Qwen3 with experts, none of them shared.
 #include <nlohmann/json.hpp>
 
+#include "convert/config_value.h"
 #include "convert/families/list.h"
 #include "convert/families/shared.h"
 
@@ -28,9 +29,17 @@ Family qwen3_moe_family() {
     config["attention_bias"] = false;
     config["norm_topk_prob"] = !a.router_pre_softmax;
     config["use_sliding_window"] = a.window > 0;
-    config["sliding_window"] = a.window > 0 ? nlohmann::json(a.window) : nlohmann::json();
+    shared::write_window(a, config);
     shared::write_dense_layers(a, config);
   };
+  family.read_config = [](nlohmann::json& config, A& a) {
+    a.router_pre_softmax = !boolean_of(config, "norm_topk_prob", false);
+    config.erase("max_window_layers");  // the class has the window in all layers, or in none
+    shared::read_layer_windows(config, a);
+    shared::read_dense_layers(config, a);
+  };
+  family.defaults = R"({"num_key_value_heads": 4, "norm_topk_prob": false,
+                        "num_experts_per_tok": 8, "router_aux_loss_coef": 0.001})";
   family.objections = [](const A& a, std::vector<std::string>& reasons) {
     shared::object_partial_window(a, "qwen3_moe", reasons);
   };

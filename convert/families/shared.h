@@ -43,11 +43,19 @@ void object_partial_window(const Architecture& a, std::string_view family,
                            std::vector<std::string>& reasons);
 void object_uneven_heads(const Architecture& a, std::string_view family,
                          std::vector<std::string>& reasons);
+// Each writer beside its reader, which gives the architecture back and rewords `config` as the
+// writer would.
 void write_head_dim_if_unusual(const Architecture& a, nlohmann::json& config);
+void read_head_dim(nlohmann::json& config, Architecture& a);
+void write_window(const Architecture& a, nlohmann::json& config);
+void read_window(nlohmann::json& config, Architecture& a);
 void write_layer_windows(const Architecture& a, nlohmann::json& config);
+void read_layer_windows(nlohmann::json& config, Architecture& a);
 void write_dense_layers(const Architecture& a, nlohmann::json& config);
+void read_dense_layers(nlohmann::json& config, Architecture& a);
 void write_latent(const Architecture& a, nlohmann::json& config,
                   std::vector<std::string>& warnings);
+void read_latent(nlohmann::json& config, Architecture& a);
 void object_latent(const Architecture& a, std::string_view family,
                    std::vector<std::string>& reasons);
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "ckpt/base/checked.h"
+#include "convert/config_value.h"
 #include "convert/families/shared.h"
 
 namespace ferry::shared {
@@ -67,6 +69,20 @@ void write_head_dim_if_unusual(const Architecture& a, nlohmann::json& config) {
   if (a.head_dim * a.heads != a.hidden) config["head_dim"] = a.head_dim;
 }
 
+void read_head_dim(nlohmann::json& config, Architecture& a) {
+  a.head_dim = integer_of(config, "head_dim", 0);
+  if (a.head_dim == 0 && a.heads > 0) a.head_dim = a.hidden / a.heads;
+  if (a.head_dim * a.heads == a.hidden) config.erase("head_dim");
+}
+
+void write_window(const Architecture& a, nlohmann::json& config) {
+  config["sliding_window"] = a.window > 0 ? nlohmann::json(a.window) : nlohmann::json();
+}
+
+void read_window(nlohmann::json& config, Architecture& a) {
+  a.window = integer_of(config, "sliding_window", 0);
+}
+
 void write_layer_windows(const Architecture& a, nlohmann::json& config) {
   config["use_sliding_window"] = a.window > 0;
   if (a.window == 0) {
@@ -87,6 +103,31 @@ void write_layer_windows(const Architecture& a, nlohmann::json& config) {
   config["layer_types"] = std::move(types);
 }
 
+// Layers from max_window_layers on have the window, unless layer_types says which.
+void read_layer_windows(nlohmann::json& config, Architecture& a) {
+  const bool used = boolean_of(config, "use_sliding_window", false);
+  a.window = used ? integer_of(config, "sliding_window", 0) : 0;
+  if (a.window > 0) {
+    const int64_t first = integer_of(config, "max_window_layers", 0);
+    const nlohmann::json types = config.value("layer_types", nlohmann::json());
+    const bool listed = types.is_array() && static_cast<int64_t>(types.size()) == a.layers;
+    for (int64_t layer = 0; layer < a.layers; ++layer) {
+      a.windowed_layers.push_back(listed ? types[static_cast<size_t>(layer)] == "sliding_attention"
+                                         : layer >= first);
+    }
+    const auto windowed = std::count(a.windowed_layers.begin(), a.windowed_layers.end(), true);
+    if (windowed == 0) a.window = 0;
+    if (windowed == 0 || windowed == a.layers) a.windowed_layers.clear();
+  }
+  // What is said of windows that no layer has means nothing.
+  config.erase("max_window_layers");
+  if (a.window == 0) {
+    config["use_sliding_window"] = false;
+    config["sliding_window"] = nullptr;
+    config.erase("layer_types");
+  }
+}
+
 void write_dense_layers(const Architecture& a, nlohmann::json& config) {
   nlohmann::json dense = nlohmann::json::array();
   for (int64_t layer = 0; layer < a.layers; ++layer) {
@@ -94,6 +135,16 @@ void write_dense_layers(const Architecture& a, nlohmann::json& config) {
   }
   config["decoder_sparse_step"] = 1;
   config["mlp_only_layers"] = std::move(dense);
+}
+
+void read_dense_layers(nlohmann::json& config, Architecture& a) {
+  const int64_t every = std::max<int64_t>(1, integer_of(config, "decoder_sparse_step", 1));
+  const nlohmann::json dense = config.value("mlp_only_layers", nlohmann::json::array());
+  for (int64_t layer = 0; a.experts > 0 && layer < a.layers; ++layer) {
+    const bool listed = std::find(dense.begin(), dense.end(), layer) != dense.end();
+    a.moe_layers.push_back((layer + 1) % every == 0 && !listed);
+  }
+  if (dense.is_array()) write_dense_layers(a, config);  // else it is compared as it is
 }
 
 void write_latent(const Architecture& a, nlohmann::json& config,
@@ -119,6 +170,36 @@ void write_latent(const Architecture& a, nlohmann::json& config,
                        a.router_groups_per_token < a.router_groups;
   config["n_group"] = limited ? a.router_groups : 1;
   config["topk_group"] = limited ? a.router_groups_per_token : 1;
+}
+
+void read_latent(nlohmann::json& config, Architecture& a) {
+  a.q_lora_rank = integer_of(config, "q_lora_rank", 0);
+  a.head_dim = a.heads > 0 ? std::max<int64_t>(1, a.hidden / a.heads) : 0;
+  a.qk_norm = true;
+  const int64_t dense = integer_of(config, "first_k_dense_replace", 0);
+  if (dense >= a.layers) {
+    a.experts = 0;
+    config["n_routed_experts"] = 0;
+    config["first_k_dense_replace"] = a.layers;
+  }
+  if (a.experts == 0) return;
+  for (int64_t layer = 0; layer < a.layers; ++layer) a.moe_layers.push_back(layer >= dense);
+  a.router_pre_softmax = true;
+  const int64_t shared = integer_of(config, "n_shared_experts", 0);
+  a.shared_ffn = checked_multiply(shared, a.expert_ffn, "n_shared_experts");
+  config["n_shared_experts"] = shared;
+  const double scale = number_of(config, "routed_scaling_factor", 1);
+  a.router_scale = scale == 1 ? 0 : scale;
+  const int64_t groups = integer_of(config, "n_group", 1);
+  const int64_t chosen = integer_of(config, "topk_group", 1);
+  const bool limited = groups > 1 && chosen > 0 && chosen < groups &&
+                       text_of(config, "topk_method", "group_limited") != "greedy";
+  if (limited) {
+    a.router_groups = groups;
+    a.router_groups_per_token = chosen;
+  } else {
+    config["n_group"] = config["topk_group"] = 1;
+  }
 }
 
 void object_latent(const Architecture& a, std::string_view family,

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -105,6 +107,19 @@ struct Family {
   /// What the fields cannot say; adds to warnings what has no counterpart.
   void (*write_config)(const Architecture&, nlohmann::json& config,
                        std::vector<std::string>& warnings) = nullptr;
+  /// The way back: what the fields cannot say, read from a config.json that holds `defaults` where
+  /// it was silent. Puts what it may say in several ways into write_config's words.
+  void (*read_config)(nlohmann::json& config, Architecture&) = nullptr;
+  /// Sees what only the file's tensors tell; `has` knows the names of the rules.
+  void (*look)(const std::function<bool(const std::string&)>& has, Architecture&) = nullptr;
+  /// What a config.json means where it is silent, as transformers' class has it: a JSON object.
+  std::string_view defaults = "{}";
+  /// The outermost module, which names lack in files that a bare model without head wrote.
+  std::string_view base_prefix = "model.";
+  /// Modules that files may spell otherwise than the rules: {rule's, other}.
+  std::vector<std::pair<std::string_view, std::string_view>> spellings;
+  /// Ends of names of buffers that older files hold and no model reads.
+  std::vector<std::string_view> buffers = {".rotary_emb.inv_freq"};
   /// Reasons beyond the traits why a model is not of this family; may be null.
   void (*objections)(const Architecture&, std::vector<std::string>& reasons) = nullptr;
 };

@@ -1,16 +1,14 @@
 #include "convert/model/megatron_model.h"
 
 #include <array>
-#include <charconv>
 #include <string_view>
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "convert/model/numbered_name.h"
 
 namespace ferry {
 namespace {
-
-constexpr std::string_view kExperts = ".mlp.experts.experts.";
 
 struct Alias {
   std::string_view canonical;  // ends, or occurs in, the canonical name
@@ -38,24 +36,6 @@ constexpr Alias kSpellings[] = {
     {".experts.experts.", ".experts.local_experts."},
     {".transformer_layer.", ".mtp_model_layer."},
 };
-
-// A number after `before` in `name`, which ends at a dot: "decoder.layers." in
-// "decoder.layers.3.x".
-struct Numbered {
-  std::string without;  // the name without number and its dot
-  int64_t number = 0;
-};
-std::optional<Numbered> take_number(const std::string& name, std::string_view before) {
-  const size_t at = name.find(before);
-  if (at == std::string::npos) return std::nullopt;
-  const char* begin = name.data() + at + before.size();
-  const char* end = name.data() + name.size();
-  int64_t number = 0;
-  const auto [stop, error] = std::from_chars(begin, end, number);
-  if (error != std::errc() || stop == end || *stop != '.') return std::nullopt;
-  const std::string head = name.substr(0, at + before.size());
-  return Numbered{head + std::string(stop + 1, end), number};
-}
 
 }  // namespace
 
@@ -88,7 +68,8 @@ std::optional<Placed> MegatronModel::lookup(const std::string& key, Dims at, con
     fail(ErrorKind::mismatch,
          "tensor {} of shape {}: axis {} should stack {} {}, as the arguments say", entry.name,
          to_string(entry.shape), axis, extents[axis],
-         axis + 1 == at.size() && key.find(kExperts) != std::string::npos ? "experts" : "layers");
+         axis + 1 == at.size() && key.find(kExpertsInfix) != std::string::npos ? "experts"
+                                                                               : "layers");
   }
   return Placed{found->second, std::move(at), 0, 0};
 }
@@ -96,15 +77,15 @@ std::optional<Placed> MegatronModel::lookup(const std::string& key, Dims at, con
 // The forms that a name takes on disk: as it is, experts stacked, layers stacked, both.
 std::optional<Placed> MegatronModel::place(const std::string& name, size_t* rank) {
   std::optional<Placed> placed = lookup(name, {}, {});
-  const auto expert = take_number(name, kExperts);
+  const auto expert = take_number(name, kExpertsInfix);
   const int64_t experts = architecture_.experts;
   if (!placed && expert) placed = lookup(expert->without, {expert->number}, {experts});
   if (!placed) {
     const int64_t layers = architecture_.layers;
-    const auto layer = take_number(name, "decoder.layers.");
+    const auto layer = take_number(name, kLayersPrefix);
     if (layer) placed = lookup(layer->without, {layer->number}, {layers});
     if (!placed && layer && expert) {
-      const auto both = take_number(expert->without, "decoder.layers.");
+      const auto both = take_number(expert->without, kLayersPrefix);
       placed = lookup(both->without, {layer->number, expert->number}, {layers, experts});
     }
   }

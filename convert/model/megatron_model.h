@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -24,6 +25,10 @@
 #include "convert/model/architecture.h"
 
 namespace ferry {
+
+/// What comes before the number of a layer and of an expert in canonical names.
+inline constexpr std::string_view kLayersPrefix = "decoder.layers.";
+inline constexpr std::string_view kExpertsInfix = ".mlp.experts.experts.";
 
 /// A part of a canonical tensor: rows [row, row + rows) of it are the entry's sub-tensor at `at`.
 struct Placed {

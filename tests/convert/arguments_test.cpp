@@ -8,6 +8,7 @@
 
 #include "ckpt/base/error.h"
 #include "convert/recognise.h"
+#include "convert/tokenizer.h"
 #include "convert/vocabulary.h"
 #include "tests/convert/support.h"
 
@@ -202,8 +203,12 @@ TEST(Vocabulary, ComesFromOptionsTokenizerOrArguments) {
   Tokenizer tokenizer;
   tokenizer.vocab = 240;
   EXPECT_EQ(size(args, tokenizer, {}), 250);
-  EXPECT_EQ(size({{"vocab_size", 250}, {"tokenizer_type", "HuggingFaceTokenizer"}}, tokenizer, {}),
-            240);
+  const auto own = [](int64_t vocab) {
+    return json{{"vocab_size", vocab}, {"tokenizer_type", "HuggingFaceTokenizer"}};
+  };
+  EXPECT_EQ(size(own(250), tokenizer, {}), 250);  // a conversion said it
+  EXPECT_EQ(size(own(230), tokenizer, {}), 240);
+  EXPECT_EQ(size(own(300), tokenizer, {}), 240);
   EXPECT_EQ(size({{"vocab_size", nullptr}}, tokenizer, {}), 240);
   EXPECT_EQ(size(json::object(), {}, {}), 256);
   EXPECT_THAT(warnings, ElementsAre(HasSubstr("--vocab-size")));

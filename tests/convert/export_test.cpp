@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "ckpt/base/error.h"
-#include "convert/convert.h"
 #include "convert/arguments/arguments.h"
+#include "convert/convert.h"
 #include "convert/model/mismatch.h"
 #include "convert/recognise.h"
 #include "tests/convert/support.h"

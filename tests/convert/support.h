@@ -102,6 +102,13 @@ inline Tensors stacked(const Tensors& tensors, const std::string& before, int64_
   return result;
 }
 
+/// As today's Megatron-LM stacks them: experts always, layers where all are alike.
+inline Tensors stacked_as_today(Tensors tensors, const Architecture& a) {
+  if (a.experts > 0) tensors = stacked(tensors, ".mlp.experts.experts.", a.experts);
+  if (a.experts > 0 && !a.all_moe()) return tensors;
+  return stacked(tensors, "decoder.layers.", a.layers);
+}
+
 /// Gate and up of the experts' first layer as tensors of their own.
 inline Tensors split_halves(const Tensors& tensors) {
   Tensors result;

@@ -1,0 +1,213 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "convert/arguments/argument_table.h"
+#include "convert/arguments/arguments.h"
+
+namespace ferry {
+namespace {
+
+bool is_whole(double number) { return std::trunc(number) == number && std::fabs(number) < 1e15; }
+
+class Writer {
+ public:
+  Writer(const Architecture& architecture, Draft& draft, const Value& args)
+      : a_(architecture), draft_(draft), args_(args) {}
+
+  WrittenArguments run() {
+    for (const Argument& argument : plain_arguments()) {
+      if (has_argument(argument.of, a_)) write(argument);
+    }
+    write_attention();
+    write_positions();
+    write_window();
+    write_activation();
+    if (a_.experts > 0) write_moe();
+    put("untie_embeddings_and_output_weights", !a_.tied);
+    put("mtp_use_repeated_layer", false);
+    put("transformer_impl", "transformer_engine");
+    return std::move(written_);
+  }
+
+ private:
+  void put(std::string_view name, const Value& value) { draft_.put(args_, name, value); }
+  void put(std::string_view name, bool value) { put(name, draft_.boolean(value)); }
+  void put(std::string_view name, int64_t value) { put(name, draft_.integer(value)); }
+  void put(std::string_view name, double value) { put(name, draft_.real(value)); }
+  void put(std::string_view name, std::string_view word) { put(name, draft_.string(word)); }
+  void put(std::string_view name, const char* word) { put(name, std::string_view(word)); }
+  void put(std::string_view name, const std::vector<bool>& flags) {
+    std::vector<Value> items;
+    for (const bool flag : flags) items.push_back(draft_.integer(flag ? 1 : 0));
+    put(name, draft_.list(items));
+  }
+
+  template <typename... Args>
+  void problem(fmt::format_string<Args...> format, Args&&... args) {
+    written_.problems.push_back(fmt::format(format, std::forward<Args>(args)...));
+  }
+  template <typename... Args>
+  void say(fmt::format_string<Args...> format, Args&&... args) {
+    written_.flags.push_back(fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  void write(const Argument& argument) {
+    std::visit(
+        [&](auto member) {
+          using T = std::remove_cvref_t<decltype(a_.*member)>;
+          const T value = a_.*member, usual = Architecture().*member;
+          if (argument.form == ArgumentForm::none_at_zero && value == T()) {
+            put(argument.name, draft_.none());
+          } else if (argument.form == ArgumentForm::whole && is_whole(value)) {
+            put(argument.name, static_cast<int64_t>(value));
+          } else {
+            put(argument.name, value);
+          }
+          if (argument.flag.empty() || value == usual) return;
+          if constexpr (std::is_same_v<T, bool>) {
+            say("{}", argument.flag);
+          } else {
+            say("{} {}", argument.flag, value);
+          }
+        },
+        argument.member);
+  }
+
+  void write_attention() {
+    const bool grouped = a_.groups != a_.heads && !a_.mla;
+    put("group_query_attention", grouped);
+    put("num_query_groups", grouped ? draft_.integer(a_.groups) : draft_.none());
+    put("normalization", word_of(norm_words(), a_.norm));
+    put("apply_layernorm_1p", false);
+    put("apply_query_key_layer_scaling", false);
+  }
+
+  void write_positions() {
+    const std::string_view word = word_of(position_words(), a_.position_kind);
+    if (word.empty()) problem("its positions are neither rotary nor learned");
+    put("position_embedding_type", word);
+    put("add_position_embedding", true);
+    put("use_rotary_position_embeddings", false);
+    put("rotary_percent", 1.0);
+    put("rotary_interleaved", false);
+    put("use_rope_scaling", a_.rope_scaling == RopeScaling::llama3);
+    if (a_.mla) return write_latent_positions();
+    switch (a_.rope_scaling) {
+      case RopeScaling::none:
+        break;
+      case RopeScaling::linear:
+        write_linear_scaling();
+        break;
+      case RopeScaling::llama3:
+        write_llama3_scaling();
+        break;
+      case RopeScaling::yarn:
+        problem("YaRN scales its positions: ferry writes that for latent attention alone");
+        break;
+    }
+  }
+
+  void write_linear_scaling() {
+    if (!is_whole(a_.rope_factor)) {
+      return problem("its positions are scaled by {}: rotary_seq_len_interpolation_factor is whole",
+                     a_.rope_factor);
+    }
+    put("rotary_seq_len_interpolation_factor", static_cast<int64_t>(a_.rope_factor));
+    say("--rotary-seq-len-interpolation-factor {}", a_.rope_factor);
+  }
+
+  void write_llama3_scaling() {
+    const Llama3Constants fixed;
+    check_fixed("low_freq_factor", a_.rope_low_freq_factor, fixed.low_freq_factor);
+    check_fixed("high_freq_factor", a_.rope_high_freq_factor, fixed.high_freq_factor);
+    check_fixed("original_max_position_embeddings", a_.rope_original_positions,
+                fixed.original_positions);
+    put("rope_scaling_factor", a_.rope_factor);
+    say("--use-rope-scaling");
+    say("--rope-scaling-factor {}", a_.rope_factor);
+  }
+
+  // A factor of 1 makes YaRN plain RoPE.
+  void write_latent_positions() {
+    const bool yarn = a_.rope_scaling == RopeScaling::yarn;
+    if (!yarn && a_.rope_scaling != RopeScaling::none) {
+      problem("its positions are scaled, but not by YaRN, as latent attention's are");
+    }
+    if (yarn) {
+      const YarnConstants fixed;
+      check_fixed("beta_fast", a_.rope_beta_fast, fixed.beta_fast);
+      check_fixed("beta_slow", a_.rope_beta_slow, fixed.beta_slow);
+      check_fixed("original_max_position_embeddings", a_.rope_original_positions,
+                  fixed.original_positions);
+    }
+    const auto write = [&](std::string_view name, std::string_view flag, double value,
+                           double usual) {
+      put(name, value);
+      if (value != usual) say("{} {}", flag, value);
+    };
+    write("rotary_scaling_factor", "--rotary-scaling-factor", yarn ? a_.rope_factor : 1, 1);
+    write("mscale", "--mscale", yarn ? a_.rope_mscale : 1, 1);
+    write("mscale_all_dim", "--mscale-all-dim", yarn ? a_.rope_mscale_all_dim : 0, 0);
+  }
+
+  template <typename T>
+  void check_fixed(std::string_view name, T value, T fixed) {
+    if (value == fixed) return;
+    problem("{} of the scaling of positions is {}; Megatron-LM has {} and no argument for it", name,
+            value, fixed);
+  }
+
+  void write_window() {
+    if (a_.window == 0) return;
+    put("window_size", draft_.tuple({draft_.integer(a_.window - 1), draft_.integer(0)}));
+    say("--window-size {},0", a_.window - 1);
+    if (a_.windowed_layers.empty()) return;
+    put("window_attn_skip_freq", a_.windowed_layers);
+    say("--window-attn-skip-freq [{:d}]", fmt::join(a_.windowed_layers, ","));
+  }
+
+  void write_activation() {
+    bool found = false;
+    for (const ActivationFlag& each : activation_flags()) {
+      const bool is_it = !found && each.activation == a_.activation;
+      found = found || is_it;
+      if (is_it || each.flag.empty()) put(each.name, is_it);
+      if (is_it && !each.flag.empty()) say("{}", each.flag);
+    }
+    if (found) return;
+    const bool tanh = a_.activation == Activation::gelu_tanh;
+    if (tanh && !a_.linear_bias) {
+      problem("GELU in its tanh form is Megatron's only with biases (bias_gelu_fusion)");
+    }
+    put("bias_gelu_fusion", tanh);
+    if (!tanh) say("--no-bias-gelu-fusion");
+  }
+
+  void write_moe() {
+    if (a_.all_moe()) {
+      put("moe_layer_freq", int64_t{1});
+    } else {
+      put("moe_layer_freq", a_.moe_layers);
+    }
+    put("moe_router_score_function", word_of(score_words(), a_.router_score));
+  }
+
+  const Architecture& a_;
+  Draft& draft_;
+  const Value& args_;
+  WrittenArguments written_;
+};
+
+}  // namespace
+
+WrittenArguments write_arguments(const Architecture& architecture, Draft& draft,
+                                 const Value& args) {
+  return Writer(architecture, draft, args).run();
+}
+
+}  // namespace ferry

@@ -1,0 +1,42 @@
+#include "convert/config_value.h"
+
+#include <nlohmann/json.hpp>
+
+namespace ferry {
+namespace {
+
+const nlohmann::json& at(const nlohmann::json& config, const char* key) {
+  static const nlohmann::json none;
+  const auto found = config.is_object() ? config.find(key) : config.end();
+  return found != config.end() ? *found : none;
+}
+
+}  // namespace
+
+int64_t integer_of(const nlohmann::json& value, int64_t otherwise) {
+  // Above 2^63 a number is kept as unsigned: no size is that large.
+  const bool fits = value.is_number_integer() &&
+                    (!value.is_number_unsigned() || value.get<uint64_t>() <= INT64_MAX);
+  return fits ? value.get<int64_t>() : otherwise;
+}
+
+int64_t integer_of(const nlohmann::json& config, const char* key, int64_t otherwise) {
+  return integer_of(at(config, key), otherwise);
+}
+
+double number_of(const nlohmann::json& config, const char* key, double otherwise) {
+  const nlohmann::json& value = at(config, key);
+  return value.is_number() ? value.get<double>() : otherwise;
+}
+
+bool boolean_of(const nlohmann::json& config, const char* key, bool otherwise) {
+  const nlohmann::json& value = at(config, key);
+  return value.is_boolean() ? value.get<bool>() : otherwise;
+}
+
+std::string text_of(const nlohmann::json& config, const char* key, const std::string& otherwise) {
+  const nlohmann::json& value = at(config, key);
+  return value.is_string() ? value.get<std::string>() : otherwise;
+}
+
+}  // namespace ferry

@@ -1,0 +1,20 @@
+// Members of a config.json, which may hold anything.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace ferry {
+
+/// The value of a key when it is there and of that kind (a number without fraction, a number, true
+/// or false, text), else `otherwise`.
+int64_t integer_of(const nlohmann::json& config, const char* key, int64_t otherwise);
+double number_of(const nlohmann::json& config, const char* key, double otherwise);
+bool boolean_of(const nlohmann::json& config, const char* key, bool otherwise);
+std::string text_of(const nlohmann::json& config, const char* key, const std::string& otherwise);
+
+/// The same, of a value.
+int64_t integer_of(const nlohmann::json& value, int64_t otherwise);
+
+}  // namespace ferry

@@ -1,0 +1,254 @@
+#include "convert/import/import_tensors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+#include <utility>
+
+#include "ckpt/base/cast.h"
+#include "ckpt/base/error.h"
+#include "ckpt/engine/engine.h"
+#include "convert/model/constant.h"
+#include "convert/model/megatron_model.h"
+#include "convert/model/mismatch.h"
+#include "convert/model/numbered_name.h"
+#include "convert/model/transforms.h"
+
+namespace ferry {
+namespace {
+
+constexpr uint64_t kMaxConstantBytes = 1 << 20;
+
+// Where a canonical tensor lies in the checkpoint's: a sub-tensor of a stack.
+struct Place {
+  std::string name;
+  Dims at;       // leading coordinates (layer, expert)
+  Dims extents;  // of those axes
+};
+
+class Importer {
+ public:
+  Importer(const Catalog& catalog, HuggingFaceTensors& model, const Family& family,
+           const Architecture& architecture, const ImportTensorOptions& options)
+      : catalog_(catalog), model_(model), family_(family), a_(architecture), options_(options) {}
+
+  ImportedTensors run(const std::string& path) {
+    for (const Link& link : expand(family_, a_)) {
+      if (link.rule->transform == Transform::constant) {
+        check_constant(link);
+      } else if (link.rule->copies) {
+        drop_copy(link);
+      } else {
+        add(link);
+      }
+    }
+    drop_unused();
+    if (misfit_.any()) {
+      fail(ErrorKind::mismatch, "{}: its tensors are not those of family {}:{}", path, family_.name,
+           describe(misfit_, family_.name));
+    }
+    result_.dtype = common_dtype();
+    return std::move(result_);
+  }
+
+ private:
+  Place place(const std::string& canonical) const {
+    Place place{canonical, {}, {}};
+    const bool stacks_layers = a_.experts == 0 || a_.all_moe();
+    if (stacks_layers) stack(place, kLayersPrefix, a_.layers);
+    stack(place, kExpertsInfix, a_.experts);
+    return place;
+  }
+
+  static void stack(Place& place, std::string_view before, int64_t extent) {
+    auto numbered = take_number(place.name, before);
+    if (!numbered) return;
+    place.name = std::move(numbered->without);
+    place.at.push_back(numbered->number);
+    place.extents.push_back(extent);
+  }
+
+  // The tensor of a name of the rules; notes what does not fit.
+  std::optional<FoundTensor> locate(const std::string& name, const Dims& shape, bool one_element) {
+    auto found = model_.find(name, a_);
+    if (!found) {
+      misfit_.missing.push_back(name);
+      return std::nullopt;
+    }
+    const bool fits = one_element ? element_count(found->shape, name) == 1 : found->shape == shape;
+    if (fits) return found;
+    misfit_.misshapen.push_back(fmt::format("{}: has {}, config.json says {}", name,
+                                            to_string(found->shape), to_string(shape)));
+    return std::nullopt;
+  }
+
+  void add(const Link& link) {
+    const std::vector<Part> parts = parts_of(link, a_);
+    const Place place = this->place(link.megatron);
+    StateTensor* tensor = nullptr;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const bool one_element = link.rule->transform == Transform::single;
+      const auto found = locate(link.hugging_face[i], parts[i].shape, one_element);
+      if (!found) continue;
+      if (tensor == nullptr) tensor = &tensor_of(link, place, found->dtype);
+      check_dtype(*tensor, dtype_of(*link.rule, *found), link.hugging_face[i]);
+      const uint32_t input = add_input(tensor->recipe, *found);
+      for (const Move& move : parts[i].moves) {
+        Move back = move.inverse();
+        back.input = input;
+        if (one_element) back.in_origin = Dims(found->shape.size(), 0);
+        tensor->recipe.moves.push_back(into(from_entry(std::move(back), *found), place));
+      }
+    }
+    const bool is_padded =
+        link.rule->transform == Transform::vocabulary && a_.vocab < link.shape.front();
+    if (tensor != nullptr && is_padded) tensor->recipe.zeros.push_back(padding(link.shape));
+  }
+
+  // Rows of the vocabulary that Hugging Face has not.
+  Box padding(const Dims& shape) const {
+    Box box = Box::whole(shape);
+    box.offset[0] = a_.vocab;
+    box.size[0] -= a_.vocab;
+    return box;
+  }
+
+  // Rewrites a move to the canonical tensor to end in the stack that holds it.
+  static Move into(Move move, const Place& place) {
+    move.out_origin.insert(move.out_origin.begin(), place.at.begin(), place.at.end());
+    for (Loop& loop : move.loops) loop.out_axis += static_cast<int>(place.at.size());
+    return move;
+  }
+
+  StateTensor& tensor_of(const Link& link, const Place& place, DType stored) {
+    const auto [at, added] = positions_.emplace(place.name, result_.tensors.size());
+    if (!added) return result_.tensors[at->second];
+    StateTensor& tensor = result_.tensors.emplace_back();
+    tensor.name = place.name;
+    tensor.shape = place.extents;
+    tensor.shape.insert(tensor.shape.end(), link.shape.begin(), link.shape.end());
+    FoundTensor first;
+    first.dtype = stored;
+    tensor.dtype = dtype_of(*link.rule, first);
+    return tensor;
+  }
+
+  DType dtype_of(const Rule& rule, const FoundTensor& found) const {
+    if (rule.fp32) return DType::f32;
+    return options_.dtype && is_floating_point(found.dtype) ? *options_.dtype : found.dtype;
+  }
+
+  void check_dtype(const StateTensor& tensor, DType dtype, const std::string& name) const {
+    if (dtype == tensor.dtype) return;
+    fail(ErrorKind::mismatch,
+         "tensor {} would be {}, others of {} in Megatron are {}: they must be of one dtype; give "
+         "it (--dtype)",
+         name, torch_name(dtype), tensor.name, torch_name(tensor.dtype));
+  }
+
+  uint32_t add_input(Recipe& recipe, const FoundTensor& found) const {
+    const Entry& entry = catalog_.entries[found.entry];
+    const auto input = static_cast<uint32_t>(recipe.inputs.size());
+    if (input > 0 && recipe.inputs.back() == found.entry) return input - 1;  // fused experts
+    recipe.inputs.push_back(found.entry);
+    if (found.scales) {
+      if (options_.fp8_block.empty()) {
+        fail(ErrorKind::mismatch,
+             "tensor {} is of {}, but config.json has no quantization_config with the size of its "
+             "blocks",
+             entry.name, torch_name(entry.dtype));
+      }
+      Dims block = options_.fp8_block;
+      block.insert(block.begin(), entry.shape.size() - std::min(block.size(), entry.shape.size()),
+                   1);
+      recipe.scales.push_back({input, *found.scales, std::move(block)});
+    } else if (!can_convert(entry.dtype, options_.dtype.value_or(entry.dtype))) {
+      fail(ErrorKind::unsupported, "tensor {}: {} cannot be written as {}", entry.name,
+           torch_name(entry.dtype), torch_name(*options_.dtype));
+    }
+    return input;
+  }
+
+  // Megatron computes with the rule's value, whatever the file says: so it must say that.
+  void check_constant(const Link& link) {
+    const std::string& name = link.hugging_face.front();
+    if (!model_.has(name)) return;
+    const auto found = model_.find(name, a_);
+    const Entry& entry = catalog_.entries[found->entry];
+    const auto expected = [&] {
+      return constant_bytes(link.rule->value, entry.dtype, element_count(link.shape, name));
+    };
+    if (!can_convert(DType::f64, entry.dtype) ||
+        read_tensor(catalog_, entry, kMaxConstantBytes) != expected()) {
+      fail(ErrorKind::unsupported, "tensor {}: is not {}, the only value that Megatron has",
+           entry.name, link.rule->value);
+    }
+    drop(found->entry);
+  }
+
+  void drop_copy(const Link& link) {
+    const std::string& name = link.hugging_face.front();
+    if (!model_.has(name)) return;
+    const auto found = model_.find(name, a_);
+    drop(found->entry);
+    if (found->scales) drop(*found->scales);
+  }
+
+  void drop(uint32_t entry) {
+    result_.dropped.push_back({entry, catalog_.entries[entry].elements()});
+  }
+
+  void drop_unused() {
+    for (const uint32_t position : model_.unused()) {
+      const std::string& name = catalog_.entries[position].name;
+      const bool buffer = std::any_of(family_.buffers.begin(), family_.buffers.end(),
+                                      [&](std::string_view end) { return name.ends_with(end); });
+      const bool tied_head = a_.tied && name == "lm_head.weight";
+      if (!buffer && !tied_head && !options_.drop_unknown) {
+        misfit_.left_over.push_back(name);
+        continue;
+      }
+      drop(position);
+      if (!buffer) {
+        result_.warnings.push_back(
+            tied_head
+                ? fmt::format("tensor {} is left out: the output layer is the embedding, as "
+                              "config.json says",
+                              name)
+                : fmt::format("tensor {} is left out: family {} has none", name, family_.name));
+      }
+    }
+  }
+
+  DType common_dtype() const {
+    std::map<DType, double> elements;
+    for (const StateTensor& tensor : result_.tensors) {
+      if (!is_floating_point(tensor.dtype)) continue;
+      elements[tensor.dtype] += static_cast<double>(element_count(tensor.shape, tensor.name));
+    }
+    const auto most = std::max_element(elements.begin(), elements.end(),
+                                       [](auto& x, auto& y) { return x.second < y.second; });
+    return most == elements.end() ? DType::f32 : most->first;
+  }
+
+  const Catalog& catalog_;
+  HuggingFaceTensors& model_;
+  const Family& family_;
+  const Architecture& a_;
+  const ImportTensorOptions& options_;
+  std::unordered_map<std::string, size_t> positions_;  // of the result's tensors
+  Misfit misfit_;
+  ImportedTensors result_;
+};
+
+}  // namespace
+
+ImportedTensors import_tensors(const Catalog& catalog, HuggingFaceTensors& model,
+                               const Family& family, const Architecture& architecture,
+                               const ImportTensorOptions& options, const std::string& path) {
+  return Importer(catalog, model, family, architecture, options).run(path);
+}
+
+}  // namespace ferry

@@ -1,0 +1,125 @@
+#include "convert/model/hugging_face_tensors.h"
+
+#include <string_view>
+#include <utility>
+
+#include "ckpt/base/error.h"
+#include "convert/model/numbered_name.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::string_view kHead = "lm_head.";
+constexpr std::string_view kScales = "_scale_inv";
+
+// One expert's tensor in the tensor of all experts of a layer: all of its sub-tensor, or a half.
+struct Fused {
+  std::string_view one;
+  std::string_view all;
+  int half;  // -1: there are none
+};
+constexpr Fused kFused[] = {
+    {".gate_proj.weight", ".gate_up_proj", 0}, {".up_proj.weight", ".gate_up_proj", 1},
+    {".down_proj.weight", ".down_proj", -1},   {".w1.weight", ".gate_up_proj", 0},
+    {".w3.weight", ".gate_up_proj", 1},        {".w2.weight", ".down_proj", -1}};
+
+std::string spelled_as_in_rules(std::string_view name, const Family& family) {
+  std::string result(name);
+  if (!name.starts_with(family.base_prefix) && !name.starts_with(kHead)) {
+    result.insert(0, family.base_prefix);
+  }
+  for (const auto& [rules, other] : family.spellings) {
+    if (const size_t at = result.find(other); at != std::string::npos) {
+      result.replace(at, other.size(), rules);
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+HuggingFaceTensors::HuggingFaceTensors(const Catalog& catalog, const Family& family)
+    : catalog_(catalog), used_(catalog.entries.size()) {
+  for (size_t i = 0; i < catalog.entries.size(); ++i) {
+    const std::string& name = catalog.entries[i].name;
+    if (!positions_.emplace(spelled_as_in_rules(name, family), static_cast<uint32_t>(i)).second) {
+      fail(ErrorKind::corrupt, "tensor {} stands twice, under two spellings of its name", name);
+    }
+  }
+}
+
+std::optional<uint32_t> HuggingFaceTensors::position(const std::string& name) const {
+  const auto found = positions_.find(name);
+  if (found == positions_.end()) return std::nullopt;
+  return found->second;
+}
+
+bool HuggingFaceTensors::has(const std::string& name) const { return positions_.contains(name); }
+
+std::optional<FoundTensor> HuggingFaceTensors::find(const std::string& name,
+                                                    const Architecture& architecture) {
+  const auto at = position(name);
+  if (!at) return find_fused(name, architecture);
+  const Entry& entry = catalog_.entries[*at];
+  used_[*at] = true;
+  FoundTensor found{*at, {}, 0, entry.shape, entry.dtype, std::nullopt};
+  add_scales(name, found);
+  return found;
+}
+
+std::optional<FoundTensor> HuggingFaceTensors::find_fused(const std::string& name,
+                                                          const Architecture& architecture) {
+  const auto expert = take_number(name, ".experts.");
+  if (!expert) return std::nullopt;
+  for (const Fused& fused : kFused) {
+    if (!expert->without.ends_with(fused.one)) continue;
+    std::string all = expert->without;
+    all.replace(all.size() - fused.one.size(), fused.one.size(), fused.all);
+    const auto at = position(all);
+    if (!at) return std::nullopt;
+    const Entry& entry = catalog_.entries[*at];
+    const int64_t halves = fused.half < 0 ? 1 : 2;
+    if (entry.shape.size() != 3 || entry.shape[0] != architecture.experts ||
+        entry.shape[1] % halves != 0) {
+      fail(ErrorKind::mismatch, "tensor {} of shape {} does not hold {} experts of {} rows each",
+           entry.name, to_string(entry.shape), architecture.experts,
+           halves == 2 ? "an even number of" : "some");
+    }
+    used_[*at] = true;
+    const int64_t rows = entry.shape[1] / halves;
+    FoundTensor found{
+        *at,         {expert->number}, fused.half > 0 ? rows : 0, {rows, entry.shape[2]},
+        entry.dtype, std::nullopt};
+    add_scales(all, found);
+    return found;
+  }
+  return std::nullopt;
+}
+
+void HuggingFaceTensors::add_scales(const std::string& name, FoundTensor& found) {
+  if (!is_floating_point(found.dtype) || size_bytes(found.dtype) != 1) return;
+  found.scales = position(name + std::string(kScales));
+  if (!found.scales) {
+    fail(ErrorKind::mismatch, "tensor {} is of {}, but the file holds no scales {}{}",
+         catalog_.entries[found.entry].name, torch_name(found.dtype), name, kScales);
+  }
+  used_[*found.scales] = true;
+  found.dtype = DType::bf16;
+}
+
+std::vector<uint32_t> HuggingFaceTensors::unused() const {
+  std::vector<uint32_t> positions;
+  for (uint32_t i = 0; i < used_.size(); ++i) {
+    if (!used_[i]) positions.push_back(i);
+  }
+  return positions;
+}
+
+Move from_entry(Move move, const FoundTensor& found) {
+  if (!move.in_origin.empty()) move.in_origin[0] += found.row;
+  move.in_origin.insert(move.in_origin.begin(), found.at.begin(), found.at.end());
+  for (Loop& loop : move.loops) loop.in_axis += static_cast<int>(found.at.size());
+  return move;
+}
+
+}  // namespace ferry

@@ -1,0 +1,20 @@
+// Names with a number for a part, as those of layers and experts.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ferry {
+
+struct NumberedName {
+  std::string without;  // the name without number and its dot
+  int64_t number = 0;
+};
+
+/// The number after `before` in `name`, which ends at a dot: 3 after "decoder.layers." in
+/// "decoder.layers.3.x". Nothing when there is none.
+std::optional<NumberedName> take_number(const std::string& name, std::string_view before);
+
+}  // namespace ferry

@@ -1,0 +1,60 @@
+#include "convert/model/sizes.h"
+
+#include <string_view>
+
+#include "ckpt/base/error.h"
+
+namespace ferry {
+namespace {
+
+constexpr int64_t kMaxExperts = 100'000;
+constexpr int64_t kMaxExpertsOfAllLayers = 250'000;
+constexpr int64_t kMaxHeads = 1 << 20;  // and elements of a head
+
+}  // namespace
+
+void check_sizes(const Architecture& a, const std::string& path, const std::string& source) {
+  const auto require = [&](std::string_view name, int64_t value, int64_t limit) {
+    if (value < 1) {
+      fail(ErrorKind::mismatch, "{}: {} lack the number of {}, or it is {}", path, source, name,
+           value);
+    }
+    if (value > limit) {
+      fail(ErrorKind::mismatch,
+           "{}: {} say that the number of {} is {}, more than the {} that are "
+           "supported",
+           path, source, name, value, limit);
+    }
+  };
+  require("layers (num_layers, num_hidden_layers)", a.layers, kMaxLayers);
+  require("elements of a token (hidden_size)", a.hidden, kMaxModelSize);
+  require("attention heads (num_attention_heads)", a.heads, kMaxHeads);
+  require("query groups (num_query_groups, num_key_value_heads)", a.groups, kMaxHeads);
+  require("elements of a head (kv_channels, head_dim)", a.head_dim, kMaxHeads);
+  if (a.mtp_layers != 0) require("prediction layers (mtp_num_layers)", a.mtp_layers, kMaxLayers);
+  require("elements inside an MLP (ffn_hidden_size, intermediate_size)", a.ffn, kMaxModelSize);
+  if (a.heads % a.groups != 0) {
+    fail(ErrorKind::mismatch, "{}: {} attention heads do not divide into {} query groups", path,
+         a.heads, a.groups);
+  }
+  const int64_t other[] = {a.positions,     a.padded_vocab,
+                           a.vocab,         a.q_lora_rank,
+                           a.kv_lora_rank,  a.qk_nope_dim,
+                           a.qk_rope_dim,   a.v_dim,
+                           a.experts,       a.expert_ffn,
+                           a.shared_ffn,    a.experts_per_token,
+                           a.router_groups, a.router_groups_per_token};
+  for (int64_t value : other) {
+    if (value < 0 || value > kMaxModelSize) {
+      fail(ErrorKind::mismatch, "{}: {} hold the impossible size {}", path, source, value);
+    }
+  }
+  if (a.experts == 0) return;
+  require("experts (num_experts)", a.experts, kMaxExperts);
+  if (a.experts * (a.layers + a.mtp_layers) > kMaxExpertsOfAllLayers) {
+    fail(ErrorKind::mismatch, "{}: {} layers of {} experts are more than is supported", path,
+         a.layers, a.experts);
+  }
+}
+
+}  // namespace ferry

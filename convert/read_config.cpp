@@ -1,0 +1,295 @@
+// config.json -> Architecture.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "ckpt/base/error.h"
+#include "convert/config_json.h"
+#include "convert/config_value.h"
+#include "convert/convert.h"
+#include "convert/model/sizes.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kSameFactor = 1e-6;  // relative
+
+// What a config.json of any family means where it is silent; Family::defaults come first.
+constexpr const char* kDefaults = R"({
+  "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "initializer_range": 0.02,
+  "attention_dropout": 0.0, "tie_word_embeddings": false})";
+
+// Members that say nothing about the model, or that are compared by their meaning.
+constexpr std::string_view kNotCompared[] = {
+    "architectures", "model_type",   "dtype",           "torch_dtype",  "use_cache", "bos_token_id",
+    "eos_token_id",  "pad_token_id", "rope_parameters", "rope_scaling", "rope_theta"};
+
+// Members that matter for further training alone: another value is told, not refused.
+constexpr std::string_view kTrainingOnly[] = {
+    "initializer_range", "attention_dropout",    "attn_pdrop",    "resid_pdrop",
+    "embd_pdrop",        "router_aux_loss_coef", "aux_loss_alpha"};
+
+template <size_t N>
+bool contains(const std::string_view (&names)[N], std::string_view name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+void read_fields(const Family& family, const json& config, Architecture& a) {
+  for (const ConfigField& field : family.fields) {
+    const std::string key(field.key);
+    std::visit(
+        [&](auto member) {
+          using T = std::remove_reference_t<decltype(a.*member)>;
+          if constexpr (std::is_same_v<T, bool>) {
+            a.*member = boolean_of(config, key.c_str(), a.*member);
+          } else if constexpr (std::is_same_v<T, double>) {
+            a.*member = number_of(config, key.c_str(), a.*member);
+          } else {
+            a.*member = integer_of(config, key.c_str(), a.*member);
+          }
+        },
+        field.member);
+  }
+}
+
+// The scaling of positions: transformers 5 has it in rope_parameters, 4 in rope_scaling.
+json scaling_of(const json& config) {
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    const auto found = config.find(key);
+    if (found != config.end() && found->is_object()) return *found;
+  }
+  return json::object();
+}
+
+std::string scaling_type(const json& scaling) {
+  return text_of(scaling, "rope_type", text_of(scaling, "type", "default"));
+}
+
+void read_rope(const json& config, Architecture& a) {
+  const json scaling = scaling_of(config);
+  a.rope_theta = number_of(scaling, "rope_theta", number_of(config, "rope_theta", a.rope_theta));
+  const std::string type = scaling_type(scaling);
+  if (type == "linear") a.rope_scaling = RopeScaling::linear;
+  if (type == "llama3") a.rope_scaling = RopeScaling::llama3;
+  if (type == "yarn") a.rope_scaling = RopeScaling::yarn;
+  if (a.rope_scaling == RopeScaling::none) return;
+  a.rope_factor = number_of(scaling, "factor", 1);
+  if (a.rope_scaling == RopeScaling::linear) return;
+  const char* original = "original_max_position_embeddings";
+  a.rope_original_positions =
+      integer_of(scaling, original, integer_of(config, original, a.positions));
+  a.rope_low_freq_factor = number_of(scaling, "low_freq_factor", a.rope_low_freq_factor);
+  a.rope_high_freq_factor = number_of(scaling, "high_freq_factor", a.rope_high_freq_factor);
+  a.rope_beta_fast = number_of(scaling, "beta_fast", a.rope_beta_fast);
+  a.rope_beta_slow = number_of(scaling, "beta_slow", a.rope_beta_slow);
+  a.rope_mscale = number_of(scaling, "mscale", a.rope_mscale);
+  a.rope_mscale_all_dim = number_of(scaling, "mscale_all_dim", a.rope_mscale_all_dim);
+}
+
+// What the family has that no member of config.json says.
+void imply(const Family& family, Architecture& a) {
+  const Traits& traits = family.traits;
+  a.norm = traits.norm;
+  a.position_kind = traits.positions;
+  a.mla = traits.mla == Has::yes;
+  a.qkv_bias = traits.qkv_bias == Has::yes;
+  a.qk_norm = traits.qk_norm == Has::yes;
+  a.shared_gate = traits.shared_gate == Has::yes;
+  a.router_score = traits.scores.front();
+  if (a.groups == 0) a.groups = a.heads;
+  if (a.head_dim == 0 && a.heads > 0) a.head_dim = a.hidden / a.heads;
+}
+
+// `config` with what its class adds where it is silent.
+json completed(const Family& family, const json& config) {
+  json whole = json::parse(kDefaults);
+  whole.update(json::parse(family.defaults));
+  whole.update(config);
+  return whole;
+}
+
+// Puts `config` into write_config's words as it reads it.
+Architecture read(const Family& family, json& config) {
+  Architecture a;
+  read_fields(family, config, a);
+  if (a.layers < 0 || a.layers > kMaxLayers) {
+    fail(ErrorKind::invalid, "config.json: {} layers; from 1 to {} are supported", a.layers,
+         kMaxLayers);
+  }
+  if (family.traits.positions == Positions::rope) {
+    a.activation = activation_of(text_of(config, "hidden_act", ""));
+    read_rope(config, a);
+  }
+  imply(family, a);
+  if (family.read_config != nullptr) family.read_config(config, a);
+  if (a.experts > 0 && a.moe_layers.empty()) a.moe_layers.assign(a.layers, true);
+  return a;
+}
+
+class Checker {
+ public:
+  Checker(const Family& family, const Architecture& a) : family_(family), a_(a) {}
+
+  // `config` as read() left it, `given` as the file has it.
+  void compare(const json& config, const json& given) {
+    std::vector<std::string> unused;
+    json written = config_json(family_, a_, DType::bf16, {}, unused);
+    if (config.contains("hidden_act") && written.contains("hidden_act") &&
+        activation_of(text_of(config, "hidden_act", "")) == a_.activation) {
+      written["hidden_act"] = config["hidden_act"];  // several names for one
+    }
+    const json defaults = json::parse(family_.defaults);
+    for (const auto& [key, value] : config.items()) {
+      if (value.is_null() || contains(kNotCompared, key)) continue;
+      const json& expected = written.contains(key) ? written : defaults;
+      if (!expected.contains(key) || expected[key] == value) continue;
+      const json& shown = given.contains(key) ? given[key] : value;
+      if (contains(kTrainingOnly, key)) {
+        warnings.push_back(
+            fmt::format("config.json's {} is {}; it becomes {}, which matters for "
+                        "further training only",
+                        key, shown.dump(), expected[key].dump()));
+      } else {
+        reasons.push_back(fmt::format("{} is {}, in Megatron a model of family {} has {}", key,
+                                      shown.dump(), family_.name, expected[key].dump()));
+      }
+    }
+  }
+
+  void check_rope(const json& config) {
+    if (family_.traits.positions != Positions::rope) return;
+    const json scaling = scaling_of(config);
+    for (const char* key : {"rope_parameters", "rope_scaling"}) {
+      const json value = config.value(key, json());
+      if (value.is_null() || value.is_object()) continue;
+      reasons.push_back(fmt::format("{} is {}, not an object", key, value.dump()));
+    }
+    const std::string type = scaling_type(scaling);
+    const bool known = type == "default" || a_.rope_scaling != RopeScaling::none;
+    const bool nested = std::any_of(scaling.begin(), scaling.end(),
+                                    [](const json& value) { return value.is_object(); });
+    if (!known || nested) {
+      reasons.push_back(fmt::format("the scaling of positions is {}, which Megatron has not",
+                                    nested ? "by kind of layer" : type));
+    }
+    const double rotated =
+        number_of(scaling, "partial_rotary_factor", number_of(config, "partial_rotary_factor", 1));
+    if (rotated != 1) {
+      reasons.push_back(
+          fmt::format("partial_rotary_factor is {}, here all of a head is rotated", rotated));
+    }
+    if (a_.rope_scaling == RopeScaling::yarn) check_yarn(scaling);
+  }
+
+  std::vector<std::string> reasons, warnings;
+
+ private:
+  // transformers takes the quotient only where both factors are said.
+  void check_yarn(const json& scaling) {
+    const double scale = number_of(scaling, "mscale", 0);
+    const double all = number_of(scaling, "mscale_all_dim", 0);
+    const bool both = scale != 0 && all != 0;
+    const double usual = both ? yarn_scale(a_.rope_factor, scale) / yarn_scale(a_.rope_factor, all)
+                              : yarn_scale(a_.rope_factor, 1);
+    const double wanted = number_of(scaling, "attention_factor", usual);
+    const double megatron = yarn_scale(a_.rope_factor, a_.rope_mscale) /
+                            yarn_scale(a_.rope_factor, a_.rope_mscale_all_dim);
+    if (std::fabs(wanted - megatron) > kSameFactor * std::fabs(wanted)) {
+      reasons.push_back(fmt::format("YaRN's attention factor is {}, Megatron's formula gives {}",
+                                    wanted, megatron));
+    }
+    if (!boolean_of(scaling, "truncate", true)) {
+      reasons.push_back("YaRN's truncate is false, Megatron always rounds the bounds");
+    }
+  }
+
+  const Family& family_;
+  const Architecture& a_;
+};
+
+const Family& family_of(const json& config, const std::optional<std::string>& wanted,
+                        const std::string& path) {
+  const std::string type = text_of(config, "model_type", "");
+  const Family* family = find_family(type);
+  if (family == nullptr) {
+    fail(ErrorKind::unsupported, "{}: model_type is '{}'; those that can be read are {}", path,
+         type, fmt::join(export_families(), ", "));
+  }
+  if (wanted && *wanted != family->name) {
+    fail(ErrorKind::unsupported, "{}: model_type is '{}', not '{}'", path, type, *wanted);
+  }
+  return *family;
+}
+
+std::vector<int64_t> token_ids(const json& config, const char* key) {
+  std::vector<int64_t> ids;
+  const json value = config.value(key, json());
+  const json all = value.is_array() ? value : json::array({value});
+  for (const json& each : all) {
+    if (const int64_t id = integer_of(each, -1); id >= 0) ids.push_back(id);
+  }
+  return ids;
+}
+
+SpecialTokens read_tokens(const json& config) {
+  const auto one = [&](const char* key) {
+    const std::vector<int64_t> ids = token_ids(config, key);
+    return ids.empty() ? std::nullopt : std::optional(ids.front());
+  };
+  return {one("bos_token_id"), one("pad_token_id"), token_ids(config, "eos_token_id")};
+}
+
+Dims read_fp8_block(const json& config, const std::string& path) {
+  const json quantised = config.value("quantization_config", json());
+  if (quantised.is_null()) return {};
+  const std::string method = text_of(quantised, "quant_method", "");
+  const json sizes = quantised.is_object() ? quantised.value("weight_block_size", json()) : json();
+  Dims block;
+  if (sizes.is_array() && sizes.size() == 2) {
+    block = {integer_of(sizes[0], 0), integer_of(sizes[1], 0)};
+  }
+  const bool blocks = block.size() == 2 && block[0] > 0 && block[1] > 0;
+  if (method == "fp8" && blocks && text_of(quantised, "fmt", "e4m3") == "e4m3") return block;
+  fail(ErrorKind::unsupported,
+       "{}: the weights are quantised by {}; of quantised ones, blocks of fp8 (quant_method fp8, "
+       "fmt e4m3, weight_block_size) can be read. Convert a model that is not quantised",
+       path, method.empty() ? quantised.dump().substr(0, 80) : method);
+}
+
+}  // namespace
+
+Architecture read_architecture(const Family& family, const json& config) {
+  json whole = completed(family, config);
+  return read(family, whole);
+}
+
+ReadConfig read_config(const json& config, const std::optional<std::string>& wanted,
+                       const std::string& path) {
+  ReadConfig result;
+  result.family = &family_of(config, wanted, path);
+  result.fp8_block = read_fp8_block(config, path);
+  result.tokens = read_tokens(config);
+  json whole = completed(*result.family, config);
+  const json before = whole;
+  result.architecture = read(*result.family, whole);
+  Checker checker(*result.family, result.architecture);
+  checker.compare(whole, config);
+  checker.check_rope(before);
+  result.warnings = std::move(checker.warnings);
+  std::vector<std::string> reasons = objections(*result.family, result.architecture);
+  reasons.insert(reasons.begin(), checker.reasons.begin(), checker.reasons.end());
+  if (reasons.empty()) {
+    check_sizes(result.architecture, path, "its members");
+    return result;
+  }
+  fail(ErrorKind::unsupported, "{}: cannot become a Megatron model:\n  {}", path,
+       fmt::join(reasons, "\n  "));
+}
+
+}  // namespace ferry

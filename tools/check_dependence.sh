@@ -2,7 +2,7 @@
 # Checks that the parts of the tree include each other one way only:
 #   base -> base    io -> base, io    core -> base, core    engine -> base, io, core, engine
 #   format, store -> all of these, format (store -> store too)
-#   megatron -> all of these and checkpoint.h    convert -> ckpt    tools -> ckpt, convert
+#   megatron, integrity -> all of these and checkpoint.h    convert -> ckpt    tools -> ckpt, convert
 # and that nothing outside the device code includes CUDA, NCCL or MPI.
 set -eu
 cd "$(dirname "$0")/.."
@@ -26,6 +26,7 @@ allow ckpt/core     'ckpt/(base|core)/[^"]*'
 allow ckpt/engine   'ckpt/(base|io|core|engine)/[^"]*'
 allow ckpt/format   'ckpt/(base|io|core|engine|format)/[^"]*'
 allow ckpt/store    'ckpt/(base|io|core|engine|format|store)/[^"]*'
+allow ckpt/integrity 'ckpt/(base|io|core|engine|format|store|integrity)/[^"]*|ckpt/checkpoint\.h'
 allow ckpt/megatron 'ckpt/(base|io|core|engine|format|store|megatron)/[^"]*|ckpt/checkpoint\.h'
 allow ckpt          'ckpt/[^"]*'
 allow convert       '(ckpt|convert)/[^"]*'

@@ -24,10 +24,12 @@ int run(int argc, char** argv) {
   program.require_subcommand(1);
   program.footer(
       "Examples:\n  ferry inspect runs/llama\n"
-      "  ferry convert runs/llama llama-hf --to hf\n\n" +
+      "  ferry convert runs/llama llama-hf --to hf\n"
+      "  ferry verify llama-hf\n\n" +
       exit_code_help());
   add_inspect(program);
   add_convert(program);
+  add_verify(program);
   try {
     program.parse(argc, argv);
     return kExitOk;

@@ -1,14 +1,13 @@
 #include "ckpt/engine/engine.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
-#include <exception>
 #include <mutex>
 #include <optional>
-#include <thread>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/threads.h"
+#include "ckpt/engine/progress_meter.h"
 #include "ckpt/engine/sealer.h"
 #include "ckpt/engine/tile.h"
 
@@ -19,11 +18,6 @@ constexpr uint64_t kTileBytes = 4 << 20;  // a tile's default size, on the targe
 constexpr uint64_t kSealBytes = 1 << 20;  // read at once to seal an item
 constexpr uint64_t kShortRunBytes = 64
                                     << 10;  // with shorter runs, tiles grow as far as memory allows
-
-int thread_count(const EngineOptions& options) {
-  if (options.threads > 0) return options.threads;
-  return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u));
-}
 
 // Hands out the tiles of all entries in order.
 class TileQueue {
@@ -76,58 +70,10 @@ class TileQueue {
   size_t at_ = 0;
 };
 
-class ProgressMeter {
- public:
-  ProgressMeter(const EngineOptions& options, uint64_t total) : options_(options), total_(total) {}
-
-  void add(uint64_t bytes) {
-    const uint64_t done = done_ += bytes;
-    if (!options_.progress) return;
-    const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock) return;
-    const auto now = std::chrono::steady_clock::now();
-    if (now - last_ < std::chrono::milliseconds(100)) return;
-    last_ = now;
-    options_.progress({done, total_});
-  }
-
-  void finish() const {
-    if (options_.progress) options_.progress({total_, total_});
-  }
-
- private:
-  const EngineOptions& options_;
-  uint64_t total_;
-  std::atomic<uint64_t> done_{0};
-  std::mutex mutex_;
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-};
-
-// Runs `work(thread number)` on n threads and rethrows the first error.
-template <typename Work>
-void on_threads(int threads, const Work& work) {
-  std::mutex mutex;
-  std::exception_ptr error;
-  const auto guarded = [&](int number) {
-    try {
-      work(number);
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      if (!error) error = std::current_exception();
-    }
-  };
-  {
-    std::vector<std::jthread> pool;
-    for (int i = 1; i < threads; ++i) pool.emplace_back(guarded, i);
-    guarded(0);
-  }
-  if (error) std::rethrow_exception(error);
-}
-
 std::vector<Digest> execute(const Plan& plan, std::span<WritableFile* const> files,
                             const SpoolPlace& spool, const EngineOptions& options,
                             ProgressMeter& meter) {
-  const int threads = thread_count(options);
+  const int threads = thread_count(options.threads);
   const uint64_t bytes_per_thread = options.memory_bytes / static_cast<uint64_t>(threads);
   const uint64_t seal_bytes = std::clamp<uint64_t>(bytes_per_thread, 1, kSealBytes);
   PlanCompiler compiler(plan);
@@ -159,7 +105,7 @@ std::vector<Digest> execute(const Plan& plan, std::span<WritableFile* const> fil
 
 std::vector<Digest> run_into(const Plan& plan, std::span<WritableFile* const> files,
                              const SpoolPlace& spool, const EngineOptions& options) {
-  ProgressMeter meter(options, plan.target_bytes());
+  ProgressMeter meter(options.progress, plan.target_bytes());
   for (const Literal& literal : plan.literals) {
     files[literal.file]->write(literal.offset, std::as_bytes(std::span(literal.bytes)));
     meter.add(literal.bytes.size());
@@ -186,12 +132,14 @@ std::vector<Digest> run(const Plan& plan, const FileSystem& file_system, const s
   }
   std::vector<Digest> digests = run_into(plan, files, {&file_system, folder}, options);
   std::atomic<size_t> next{0};
-  on_threads(std::min<int>(thread_count(options), static_cast<int>(files.size())), [&](int) {
-    for (size_t i = next++; i < files.size(); i = next++) {
-      if (options.cancel && *options.cancel) fail(ErrorKind::cancelled, "stopped on request");
-      files[i]->sync();
-    }
-  });
+  on_threads(std::min<int>(thread_count(options.threads), static_cast<int>(files.size())),
+             [&](int) {
+               for (size_t i = next++; i < files.size(); i = next++) {
+                 if (options.cancel && *options.cancel)
+                   fail(ErrorKind::cancelled, "stopped on request");
+                 files[i]->sync();
+               }
+             });
   return digests;
 }
 

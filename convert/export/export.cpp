@@ -56,6 +56,7 @@ void lay_out(ExportedTensors tensors, const ExportOptions& options, Export& resu
     if (!tensor.constant.empty()) {
       const Extent& extent = placed[i].chunks.front().extent;
       plan.literals.push_back({extent.file, extent.offset, std::move(tensor.constant)});
+      plan.target.objects.push_back({placed[i].name, extent, {}});
       continue;
     }
     plan.target.entries.push_back(std::move(placed[i]));

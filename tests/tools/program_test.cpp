@@ -1,9 +1,10 @@
 // The program as a user or a script meets it: text, JSON, exit codes, and what it leaves on disk.
+#include "tests/tools/program.h"
+
 #include <gmock/gmock.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -16,64 +17,13 @@
 namespace {
 
 namespace fs = std::filesystem;
+using ferry::test::Outcome;
+using ferry::test::Program;
 using nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
 
 const std::string kLlama = std::string(FERRY_FIXTURES) + "/megatron/hot_llama";
-
-struct Outcome {
-  int code = -1;
-  std::string out, err;
-};
-
-struct Program : testing::Test {
-  fs::path folder;
-
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "ferry-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder = name;
-  }
-  void TearDown() override { fs::remove_all(folder); }
-
-  std::string path(const std::string& name) const { return (folder / name).string(); }
-
-  // Arguments as a shell takes them.
-  Outcome ferry(const std::string& arguments) const {
-    const std::string err = path("stderr");
-    const std::string command = std::string(FERRY_PROGRAM) + " " + arguments + " 2>" + err;
-    std::FILE* pipe = ::popen(command.c_str(), "r");
-    Outcome outcome;
-    std::array<char, 4096> buffer;
-    while (const size_t count = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
-      outcome.out.append(buffer.data(), count);
-    }
-    const int status = ::pclose(pipe);
-    outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    outcome.err = read(err);
-    fs::remove(err);
-    return outcome;
-  }
-
-  static std::string read(const std::string& file) {
-    std::ifstream in(file, std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), {}};
-  }
-
-  static void write(const std::string& file, const std::string& content) {
-    std::ofstream(file, std::ios::binary) << content;
-  }
-
-  // Names in the test's folder: partial output would be seen here.
-  std::vector<std::string> left() const {
-    std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(folder)) {
-      names.push_back(entry.path().filename().string());
-    }
-    return names;
-  }
-};
 
 TEST_F(Program, HelpShowsExamplesAndExitCodes) {
   const Outcome help = ferry("--help");

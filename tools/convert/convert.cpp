@@ -21,6 +21,8 @@ struct Flags {
   std::string max_shard_size = "5GB", memory = "512MiB";
   std::optional<int64_t> vocab_size;
   bool keep_padding = false, raw = false, optimizer = false;
+  std::string integrity;
+  bool no_manifest = false;
   bool overwrite = false, dry_run = false, json = false;
   int threads = 0;
 };
@@ -68,6 +70,8 @@ ConvertOptions options_of(const Flags& flags) {
   options.optimizer = flags.optimizer;
   options.overwrite = flags.overwrite;
   options.dry_run = flags.dry_run;
+  options.vouchers.manifest = !flags.no_manifest;
+  options.vouchers.sha256 = flags.integrity == "sha256";
   options.engine.memory_bytes = parse_memory(flags.memory);
   options.engine.threads = flags.threads;
   return options;
@@ -120,6 +124,13 @@ void add_run_options(CLI::App& command, Flags& flags) {
       ->capture_default_str();
   command.add_flag("--overwrite", flags.overwrite,
                    "Replace OUT; the old one stays until the new is complete");
+  command.add_flag("--no-manifest", flags.no_manifest,
+                   "Leave out ferry.manifest.json, which ferry verify checks OUT with");
+  command
+      .add_option("--integrity", flags.integrity,
+                  "sha256: write integrity.json too, as Megatron Core does; reads OUT once more")
+      ->type_name("HASH")
+      ->check(CLI::IsMember({"sha256"}).description(""));
   command.add_option("--memory", flags.memory, "Memory to move tensors with")
       ->type_name("SIZE")
       ->capture_default_str();

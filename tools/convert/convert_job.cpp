@@ -7,6 +7,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/hugging_face/safetensors_plan.h"
+#include "ckpt/integrity/plan_manifest.h"
 #include "ckpt/io/staging.h"
 #include "tools/terminal/interrupt.h"
 
@@ -136,11 +137,20 @@ void write(const std::shared_ptr<const FileSystem>& file_system, const Checkpoin
   StagedFolder staged(file_system, options.target, options.overwrite);
   EngineOptions engine = options.engine;
   engine.cancel = interrupt.flag();
-  run(job.plan, *file_system, staged.path(), engine);
-  for (const auto& [name, content] : job.small_files) staged.write_file(name, content);
+  const std::vector<Digest> digests = run(job.plan, *file_system, staged.path(), engine);
+  Manifest manifest;
+  if (options.vouchers.manifest) manifest = manifest_of(job.plan, digests);
+  const auto write_file = [&](const std::string& name, const std::string& content) {
+    staged.write_file(name, content);
+    manifest.add_file(name, content);
+  };
+  for (const auto& [name, content] : job.small_files) write_file(name, content);
   for (const CopiedFile& file : job.copied) {
-    staged.write_file(file.name, read_file(*file_system, file.from, kMaxCopiedBytes));
+    write_file(file.name, read_file(*file_system, file.from, kMaxCopiedBytes));
   }
+  const auto last =
+      vouchers(options.vouchers, std::move(manifest), *file_system, staged.path(), engine);
+  for (const auto& [name, content] : last) staged.write_file(name, content);
   interrupt.check();
   if (checkpoint.mark) checkpoint.mark->check();
   staged.commit();
@@ -153,7 +163,8 @@ ConvertReport convert(const ConvertOptions& options) {
   const std::shared_ptr<const FileSystem> file_system = posix_file_system();
   check_target(*file_system, options);
   const Checkpoint checkpoint = open_checkpoint(file_system, options.source, options.open);
-  const Job job = make_job(checkpoint, options);
+  Job job = make_job(checkpoint, options);
+  if (options.vouchers.manifest) complete_items(job.plan);
   check(job.plan);
   ConvertReport report = describe(checkpoint, job, options);
   if (options.dry_run) return report;

@@ -11,6 +11,7 @@
 
 #include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
+#include "ckpt/integrity/vouchers.h"
 #include "convert/convert.h"
 
 namespace ferry::tool {
@@ -26,6 +27,7 @@ struct ConvertOptions {
   bool optimizer = false;  // --to safetensors: the optimizer's tensors too
   bool overwrite = false;
   bool dry_run = false;
+  VoucherOptions vouchers;
   EngineOptions engine;
 };
 

@@ -1,0 +1,36 @@
+// SHA-256, for the one format that asks for it (ckpt/integrity/sha256_manifest.h). Everything else
+// uses XXH3-128 (digest.h), which is many times as fast.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace ferry {
+
+using Sha256 = std::array<uint8_t, 32>;
+
+/// 64 lower-case hexadecimal digits, as sha256sum prints them.
+std::string to_hex(const Sha256& hash);
+
+/// The hash of bytes that come in pieces.
+class Sha256Stream {
+ public:
+  Sha256Stream();
+  ~Sha256Stream();
+  Sha256Stream(Sha256Stream&&) noexcept;
+  Sha256Stream& operator=(Sha256Stream&&) noexcept;
+
+  void add(std::span<const std::byte> bytes);
+  /// Of everything added; begins anew.
+  Sha256 finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ferry

@@ -1,0 +1,52 @@
+// Holds checksums against the bytes of files, in one pass over the bytes.
+//
+// Checksums may be of any runs of bytes and may overlap: a CRC-32 of a record inside an item that
+// has a digest, inside a file that has a SHA-256. What overlaps is read once, by one thread, from
+// front to back; what lies apart is read by several threads, in the order of the files.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "ckpt/base/digest.h"
+#include "ckpt/base/sha256.h"
+#include "ckpt/core/catalog.h"
+#include "ckpt/engine/engine.h"
+
+namespace ferry {
+
+struct Crc32 {
+  uint32_t value = 0;
+};
+
+/// What the bytes of a run must give: XXH3-128, CRC-32 or SHA-256.
+using Checksum = std::variant<Digest, Crc32, Sha256>;
+
+struct ByteCheck {
+  uint32_t file = 0;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;  // may be 0
+  Checksum expected;
+};
+
+struct FailedCheck {
+  uint32_t check = 0;   // position among the checks
+  std::string problem;  // why the bytes could not be read; empty: they are other bytes
+};
+
+/// Runs the checks; bytes that none covers are not read, but for gaps of a page. `files` has the
+/// paths to open; runs that leave their file fail. Failed checks come in the order of file and
+/// offset. Of the options, memory is what the threads may read into; progress counts bytes read.
+std::vector<FailedCheck> run_checks(const FileSystem& file_system, std::span<const FileInfo> files,
+                                    std::span<const ByteCheck> checks,
+                                    const EngineOptions& options);
+
+/// Bytes that at least one check covers.
+uint64_t covered_bytes(std::span<const ByteCheck> checks);
+
+}  // namespace ferry

@@ -1,0 +1,47 @@
+// Checks a checkpoint: every byte that a digest, hash or CRC-32 covers, and everything that the
+// readers check.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ckpt/engine/engine.h"
+#include "ckpt/integrity/check_list.h"
+#include "ckpt/io/file_system.h"
+
+namespace ferry {
+
+struct VerifyOptions {
+  std::string iteration;  // of a run folder: a number, "release", or empty: the tracker decides
+  EngineOptions engine;   // progress counts the bytes that checksums are computed of
+};
+
+struct VerifyReport {
+  std::string path;    // the folder or file that was checked (of a run folder, the iteration's)
+  std::string format;  // as inspect names it; empty: could not be opened
+  std::optional<int64_t> iteration;
+  bool has_manifest = false;
+  std::vector<Problem> problems;
+  std::vector<std::string> notes;  // what could not be checked, and what is worth telling
+
+  int64_t files = 0;
+  uint64_t bytes = 0;          // of the files
+  uint64_t covered_bytes = 0;  // of these, under at least one checksum
+  int64_t tensors = 0;         // whose chunks cover them once
+  int64_t items = 0;           // archives inside files, or whole ones, whose structure is right
+  int64_t digests = 0, crc32s = 0, sha256s = 0;  // that were computed
+};
+
+/// Checks, of whatever open_checkpoint() takes: the tracker of a run folder; ferry.manifest.json
+/// and integrity.json where they are there (files missing, too short, too long, damaged, not
+/// named); the CRC-32 of every record of .distcp items and .pt files; what the readers check; that
+/// the chunks of every tensor cover it once. What is wrong is in the report. Throws what keeps it
+/// from looking: not_found, invalid, unsupported without a manifest, cancelled; busy when the
+/// checkpoint was replaced or removed meanwhile.
+VerifyReport verify(std::shared_ptr<const FileSystem> file_system, const std::string& path,
+                    const VerifyOptions& options);
+
+}  // namespace ferry

@@ -1,0 +1,57 @@
+// A small checkpoint in memory, as ferry writes it: sharded safetensors, config.json, a manifest.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ckpt/engine/engine.h"
+#include "ckpt/format/hugging_face/safetensors_plan.h"
+#include "ckpt/integrity/plan_manifest.h"
+#include "ckpt/integrity/vouchers.h"
+#include "ckpt/io/memory_file_system.h"
+
+namespace ferry::test {
+
+struct WrittenFolder {
+  static constexpr const char* kFolder = "model";
+
+  explicit WrittenFolder(const VoucherOptions& options = {}, uint64_t max_shard_bytes = 1000) {
+    std::string content;
+    Catalog source;
+    source.file_system = memory;
+    for (const int64_t rows : {1, 9, 40}) {
+      Entry& entry = source.entries.emplace_back();
+      entry.name = "layer." + std::to_string(rows) + ".weight";
+      entry.shape = {rows, 8};
+      entry.chunks.push_back({Box::whole(entry.shape), 0, -1, {}, {}});
+      entry.chunks[0].extent = {0, content.size(), static_cast<uint64_t>(entry.bytes())};
+      for (int64_t i = 0; i < entry.bytes(); ++i) content += static_cast<char>(7 * i + rows);
+    }
+    source.add_file("source", content.size());
+    memory->put("source", content);
+    memory->create_folder(kFolder);
+
+    SafetensorsExport target = plan_safetensors(source, {false, {}, max_shard_bytes});
+    complete_items(target.plan);
+    check(target.plan);
+    Manifest manifest = manifest_of(target.plan, run(target.plan, *memory, kFolder, {}));
+    const auto add = [&](const std::string& name, const std::string& text) {
+      memory->put(path(name), text);
+      manifest.add_file(name, text);
+    };
+    if (!target.index_json.empty()) add("model.safetensors.index.json", target.index_json);
+    add("config.json", "{\"model_type\": \"llama\"}\n");
+    add("empty", "");
+    for (const auto& [name, text] : vouchers(options, std::move(manifest), *memory, kFolder, {})) {
+      memory->put(path(name), text);
+    }
+  }
+
+  static std::string path(const std::string& name) { return join(kFolder, name); }
+
+  std::shared_ptr<MemoryFileSystem> memory = std::make_shared<MemoryFileSystem>();
+};
+
+}  // namespace ferry::test

@@ -1,0 +1,77 @@
+// `ferry verify`, and what `ferry convert` writes for it.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/tools/program.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using ferry::test::Outcome;
+using ferry::test::Program;
+using nlohmann::json;
+using testing::HasSubstr;
+
+const std::string kLlama = std::string(FERRY_FIXTURES) + "/megatron/hot_llama";
+
+struct Verify : Program {
+  void convert(const std::string& options) const {
+    ASSERT_EQ(ferry("convert " + kLlama + " " + path("hf") + " --to hf " + options).code, 0);
+  }
+  void flip(const std::string& name, size_t at) const {
+    std::string content = read(path(name));
+    content.at(at) = static_cast<char>(content[at] ^ 4);
+    write(path(name), content);
+  }
+};
+
+TEST_F(Verify, FindsNothingWrongWithWhatConvertWrote) {
+  convert("--integrity sha256");
+  const Outcome text = ferry("verify " + path("hf"));
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_EQ(text.err, "");
+  EXPECT_THAT(text.out, HasSubstr("no damage found"));
+  const json report = json::parse(ferry("verify --json " + path("hf")).out);
+  EXPECT_EQ(report.at("covered_bytes"), report.at("bytes"));
+  EXPECT_EQ(report.at("tensors"), 39);
+  EXPECT_EQ(report.at("sha256s"), 3);
+  EXPECT_EQ(report.at("manifest"), true);
+  EXPECT_TRUE(report.at("problems").empty());
+}
+
+TEST_F(Verify, NamesTheTensorAndExitsWithCorrupt) {
+  convert("");
+  flip("hf/model.safetensors", 20100);
+  const Outcome text = ferry("verify " + path("hf"));
+  EXPECT_EQ(text.code, 4);
+  EXPECT_THAT(text.out, HasSubstr("at byte 20032: tensor model.layers.0.self_attn.q_proj.weight"));
+  EXPECT_THAT(text.err, HasSubstr("1 problem found"));
+  const Outcome outcome = ferry("verify --json --threads 1 --memory 8MiB " + path("hf"));
+  EXPECT_EQ(outcome.code, 4);
+  const json problem = json::parse(outcome.out).at("problems").at(0);
+  EXPECT_EQ(problem.at("file"), "model.safetensors");
+  EXPECT_EQ(problem.at("offset"), 20032);
+  EXPECT_EQ(problem.at("bytes"), 2048);
+}
+
+TEST_F(Verify, WithoutAManifestSaysSo) {
+  convert("--no-manifest");
+  EXPECT_FALSE(fs::exists(path("hf/ferry.manifest.json")));
+  EXPECT_FALSE(fs::exists(path("hf/integrity.json")));
+  flip("hf/model.safetensors", 20100);
+  const Outcome text = ferry("verify " + path("hf"));
+  EXPECT_EQ(text.code, 0);
+  EXPECT_THAT(text.out, HasSubstr("are under no checksum"));
+}
+
+TEST_F(Verify, ChecksRealRuns) {
+  EXPECT_EQ(ferry("verify " + kLlama).code, 0);
+  EXPECT_EQ(ferry("verify " + kLlama + " --iteration 5").code, 0);
+  EXPECT_EQ(ferry("verify " + kLlama + " --iteration 6").code, 3);
+  EXPECT_EQ(ferry("verify " + path("nothing")).code, 3);
+  EXPECT_EQ(ferry("verify").code, 2);
+  EXPECT_EQ(ferry("convert x y --to hf --integrity md5").code, 2);
+}
+
+}  // namespace

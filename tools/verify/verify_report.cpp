@@ -1,0 +1,87 @@
+#include "tools/verify/verify_report.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tools/terminal/text.h"
+
+namespace ferry::tool {
+namespace {
+
+constexpr size_t kNotesShown = 8;
+
+std::string counted(int64_t count, const char* one) {
+  return fmt::format("{} {}{}", grouped(count), one, count == 1 ? "" : "s");
+}
+
+// "1 file, 129 kB" and what of it was computed.
+std::string what_was_checked(const VerifyReport& report, double seconds) {
+  std::string text =
+      fmt::format("checked {}, {}", counted(report.files, "file"), human_bytes(report.bytes));
+  if (report.tensors > 0) text += ", " + counted(report.tensors, "tensor");
+  if (report.items > 0) text += ", " + counted(report.items, "archive");
+  std::string sums;
+  const auto add = [&](int64_t count, const char* one) {
+    if (count > 0) sums += (sums.empty() ? "" : ", ") + counted(count, one);
+  };
+  add(report.digests, "digest");
+  add(report.crc32s, "CRC-32");
+  add(report.sha256s, "SHA-256");
+  if (!sums.empty()) text += "; " + sums;
+  text += " in " + human_seconds(seconds);
+  if (seconds < 0.1) return text;
+  const double rate = static_cast<double>(report.covered_bytes) / seconds;
+  return text + fmt::format(" ({}/s)", human_bytes(static_cast<uint64_t>(rate)));
+}
+
+}  // namespace
+
+std::string to_text(const VerifyReport& report, double seconds) {
+  std::string text = printable(report.path);
+  if (!report.format.empty()) text += " (" + report.format + ")";
+  text += report.problems.empty()
+              ? ": no damage found\n"
+              : ": " + counted(static_cast<int64_t>(report.problems.size()), "problem") + "\n";
+  for (const Problem& problem : report.problems) text += "  " + printable(problem.what) + "\n";
+  text += what_was_checked(report, seconds) + "\n";
+  for (size_t i = 0; i < report.notes.size() && i < kNotesShown; ++i) {
+    text += "note: " + printable(report.notes[i]) + "\n";
+  }
+  if (report.notes.size() > kNotesShown) {
+    text += fmt::format("note: {} notes more, with --json\n", report.notes.size() - kNotesShown);
+  }
+  return text;
+}
+
+nlohmann::json to_json(const VerifyReport& report, double seconds) {
+  using nlohmann::json;
+  const auto text_or_null = [](const std::string& text) {
+    return text.empty() ? json(nullptr) : json(text);
+  };
+  json problems = json::array();
+  for (const Problem& problem : report.problems) {
+    problems.push_back({{"file", text_or_null(problem.file)},
+                        {"offset", problem.bytes > 0 ? json(problem.offset) : json(nullptr)},
+                        {"bytes", problem.bytes > 0 ? json(problem.bytes) : json(nullptr)},
+                        {"holds", text_or_null(problem.holds)},
+                        {"message", problem.what}});
+  }
+  return {{"path", report.path},
+          {"format", text_or_null(report.format)},
+          {"iteration", report.iteration ? json(*report.iteration) : json(nullptr)},
+          {"manifest", report.has_manifest},
+          {"problems", std::move(problems)},
+          {"notes", report.notes},
+          {"files", report.files},
+          {"bytes", report.bytes},
+          {"covered_bytes", report.covered_bytes},
+          {"tensors", report.tensors},
+          {"archives", report.items},
+          {"digests", report.digests},
+          {"crc32s", report.crc32s},
+          {"sha256s", report.sha256s},
+          {"seconds", seconds}};
+}
+
+}  // namespace ferry::tool

@@ -11,13 +11,13 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kUsualOrder = {"param", "exp_avg", "exp_avg_sq"};
 
-size_t usual_rank(std::string_view state) {
-  return std::find(kUsualOrder.begin(), kUsualOrder.end(), state) - kUsualOrder.begin();
-}
-
 constexpr std::string_view kPrefix = "optimizer.state.";
 
 }  // namespace
+
+size_t usual_rank(std::string_view state) {
+  return std::find(kUsualOrder.begin(), kUsualOrder.end(), state) - kUsualOrder.begin();
+}
 
 std::string optimizer_entry_name(std::string_view state, std::string_view key) {
   if (state == "fp32_param") state = "param";

@@ -1,6 +1,7 @@
 // Collects pieces of optimizer state into one entry a parameter.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,6 +15,9 @@ namespace ferry {
 
 /// "optimizer.state.<state>.<key>", with fp32_param spelled param.
 std::string optimizer_entry_name(std::string_view state, std::string_view key);
+
+/// Where a state stands among those of a parameter: param, exp_avg, exp_avg_sq, then all others.
+size_t usual_rank(std::string_view state);
 
 /// The two parts of such a name. Nothing for another name.
 struct OptimizerEntryName {

@@ -24,28 +24,28 @@ StateParts::StateParts(const RunState& state) {
       fail(ErrorKind::mismatch, "{} of shape {} belongs to no tensor of the model", tensor.name,
            to_string(tensor.shape));
     }
-    const auto kind = std::ranges::find(kinds_, name->state);
-    const size_t position = kind - kinds_.begin();
-    if (kind == kinds_.end()) {
-      kinds_.emplace_back(name->state);
-      optimizer_.emplace_back();
-    }
-    optimizer_[position].emplace(at->second,
-                                 Part{&tensor, RecipeCutter(tensor.recipe, tensor.shape)});
+    by_kind_of(name->state)
+        .emplace(at->second, Part{&tensor, RecipeCutter(tensor.recipe, tensor.shape)});
   }
   if (!kinds_.empty()) add_masters();
 }
 
+// A new kind is put where it usually stands.
+std::map<uint32_t, StateParts::Part>& StateParts::by_kind_of(std::string_view kind) {
+  const auto at = std::ranges::find(kinds_, kind);
+  if (at != kinds_.end()) return optimizer_[at - kinds_.begin()];
+  const auto before = std::ranges::upper_bound(kinds_, usual_rank(kind), {}, usual_rank);
+  const auto position = before - kinds_.begin();
+  kinds_.emplace(before, kind);
+  return *optimizer_.emplace(optimizer_.begin() + position);
+}
+
 void StateParts::add_masters() {
-  const size_t position = std::ranges::find(kinds_, "param") - kinds_.begin();
-  if (position == kinds_.size()) {
-    kinds_.emplace_back("param");
-    optimizer_.emplace_back();
-  }
+  auto& masters = by_kind_of("param");
   for (uint32_t tensor = 0; tensor < tensors_.size(); ++tensor) {
     Part part = model_[tensor];
     part.of_model = true;
-    optimizer_[position].emplace(tensor, std::move(part));
+    masters.emplace(tensor, std::move(part));
   }
 }
 
@@ -58,8 +58,11 @@ const StateParts::Part& StateParts::optimizer(size_t kind, uint32_t tensor) cons
        kinds_[kind], tensors_.at(tensor).name);
 }
 
-void StateParts::count_again(const Recipe& recipe, size_t first_move) {
-  for (size_t i = first_move; i < recipe.moves.size(); ++i) {
+void StateParts::append(const Part& part, const Box& box, bool again, FlatRecipe& flat) {
+  const size_t first = flat.append(part.cutter, box);
+  if (!again && !part.of_model) return;
+  const Recipe& recipe = flat.recipe();
+  for (size_t i = first; i < recipe.moves.size(); ++i) {
     again_[recipe.inputs[recipe.moves[i].input]] += recipe.moves[i].elements();
   }
 }

@@ -35,11 +35,14 @@ class StateParts {
   /// parameter, because the model is in fp32, "param" is the model's tensor.
   const Part& optimizer(size_t kind, uint32_t tensor) const;
 
-  /// Counts what is written more than once (parameters that several ranks hold), as plans want it.
-  void count_again(const Recipe& recipe, size_t first_move);
+  /// Appends a box of `part` to `flat`. `again`: what is written elsewhere, too (parameters that
+  /// several ranks hold); counted, as what stands in for something else.
+  void append(const Part& part, const Box& box, bool again, FlatRecipe& flat);
+  /// What was counted, as a plan wants it said.
   std::vector<Dropped> repeated() const;
 
  private:
+  std::map<uint32_t, Part>& by_kind_of(std::string_view kind);
   void add_masters();
 
   std::vector<ModelTensor> tensors_;

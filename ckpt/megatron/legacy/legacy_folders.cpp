@@ -53,7 +53,7 @@ std::vector<RankFolder> expected_rank_folders(const RunArguments& run) {
           fail(
               ErrorKind::unsupported,
               "ranks with different parts of the experts write the same folder {} (tensor parallel "
-              "{}, expert tensor parallel {}): a part of the model was lost when it was saved",
+              "{}, expert tensor parallel {}): this format loses a part of such a model",
               folder.name, run.tensor, run.expert_tensor);
         }
         continue;

@@ -42,22 +42,6 @@ GlobalName global_name(std::string_view local, bool stacked) {
   return global;
 }
 
-// The name that `parameter` has in LocalView.
-std::string local_name(const ModelLayout& layout, const LocalParameter& parameter) {
-  std::string name = layout.tensors()[parameter.pieces.front().tensor].name;
-  std::string_view rest;
-  if (parameter.layer >= 0 && name.starts_with(kLayers) &&
-      !leading_number(std::string_view(name).substr(kLayers.size()), &rest)) {
-    name.insert(kLayers.size(), std::to_string(parameter.layer) + ".");
-  }
-  const size_t experts = name.find(kExperts);
-  if (parameter.expert >= 0 && experts != std::string::npos &&
-      !leading_number(std::string_view(name).substr(experts + kExperts.size()), &rest)) {
-    name.insert(experts + kExperts.size(), std::to_string(parameter.expert) + ".");
-  }
-  return name;
-}
-
 class Placer {
  public:
   Placer(const std::vector<RankFolder>& folders, const std::vector<LegacyRank>& ranks,
@@ -191,7 +175,7 @@ class Placer {
     rank.chunk = static_cast<int64_t>(v);
     std::unordered_map<std::string, LocalParameter> parameters;
     for (LocalParameter& parameter : layout.parameters(rank, choice_)) {
-      std::string name = local_name(layout, parameter);
+      std::string name = global_parameter_name(layout, parameter);
       parameters.emplace(std::move(name), std::move(parameter));
     }
     LegacyChunk placed;
@@ -257,6 +241,21 @@ Chunk rows_chunk(const LocalView& view, const RankTensor& base, Box box, int64_t
 }
 
 }  // namespace
+
+std::string global_parameter_name(const ModelLayout& layout, const LocalParameter& parameter) {
+  std::string name = layout.tensors()[parameter.pieces.front().tensor].name;
+  std::string_view rest;
+  if (parameter.layer >= 0 && name.starts_with(kLayers) &&
+      !leading_number(std::string_view(name).substr(kLayers.size()), &rest)) {
+    name.insert(kLayers.size(), std::to_string(parameter.layer) + ".");
+  }
+  const size_t experts = name.find(kExperts);
+  if (parameter.expert >= 0 && experts != std::string::npos &&
+      !leading_number(std::string_view(name).substr(experts + kExperts.size()), &rest)) {
+    name.insert(experts + kExperts.size(), std::to_string(parameter.expert) + ".");
+  }
+  return name;
+}
 
 LegacyModel place_legacy_model(const std::vector<RankFolder>& folders,
                                const std::vector<LegacyRank>& ranks, const RunArguments& run,

@@ -35,6 +35,10 @@ struct LegacyModel {
   ModuleChoice modules;  // as names and sizes tell, else as Megatron-LM would build them today
 };
 
+/// The name of a rank's parameter with the numbers of its layer and expert in the model, as in
+/// LocalView.
+std::string global_parameter_name(const ModelLayout& layout, const LocalParameter& parameter);
+
 struct LegacyModelOptions {
   bool stacked = true;  // homogeneous layers have one tensor
   bool tied = false;

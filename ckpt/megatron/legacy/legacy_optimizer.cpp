@@ -6,7 +6,8 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/megatron/optimizer/flat_buffer.h"
+#include "ckpt/megatron/legacy/parameter_kind.h"
+#include "ckpt/megatron/optimizer/model_buffers.h"
 
 namespace ferry {
 namespace {
@@ -47,19 +48,14 @@ class FlatState {
 
   void add() {
     for (size_t i = 0; i < folders_.size(); ++i) {
-      const size_t chunks = model_.ranks[i].size();
-      const size_t optimizers = ranks_[i].flat.size();
-      // The first model chunk has an optimizer of its own when the parameter gather is overlapped
-      // with the step; experts have the last one unless they share the others' data ranks.
-      const bool apart = run_.overlap_param_gather_with_step && chunks > 1;
-      const size_t dense = apart ? 2 : 1;
-      const bool separate = optimizers > dense;
-      if (folders_[i].gives_dense) {
-        add_optimizer(i, 0, 0, apart ? 1 : chunks, false, separate);
-        if (apart) add_optimizer(i, 1, 1, chunks, false, separate);
-      }
-      if (separate && folders_[i].gives_experts) {
-        add_optimizer(i, dense, 0, chunks, true, separate);
+      const auto chunks = static_cast<int64_t>(model_.ranks[i].size());
+      const size_t dense = rank_optimizers(run_, chunks, false).size();
+      const bool separate = ranks_[i].flat.size() > dense;
+      const std::vector<RankOptimizer> chain = rank_optimizers(run_, chunks, separate);
+      for (size_t optimizer = 0; optimizer < chain.size(); ++optimizer) {
+        const bool gives =
+            chain[optimizer].experts ? folders_[i].gives_experts : folders_[i].gives_dense;
+        if (gives) add_optimizer(i, optimizer, chain[optimizer], separate);
       }
     }
   }
@@ -81,13 +77,13 @@ class FlatState {
     return nullptr;
   }
 
-  void add_optimizer(size_t folder, size_t optimizer, size_t first_chunk, size_t end_chunk,
-                     bool experts, bool separate) {
-    const FlatOptimizer* flat = find(folder, optimizer, experts);
+  void add_optimizer(size_t folder, size_t number, const RankOptimizer& optimizer, bool separate) {
+    const bool experts = optimizer.experts;
+    const FlatOptimizer* flat = find(folder, number, experts);
     size_t buffer = 0;
-    for (size_t v = first_chunk; v < end_chunk; ++v) {
+    for (int64_t v = optimizer.first_chunk; v < optimizer.end_chunk; ++v) {
       std::vector<std::pair<DType, std::vector<const LegacyTensor*>>> buffers;
-      for (const LegacyTensor& tensor : model_.ranks[folder][v]) {
+      for (const LegacyTensor& tensor : model_.ranks[folder][static_cast<size_t>(v)]) {
         if (!tensor.trainable() || (separate && is_routed(tensor)) != experts) continue;
         const DType dtype = tensor.stored->dtype;
         auto at = std::find_if(buffers.begin(), buffers.end(),
@@ -101,7 +97,7 @@ class FlatState {
                folders_[folder].name, torch_name(dtype));
         }
         RankCoordinates rank = folders_[folder].rank;
-        rank.chunk = static_cast<int64_t>(v);
+        rank.chunk = v;
         add_buffer(rank, folder, tensors, flat->buffers[buffer++], experts);
       }
     }
@@ -118,28 +114,19 @@ class FlatState {
     for (const LegacyTensor* tensor : tensors) {
       sizes.push_back({elements_of(*tensor), parameter_of(*tensor).shared_embedding});
     }
-    const int64_t ranks = experts ? run_.expert_data_parallel() : run_.dense_data_parallel();
-    const FlatBufferRules rules{std::max<int64_t>(ranks, 1),
-                                run_.bucket_limit(rank.stage, rank.chunk, parameters(folder)),
-                                run_.pad_buckets};
-    const FlatBuffer flat = lay_out_flat_buffer(sizes, rules);
-    std::vector<int64_t> bucket_begin;
-    int64_t total = 0;
-    for (const FlatBucket& bucket : flat.buckets) {
-      bucket_begin.push_back(total);
-      total += bucket.unpadded;
-    }
+    const FlatBuffer flat = lay_out_buffer(run_, rank, experts, sizes, parameters(folder));
+    const std::vector<int64_t> bounds = coalesced_bounds(flat);
     for (const auto& [state, tensor] : stored.states) {
-      if (element_count(tensor.shape, tensor.name) != total || !tensor.chunk.strides.empty()) {
+      if (element_count(tensor.shape, tensor.name) != bounds.back() ||
+          !tensor.chunk.strides.empty()) {
         fail(ErrorKind::mismatch, "{}: {} has shape {}, {} elements are expected",
-             folders_[folder].name, tensor.name, to_string(tensor.shape), total);
+             folders_[folder].name, tensor.name, to_string(tensor.shape), bounds.back());
       }
       for (size_t i = 0; i < tensors.size(); ++i) {
         const FlatPlace& place = flat.places[i];
         RankTensor part{tensor.name, tensor.dtype, tensors[i]->stored->shape, tensor.chunk};
-        part.chunk.extent.offset +=
-            static_cast<uint64_t>(bucket_begin[place.bucket] + place.begin) *
-            static_cast<uint64_t>(size_bytes(tensor.dtype));
+        part.chunk.extent.offset += static_cast<uint64_t>(bounds[place.bucket] + place.begin) *
+                                    static_cast<uint64_t>(size_bytes(tensor.dtype));
         add_state(*tensors[i], state, part, heads_, entries_);
       }
     }
@@ -167,21 +154,10 @@ class FlatState {
 // of one kind, in order of registration.
 using Members = std::vector<const LegacyTensor*>;
 
-struct Kind {
-  bool decayed = true;  // weight decay: not for vectors and biases
-  bool routed = false;
-  bool decoupled = false;  // embeddings and output layer, when they have their own learning rate
-  auto operator<=>(const Kind&) const = default;
-};
-
-Kind kind_of(const LegacyTensor& tensor, bool separate_experts, bool decoupled_embeddings) {
-  const std::string& name = tensor.parts.front().view.name;
-  Kind kind;
-  kind.decayed = tensor.stored->shape.size() > 1 && !name.ends_with("bias");
-  kind.routed = separate_experts && is_routed(tensor);
-  kind.decoupled = decoupled_embeddings &&
-                   (name == "output_layer.weight" || name == "embedding.word_embeddings.weight");
-  return kind;
+ParameterKind kind_of(const LegacyTensor& tensor, bool separate_experts,
+                      bool decoupled_embeddings) {
+  return parameter_kind(tensor.parts.front().view.name, tensor.stored->shape.size(),
+                        separate_experts && is_routed(tensor), decoupled_embeddings);
 }
 
 bool fits(const PlainOptimizer::Group& group, const Members& members) {
@@ -219,7 +195,7 @@ void add_group(const PlainOptimizer::Group& group, const Members& members, const
 // Kinds that group after group is of; nothing when one fits none. Two kinds of the same shapes
 // cannot both be one group's, as they would differ in routed experts or learning rate, which
 // Megatron-LM gives in one order: dense first.
-bool add_optimizer(const PlainOptimizer& plain, const std::map<Kind, Members>& kinds,
+bool add_optimizer(const PlainOptimizer& plain, const std::map<ParameterKind, Members>& kinds,
                    const RankFolder& folder, int64_t heads, OptimizerEntries& entries) {
   std::vector<std::pair<const PlainOptimizer::Group*, const Members*>> matched;
   std::set<const Members*> used;
@@ -249,7 +225,7 @@ void add_rank(const RankFolder& folder, const LegacyRank& rank,
     bool done = false;
     for (const bool separate : {false, true}) {
       for (const bool decoupled : {false, true}) {
-        std::map<Kind, Members> kinds;
+        std::map<ParameterKind, Members> kinds;
         for (const LegacyChunk& chunk : chunks) {
           for (const LegacyTensor& tensor : chunk) {
             if (tensor.trainable()) {

@@ -47,10 +47,7 @@ class Draft::State::Copier {
 
   void fill(uint32_t number, uint32_t fresh) {
     const ValueNode& old = from_.nodes[number];
-    const bool is_made = old.kind == ValueKind::tuple || old.kind == ValueKind::set ||
-                         old.kind == ValueKind::dict || old.kind == ValueKind::object ||
-                         old.kind == ValueKind::tensor;
-    const uint32_t text = is_made ? making(old.making()) : this->text(old.text);
+    const uint32_t text = old.has_making() ? making(old.making()) : this->text(old.text);
     const auto items = range(old.items), pairs = range(old.pairs);
     ValueNode& node = state_.at(fresh);
     node.text = text;

@@ -160,21 +160,8 @@ std::optional<std::string_view> Value::string() const {
 
 const std::string& Value::text() const {
   const ValueNode& node = data();
-  switch (node.kind) {
-    case ValueKind::string:
-    case ValueKind::bytes:
-    case ValueKind::big_integer:
-    case ValueKind::global:
-      return node.text == 0 ? kNoText : document_->texts[node.text];
-    case ValueKind::tuple:
-    case ValueKind::set:
-    case ValueKind::dict:
-    case ValueKind::object:
-      return node.making() == 0 ? kNoText
-                                : document_->texts[document_->makings[node.making()].text];
-    default:
-      return kNoText;
-  }
+  if (node.text == 0 || node.kind == ValueKind::tensor) return kNoText;
+  return document_->texts[node.has_making() ? document_->makings[node.making()].text : node.text];
 }
 
 const StoredTensor* Value::tensor() const {
@@ -237,6 +224,29 @@ std::optional<StorageId> storage_id(const Value& value) {
     return {};
   }
   return StorageId{value[2].text(), static_cast<uint64_t>(bytes)};
+}
+
+std::vector<uint32_t> reachable_nodes(const Value& value) {
+  const Document* document = value.document();
+  if (!document) return {};
+  std::vector<bool> seen(document->nodes.size(), false);
+  std::vector<uint32_t> reached;
+  const auto reach = [&](uint32_t node) {
+    if (seen.at(node)) return;
+    seen[node] = true;
+    reached.push_back(node);
+  };
+  const auto reach_all = [&](ValueNode::Range range) {
+    for (uint32_t i = 0; i < range.count; ++i) reach(document->slots[range.begin + i]);
+  };
+  reach(value.node());
+  for (size_t i = 0; i < reached.size(); ++i) {
+    const ValueNode& node = document->nodes[reached[i]];
+    reach_all(node.items);
+    reach_all(node.pairs);
+    if (node.has_making()) reach_all(document->makings[node.making()].own_arguments);
+  }
+  return reached;
 }
 
 uint32_t* Document::extend(ValueNode::Range& range, bool& owned, size_t more) {

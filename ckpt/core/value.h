@@ -68,6 +68,10 @@ struct ValueNode {
   Range pairs{};       // dict, object's state: key, value, key, value ... in order
 
   // Tuples, sets, dicts, objects and tensors have no text of their own but a making.
+  bool has_making() const noexcept {
+    return kind == ValueKind::tuple || kind == ValueKind::set || kind == ValueKind::dict ||
+           kind == ValueKind::object || kind == ValueKind::tensor;
+  }
   uint32_t making() const noexcept { return text; }  // index into Document::makings
 };
 
@@ -186,6 +190,10 @@ struct StorageId {
 };
 /// Nothing when the value is no such persistent id, or one of a class that is unknown here.
 std::optional<StorageId> storage_id(const Value& value);
+
+/// All nodes that can be reached from a value, itself first, each once; arguments of constructors
+/// that are not shown as its items included.
+std::vector<uint32_t> reachable_nodes(const Value& value);
 
 /// JSON of a value for people and scripts: an object becomes {"__class__": name, attributes...},
 /// an enum or path its value, a tensor {"dtype", "shape"}, bytes {"bytes": n}; a value nested

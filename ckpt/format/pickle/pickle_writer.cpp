@@ -26,19 +26,18 @@ constexpr uint64_t kAlwaysAllowed = 1 << 20;
 // A pickle is written by a machine with a stack of what is still to do, the next on top.
 class Writer {
  public:
-  Writer(const Document& document, const StorageNames& names)
-      : document_(document), names_(names), memo_(document.nodes.size(), kNoMemo) {
+  Writer(const Document& document, const StorageNames& names, PickleEmitter& out)
+      : document_(document), names_(names), out_(out), memo_(document.nodes.size(), kNoMemo) {
     // A value is mentioned about as often as its document has slots. Ranges that nodes share are
     // written for each of them, and so are the parts of a tuple on a cycle: that must end.
     budget_ = 16 * (document.slots.size() + document.nodes.size()) + kAlwaysAllowed;
-    most_bytes_ = 16 * budget_;
+    most_bytes_ = out.size() + 16 * budget_;
     for (const std::string& text : document.texts) most_bytes_ += 16 * text.size();
   }
 
-  std::string write(uint32_t root) {
+  void write(uint32_t root) {
     push({Task::value, root});
     while (!tasks_.empty()) step();
-    return std::move(out_).finish();
   }
 
  private:
@@ -338,7 +337,7 @@ class Writer {
 
   const Document& document_;
   const StorageNames& names_;
-  PickleEmitter out_;
+  PickleEmitter& out_;
   std::vector<uint32_t> memo_;  // by node
   std::vector<Task> tasks_;
   uint64_t budget_ = 0, most_bytes_ = 0;
@@ -346,9 +345,15 @@ class Writer {
 
 }  // namespace
 
+void write_value(const Value& value, const StorageNames& names, PickleEmitter& out) {
+  if (!value.document()) return out.opcode(NONE);
+  Writer(*value.document(), names, out).write(value.node());
+}
+
 std::string write_pickle(const Value& value, const StorageNames& names) {
-  if (!value.document()) return "\x80\x02N.";
-  return Writer(*value.document(), names).write(value.node());
+  PickleEmitter out;
+  write_value(value, names, out);
+  return std::move(out).finish();
 }
 
 }  // namespace ferry

@@ -21,9 +21,13 @@ namespace ferry {
 /// `bytes` its length.
 using StorageNames = std::function<std::string(std::string_view storage, uint64_t bytes)>;
 
-/// The pickle of `value`; keys of storages stay as they are without `names`. unsupported for what
-/// no pickle can hold (a set that contains itself); exhausted when shared structure would be
-/// written far beyond the size of its document.
+/// The pickle of `value`; keys of storages stay as they are without `names`. unsupported for a name
+/// of a class that no pickle can hold; exhausted when shared structure would be written far beyond
+/// the size of its document, or never end (a set that contains itself).
 std::string write_pickle(const Value& value, const StorageNames& names = {});
+
+/// The same, in the middle of a pickle that is being written by hand.
+class PickleEmitter;
+void write_value(const Value& value, const StorageNames& names, PickleEmitter& out);
 
 }  // namespace ferry

@@ -75,44 +75,104 @@ Value element(const Value& value, const std::string& key) {
                                                                              : Value();
 }
 
+// The file that holds an object, decoded when it is a stream, and its place in there.
+struct Source {
+  std::string what;
+  std::shared_ptr<const ReadableFile> file;
+  uint64_t offset = 0, length = 0;
+};
+
+Source open_source(const Catalog& catalog, const Object& object) {
+  const FileInfo& info = catalog.files.at(object.extent.file);
+  const Extent& extent = object.extent;
+  Source source;
+  source.what = fmt::format("object {} in {} at byte {}", object.name, info.path, extent.offset);
+  source.file = catalog.file_system->open(info.path);
+  if (extent.offset > source.file->size() || extent.length > source.file->size() - extent.offset) {
+    fail(ErrorKind::corrupt, "{}: {} bytes are expected but the file has {}; it is truncated",
+         source.what, extent.length, source.file->size());
+  }
+  source.offset = extent.offset;
+  source.length = extent.length;
+  if (extent.zstd) {
+    source.file = decode(std::move(source.file), extent, source.what);
+    source.offset = 0;
+    source.length = source.file->size();
+  }
+  return source;
+}
+
+std::string start_of(const Source& source) {
+  return read_bytes(*source.file, source.offset, std::min<uint64_t>(source.length, 32));
+}
+
+Value find_inside(const Value& root, const Object& object, const std::string& what) {
+  Value value = root;
+  for (const std::string& key : object.path) {
+    const Value inner = element(value, key);
+    if (!inner.document()) fail(ErrorKind::not_found, "{}: it has no '{}'", what, key);
+    value = inner;
+  }
+  return value;
+}
+
+// Adds the bytes of one storage to those that the document holds.
+void hold_storage(Document& document, const TorchArchive& archive, const Source& source,
+                  const std::string& key, uint64_t bytes, uint64_t& budget) {
+  if (document.storages.contains(key)) return;
+  const auto record = archive.records.find("data/" + key);
+  if (record == archive.records.end() || record->second.length < bytes) {
+    fail(ErrorKind::corrupt, "{}: storage {} of {} bytes is not in the archive", source.what, key,
+         bytes);
+  }
+  if (bytes > budget) fail_too_large(source.what);
+  budget -= bytes;
+  document.storages[key] = read_bytes(*source.file, record->second.offset, bytes);
+}
+
 }  // namespace
 
 LoadedValue read_object(const Catalog& catalog, const Object& object) {
-  const FileInfo& info = catalog.files.at(object.extent.file);
-  Extent extent = object.extent;
-  const std::string what =
-      fmt::format("object {} in {} at byte {}", object.name, info.path, extent.offset);
-  auto file = catalog.file_system->open(info.path);
-  if (extent.offset > file->size() || extent.length > file->size() - extent.offset) {
-    fail(ErrorKind::corrupt, "{}: {} bytes are expected but the file has {}; it is truncated", what,
-         extent.length, file->size());
-  }
-  if (extent.zstd) {
-    file = decode(std::move(file), extent, what);
-    extent.offset = 0;
-    extent.length = file->size();
-  }
-  const std::string start = read_bytes(*file, extent.offset, std::min<uint64_t>(extent.length, 32));
+  const Source source = open_source(catalog, object);
+  const std::string start = start_of(source);
   LoadedValue loaded;
   if (start.starts_with("PK\3\4")) {
-    loaded.document = read_torch_archive(*file, extent.offset, extent.length).pickle;
+    loaded.document = read_torch_archive(*source.file, source.offset, source.length).pickle;
   } else if (is_legacy_torch_file(start)) {
-    ItemReader item(*file, extent.offset, extent.length);
+    ItemReader item(*source.file, source.offset, source.length);
     loaded.document = read_legacy_value(item);
   } else {
-    if (extent.length > kMostBytes) fail_too_large(what);
-    const std::string bytes = read_bytes(*file, extent.offset, extent.length);
-    loaded.document = parse_pickle(std::as_bytes(std::span(bytes)), what);
+    if (source.length > kMostBytes) fail_too_large(source.what);
+    const std::string bytes = read_bytes(*source.file, source.offset, source.length);
+    loaded.document = parse_pickle(std::as_bytes(std::span(bytes)), source.what);
   }
-  loaded.value = loaded.document->root();
-  for (const std::string& key : object.path) {
-    const Value inner = element(loaded.value, key);
-    if (!inner.document()) {
-      fail(ErrorKind::not_found, "{}: it has no '{}'", what, key);
-    }
-    loaded.value = inner;
-  }
+  loaded.value = find_inside(loaded.document->root(), object, source.what);
   return loaded;
+}
+
+LoadedValue read_object_with_storages(const Catalog& catalog, const Object& object) {
+  LoadedValue loaded = read_object(catalog, object);
+  std::vector<std::pair<std::string, uint64_t>> needed;
+  for (const uint32_t node : reachable_nodes(loaded.value)) {
+    const Value value = loaded.document->root_at(node);
+    if (const auto id = storage_id(value)) needed.emplace_back(id->key, id->bytes);
+  }
+  if (needed.empty()) return loaded;
+  Source source = open_source(catalog, object);
+  if (is_legacy_torch_file(start_of(source))) {  // what is stored lies behind the pickles
+    source.length = source.file->size() - source.offset;
+  }
+  const auto archive = read_torch_archive(*source.file, source.offset, source.length);
+  if (archive.big_endian) {
+    fail(ErrorKind::unsupported, "{}: written on a big-endian machine", source.what);
+  }
+  auto document = std::make_shared<Document>(*loaded.document);
+  uint64_t budget = kMostBytes;
+  for (const auto& [key, bytes] : needed) {
+    hold_storage(*document, archive, source, key, bytes, budget);
+  }
+  const uint32_t node = loaded.value.node();
+  return {document, document->root_at(node)};
 }
 
 }  // namespace ferry

@@ -17,8 +17,11 @@ constexpr uint64_t kAlignment = 64;
 constexpr uint64_t kLocalHeaderBytes = 30;
 constexpr uint64_t kExtraHeaderBytes = 4;  // id and length of a field
 constexpr uint64_t kMostNameBytes = 4096;
-constexpr uint16_t kFlags = 0x0808;  // lengths in a descriptor behind the bytes; UTF-8 names
+constexpr uint16_t kUtf8Names = 0x0800, kDescriptor = 0x0008;  // flags
 constexpr uint16_t kZip64Field = 1;
+
+// An empty record has no descriptor: its header's zeros are the truth.
+uint16_t flags_of(uint64_t length) { return kUtf8Names | (length > 0 ? kDescriptor : 0); }
 
 uint64_t narrow(uint64_t value, uint64_t most) { return std::min(value, most); }
 
@@ -61,7 +64,7 @@ void ZipWriter::begin(Record& record) {
   const uint64_t padding = (kAlignment - start % kAlignment) % kAlignment;
   literal_ += "PK\3\4";
   number(0, 2);
-  number(kFlags, 2);
+  number(flags_of(record.length), 2);
   number(0, 2 + 2 + 2);  // stored; no time
   number(0, 4 + 4 + 4);  // CRC-32 and lengths
   number(record.name.size(), 2);
@@ -74,14 +77,16 @@ void ZipWriter::begin(Record& record) {
 }
 
 void ZipWriter::end(Record& record) {
-  literal_ += "PK\7\10";
-  if (record.payload >= 0) {
-    layout_.payloads[static_cast<size_t>(record.payload)].crc32_offsets[0] = at();
+  if (record.length > 0) {
+    literal_ += "PK\7\10";
+    if (record.payload >= 0) {
+      layout_.payloads[static_cast<size_t>(record.payload)].crc32_offsets[0] = at();
+    }
+    number(record.crc32, 4);
+    const int bytes = record.is_long() || record.is_far() ? 8 : 4;
+    number(record.length, bytes);
+    number(record.length, bytes);
   }
-  number(record.crc32, 4);
-  const int bytes = record.is_long() || record.is_far() ? 8 : 4;
-  number(record.length, bytes);
-  number(record.length, bytes);
   records_.push_back(std::move(record));
 }
 
@@ -130,7 +135,7 @@ std::string ZipWriter::serialization_id() const {
 void ZipWriter::directory_entry(const Record& record) {
   literal_ += "PK\1\2";
   number(0, 4);
-  number(kFlags, 2);
+  number(flags_of(record.length), 2);
   number(0, 6);
   if (record.payload >= 0) {
     layout_.payloads[static_cast<size_t>(record.payload)].crc32_offsets[1] = at();

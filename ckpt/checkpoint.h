@@ -10,8 +10,8 @@
 #include "ckpt/core/catalog.h"
 #include "ckpt/core/value.h"
 #include "ckpt/io/file_system.h"
-#include "ckpt/megatron/model_layout.h"
 #include "ckpt/io/read_mark.h"
+#include "ckpt/megatron/model_layout.h"
 
 namespace ferry {
 

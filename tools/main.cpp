@@ -25,11 +25,13 @@ int run(int argc, char** argv) {
   program.footer(
       "Examples:\n  ferry inspect runs/llama\n"
       "  ferry convert runs/llama llama-hf --to hf\n"
-      "  ferry verify llama-hf\n\n" +
+      "  ferry verify llama-hf\n"
+      "  ferry prune runs/llama --keep-last 3 --keep-every 1000\n\n" +
       exit_code_help());
   add_inspect(program);
   add_convert(program);
   add_verify(program);
+  add_prune(program);
   try {
     program.parse(argc, argv);
     return kExitOk;

@@ -25,11 +25,9 @@ Claim::Claim(std::shared_ptr<const FileSystem> file_system, std::string target,
       target_(std::move(target)),
       parts_(split_path(target_)) {
   record_.owner = ProcessIdentity::current();
-  record_.token = random_token();
   record_.since_seconds = std::chrono::duration_cast<std::chrono::seconds>(
                               std::chrono::system_clock::now().time_since_epoch())
                               .count();
-  const std::string own = beside(Aside::owner);
   try {
     write_record();
     const auto start = std::chrono::steady_clock::now();
@@ -41,7 +39,7 @@ Claim::Claim(std::shared_ptr<const FileSystem> file_system, std::string target,
     }
   } catch (...) {
     try {
-      file_system_->remove_all(own);
+      file_system_->remove_all(beside(Aside::owner));
     } catch (const Error&) {
       // The next claim of the target removes it.
     }
@@ -86,9 +84,10 @@ std::string Claim::lock_path() const {
   return join(parts_.parent, aside_name(Aside::lock, parts_.name, {}));
 }
 
-// The record stands under a name of its own first, whole, on disk and locked, so that whoever finds
-// it under the lock's name finds all of that.
+// The record stands under a name of its own, a new one each time, first, whole, on disk and locked,
+// so that whoever finds it under the lock's name finds all of that.
 void Claim::write_record() {
+  record_.token = random_token();
   const std::string path = beside(Aside::owner);
   const auto file = file_system_->create(path, 0);
   try {
@@ -110,7 +109,11 @@ bool Claim::try_take(const ClaimOptions& options, std::string* who) {
         file_system_->rename(beside(Aside::owner), lock_path());
         return true;
       } catch (const Error& error) {
-        if (error.kind() != ErrorKind::invalid) throw;  // invalid: someone was faster
+        if (error.kind() == ErrorKind::not_found) {
+          write_record();  // another claim took it, still empty, for one of the dead
+        } else if (error.kind() != ErrorKind::invalid) {
+          throw;
+        }  // invalid: someone was faster
       }
     }
     try {
@@ -162,6 +165,7 @@ bool Claim::set_aside(const ClaimOptions& options, std::string* who) {
   }
   if (guard && !guard->still_at_path()) return true;
   const std::string aside = join(parts_.parent, aside_name(Aside::owner, parts_.name, token));
+  file_system_->remove_all(aside);  // there when it died in a rename that is a link and an unlink
   file_system_->rename(path, aside);
   const auto moved = read_claim_record(*file_system_, aside);
   if (moved && record && moved->token != record->token) file_system_->rename(aside, path);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "ckpt/base/error.h"
@@ -53,6 +54,24 @@ FoundByClaim find_all(const FileSystem& file_system, const std::string& folder,
   return found;
 }
 
+void judge(const FileSystem& file_system, const std::string& folder, const std::string& record_name,
+           Leftover& left) {
+  const std::string path = join(folder, record_name);
+  std::optional<ClaimRecord> record;
+  try {
+    record = read_claim_record(file_system, path);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::not_found) throw;
+    return;  // given back meanwhile
+  }
+  Life life = life_of(file_system, path, record.value_or(ClaimRecord{}));
+  // Its writer died, or is about to lock and fill it: then it makes another one (claim.cpp).
+  const bool never_claimed = !record && !left.token.empty() && left.names.empty();
+  if (never_claimed && life == Life::unknown) life = Life::dead;
+  if (left.life != Life::alive) left.life = life;
+  if (record) left.who = record->describe();
+}
+
 }  // namespace
 
 Life life_of(const FileSystem& file_system, const std::string& path, const ClaimRecord& record) {
@@ -84,19 +103,7 @@ std::vector<Leftover> find_leftovers(const FileSystem& file_system, const std::s
   std::vector<Leftover> leftovers;
   for (const auto& [claim, found] : find_all(file_system, folder, target_name)) {
     Leftover left{claim.first, claim.second, found.names, Life::unknown, "an unknown process", 0};
-    for (const std::string& name : found.records) {
-      const std::string path = join(folder, name);
-      ClaimRecord record;
-      try {
-        record = read_claim_record(file_system, path).value_or(ClaimRecord{});
-      } catch (const Error& error) {
-        if (error.kind() != ErrorKind::not_found) throw;
-        continue;  // given back meanwhile
-      }
-      const Life life = life_of(file_system, path, record);
-      left.life = left.life == Life::alive ? Life::alive : life;
-      if (!record.token.empty()) left.who = record.describe();
-    }
+    for (const std::string& name : found.records) judge(file_system, folder, name, left);
     std::vector<std::string> all = found.records;
     all.insert(all.end(), found.names.begin(), found.names.end());
     left.unchanged_seconds = unchanged_seconds(file_system, folder, all, now_seconds);

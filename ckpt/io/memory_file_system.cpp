@@ -137,12 +137,13 @@ struct MemoryFileSystem::State {
   int64_t clock = 0;
 
   PathKind kind(const std::string& path) const {
+    if (path == ".") return PathKind::folder;
     if (files.contains(path)) return PathKind::file;
     return folders.contains(path) ? PathKind::folder : PathKind::missing;
   }
 
   void require_parent(const std::string& path) const {
-    if (!folders.contains(parent_of(path)))
+    if (kind(parent_of(path)) != PathKind::folder)
       fail(ErrorKind::not_found, "{}: no such folder", parent_of(path));
     if (kind(path) != PathKind::missing) fail(ErrorKind::invalid, "{} exists already", path);
   }
@@ -200,7 +201,8 @@ PathStatus MemoryFileSystem::status(const std::string& path) const {
   return {kind, content.bytes.size(), content.changed_seconds};
 }
 
-std::vector<std::string> MemoryFileSystem::list(const std::string& path) const {
+std::vector<std::string> MemoryFileSystem::list(const std::string& given) const {
+  const std::string path = given == "." ? "" : given;
   const std::lock_guard lock(state_->mutex);
   if (state_->kind(path) != PathKind::folder)
     fail(ErrorKind::not_found, "{}: no such folder", path);

@@ -215,7 +215,9 @@ class PosixFileSystem final : public FileSystem {
 
   void remove_all(const std::string& path) const override {
     std::error_code code;
-    std::filesystem::remove_all(path, code);
+    do {
+      std::filesystem::remove_all(path, code);
+    } while (code.value() == EINTR);
     if (code) {
       errno = code.value();
       fail_errno("remove", path);

@@ -153,27 +153,40 @@ std::string RunStore::move_tracker(std::optional<int64_t> iteration, TrackerMove
 }
 
 std::vector<std::string> RunStore::clean() const {
+  std::vector<std::string> notes;
+  clean_beside(path_, {}, notes);
+  // Of a first save, which stages the run folder itself.
+  const SplitPath parts = split_path(path_);
+  try {
+    clean_beside(parts.parent, parts.name, notes);
+  } catch (const Error&) {
+    // A parent that may not be listed.
+  }
+  return notes;
+}
+
+// Claims each target that something of the dead stands beside: that removes it.
+void RunStore::clean_beside(const std::string& folder, const std::string& target_name,
+                            std::vector<std::string>& notes) const {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const int64_t seconds = std::chrono::duration_cast<std::chrono::seconds>(now).count();
   std::set<std::string> targets;
-  std::vector<std::string> notes;
-  for (const Leftover& left : find_leftovers(*file_system_, path_, {}, seconds)) {
+  for (const Leftover& left : find_leftovers(*file_system_, folder, target_name, seconds)) {
     if (left.removable()) {
       targets.insert(left.target_name);
     } else if (left.life == Life::unknown && !left.names.empty()) {
       notes.push_back(fmt::format("{} of {} is kept: whether that still runs cannot be seen",
-                                  join(path_, left.names[0]), left.who));
+                                  join(folder, left.names[0]), left.who));
     }
   }
   for (const std::string& target : targets) {
     try {
-      const Claim claim(file_system_, join(path_, target));  // removes what it finds
+      const Claim claim(file_system_, join(folder, target));
+      notes.insert(notes.end(), claim.notes().begin(), claim.notes().end());
     } catch (const Error& error) {
-      if (error.kind() != ErrorKind::busy) throw;
       notes.emplace_back(error.what());
     }
   }
-  return notes;
 }
 
 }  // namespace ferry

@@ -96,10 +96,13 @@ class RunStore {
   /// Returns what is worth telling; empty: it was moved, or named it already.
   std::string move_tracker(std::optional<int64_t> iteration, TrackerMove move) const;
 
-  /// Removes what dead writers left in the run folder. Returns what was kept, and why.
+  /// Removes what dead writers left in the run folder. Returns what was kept, and why; errors too.
   std::vector<std::string> clean() const;
 
  private:
+  void clean_beside(const std::string& folder, const std::string& target_name,
+                    std::vector<std::string>& notes) const;
+
   std::shared_ptr<const FileSystem> file_system_;
   std::string path_;
 };

@@ -1,0 +1,170 @@
+#include "tests/faults/crash.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <exception>
+
+#include "ckpt/base/error.h"
+#include "ckpt/checkpoint.h"
+#include "ckpt/io/claim_record.h"
+#include "ckpt/store/run_folder.h"
+
+namespace ferry::test {
+namespace {
+
+constexpr int kFailed = 40, kStrange = 41;
+constexpr uint64_t kEndless = 100'000;
+
+// The child's end: operations in the first line, then the error's kind and message.
+[[noreturn]] void run_and_exit(const std::function<void()>& operation, const FaultPlan& plan,
+                               int report) {
+  int code = 0;
+  std::string kind, message;
+  arm(plan);
+  try {
+    operation();
+  } catch (const Error& error) {
+    code = kFailed;
+    kind = name(error.kind());
+    message = error.what();
+  } catch (const std::exception& error) {
+    code = kStrange;
+    message = error.what();
+  }
+  const uint64_t done = operations();
+  arm({});
+  const std::string text = fmt::format("{}\n{}\n{}", done, kind, message);
+  if (::write(report, text.data(), text.size()) < 0) code = kStrange;
+  ::_exit(code);
+}
+
+std::string read_all(int descriptor) {
+  std::string text;
+  std::array<char, 4096> buffer{};
+  for (ssize_t n = 0; (n = ::read(descriptor, buffer.data(), buffer.size())) > 0;) {
+    text.append(buffer.data(), static_cast<size_t>(n));
+  }
+  return text;
+}
+
+void run_again(const CrashCase& test) {
+  const Ending again = run_in_child(test.operation, test.quirks);
+  EXPECT_FALSE(again.failed) << "the next run: " << again.message;
+  test.check_done();
+}
+
+}  // namespace
+
+Ending run_in_child(const std::function<void()>& operation, const FaultPlan& plan) {
+  std::array<int, 2> ends{};
+  if (::pipe(ends.data()) != 0) throw std::runtime_error("no pipe");
+  const pid_t child = ::fork();
+  if (child == 0) run_and_exit(operation, plan, ends[1]);
+  ::close(ends[1]);
+  const std::string text = read_all(ends[0]);
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  Ending ending;
+  ending.killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+  if (ending.killed) return ending;
+  const size_t first = text.find('\n'), second = text.find('\n', first + 1);
+  if (!WIFEXITED(status) || second == std::string::npos || WEXITSTATUS(status) == kStrange) {
+    ADD_FAILURE() << "the child ended with status " << status << ": " << text;
+    return ending;
+  }
+  ending.operations = std::stoull(text.substr(0, first));
+  ending.kind = text.substr(first + 1, second - first - 1);
+  ending.message = text.substr(second + 1);
+  ending.failed = WEXITSTATUS(status) == kFailed;
+  return ending;
+}
+
+uint64_t kill_at_every_operation(const CrashCase& test) {
+  for (uint64_t n = 1; n < kEndless && !testing::Test::HasFailure(); ++n) {
+    SCOPED_TRACE(testing::Message() << "killed at operation " << n);
+    test.prepare();
+    FaultPlan plan = test.quirks;
+    plan.fault = Fault::kill;
+    plan.at = n;
+    const Ending ending = run_in_child(test.operation, plan);
+    EXPECT_FALSE(ending.failed) << ending.message;
+    if (!ending.killed) {
+      test.check_done();
+      return n - 1;
+    }
+    test.check();
+    run_again(test);
+  }
+  return 0;
+}
+
+uint64_t fail_at_every_operation(const CrashCase& test, int error_number, bool stays) {
+  for (uint64_t n = 1; n < kEndless && !testing::Test::HasFailure(); ++n) {
+    SCOPED_TRACE(testing::Message() << "error " << error_number << " at operation " << n);
+    test.prepare();
+    FaultPlan plan = test.quirks;
+    plan.fault = Fault::error;
+    plan.at = n;
+    plan.error_number = error_number;
+    plan.stays = stays;
+    const Ending ending = run_in_child(test.operation, plan);
+    EXPECT_FALSE(ending.killed);
+    EXPECT_EQ(ending.failed, !ending.message.empty());
+    if (!ending.failed && ending.operations < n) {
+      test.check_done();
+      return n - 1;
+    }
+    test.check();
+    if (ending.failed) run_again(test);
+  }
+  return 0;
+}
+
+uint64_t disturb_every_operation(const CrashCase& test, Fault fault) {
+  uint64_t n = 0;
+  for (; n < kEndless && !testing::Test::HasFailure(); ++n) {
+    SCOPED_TRACE(testing::Message() << "disturbed at operation " << n << " (0: at all)");
+    test.prepare();
+    FaultPlan plan = test.quirks;
+    plan.fault = fault;
+    plan.at = n;
+    plan.reads = true;
+    const Ending ending = run_in_child(test.operation, plan);
+    EXPECT_FALSE(ending.failed || ending.killed) << ending.message;
+    test.check_done();
+    if (n > ending.operations) return n - 1;
+  }
+  return 0;
+}
+
+std::string make_crash_folder() {
+  const std::string parent = ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : testing::TempDir();
+  std::string name = parent + "/ferry-crash-XXXXXX";
+  if (!::mkdtemp(name.data())) throw std::runtime_error("no folder in " + parent);
+  return name;
+}
+
+void expect_good_run(const std::string& run) {
+  const auto files = posix_file_system();
+  const RunFolder folder = read_run_folder(*files, run);
+  EXPECT_NE(folder.tracker.state, Tracker::State::missing) << run;
+  EXPECT_EQ(problem_of_tracker(folder), "") << run;
+  try {
+    open_checkpoint(files, run);
+  } catch (const Error& error) {
+    ADD_FAILURE() << run << " does not open: " << error.what();
+  }
+}
+
+void expect_clean(const std::string& folder) {
+  for (const std::string& name : posix_file_system()->list(folder)) {
+    EXPECT_FALSE(parse_aside(name)) << name << " is left in " << folder;
+  }
+}
+
+}  // namespace ferry::test

@@ -1,0 +1,67 @@
+// Kills a real process at every operation on files of something that it does, or lets every
+// operation fail, and has the outcome looked at each time.
+//
+//   CrashCase save;
+//   save.prepare = [&] { ... };            // puts the files as they are at first, from scratch
+//   save.operation = [&] { ... };          // what is struck; runs in a forked process, may throw
+//   save.check = [&] { ... };              // after each strike: nothing may be lost. EXPECT_*
+//   save.check_done = [&] { ... };         // after `operation` ran again, to its end
+//   EXPECT_GT(kill_at_every_operation(save), 20u);
+//
+// For n = 1, 2, ... : prepare, `operation` in a child that is struck at its n-th operation
+// (syscalls.h says what one is), check, `operation` again in a child that is not, check_done; until
+// a child gets through untouched. `operation` must do the same each time (one thread, or an order
+// that does not matter). The program must be linked with ferry_test_faults. The forked child never
+// returns into the test: it ends by _exit().
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "tests/faults/syscalls.h"
+
+namespace ferry::test {
+
+struct CrashCase {
+  std::function<void()> prepare;
+  std::function<void()> operation;
+  std::function<void()> check = [] {};
+  std::function<void()> check_done = [] {};
+  FaultPlan quirks;  // no_exchange, no_locks: of the file system in all runs
+};
+
+/// How a child ended.
+struct Ending {
+  bool killed = false;
+  bool failed = false;  // by an Error
+  std::string message;  // of the Error
+  std::string kind;     // its kind, by name
+  uint64_t operations = 0;
+};
+
+/// Runs `operation` in a forked process under a plan; an ending that is none of these (another
+/// signal, an exception that is no Error) is a test failure.
+Ending run_in_child(const std::function<void()>& operation, const FaultPlan& plan);
+
+/// All of these return how many operations were struck.
+uint64_t kill_at_every_operation(const CrashCase& test);
+
+/// Each operation fails once with `error_number`; with `stays` all later ones too. The child must
+/// end well or by an Error whose message is not empty.
+uint64_t fail_at_every_operation(const CrashCase& test, int error_number, bool stays);
+
+/// Short counts, and EINTR, at every operation at once and then at each alone: all must end well.
+uint64_t disturb_every_operation(const CrashCase& test, Fault fault);
+
+/// A new folder of its own for a test; in memory where that can be had: thousands of kills sync tens
+/// of thousands of files.
+std::string make_crash_folder();
+
+/// Of a run folder on disk: open_checkpoint() opens it, and the tracker names a complete iteration.
+void expect_good_run(const std::string& run);
+
+/// No name of ferry's own stands in the folder.
+void expect_clean(const std::string& folder);
+
+}  // namespace ferry::test

@@ -26,8 +26,7 @@ class JsonWriter {
   explicit JsonWriter(int max_depth) : max_depth_(max_depth) {}
 
   nlohmann::json write(const Value& value) {
-    written_ += 1 + static_cast<int64_t>(value.text().size() / kTextOfAValue);
-    if (written_ > kMostValues) return "...";
+    if (!may_write(value.text())) return "...";
     const bool nests = value.size() > 0 || value.pair_count() > 0;
     if (nests) {
       for (uint32_t node : path_) {
@@ -42,6 +41,12 @@ class JsonWriter {
   }
 
  private:
+  // Counts a value with this text; false when what was written is enough.
+  bool may_write(std::string_view text) {
+    written_ += 1 + static_cast<int64_t>(text.size() / kTextOfAValue);
+    return written_ <= kMostValues;
+  }
+
   nlohmann::json write_node(const Value& value) {
     switch (value.kind()) {
       case ValueKind::none:
@@ -79,7 +84,10 @@ class JsonWriter {
 
   nlohmann::json write_items(const Value& value) {
     nlohmann::json json = nlohmann::json::array();
-    for (size_t i = 0; i < value.size(); ++i) json.push_back(write(value[i]));
+    for (size_t i = 0; i < value.size(); ++i) {
+      json.push_back(write(value[i]));
+      if (written_ > kMostValues) break;
+    }
     return json;
   }
 
@@ -87,7 +95,12 @@ class JsonWriter {
     for (size_t i = 0; i < value.pair_count(); ++i) {
       const Value key = value.pair_key(i);
       const auto text = key.string();
+      if (text && !may_write(*text)) {
+        json["..."] = "...";
+        return;
+      }
       json[text ? to_utf8(*text) : write(key).dump()] = write(value.pair_value(i));
+      if (written_ > kMostValues) return;
     }
   }
 
@@ -97,6 +110,7 @@ class JsonWriter {
       std::string path;
       for (size_t i = 0; i < value.size(); ++i) {
         const auto part = value[i].string();
+        if (!may_write(part.value_or(""))) return "...";
         if (!path.empty() && path != "/") path += '/';
         path += to_utf8(part.value_or("?"));
       }

@@ -199,6 +199,7 @@ TEST_F(DcpFolder, ChunksThatDoNotTileTheTensor) {
   EXPECT_THAT(corrupt(with({4}, {{{0}, {4, 1}}})), HasSubstr("size of 2"));
   EXPECT_THAT(corrupt(with({4}, {{{0}, {-4}}})), HasSubstr("'w'"));
   EXPECT_THAT(corrupt(with({-4}, {{{0}, {4}}})), HasSubstr("'w'"));
+  EXPECT_THAT(corrupt(with(Dims(65, 1), {{Dims(65, 0), Dims(65, 1)}})), HasSubstr("65 axes"));
   const int64_t big = int64_t{1} << 62;
   EXPECT_THAT(corrupt(with({big, 8}, {{{0, 0}, {big, 8}}})), HasSubstr("64 bits"));
   EXPECT_THAT(corrupt(with({big}, {{{0}, {big}}})), HasSubstr("64 bits"));
@@ -230,6 +231,15 @@ TEST_F(DcpFolder, ItemsThatLieWrongly) {
   EXPECT_THAT(message(ErrorKind::invalid, at(100, 500, "folder")), HasSubstr("no regular file"));
   // 8 bytes for two floats: not an archive but a place in a safetensors blob, which is not there.
   EXPECT_THAT(message(ErrorKind::corrupt, at(100, 8)), HasSubstr("__0_0.distcp"));
+}
+
+TEST_F(DcpFolder, ChunksWithoutItemsAreRefusedBeforeTheyAreKept) {
+  const std::vector<DcpPickle::Chunk> chunks(100, {{0}, {1}});
+  DcpPickle pickle;
+  for (const char* name : {"u", "v"}) pickle.tensor(name, "float32", {100}, chunks);
+  for (int64_t i = 0; i < 150; ++i) pickle.item("u", Dims{i}, "__0_0.distcp", i, 1);
+  EXPECT_THAT(message(ErrorKind::corrupt, pickle),
+              AllOf(HasSubstr("'v' has 100 chunks"), HasSubstr("only 50 items")));
 }
 
 TEST_F(DcpFolder, NamesAndTypesThatDoNotFit) {

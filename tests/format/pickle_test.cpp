@@ -345,12 +345,32 @@ TEST(Pickle, SharedTextIsNotWrittenOutAgainAndAgain) {
   EXPECT_LT(to_json(document->root()).dump().size(), 70u << 20);
 }
 
+TEST(Pickle, SharedKeysAreNotWrittenOutAgainAndAgain) {
+  const std::string key = "X\0\0\x10\0"s + std::string(1 << 20, 'x') + "q\0"s;  // 1 MiB
+  const auto document = parse(key + "0("s + repeat("}h\0Ns"s, 200) + "l.");
+  EXPECT_EQ(document->root().size(), 200u);
+  EXPECT_LT(to_json(document->root()).dump().size(), 70u << 20);
+}
+
+TEST(Pickle, WhatIsTooMuchToWriteEndsInDots) {
+  const auto document = parse("("s + repeat("N", 3'000'000) + "l.");
+  const nlohmann::json json = to_json(document->root());
+  EXPECT_LT(json.size(), 1'200'000u);
+  EXPECT_EQ(json.back(), "...");
+}
+
 TEST(Pickle, RepeatedReferencesDoNotMultiplyMemory) {
   const std::string names = "("s + repeat("N", 20'000) + "tq\0ca\nB\nq\1"s;
-  // Twenty thousand objects with the same twenty thousand arguments: shared.
-  const auto objects = parse(names + "("s + repeat("h\1h\0R"s, 20'000) + "l.");
-  EXPECT_EQ(objects->root()[19'999].size(), 20'000u);
-  EXPECT_LT(objects->slots.size(), 1'000'000u);
+  // A few objects with the same twenty thousand arguments: shared.
+  const auto objects = parse(names + "("s + repeat("h\1h\0R"s, 4) + "l.");
+  EXPECT_EQ(objects->root()[3].size(), 20'000u);
+  EXPECT_LT(objects->slots.size(), 100'000u);
+  // Twenty thousand of them: whoever looks at all arguments would never come to an end.
+  EXPECT_EQ(error_of(names + "("s + repeat("h\1h\0R"s, 20'000) + "l."), ErrorKind::exhausted);
+  // So with states, sets and persistent ids.
+  const std::string state = "("s + repeat("NN", 10'000) + "dq\2ca\nB\nq\1"s;
+  EXPECT_EQ(error_of(state + "("s + repeat("h\1)\x81h\2b"s, 20'000) + "l."), ErrorKind::exhausted);
+  EXPECT_EQ(error_of(names + "("s + repeat("h\0Q"s, 20'000) + "l."), ErrorKind::exhausted);
   // Each of them appended to: would be four hundred million copies.
   EXPECT_EQ(error_of(names + "("s + repeat("h\1h\0RNa"s, 20'000) + "l."), ErrorKind::exhausted);
   // Names joined from two long strings, again and again.
@@ -392,6 +412,9 @@ TEST(Pickle, LimitsHold) {
   const std::string many = "("s + repeat("J\x00\x00\x01\x00"s, 100) + "l.";
   EXPECT_EQ(error_of(many, {.nodes = 50, .bytes = 1000}), ErrorKind::exhausted);
   EXPECT_EQ(parse(many, {.nodes = 150, .bytes = 1000})->root().size(), 100u);
+  const std::string shared = "Nq\0"s;
+  EXPECT_EQ(error_of(shared + repeat("h\0"s, 100) + ".", {.nodes = 50}), ErrorKind::exhausted);
+  EXPECT_EQ(error_of(repeat("(", 100) + "N.", {.nodes = 50}), ErrorKind::exhausted);
   const std::string text = "\x8c\x64"s + std::string(100, 'x') + ".";
   EXPECT_EQ(error_of(text, {.nodes = 50, .bytes = 99}), ErrorKind::exhausted);
   EXPECT_EQ(parse(text, {.nodes = 50, .bytes = 100})->root().text().size(), 100u);

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <xxhash.h>
 
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -11,6 +12,7 @@
 #include "ckpt/engine/engine.h"
 #include "ckpt/format/torch/objects.h"
 #include "ckpt/io/memory_file_system.h"
+#include "tests/format/zip_builder.h"
 
 namespace ferry {
 namespace {
@@ -67,6 +69,63 @@ TEST_P(TorchFile, EveryTruncationIsAnError) {
     files->put("f.pt", whole.substr(0, length));
     EXPECT_THROW(open_torch_file(files, "f.pt"), Error) << length;
   }
+}
+
+std::string le(int64_t number) {
+  std::string text(8, '\0');
+  std::memcpy(text.data(), &number, sizeof number);
+  return text;
+}
+
+// "x/data.pkl" with a float tensor of this shape in a storage of one element, and what follows it.
+std::string archive_of(const std::string& before, const Dims& shape, const std::string& after) {
+  std::string sizes, strides;
+  for (int64_t size : shape) sizes += "\x8a\x08" + le(size), strides += "K" + std::string(1, '\0');
+  test::ZipBuilder zip;
+  zip.add("x/data.pkl", "\x80\x02" + before +
+                            "ctorch._utils\n_rebuild_tensor_v2\n((U\x07storagectorch\n"
+                            "FloatStorage\nU\x01"
+                            "0U\x03"
+                            "cpuK\x01tQK" +
+                            std::string(1, '\0') + "(" + sizes + "t(" + strides +
+                            "t\x89"
+                            "ccollections\nOrderedDict\n)RtR" +
+                            after + ".");
+  zip.add("x/data/0", "abcd");
+  return zip.finish();
+}
+
+void expect_refused(const std::string& bytes, ErrorKind kind, const std::string& text) {
+  const auto files = std::make_shared<MemoryFileSystem>();
+  files->put("f.pt", bytes);
+  try {
+    open_torch_file(files, "f.pt");
+    ADD_FAILURE() << "opened";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), kind) << error.what();
+    EXPECT_THAT(error.what(), testing::HasSubstr(text));
+  }
+}
+
+TEST(TorchFileLimits, AFewBytesDoNotBecomeTerabytes) {
+  const auto files = std::make_shared<MemoryFileSystem>();
+  files->put("f.pt", archive_of("", {1 << 10, 1 << 10}, ""));
+  EXPECT_EQ(open_torch_file(files, "f.pt").entries[0].elements(), 1 << 20);
+  expect_refused(archive_of("", {int64_t{1} << 40}, ""), ErrorKind::unsupported, "contiguous()");
+  expect_refused(archive_of("", {1 << 20, 1 << 20, 1 << 19}, ""), ErrorKind::unsupported,
+                 "repeats the 1 elements");
+}
+
+TEST(TorchFileLimits, NamesOfSharedPartsDoNotFillTheMemory) {
+  // Sixty dicts inside one another, a list of a million Nones (and a tensor) in the innermost.
+  std::string before, after;
+  for (int i = 0; i < 60; ++i) {
+    before += "}U\x28" + std::string(40, 'k');
+    after += "s";
+  }
+  std::string nones(1'000'000, 'N');
+  expect_refused(archive_of(before + "(", {1}, nones + "l" + after), ErrorKind::exhausted,
+                 "names in it");
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, TorchFile, testing::Values("zip.pt", "legacy.pt"),

@@ -8,6 +8,8 @@
 namespace ferry {
 namespace {
 
+constexpr size_t kMostAxes = 64;  // as PyTorch
+
 // torch.Size is a tuple once parsed; a parser that keeps it an object shows the tuple as its
 // argument.
 Value sequence_of(const Value& value) {
@@ -25,6 +27,10 @@ Dims read_dims(const Value& value, std::string_view what, std::string_view name,
   const Value sequence = sequence_of(value);
   if (!is_sequence(sequence)) {
     fail(ErrorKind::corrupt, "{}: {} of '{}' is not a list of integers", what, field, name);
+  }
+  if (sequence.size() > kMostAxes) {
+    fail(ErrorKind::corrupt, "{}: {} of '{}' has {} axes, more than PyTorch allows", what, field,
+         name, sequence.size());
   }
   Dims dims;
   dims.reserve(sequence.size());
@@ -62,7 +68,10 @@ Value dtype_value(const Value& properties) {
   return properties.size() > 0 ? properties[0] : Value();
 }
 
-DcpTensor read_tensor(const Value& storage, std::string_view name, std::string_view what) {
+// `items`: those of storage_data that no earlier tensor's chunks can lie in. Tensors of a hostile
+// pickle may share one list of chunks.
+DcpTensor read_tensor(const Value& storage, std::string_view name, size_t& items,
+                      std::string_view what) {
   DcpTensor tensor;
   tensor.name = name;
   const Value dtype = dtype_value(storage.get("properties"));
@@ -77,6 +86,12 @@ DcpTensor read_tensor(const Value& storage, std::string_view name, std::string_v
   if (!is_sequence(chunks)) {
     fail(ErrorKind::corrupt, "{}: tensor '{}' has no list of chunks", what, name);
   }
+  if (chunks.size() > items) {
+    fail(ErrorKind::corrupt,
+         "{}: tensor '{}' has {} chunks, but only {} items are left in storage_data to hold them",
+         what, name, chunks.size(), items);
+  }
+  items -= chunks.size();
   tensor.chunks.reserve(chunks.size());
   for (size_t i = 0; i < chunks.size(); ++i) {
     Box box{read_dims(chunks[i].get("offsets"), what, name, "a chunk's offset"),
@@ -176,6 +191,7 @@ DcpMetadata read_dcp_metadata(const Value& root, std::string_view what) {
   }
   DcpMetadata metadata;
   std::unordered_set<std::string_view> seen;
+  size_t items = root.get("storage_data").pair_count();
   for (size_t i = 0; i < state.pair_count(); ++i) {
     const auto name = state.pair_key(i).string();
     if (!name) fail(ErrorKind::corrupt, "{}: key {} of its state_dict is no string", what, i);
@@ -186,7 +202,7 @@ DcpMetadata read_dcp_metadata(const Value& root, std::string_view what) {
     if (storage.text().ends_with(".BytesStorageMetadata")) {
       metadata.objects.emplace_back(*name);
     } else if (storage.text().ends_with(".TensorStorageMetadata")) {
-      metadata.tensors.push_back(read_tensor(storage, *name, what));
+      metadata.tensors.push_back(read_tensor(storage, *name, items, what));
     } else {
       fail(ErrorKind::corrupt, "{}: '{}' is neither a tensor nor a byte object but '{}'", what,
            *name, storage.text());

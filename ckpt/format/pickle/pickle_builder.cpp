@@ -65,6 +65,11 @@ void PickleBuilder::charge_copy(uint64_t bytes) {
   copy_budget_ -= bytes;
 }
 
+// Sharing costs no memory here, but whoever walks the document meets the elements once more.
+void PickleBuilder::charge_sharing(Range range) {
+  charge_copy(uint64_t{range.count} * sizeof(uint32_t));
+}
+
 uint32_t PickleBuilder::integer(int64_t value) {
   const bool is_small = value >= 0 && value < 256;
   if (is_small && small_integers_[value] != 0) return small_integers_[value];
@@ -147,6 +152,7 @@ uint32_t PickleBuilder::persistent_id(uint32_t id) {
   ValueNode node{.kind = ValueKind::object, .text = persistent_making(is_tuple)};
   if (is_tuple) {
     node.items = at(id).items;
+    charge_sharing(node.items);
   } else {
     *extend(node.items, node.owns_items, 1) = id;
   }
@@ -198,6 +204,7 @@ void PickleBuilder::share_pairs(uint32_t node, uint32_t dict) {
   ValueNode& target = document_->nodes[node];
   const Range pairs = at(dict).pairs;
   if (target.pairs.count == 0) {
+    charge_sharing(pairs);
     target.pairs = pairs;
     target.owns_pairs = false;
   } else if (pairs.count > 0) {

@@ -2,8 +2,8 @@
 //
 // Nothing is copied when a pickle refers to a value again: nodes are numbers, tuples and states are
 // shared ranges. Where a copy cannot be avoided (appending to a shared range, joining strings) it
-// is charged to a budget proportional to the pickle's length, so that memory and time stay linear
-// in it.
+// is charged to a budget proportional to the pickle's length, and so is every further use of a
+// range, so that memory and time stay linear in it, here and for whoever walks all nodes.
 #pragma once
 
 #include <cstdint>
@@ -83,6 +83,7 @@ class PickleBuilder {
   void share_pairs(uint32_t node, uint32_t dict);
   void attach_state(uint32_t node, uint32_t dict, Making::Step::Kind kind);
   void charge_copy(uint64_t bytes);
+  void charge_sharing(Range range);
 
   // pickle_makings.cpp
   Callable& callable(uint32_t node);

@@ -106,6 +106,7 @@ uint32_t PickleBuilder::construct(uint32_t callable, uint32_t args, Making::Call
 }
 
 uint32_t PickleBuilder::object(uint32_t callable, Range args, Making::Call call) {
+  charge_sharing(args);
   return add({.kind = ValueKind::object, .text = making_of(callable, call), .items = args});
 }
 
@@ -159,6 +160,7 @@ uint32_t PickleBuilder::make_set(uint32_t callable, Range args) {
                              from.kind == ValueKind::set;
     if (!is_sequence) return object(callable, args);
     node.items = from.items;
+    charge_sharing(node.items);
   }
   return add(node);
 }
@@ -172,6 +174,7 @@ uint32_t PickleBuilder::make_size(uint32_t callable, Range args) {
       return object(callable, args);
     }
     node.items = from.items;
+    charge_sharing(node.items);
   }
   return add(node);
 }

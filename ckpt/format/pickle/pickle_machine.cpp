@@ -1,8 +1,10 @@
 #include "ckpt/format/pickle/pickle_machine.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
+#include "ckpt/base/error.h"
 #include "ckpt/format/pickle/pickle_opcodes.h"
 
 namespace ferry {
@@ -20,7 +22,8 @@ PickleMachine::PickleMachine(std::span<const std::byte> bytes, std::string_view 
                              PickleLimits limits)
     : bytes_(reinterpret_cast<const char*>(bytes.data()), bytes.size()),
       position_{what},
-      builder_(bytes.size(), limits, position_) {}
+      builder_(bytes.size(), limits, position_),
+      most_open_(limits.nodes) {}
 
 std::shared_ptr<const Document> PickleMachine::run() {
   while (!stopped_) {
@@ -30,6 +33,10 @@ std::shared_ptr<const Document> PickleMachine::run() {
                        build_container(opcode) || call(opcode) || move_stack(opcode) ||
                        push_line(opcode);
     if (!known) position_.corrupt("unknown opcode");
+    if (std::max(stack_.size(), marks_.size()) > most_open_) {
+      fail(ErrorKind::exhausted, "{}: pickle at byte {}: more than {} values at once",
+           position_.what, position_.offset, most_open_);
+    }
   }
   return builder_.finish(pop());
 }

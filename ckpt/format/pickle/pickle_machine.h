@@ -58,6 +58,7 @@ class PickleMachine {
   uint64_t at_ = 0;
   PicklePosition position_;
   PickleBuilder builder_;
+  uint64_t most_open_;  // values on the stack, and marks
   std::vector<uint32_t> stack_;
   std::vector<size_t> marks_;                              // heights of the stack
   std::vector<uint32_t> memo_;                             // indices that came in order

@@ -12,6 +12,9 @@ namespace ferry {
 namespace {
 
 constexpr uint64_t kMostPickleBytes = uint64_t{1} << 30;
+// Elements of a view that shows some of its storage's more than once (Tensor.expand): a few bytes
+// must not become terabytes.
+constexpr int64_t kMostRepeated = int64_t{1} << 30;
 
 // "archive/data/0" -> "data/0"; all records of an archive have the same first part.
 std::string without_prefix(const std::string& name, std::string& prefix, const std::string& what) {
@@ -106,6 +109,13 @@ void check_view(const StoredTensor& tensor, const std::string& what) {
         "{}: a tensor of shape {} and strides {} from element {} leaves its storage of {} elements",
         what, to_string(tensor.shape), to_string(tensor.strides), tensor.storage_offset,
         tensor.storage_elements);
+  }
+  const int64_t elements = element_count(tensor.shape, what);
+  if (elements > tensor.storage_elements && elements > kMostRepeated) {
+    fail(ErrorKind::unsupported,
+         "{}: a tensor of shape {} repeats the {} elements of its storage; save its contiguous() "
+         "form if it is meant to be that large",
+         what, to_string(tensor.shape), tensor.storage_elements);
   }
 }
 

@@ -40,7 +40,8 @@ struct TorchArchive {
 /// overlapping or out-of-range records, encryption, compression, a pickle larger than the file.
 TorchArchive read_torch_archive(const ReadableFile& file, uint64_t offset, uint64_t length);
 
-/// corrupt when the view that `tensor` is leaves its storage.
+/// corrupt when the view that `tensor` is leaves its storage; unsupported when it repeats the
+/// elements of its storage beyond reason.
 void check_view(const StoredTensor& tensor, const std::string& what);
 
 /// Locates torch_zip chunks (see ChunkLocator), plain or inside a zstd stream. One for each

@@ -16,6 +16,7 @@ namespace {
 constexpr size_t kMostNames = size_t{1} << 22;
 constexpr size_t kMostDepth = 64;
 constexpr size_t kMostNameBytes = 4096;
+constexpr size_t kMostCatalogBytes = size_t{512} << 20;  // of names and paths in all
 
 bool is_row_major(const StoredTensor& tensor) {
   int64_t expected = 1;
@@ -34,13 +35,20 @@ void for_each_held(const Value& value, Visit visit) {
 
 // Which nodes of a document are, or hold, tensors. Values refer to others in any direction and may
 // form cycles, so that the property is spread from the tensors to what holds them.
-std::vector<bool> nodes_with_tensors(const Document& document) {
+std::vector<bool> nodes_with_tensors(const Document& document, const std::string& path) {
   const size_t count = document.nodes.size();
   std::vector<bool> with(count, false);
   std::vector<uint32_t> first(count + 1, 0);  // holders[first[n]..first[n + 1]) hold node n
   std::vector<uint32_t> todo;
+  uint64_t references = 0;
   for (uint32_t node = 0; node < count; ++node) {
-    for_each_held(document.root_at(node), [&](uint32_t held) { ++first.at(held + 1); });
+    for_each_held(document.root_at(node), [&](uint32_t held) {
+      ++first.at(held + 1);
+      ++references;
+    });
+  }
+  if (references > UINT32_MAX) {
+    fail(ErrorKind::exhausted, "{}: its values refer to each other {} times", path, references);
   }
   for (size_t node = 0; node < count; ++node) first[node + 1] += first[node];
   std::vector<uint32_t> holders(first[count]);
@@ -68,7 +76,7 @@ class Walker {
       : archive_(archive),
         catalog_(catalog),
         pickle_(pickle),
-        with_tensors_(nodes_with_tensors(*archive.pickle)) {}
+        with_tensors_(nodes_with_tensors(*archive.pickle, catalog.files[0].path)) {}
 
   void walk(const Value& value) {
     if (++names_ > kMostNames || path_.size() > kMostDepth || name_.size() > kMostNameBytes) {
@@ -78,7 +86,10 @@ class Walker {
     if (value.kind() == ValueKind::tensor) {
       add_tensor(*value.tensor());
     } else if (!with_tensors_.at(value.node())) {
-      if (nameable_) catalog_.objects.push_back({name_, pickle_, path_});
+      if (nameable_) {
+        charge(name_.size() + path_.size() * sizeof(std::string) + name_.size());
+        catalog_.objects.push_back({name_, pickle_, path_});
+      }
     } else {
       // A part of itself: its tensors have been named already.
       if (std::find(open_.begin(), open_.end(), value.node()) != open_.end()) return;
@@ -94,6 +105,14 @@ class Walker {
 
  private:
   const std::string& path() const { return catalog_.files[0].path; }
+
+  // A deep part that is shared among many paths has a long name for each of them.
+  void charge(size_t bytes) {
+    held_bytes_ += bytes;
+    if (held_bytes_ <= kMostCatalogBytes) return;
+    fail(ErrorKind::exhausted, "{}: the names in it take more memory than a checkpoint's would",
+         path());
+  }
 
   void step(std::string part, bool nameable, const Value& value) {
     const size_t length = name_.size();
@@ -111,6 +130,7 @@ class Walker {
     if (!tensors_.insert(name_).second) {
       fail(ErrorKind::corrupt, "{}: two tensors are named {}", path(), name_);
     }
+    charge(2 * name_.size() + sizeof(Entry) + sizeof(Chunk));
     Entry entry{name_, tensor.dtype, tensor.shape, {}, Role::model};
     entry.chunks.push_back(
         stored_chunk(archive_, tensor, 0, fmt::format("tensor {} of {}", name_, path())));
@@ -126,6 +146,7 @@ class Walker {
   std::string name_;
   bool nameable_ = true;  // every key on the path can be looked up by its text
   size_t names_ = 0;
+  size_t held_bytes_ = 0;
   std::unordered_set<std::string> tensors_;
 };
 

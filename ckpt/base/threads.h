@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -15,8 +16,10 @@ inline int thread_count(int wanted) {
   return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u));
 }
 
-/// Runs work(number) for all numbers below `threads`, each on a thread of its own (0: the
-/// caller's), and returns when all have ended. Rethrows the first error.
+/// Runs work(number) for the numbers below `threads`, each on a thread of its own (0: the
+/// caller's), and returns when all have ended. Rethrows the first error. Where the system has no
+/// more threads to give, the highest numbers are left out: work must take what there is to do from
+/// a place that all share, until nothing is left.
 template <typename Work>
 void on_threads(int threads, const Work& work) {
   std::mutex mutex;
@@ -31,7 +34,10 @@ void on_threads(int threads, const Work& work) {
   };
   {
     std::vector<std::jthread> pool;
-    for (int i = 1; i < threads; ++i) pool.emplace_back(guarded, i);
+    try {
+      for (int i = 1; i < threads; ++i) pool.emplace_back(guarded, i);
+    } catch (const std::system_error&) {
+    }
     guarded(0);
   }
   if (error) std::rethrow_exception(error);

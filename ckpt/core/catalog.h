@@ -34,6 +34,9 @@ struct Extent {
   bool zstd = false;  // the whole extent is one zstd stream of what `encoding` says
   uint64_t payload_offset =
       0;  // bytes of decoded payload that come before the chunk's first element
+  /// Of a raw zstd extent: decoded bytes up to the end of the chunk's last element. Nothing behind
+  /// them is decoded, whatever the stream holds. 0: not known.
+  uint64_t decoded_end = 0;
 };
 
 /// Where a part of a tensor is stored: a box of the global tensor, or a run of elements of that box

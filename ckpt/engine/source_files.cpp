@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -73,7 +74,11 @@ std::shared_ptr<const ReadableFile> SourceFiles::State::decode(const Extent& ext
   const auto target = files.create(path, 0);
   std::vector<std::byte> buffer(kDecodeBytes);
   uint64_t at = 0;
-  while (const size_t bytes = stream.read_some(buffer)) {
+  const uint64_t end = extent.decoded_end > 0 ? extent.decoded_end : UINT64_MAX;
+  while (at < end) {
+    const size_t wanted = std::min<uint64_t>(buffer.size(), end - at);
+    const size_t bytes = stream.read_some(std::span(buffer).first(wanted));
+    if (bytes == 0) break;  // whoever reads what is missing is told
     target->write(at, std::span(buffer).first(bytes));
     at += bytes;
   }

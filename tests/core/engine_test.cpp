@@ -11,6 +11,7 @@
 
 #include "ckpt/base/cast.h"
 #include "ckpt/base/error.h"
+#include "ckpt/io/fault_file_system.h"
 #include "ckpt/io/memory_file_system.h"
 
 namespace ferry {
@@ -271,18 +272,23 @@ TEST(Engine, TransposesPadsAndCasts) {
   }
 }
 
-TEST(Engine, ScanMeetsEveryElementOnce) {
-  World world(7);
-  world.store("a", {13, 17, 5});
+// What scan() meets, sorted.
+std::vector<uint32_t> scanned(const Catalog& catalog, const Entry& entry, uint64_t memory_bytes) {
   std::vector<uint32_t> seen;
-  scan(world.source, world.source.entries[0], 64, [&](std::span<const std::byte> bytes) {
-    ASSERT_EQ(bytes.size() % 4, 0u);
+  scan(catalog, entry, memory_bytes, [&](std::span<const std::byte> bytes) {
+    EXPECT_EQ(bytes.size() % 4, 0u);
     const size_t before = seen.size();
     seen.resize(before + bytes.size() / 4);
     std::memcpy(seen.data() + before, bytes.data(), bytes.size());
   });
   std::sort(seen.begin(), seen.end());
-  EXPECT_EQ(seen, world.values);
+  return seen;
+}
+
+TEST(Engine, ScanMeetsEveryElementOnce) {
+  World world(7);
+  world.store("a", {13, 17, 5});
+  EXPECT_EQ(scanned(world.source, world.source.entries[0], 64), world.values);
 }
 
 TEST(Engine, ReadsElementsInsideZstdStreams) {
@@ -303,6 +309,47 @@ TEST(Engine, ReadsElementsInsideZstdStreams) {
   EXPECT_EQ(read_u32(result, result.entries[0]), world.values);
   EXPECT_EQ(read_u32(world.source, world.source.entries[0]), world.values);
   EXPECT_EQ(world.memory->list("out").size(), result.files.size());  // no spool is left
+  EXPECT_EQ(scanned(world.source, world.source.entries[0], 4096), world.values);
+}
+
+TEST(Engine, DecodesNoMoreOfAStreamThanItsChunkNeeds) {
+  World world(3);
+  world.fill({50, 20});
+  std::string raw(reinterpret_cast<const char*>(world.values.data()), 4000);
+  raw.resize(64 << 20);  // a few kilobytes when compressed
+  std::string packed(ZSTD_compressBound(raw.size()), '\0');
+  packed.resize(ZSTD_compress(packed.data(), packed.size(), raw.data(), raw.size(), 3));
+  world.memory->put("src/z", packed);
+  world.source.add_file("src/z", packed.size());
+  Chunk chunk{Box::whole({50, 20}), 0, -1, {}, {0, 0, packed.size()}};
+  chunk.extent.zstd = true;
+  chunk.extent.decoded_end = 4000;
+  world.source.entries.push_back({"a", DType::u32, {50, 20}, {chunk}, Role::model});
+  world.add_target("a", {50, 20}, {{0}, {copy_all({50, 20})}, {}});
+  const FaultFileSystem counting(world.memory, 0, ErrorKind::io);
+  world.memory->create_folder("counted");
+  run(world.plan, counting, "counted", {});
+  EXPECT_LT(counting.operations(), 60u);  // 64 MiB would be spooled in as many writes
+}
+
+TEST(Engine, ScanMeetsElementsThatLieInAnotherOrderOrApart) {
+  for (const Dims& strides : {Dims{1, 10}, Dims{40, 2}}) {
+    World world(1);
+    std::vector<uint32_t> stored(400);
+    std::iota(stored.begin(), stored.end(), 0u);
+    world.memory->put("src/t", std::string(reinterpret_cast<const char*>(stored.data()), 1600));
+    world.source.add_file("src/t", 1600);
+    Chunk chunk{Box::whole({10, 20}), 0, -1, strides, {0, 0, 1600}};
+    world.source.entries.push_back({"a", DType::u32, {10, 20}, {chunk}, Role::model});
+    std::vector<uint32_t> expected;
+    for (int64_t row = 0; row < 10; ++row) {
+      for (int64_t column = 0; column < 20; ++column) {
+        expected.push_back(static_cast<uint32_t>(row * strides[0] + column * strides[1]));
+      }
+    }
+    std::sort(expected.begin(), expected.end());
+    EXPECT_EQ(scanned(world.source, world.source.entries[0], 4096), expected);
+  }
 }
 
 ErrorKind kind_of(const Plan& plan) {

@@ -130,6 +130,7 @@ class TorchZipLocator final : public ChunkLocator {
     placed.extent.encoding = Encoding::raw;
     if (placed.extent.zstd) {
       placed.extent.payload_offset = begin;
+      placed.extent.decoded_end = checked_add(begin, span_bytes - skipped, what);
     } else {
       placed.extent.payload_offset = 0;
       placed.extent.offset = begin;

@@ -1,0 +1,153 @@
+// Reading one tensor, whole or passing by: plans whose target is memory.
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "ckpt/base/error.h"
+#include "ckpt/engine/engine.h"
+#include "ckpt/engine/tile.h"
+#include "ckpt/io/zstd_stream.h"
+
+namespace ferry {
+namespace {
+
+constexpr uint64_t kTileBytes = 4 << 20;
+
+// A target that is not a file: hands on whatever is written, with its offset.
+class CallbackFile final : public WritableFile {
+ public:
+  using Callback = std::function<void(uint64_t, std::span<const std::byte>)>;
+  explicit CallbackFile(Callback callback) : callback_(std::move(callback)) {}
+  const std::string& path() const noexcept override { return path_; }
+  void write(uint64_t offset, std::span<const std::byte> from) override { callback_(offset, from); }
+  void read(uint64_t, std::span<std::byte>) const override {
+    fail(ErrorKind::internal, "what was handed on cannot be read back");
+  }
+  void sync() override {}
+
+ private:
+  std::string path_ = "memory";
+  Callback callback_;
+};
+
+// The plan that copies one entry, row-major, to a single file.
+Plan identity_plan(const Catalog& catalog, const Entry& entry) {
+  const auto bytes = static_cast<uint64_t>(entry.bytes());
+  const auto position = static_cast<size_t>(&entry - catalog.entries.data());
+  if (position >= catalog.entries.size()) {
+    fail(ErrorKind::internal, "tensor {} is not one of the catalog's own entries", entry.name);
+  }
+  Plan plan;
+  plan.source = &catalog;
+  plan.target.files.push_back({"memory", bytes});
+  plan.target.entries.push_back({entry.name, entry.dtype, entry.shape, {}, entry.role});
+  plan.target.entries[0].chunks.push_back({Box::whole(entry.shape), 0, -1, {}, {0, 0, bytes}});
+  plan.recipes.push_back({{static_cast<uint32_t>(position)}, {copy_all(entry.shape)}, {}});
+  return plan;
+}
+
+}  // namespace
+
+std::string read_tensor(const Catalog& catalog, const Entry& entry, uint64_t limit_bytes) {
+  const auto bytes = static_cast<uint64_t>(entry.bytes());
+  if (bytes > limit_bytes) {
+    fail(ErrorKind::exhausted, "tensor {} has {} bytes; at most {} were expected", entry.name,
+         bytes, limit_bytes);
+  }
+  std::string buffer(bytes, '\0');
+  CallbackFile file([&](uint64_t offset, std::span<const std::byte> from) {
+    std::memcpy(buffer.data() + offset, from.data(), from.size());
+  });
+  WritableFile* files[] = {&file};
+  EngineOptions options;
+  options.threads = 1;
+  run(identity_plan(catalog, entry), files, options);
+  return buffer;
+}
+
+namespace {
+
+// Whether a located chunk's elements lie next to one another, in whatever order.
+bool is_packed(const Chunk& chunk) {
+  std::vector<std::pair<int64_t, int64_t>> axes;  // stride, size
+  for (size_t axis = 0; axis < chunk.strides.size(); ++axis) {
+    if (chunk.box.size[axis] != 1) axes.emplace_back(chunk.strides[axis], chunk.box.size[axis]);
+  }
+  std::sort(axes.begin(), axes.end());
+  int64_t expected = 1;
+  for (const auto& [stride, size] : axes) {
+    if (stride != expected) return false;
+    expected *= size;
+  }
+  return true;
+}
+
+// The entry's chunks with raw extents; nothing when the elements of one do not lie together.
+std::optional<std::vector<Chunk>> locate_packed(const Catalog& catalog, const Entry& entry) {
+  std::vector<Chunk> located;
+  for (const Chunk& chunk : entry.chunks) {
+    const bool raw = chunk.extent.encoding == Encoding::raw;
+    if (!raw && !catalog.locator) {
+      fail(ErrorKind::internal, "tensor {}: no locator for its chunks", entry.name);
+    }
+    located.push_back(raw ? chunk : catalog.locator->locate(catalog, entry, chunk));
+    if (!is_packed(located.back())) return std::nullopt;
+  }
+  return located;
+}
+
+// Hands on the bytes of a packed chunk in the order in which they are stored.
+void scan_chunk(const Catalog& catalog, const Entry& entry, const Chunk& chunk,
+                std::span<std::byte> buffer,
+                const std::function<void(std::span<const std::byte>)>& consume) {
+  const Extent& extent = chunk.extent;
+  const int64_t elements =
+      chunk.is_run() ? chunk.run_count : element_count(chunk.box.size, entry.name);
+  uint64_t left = static_cast<uint64_t>(elements * size_bytes(entry.dtype));
+  if (left == 0) return;
+  const auto file = catalog.file_system->open(catalog.files.at(extent.file).path);
+  std::optional<ZstdStream> stream;
+  uint64_t at = extent.offset + extent.payload_offset;
+  if (extent.zstd) {
+    stream.emplace(file, extent.offset, extent.length);
+    stream->skip(extent.payload_offset);
+  }
+  while (left > 0) {
+    const auto part = buffer.first(std::min<uint64_t>(buffer.size(), left));
+    stream ? stream->read(part) : file->read(at, part);
+    consume(part);
+    at += part.size();
+    left -= part.size();
+  }
+}
+
+// Tile by tile, for elements that are strewn over their extents.
+void scan_tiles(const Catalog& catalog, const Entry& entry, uint64_t tile_bytes,
+                const std::function<void(std::span<const std::byte>)>& consume) {
+  const Plan plan = identity_plan(catalog, entry);
+  PlanCompiler compiler(plan);
+  SourceFiles sources(catalog, {});
+  CallbackFile file([&](uint64_t, std::span<const std::byte> from) { consume(from); });
+  WritableFile* files[] = {&file};
+  TileRunner runner(sources, files, nullptr);
+  const auto most = static_cast<int64_t>(tile_bytes) / size_bytes(entry.dtype);
+  for (const Box& tile : cut_into_tiles(entry.shape, std::max<int64_t>(1, most))) {
+    runner.run(compiler.compile(0, tile));
+  }
+}
+
+}  // namespace
+
+void scan(const Catalog& catalog, const Entry& entry, uint64_t memory_bytes,
+          const std::function<void(std::span<const std::byte>)>& consume) {
+  if (entry.elements() == 0) return;
+  const uint64_t tile_bytes = std::min(memory_bytes / 2, kTileBytes);
+  const auto chunks = locate_packed(catalog, entry);
+  if (!chunks) return scan_tiles(catalog, entry, tile_bytes, consume);
+  const auto element_bytes = static_cast<uint64_t>(size_bytes(entry.dtype));
+  std::vector<std::byte> buffer(std::max<uint64_t>(1, tile_bytes / element_bytes) * element_bytes);
+  for (const Chunk& chunk : *chunks) scan_chunk(catalog, entry, chunk, buffer, consume);
+}
+
+}  // namespace ferry

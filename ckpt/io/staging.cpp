@@ -20,18 +20,6 @@ std::string checked_target(const FileSystem& file_system, std::string target) {
   return target;
 }
 
-void check_target(const FileSystem& file_system, const std::string& target, bool overwrite) {
-  const PathKind kind = file_system.status(target).kind;
-  if (kind == PathKind::missing) return;
-  if (kind != PathKind::folder) {
-    fail(ErrorKind::invalid, "the target {} exists and is not a folder", target);
-  }
-  if (!overwrite) {
-    fail(ErrorKind::invalid,
-         "the target {} exists; choose another, or give --overwrite to replace it", target);
-  }
-}
-
 void sync_tree(const FileSystem& file_system, const std::string& folder) {
   for (const std::string& name : file_system.list(folder)) {
     const std::string path = join(folder, name);
@@ -42,6 +30,25 @@ void sync_tree(const FileSystem& file_system, const std::string& folder) {
 }
 
 }  // namespace
+
+void StagedFolder::check_target(const FileSystem& file_system, const std::string& given,
+                                bool overwrite) {
+  const std::string target = checked_target(file_system, given);
+  const PathStatus status = file_system.status(target);
+  if (status.kind == PathKind::missing && status.link) {
+    fail(ErrorKind::invalid,
+         "the target {} is a link to something that does not exist; remove it or choose another",
+         target);
+  }
+  if (status.kind == PathKind::missing) return;
+  if (status.kind != PathKind::folder) {
+    fail(ErrorKind::invalid, "the target {} exists and is not a folder", target);
+  }
+  if (!overwrite) {
+    fail(ErrorKind::invalid,
+         "the target {} exists; choose another, or give --overwrite to replace it", target);
+  }
+}
 
 StagedFolder::StagedFolder(std::shared_ptr<const FileSystem> file_system, std::string target,
                            bool overwrite, const ClaimOptions& claim)
@@ -85,8 +92,18 @@ void StagedFolder::commit() {
   }
   committed_ = true;
   file_system_->sync_folder(parent);
-  if (replaces) file_system_->remove_all(partial_);  // by now the older target
+  if (replaces) remove_replaced();
   claim_.reset();
+}
+
+// By now the older target has the partial folder's name.
+void StagedFolder::remove_replaced() {
+  try {
+    file_system_->remove_all(partial_);
+  } catch (const Error& error) {
+    fail(error.kind(), "{} is complete and in place, but the older one, now {}, stays: {}", target_,
+         partial_, error.what());
+  }
 }
 
 // Puts the partial folder under the target's name and the older one under the partial's.

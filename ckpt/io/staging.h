@@ -17,6 +17,12 @@ namespace ferry {
 
 class StagedFolder {
  public:
+  /// What can be told of the target before any work: invalid when it exists and `overwrite` is
+  /// false, when it is not a folder (a dangling link is none) or names none (".."); not_found when
+  /// the folder above it does not exist.
+  static void check_target(const FileSystem& file_system, const std::string& target,
+                           bool overwrite);
+
   /// Creates the partial folder. invalid when `target` exists and `overwrite` is false, or when it
   /// is not a folder; busy when another process writes it, or reads what is to be replaced. The
   /// parent folder must exist.
@@ -42,6 +48,7 @@ class StagedFolder {
 
  private:
   void replace_target();
+  void remove_replaced();
 
   std::shared_ptr<const FileSystem> file_system_;
   std::string target_;

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
+
 #include "ckpt/base/error.h"
 #include "ckpt/io/memory_file_system.h"
 #include "ckpt/io/read_mark.h"
@@ -91,6 +93,21 @@ TEST(Staging, DoesNotReplaceWhatIsBeingRead) {
   staged.commit();
   EXPECT_FALSE(late.still_there());
   EXPECT_THROW(late.check(), Error);
+}
+
+TEST(Staging, ADanglingLinkIsNoTarget) {
+  const std::string folder = testing::TempDir() + "ferry_staging_link";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
+  std::filesystem::create_symlink("nothing", folder + "/a");
+  for (const bool overwrite : {false, true}) {
+    const auto make = [&] { StagedFolder(posix_file_system(), folder + "/a", overwrite); };
+    EXPECT_THAT(message(ErrorKind::invalid, make), HasSubstr("does not exist"));
+  }
+  EXPECT_EQ(posix_file_system()->list(folder), std::vector<std::string>{"a"});
+  StagedFolder(posix_file_system(), folder + "/b/", false).commit();  // a slash does no harm
+  EXPECT_EQ(posix_file_system()->status(folder + "/b").kind, PathKind::folder);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(JoinUntrusted, RefusesNamesThatLeaveTheFolder) {

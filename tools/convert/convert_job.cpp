@@ -53,24 +53,10 @@ bool is_same_or_inside(const std::filesystem::path& inner, const std::filesystem
   return end == outer.end();
 }
 
-// Says at once what would only show at the end; the staged folder checks again.
+// Says at once what would only show at the end; the staged folder checks its part again.
 void check_target(const FileSystem& file_system, const ConvertOptions& options) {
-  const PathStatus status = file_system.status(options.target);
-  if (status.kind == PathKind::missing) {
-    const auto parent = std::filesystem::path(options.target).parent_path().string();
-    if (!parent.empty() && file_system.status(parent).kind != PathKind::folder) {
-      fail(ErrorKind::not_found, "the folder {} of target {} does not exist; create it first",
-           parent, options.target);
-    }
-    return;
-  }
-  if (status.kind != PathKind::folder) {
-    fail(ErrorKind::invalid, "the target {} exists and is not a folder", options.target);
-  }
-  if (!options.overwrite) {
-    fail(ErrorKind::invalid,
-         "the target {} exists; choose another, or give --overwrite to replace it", options.target);
-  }
+  StagedFolder::check_target(file_system, options.target, options.overwrite);
+  if (file_system.status(options.target).kind == PathKind::missing) return;
   if (is_same_or_inside(canonical(options.source), canonical(options.target))) {
     fail(ErrorKind::invalid, "the target {} holds the source {}: replacing it would destroy that",
          options.target, options.source);

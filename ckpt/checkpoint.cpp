@@ -62,8 +62,10 @@ Checkpoint open_file(Files files, const std::string& path) {
   const bool torch_suffix =
       path.ends_with(".pt") || path.ends_with(".pth") || path.ends_with(".bin");
   if (torch_suffix && kind == FileKind::unknown) kind = FileKind::torch;
-  const bool inside_checkpoint = path.ends_with(".distcp") || path.ends_with(".metadata") ||
-                                 path.ends_with(std::string(kTrackerName));
+  const std::string_view name = std::string_view(path).substr(path.find_last_of('/') + 1);
+  const bool inside_checkpoint = name.ends_with(".distcp") || name.ends_with(".metadata") ||
+                                 name == kTrackerName || name == "metadata.json" ||
+                                 name == "config.json" || name.ends_with(".index.json");
   if (inside_checkpoint || kind == FileKind::unknown) {
     fail(inside_checkpoint ? ErrorKind::invalid : ErrorKind::unsupported, "{}: {}", path,
          inside_checkpoint ? "this file is a part of a checkpoint; give the folder that holds it"

@@ -50,7 +50,8 @@ void summarise(const Architecture& a, ModelSummary& summary) {
   summary.hidden = a.hidden;
   summary.heads = a.heads;
   summary.kv_heads = a.groups;
-  summary.head_dim = a.mla ? a.qk_nope_dim + a.qk_rope_dim : a.head_dim;
+  summary.head_dim =
+      a.mla ? checked_add(a.qk_nope_dim, a.qk_rope_dim, "size of a head") : a.head_dim;
   summary.ffn_hidden = a.ffn;
   summary.vocab = a.vocab;
   summary.padded_vocab = a.padded_vocab;

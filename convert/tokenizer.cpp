@@ -202,8 +202,10 @@ Tokenizer tokenizer_beside(const FileSystem& files, const std::string& folder) {
 Tokenizer find_tokenizer(const FileSystem& files, const Checkpoint& checkpoint,
                          const std::string& folder) {
   if (!folder.empty()) {
-    if (files.status(folder).kind != PathKind::folder) {
-      fail(ErrorKind::not_found, "tokenizer folder {} does not exist", folder);
+    const PathKind kind = files.status(folder).kind;
+    if (kind != PathKind::folder) {
+      fail(ErrorKind::not_found, "tokenizer folder {} {}", folder,
+           kind == PathKind::missing ? "does not exist" : "is not a folder");
     }
     Tokenizer found = Finder(files, folder).run();
     if (found.files.empty()) {

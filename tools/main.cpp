@@ -1,22 +1,48 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <new>
+#include <sstream>
 
 #include "ckpt/base/error.h"
 #include "tools/commands.h"
 #include "tools/terminal/exit_code.h"
+#include "tools/terminal/output.h"
 #include "tools/terminal/text.h"
 
 namespace ferry::tool {
 namespace {
 
 int report(ErrorKind kind, const std::string& message, const std::string& what_to_do) {
-  fmt::print(stderr, "ferry: error: {}\n", printable(message, true));
-  if (!what_to_do.empty()) fmt::print(stderr, "ferry: hint: {}\n", what_to_do);
+  print_aside(fmt::format("ferry: error: {}\n", printable(message, true)));
+  if (!what_to_do.empty()) print_aside(fmt::format("ferry: hint: {}\n", what_to_do));
   return exit_code(kind);
 }
 
 int report(ErrorKind kind, const std::string& message) { return report(kind, message, hint(kind)); }
+
+// --help and --version.
+int exit_with_text(const CLI::App& program, const CLI::ParseError& error) {
+  std::ostringstream text;
+  program.exit(error, text, text);
+  try {
+    print(text.str());
+  } catch (const Error& problem) {
+    return report(problem.kind(), problem.what());
+  }
+  return kExitOk;
+}
+
+// The parser's own words, but for a first word that is no command.
+std::string problem_of(const CLI::ParseError& error, const CLI::App& program) {
+  const std::vector<std::string> rest = program.remaining();
+  const bool is_word = !rest.empty() && !rest.front().starts_with('-');
+  if (!program.get_subcommands().empty() || !is_word) return error.what();
+  std::string names;
+  for (const CLI::App* command : program.get_subcommands({})) {
+    names += (names.empty() ? "" : ", ") + command->get_name();
+  }
+  return fmt::format("'{}' is no command; the commands are {}", rest.front(), names);
+}
 
 int run(int argc, char** argv) {
   CLI::App program("Opens, converts and describes checkpoints of language models.", "ferry");
@@ -36,10 +62,10 @@ int run(int argc, char** argv) {
     program.parse(argc, argv);
     return kExitOk;
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return program.exit(error);  // --help, --version
+    if (error.get_exit_code() == 0) return exit_with_text(program, error);
     const auto commands = program.get_subcommands();
     const std::string command = commands.empty() ? "" : " " + commands.front()->get_name();
-    return report(ErrorKind::invalid, error.what(),
+    return report(ErrorKind::invalid, problem_of(error, program),
                   fmt::format("ferry{} --help tells how to use it", command));
   } catch (const Error& error) {
     return report(error.kind(), error.what());
@@ -53,4 +79,7 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace ferry::tool
 
-int main(int argc, char** argv) { return ferry::tool::run(argc, argv); }
+int main(int argc, char** argv) {
+  ferry::tool::hold_standard_streams();
+  return ferry::tool::run(argc, argv);
+}

@@ -41,8 +41,7 @@ struct BlockScales {
   Dims block;           // extents of a block, one an axis of the input; the last may be cut
 };
 
-/// Values are converted between dtypes element by element (round to nearest even; a value outside
-/// the target's range becomes infinity or, where there is none, the largest value).
+/// Values are converted between dtypes element by element, as convert() (ckpt/base/cast.h) does.
 struct Recipe {
   std::vector<uint32_t> inputs;  // positions in the source catalog's entries
   std::vector<Move> moves;       // together with `zeros` they write every output element once

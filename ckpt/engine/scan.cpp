@@ -143,7 +143,11 @@ void scan(const Catalog& catalog, const Entry& entry, uint64_t memory_bytes,
           const std::function<void(std::span<const std::byte>)>& consume) {
   if (entry.elements() == 0) return;
   const uint64_t tile_bytes = std::min(memory_bytes / 2, kTileBytes);
-  const auto chunks = locate_packed(catalog, entry);
+  // Tiles come in the tensor's order, however it is stored, and so do sums over them. But of a zstd
+  // stream they would keep all that is decoded.
+  const bool streams = std::any_of(entry.chunks.begin(), entry.chunks.end(),
+                                   [](const Chunk& chunk) { return chunk.extent.zstd; });
+  const auto chunks = streams ? locate_packed(catalog, entry) : std::nullopt;
   if (!chunks) return scan_tiles(catalog, entry, tile_bytes, consume);
   const auto element_bytes = static_cast<uint64_t>(size_bytes(entry.dtype));
   std::vector<std::byte> buffer(std::max<uint64_t>(1, tile_bytes / element_bytes) * element_bytes);

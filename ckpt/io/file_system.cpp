@@ -24,9 +24,16 @@ std::string join_untrusted(const std::string& folder, const std::string& name) {
     leaves = name.substr(begin, end - begin) == "..";
     begin = end + 1;
   }
+  constexpr size_t kMostBytes = 4096;  // PATH_MAX
+  if (name.size() > kMostBytes) {
+    fail(ErrorKind::corrupt, "{}: a file name in its metadata has {} bytes: '{}...'", folder,
+         name.size(), name.substr(0, 100));
+  }
   if (leaves) {
+    std::string shown = name;  // a message ends at a NUL
+    std::replace(shown.begin(), shown.end(), '\0', '?');
     fail(ErrorKind::corrupt, "{}: the file name '{}' in its metadata would leave the folder",
-         folder, name);
+         folder, shown);
   }
   return join(folder, name);
 }

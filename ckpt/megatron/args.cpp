@@ -35,13 +35,17 @@ ParallelLayout layout_from_args(const Value& args) {
   layout.expert_tensor = size_of(args, "expert_tensor_parallel_size");
   layout.context = size_of(args, "context_parallel_size");
   layout.world_size = size_of(args, "world_size");
+  layout.data = data_parallel_size(layout);
+  return layout;
+}
+
+int64_t data_parallel_size(const ParallelLayout& layout) {
   int64_t left = layout.world_size;
   for (const int64_t size : {layout.tensor, layout.pipeline, layout.context}) {
     const int64_t divisor = size > 0 ? size : 1;
     left = left % divisor == 0 ? left / divisor : 0;
   }
-  layout.data = left;
-  return layout;
+  return left;
 }
 
 std::string release_from_args(const Value& args) {

@@ -11,8 +11,12 @@
 namespace ferry {
 
 /// Parallel sizes out of an argparse.Namespace (or a dict of the same names); 0 where it has none.
-/// The data-parallel size is world_size / (tensor x pipeline x context) when that divides.
+/// The data-parallel size follows from the others.
 ParallelLayout layout_from_args(const Value& args);
+
+/// world_size / (tensor x pipeline x context) when that divides; 0 otherwise. A size of 0 counts
+/// as 1.
+int64_t data_parallel_size(const ParallelLayout& layout);
 
 /// The release of Megatron Core that has just these arguments, as far as they tell: "Megatron Core
 /// 0.15", "Megatron Core 0.20 or later", "Megatron Core 0.11 or earlier"; empty without args.

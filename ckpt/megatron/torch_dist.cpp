@@ -8,6 +8,7 @@
 #include "ckpt/format/dcp/dcp.h"
 #include "ckpt/format/torch/objects.h"
 #include "ckpt/megatron/args.h"
+#include "ckpt/megatron/nemo/bridge.h"
 #include "ckpt/megatron/optimizer/optimizer_state.h"
 #include "ckpt/store/run_folder.h"
 
@@ -195,6 +196,7 @@ void apply_megatron_meaning(StoredTorchDist& stored) {
 Checkpoint open_torch_dist(std::shared_ptr<const FileSystem> file_system, const std::string& folder,
                            bool raw) {
   StoredTorchDist stored = read_torch_dist(std::move(file_system), folder);
+  fill_from_bridge_config(stored.checkpoint);
   if (raw) {
     Catalog logical = stored.checkpoint.catalog;
     const Value &args = stored.checkpoint.args.value, &metadata = stored.checkpoint.metadata.value;

@@ -263,6 +263,14 @@ TEST(Recognise, HuggingFaceFoldersByTheirConfig) {
   EXPECT_EQ(summary.family, "qwen3_moe");
   EXPECT_EQ(summary.experts, 4);
   EXPECT_EQ(summary.head_dim, 8);
+  const std::string deepseek = R"({"model_type": "deepseek_v3", "n_routed_experts": 8,
+      "n_shared_experts": 2, "moe_intermediate_size": 48, "qk_rope_head_dim": 16,
+      "qk_nope_head_dim": )";
+  files->put("hf/config.json", deepseek + "32}");
+  EXPECT_EQ(recognise(checkpoint).shared_expert_ffn_hidden, 96);
+  EXPECT_EQ(recognise(checkpoint).head_dim, 48);
+  files->put("hf/config.json", deepseek + "9223372036854775807}");
+  EXPECT_THAT(recognise(checkpoint).reasons, Contains(HasSubstr("does not fit")));
   files->put("hf/config.json", "[1, 2");
   EXPECT_THAT(recognise(checkpoint).reasons, Contains(HasSubstr("is not a JSON object")));
 }

@@ -120,6 +120,13 @@ TEST(Nemo, StrategyWrittenUnderItsOwnType) {
                            R"({"objects": {"a": {"type": 5, "items": [5, [1, 2, 3], ["x"]]}}})"}) {
     EXPECT_EQ(layout_from_nemo_io(text).tensor, 0) << text;
   }
+  std::string sizes;
+  for (const char* name : {"tensor_model", "pipeline_model", "context"}) {
+    sizes += fmt::format(R"json({}["Attr(name='{}_parallel_size')", {{"value": 2147483647}}])json",
+                         sizes.empty() ? "" : ", ", name);
+  }
+  const std::string strategy = R"({"objects": {"s": {"type": {"name": "MegatronStrategy"},)";
+  EXPECT_EQ(layout_from_nemo_io(strategy + R"("items": [)" + sizes + "]}}}").data, 0);
 }
 
 class NemoFolder : public testing::Test {
@@ -148,6 +155,73 @@ TEST_F(NemoFolder, ContextMayBeMissing) {
   EXPECT_FALSE(nemo.args.value);
   EXPECT_THAT(nemo.notes, testing::Contains(HasSubstr("no model configuration")));
   EXPECT_EQ(nemo.layout.world_size, 1);
+}
+
+// A torch_dist checkpoint without arguments, with the configuration that Megatron Bridge puts
+// there.
+class BridgeFolder : public testing::Test {
+ protected:
+  BridgeFolder() { test::copy_tree(kFixture + "/weights", *memory_, "run/iter_0000005"); }
+  Checkpoint open(const std::string& config) {
+    memory_->put("run/iter_0000005/run_config.yaml", config);
+    return open_checkpoint(memory_, "run");
+  }
+  std::shared_ptr<MemoryFileSystem> memory_ = std::make_shared<MemoryFileSystem>();
+};
+
+TEST_F(BridgeFolder, RunConfigReadsAsArguments) {
+  // The provider's fields are those of NeMo's configuration, under "model".
+  std::string config = read_file(*posix_file_system(), kFixture + "/context/model.yaml", 1 << 20);
+  config = config.substr(config.find("config:\n") + 7);
+  const Checkpoint bridge =
+      open("checkpoint:\n  save_interval: 5\nmodel:" + config + "\ntrain:\n  train_iters: 5\n");
+  EXPECT_EQ(bridge.format, Format::torch_dist);
+  EXPECT_THAT(bridge.writer, testing::StartsWith("Megatron Bridge (Megatron Core"));
+  const Checkpoint nemo = open_nemo(posix_file_system(), kFixture);
+  for (const char* name : {"num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads",
+                           "vocab_size", "swiglu", "max_position_embeddings", "rotary_base",
+                           "untie_embeddings_and_output_weights"}) {
+    EXPECT_TRUE(bridge.args.value.get(name).integer()) << name;
+    EXPECT_EQ(bridge.args.value.get(name).integer(), nemo.args.value.get(name).integer()) << name;
+  }
+  EXPECT_EQ(bridge.layout.world_size, 1);  // by its files
+}
+
+TEST_F(BridgeFolder, TransformerFieldsMayLieInAPartOfTheirOwn) {
+  const Checkpoint bridge = open(R"(model:
+  _target_: megatron.bridge.models.gpt.model_config.BridgeGPTModelConfig
+  rope_scaling: true
+  rope_scaling_factor: 8.0
+  seq_length: 4096
+  share_embeddings_and_output_weights: false
+  transformer:
+    _target_: megatron.core.transformer.transformer_config.TransformerConfig
+    activation_func: silu
+    gated_linear_unit: true
+    hidden_size: 64
+    num_attention_heads: 8
+    num_moe_experts: 4
+    tensor_model_parallel_size: 1
+  vocab_size: 1000
+)");
+  const Value args = bridge.args.value;
+  EXPECT_EQ(args.get("swiglu").boolean(), true);
+  EXPECT_EQ(args.get("hidden_size").integer(), 64);
+  EXPECT_EQ(args.get("kv_channels").integer(), 8);
+  EXPECT_EQ(args.get("num_experts").integer(), 4);
+  EXPECT_EQ(args.get("vocab_size").integer(), 1000);
+  EXPECT_EQ(args.get("max_position_embeddings").integer(), 4096);
+  EXPECT_EQ(args.get("use_rope_scaling").boolean(), true);
+  EXPECT_EQ(args.get("rope_scaling_factor").real(), 8);
+  EXPECT_EQ(args.get("untie_embeddings_and_output_weights").boolean(), true);
+  EXPECT_EQ(bridge.layout.tensor, 1);
+}
+
+TEST_F(BridgeFolder, WhatCannotBeReadIsANote) {
+  EXPECT_THAT(open("model:\n    a: 1\n  b: 2\n").notes,
+              testing::Contains(HasSubstr("cannot be read")));
+  EXPECT_THAT(open("train:\n  a: 1\n").notes,
+              testing::Contains(HasSubstr("no model configuration")));
 }
 
 TEST_F(NemoFolder, RopeScalingTiesAndExperts) {

@@ -198,6 +198,48 @@ void write_zeros(const std::string& file, uint64_t bytes) {
   fs::resize_file(file, 8 + length + bytes);
 }
 
+TEST_F(Program, FilesNeverTakeTheNumberOfAClosedStream) {
+  const std::string convert = "convert " + kLlama + " " + path("out") + " --to hf";
+  ASSERT_EQ(ferry(convert).code, 0);
+  const std::string model = read(path("out/model.safetensors"));
+  for (const char* closed : {" 2>&-", " <&- >&- 2>&-"}) {
+    fs::remove_all(path("out"));
+    std::system((std::string(FERRY_PROGRAM) + " " + convert + closed).c_str());
+    EXPECT_TRUE(read(path("out/model.safetensors")) == model) << closed;
+  }
+  // Nobody can be told, but the exit code is right.
+  const std::string wrong = std::string(FERRY_PROGRAM) + " inspect " + path("nothing");
+  for (const char* lost : {" 2>&-", " 2>/dev/full", " <&- >&- 2>&-"}) {
+    EXPECT_EQ(WEXITSTATUS(std::system((wrong + lost).c_str())), 3) << lost;
+  }
+  const std::string help = std::string(FERRY_PROGRAM) + " --help";
+  EXPECT_EQ(WEXITSTATUS(std::system((help + " >/dev/full 2>/dev/null").c_str())), 7);
+}
+
+TEST_F(Program, EightBitFloatsAreNoModel) {
+  const Outcome outcome =
+      ferry("convert " + kLlama + " " + path("out") + " --to hf --dtype float8_e4m3fn");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("--dtype float8_e4m3fn"));
+}
+
+TEST_F(Program, AWordThatIsNoCommandIsNamed) {
+  const Outcome outcome = ferry("inspec " + kLlama);
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("'inspec' is no command; the commands are inspect, convert"));
+}
+
+TEST_F(Program, ATargetWithASlashBehindItIsTheSame) {
+  EXPECT_EQ(ferry("convert " + kLlama + " " + path("out") + "/ --to hf").code, 0);
+  EXPECT_TRUE(fs::exists(path("out/config.json")));
+}
+
+TEST_F(Program, PartsOfACheckpointAreNamedAsSuch) {
+  const Outcome outcome = ferry("inspect " + kLlama + "/iter_0000005/metadata.json");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("give the folder that holds it"));
+}
+
 TEST_F(Program, ASignalLeavesNothingBehind) {
   write_zeros(path("big.safetensors"), uint64_t{1} << 30);
   const std::string source = path("big.safetensors"), target = path("out");

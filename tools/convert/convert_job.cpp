@@ -37,6 +37,11 @@ void check_options(const ConvertOptions& options) {
     if (model.keep_padding) refuse("--keep-padding", "safetensors");
     if (!model.tokenizer_folder.empty()) refuse("--tokenizer", "safetensors");
   } else {
+    if (model.dtype && size_bytes(*model.dtype) == 1) {
+      fail(ErrorKind::invalid,
+           "--dtype {} means nothing with --to hf: 8-bit floats need scales, which are not made",
+           torch_name(*model.dtype));
+    }
     if (options.optimizer) refuse("--optimizer", "hf");
     if (options.open.raw) refuse("--raw", "hf");
   }

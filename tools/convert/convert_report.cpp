@@ -12,8 +12,9 @@ namespace {
 constexpr size_t kFilesShown = 12;
 
 std::string result_line(const ConvertReport& report) {
-  std::string text = fmt::format("{} tensors, {} parameters, {}", grouped(report.tensors),
-                                 human_count(report.parameters), human_bytes(report.bytes));
+  std::string text = fmt::format("{} tensor{}, {} parameter{}, {}", grouped(report.tensors),
+                                 report.tensors == 1 ? "" : "s", human_count(report.parameters),
+                                 report.parameters == 1 ? "" : "s", human_bytes(report.bytes));
   if (report.dry_run) return "would write " + text;
   text = "wrote " + text + " in " + human_seconds(report.seconds);
   if (report.seconds >= 0.1) {

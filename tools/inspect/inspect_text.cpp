@@ -93,8 +93,8 @@ std::string parallel(const ParallelLayout& layout) {
        layout.expert > 1 ? fmt::format("EP {}", layout.expert) : "",
        layout.expert > 1 ? when(layout.expert_tensor, "ETP {}") : "",
        layout.context > 1 ? fmt::format("CP {}", layout.context) : "", when(layout.data, "DP {}")});
-  if (layout.world_size > 0) text += " on " + plural(layout.world_size, "rank");
-  return text;
+  if (layout.world_size == 0) return text;
+  return (text.empty() ? "" : text + " on ") + plural(layout.world_size, "rank");
 }
 
 // "BF16", or "BF16 x 56, F32 x 3" with the most frequent first.

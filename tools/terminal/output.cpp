@@ -1,5 +1,7 @@
 #include "tools/terminal/output.h"
 
+#include <fcntl.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -9,10 +11,23 @@
 
 namespace ferry::tool {
 
+void hold_standard_streams() noexcept {
+  for (int descriptor = 0; descriptor <= 2; ++descriptor) {
+    if (::fcntl(descriptor, F_GETFD) != -1 || errno != EBADF) continue;
+    // For reading: writing must go on failing. Takes the lowest free number, which is this one.
+    if (::open("/dev/null", O_RDONLY) < 0) return;
+  }
+}
+
 void print(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
     fail(ErrorKind::io, "standard output: {}", std::strerror(errno));
   }
+}
+
+void print_aside(std::string_view text) noexcept {
+  // fwrite() tells how much it wrote even where that cannot be acted upon.
+  if (std::fwrite(text.data(), 1, text.size(), stderr) == text.size()) std::fflush(stderr);
 }
 
 std::string json_text(const nlohmann::json& value) {

@@ -1,4 +1,4 @@
-// Results go to standard output, whole or not at all.
+// Results go to standard output, whole or not at all; all else to standard error.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -7,8 +7,15 @@
 
 namespace ferry::tool {
 
+/// Makes sure that descriptors 0 to 2 are taken: where one is closed, the next file to be opened
+/// would get its number, and what is printed would land in that file. First thing in main().
+void hold_standard_streams() noexcept;
+
 /// Writes to standard output; io when it refuses (a full disk).
 void print(std::string_view text);
+
+/// Writes to standard error. What it refuses is lost: there is nobody left to tell.
+void print_aside(std::string_view text) noexcept;
 
 /// The value with indent 2 and a newline; bytes that are not UTF-8 become U+FFFD.
 std::string json_text(const nlohmann::json& value);

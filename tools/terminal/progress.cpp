@@ -3,8 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
-
+#include "tools/terminal/output.h"
 #include "tools/terminal/text.h"
 
 namespace ferry::tool {
@@ -28,7 +27,7 @@ ProgressLine::ProgressLine(std::string what)
       terminal_(isatty(STDERR_FILENO) == 1) {}
 
 ProgressLine::~ProgressLine() {
-  if (shown_) std::fputs("\r\033[K", stderr);
+  if (shown_) print_aside("\r\033[K");
 }
 
 double ProgressLine::seconds() const {
@@ -39,8 +38,7 @@ void ProgressLine::show(const Progress& progress) {
   const double elapsed = seconds();
   if (!terminal_ || elapsed < 1 || elapsed - last_ < 0.1) return;
   last_ = elapsed;
-  fmt::print(stderr, "\r\033[K{} {}", what_, progress_line(progress, elapsed));
-  std::fflush(stderr);
+  print_aside(fmt::format("\r\033[K{} {}", what_, progress_line(progress, elapsed)));
   shown_ = true;
 }
 

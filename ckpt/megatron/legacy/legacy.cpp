@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
 #include "ckpt/format/torch/torch_file.h"
 #include "ckpt/megatron/args.h"
@@ -65,14 +66,15 @@ LegacyModelOptions model_options(const Value& root, const Value& args) {
   LegacyModelOptions options;
   options.stacked = layers_are_stacked(args);
   options.tied = !args.get("untie_embeddings_and_output_weights").boolean().value_or(false);
-  options.checkpoint_version = static_cast<int>(root.get("checkpoint_version").real().value_or(0));
-  if (options.checkpoint_version < 0 || options.checkpoint_version > 3) {
-    fail(ErrorKind::unsupported, "checkpoint_version {} is not known; 0 to 3 are",
-         options.checkpoint_version);
+  const double version = root.get("checkpoint_version").real().value_or(0);
+  if (!(version >= 0 && version <= 3)) {
+    fail(ErrorKind::unsupported, "checkpoint_version {} is not known; 0 to 3 are", version);
   }
+  options.checkpoint_version = static_cast<int>(version);
   options.latent_q = args.get("q_lora_rank").integer().value_or(0);
-  options.latent_kv = args.get("kv_lora_rank").integer().value_or(0) +
-                      args.get("qk_pos_emb_head_dim").integer().value_or(0);
+  options.latent_kv =
+      checked_add(args.get("kv_lora_rank").integer().value_or(0),
+                  args.get("qk_pos_emb_head_dim").integer().value_or(0), "the run's latent size");
   return options;
 }
 

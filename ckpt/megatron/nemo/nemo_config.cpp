@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ckpt/core/draft.h"
+#include "ckpt/megatron/args.h"
 
 namespace ferry {
 namespace {
@@ -50,7 +51,9 @@ class ArgsBuilder {
 
 // activation_func and gated_linear_unit together are one of Megatron-LM's flags.
 void set_activation(ArgsBuilder& args, const Value& config) {
-  std::string_view function = config.get("activation_func").get("_target_").string().value_or("");
+  const Value activation = config.get("activation_func");  // a name, or a function to import
+  std::string_view function =
+      activation.string().value_or(activation.get("_target_").string().value_or(""));
   function = function.substr(function.find_last_of('.') + 1);
   const bool gated = config.get("gated_linear_unit").boolean().value_or(false);
   args.set("swiglu", gated && function == "silu");
@@ -61,7 +64,7 @@ void set_activation(ArgsBuilder& args, const Value& config) {
                                    config.get("bias_activation_fusion").boolean().value_or(false));
 }
 
-void set_sizes(ArgsBuilder& args, const Value& config) {
+void set_sizes(ArgsBuilder& args, const Value& config, int64_t sequence) {
   const auto number = [&](std::string_view name) { return config.get(name).integer().value_or(0); };
   const int64_t heads = number("num_attention_heads"), hidden = number("hidden_size");
   if (number("kv_channels") == 0 && heads > 0) args.set("kv_channels", hidden / heads);
@@ -70,7 +73,7 @@ void set_sizes(ArgsBuilder& args, const Value& config) {
   args.set("group_query_attention", groups > 0 && groups != heads);
   const bool sane = hidden > 0 && hidden <= (int64_t{1} << 40);
   if (number("ffn_hidden_size") == 0 && sane) args.set("ffn_hidden_size", 4 * hidden);
-  if (number("seq_length") > 0) args.set("max_position_embeddings", number("seq_length"));
+  if (sequence > 0) args.set("max_position_embeddings", sequence);
 }
 
 // The model's configuration is written before the strategy puts its sizes into it.
@@ -143,27 +146,35 @@ void read_strategy(const Json& object, ParallelLayout& layout) {
 }  // namespace
 
 LoadedValue args_from_nemo_model(const Value& model, const ParallelLayout& layout) {
-  const Value config = model.get("config");
+  return args_from_provider(model.get("config"), layout);
+}
+
+LoadedValue args_from_provider(const Value& config, const ParallelLayout& layout) {
   if (config.kind() != ValueKind::dict) return {};
+  const Value nested = config.get("transformer");
+  const Value transformer = nested.kind() == ValueKind::dict ? nested : config;
   const std::string_view named = config.get("_target_").string().value_or("");
   ArgsBuilder args(named.find('.') == std::string_view::npos ? "nemo.GPTConfig" : named);
-  for (size_t i = 0; i < config.pair_count(); ++i) {
-    const auto name = config.pair_key(i).string();
-    if (name && !name->starts_with('_')) args.copy(*name, config.pair_value(i));
+  for (const Value& fields : {transformer, config}) {
+    for (size_t i = 0; i < fields.pair_count(); ++i) {
+      const auto name = fields.pair_key(i).string();
+      if (name && !name->starts_with('_')) args.copy(*name, fields.pair_value(i));
+    }
   }
-  args.copy("num_experts", config.get("num_moe_experts"));
-  args.copy("norm_epsilon", config.get("layernorm_epsilon"));
+  args.copy("num_experts", transformer.get("num_moe_experts"));
+  args.copy("norm_epsilon", transformer.get("layernorm_epsilon"));
   args.copy("rotary_seq_len_interpolation_factor", config.get("seq_len_interpolation_factor"));
   args.set("untie_embeddings_and_output_weights",
            !config.get("share_embeddings_and_output_weights").boolean().value_or(true));
   args.set("apply_layernorm_1p",
-           config.get("layernorm_zero_centered_gamma").boolean().value_or(false));
+           transformer.get("layernorm_zero_centered_gamma").boolean().value_or(false));
   if (const Value factor = config.get("scale_factor")) {
     args.set("use_rope_scaling", true);
     args.copy("rope_scaling_factor", factor);
   }
-  set_activation(args, config);
-  set_sizes(args, config);
+  if (config.get("rope_scaling").boolean().value_or(false)) args.set("use_rope_scaling", true);
+  set_activation(args, transformer);
+  set_sizes(args, transformer, config.get("seq_length").integer().value_or(0));
   set_layout(args, layout);
   return std::move(args).finish();
 }
@@ -181,8 +192,7 @@ ParallelLayout layout_from_nemo_io(std::string_view json) {
       layout.world_size = nodes * size_of(object, "devices");
     }
   }
-  const int64_t ranks = layout.tensor * layout.pipeline * layout.context;
-  if (ranks > 0 && layout.world_size % ranks == 0) layout.data = layout.world_size / ranks;
+  layout.data = data_parallel_size(layout);
   return layout;
 }
 

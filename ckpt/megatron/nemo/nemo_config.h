@@ -1,4 +1,4 @@
-// NeMo 2's model configuration in the words of Megatron-LM's arguments.
+// The model configurations of NeMo 2 and Megatron Bridge in the words of Megatron-LM's arguments.
 //
 // Source: nemo/collections/llm/gpt/model/base.py (GPTConfig), megatron/core/transformer/
 // transformer_config.py, megatron/training/arguments.py (core_transformer_config_from_args).
@@ -15,6 +15,10 @@ namespace ferry {
 /// the arguments that follow from them, and the parallel sizes of `layout` that are known. none
 /// when there is no configuration in it.
 LoadedValue args_from_nemo_model(const Value& model, const ParallelLayout& layout);
+
+/// The same of a configuration itself: NeMo's GPTConfig, Megatron Bridge's GPTModelProvider, or its
+/// GPTModelConfig with the transformer's fields in a part of their own.
+LoadedValue args_from_provider(const Value& config, const ParallelLayout& layout);
 
 /// Parallel sizes of the MegatronStrategy in a context/io.json (fiddle's serialization of the
 /// trainer context), and the world size of its Trainer; zeros when there is none, or when the text

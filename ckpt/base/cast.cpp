@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "ckpt/base/cast_fast.h"
 #include "ckpt/base/error.h"
 
 namespace ferry {
@@ -119,11 +120,6 @@ void store_double(double value, std::byte* at, DType dtype) {
   }
 }
 
-uint16_t bf16_of(uint32_t bits) {
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>(bits >> 16 | 0x40);  // NaN
-  return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
-}
-
 }  // namespace
 
 bool can_convert(DType from, DType to) noexcept {
@@ -180,20 +176,9 @@ double load_as_double(const std::byte* at, DType dtype) {
 
 void convert(const std::byte* in, int64_t in_stride, DType from, std::byte* out, int64_t out_stride,
              DType to, int64_t count) {
-  if (from == DType::f32 && to == DType::bf16) {  // the common one, fast
-    for (int64_t i = 0; i < count; ++i, in += in_stride, out += out_stride) {
-      const uint16_t bits = bf16_of(load<uint32_t>(in));
-      std::memcpy(out, &bits, sizeof bits);
-    }
-  } else if (from == DType::bf16 && to == DType::f32) {
-    for (int64_t i = 0; i < count; ++i, in += in_stride, out += out_stride) {
-      const uint32_t bits = uint32_t{load<uint16_t>(in)} << 16;
-      std::memcpy(out, &bits, sizeof bits);
-    }
-  } else {
-    for (int64_t i = 0; i < count; ++i, in += in_stride, out += out_stride) {
-      store_double(load_as_double(in, from), out, to);
-    }
+  if (convert_fast(in, in_stride, from, out, out_stride, to, count)) return;
+  for (int64_t i = 0; i < count; ++i, in += in_stride, out += out_stride) {
+    store_double(load_as_double(in, from), out, to);
   }
 }
 

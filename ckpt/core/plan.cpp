@@ -106,6 +106,10 @@ void check_recipe(const Plan& plan, size_t position) {
       fail(ErrorKind::internal, "tensor {}: a move names an input that is not there", target.name);
     }
     const Entry& source = plan.source->entries[recipe.inputs[move.input]];
+    if (!can_convert(source.dtype, target.dtype)) {
+      fail(ErrorKind::mismatch, "tensor {}: {} of {} cannot become {}", target.name,
+           safetensors_name(source.dtype), source.name, safetensors_name(target.dtype));
+    }
     const bool in_ok = move.in_origin.size() == source.shape.size() &&
                        is_inside(input_bounds(move, source.shape.size()), source.shape);
     if (!in_ok) {

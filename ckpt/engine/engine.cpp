@@ -10,14 +10,12 @@
 #include "ckpt/engine/progress_meter.h"
 #include "ckpt/engine/sealer.h"
 #include "ckpt/engine/tile.h"
+#include "ckpt/engine/tile_cut.h"
 
 namespace ferry {
 namespace {
 
-constexpr uint64_t kTileBytes = 4 << 20;  // a tile's default size, on the target side
 constexpr uint64_t kSealBytes = 1 << 20;  // read at once to seal an item
-constexpr uint64_t kShortRunBytes = 64
-                                    << 10;  // with shorter runs, tiles grow as far as memory allows
 
 // Hands out the tiles of all entries in order.
 class TileQueue {
@@ -51,14 +49,8 @@ class TileQueue {
     }
     const auto most =
         std::max<int64_t>(1, static_cast<int64_t>(bytes_per_thread_) / (in_bytes + out_bytes));
-    const int64_t usual = std::min(most, static_cast<int64_t>(kTileBytes) / out_bytes);
-    std::vector<Box> tiles = cut_into_tiles(entry.shape, usual);
-    // A transposition or a split of columns reads runs as long as a tile is high.
-    if (tiles.size() > 1 && usual < most &&
-        shortest_run_bytes(compiler_.compile(position, tiles[0])) < kShortRunBytes) {
-      tiles = cut_into_tiles(entry.shape, most);
-    }
-    return tiles;
+    return choose_tiles(entry.shape, entry.dtype, most,
+                        [&](const Box& box) { return compiler_.compile(position, box); });
   }
 
   const Plan& plan_;

@@ -7,6 +7,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/engine/tile.h"
+#include "ckpt/engine/tile_cut.h"
 #include "ckpt/io/zstd_stream.h"
 
 namespace ferry {

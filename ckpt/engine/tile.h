@@ -7,14 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "ckpt/engine/buffer.h"
+#include "ckpt/engine/side_buffer.h"
 #include "ckpt/engine/transfer.h"
 #include "ckpt/io/file_system.h"
 
 namespace ferry {
-
-/// Cuts a tensor's index space into boxes of at most `max_elements` elements, along the outer axes
-/// first, in row-major order. At least one; a single element is never cut.
-std::vector<Box> cut_into_tiles(const Dims& shape, int64_t max_elements);
 
 /// Where decoded streams are kept while a plan runs: files of a folder, removed from it as soon as
 /// they are open, or memory when there is no file system.
@@ -47,23 +45,26 @@ class TileRunner {
   /// Bytes of target written.
   uint64_t run(const std::vector<Transfer>& transfers);
 
-  /// One of its buffers, made at least `bytes` large, for use until the next call of run().
-  std::span<std::byte> scratch(uint64_t bytes);
+  /// One of its buffers, at least `bytes` large, for use until the next call of run().
+  std::span<std::byte> scratch(uint64_t bytes) { return in_buffer_.take(bytes); }
 
  private:
   void copy_runs(const Transfer& transfer, size_t level, const ReadableFile& source,
                  uint64_t in_offset, uint64_t out_offset);
-  void move_elements(const std::vector<Transfer>& transfers);
+  void gather(const std::vector<Transfer>& transfers, const SideBuffer& out, std::byte* to);
+  void gather_together(const std::vector<Transfer>& transfers, const Span& span,
+                       const SideBuffer& out, std::byte* to);
+  void gather_runs(const Transfer& transfer, const BufferView& out, std::byte* to);
+  void gather_strips(Transfer transfer, const BufferView& out, std::byte* to);
 
   SourceFiles& sources_;
   std::span<WritableFile* const> targets_;
   const FileSystem* file_system_;  // for copies by the kernel; null: none
-  std::vector<std::byte> in_buffer_;
-  std::vector<std::byte> out_buffer_;
+  Buffer in_buffer_;
+  Buffer out_buffer_;
 };
 
-/// Shortest run of bytes that touches on the source or target side when transfers run as one tile.
-/// Tells whether larger tiles would make larger reads.
-uint64_t shortest_run_bytes(const std::vector<Transfer>& transfers);
+/// Reads and writes that it takes to run transfers as one tile.
+uint64_t calls_of(const std::vector<Transfer>& transfers);
 
 }  // namespace ferry

@@ -74,7 +74,7 @@ int64_t Transfer::elements() const {
 }
 
 uint64_t Transfer::run_bytes() const {
-  if (in_file == kZeros || in_dtype != out_dtype) return 0;
+  if (in_file == kZeros || in_dtype != out_dtype || scale) return 0;
   const int64_t bytes = size_bytes(in_dtype);
   if (loops.empty()) return static_cast<uint64_t>(bytes);
   const Loop& last = loops.back();

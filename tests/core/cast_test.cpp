@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
+#include <vector>
 
 namespace ferry {
 namespace {
@@ -42,6 +44,53 @@ TEST(Cast, EveryFloat8SurvivesTheWayThroughFloat) {
           << safetensors_name(dtype);
     }
   }
+}
+
+// From doubles every conversion goes the slow way, by the definition of the formats.
+template <typename In, typename Out>
+void expect_as_from_double(const std::vector<In>& values, DType from, DType to) {
+  const auto count = static_cast<int64_t>(values.size());
+  const auto* in = reinterpret_cast<const std::byte*>(values.data());
+  std::vector<double> wide(values.size());
+  for (int64_t i = 0; i < count; ++i) {
+    wide[static_cast<size_t>(i)] = load_as_double(in + i * static_cast<int64_t>(sizeof(In)), from);
+  }
+  std::vector<Out> expected(values.size()), together(values.size()), apart(2 * values.size());
+  convert(reinterpret_cast<const std::byte*>(wide.data()), 8, DType::f64,
+          reinterpret_cast<std::byte*>(expected.data()), sizeof(Out), to, count);
+  convert(in, sizeof(In), from, reinterpret_cast<std::byte*>(together.data()), sizeof(Out), to,
+          count);
+  convert(in, sizeof(In), from, reinterpret_cast<std::byte*>(apart.data()), 2 * sizeof(Out), to,
+          count);
+  for (size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(together[i], expected[i])
+        << safetensors_name(from) << " to " << safetensors_name(to) << ": " << values[i];
+    ASSERT_EQ(apart[2 * i], expected[i]);
+  }
+}
+
+TEST(Cast, TheFastWaysAreTheDefinition) {
+  std::vector<uint16_t> halves(65536);
+  std::iota(halves.begin(), halves.end(), uint16_t{0});
+  expect_as_from_double<uint16_t, uint32_t>(halves, DType::f16, DType::f32);
+  expect_as_from_double<uint16_t, uint16_t>(halves, DType::f16, DType::bf16);
+  expect_as_from_double<uint16_t, uint16_t>(halves, DType::bf16, DType::f16);
+  expect_as_from_double<uint16_t, uint64_t>(halves, DType::f16, DType::f64);
+  std::vector<uint8_t> bytes(1024);
+  std::iota(bytes.begin(), bytes.end(), uint8_t{0});
+  for (DType dtype : {DType::f8_e4m3, DType::f8_e5m2, DType::f8_e4m3fnuz, DType::f8_e5m2fnuz}) {
+    expect_as_from_double<uint8_t, uint32_t>(bytes, dtype, DType::f32);
+    expect_as_from_double<uint8_t, uint16_t>(bytes, dtype, DType::bf16);
+    expect_as_from_double<uint8_t, uint16_t>(bytes, dtype, DType::f16);
+  }
+  // Every sign, exponent and upper mantissa of a float, at and beside each place where it rounds.
+  std::vector<uint32_t> floats;
+  for (uint32_t upper = 0; upper < 1u << 19; ++upper) {
+    for (uint32_t lower : {0u, 1u, 0xfffu, 0x1000u, 0x1001u}) floats.push_back(upper << 13 | lower);
+  }
+  expect_as_from_double<uint32_t, uint16_t>(floats, DType::f32, DType::f16);
+  std::erase_if(floats, [](uint32_t bits) { return (bits & 0x7fffffffu) > 0x7f800000u; });
+  expect_as_from_double<uint32_t, uint16_t>(floats, DType::f32, DType::bf16);  // NaNs keep payloads
 }
 
 // Reference values from PyTorch: torch.tensor(x).to(dtype).

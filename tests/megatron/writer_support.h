@@ -67,7 +67,7 @@ inline void write(const PlannedOutput& output, const std::shared_ptr<MemoryFileS
     if (folders.insert(below).second) files->create_folder(folder + "/" + below);
   }
   EngineOptions options;
-  options.threads = 2;
+  options.threads = 1;
   options.memory_bytes = 1 << 20;
   run(output.plan, *files, folder, options);
   for (const auto& [path, content] : output.small_files) {

@@ -80,7 +80,11 @@ class PlainOptimizerValue {
         draft_.add(states, draft_.integer(number), state_of(*parameter, name));
         if (is_half(parameter->dtype)) draft_.append(copies, tensor(*parameter, "param", name));
       }
-      const Value group = draft_.copy(groups[g]);
+      // A dict of its own: optimizers of a chain may have their groups of one source.
+      const Value group = draft_.dict();
+      for (size_t i = 0; i < groups[g].pair_count(); ++i) {
+        draft_.put(group, groups[g].pair_key(i), groups[g].pair_value(i));
+      }
       draft_.put(group, "params", numbers);
       draft_.append(lists, group);
       draft_.append(masters, copies);

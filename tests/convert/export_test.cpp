@@ -264,6 +264,7 @@ TEST(Recognise, HuggingFaceFoldersByTheirConfig) {
   EXPECT_EQ(summary.experts, 4);
   EXPECT_EQ(summary.head_dim, 8);
   const std::string deepseek = R"({"model_type": "deepseek_v3", "n_routed_experts": 8,
+      "num_hidden_layers": 4, "first_k_dense_replace": 1,
       "n_shared_experts": 2, "moe_intermediate_size": 48, "qk_rope_head_dim": 16,
       "qk_nope_head_dim": )";
   files->put("hf/config.json", deepseek + "32}");

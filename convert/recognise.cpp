@@ -7,11 +7,11 @@
 
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
+#include "ckpt/megatron/state/vocabulary.h"
 #include "convert/arguments/arguments.h"
 #include "convert/config_json.h"
 #include "convert/convert.h"
 #include "convert/tokenizer.h"
-#include "convert/vocabulary.h"
 
 namespace ferry {
 namespace {

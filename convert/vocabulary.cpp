@@ -5,19 +5,11 @@
 #include <optional>
 
 #include "ckpt/base/error.h"
+#include "ckpt/megatron/state/vocabulary.h"
 
 namespace ferry {
 namespace {
 constexpr int64_t kMaxVocabulary = int64_t{1} << 31;
-}
-
-int64_t vocabulary_of_arguments(const Value& args) {
-  const int64_t size = args.get("vocab_size").integer().value_or(0);
-  if (size <= 0 || size > kMaxVocabulary) return 0;
-  // The stand-in tokenizer had one token more, its end of document, before it took that id as an
-  // argument.
-  const bool null_tokenizer = args.get("tokenizer_type").string() == "NullTokenizer";
-  return null_tokenizer && !args.has("null_tokenizer_eod_id") ? size + 1 : size;
 }
 
 int64_t true_vocabulary(const Value& args, const Tokenizer& tokenizer, int64_t padded_rows,

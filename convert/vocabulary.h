@@ -17,7 +17,4 @@ namespace ferry {
 int64_t true_vocabulary(const Value& args, const Tokenizer& tokenizer, int64_t padded_rows,
                         const ExportOptions& options, std::vector<std::string>& warnings);
 
-/// What the arguments alone say; 0 when they do not.
-int64_t vocabulary_of_arguments(const Value& args);
-
 }  // namespace ferry

@@ -9,6 +9,7 @@ namespace ferry::tool {
 
 void add_inspect(CLI::App& program);
 void add_convert(CLI::App& program);
+void add_reshard(CLI::App& program);
 void add_verify(CLI::App& program);
 void add_prune(CLI::App& program);
 

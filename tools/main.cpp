@@ -56,6 +56,7 @@ int run(int argc, char** argv) {
       exit_code_help());
   add_inspect(program);
   add_convert(program);
+  add_reshard(program);
   add_verify(program);
   add_prune(program);
   try {

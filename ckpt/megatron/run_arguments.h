@@ -50,10 +50,6 @@ struct RunArguments {
   int64_t dense_data_parallel() const;
   int64_t expert_data_parallel() const;
 
-  /// Routed experts have an optimizer and flat buffers of their own, as in today's Megatron-LM
-  /// (until 2026 with expert parallelism only).
-  bool separate_experts() const { return experts > 0 && (expert > 1 || expert_tensor != tensor); }
-
   /// Elements above which a gradient bucket is closed; nothing: there is one bucket. Bucketing is
   /// for the first chunk of the first stage, whose reduction would be waited for. `parameters`: of
   /// all chunks of the rank, elements.

@@ -7,9 +7,9 @@
 #include <limits>
 
 #include "ckpt/base/error.h"
+#include "ckpt/megatron/state/vocabulary.h"
 #include "convert/recognise.h"
 #include "convert/tokenizer.h"
-#include "convert/vocabulary.h"
 #include "tests/convert/support.h"
 
 namespace ferry {

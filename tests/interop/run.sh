@@ -1,6 +1,6 @@
 #!/bin/sh
 # run.sh FERRY: holds the ferry program against the peers' own Python: PyTorch reads the same bytes,
-# transformers computes Megatron's logits. Works on tests/fixtures, and on ../shared/peers/megatron
+# also of what ferry resharded, transformers computes Megatron's logits. Works on tests/fixtures, and on ../shared/peers/megatron
 # (more of the same) where that exists.
 #
 #   FERRY_PYTHON=...   a Python that has torch, transformers, safetensors, numpy and xxhash; by
@@ -36,6 +36,7 @@ peers=tests/fixtures/megatron
 [ -d ../shared/peers/megatron ] && peers="$peers ../shared/peers/megatron"
 for folder in $peers; do
     "$FERRY_PYTHON" tests/interop/check_bytes.py "$ferry" "$folder"
+    "$FERRY_PYTHON" tests/interop/check_reshard.py "$ferry" "$folder"
 done
 # shellcheck disable=SC2086 # a list of folders
 "$FERRY_PYTHON" tests/interop/check_logits.py "$ferry" tests/fixtures/core $peers

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -33,26 +32,6 @@ constexpr const char* kExamples = R"(Examples:
   ferry convert runs/llama llama-hf --to hf --dry-run           what would be written
   ferry convert runs/llama tensors --to safetensors --optimizer   all tensors, under their own names
 )";
-
-DType parse_dtype(const std::string& text) {
-  struct Alias {
-    const char* name;
-    DType dtype;
-  };
-  static constexpr std::array<Alias, 6> kAliases{{{"bf16", DType::bf16},
-                                                  {"fp16", DType::f16},
-                                                  {"f16", DType::f16},
-                                                  {"fp32", DType::f32},
-                                                  {"f32", DType::f32},
-                                                  {"half", DType::f16}}};
-  for (const Alias& alias : kAliases) {
-    if (text == alias.name) return alias.dtype;
-  }
-  const auto dtype = dtype_from_torch(text) ? dtype_from_torch(text) : dtype_from_safetensors(text);
-  if (dtype && is_floating_point(*dtype)) return *dtype;
-  fail(ErrorKind::invalid, "--dtype: '{}' is not a floating-point type such as bf16, fp16 or fp32",
-       printable(text));
-}
 
 ConvertOptions options_of(const Flags& flags) {
   ConvertOptions options;

@@ -1,14 +1,13 @@
 #include "tools/convert/convert_job.h"
 
-#include <algorithm>
 #include <chrono>
-#include <filesystem>
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/hugging_face/safetensors_plan.h"
 #include "ckpt/integrity/plan_manifest.h"
 #include "ckpt/io/staging.h"
+#include "tools/output/target_folder.h"
 #include "tools/terminal/interrupt.h"
 
 namespace ferry::tool {
@@ -44,35 +43,6 @@ void check_options(const ConvertOptions& options) {
     }
     if (options.optimizer) refuse("--optimizer", "hf");
     if (options.open.raw) refuse("--raw", "hf");
-  }
-}
-
-std::filesystem::path canonical(const std::string& path) {
-  std::error_code error;
-  const auto result = std::filesystem::weakly_canonical(path, error);
-  return error ? std::filesystem::path(path) : result;
-}
-
-bool is_same_or_inside(const std::filesystem::path& inner, const std::filesystem::path& outer) {
-  const auto [end, unused] = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
-  return end == outer.end();
-}
-
-// Says at once what would only show at the end; the staged folder checks its part again.
-void check_target(const FileSystem& file_system, const ConvertOptions& options) {
-  StagedFolder::check_target(file_system, options.target, options.overwrite);
-  if (file_system.status(options.target).kind == PathKind::missing) return;
-  if (is_same_or_inside(canonical(options.source), canonical(options.target))) {
-    fail(ErrorKind::invalid, "the target {} holds the source {}: replacing it would destroy that",
-         options.target, options.source);
-  }
-  // --overwrite removes the whole folder: a mistyped name must not cost a home directory.
-  if (!file_system.list(options.target).empty() &&
-      !is_hugging_face_folder(file_system, options.target)) {
-    fail(ErrorKind::invalid,
-         "the target {} is not empty and holds no converted model; --overwrite replaces only such "
-         "folders. Remove it yourself or choose another",
-         options.target);
   }
 }
 
@@ -152,7 +122,11 @@ void write(const std::shared_ptr<const FileSystem>& file_system, const Checkpoin
 ConvertReport convert(const ConvertOptions& options) {
   check_options(options);
   const std::shared_ptr<const FileSystem> file_system = posix_file_system();
-  check_target(*file_system, options);
+  const auto is_model = [&](const std::string& folder) {
+    return is_hugging_face_folder(*file_system, folder);
+  };
+  check_target(*file_system,
+               {options.source, options.target, options.overwrite, is_model, "converted model"});
   const Checkpoint checkpoint = open_checkpoint(file_system, options.source, options.open);
   Job job = make_job(checkpoint, options);
   if (options.vouchers.manifest) complete_items(job.plan);

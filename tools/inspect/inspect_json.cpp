@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/inspect/inspect_report.h"
+#include "tools/terminal/layout.h"
 
 namespace ferry::tool {
 namespace {
@@ -42,17 +43,6 @@ json model_json(const ModelSummary& model) {
           {"mtp_layers", model.mtp_layers},
           {"tied_embeddings", model.tied_embeddings},
           {"reasons", model.reasons}};
-}
-
-json layout_json(const ParallelLayout& layout) {
-  return {{"tensor_parallel", known(layout.tensor)},
-          {"pipeline_parallel", known(layout.pipeline)},
-          {"virtual_pipeline", known(layout.virtual_pipeline)},
-          {"expert_parallel", known(layout.expert)},
-          {"expert_tensor_parallel", known(layout.expert_tensor)},
-          {"data_parallel", known(layout.data)},
-          {"context_parallel", known(layout.context)},
-          {"world_size", known(layout.world_size)}};
 }
 
 json objects_json(const InspectReport& report) {

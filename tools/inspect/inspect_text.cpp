@@ -6,6 +6,7 @@
 
 #include "ckpt/base/utf8.h"
 #include "tools/inspect/inspect_report.h"
+#include "tools/terminal/layout.h"
 #include "tools/terminal/text.h"
 
 namespace ferry::tool {
@@ -86,17 +87,6 @@ std::string vocabulary(const ModelSummary& model) {
                  model.sequence > 0 ? "sequence " + grouped(model.sequence) : ""});
 }
 
-std::string parallel(const ParallelLayout& layout) {
-  std::string text = listed(
-      {when(layout.tensor, "TP {}"), when(layout.pipeline, "PP {}"),
-       layout.virtual_pipeline > 1 ? fmt::format("VPP {}", layout.virtual_pipeline) : "",
-       layout.expert > 1 ? fmt::format("EP {}", layout.expert) : "",
-       layout.expert > 1 ? when(layout.expert_tensor, "ETP {}") : "",
-       layout.context > 1 ? fmt::format("CP {}", layout.context) : "", when(layout.data, "DP {}")});
-  if (layout.world_size == 0) return text;
-  return (text.empty() ? "" : text + " on ") + plural(layout.world_size, "rank");
-}
-
 // "BF16", or "BF16 x 56, F32 x 3" with the most frequent first.
 std::string dtypes(const TensorGroup& group) {
   std::vector<std::pair<std::string, int64_t>> all(group.dtypes.begin(), group.dtypes.end());
@@ -157,7 +147,7 @@ std::string head(const InspectReport& report) {
        fmt::format("{} ({})", description(checkpoint.format), name(checkpoint.format)));
   line(text, "written by", checkpoint.writer);
   if (checkpoint.iteration) line(text, "iteration", grouped(*checkpoint.iteration));
-  line(text, "layout", parallel(checkpoint.layout));
+  line(text, "layout", layout_text(checkpoint.layout));
   text += '\n';
   line(text, "model", family_line(report.model));
   line(text, "shape", shape(report.model));

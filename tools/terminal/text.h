@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ckpt/base/dtype.h"
+
 namespace ferry::tool {
 
 /// "1,234,567"
@@ -25,6 +27,10 @@ uint64_t parse_size(std::string_view text, std::string_view option);
 
 /// The value of --memory: a size of at least 8 MiB, or invalid.
 uint64_t parse_memory(std::string_view text);
+
+/// The value of --dtype: "bf16", "fp16", "fp32" or a floating-point type as PyTorch or safetensors
+/// spell it; invalid for anything else.
+DType parse_dtype(std::string_view text);
 
 /// `text` made safe to print: control characters, bidirectional overrides and bytes that are not
 /// UTF-8 become \n, \x1b, \u202e. Newlines stay where `keep_newlines`.

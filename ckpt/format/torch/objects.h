@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "ckpt/core/catalog.h"
@@ -16,5 +17,8 @@ LoadedValue read_object(const Catalog& catalog, const Object& object);
 /// The same, with the bytes of the storages that the value's tensors view (Document::storages): all
 /// that is needed to write it into another archive. exhausted when they are larger than 1 GiB.
 LoadedValue read_object_with_storages(const Catalog& catalog, const Object& object);
+
+/// Its bytes as they are stored (zstd streams are decoded), not parsed; `path` does not matter.
+std::string read_object_bytes(const Catalog& catalog, const Object& object);
 
 }  // namespace ferry

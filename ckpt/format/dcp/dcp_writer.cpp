@@ -1,0 +1,203 @@
+#include "ckpt/format/dcp/dcp_writer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+
+#include "ckpt/base/checked.h"
+#include "ckpt/base/digest.h"
+#include "ckpt/base/error.h"
+#include "ckpt/format/dcp/dcp_metadata_writer.h"
+#include "ckpt/format/torch/torch_archive_writer.h"
+
+namespace ferry {
+namespace {
+
+// An object, or a piece of a tensor.
+struct Work {
+  int64_t rank = 0;
+  bool is_object = false;
+  uint32_t owner = 0;  // position among the objects, or the tensors
+  uint32_t piece = 0;
+  uint64_t bytes = 0;  // of the whole item
+};
+
+// Text of a UUID that only the content decides, so that the same plan gives the same bytes.
+std::string uuid_of(std::string_view content) {
+  std::string hex = to_hex(digest_of(std::as_bytes(std::span(content))));
+  hex[12] = '8';                                                                // version: custom
+  hex[16] = "89ab"[(hex[16] >= 'a' ? hex[16] - 'a' + 10 : hex[16] - '0') & 3];  // variant
+  for (size_t at : {20, 16, 12, 8}) hex.insert(at, "-");
+  return hex;
+}
+
+class Layout {
+ public:
+  Layout(const Catalog& source, std::vector<PlacedTensor> tensors,
+         std::vector<PlacedObject> objects, const DcpWriteOptions& options)
+      : tensors_(std::move(tensors)), objects_(std::move(objects)), options_(options) {
+    output_.plan.source = &source;
+  }
+
+  PlannedOutput build() {
+    check_names();
+    add_entries();
+    for (const auto& [file, works] : works_by_file()) place_file(file, works);
+    content_.planner_data = options_.planner_data;
+    content_.checkpoint_id = options_.checkpoint_id;
+    content_.save_id = uuid_of(write_dcp_metadata(content_));
+    output_.small_files.emplace_back(".metadata", write_dcp_metadata(content_));
+    return std::move(output_);
+  }
+
+ private:
+  using FileKey = std::pair<int64_t, int>;  // rank, number
+
+  void check_names() const {
+    std::unordered_set<std::string_view> names;
+    const auto take = [&](const std::string& name) {
+      if (!names.insert(name).second) {
+        fail(ErrorKind::invalid, "two entries of the target would be called {}", name);
+      }
+    };
+    for (const PlacedTensor& placed : tensors_) take(placed.tensor.name);
+    for (const PlacedObject& object : objects_) take(object.name);
+    if (options_.files_per_rank < 1) {
+      fail(ErrorKind::invalid, "{} files a rank", options_.files_per_rank);
+    }
+  }
+
+  // Everything but the places.
+  void add_entries() {
+    for (PlacedTensor& placed : tensors_) {
+      StateTensor& tensor = placed.tensor;
+      Entry entry{tensor.name, tensor.dtype, tensor.shape, {}, tensor.role};
+      DcpContent::Entry content{tensor.name, false, tensor.dtype, tensor.shape, {}, {}};
+      entry.chunks.reserve(placed.pieces.size());
+      content.chunks.reserve(placed.pieces.size());
+      for (PlacedTensor::Piece& piece : placed.pieces) {
+        if (!is_inside(piece.box, tensor.shape)) {
+          fail(ErrorKind::mismatch, "piece {} of tensor {} lies outside its shape {}",
+               to_string(piece.box), tensor.name, to_string(tensor.shape));
+        }
+        content.chunks.push_back({piece.box, {}});
+        entry.chunks.push_back({std::move(piece.box), 0, -1, {}, {}});
+      }
+      output_.plan.target.entries.push_back(std::move(entry));
+      output_.plan.recipes.push_back(std::move(tensor.recipe));
+      content_.entries.push_back(std::move(content));
+    }
+    for (const PlacedObject& object : objects_) {
+      content_.entries.push_back({object.name, true, DType::f32, {}, {}, {}});
+    }
+  }
+
+  // Every rank's works, shared out over its files: the largest first, each into the file that has
+  // least. Inside a file they keep their order, objects first.
+  std::map<FileKey, std::vector<Work>> works_by_file() {
+    std::map<int64_t, std::vector<Work>> by_rank;
+    for (uint32_t i = 0; i < objects_.size(); ++i) {
+      by_rank[objects_[i].rank].push_back(
+          {objects_[i].rank, true, i, 0, objects_[i].archive.size()});
+    }
+    for (uint32_t i = 0; i < tensors_.size(); ++i) {
+      for (uint32_t j = 0; j < tensors_[i].pieces.size(); ++j) {
+        const int64_t rank = tensors_[i].pieces[j].rank;
+        by_rank[rank].push_back({rank, false, i, j, archive_of(i, j).length});
+      }
+    }
+    std::map<FileKey, std::vector<Work>> files;
+    for (auto& [rank, works] : by_rank) share_out(rank, works, files);
+    return files;
+  }
+
+  void share_out(int64_t rank, const std::vector<Work>& works,
+                 std::map<FileKey, std::vector<Work>>& files) const {
+    std::vector<uint32_t> order(works.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](uint32_t a, uint32_t b) { return works[a].bytes > works[b].bytes; });
+    std::vector<uint64_t> filled(options_.files_per_rank);
+    std::vector<int> file_of(works.size());
+    for (uint32_t i : order) {
+      const auto least = std::min_element(filled.begin(), filled.end());
+      file_of[i] = static_cast<int>(least - filled.begin());
+      *least += works[i].bytes;
+    }
+    for (size_t i = 0; i < works.size(); ++i) files[{rank, file_of[i]}].push_back(works[i]);
+  }
+
+  // Pieces of one shape have one layout.
+  const TorchArchiveLayout& archive_of(uint32_t tensor, uint32_t piece) {
+    const Entry& entry = output_.plan.target.entries[tensor];
+    const Dims& shape = entry.chunks[piece].box.size;
+    const auto [at, added] = archives_.try_emplace({entry.dtype, shape});
+    if (added) at->second = lay_out_torch_tensor(entry.dtype, shape);
+    return at->second;
+  }
+
+  void place_file(const FileKey& key, const std::vector<Work>& works) {
+    file_ = static_cast<uint32_t>(content_.files.size());
+    content_.files.push_back(fmt::format("__{}_{}.distcp", key.first, key.second));
+    uint64_t offset = 0;
+    for (const Work& work : works) {
+      work.is_object ? place_object(work, offset) : place_piece(work, offset);
+      offset = checked_add(offset, work.bytes, content_.files.back());
+    }
+    output_.plan.target.files.push_back({content_.files.back(), offset});
+  }
+
+  void place_object(const Work& work, uint64_t offset) {
+    Plan& plan = output_.plan;
+    content_.entries[tensors_.size() + work.owner].place = {file_, offset, work.bytes, false};
+    const Extent extent{file_, offset, work.bytes, Encoding::raw, false, 0};
+    plan.target.objects.push_back({objects_[work.owner].name, extent, {}});
+    plan.literals.push_back({file_, offset, std::move(objects_[work.owner].archive)});
+    plan.items.push_back({file_, offset, work.bytes, {}});
+  }
+
+  void place_piece(const Work& work, uint64_t offset) {
+    Plan& plan = output_.plan;
+    const TorchArchiveLayout& archive = archive_of(work.owner, work.piece);
+    for (const TorchArchiveLayout::Literal& literal : archive.literals) {
+      plan.literals.push_back({file_, offset + literal.offset, literal.bytes});
+    }
+    Item item{file_, offset, work.bytes, {}};
+    Extent extent{file_, offset, 0, Encoding::raw, false, 0};
+    if (!archive.payloads.empty()) {
+      const TorchArchiveLayout::Payload& payload = archive.payloads.front();
+      extent.offset = offset + payload.offset;
+      extent.length = payload.length;
+      item.payloads.push_back({extent.offset, extent.length, {}});
+      for (uint64_t at : payload.crc32_offsets) {
+        item.payloads.front().crc32_offsets.push_back(offset + at);
+      }
+    }
+    plan.items.push_back(std::move(item));
+    plan.target.entries[work.owner].chunks[work.piece].extent = extent;
+    content_.entries[work.owner].chunks[work.piece].place = {file_, offset, work.bytes, false};
+  }
+
+  std::vector<PlacedTensor> tensors_;
+  std::vector<PlacedObject> objects_;
+  const DcpWriteOptions& options_;
+  std::map<std::pair<DType, Dims>, TorchArchiveLayout> archives_;
+  PlannedOutput output_;
+  DcpContent content_;
+  uint32_t file_ = 0;  // that is being filled
+};
+
+}  // namespace
+
+PlannedOutput lay_out_dcp(const Catalog& source, std::vector<PlacedTensor> tensors,
+                          std::vector<PlacedObject> objects, const DcpWriteOptions& options) {
+  return Layout(source, std::move(tensors), std::move(objects), options).build();
+}
+
+}  // namespace ferry

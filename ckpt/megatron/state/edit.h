@@ -1,0 +1,35 @@
+// Cutting a run's state up: tensors left out, renamed or cast.
+//
+// Optimizer state goes with its tensor: what is said of "output_layer.weight" is said of
+// "optimizer.state.exp_avg.output_layer.weight", too.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "ckpt/base/dtype.h"
+#include "ckpt/megatron/run_state.h"
+
+namespace ferry {
+
+/// The model tensor that "optimizer.state.<kind>.<name>" belongs to; `name` itself when it is none.
+std::string_view model_name(std::string_view name);
+
+/// Leaves out every tensor that `is_wanted` says no to, asked with the tensor's own name and, of
+/// optimizer state, also with its model tensor's: one yes is enough.
+void keep_tensors(RunState& state, const std::function<bool(std::string_view)>& is_wanted);
+
+/// Likewise, those that `is_unwanted` says yes to, asked with either name.
+void drop_tensors(RunState& state, const std::function<bool(std::string_view)>& is_unwanted);
+
+void drop_optimizer(RunState& state);
+
+/// `rename` gives a tensor's new name, or the old one. invalid when two tensors get one name.
+void rename_tensors(RunState& state, const std::function<std::string(std::string_view)>& rename);
+
+/// Floating-point tensors of the model; what is no parameter (a router's bias) and the optimizer's
+/// state stay as they are. The arguments say the new type.
+void cast_model(RunState& state, DType dtype);
+
+}  // namespace ferry

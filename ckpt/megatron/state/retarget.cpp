@@ -1,0 +1,80 @@
+#include "ckpt/megatron/state/retarget.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "ckpt/base/error.h"
+#include "ckpt/megatron/optimizer/model_buffers.h"
+#include "ckpt/megatron/optimizer/param_groups.h"
+#include "ckpt/megatron/run_arguments.h"
+#include "ckpt/megatron/state/vocabulary.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::string_view kRerunMember = "rerun_state_machine";
+constexpr std::string_view kRerunObjects = "rerun_state_machine_state/";
+
+// Megatron-LM asks for it when world size, tensor, pipeline and data ranks are the same.
+bool same_ranks(const RunArguments& a, const RunArguments& b) {
+  return a.world_size == b.world_size && a.tensor == b.tensor && a.pipeline == b.pipeline &&
+         a.context == b.context;
+}
+
+void drop_rerun_state(RunState& state, bool same) {
+  const auto is_rerun = [](const KeptObject& object) {
+    return object.name.starts_with(kRerunObjects);
+  };
+  if (same && std::any_of(state.objects.begin(), state.objects.end(), is_rerun)) return;
+  std::erase_if(state.objects, is_rerun);
+  std::erase_if(state.common, [](const auto& member) { return member.first == kRerunMember; });
+}
+
+bool has_expert_biases(const RunState& state) {
+  return std::any_of(state.tensors.begin(), state.tensors.end(), [](const StateTensor& tensor) {
+    return tensor.role == Role::model && tensor.name.ends_with(".bias") &&
+           tensor.name.find(".mlp.experts.") != std::string::npos;
+  });
+}
+
+}  // namespace
+
+void retarget(RunState& state, const ParallelTarget& target, std::optional<int64_t> divisor) {
+  const LoadedValue source_args = state.args;
+  state.args = apply_target(source_args, target);
+  const RunArguments before = read_run_arguments(source_args.value);
+  const RunArguments after = read_run_arguments(state.args.value);
+  pad_vocabulary(state, source_args.value, divisor);
+  drop_rerun_state(state, same_ranks(before, after));
+  state.param_groups =
+      adapt_param_groups(state.param_groups, experts_are_separate(after), has_expert_biases(state));
+  if (!state.rng.empty() && usable_rng(state).empty()) {
+    state.warnings.push_back(fmt::format(
+        "the random number states are for other ranks than {} pipeline stages x {} tensor ranks: "
+        "they are kept, but Megatron-LM will start its streams anew from --seed, as it does when "
+        "it loads at another layout",
+        after.pipeline, after.tensor));
+  }
+}
+
+std::vector<const RngState*> usable_rng(const RunState& state) {
+  if (state.rng.empty()) return {};
+  const RunArguments run = read_run_arguments(state.args.value);
+  const bool by_data_rank =
+      state.args.value.get("data_parallel_random_init").boolean().value_or(false);
+  const int64_t data = run.world_size / run.tensor / run.pipeline / run.context;
+  const auto count = static_cast<size_t>(by_data_rank && data > 1 ? data : 1);
+  std::vector<const RngState*> usable(run.pipeline * run.tensor);
+  for (const RngState& rng : state.rng) {
+    if (rng.stages != run.pipeline || rng.tensor_ranks != run.tensor) continue;
+    const bool inside =
+        rng.stage >= 0 && rng.stage < run.pipeline && rng.tensor >= 0 && rng.tensor < run.tensor;
+    if (inside && rng.value.value.size() == count) {
+      usable[rng.stage * run.tensor + rng.tensor] = &rng;
+    }
+  }
+  const bool complete = std::find(usable.begin(), usable.end(), nullptr) == usable.end();
+  return complete ? usable : std::vector<const RngState*>();
+}
+
+}  // namespace ferry

@@ -1,0 +1,24 @@
+// Brings a run's state to another parallel layout: all of it but where bytes go.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "ckpt/megatron/parallel_target.h"
+#include "ckpt/megatron/run_state.h"
+
+namespace ferry {
+
+/// Sets the target's arguments (apply_target), pads the vocabulary for its tensor ranks (`divisor`
+/// replaces make_vocab_size_divisible_by), gives experts an optimizer of their own or takes it away
+/// as the target's expert layout asks for, and leaves out the state of rerun checks when it is for
+/// other ranks, as Megatron-LM does. Random number states are kept (see RngState). Throws as
+/// apply_target.
+void retarget(RunState& state, const ParallelTarget& target,
+              std::optional<int64_t> divisor = std::nullopt);
+
+/// The random number states of the target's grid, one a pipeline stage and tensor rank in this
+/// order; empty when one is missing or they are for another number of data ranks.
+std::vector<const RngState*> usable_rng(const RunState& state);
+
+}  // namespace ferry

@@ -1,0 +1,184 @@
+#include "ckpt/megatron/state/state_of.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "ckpt/base/error.h"
+#include "ckpt/format/torch/objects.h"
+#include "ckpt/megatron/optimizer/param_groups.h"
+#include "ckpt/megatron/parameter_rules.h"
+
+namespace ferry {
+namespace {
+
+// "rng_state/shard_0.1_2.2" as its key and numbers. Members of the common state have no such name.
+struct ShardName {
+  std::string_view key;
+  Dims offsets, shape;
+};
+
+Dims parse_numbers(std::string_view text) {
+  Dims numbers;
+  while (!text.empty()) {
+    int64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc()) return {};
+    numbers.push_back(number);
+    text.remove_prefix(end - text.data());
+    if (!text.empty() && text.front() != '.') return {};
+    if (!text.empty()) text.remove_prefix(1);
+  }
+  return numbers;
+}
+
+std::optional<ShardName> parse_shard_name(std::string_view name) {
+  constexpr std::string_view kShard = "/shard_";
+  const size_t at = name.rfind(kShard);
+  if (at == std::string_view::npos) return std::nullopt;
+  const std::string_view numbers = name.substr(at + kShard.size());
+  const size_t middle = numbers.find('_');
+  if (middle == std::string_view::npos) return std::nullopt;
+  return ShardName{name.substr(0, at), parse_numbers(numbers.substr(0, middle)),
+                   parse_numbers(numbers.substr(middle + 1))};
+}
+
+// Told elsewhere in the state, or made anew by whoever writes it.
+bool is_told_elsewhere(std::string_view member) {
+  constexpr std::array<std::string_view, 5> kNames = {"args", "iteration", "optimizer",
+                                                      "content_metadata", "rng_state"};
+  return std::find(kNames.begin(), kNames.end(), member) != kNames.end();
+}
+
+// NeMo's common state is PyTorch Lightning's: of its members Megatron-LM knows none.
+bool means_something(Format format, std::string_view member) {
+  return format != Format::nemo || member == "opt_param_scheduler" ||
+         member == "checkpoint_version" || member == "num_floating_point_operations_so_far";
+}
+
+void require_megatron(const Checkpoint& checkpoint) {
+  const auto refuse = [&](std::string_view what) {
+    fail(ErrorKind::unsupported,
+         "{}: {}, not a training checkpoint of Megatron-LM or NeMo; `ferry convert` brings models "
+         "from and to Hugging Face",
+         checkpoint.path, what);
+  };
+  switch (checkpoint.format) {
+    case Format::torch_dist:
+    case Format::megatron_torch:
+    case Format::nemo:
+      return;
+    case Format::hugging_face:
+      return refuse("a Hugging Face model");
+    case Format::safetensors:
+    case Format::torch_file:
+      return refuse("a single file of tensors");
+    case Format::dcp:
+      break;
+  }
+  const auto is_known = [](const Entry& entry) { return tensor_split(entry.name).has_value(); };
+  const auto& entries = checkpoint.catalog.entries;
+  if (!checkpoint.args.value || std::none_of(entries.begin(), entries.end(), is_known)) {
+    refuse("a PyTorch distributed checkpoint without Megatron-LM's names or arguments");
+  }
+}
+
+class Collector {
+ public:
+  explicit Collector(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {
+    state_.source = &checkpoint.catalog;
+    state_.args = checkpoint.args;
+    state_.iteration = checkpoint.iteration;
+    state_.modules = checkpoint.modules;
+  }
+
+  RunState collect() {
+    add_tensors();
+    for (const Object& object : checkpoint_.catalog.objects) add_object(object);
+    OptimizerGroups groups = read_param_groups(checkpoint_.catalog, optimizer_);
+    if (has_optimizer_) {
+      state_.param_groups = std::move(groups.param_groups);
+      state_.grad_scaler = std::move(groups.grad_scaler);
+    }
+    if (!checkpoint_.optimizer_problem.empty()) {
+      state_.warnings.push_back(checkpoint_.optimizer_problem);
+    }
+    tell_left_out();
+    return std::move(state_);
+  }
+
+ private:
+  void add_tensors() {
+    const auto& entries = checkpoint_.catalog.entries;
+    state_.tensors.reserve(entries.size());
+    for (uint32_t i = 0; i < entries.size(); ++i) {
+      const Entry& entry = entries[i];
+      has_optimizer_ |= entry.role == Role::optimizer;
+      state_.tensors.push_back(
+          {entry.name, entry.dtype, entry.shape, {{i}, {copy_all(entry.shape)}, {}}, entry.role});
+    }
+  }
+
+  void add_object(const Object& object) {
+    const Catalog& catalog = checkpoint_.catalog;
+    const auto shard = parse_shard_name(object.name);
+    if (!shard) {
+      if (object.name == "optimizer") {
+        optimizer_ = read_object(catalog, object);
+      } else if (!is_told_elsewhere(object.name)) {
+        add_member(object);
+      }
+    } else if (shard->key == "rng_state") {
+      add_rng(object, *shard);
+    } else if (shard->key.find("optimizer.distributed.") == std::string_view::npos) {
+      state_.objects.push_back({object.name, read_object_bytes(catalog, object)});
+    }
+  }
+
+  void add_member(const Object& object) {
+    if (means_something(checkpoint_.format, object.name)) {
+      state_.common.emplace_back(object.name,
+                                 read_object_with_storages(checkpoint_.catalog, object));
+    } else {
+      left_out_ += (left_out_.empty() ? "" : ", ") + object.name;
+    }
+  }
+
+  void add_rng(const Object& object, const ShardName& name) {
+    if (name.offsets.size() != 2 || name.shape.size() != 2) {
+      state_.warnings.push_back(
+          fmt::format("{} is left out: its name tells no grid of ranks", object.name));
+      return;
+    }
+    LoadedValue value = read_object_with_storages(checkpoint_.catalog, object);
+    // A sharded object is stored as a list of one: the list that it is.
+    const Value inner = value.value[0];
+    if (value.value.size() == 1 && inner.kind() == ValueKind::list) value.value = inner;
+    state_.rng.push_back(
+        {name.offsets[0], name.offsets[1], name.shape[0], name.shape[1], std::move(value)});
+  }
+
+  void tell_left_out() {
+    if (left_out_.empty()) return;
+    state_.warnings.push_back("left out of the common state, as Megatron-LM does not know it: " +
+                              left_out_);
+  }
+
+  const Checkpoint& checkpoint_;
+  RunState state_;
+  LoadedValue optimizer_;
+  bool has_optimizer_ = false;
+  std::string left_out_;
+};
+
+}  // namespace
+
+RunState state_of(const Checkpoint& checkpoint) {
+  require_megatron(checkpoint);
+  return Collector(checkpoint).collect();
+}
+
+}  // namespace ferry

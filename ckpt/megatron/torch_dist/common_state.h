@@ -1,0 +1,27 @@
+// The common state of a torch_dist checkpoint: all that is not sharded, one dict.
+//
+// Source: megatron/training/checkpointing.py (generate_state_dict, load_checkpoint,
+// _build_sharded_state_dict_metadata), core/optimizer/{optimizer,distrib_optimizer}.py.
+#pragma once
+
+#include "ckpt/core/value.h"
+#include "ckpt/megatron/run_state.h"
+#include "ckpt/megatron/torch_dist/core_release.h"
+
+namespace ferry {
+
+/// Form of the optimizer's state in a torch_dist checkpoint.
+enum class ShardedOptimizer {
+  none,               // left out; the arguments then say so (no_save_optim)
+  fully_reshardable,  // distributed optimizer, a tensor a parameter: loads at any layout
+  dp_reshardable,     // distributed optimizer, its flat buffers: loads at this layout only
+  plain,              // without distributed optimizer, a tensor a parameter: loads at any layout
+};
+
+/// The dict: args, checkpoint_version, iteration, the optimizer's parameter groups, the state's own
+/// members and content_metadata. In args stand the format, the optimizer's form and whether there
+/// are random number states for this grid (no_save_rng): loading asks for what they promise. For an
+/// older release than today's args hold plain values only (plain_value.h).
+LoadedValue common_state(const RunState& state, ShardedOptimizer optimizer, CoreRelease release);
+
+}  // namespace ferry

@@ -1,0 +1,28 @@
+// Which rank writes which box of which tensor.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ckpt/core/placed.h"
+#include "ckpt/megatron/model_layout.h"
+#include "ckpt/megatron/run_state.h"
+
+namespace ferry {
+
+/// The tensors, in their order, each with the boxes that the ranks of the layout's run hold: the
+/// chunks that Megatron-LM's own save has. Optimizer state lies as its model tensor does. Of the
+/// ranks that hold copies one writes, such that all write about the same. `tensors` are those of
+/// the layout's model (all of `layout.tensors()`, in any order) and their optimizer state, shapes
+/// as there.
+std::vector<PlacedTensor> place_tensors(std::vector<StateTensor> tensors, const ModelLayout& layout,
+                                        const ModuleChoice& modules);
+
+/// All tensors of the state, which are taken out of it, at the layout of its arguments. Where what
+/// it holds is no plain GPT model they are placed whole, and a warning says so.
+std::vector<PlacedTensor> place_state(RunState& state);
+
+/// Each tensor whole, where nothing is known of how ranks hold it: shared out over `ranks` ranks.
+std::vector<PlacedTensor> place_whole(std::vector<StateTensor> tensors, int64_t ranks);
+
+}  // namespace ferry

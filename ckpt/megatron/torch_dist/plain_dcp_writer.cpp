@@ -1,0 +1,61 @@
+#include "ckpt/megatron/torch_dist/plain_dcp_writer.h"
+
+#include <utility>
+
+#include "ckpt/core/draft.h"
+#include "ckpt/core/plain_value.h"
+#include "ckpt/format/dcp/dcp_writer.h"
+#include "ckpt/format/torch/torch_archive_writer.h"
+#include "ckpt/megatron/optimizer/optimizer_form.h"
+#include "ckpt/megatron/state/edit.h"
+#include "ckpt/megatron/torch_dist/placement.h"
+
+namespace ferry {
+namespace {
+
+// PyTorch's planner keeps the path of every key in the state dict that was saved: here itself.
+LoadedValue paths_of(const std::vector<PlacedTensor>& tensors,
+                     const std::vector<PlacedObject>& objects) {
+  Draft draft;
+  const Value paths = draft.dict();
+  const auto add = [&](const std::string& name) {
+    const Value key = draft.string(name);
+    draft.add(paths, key, draft.tuple({key}));
+  };
+  for (const PlacedTensor& placed : tensors) add(placed.tensor.name);
+  for (const PlacedObject& object : objects) add(object.name);
+  return std::move(draft).finish(paths);
+}
+
+std::vector<PlacedObject> members_of(const LoadedValue& common) {
+  std::vector<PlacedObject> objects;
+  for (size_t i = 0; i < common.value.pair_count(); ++i) {
+    const auto key = common.value.pair_key(i).string();
+    if (!key || *key == "content_metadata" || *key == "rerun_state_machine") continue;
+    const LoadedValue member = plain_value(common.value.pair_value(i));
+    objects.push_back({std::string(*key), write_torch_archive(member.value), 0});
+  }
+  return objects;
+}
+
+}  // namespace
+
+PlannedOutput plan_plain_dcp(RunState state, const PlainDcpOptions& options) {
+  if (!options.optimizer) drop_optimizer(state);
+  ShardedOptimizer form = ShardedOptimizer::none;
+  if (!state.param_groups.empty()) {
+    form = has_distributed_optimizer(state) ? ShardedOptimizer::fully_reshardable
+                                            : ShardedOptimizer::plain;
+  }
+  std::vector<PlacedObject> objects = members_of(common_state(state, form, kNewestCore));
+  std::vector<PlacedTensor> tensors = place_state(state);
+  DcpWriteOptions dcp;
+  dcp.checkpoint_id = options.checkpoint_id;
+  dcp.planner_data = paths_of(tensors, objects);
+  PlannedOutput output = lay_out_dcp(*state.source, std::move(tensors), std::move(objects), dcp);
+  output.plan.dropped = std::move(state.dropped);
+  output.warnings = std::move(state.warnings);
+  return output;
+}
+
+}  // namespace ferry

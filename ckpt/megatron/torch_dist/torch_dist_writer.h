@@ -1,0 +1,32 @@
+// Writes Megatron-LM's distributed checkpoints.
+//
+// The tensors stand under Megatron-LM's own keys in the chunks that its save would give them at the
+// layout of `state.args`; every rank of that layout has a file. Beside them are the objects that
+// loading asks for: common_state (or common.pt), the modules' extra states, random number states
+// by pipeline stage and tensor rank, the rerun state of ranks, and of dp_reshardable optimizers the
+// sizes of buckets and the parameter groups. metadata.json is written last.
+#pragma once
+
+#include <string>
+
+#include "ckpt/core/placed.h"
+#include "ckpt/megatron/run_state.h"
+#include "ckpt/megatron/torch_dist/common_state.h"
+#include "ckpt/megatron/torch_dist/core_release.h"
+
+namespace ferry {
+
+struct TorchDistOptions {
+  CoreRelease release = kNewestCore;  // that is to load it
+  ShardedOptimizer optimizer = ShardedOptimizer::fully_reshardable;
+  int files_per_rank = 1;
+  std::string checkpoint_id;  // told in .metadata: where the checkpoint is saved to
+};
+
+/// Plans the folder of one iteration. `state` has been brought to the target's layout (retarget) or
+/// made for it; its source must outlive the plan. What `options.optimizer` has no use for is left
+/// out. unsupported when the release cannot load that optimizer form or nothing tells how the ranks
+/// hold flat buffers; mismatch when a tensor cannot be split over the target's ranks.
+PlannedOutput plan_torch_dist(RunState state, const TorchDistOptions& options);
+
+}  // namespace ferry

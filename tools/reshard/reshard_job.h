@@ -1,0 +1,71 @@
+// What `ferry reshard` does: open, bring to the target's layout, plan, check, write, commit.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ckpt/base/dtype.h"
+#include "ckpt/checkpoint.h"
+#include "ckpt/engine/engine.h"
+#include "ckpt/integrity/vouchers.h"
+#include "ckpt/megatron/parallel_target.h"
+#include "ckpt/megatron/torch_dist/core_release.h"
+#include "tools/terminal/written.h"
+
+namespace ferry::tool {
+
+enum class ReshardFormat { torch_dist, torch, dcp };
+
+/// Form of the optimizer's state; `as_source`: per parameter where the format can, with or without
+/// distributed optimizer as the source had it.
+enum class ReshardOptimizer { as_source, fully_reshardable, dp_reshardable, legacy, none };
+
+struct ReshardOptions {
+  std::string source;
+  std::string target;  // a run folder, or with `dcp` the checkpoint's own
+  OpenOptions open;
+  ReshardFormat to = ReshardFormat::torch_dist;
+  ReshardOptimizer optimizer = ReshardOptimizer::as_source;
+  ParallelTarget layout;
+  std::optional<int64_t> vocabulary_divisor;
+  std::optional<DType> dtype;
+  std::vector<std::string> only, drop;                       // patterns of names
+  std::vector<std::pair<std::string, std::string>> renames;  // old, new; see rename_of()
+  CoreRelease release = kNewestCore;
+  bool overwrite = false;
+  bool dry_run = false;
+  VoucherOptions vouchers;
+  EngineOptions engine;
+};
+
+struct ReshardReport {
+  struct Side {
+    std::string path, format, optimizer;  // optimizer: empty when there is none
+    ParallelLayout layout;
+  };
+  Side source, target;
+  std::optional<int64_t> iteration;
+  int64_t tensors = 0;
+  int64_t parameters = 0;  // elements of the model's tensors
+  WrittenFiles written;
+  std::vector<std::string> warnings;
+};
+
+/// invalid when options exclude each other or the target stands in the way; otherwise as
+/// open_checkpoint, state_of, retarget, the format's writer, check and run. On any error the target
+/// is as it was.
+ReshardReport reshard(const ReshardOptions& options);
+
+/// A new name by "old=new": whole names, or both with one '*', which stands for the same text.
+/// Nothing when `name` does not match `from`.
+std::optional<std::string> rename_of(std::string_view name, std::string_view from,
+                                     std::string_view to);
+
+std::string to_text(const ReshardReport& report);
+nlohmann::json to_json(const ReshardReport& report);
+
+}  // namespace ferry::tool

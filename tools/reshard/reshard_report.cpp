@@ -1,0 +1,52 @@
+// What `ferry reshard` says at its end.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tools/reshard/reshard_job.h"
+#include "tools/terminal/layout.h"
+#include "tools/terminal/text.h"
+
+namespace ferry::tool {
+namespace {
+
+std::string side_text(const ReshardReport::Side& side) {
+  std::string text = fmt::format("{} ({}", printable(side.path), side.format);
+  if (const std::string layout = layout_text(side.layout); !layout.empty()) text += "; " + layout;
+  if (!side.optimizer.empty()) text += "; optimizer " + side.optimizer;
+  return text + ")";
+}
+
+nlohmann::json side_json(const ReshardReport::Side& side) {
+  using nlohmann::json;
+  return {{"path", side.path},
+          {"format", side.format},
+          {"optimizer", side.optimizer.empty() ? json(nullptr) : json(side.optimizer)},
+          {"layout", layout_json(side.layout)}};
+}
+
+}  // namespace
+
+std::string to_text(const ReshardReport& report) {
+  std::string text = side_text(report.source) + "\n  -> " + side_text(report.target) + "\n";
+  text += written_line(report.written, report.tensors, report.parameters) + "\n" +
+          written_table(report.written);
+  for (const std::string& warning : report.warnings) text += "note: " + printable(warning) + "\n";
+  return text;
+}
+
+nlohmann::json to_json(const ReshardReport& report) {
+  using nlohmann::json;
+  return {{"source", side_json(report.source)},
+          {"target", side_json(report.target)},
+          {"iteration", report.iteration ? json(*report.iteration) : json(nullptr)},
+          {"tensors", report.tensors},
+          {"parameters", report.parameters},
+          {"bytes", report.written.bytes()},
+          {"files", written_json(report.written)},
+          {"warnings", report.warnings},
+          {"dry_run", report.written.dry_run},
+          {"seconds", report.written.seconds}};
+}
+
+}  // namespace ferry::tool

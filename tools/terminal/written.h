@@ -1,0 +1,29 @@
+// What a command says of the files that it wrote, or would write.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ferry::tool {
+
+struct WrittenFiles {
+  std::vector<std::pair<std::string, uint64_t>> files;  // name, bytes
+  bool dry_run = false;
+  double seconds = 0;  // of reading and writing
+
+  uint64_t bytes() const;
+};
+
+/// "wrote 27 tensors, 67,808 parameters, 1.4 MB in 0.3 s (4.5 MB/s)"
+std::string written_line(const WrittenFiles& written, int64_t tensors, int64_t parameters);
+
+/// A table of the files, the middle of a long list left out.
+std::string written_table(const WrittenFiles& written);
+
+/// [{"path", "bytes"}]
+nlohmann::json written_json(const WrittenFiles& written);
+
+}  // namespace ferry::tool

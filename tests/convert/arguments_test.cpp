@@ -10,6 +10,7 @@
 #include "ckpt/megatron/state/vocabulary.h"
 #include "convert/recognise.h"
 #include "convert/tokenizer.h"
+#include "convert/vocabulary.h"
 #include "tests/convert/support.h"
 
 namespace ferry {

@@ -1,0 +1,1 @@
+// Holds nothing: the target that precompiles the tests' common headers needs a source.

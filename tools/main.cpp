@@ -52,6 +52,7 @@ int run(int argc, char** argv) {
       "Examples:\n  ferry inspect runs/llama\n"
       "  ferry convert runs/llama llama-hf --to hf\n"
       "  ferry verify llama-hf\n"
+      "  ferry diff runs/llama llama-hf\n"
       "  ferry prune runs/llama --keep-last 3 --keep-every 1000\n\n" +
       exit_code_help());
   add_inspect(program);
@@ -59,9 +60,11 @@ int run(int argc, char** argv) {
   add_reshard(program);
   add_verify(program);
   add_prune(program);
+  int exit_code = kExitOk;
+  add_diff(program, exit_code);
   try {
     program.parse(argc, argv);
-    return kExitOk;
+    return exit_code;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return exit_with_text(program, error);
     const auto commands = program.get_subcommands();

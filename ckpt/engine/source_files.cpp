@@ -30,6 +30,7 @@ struct SourceFiles::State {
 
   std::shared_ptr<const ReadableFile> get(const Key& key);
   std::shared_ptr<const ReadableFile> decode(const Extent& extent);
+  void keep_in_memory(const Key& key, uint64_t bytes);
 
   const Catalog& catalog;
   SpoolPlace spool;
@@ -38,6 +39,8 @@ struct SourceFiles::State {
   std::map<Key, std::shared_ptr<Slot>> slots;
   std::deque<Key> order;  // oldest first
   uint64_t spooled = 0;
+  std::deque<std::pair<Key, uint64_t>> in_memory;  // decoded streams and their bytes, oldest first
+  uint64_t bytes_in_memory = 0;
 };
 
 std::shared_ptr<const ReadableFile> SourceFiles::State::get(const Key& key) {
@@ -58,8 +61,21 @@ std::shared_ptr<const ReadableFile> SourceFiles::State::get(const Key& key) {
   if (!slot->file) {
     slot->file = key.second ? decode(*key.second)
                             : catalog.file_system->open(catalog.files.at(key.first).path);
+    if (key.second && !spool.file_system) keep_in_memory(key, slot->file->size());
   }
   return slot->file;
+}
+
+// Forgets the oldest streams where there are too many: who needs them again decodes them again.
+void SourceFiles::State::keep_in_memory(const Key& key, uint64_t bytes) {
+  const std::lock_guard lock(mutex);
+  in_memory.emplace_back(key, bytes);
+  bytes_in_memory += bytes;
+  while (bytes_in_memory > spool.memory_bytes && in_memory.size() > 1) {
+    slots.erase(in_memory.front().first);
+    bytes_in_memory -= in_memory.front().second;
+    in_memory.pop_front();
+  }
 }
 
 std::shared_ptr<const ReadableFile> SourceFiles::State::decode(const Extent& extent) {

@@ -15,10 +15,12 @@
 namespace ferry {
 
 /// Where decoded streams are kept while a plan runs: files of a folder, removed from it as soon as
-/// they are open, or memory when there is no file system.
+/// they are open, or memory when there is no file system: then the last ones, of at most so many
+/// bytes together (one stream at least), and an older one is decoded again when it is met again.
 struct SpoolPlace {
   const FileSystem* file_system = nullptr;
   std::string folder;
+  uint64_t memory_bytes = uint64_t{256} << 20;
 };
 
 /// Where transfers read from: files of the source catalog, opened when first used, and decoded

@@ -36,7 +36,7 @@ int exit_code(ErrorKind kind) noexcept {
 }
 
 std::string exit_code_help() {
-  std::string text = "Exit codes:\n    0  done\n";
+  std::string text = "Exit codes:\n    0  done\n    1  diff: the tensors differ\n";
   for (const Row& row : kRows) {
     text += fmt::format("  {:>3}  {}: {}\n", row.code, name(row.kind), row.meaning);
   }

@@ -8,6 +8,7 @@
 namespace ferry::tool {
 
 inline constexpr int kExitOk = 0;
+inline constexpr int kExitDifferent = 1;  // of diff
 inline constexpr int kExitUsage = 2;
 
 int exit_code(ErrorKind kind) noexcept;

@@ -1,0 +1,128 @@
+// `ferry diff` over real checkpoints and what ferry makes of them.
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "tests/tools/program.h"
+
+namespace {
+
+using ferry::test::Outcome;
+using ferry::test::Program;
+using nlohmann::json;
+using testing::HasSubstr;
+
+const std::string kRuns = std::string(FERRY_FIXTURES) + "/megatron/";
+const std::string kLlama = kRuns + "hot_llama";
+
+struct Diff : Program {
+  void convert(const std::string& from, const std::string& to, const std::string& options) const {
+    const Outcome outcome = ferry("convert " + from + " " + path(to) + " " + options);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+  }
+  // Adds 1 to the little-endian bf16 number at `at` of a file, in its last place.
+  void change(const std::string& name, size_t at) const {
+    std::string content = read(path(name));
+    content.at(at) = static_cast<char>(content[at] ^ 1);
+    write(path(name), content);
+  }
+};
+
+TEST_F(Diff, ARunEqualsItself) {
+  const Outcome outcome = ferry("diff " + kLlama + " " + kLlama + "/iter_0000005");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("9 tensors: 9 equal; 126 kB compared"));
+  EXPECT_THAT(outcome.out, HasSubstr("0 differ"));
+  EXPECT_EQ(ferry("diff -q " + kLlama + " " + kLlama).out, "");
+}
+
+TEST_F(Diff, MegatronAndHuggingFaceMeetThroughTheFamily) {
+  for (const char* name : {"hot_llama", "hot_gpt2", "hot_mixtral", "hot_deepseek", "hot_apertus"}) {
+    convert(kRuns + name, name, "--to hf");
+    for (const bool swap : {false, true}) {
+      const std::string run = kRuns + name, hf = path(name);
+      const Outcome outcome = ferry("diff --json " + (swap ? hf + " " + run : run + " " + hf));
+      EXPECT_EQ(outcome.code, 0) << name << outcome.out << outcome.err;
+      const json report = json::parse(outcome.out);
+      EXPECT_TRUE(report.at("equal")) << name;
+      EXPECT_GT(report.at("tensors").at("equal"), 30) << name;
+      EXPECT_THAT(report.at("notes").dump(), HasSubstr("under the names of Hugging Face")) << name;
+    }
+  }
+}
+
+TEST_F(Diff, VocabularyPaddingIsNoDifference) {
+  convert(kLlama, "hf", "--to hf");
+  const Outcome outcome = ferry("diff " + kLlama + " " + path("hf"));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out,
+              HasSubstr("model.embed_tokens.weight: rows from 250 on, which only A has"));
+}
+
+TEST_F(Diff, TellsHowMuchValuesDiffer) {
+  convert(kLlama, "a", "--to safetensors");
+  convert(kLlama, "b", "--to safetensors");
+  const std::string file = read(path("b/model.safetensors"));
+  uint64_t header = 0;
+  std::memcpy(&header, file.data(), 8);
+  const json info = json::parse(file.substr(8, header)).at("decoder.final_layernorm.weight");
+  change("b/model.safetensors", 8 + header + info.at("data_offsets").at(0).get<size_t>() + 2 * 4);
+  const Outcome text = ferry("diff " + path("a") + " " + path("b"));
+  EXPECT_EQ(text.code, 1);
+  EXPECT_EQ(text.err, "");
+  EXPECT_THAT(text.out, HasSubstr("differs    decoder.final_layernorm.weight  BF16 [32]: 1 of 32 "
+                                  "elements differ, at most by "));
+  EXPECT_THAT(text.out, HasSubstr("first at [4]: "));
+  EXPECT_THAT(text.out, HasSubstr("8 equal, 1 of other values"));
+  const json report = json::parse(ferry("diff --json " + path("a") + " " + path("b")).out);
+  EXPECT_EQ(report.at("equal"), false);
+  const json values = report.at("differing").at(0).at("values");
+  EXPECT_EQ(values.at("differing"), 1);
+  EXPECT_EQ(values.at("first").at(0), 4);
+  EXPECT_GT(values.at("max_absolute"), 0);
+  const std::string both = path("a") + " " + path("b");
+  EXPECT_EQ(ferry("diff -q " + both).code, 1);
+  EXPECT_EQ(ferry("diff -q " + both + " --tolerance 0.1").code, 0);
+  EXPECT_EQ(ferry("diff -q " + both + " --tolerance 1e-9").code, 1);
+  EXPECT_EQ(ferry("diff -q " + both + " --only '*layers*'").code, 0);
+  EXPECT_EQ(ferry("diff -q " + both + " --memory 8MiB --threads 3").code, 1);
+}
+
+TEST_F(Diff, TellsWhatIsMissingOrOfAnotherForm) {
+  convert(kLlama, "bf16", "--to safetensors");
+  convert(kLlama, "f32", "--to safetensors --dtype fp32");
+  const json cast = json::parse(ferry("diff --json " + path("bf16") + " " + path("f32")).out);
+  EXPECT_EQ(cast.at("tensors").at("dtype"), 9);
+  EXPECT_EQ(cast.at("differing").at(0).at("values").at("differing"), 0);
+  EXPECT_EQ(cast.at("differing").at(0).at("b").at("dtype"), "F32");
+
+  const Outcome other = ferry("diff --json " + kLlama + " " + kRuns + "hot_mixtral");
+  EXPECT_EQ(other.code, 1) << other.err;
+  const json report = json::parse(other.out);
+  EXPECT_GT(report.at("tensors").at("only_in_a"), 0);
+  EXPECT_GT(report.at("tensors").at("only_in_b"), 0);
+  EXPECT_THAT(report.at("objects").at("differing").dump(),
+              HasSubstr("expert_model_parallel_size: 1 / 2"));
+}
+
+// The optimizer too, whatever its layout: the same run, saved again by Megatron-LM, has other
+// layouts of it, and these two have the same layout with other sizes of buckets.
+TEST_F(Diff, ComparesOptimizersAcrossLayouts) {
+  const std::string run = kRuns + "llama_tp2dp2_dpr";
+  convert(run, "tensors", "--to safetensors --optimizer");
+  const Outcome outcome = ferry("diff " + run + " " + path("tensors"));
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("36 tensors: 36 equal"));
+}
+
+TEST_F(Diff, TroubleHasItsOwnCodes) {
+  EXPECT_EQ(ferry("diff " + kLlama).code, 2);
+  EXPECT_EQ(ferry("diff " + kLlama + " " + kLlama + " --tolerance -1").code, 2);
+  EXPECT_EQ(ferry("diff " + kLlama + " " + path("nothing")).code, 3);
+  EXPECT_EQ(ferry("diff " + kLlama + " " + kLlama + " --only nothing").code, 3);
+  write(path("cut.safetensors"), "\x08");
+  EXPECT_EQ(ferry("diff " + kLlama + " " + path("cut.safetensors")).code, 4);
+}
+
+}  // namespace

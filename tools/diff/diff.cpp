@@ -1,0 +1,89 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "ckpt/base/error.h"
+#include "tools/commands.h"
+#include "tools/diff/diff_job.h"
+#include "tools/terminal/exit_code.h"
+#include "tools/terminal/interrupt.h"
+#include "tools/terminal/output.h"
+#include "tools/terminal/progress.h"
+#include "tools/terminal/text.h"
+
+namespace ferry::tool {
+namespace {
+
+struct Flags {
+  DiffOptions options;
+  std::string memory = "512MiB";
+  bool quiet = false, json = false;
+};
+
+constexpr const char* kExamples = R"(Examples:
+  ferry diff runs/big runs/small                 any formats and layouts
+  ferry diff runs/a/iter_0000100 runs/a/iter_0000200 --only '*final*'
+  ferry diff runs/llama llama-hf                 names and shapes through the model's family
+  ferry diff a b -q && echo the same tensors
+
+Exits with 0 when all tensors are equal, with 1 when some differ or are only on one side, and with
+the code of the error otherwise. Arguments and other objects are told and do not count.
+)";
+
+DiffReport run_diff(const Flags& flags, double* seconds) {
+  DiffOptions options = flags.options;
+  options.objects = options.only == "*" && !flags.quiet;
+  options.engine.memory_bytes = parse_memory(flags.memory);
+  const InterruptScope interrupt;
+  options.engine.cancel = interrupt.flag();
+  ProgressLine line("comparing");
+  options.engine.progress = [&](const Progress& progress) { line.show(progress); };
+  DiffReport report = diff(options);
+  *seconds = line.seconds();
+  return report;
+}
+
+int run(const Flags& flags) {
+  double seconds = 0;
+  const DiffReport report = run_diff(flags, &seconds);
+  if (!flags.quiet) {
+    print(flags.json ? json_text(to_json(report, seconds)) : to_text(report, seconds));
+  }
+  return report.equal() ? kExitOk : kExitDifferent;
+}
+
+void add_options(CLI::App& command, Flags& flags) {
+  DiffOptions& options = flags.options;
+  command.add_option("A", options.a, "A checkpoint, as for inspect")->required()->type_name("");
+  command.add_option("B", options.b, "Another one")->required()->type_name("");
+  command
+      .add_option("--tolerance", options.tolerance,
+                  "Largest difference |a - b| of equal elements (default: bit by bit)")
+      ->type_name("X")
+      ->check(CLI::NonNegativeNumber.description(""));
+  command.add_option("--only", options.only, "Compare tensors whose names match")
+      ->type_name("GLOB");
+  command.add_flag("-q,--quiet", flags.quiet, "Print nothing: the exit code says it");
+  command.add_flag("--json", flags.json, "Print one JSON object");
+  command.add_option("--memory", flags.memory, "Memory to compare with")
+      ->type_name("SIZE")
+      ->capture_default_str();
+  command
+      .add_option("--threads", options.engine.threads, "Threads (default: one a core, at most 16)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024).description(""));
+}
+
+}  // namespace
+
+void add_diff(CLI::App& program, int& exit_code) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = program.add_subcommand("diff", "Compare two checkpoints, tensor by tensor");
+  add_options(*command, *flags);
+  command->footer(kExamples);
+  command->callback([flags, &exit_code] { exit_code = run(*flags); });
+}
+
+}  // namespace ferry::tool

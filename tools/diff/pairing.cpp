@@ -1,0 +1,150 @@
+#include "tools/diff/pairing.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace ferry::tool {
+namespace {
+
+using Views = std::vector<TensorView>;
+using Names = std::unordered_set<std::string>;
+
+constexpr int kMostStacks = 2;  // inside each other: experts of layers
+// Parts of stacks, for each tensor of the other side: what a hostile shape cannot exceed.
+constexpr size_t kMostParts = 4;
+
+Names names_of(const Views& views) {
+  Names names;
+  for (const TensorView& view : views) names.insert(view.name);
+  return names;
+}
+
+// Where a number stands between dots: [begin, end) without the dot behind.
+struct Number {
+  size_t begin = 0, end = 0;
+};
+
+std::vector<Number> numbers_in(const std::string& name) {
+  std::vector<Number> numbers;
+  for (size_t begin = 0; begin < name.size();) {
+    const size_t end = std::min(name.find('.', begin), name.size());
+    const bool is_number = end > begin && end < name.size() &&
+                           std::all_of(name.begin() + static_cast<std::ptrdiff_t>(begin),
+                                       name.begin() + static_cast<std::ptrdiff_t>(end),
+                                       [](unsigned char c) { return std::isdigit(c) != 0; });
+    if (is_number) numbers.push_back({begin, end});
+    begin = end + 1;
+  }
+  return numbers;
+}
+
+std::string without(std::string name, const Number& number) {
+  return name.erase(number.begin, number.end + 1 - number.begin);
+}
+
+// Stacks that these names are parts of, and where the outermost number stood: of names with one
+// number or with any one of theirs left out, or with all.
+std::unordered_map<std::string, size_t> stacks_of(const Views& views, const Names& others) {
+  std::unordered_map<std::string, size_t> stacks;
+  for (const TensorView& view : views) {
+    if (others.contains(view.name)) continue;
+    const std::vector<Number> numbers = numbers_in(view.name);
+    for (const Number& number : numbers) {
+      stacks.emplace(without(view.name, number), number.begin);
+    }
+    std::string none = view.name;
+    for (size_t i = numbers.size(); i-- > 0;) none = without(std::move(none), numbers[i]);
+    if (numbers.size() > 1) stacks.emplace(std::move(none), numbers.front().begin);
+  }
+  return stacks;
+}
+
+// Takes stacks of `views` apart whose parts `other` names one by one. False when there are none.
+bool unstack_like(Views& views, const Views& other) {
+  const Names other_names = names_of(other);
+  const auto stacks = stacks_of(other, names_of(views));
+  Views result;
+  size_t parts_left = kMostParts * other.size();
+  bool found = false;
+  for (TensorView& view : views) {
+    const auto stack = stacks.find(view.name);
+    const bool apart = stack != stacks.end() && !other_names.contains(view.name) &&
+                       view.constant.empty() && !view.shape.empty() &&
+                       static_cast<uint64_t>(view.shape[0]) <= parts_left;
+    if (!apart) {
+      result.push_back(std::move(view));
+      continue;
+    }
+    found = true;
+    parts_left -= static_cast<size_t>(view.shape[0]);
+    for (TensorView& part : unstack(view, stack->second)) result.push_back(std::move(part));
+  }
+  views = std::move(result);
+  return found;
+}
+
+bool is_hugging_face(const Checkpoint& checkpoint) {
+  return checkpoint.format == Format::hugging_face || checkpoint.format == Format::safetensors;
+}
+
+bool have_common_name(const Catalog& a, const Catalog& b) {
+  Names names;
+  for (const Entry& entry : a.entries) names.insert(entry.name);
+  return std::any_of(b.entries.begin(), b.entries.end(),
+                     [&](const Entry& entry) { return names.contains(entry.name); });
+}
+
+// Views of a Megatron checkpoint for comparison with a Hugging Face one.
+Views mapped_views(const Checkpoint& checkpoint, std::vector<std::string>& notes) {
+  const auto optimizer =
+      std::count_if(checkpoint.catalog.entries.begin(), checkpoint.catalog.entries.end(),
+                    [](const Entry& entry) { return entry.role == Role::optimizer; });
+  std::string note =
+      fmt::format("{}: its tensors are compared under the names of Hugging Face", checkpoint.path);
+  if (optimizer > 0) {
+    note += fmt::format("; {} of the optimizer, which has none there, are left out", optimizer);
+  }
+  notes.push_back(std::move(note));
+  return hugging_face_views(checkpoint);
+}
+
+}  // namespace
+
+std::vector<TensorPair> pair_views(Views a, Views b) {
+  for (int i = 0; i < kMostStacks; ++i) {
+    const bool in_a = unstack_like(a, b);
+    const bool in_b = unstack_like(b, a);
+    if (!in_a && !in_b) break;
+  }
+  std::unordered_map<std::string, size_t> positions;
+  for (size_t i = 0; i < b.size(); ++i) positions.emplace(b[i].name, i);
+  std::vector<TensorPair> pairs;
+  std::vector<bool> paired(b.size());
+  for (TensorView& view : a) {
+    TensorPair& pair = pairs.emplace_back();
+    if (const auto found = positions.find(view.name); found != positions.end()) {
+      pair.b = std::move(b[found->second]);
+      paired[found->second] = true;
+    }
+    pair.a = std::move(view);
+  }
+  for (size_t i = 0; i < b.size(); ++i) {
+    if (!paired[i]) pairs.push_back({std::nullopt, std::move(b[i])});
+  }
+  return pairs;
+}
+
+std::vector<TensorPair> pair_tensors(const Checkpoint& a, const Checkpoint& b,
+                                     std::vector<std::string>& notes) {
+  const bool apart = !have_common_name(a.catalog, b.catalog);
+  const bool map_a = apart && is_hugging_face(b) && !a.args.value.is_none();
+  const bool map_b = apart && is_hugging_face(a) && !b.args.value.is_none();
+  return pair_views(map_a ? mapped_views(a, notes) : stored_views(a.catalog),
+                    map_b ? mapped_views(b, notes) : stored_views(b.catalog));
+}
+
+}  // namespace ferry::tool

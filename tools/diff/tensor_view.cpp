@@ -1,0 +1,92 @@
+#include "tools/diff/tensor_view.h"
+
+#include <algorithm>
+#include <map>
+
+#include "convert/convert.h"
+
+namespace ferry::tool {
+namespace {
+
+// Embeddings and output layers, whatever stands before (the optimizer's states have the same rows).
+bool is_vocabulary(const std::string& name) {
+  static constexpr std::string_view kNames[] = {"word_embeddings.weight", "output_layer.weight",
+                                                "output_layer.bias",      "embed_tokens.weight",
+                                                "lm_head.weight",         "wte.weight"};
+  return std::any_of(std::begin(kNames), std::end(kNames),
+                     [&](std::string_view end) { return name.ends_with(end); });
+}
+
+}  // namespace
+
+std::vector<TensorView> stored_views(const Catalog& catalog) {
+  std::vector<TensorView> views;
+  views.reserve(catalog.entries.size());
+  for (uint32_t i = 0; i < catalog.entries.size(); ++i) {
+    const Entry& entry = catalog.entries[i];
+    Recipe recipe{{i}, {copy_all(entry.shape)}, {}};
+    views.push_back(
+        {entry.name, entry.dtype, entry.shape, std::move(recipe), is_vocabulary(entry.name), {}});
+  }
+  return views;
+}
+
+std::vector<TensorView> hugging_face_views(const Checkpoint& checkpoint) {
+  ExportOptions options;
+  options.keep_padding = true;
+  Export model = plan_export(checkpoint, options);
+  Plan& plan = model.plan;
+  std::vector<TensorView> views;
+  for (size_t i = 0; i < plan.target.entries.size(); ++i) {
+    Entry& entry = plan.target.entries[i];
+    const std::vector<uint32_t>& inputs = plan.recipes[i].inputs;
+    const bool vocabulary = std::any_of(inputs.begin(), inputs.end(), [&](uint32_t input) {
+      return is_vocabulary(checkpoint.catalog.entries[input].name);
+    });
+    views.push_back({std::move(entry.name),
+                     entry.dtype,
+                     std::move(entry.shape),
+                     std::move(plan.recipes[i]),
+                     vocabulary,
+                     {}});
+  }
+  // Constants of the family are no entries: they are literals at the place of their object.
+  std::map<std::pair<uint32_t, uint64_t>, const Literal*> literals;
+  for (const Literal& literal : plan.literals) literals[{literal.file, literal.offset}] = &literal;
+  for (const Object& object : plan.target.objects) {
+    const auto found = literals.find({object.extent.file, object.extent.offset});
+    if (found == literals.end()) continue;
+    TensorView& view = views.emplace_back();
+    view.name = object.name;
+    view.constant = found->second->bytes;
+  }
+  return views;
+}
+
+std::vector<TensorView> unstack(const TensorView& view, size_t position) {
+  std::vector<TensorView> parts;
+  for (int64_t index = 0; index < view.shape[0]; ++index) {
+    TensorView& part = parts.emplace_back();
+    part.name = view.name;
+    part.name.insert(position, std::to_string(index) + ".");
+    part.dtype = view.dtype;
+    part.shape.assign(view.shape.begin() + 1, view.shape.end());
+    part.vocabulary = view.vocabulary;
+    part.recipe.inputs = view.recipe.inputs;
+    part.recipe.scales = view.recipe.scales;
+    Box layer = Box::whole(view.shape);
+    layer.offset[0] = index;
+    layer.size[0] = 1;
+    for (const Move& move : view.recipe.moves) {
+      for (Move& piece : clip_output(move, layer)) {
+        piece.out_origin.erase(piece.out_origin.begin());
+        std::erase_if(piece.loops, [](const Loop& loop) { return loop.out_axis == 0; });
+        for (Loop& loop : piece.loops) --loop.out_axis;
+        part.recipe.moves.push_back(std::move(piece));
+      }
+    }
+  }
+  return parts;
+}
+
+}  // namespace ferry::tool

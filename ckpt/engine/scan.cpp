@@ -131,7 +131,7 @@ void scan_tiles(const Catalog& catalog, const Entry& entry, uint64_t tile_bytes,
   SourceFiles sources(catalog, {});
   CallbackFile file([&](uint64_t, std::span<const std::byte> from) { consume(from); });
   WritableFile* files[] = {&file};
-  TileRunner runner(sources, files, nullptr);
+  TileRunner runner(sources, files, nullptr, nullptr);
   const auto most = static_cast<int64_t>(tile_bytes) / size_bytes(entry.dtype);
   for (const Box& tile : cut_into_tiles(entry.shape, std::max<int64_t>(1, most))) {
     runner.run(compiler.compile(0, tile));

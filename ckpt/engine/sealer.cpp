@@ -2,69 +2,15 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
+#include <tuple>
 
 #include "ckpt/base/error.h"
+#include "ckpt/engine/side_buffer.h"
 
 namespace ferry {
 namespace {
 
-// The part of `bytes`, which lie at `offset`, that is inside [begin, end).
-template <typename Byte>
-std::span<Byte> part_inside(std::span<Byte> bytes, uint64_t offset, uint64_t begin, uint64_t end) {
-  const uint64_t from = std::clamp(begin, offset, offset + bytes.size());
-  const uint64_t to = std::clamp(end, from, offset + bytes.size());
-  return bytes.subspan(from - offset, to - from);
-}
-
-// Puts the bytes of a value that begins at `at` where `bytes`, which lie at `offset`, overlap it.
-void patch(std::span<std::byte> bytes, uint64_t offset, uint64_t at,
-           std::span<const std::byte> value) {
-  const auto to = part_inside(bytes, offset, at, at + value.size());
-  if (to.empty()) return;
-  const uint64_t begin = offset + static_cast<uint64_t>(to.data() - bytes.data());
-  std::copy_n(value.data() + (begin - at), to.size(), to.data());
-}
-
-// The CRC-32s of an item whose bytes pass by in their order.
-class Checks {
- public:
-  using Value = std::array<std::byte, 4>;
-
-  explicit Checks(const Item& item) : payloads_(item.payloads) {}
-
-  /// The bytes at `offset`. Puts the values in their places.
-  void pass(std::span<std::byte> bytes, uint64_t offset) {
-    const uint64_t end = offset + bytes.size();
-    for (; next_ < payloads_.size(); ++next_) {
-      const Item::Payload& payload = payloads_[next_];
-      const uint64_t payload_end = payload.offset + payload.length;
-      crc_ = crc32(part_inside(bytes, offset, payload.offset, payload_end), crc_);
-      if (end < payload_end) break;
-      for (const uint64_t place : payload.crc32_offsets) values_[place] = little_endian(crc_);
-      crc_ = 0;
-    }
-    // Those that begin before the bytes may reach into them.
-    const uint64_t first = offset < 3 ? 0 : offset - 3;
-    for (auto at = values_.lower_bound(first); at != values_.end() && at->first < end; ++at) {
-      patch(bytes, offset, at->first, at->second);
-    }
-  }
-
-  const std::map<uint64_t, Value>& values() const noexcept { return values_; }
-
- private:
-  static Value little_endian(uint32_t crc) {
-    Value value;
-    for (int i = 0; i < 4; ++i) value[i] = static_cast<std::byte>(crc >> (8 * i));
-    return value;
-  }
-
-  std::span<const Item::Payload> payloads_;
-  size_t next_ = 0;  // payload whose end has not passed
-  uint32_t crc_ = 0;
-  std::map<uint64_t, Value> values_;  // by place
-};
+constexpr size_t kSmallBufferBytes = 64 << 10;  // on the stack
 
 }  // namespace
 
@@ -74,52 +20,130 @@ Sealer::Sealer(const Plan& plan, std::span<WritableFile* const> files,
       files_(files),
       cancel_(cancel),
       index_(plan.items),
-      bytes_left_(plan.items.size()),
+      states_(plan.items.size()),
       digests_(plan.items.size()) {
-  for (const Entry& entry : plan.target.entries) {
+  for (size_t i = 0; i < states_.size(); ++i) states_[i].position = plan.items[i].offset;
+  if (!states_.empty()) note_literals();
+}
+
+// What no chunk covers is written already.
+void Sealer::note_literals() {
+  std::vector<std::tuple<uint32_t, uint64_t, uint64_t>> extents;  // item, begin, end
+  for (const Entry& entry : plan_.target.entries) {
     for (const Chunk& chunk : entry.chunks) {
       const Extent& extent = chunk.extent;
       const auto item = index_.find(extent.file, extent.offset, extent.length);
-      if (item) bytes_left_[*item] += extent.length;
+      if (item) extents.emplace_back(*item, extent.offset, extent.offset + extent.length);
     }
   }
-  for (uint32_t i = 0; i < plan.items.size(); ++i) {
-    if (bytes_left_[i] == 0) literals_.push_back(i);
+  std::sort(extents.begin(), extents.end());
+  auto next = extents.begin();
+  for (uint32_t i = 0; i < states_.size(); ++i) {
+    uint64_t at = plan_.items[i].offset;
+    if (next == extents.end() || std::get<0>(*next) != i) literals_.push_back(i);
+    for (; next != extents.end() && std::get<0>(*next) == i; ++next) {
+      const auto [item, begin, end] = *next;
+      if (at < begin) states_[i].written.add(at, begin);
+      at = end;
+    }
+    if (at < end_of(i)) states_[i].written.add(at, end_of(i));
+  }
+}
+
+void Sealer::show(uint32_t file, uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const auto position = index_.find(file, offset, bytes.size());
+    if (!position) return;
+    State& state = states_[*position];
+    const uint64_t begin = std::max(offset, plan_.items[*position].offset);
+    const uint64_t end = std::min(offset + bytes.size(), end_of(*position));
+    const std::unique_lock lock(state.mutex, std::try_to_lock);
+    if (lock && state.position <= begin && state.written.end_from(state.position) >= begin) {
+      std::array<std::byte, kSmallBufferBytes> buffer;
+      read_back(*position, begin, buffer);
+    }
+    if (lock && state.position == begin) {
+      stream_of(*position).pass_elements(bytes.subspan(begin - offset, end - begin));
+      note_passed(*position);
+    }
+    bytes = bytes.subspan(end - offset);
+    offset = end;
   }
 }
 
 void Sealer::wrote(const std::vector<Transfer>& transfers, std::span<std::byte> buffer) {
+  std::vector<uint32_t> touched;
   for (const Transfer& transfer : transfers) {
-    const auto item = index_.find(transfer.out_file, transfer.out_offset, 1);
-    if (!item) continue;
-    const uint64_t bytes = transfer.out_bytes();
-    if (bytes_left_[*item].fetch_sub(bytes) == bytes) seal(*item, buffer);
+    // A transfer writes to one chunk, which lies in one item.
+    const auto position = index_.find(transfer.out_file, transfer.out_offset, 1);
+    if (!position) continue;
+    WrittenRuns& written = states_[*position].written;
+    std::vector<int64_t> strides;
+    pack(transfer, Side::out, strides)
+        .for_each(transfer.out_offset, 0,
+                  [&](uint64_t at, uint64_t, uint64_t bytes) { written.add(at, at + bytes); });
+    touched.push_back(*position);
   }
+  std::sort(touched.begin(), touched.end());
+  touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
+  for (const uint32_t position : touched) advance(position, buffer);
 }
 
 bool Sealer::seal_next_literal(std::span<std::byte> buffer) {
   const size_t next = next_literal_++;
   if (next >= literals_.size()) return false;
-  seal(literals_[next], buffer);
+  const uint32_t position = literals_[next];
+  if (plan_.items[position].length == 0) {
+    digests_[position] = digest_of({});
+  } else {
+    advance(position, buffer);
+  }
   return true;
 }
 
-void Sealer::seal(uint32_t position, std::span<std::byte> buffer) {
-  const Item& item = plan_.items[position];
-  WritableFile& file = *files_[item.file];
-  DigestStream stream;
-  Checks checks(item);
-  for (uint64_t done = 0; done < item.length;) {
-    if (cancel_ && *cancel_) fail(ErrorKind::cancelled, "stopped on request");
-    const uint64_t at = item.offset + done;
-    const auto bytes = buffer.first(std::min<uint64_t>(buffer.size(), item.length - done));
-    file.read(at, bytes);
-    done += bytes.size();
-    checks.pass(bytes, at);
-    stream.add(bytes);
+uint64_t Sealer::end_of(uint32_t position) const {
+  return plan_.items[position].offset + plan_.items[position].length;
+}
+
+// Hashes all that can be. Whoever finds the stream in use leaves the rest to its user, who looks
+// again after letting go and sees what was noted before.
+void Sealer::advance(uint32_t position, std::span<std::byte> buffer) {
+  State& state = states_[position];
+  while (state.written.end_from(state.position) > state.position) {
+    const std::unique_lock lock(state.mutex, std::try_to_lock);
+    if (!lock) return;
+    read_back(position, state.written.end_from(state.position), buffer);
   }
-  for (const auto& [offset, value] : checks.values()) file.write(offset, value);
-  digests_[position] = stream.digest();
+}
+
+void Sealer::read_back(uint32_t position, uint64_t end, std::span<std::byte> buffer) {
+  State& state = states_[position];
+  while (state.position < end) {
+    if (cancel_ && *cancel_) fail(ErrorKind::cancelled, "stopped on request");
+    const auto bytes = buffer.first(std::min<uint64_t>(buffer.size(), end - state.position));
+    files_[plan_.items[position].file]->read(state.position, bytes);
+    stream_of(position).pass(bytes);
+    note_passed(position);
+  }
+}
+
+ItemStream& Sealer::stream_of(uint32_t position) {
+  std::unique_ptr<ItemStream>& stream = states_[position].stream;
+  if (!stream) stream = std::make_unique<ItemStream>(plan_.items[position]);
+  return *stream;
+}
+
+// Keeps the stream's place; with the last byte, seals the item.
+void Sealer::note_passed(uint32_t position) {
+  State& state = states_[position];
+  const uint64_t at = state.stream->position();
+  if (at == end_of(position)) {
+    digests_[position] = state.stream->digest();
+    WritableFile& file = *files_[plan_.items[position].file];
+    for (const auto& [offset, value] : state.stream->crc32s()) file.write(offset, value);
+    state.stream.reset();
+  }
+  state.position = at;
 }
 
 }  // namespace ferry

@@ -83,8 +83,8 @@ StripCut cut_of_strip(const Transfer& transfer, uint64_t bytes) {
 }  // namespace
 
 TileRunner::TileRunner(SourceFiles& sources, std::span<WritableFile* const> targets,
-                       const FileSystem* file_system)
-    : sources_(sources), targets_(targets), file_system_(file_system) {}
+                       const FileSystem* file_system, Sealer* sealer)
+    : sources_(sources), targets_(targets), file_system_(file_system), sealer_(sealer) {}
 
 uint64_t TileRunner::run(const std::vector<Transfer>& transfers) {
   uint64_t written = 0;
@@ -103,9 +103,20 @@ uint64_t TileRunner::run(const std::vector<Transfer>& transfers) {
   const auto buffer = out_buffer_.take(out.bytes());
   gather(rest, out, buffer.data());
   out.for_each([&](const Transfer& transfer, uint64_t at, uint64_t offset, uint64_t bytes) {
-    targets_[transfer.out_file]->write(at, buffer.subspan(offset, bytes));
+    write(transfer.out_file, at, buffer.subspan(offset, bytes));
   });
   return written;
+}
+
+// In pieces that are still in the cache when they are shown.
+void TileRunner::write(uint32_t file, uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const auto piece = sealer_ ? bytes.first(std::min(kBounceBytes, bytes.size())) : bytes;
+    targets_[file]->write(offset, piece);
+    if (sealer_) sealer_->show(file, offset, piece);
+    offset += piece.size();
+    bytes = bytes.subspan(piece.size());
+  }
 }
 
 void TileRunner::copy_runs(const Transfer& transfer, size_t level, const ReadableFile& source,
@@ -118,14 +129,16 @@ void TileRunner::copy_runs(const Transfer& transfer, size_t level, const Readabl
     }
     return;
   }
-  WritableFile& target = *targets_[transfer.out_file];
   const uint64_t bytes = transfer.run_bytes();
   uint64_t done = 0;
-  if (file_system_) done = file_system_->copy(source, in_offset, target, out_offset, bytes);
+  if (file_system_) {
+    WritableFile& target = *targets_[transfer.out_file];
+    done = file_system_->copy(source, in_offset, target, out_offset, bytes);
+  }
   while (done < bytes) {
     const auto part = in_buffer_.take(std::min(kBounceBytes, bytes - done));
     source.read(in_offset + done, part);
-    target.write(out_offset + done, part);
+    write(transfer.out_file, out_offset + done, part);
     done += part.size();
   }
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ckpt/engine/buffer.h"
+#include "ckpt/engine/sealer.h"
 #include "ckpt/engine/side_buffer.h"
 #include "ckpt/engine/transfer.h"
 #include "ckpt/io/file_system.h"
@@ -41,8 +42,10 @@ class SourceFiles {
 /// Reads, rearranges and writes the transfers of one tile. Holds its buffers between tiles.
 class TileRunner {
  public:
+  /// Copies by `file_system` where it can (null: never), and shows what it writes to `sealer`
+  /// (null: to none).
   TileRunner(SourceFiles& sources, std::span<WritableFile* const> targets,
-             const FileSystem* file_system);
+             const FileSystem* file_system, Sealer* sealer);
 
   /// Bytes of target written.
   uint64_t run(const std::vector<Transfer>& transfers);
@@ -53,6 +56,7 @@ class TileRunner {
  private:
   void copy_runs(const Transfer& transfer, size_t level, const ReadableFile& source,
                  uint64_t in_offset, uint64_t out_offset);
+  void write(uint32_t file, uint64_t offset, std::span<const std::byte> bytes);
   void gather(const std::vector<Transfer>& transfers, const SideBuffer& out, std::byte* to);
   void gather_together(const std::vector<Transfer>& transfers, const Span& span,
                        const SideBuffer& out, std::byte* to);
@@ -61,7 +65,8 @@ class TileRunner {
 
   SourceFiles& sources_;
   std::span<WritableFile* const> targets_;
-  const FileSystem* file_system_;  // for copies by the kernel; null: none
+  const FileSystem* file_system_;
+  Sealer* sealer_;
   Buffer in_buffer_;
   Buffer out_buffer_;
 };

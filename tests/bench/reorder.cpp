@@ -113,20 +113,6 @@ Case experts_transposed(DType dtype, int64_t experts, int64_t hidden, int64_t ff
   return result;
 }
 
-// Experts that lie side by side in the rows of one matrix, each transposed.
-Case columns_transposed(DType dtype, int64_t experts, int64_t hidden, int64_t ffn) {
-  Case result{fmt::format("{} column blocks transposed", experts),
-              dtype,
-              dtype,
-              {hidden, experts * ffn},
-              {}};
-  for (int64_t i = 0; i < experts; ++i) {
-    result.outputs.push_back(
-        {{ffn, hidden}, {{0, {0, i * ffn}, {0, 0}, {{hidden, 0, 1, 1, 1}, {ffn, 1, 1, 0, 1}}}}});
-  }
-  return result;
-}
-
 Case gate_up(DType dtype, int64_t ffn, int64_t hidden) {
   Case result{"gate and up apart", dtype, dtype, {2 * ffn, hidden}, {}};
   for (int64_t half = 0; half < 2; ++half) {
@@ -154,7 +140,6 @@ std::vector<Case> all_cases() {
           experts_apart(bf16, 64, 2816, 2048),
           columns_apart(bf16, 4096, 14336, 8),
           experts_transposed(bf16, 64, 2048, 1408),
-          columns_transposed(bf16, 64, 2048, 1408),
           transposition(bf16, 4096, 1024),
           transposition(bf16, 4096, 4096),
           transposition(bf16, 16384, 4096),

@@ -8,6 +8,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/core/item_index.h"
 #include "ckpt/engine/engine.h"
+#include "ckpt/engine/written_runs.h"
 #include "ckpt/io/fault_file_system.h"
 #include "ckpt/io/memory_file_system.h"
 
@@ -135,6 +136,84 @@ TEST_P(Seal, DigestsAndChecksAreThoseOfTheBytes) {
 INSTANTIATE_TEST_SUITE_P(ThreadsAndBudgets, Seal,
                          testing::Combine(testing::Values(1, 4),
                                           testing::Values(1, 100, 3000, 1 << 20)));
+
+// A file of many tensors as one item, with a header before and a CRC-32 behind each; every second
+// tensor is transposed. Threads write them at once, so that some bytes are hashed from memory and
+// some are read back.
+class SealOfOneFile : public testing::TestWithParam<std::tuple<int, uint64_t>> {};
+
+TEST_P(SealOfOneFile, IsThatOfTheBytes) {
+  constexpr int64_t kTensors = 7, kRows = 700, kColumns = 900;
+  constexpr uint64_t kBytes = kRows * kColumns * 4, kHeader = 77, kTrailer = 9;
+  constexpr uint64_t kStep = kHeader + kBytes + kTrailer;
+  const auto memory = std::make_shared<MemoryFileSystem>();
+  std::string content(kTensors * kBytes, '\0');
+  for (size_t i = 0; i < content.size(); ++i) content[i] = static_cast<char>(i * i >> 7);
+  memory->put("src", content);
+  memory->create_folder("out");
+  Catalog source;
+  source.file_system = memory;
+  source.add_file("src", content.size());
+  Plan plan;
+  plan.source = &source;
+  plan.target.files = {{"file", kTensors * kStep}};
+  plan.items = {{0, 0, kTensors * kStep, {}}};
+  for (uint32_t i = 0; i < kTensors; ++i) {
+    source.entries.push_back(
+        {"t" + std::to_string(i), DType::f32, {kRows, kColumns}, {}, Role::model});
+    source.entries[i].chunks.push_back(
+        {Box::whole({kRows, kColumns}), 0, -1, {}, {0, i * kBytes, kBytes}});
+    plan.literals.push_back({0, i * kStep, std::string(kHeader, 'h')});
+    plan.literals.push_back({0, i * kStep + kHeader + kBytes, std::string(kTrailer, 't')});
+    const uint64_t at = i * kStep + kHeader;
+    plan.items[0].payloads.push_back({at, kBytes, {at + kBytes + 2}});
+    const bool turned = i % 2 == 1;
+    const Dims shape = turned ? Dims{kColumns, kRows} : Dims{kRows, kColumns};
+    Entry target{"t" + std::to_string(i), DType::f32, shape, {}, Role::model};
+    target.chunks.push_back({Box::whole(shape), 0, -1, {}, {0, at, kBytes}});
+    plan.target.entries.push_back(target);
+    const Move turn{0, {0, 0}, {0, 0}, {{kRows, 0, 1, 1, 1}, {kColumns, 1, 1, 0, 1}}};
+    plan.recipes.push_back({{i}, {turned ? turn : copy_all(shape)}, {}});
+  }
+  check(plan);
+  EngineOptions options;
+  options.threads = std::get<0>(GetParam());
+  options.memory_bytes = std::get<1>(GetParam());
+  const std::vector<Digest> digests = run(plan, *memory, "out", options);
+  const std::string file = memory->get("out/file");
+  EXPECT_EQ(to_hex(digests.at(0)), hex_of(file));
+  for (uint64_t i = 0; i < kTensors; ++i) {
+    const auto tensor = std::string_view(file).substr(i * kStep + kHeader, kBytes);
+    const uint32_t crc = crc32(std::as_bytes(std::span(tensor)));
+    EXPECT_EQ(file.substr(i * kStep + kHeader + kBytes, kTrailer),
+              "tt" + little_endian(crc) + "ttt");
+    if (i % 2 == 0) {
+      EXPECT_EQ(tensor, std::string_view(content).substr(i * kBytes, kBytes));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(ThreadsAndBudgets, SealOfOneFile,
+                         testing::Combine(testing::Values(1, 2, 5),
+                                          testing::Values(100 << 10, 5 << 20, 64 << 20)));
+
+TEST(WrittenRuns, JoinWhatTouches) {
+  WrittenRuns runs;
+  EXPECT_EQ(runs.end_from(5), 5u);
+  runs.add(20, 30);
+  runs.add(5, 10);
+  EXPECT_EQ(runs.end_from(5), 10u);
+  EXPECT_EQ(runs.end_from(12), 12u);
+  runs.add(12, 15);
+  runs.add(40, 50);
+  runs.add(15, 20);  // between two
+  EXPECT_EQ(runs.end_from(12), 30u);
+  runs.add(25, 45);  // over two
+  EXPECT_EQ(runs.end_from(13), 50u);
+  runs.add(14, 16);  // inside
+  EXPECT_EQ(runs.end_from(20), 50u);
+  EXPECT_EQ(runs.end_from(50), 50u);
+}
 
 TEST(SealFaults, EveryFaultIsAnError) {
   const auto run_with_fault = [](uint64_t fail_at) {

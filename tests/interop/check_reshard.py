@@ -24,6 +24,11 @@ LAYOUTS = ['--tp 1 --pp 1', '--tp 2 --pp 2', '--tp 4 --pp 1 --dp 2', '--pp 4', '
 CORE = '0.16'
 
 
+def named_as_distributed(tensors):
+    """Masters under the distributed optimizer's name: an optimizer that is not distributed calls them fp32_param."""
+    return {name.replace('optimizer.state.fp32_param.', 'optimizer.state.param.'): tensor for name, tensor in tensors.items()}
+
+
 def fits(layout, args):
     if '--ep' in layout and not args.get('num_experts'):
         return False
@@ -52,7 +57,7 @@ def main():
 
     def report(name, what, found, expected):
         nonlocal failed
-        wrong = list(differences(found, expected))
+        wrong = list(differences(named_as_distributed(found), named_as_distributed(expected)))
         failed += bool(wrong)
         print(f'{name}: {what}: {len(found)} tensors: ' + ('equal' if not wrong else f'{len(wrong)} differ'), flush=True)
         for line in wrong[:5]:

@@ -46,7 +46,7 @@ TensorReader::TensorReader(TensorSource& source)
     : source_(source),
       target_(std::make_unique<Target>()),
       files_(source.plan_files, target_.get()),
-      runner_(source.files, files_, nullptr) {}
+      runner_(source.files, files_, nullptr, nullptr) {}
 TensorReader::~TensorReader() = default;
 
 void TensorReader::read(size_t entry, const Chunk& chunk, const Box& part,

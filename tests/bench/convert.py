@@ -1,12 +1,13 @@
 """Times `ferry convert` against cp and against the Python path, in one run, and prints the ratios.
 
-    convert.py FERRY WORK [--layers 8] [--tp 2] [--repeat 5] [--memory 512MiB ...] [--python-convert SCRIPT --python PYTHON]
+    convert.py FERRY WORK [--layers 8] [--tp 2] [--repeat 5] [--memory 512MiB ...] [--warm] [--python-convert SCRIPT --python PYTHON]
 
 WORK is a folder on the file system to measure (a memory file system and a disk each want their own run). Makes the checkpoint there
 with make_checkpoint.py (needs --python with PyTorch) unless WORK/run exists. Each repetition times, in turn: cp of the converted
 files and fsync; ferry convert. Files that are written are removed before each timing. Peak memory is the child's maximum resident set."""
 import argparse
 import glob
+import mmap
 import os
 import shutil
 import statistics
@@ -24,6 +25,8 @@ parser.add_argument('--repeat', type=int, default=5)
 parser.add_argument('--memory', nargs='*', default=['512MiB'])
 parser.add_argument('--python', default=sys.executable)
 parser.add_argument('--python-convert', help='the script to compare with: SCRIPT TORCH_DIST_FOLDER OUT HEADS GROUPS HEAD_DIM')
+parser.add_argument('--warm', action='store_true', help='touch all free memory before each timing: in a virtual machine whose host takes back '
+                    'what is free, the first use of a page costs more than the copy that is timed')
 a = parser.parse_args()
 run, out, copy = (os.path.join(a.work, name) for name in ('run', 'hf', 'copy'))
 
@@ -43,6 +46,15 @@ def clean(path):
     shutil.rmtree(path, ignore_errors=True)
 
 
+def ready():
+    """Nothing of the last timing is left to be written; memory is as --warm says."""
+    os.sync()
+    if a.warm:
+        free = next(int(line.split()[1]) << 10 for line in open('/proc/meminfo') if line.startswith('MemFree'))
+        if free > 2 << 30:
+            mmap.mmap(-1, free - (1 << 30), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE).close()
+
+
 os.makedirs(a.work, exist_ok=True)
 if not os.path.exists(run):
     subprocess.run([a.python, f'{here}/make_checkpoint.py', run, '--layers', str(a.layers), '--tp', str(a.tp)], check=True)
@@ -59,10 +71,10 @@ for memory in a.memory:
     cp_times, ferry_times, peaks = [], [], []
     for _ in range(a.repeat):
         clean(copy), clean(out)
-        os.sync()
+        ready()
         cp_times.append(timed(['sh', '-c', f'cp -r {kept} {copy} && sync {copy}/*'])[0])
         clean(copy)
-        os.sync()
+        ready()
         seconds, peak = timed(convert + ['--memory', memory])
         ferry_times.append(seconds)
         peaks.append(peak)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,6 +48,13 @@ struct PlacedObject {
 struct PlannedOutput {
   Plan plan;
   std::vector<std::pair<std::string, std::string>> small_files;  // written last, in this order
+  /// A small file that says where the plan's target lies, for plans that are run compressed: its
+  /// name, and what makes its content of the target as it was written. Without name: none.
+  struct LateFile {
+    std::string name;
+    std::function<std::string(const Catalog& target)> content;
+  };
+  LateFile late_file;
   std::vector<std::string> warnings;
 };
 

@@ -7,6 +7,7 @@
 #include "ckpt/base/threads.h"
 #include "ckpt/engine/progress_meter.h"
 #include "ckpt/engine/sealer.h"
+#include "ckpt/engine/target_files.h"
 #include "ckpt/engine/tile.h"
 #include "ckpt/engine/tile_queue.h"
 
@@ -69,22 +70,9 @@ std::vector<Digest> run(const Plan& plan, std::span<WritableFile* const> files,
 
 std::vector<Digest> run(const Plan& plan, const FileSystem& file_system, const std::string& folder,
                         const EngineOptions& options) {
-  std::vector<std::unique_ptr<WritableFile>> owners;
-  std::vector<WritableFile*> files;
-  for (const FileInfo& file : plan.target.files) {
-    owners.push_back(file_system.create(join(folder, file.path), file.bytes));
-    files.push_back(owners.back().get());
-  }
-  std::vector<Digest> digests = run_into(plan, files, {&file_system, folder}, options);
-  std::atomic<size_t> next{0};
-  on_threads(std::min<int>(thread_count(options.threads), static_cast<int>(files.size())),
-             [&](int) {
-               for (size_t i = next++; i < files.size(); i = next++) {
-                 if (options.cancel && *options.cancel)
-                   fail(ErrorKind::cancelled, "stopped on request");
-                 files[i]->sync();
-               }
-             });
+  TargetFiles files(plan, file_system, folder, true);
+  std::vector<Digest> digests = run_into(plan, files.files(), {&file_system, folder}, options);
+  files.sync(options);
   return digests;
 }
 

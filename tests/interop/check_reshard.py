@@ -18,6 +18,7 @@ warnings.filterwarnings('ignore')
 import torch  # noqa: E402
 from check_bytes import SAME_STATE, differences  # noqa: E402
 from make_truth import load  # noqa: E402
+from torch.distributed.checkpoint import FileSystemReader  # noqa: E402
 
 LAYOUTS = ['--tp 1 --pp 1', '--tp 2 --pp 2', '--tp 4 --pp 1 --dp 2', '--pp 4', '--tp 1 --pp 2 --vpp 2',
            '--pp 3 --decoder-first-pipeline-num-layers 1 --decoder-last-pipeline-num-layers 1', '--ep 4 --pp 1', '--ep 2 --etp 2 --tp 2']
@@ -69,23 +70,30 @@ def main():
         if not twin:
             folder = glob.glob(f'{run}/iter_*')[0]
             if not os.path.exists(f'{folder}/.metadata') or 'optimizer.distributed.' in str(load(folder).keys()):
-                continue  # no truth to compare with
+                print(f'{name}: no truth to compare with')
+                continue
             twin = [folder]
         expected = load(twin[0])
         args = json.loads(subprocess.run([ferry, 'inspect', run, '--args', '--json'], check=True, capture_output=True).stdout)['args']
         for layout in LAYOUTS:
             if not fits(layout, args):
                 continue
-            for release in [None, CORE]:
+            for release, compress in [(None, None), (None, 'zstd'), (CORE, None)]:
                 with tempfile.TemporaryDirectory() as work:
-                    command = [ferry, 'reshard', run, f'{work}/out', *layout.split()] + (['--core-release', release] if release else [])
+                    command = [ferry, 'reshard', run, f'{work}/out', *layout.split()]
+                    command += ['--core-release', release] if release else []
+                    command += ['--compress', compress] if compress else []
                     written = subprocess.run(command, capture_output=True, text=True)
                     if written.returncode:
                         failed += 1
                         print(f'{name}: {layout}: {written.stderr.strip()}')
                         continue
                     folder = glob.glob(f'{work}/out/iter_*')[0]
-                    what = f'{layout}{" for Core " + release if release else ""}'
+                    what = f'{layout}{" for Core " + release if release else ""}{", " + compress if compress else ""}'
+                    items = FileSystemReader(folder).read_metadata().storage_data.values()
+                    if any(item.transform_descriptors != (['stream.zstd/1'] if compress else None) for item in items):
+                        failed += 1
+                        print(f'{name}: {what}: items are not said to be compressed as they are')
                     report(name, what, load(folder), expected)
                     if release and core:
                         common, tensors = core(folder)

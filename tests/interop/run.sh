@@ -3,7 +3,7 @@
 # also of what ferry resharded, transformers computes Megatron's logits. Works on tests/fixtures, and on ../shared/peers/megatron
 # (more of the same) where that exists.
 #
-#   FERRY_PYTHON=...   a Python that has torch, transformers, safetensors, numpy and xxhash; by
+#   FERRY_PYTHON=...   a Python that has torch, transformers, safetensors, numpy, xxhash and zstandard; by
 #                      default a virtual environment in build/ is made (some 2 GB on the first run)
 set -eu
 ferry=$(realpath "$1")
@@ -19,7 +19,7 @@ make_environment() {
         $pip torch==2.11.0 || return 1
     fi
     $pip numpy typing_extensions sympy networkx jinja2 fsspec filelock transformers==5.23.0 \
-        safetensors xxhash || return 1
+        safetensors xxhash zstandard || return 1
     touch "$1/complete"
 }
 
@@ -37,8 +37,7 @@ peers=tests/fixtures/megatron
 for folder in $peers; do
     "$FERRY_PYTHON" tests/interop/check_bytes.py "$ferry" "$folder"
 done
-# One run; without names all of a folder are resharded, which takes minutes.
-"$FERRY_PYTHON" tests/interop/check_reshard.py "$ferry" tests/fixtures/megatron \
-    llama_tp2dp2_dpr
+# One run whose tensors stand for themselves; without names all of a folder are resharded, which takes minutes.
+"$FERRY_PYTHON" tests/interop/check_reshard.py "$ferry" tests/fixtures/megatron hot_llama
 # shellcheck disable=SC2086 # a list of folders
 "$FERRY_PYTHON" tests/interop/check_logits.py "$ferry" tests/fixtures/core $peers

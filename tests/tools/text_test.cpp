@@ -97,5 +97,15 @@ TEST(Progress, SaysHowFarAndHowLong) {
   EXPECT_EQ(progress_line({0, 0}, 0), "100%  0 B of 0 B");
 }
 
+TEST(Text, CompressionIsALevel) {
+  EXPECT_EQ(parse_compression("zstd"), 3);
+  EXPECT_EQ(parse_compression("zstd:1"), 1);
+  EXPECT_EQ(parse_compression("zstd:19"), 19);
+  for (const char* text :
+       {"", "zstd:", "zstd:0", "zstd:20", "zstd:-1", "zstd:3x", "zstd3", "gzip"}) {
+    EXPECT_THROW(parse_compression(text), Error) << text;
+  }
+}
+
 }  // namespace
 }  // namespace ferry::tool

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "ckpt/engine/compressed_run.h"
 #include "ckpt/integrity/plan_manifest.h"
 #include "ckpt/io/staging.h"
 #include "ckpt/store/run_folder.h"
@@ -26,13 +27,19 @@ void create_inner_folders(const FileSystem& file_system, const std::string& fold
 
 // `staged` is a StagedFolder or a StagedIteration.
 template <typename Staged>
-void fill_and_commit(const FileSystem& file_system, Staged& staged, const PlannedOutput& planned,
+void fill_and_commit(const FileSystem& file_system, Staged& staged, PlannedOutput& planned,
                      const WriteOptions& options) {
   const InterruptScope interrupt;
   create_inner_folders(file_system, staged.path(), planned);
   EngineOptions engine = options.engine;
   engine.cancel = interrupt.flag();
-  const std::vector<Digest> digests = run(planned.plan, file_system, staged.path(), engine);
+  const std::vector<Digest> digests =
+      options.zstd_level
+          ? run_compressed(planned.plan, file_system, staged.path(), *options.zstd_level, engine)
+          : run(planned.plan, file_system, staged.path(), engine);
+  if (const PlannedOutput::LateFile& late = planned.late_file; !late.name.empty()) {
+    planned.small_files.emplace_back(late.name, late.content(planned.plan.target));
+  }
   Manifest manifest;
   if (options.vouchers.manifest) manifest = manifest_of(planned.plan, digests);
   for (const auto& [name, content] : planned.small_files) {
@@ -74,7 +81,7 @@ void prepare(PlannedOutput& planned, const VoucherOptions& vouchers) {
 }
 
 std::vector<std::string> write_iteration(std::shared_ptr<const FileSystem> file_system,
-                                         const RunOutput& output, const PlannedOutput& planned,
+                                         const RunOutput& output, PlannedOutput& planned,
                                          const WriteOptions& options) {
   const RunStore store(file_system, output.run_folder);
   BeginOptions begin;
@@ -86,7 +93,7 @@ std::vector<std::string> write_iteration(std::shared_ptr<const FileSystem> file_
 
 std::vector<std::string> write_folder(std::shared_ptr<const FileSystem> file_system,
                                       const std::string& folder, bool overwrite,
-                                      const PlannedOutput& planned, const WriteOptions& options) {
+                                      PlannedOutput& planned, const WriteOptions& options) {
   StagedFolder staged(file_system, folder, overwrite);
   fill_and_commit(*file_system, staged, planned, options);
   return staged.notes();

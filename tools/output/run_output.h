@@ -32,6 +32,7 @@ struct WriteOptions {
   EngineOptions engine;
   VoucherOptions vouchers;
   const ReadMark* mark = nullptr;  // of the source: checked before anything relies on what was read
+  std::optional<int> zstd_level;   // compresses the items of the plan; it was planned for that
 };
 
 /// Makes a plan ready to be written so: its items tile its files where there is to be a manifest.
@@ -39,15 +40,16 @@ struct WriteOptions {
 void prepare(PlannedOutput& planned, const VoucherOptions& vouchers);
 
 /// Runs a prepared plan into a staged iteration, commits it and moves the tracker. Returns what is
-/// worth telling. On any error, or a signal (cancelled), the run folder is as it was.
+/// worth telling; where it compressed, `planned` then has the sizes and files that were written. On
+/// any error, or a signal (cancelled), the run folder is as it was.
 std::vector<std::string> write_iteration(std::shared_ptr<const FileSystem> file_system,
-                                         const RunOutput& output, const PlannedOutput& planned,
+                                         const RunOutput& output, PlannedOutput& planned,
                                          const WriteOptions& options);
 
 /// The same for a checkpoint that is a folder of its own: `folder` itself appears, or is replaced.
 std::vector<std::string> write_folder(std::shared_ptr<const FileSystem> file_system,
                                       const std::string& folder, bool overwrite,
-                                      const PlannedOutput& planned, const WriteOptions& options);
+                                      PlannedOutput& planned, const WriteOptions& options);
 
 /// True when there is a checkpoint in `folder`, finished or not: what --overwrite may replace.
 bool holds_checkpoint(const FileSystem& file_system, const std::string& folder);

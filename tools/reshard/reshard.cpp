@@ -27,7 +27,7 @@ const std::map<std::string, ReshardOptimizer> kOptimizers = {
 struct Flags {
   ReshardOptions options;
   std::string to = "torch_dist";
-  std::string dtype, release, memory = "512MiB";
+  std::string dtype, release, compress, memory = "512MiB";
   std::vector<std::string> renames;
   std::string integrity;
   bool json = false, no_manifest = false;
@@ -60,7 +60,7 @@ std::string converted(const Flags& flags) {
   const ReshardOptions& options = flags.options;
   const bool of_training = options.layout != ParallelTarget() || options.vocabulary_divisor ||
                            !flags.release.empty() || !options.only.empty() ||
-                           !options.drop.empty() || !flags.renames.empty() ||
+                           !options.drop.empty() || !flags.renames.empty() || options.zstd_level ||
                            (options.optimizer != ReshardOptimizer::as_source &&
                             options.optimizer != ReshardOptimizer::none);
   if (of_training) {
@@ -92,6 +92,7 @@ void run(Flags& flags) {
   if (!hugging_face) options.to = kFormats.at(flags.to);
   if (!flags.dtype.empty()) options.dtype = parse_dtype(flags.dtype);
   if (!flags.release.empty()) options.release = parse_core_release(flags.release);
+  if (!flags.compress.empty()) options.zstd_level = parse_compression(flags.compress);
   for (const std::string& text : flags.renames) options.renames.push_back(parse_rename(text));
   options.vouchers.manifest = !flags.no_manifest;
   options.vouchers.sha256 = flags.integrity == "sha256";
@@ -182,6 +183,10 @@ void add_run_options(CLI::App& command, Flags& flags) {
                   "sha256: write integrity.json too, as Megatron Core does; reads OUT once more")
       ->type_name("HASH")
       ->check(CLI::IsMember({"sha256"}).description(""));
+  command
+      .add_option("--compress", flags.compress,
+                  "zstd or zstd:LEVEL (1 to 19): compress what is stored, as PyTorch's DCP can")
+      ->type_name("HOW");
   command.add_option("--memory", flags.memory, "Memory to move tensors with")
       ->type_name("SIZE")
       ->capture_default_str();

@@ -117,7 +117,8 @@ bool has_optimizer(const Plan& plan) {
 void plan_dcp(RunState state, const ReshardOptions& options, Target& target) {
   target.side.format = name(Format::dcp);
   const bool optimizer = options.optimizer != ReshardOptimizer::none;
-  target.planned = plan_plain_dcp(std::move(state), {optimizer, target.side.path});
+  target.planned = plan_plain_dcp(std::move(state),
+                                  {optimizer, target.side.path, options.zstd_level.has_value()});
   if (has_optimizer(target.planned.plan)) target.side.optimizer = name(OptimizerLayout::plain);
 }
 
@@ -140,6 +141,7 @@ void plan_sharded(RunState state, const ReshardOptions& options, Target& target)
   writer.release = options.release;
   writer.optimizer = sharded_form(options.optimizer, state);
   writer.checkpoint_id = target.side.path;
+  writer.zstd = options.zstd_level.has_value();
   target.planned = plan_torch_dist(std::move(state), writer);
   if (has_optimizer(target.planned.plan)) target.side.optimizer = word(writer.optimizer);
 }
@@ -193,6 +195,8 @@ void check_options(const ReshardOptions& options) {
       if (legacy) refuse("--optimizer legacy", "torch_dist", ": that is --to torch");
       return;
     case ReshardFormat::torch:
+      if (options.zstd_level)
+        refuse("--compress", "torch", ": PyTorch reads such files as they are");
       if (per_parameter || flat) {
         refuse("this --optimizer", "torch", ": distrib_optim.pt is --optimizer legacy");
       }
@@ -238,14 +242,19 @@ ReshardReport reshard(const ReshardOptions& options) {
   Target target = plan_target(std::move(state), options, folder);
   prepare(target.planned, options.vouchers);
   ReshardReport report = describe(checkpoint, options, target);
-  if (options.dry_run) return report;
+  if (options.dry_run) {
+    if (options.zstd_level) report.warnings.push_back("sizes are those before compression");
+    return report;
+  }
 
-  const WriteOptions write = {options.engine, options.vouchers, checkpoint.mark.get()};
+  const WriteOptions write = {options.engine, options.vouchers, checkpoint.mark.get(),
+                              options.zstd_level};
   const auto start = std::chrono::steady_clock::now();
   const auto notes =
       options.to == ReshardFormat::dcp
           ? write_folder(file_system, folder, options.overwrite, target.planned, write)
           : write_iteration(file_system, output, target.planned, write);
+  report.written.files = files_of(target.planned);
   report.written.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   report.warnings.insert(report.warnings.end(), notes.begin(), notes.end());

@@ -36,6 +36,7 @@ struct ReshardOptions {
   std::vector<std::string> only, drop;                       // patterns of names
   std::vector<std::pair<std::string, std::string>> renames;  // old, new; see rename_of()
   CoreRelease release = kNewestCore;
+  std::optional<int> zstd_level;  // compress; of torch_dist and dcp
   bool overwrite = false;
   bool dry_run = false;
   VoucherOptions vouchers;

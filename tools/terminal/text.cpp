@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/utf8.h"
+#include "ckpt/io/zstd_encoder.h"
 
 namespace ferry::tool {
 namespace {
@@ -120,6 +122,25 @@ uint64_t parse_memory(std::string_view text) {
          printable(text));
   }
   return bytes;
+}
+
+int parse_compression(std::string_view text) {
+  constexpr std::string_view kZstd = "zstd";
+  int level = kDefaultZstdLevel;
+  bool good = text.starts_with(kZstd);
+  if (good && text.size() > kZstd.size()) {
+    const char* end = text.data() + text.size();
+    const char* begin = text.data() + kZstd.size() + 1;
+    const auto [stop, error] = std::from_chars(begin, end, level);
+    good = text[kZstd.size()] == ':' && error == std::errc() && stop == end &&
+           level >= kLeastZstdLevel && level <= kMostZstdLevel;
+  }
+  if (!good) {
+    fail(ErrorKind::invalid,
+         "--compress takes zstd or zstd:LEVEL with a level from {} to {}, not '{}'",
+         kLeastZstdLevel, kMostZstdLevel, printable(text));
+  }
+  return level;
 }
 
 DType parse_dtype(std::string_view text) {

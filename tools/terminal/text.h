@@ -32,6 +32,9 @@ uint64_t parse_memory(std::string_view text);
 /// spell it; invalid for anything else.
 DType parse_dtype(std::string_view text);
 
+/// The value of --compress: "zstd" or "zstd:LEVEL", as a level; invalid for anything else.
+int parse_compression(std::string_view text);
+
 /// `text` made safe to print: control characters, bidirectional overrides and bytes that are not
 /// UTF-8 become \n, \x1b, \u202e. Newlines stay where `keep_newlines`.
 std::string printable(std::string_view text, bool keep_newlines = false);

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <set>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -37,6 +38,26 @@ std::string uuid_of(std::string_view content) {
   return hex;
 }
 
+// The metadata of items that became zstd streams: the same in other places.
+std::string compressed_metadata(DcpContent content, const Catalog& target) {
+  const auto place = [](const Extent& extent) {
+    return DcpContent::Place{extent.file, extent.offset, extent.length, true};
+  };
+  const size_t tensors = target.entries.size();
+  for (size_t i = 0; i < tensors; ++i) {
+    std::vector<DcpContent::Chunk>& chunks = content.entries[i].chunks;
+    for (size_t j = 0; j < chunks.size(); ++j) {
+      chunks[j].place = place(target.entries[i].chunks[j].extent);
+    }
+  }
+  std::unordered_map<std::string_view, const Object*> objects;
+  for (const Object& object : target.objects) objects.emplace(object.name, &object);
+  for (size_t i = tensors; i < content.entries.size(); ++i) {
+    content.entries[i].place = place(objects.at(content.entries[i].name)->extent);
+  }
+  return write_dcp_metadata(content);
+}
+
 class Layout {
  public:
   Layout(const Catalog& source, std::vector<PlacedTensor> tensors,
@@ -52,7 +73,13 @@ class Layout {
     content_.planner_data = options_.planner_data;
     content_.checkpoint_id = options_.checkpoint_id;
     content_.save_id = uuid_of(write_dcp_metadata(content_));
-    output_.small_files.emplace_back(".metadata", write_dcp_metadata(content_));
+    if (options_.zstd) {
+      output_.late_file = {".metadata", [content = std::move(content_)](const Catalog& target) {
+                             return compressed_metadata(content, target);
+                           }};
+    } else {
+      output_.small_files.emplace_back(".metadata", write_dcp_metadata(content_));
+    }
     return std::move(output_);
   }
 

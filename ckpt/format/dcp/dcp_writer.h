@@ -21,9 +21,10 @@ struct DcpWriteOptions {
   int files_per_rank = 1;     // a rank without anything to write has none
   std::string checkpoint_id;  // told in .metadata: where the checkpoint is saved to
   LoadedValue planner_data;   // as DcpContent
+  bool zstd = false;          // the plan is for run_compressed(): .metadata is written after it
 };
 
-/// The plan of the data files, and `.metadata` as the one small file. `source` is what the recipes
+/// The plan of the data files, and `.metadata` as the one small file (or the late one). `source` is what the recipes
 /// count in and must outlive the plan. Entries of the plan's target are the tensors, in their
 /// order. invalid when files_per_rank is not positive or two keys are equal; mismatch when pieces
 /// lie outside their tensor. Whether they cover it once is for check() of the plan.

@@ -51,6 +51,7 @@ PlannedOutput plan_plain_dcp(RunState state, const PlainDcpOptions& options) {
   std::vector<PlacedTensor> tensors = place_state(state);
   DcpWriteOptions dcp;
   dcp.checkpoint_id = options.checkpoint_id;
+  dcp.zstd = options.zstd;
   dcp.planner_data = paths_of(tensors, objects);
   PlannedOutput output = lay_out_dcp(*state.source, std::move(tensors), std::move(objects), dcp);
   output.plan.dropped = std::move(state.dropped);

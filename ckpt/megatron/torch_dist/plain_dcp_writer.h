@@ -21,6 +21,7 @@ namespace ferry {
 struct PlainDcpOptions {
   bool optimizer = true;
   std::string checkpoint_id;  // told in .metadata: where the checkpoint is saved to
+  bool zstd = false;          // the plan is for run_compressed()
 };
 
 /// Plans the checkpoint's folder, a file a rank of the layout of `state.args`. Otherwise as

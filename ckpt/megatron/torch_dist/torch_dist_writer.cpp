@@ -51,7 +51,8 @@ class Writer {
     const LoadedValue common = common_state(state_, optimizer_, options_.release);
     add_objects(common);
     std::vector<PlacedTensor> placed = place();
-    const DcpWriteOptions options = {options_.files_per_rank, options_.checkpoint_id, {}};
+    const DcpWriteOptions options = {
+        options_.files_per_rank, options_.checkpoint_id, {}, options_.zstd};
     PlannedOutput output =
         lay_out_dcp(*state_.source, std::move(placed), std::move(objects_), options);
     output.plan.dropped = std::move(state_.dropped);

@@ -21,6 +21,7 @@ struct TorchDistOptions {
   ShardedOptimizer optimizer = ShardedOptimizer::fully_reshardable;
   int files_per_rank = 1;
   std::string checkpoint_id;  // told in .metadata: where the checkpoint is saved to
+  bool zstd = false;          // the plan is for run_compressed()
 };
 
 /// Plans the folder of one iteration. `state` has been brought to the target's layout (retarget) or

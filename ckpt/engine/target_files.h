@@ -1,0 +1,32 @@
+// The files that a plan writes, open.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ckpt/core/plan.h"
+#include "ckpt/engine/engine.h"
+#include "ckpt/io/file_system.h"
+
+namespace ferry {
+
+class TargetFiles {
+ public:
+  /// Creates the plan's files in `folder`: of their size, or empty ones that grow.
+  TargetFiles(const Plan& plan, const FileSystem& file_system, const std::string& folder,
+              bool of_full_size);
+
+  /// One a file of the target catalog.
+  std::span<WritableFile* const> files() const { return files_; }
+
+  /// Syncs all, several at a time.
+  void sync(const EngineOptions& options);
+
+ private:
+  std::vector<std::unique_ptr<WritableFile>> owners_;
+  std::vector<WritableFile*> files_;
+};
+
+}  // namespace ferry

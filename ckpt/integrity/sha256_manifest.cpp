@@ -29,6 +29,17 @@ Sha256 hash_file(const FileSystem& file_system, const std::string& path,
   return stream.finish();
 }
 
+// Names of the files in a folder and in folders inside it, beginning with `before`.
+void add_names(const FileSystem& file_system, const std::string& folder, const std::string& before,
+               Sha256Files& files) {
+  for (const std::string& name : file_system.list(folder)) {
+    const std::string path = join(folder, name);
+    const PathKind kind = file_system.status(path).kind;
+    if (kind == PathKind::file) files.push_back({before + name, {}});
+    if (kind == PathKind::folder) add_names(file_system, path, before + name + "/", files);
+  }
+}
+
 int digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
@@ -50,9 +61,8 @@ std::optional<Sha256> parse_hash(std::string_view hex) {
 Sha256Files hash_folder(const FileSystem& file_system, const std::string& folder, int threads,
                         const std::atomic<bool>* cancel) {
   Sha256Files files;
-  for (const std::string& name : file_system.list(folder)) {
-    if (file_system.status(join(folder, name)).kind == PathKind::file) files.push_back({name, {}});
-  }
+  add_names(file_system, folder, "", files);
+  std::sort(files.begin(), files.end());
   std::atomic<size_t> next{0};
   on_threads(std::min<int>(thread_count(threads), static_cast<int>(files.size())), [&](int) {
     std::vector<std::byte> buffer(kPieceBytes);

@@ -170,13 +170,20 @@ TEST(Sha256Manifest, IsThatOfMegatronCore) {
   MemoryFileSystem memory;
   memory.put("f/b", "abc");
   memory.put("f/a\"", "");
-  memory.put("f/inside/c", "not listed");
   const std::string text = sha256_manifest_text(hash_folder(memory, "f", 2));
   EXPECT_EQ(text,
             "{\n  \"algorithm\": \"sha256\",\n  \"files\": {\n    \"a\\\"\": "
             "\"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\",\n    \"b\": "
             "\"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\"\n  }\n}");
   EXPECT_EQ(parse_sha256_manifest(text, "m"), hash_folder(memory, "f", 1));
+}
+
+TEST(Sha256Manifest, NamesFilesOfFoldersInside) {
+  MemoryFileSystem memory;
+  for (const char* name : {"f/z", "f/b/c", "f/b/a/d"}) memory.put(name, name);
+  std::vector<std::string> names;
+  for (const auto& [name, hash] : hash_folder(memory, "f", 2)) names.push_back(name);
+  EXPECT_EQ(names, (std::vector<std::string>{"b/a/d", "b/c", "z"}));
 }
 
 TEST(Sha256Manifest, RefusesWhatItIsNot) {

@@ -7,7 +7,6 @@ with make_checkpoint.py (needs --python with PyTorch) unless WORK/run exists. Ea
 files and fsync; ferry convert. Files that are written are removed before each timing. Peak memory is the child's maximum resident set."""
 import argparse
 import glob
-import mmap
 import os
 import shutil
 import statistics
@@ -52,7 +51,9 @@ def ready():
     if a.warm:
         free = next(int(line.split()[1]) << 10 for line in open('/proc/meminfo') if line.startswith('MemFree'))
         if free > 2 << 30:
-            mmap.mmap(-1, free - (1 << 30), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE).close()
+            # In a process of its own: children inherit the maximum of the resident set.
+            touch = f'import mmap; mmap.mmap(-1, {free - (1 << 30)}, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)'
+            subprocess.run([sys.executable, '-c', touch], check=True)
 
 
 os.makedirs(a.work, exist_ok=True)
@@ -84,9 +85,10 @@ for memory in a.memory:
     print('    cp    ' + ' '.join(f'{t:.2f}' for t in cp_times) + '\n    ferry ' + ' '.join(f'{t:.2f}' for t in ferry_times))
 
 if a.python_convert:
-    clean(out)
+    clean(copy), clean(out)
+    ready()
     folder = glob.glob(f'{run}/iter_*')[0]
-    seconds, peak = timed([a.python, a.python_convert, folder, copy, '32', '8', '128'])
+    seconds, peak = timed(['sh', '-c', f'{a.python} {a.python_convert} {folder} {copy} 32 8 128 && sync {copy}/*'])
     clean(copy)
-    print(f'Python: {seconds:.2f} s, peak {peak:.0f} MiB; {seconds / ferry:.1f} x ferry')
+    print(f'Python + fsync: {seconds:.2f} s, peak {peak:.0f} MiB; {seconds / ferry:.1f} x ferry')
 clean(out), clean(kept), clean(copy)

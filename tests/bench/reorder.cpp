@@ -1,13 +1,14 @@
-// Times transforms that reorder or cast elements against a plain copy of the same bytes, by the
-// engine itself, and prints the ratios.
+// Times transforms that reorder or cast elements against plain copies of the same bytes, by cp and
+// by the engine itself, and prints the ratios.
 //
 //   bench_reorder WORK [--mebibytes 1024] [--repeat 5] [--threads N] [--memory-mebibytes 512]
 //                 [--only TEXT]
 //
-// WORK is a folder on the file system to measure. Each repetition times a plain copy of the source
-// tensors and then the transform; both read warm files, write new ones and flush them. Rates count
-// bytes read and written, a second of the clock; ratios are those of the medians, of the rates and
-// of the bytes for each second of processor time, which tells more where other programs run.
+// WORK is a folder on the file system to measure. Each repetition times cp of the source tensors,
+// the engine's plain copy of them, and then the transform; all read warm files, write new ones and
+// flush them. Rates count bytes read and written, a second of the clock; ratios are those of the
+// medians, of the rates and of the bytes for each second of processor time (of the engine only),
+// which tells more where other programs run.
 #include <fmt/core.h>
 #include <sys/resource.h>
 
@@ -16,10 +17,12 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <random>
 
 #include "ckpt/base/cast.h"
+#include "ckpt/base/error.h"
 #include "ckpt/engine/engine.h"
 
 namespace ferry {
@@ -217,6 +220,18 @@ void time_run(const Plan& plan, double bytes, const Settings& settings, Times& t
   files->remove_all(out);
 }
 
+void time_cp(const std::string& source, double bytes, const Settings& settings, Times& times) {
+  const auto files = posix_file_system();
+  const std::string out = join(settings.folder, "out");
+  files->remove_all(out);
+  const std::string command = fmt::format("cp '{0}' '{1}' && sync '{1}'", source, out);
+  const auto begin = std::chrono::steady_clock::now();
+  if (std::system(command.c_str()) != 0) fail(ErrorKind::io, "{} failed", command);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  times.rates.push_back(bytes / taken.count() / 1e9);
+  files->remove_all(out);
+}
+
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
                    values.end());
@@ -249,9 +264,10 @@ void measure(const Case& c, const Settings& settings) {
   const auto read = static_cast<double>(tensors * tensor_bytes);
   const double plain_bytes = 2 * read;
   const double bytes = read + static_cast<double>(transform.target_bytes());
-  Times warm_up, copy, moved;
+  Times warm_up, cp, copy, moved;
   time_run(plain, plain_bytes, settings, warm_up);
   for (int i = 0; i < settings.repeat; ++i) {
+    time_cp(path, plain_bytes, settings, cp);
     time_run(plain, plain_bytes, settings, copy);
     time_run(transform, bytes, settings, moved);
   }
@@ -259,9 +275,11 @@ void measure(const Case& c, const Settings& settings) {
       c.in == c.out ? std::string(safetensors_name(c.in))
                     : fmt::format("{} to {}", safetensors_name(c.in), safetensors_name(c.out));
   fmt::print(
-      "{:<32} {:<12} copy {:5.2f} GB/s, transform {:5.2f} GB/s, ratio {:.2f}, processor {:.2f}\n",
-      c.name, types, median(copy.rates), median(moved.rates),
-      median(moved.rates) / median(copy.rates),
+      "{:<28} {:<12} cp {:4.2f} GB/s, copy {:4.2f}, transform {:4.2f}; of cp {:.2f}, of copy "
+      "{:.2f} "
+      "(processor {:.2f})\n",
+      c.name, types, median(cp.rates), median(copy.rates), median(moved.rates),
+      median(moved.rates) / median(cp.rates), median(moved.rates) / median(copy.rates),
       median(moved.processor_rates) / median(copy.processor_rates));
   std::fflush(stdout);
   files->remove_all(path);

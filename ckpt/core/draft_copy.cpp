@@ -86,9 +86,9 @@ class Draft::State::Copier {
     fresh.text = text(fresh.text);
     fresh.callable = reserve(fresh.callable);
     fresh.own_arguments = range(fresh.own_arguments);
-    auto& makings = state_.document->makings;
-    makings.push_back(std::move(fresh));
-    return copies_.makings[old] = static_cast<uint32_t>(makings.size() - 1);
+    auto& ours = state_.document->makings;
+    ours.push_back(std::move(fresh));
+    return copies_.makings[old] = static_cast<uint32_t>(ours.size() - 1);
   }
 
   int64_t tensor(int64_t old) {

@@ -205,8 +205,9 @@ class Verification {
       }
     }
     for (const auto& [path, list_name] : not_named_) {
-      const bool used = std::any_of(catalog.files.begin(), catalog.files.end(),
-                                    [&](const FileInfo& file) { return file.path == path; });
+      const bool used =
+          std::any_of(catalog.files.begin(), catalog.files.end(),
+                      [&path = path](const FileInfo& file) { return file.path == path; });
       std::string what = fmt::format("{}: {} does not name it", path, list_name);
       if (used) {
         add_problem(path.substr(report_.path.size() + 1), std::move(what));

@@ -12,6 +12,7 @@ void add_convert(CLI::App& program);
 void add_reshard(CLI::App& program);
 void add_verify(CLI::App& program);
 void add_prune(CLI::App& program);
+void add_report(CLI::App& program);
 /// Sets `exit_code`, which must outlive the program, when tensors differ.
 void add_diff(CLI::App& program, int& exit_code);
 

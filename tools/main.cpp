@@ -60,6 +60,7 @@ int run(int argc, char** argv) {
   add_reshard(program);
   add_verify(program);
   add_prune(program);
+  add_report(program);
   int exit_code = kExitOk;
   add_diff(program, exit_code);
   try {

@@ -8,6 +8,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/core/value.h"
 #include "ckpt/format/torch/objects.h"
+#include "tools/terminal/text.h"
 
 namespace ferry::tool {
 namespace {
@@ -18,11 +19,7 @@ constexpr size_t kMostChanges = 5;      // listed of an object
 constexpr size_t kMostCharacters = 40;  // of a value
 
 std::string brief(const json& value) {
-  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
-  if (text.size() <= kMostCharacters) return text;
-  size_t end = kMostCharacters - 3;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
-  return text.substr(0, end) + "...";
+  return shortened(value.dump(-1, ' ', false, json::error_handler_t::replace), kMostCharacters);
 }
 
 // The values are not deeper than to_json makes them.

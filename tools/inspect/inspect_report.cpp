@@ -16,20 +16,6 @@ void add(TensorGroup& group, const Entry& entry) {
   ++group.dtypes[std::string(safetensors_name(entry.dtype))];
 }
 
-std::vector<const Entry*> matching(const Catalog& catalog, const std::string& pattern) {
-  std::vector<const Entry*> found;
-  for (const Entry& entry : catalog.entries) {
-    if (glob_matches(pattern, entry.name)) found.push_back(&entry);
-  }
-  if (found.empty()) {
-    fail(ErrorKind::not_found,
-         "no tensor matches '{}'; --tensors lists the {} there are ('*' matches any run of "
-         "characters)",
-         pattern, catalog.entries.size());
-  }
-  return found;
-}
-
 void compute_statistics(InspectReport& report) {
   const Catalog& catalog = report.checkpoint->catalog;
   const InspectOptions& options = report.options;
@@ -58,6 +44,21 @@ void read_objects(InspectReport& report) {
 }
 
 }  // namespace
+
+std::vector<const Entry*> matching(const Catalog& catalog, const std::string& pattern) {
+  std::vector<const Entry*> found;
+  for (const Entry& entry : catalog.entries) {
+    if (glob_matches(pattern, entry.name)) found.push_back(&entry);
+  }
+  if (found.empty()) {
+    fail(
+        ErrorKind::not_found,
+        "no tensor matches '{}'; `ferry inspect --tensors` lists the {} there are ('*' matches any "
+        "run of characters)",
+        pattern, catalog.entries.size());
+  }
+  return found;
+}
 
 InspectReport make_report(const Checkpoint& checkpoint, const InspectOptions& options) {
   InspectReport report;

@@ -46,9 +46,16 @@ struct InspectReport {
   std::vector<std::string> object_problems;                  // what could not be parsed, and why
 };
 
+/// Tensors whose names match, in the catalog's order; not_found when there are none.
+std::vector<const Entry*> matching(const Catalog& catalog, const std::string& pattern);
+
 /// Reads what the options ask for. `checkpoint` must outlive the report. not_found when a pattern
 /// matches nothing.
 InspectReport make_report(const Checkpoint& checkpoint, const InspectOptions& options);
+
+/// What a checkpoint is, by key: "format", "layout", "model", ...; an optimizer's problem too.
+/// Names are not made safe to print. Nothing without a value.
+std::vector<std::pair<std::string, std::string>> facts(const InspectReport& report);
 
 /// A screenful for people; names are made safe to print.
 std::string to_text(const InspectReport& report);

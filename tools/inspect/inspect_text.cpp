@@ -101,11 +101,6 @@ std::string dtypes(const TensorGroup& group) {
   return listed(parts);
 }
 
-// One "key   value" line of the head; none when there is nothing to say.
-void line(std::string& text, std::string_view key, const std::string& value) {
-  if (!value.empty()) text += fmt::format("{:<12} {}\n", key, printable(value));
-}
-
 // `value` on lines of at most kLineWidth columns, the second and later ones indented.
 std::string wrapped(const std::string& value, std::string_view indent) {
   std::string text, current;
@@ -128,34 +123,21 @@ std::string family_line(const ModelSummary& model) {
   return "not recognised" + (model.reasons.empty() ? "" : ": " + model.reasons.front());
 }
 
-std::string optimizer_line(const InspectReport& report) {
-  const Checkpoint& checkpoint = *report.checkpoint;
+std::string optimizer_line(const Checkpoint& checkpoint) {
   std::string text = checkpoint.optimizer == OptimizerLayout::none
                          ? "none"
                          : std::string(name(checkpoint.optimizer));
-  if (!checkpoint.optimizer_problem.empty()) {
-    text += ". " + checkpoint.optimizer_problem;
-  }
-  return wrapped(text, std::string(13, ' '));
+  if (!checkpoint.optimizer_problem.empty()) text += ". " + checkpoint.optimizer_problem;
+  return text;
 }
 
 std::string head(const InspectReport& report) {
-  const Checkpoint& checkpoint = *report.checkpoint;
   std::string text;
-  line(text, "checkpoint", checkpoint.path);
-  line(text, "format",
-       fmt::format("{} ({})", description(checkpoint.format), name(checkpoint.format)));
-  line(text, "written by", checkpoint.writer);
-  if (checkpoint.iteration) line(text, "iteration", grouped(*checkpoint.iteration));
-  line(text, "layout", layout_text(checkpoint.layout));
-  text += '\n';
-  line(text, "model", family_line(report.model));
-  line(text, "shape", shape(report.model));
-  line(text, "experts", experts(report.model));
-  line(text, "vocabulary", vocabulary(report.model));
-  line(text, "parameters", human_count(report.model_tensors.elements));
-  if (report.optimizer_tensors.tensors > 0 || checkpoint.optimizer != OptimizerLayout::none) {
-    text += fmt::format("{:<12} {}\n", "optimizer", printable(optimizer_line(report), true));
+  for (const auto& [key, value] : facts(report)) {
+    if (key == "model") text += '\n';
+    const bool wraps = key == "optimizer";
+    text += fmt::format("{:<12} {}\n", key,
+                        printable(wraps ? wrapped(value, std::string(13, ' ')) : value, wraps));
   }
   return text;
 }
@@ -285,6 +267,28 @@ std::string objects_text(const InspectReport& report) {
 }
 
 }  // namespace
+
+std::vector<std::pair<std::string, std::string>> facts(const InspectReport& report) {
+  const Checkpoint& checkpoint = *report.checkpoint;
+  std::vector<std::pair<std::string, std::string>> all;
+  const auto add = [&](const char* key, std::string value) {
+    if (!value.empty()) all.emplace_back(key, std::move(value));
+  };
+  add("checkpoint", checkpoint.path);
+  add("format", fmt::format("{} ({})", description(checkpoint.format), name(checkpoint.format)));
+  add("written by", checkpoint.writer);
+  add("iteration", checkpoint.iteration ? grouped(*checkpoint.iteration) : "");
+  add("layout", layout_text(checkpoint.layout));
+  add("model", family_line(report.model));
+  add("shape", shape(report.model));
+  add("experts", experts(report.model));
+  add("vocabulary", vocabulary(report.model));
+  add("parameters", human_count(report.model_tensors.elements));
+  if (report.optimizer_tensors.tensors > 0 || checkpoint.optimizer != OptimizerLayout::none) {
+    add("optimizer", optimizer_line(checkpoint));
+  }
+  return all;
+}
 
 std::string to_text(const InspectReport& report) {
   std::string text = head(report) + tensor_table(report) + file_table(report) + notes(report);

@@ -84,15 +84,12 @@ std::string problem_of(DType dtype) {
 
 }  // namespace
 
-Statistics statistics(const Catalog& catalog, const Entry& entry, uint64_t memory_bytes,
-                      const std::function<void(uint64_t)>& read) {
-  Statistics none;
-  none.problem = problem_of(entry.dtype);
-  if (!none.problem.empty()) return none;
+void for_each_block(const Catalog& catalog, const Entry& entry, uint64_t memory_bytes,
+                    const std::function<void(const double*, int64_t)>& consume,
+                    const std::function<void(uint64_t)>& read) {
   const int64_t size = size_bytes(entry.dtype);
   const bool floating = can_convert(entry.dtype, DType::f64);
   std::vector<double> block(kBlock);
-  Accumulator accumulator;
   scan(catalog, entry, memory_bytes, [&](std::span<const std::byte> bytes) {
     const int64_t count = static_cast<int64_t>(bytes.size()) / size;
     for (int64_t begin = 0; begin < count; begin += kBlock) {
@@ -106,10 +103,21 @@ Statistics statistics(const Catalog& catalog, const Entry& entry, uint64_t memor
           block[static_cast<size_t>(i)] = load_as_double(from + i * size, entry.dtype);
         }
       }
-      accumulator.add(block.data(), part);
+      consume(block.data(), part);
     }
     if (read) read(bytes.size());
   });
+}
+
+Statistics statistics(const Catalog& catalog, const Entry& entry, uint64_t memory_bytes,
+                      const std::function<void(uint64_t)>& read) {
+  Statistics none;
+  none.problem = problem_of(entry.dtype);
+  if (!none.problem.empty()) return none;
+  Accumulator accumulator;
+  for_each_block(
+      catalog, entry, memory_bytes,
+      [&](const double* values, int64_t count) { accumulator.add(values, count); }, read);
   return accumulator.result();
 }
 

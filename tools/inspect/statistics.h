@@ -21,4 +21,10 @@ struct Statistics {
 Statistics statistics(const Catalog& catalog, const Entry& entry, uint64_t memory_bytes,
                       const std::function<void(uint64_t)>& read = {});
 
+/// Calls consume(values, count) with all elements of a tensor that statistics() has values of, as
+/// double, some thousand at once, in no particular order. Otherwise as statistics().
+void for_each_block(const Catalog& catalog, const Entry& entry, uint64_t memory_bytes,
+                    const std::function<void(const double*, int64_t)>& consume,
+                    const std::function<void(uint64_t)>& read = {});
+
 }  // namespace ferry::tool

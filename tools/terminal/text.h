@@ -39,6 +39,9 @@ int parse_compression(std::string_view text);
 /// UTF-8 become \n, \x1b, \u202e. Newlines stay where `keep_newlines`.
 std::string printable(std::string_view text, bool keep_newlines = false);
 
+/// The start of `text` and "..." where it has more than so many bytes; never half a character.
+std::string shortened(std::string text, size_t most_bytes);
+
 /// Columns of the terminal that `text` takes, roughly: its code points.
 size_t display_width(std::string_view text);
 

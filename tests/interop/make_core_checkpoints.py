@@ -3,7 +3,7 @@
 For what no training run at hand covers: windows, shared experts with a gate, latent attention without query compression, YaRN, grouped
 routing, multi-token prediction layers, per-expert keys. Every parameter is random, norms and biases too. OUT_DIR/CASE is a run folder,
 OUT_DIR/CASE.npz its `tokens` and fp32 `logits` (`further_logits`: those of prediction layers), as check_logits.py wants them.   Usage: make_core_checkpoints.py OUT_DIR [CASE ...]"""
-import argparse, contextlib, copy, dataclasses, os, sys, tempfile
+import argparse, contextlib, copy, dataclasses, functools, os, sys, tempfile
 import numpy as np, torch, torch.nn.functional as F
 from make_hf_names import BASE_ARGS, MLA_ARGS, MOE_ARGS, SHARED_GATE, QK, merged
 
@@ -67,11 +67,15 @@ CASES = {
 SINGLETON = {'deepseek_v2_plain_queries', 'qwen2_moe_mixed'}  # a key for every layer and expert, gate and up apart
 TOKENS = (1, 32)
 
+def activation(args):
+    if args.swiglu: return F.silu
+    return functools.partial(F.gelu, approximate='tanh') if getattr(args, 'bias_gelu_fusion', False) else F.gelu
+
 def transformer_config(args):
     kind = MLATransformerConfig if args.multi_latent_attention else TransformerConfig
     values = {f.name: getattr(args, f.name) for f in dataclasses.fields(kind) if hasattr(args, f.name)}
     values.update(num_moe_experts=args.num_experts, num_query_groups=args.num_query_groups if args.group_query_attention else None,
-                  use_cpu_initialization=True, gated_linear_unit=args.swiglu, activation_func=F.silu if args.swiglu else F.gelu, bias_activation_fusion=False,
+                  use_cpu_initialization=True, gated_linear_unit=args.swiglu, activation_func=activation(args), bias_activation_fusion=False,
                   params_dtype=torch.float32, moe_token_dispatcher_type='allgather', apply_rope_fusion=False, moe_router_load_balancing_type='none')
     if values.get('window_size'): values['window_size'] = tuple(values['window_size'])
     if args.num_experts is None: values.pop('moe_layer_freq', None)

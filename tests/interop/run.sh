@@ -1,10 +1,11 @@
 #!/bin/sh
 # run.sh FERRY: holds the ferry program against the peers' own Python: PyTorch reads the same bytes,
-# also of what ferry resharded, transformers computes Megatron's logits. Works on tests/fixtures, and on ../shared/peers/megatron
-# (more of the same) where that exists.
+# also of what ferry resharded, transformers computes Megatron's logits and Megatron Core those of
+# transformers. Works on tests/fixtures, and on ../shared/peers/megatron (more of the same) where
+# that exists.
 #
-#   FERRY_PYTHON=...   a Python that has torch, transformers, safetensors, numpy, xxhash and zstandard; by
-#                      default a virtual environment in build/ is made (some 2 GB on the first run)
+#   FERRY_PYTHON=...   a Python that has torch, transformers, safetensors, numpy, xxhash, zstandard and
+#                      perhaps megatron-core; by default a virtual environment in build/ is made (some 2 GB on the first run)
 set -eu
 ferry=$(realpath "$1")
 cd "$(dirname "$0")/../.."
@@ -19,13 +20,14 @@ make_environment() {
         $pip torch==2.11.0 || return 1
     fi
     $pip numpy typing_extensions sympy networkx jinja2 fsspec filelock transformers==5.23.0 \
-        safetensors xxhash zstandard || return 1
-    touch "$1/complete"
+        safetensors xxhash zstandard setuptools || return 1
+    $pip --no-deps --only-binary :all: megatron-core==0.16.1 || echo "without Megatron Core"
+    touch "$1/complete-2"
 }
 
 if [ -z "${FERRY_PYTHON:-}" ]; then
     environment=build/interop-python
-    if [ ! -e "$environment/complete" ] && ! make_environment "$environment"; then
+    if [ ! -e "$environment/complete-2" ] && ! make_environment "$environment"; then
         echo "skipped: no virtual environment with PyTorch and transformers can be made here (python3-venv, network)"
         exit 0
     fi
@@ -39,5 +41,6 @@ for folder in $peers; do
 done
 # One run whose tensors stand for themselves; without names all of a folder are resharded, which takes minutes.
 "$FERRY_PYTHON" tests/interop/check_reshard.py "$ferry" tests/fixtures/megatron hot_llama
+"$FERRY_PYTHON" tests/interop/check_import.py "$ferry"
 # shellcheck disable=SC2086 # a list of folders
 "$FERRY_PYTHON" tests/interop/check_logits.py "$ferry" tests/fixtures/core $peers

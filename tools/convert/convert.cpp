@@ -1,12 +1,14 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "ckpt/base/error.h"
 #include "tools/commands.h"
 #include "tools/convert/convert_job.h"
+#include "tools/terminal/layout_options.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/progress.h"
 #include "tools/terminal/text.h"
@@ -19,7 +21,10 @@ struct Flags {
   std::string iteration, family, dtype, tokenizer;
   std::string max_shard_size = "5GB", memory = "512MiB";
   std::optional<int64_t> vocab_size;
-  bool keep_padding = false, raw = false, optimizer = false;
+  bool keep_padding = false, raw = false, optimizer = false, drop_unknown = false;
+  ParallelTarget layout;
+  std::string release;
+  std::optional<int64_t> vocabulary_divisor;
   std::string integrity;
   bool no_manifest = false;
   bool overwrite = false, dry_run = false, json = false;
@@ -31,13 +36,30 @@ constexpr const char* kExamples = R"(Examples:
   ferry convert runs/llama llama-hf --to hf --iteration 500 --tokenizer ./llama-tokenizer
   ferry convert runs/llama llama-hf --to hf --dry-run           what would be written
   ferry convert runs/llama tensors --to safetensors --optimizer   all tensors, under their own names
+  ferry convert llama-hf runs/new --to torch_dist --tp 2 --pp 2   a Hugging Face model for Megatron-LM
 )";
+
+const std::map<std::string, ConvertTarget> kTargets = {{"hf", ConvertTarget::hugging_face},
+                                                       {"safetensors", ConvertTarget::safetensors},
+                                                       {"torch_dist", ConvertTarget::torch_dist},
+                                                       {"torch", ConvertTarget::torch}};
+
+void set_import(const Flags& flags, ConvertOptions& options) {
+  ImportOptions& import = options.import;
+  import.family = options.model.family;
+  import.layout = flags.layout;
+  import.dtype = options.model.dtype;
+  import.drop_unknown = flags.drop_unknown;
+  import.tokenizer_folder = flags.tokenizer;
+  if (flags.vocabulary_divisor) import.make_vocab_size_divisible_by = *flags.vocabulary_divisor;
+  if (!flags.release.empty()) options.release = parse_core_release(flags.release);
+}
 
 ConvertOptions options_of(const Flags& flags) {
   ConvertOptions options;
   options.source = flags.path;
   options.target = flags.out;
-  options.to = flags.to == "hf" ? ConvertTarget::hugging_face : ConvertTarget::safetensors;
+  options.to = kTargets.at(flags.to);
   options.open.iteration = flags.iteration;
   options.open.raw = flags.raw;
   if (!flags.family.empty()) options.model.family = flags.family;
@@ -47,6 +69,7 @@ ConvertOptions options_of(const Flags& flags) {
   options.model.max_shard_bytes = parse_size(flags.max_shard_size, "--max-shard-size");
   options.model.tokenizer_folder = flags.tokenizer;
   options.optimizer = flags.optimizer;
+  set_import(flags, options);
   options.overwrite = flags.overwrite;
   options.dry_run = flags.dry_run;
   options.vouchers.manifest = !flags.no_manifest;
@@ -97,6 +120,26 @@ void add_model_options(CLI::App& command, Flags& flags) {
                    "With --to safetensors: the tensors as stored, before Megatron's meaning");
 }
 
+void add_import_options(CLI::App& command, Flags& flags) {
+  const char* group = "For Megatron-LM (--to torch_dist, torch)";
+  command
+      .add_option("--make-vocab-size-divisible-by", flags.vocabulary_divisor,
+                  "Pad the vocabulary to a multiple of this times --tp (default: 128)")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20).description(""))
+      ->group(group);
+  command
+      .add_option("--core-release", flags.release,
+                  "Megatron Core that will load it (default: today's)")
+      ->type_name("N")
+      ->group(group);
+  command
+      .add_flag("--drop-unknown", flags.drop_unknown,
+                "Leave out tensors that the family has not, instead of refusing them")
+      ->group(group);
+  add_layout_options(command, flags.layout, "is 1");
+}
+
 void add_run_options(CLI::App& command, Flags& flags) {
   command.add_option("--max-shard-size", flags.max_shard_size, "Tensor bytes in one file")
       ->type_name("SIZE")
@@ -129,13 +172,21 @@ void add_convert(CLI::App& program) {
   command->add_option("PATH", flags->path, "The checkpoint, as for inspect")
       ->required()
       ->type_name("");
-  command->add_option("OUT", flags->out, "Folder to create")->required()->type_name("");
   command
-      ->add_option("--to", flags->to, "hf: a Hugging Face model; safetensors: tensors as they are")
+      ->add_option("OUT", flags->out,
+                   "Folder to create; for Megatron-LM a run folder, which gets a release")
+      ->required()
+      ->type_name("");
+  command
+      ->add_option(
+          "--to", flags->to,
+          "hf: a Hugging Face model; safetensors: tensors as they are; torch_dist, torch: a "
+          "Megatron-LM run, of a Hugging Face model")
       ->required()
       ->type_name("FORMAT")
-      ->check(CLI::IsMember({"hf", "safetensors"}).description(""));
+      ->check(CLI::IsMember(kTargets).description(""));
   add_model_options(*command, *flags);
+  add_import_options(*command, *flags);
   add_run_options(*command, *flags);
   command->footer(kExamples);
   command->callback([flags] { run(*flags); });

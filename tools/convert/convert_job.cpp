@@ -7,6 +7,7 @@
 #include "ckpt/format/hugging_face/safetensors_plan.h"
 #include "ckpt/integrity/plan_manifest.h"
 #include "ckpt/io/staging.h"
+#include "tools/convert/import_job.h"
 #include "tools/output/target_folder.h"
 #include "tools/terminal/interrupt.h"
 
@@ -14,6 +15,20 @@ namespace ferry::tool {
 namespace {
 
 constexpr uint64_t kMaxCopiedBytes = uint64_t{1} << 30;  // a tokenizer's file
+
+std::string_view spelling(ConvertTarget to) {
+  switch (to) {
+    case ConvertTarget::hugging_face:
+      return "hf";
+    case ConvertTarget::safetensors:
+      return "safetensors";
+    case ConvertTarget::torch_dist:
+      return "torch_dist";
+    case ConvertTarget::torch:
+      return "torch";
+  }
+  return "";
+}
 
 // All that will be written, whatever it was made from.
 struct Job {
@@ -25,24 +40,40 @@ struct Job {
   int64_t parameters = 0;
 };
 
+// Options that only some targets heed.
 void check_options(const ConvertOptions& options) {
-  const auto refuse = [](std::string_view flag, std::string_view target) {
-    fail(ErrorKind::invalid, "{} means nothing with --to {}", flag, target);
-  };
+  const ConvertTarget to = options.to;
+  const bool hf = to == ConvertTarget::hugging_face, plain = to == ConvertTarget::safetensors;
+  const bool megatron = !hf && !plain;
   const ExportOptions& model = options.model;
-  if (options.to == ConvertTarget::safetensors) {
-    if (model.family) refuse("--family", "safetensors");
-    if (model.vocab_size) refuse("--vocab-size", "safetensors");
-    if (model.keep_padding) refuse("--keep-padding", "safetensors");
-    if (!model.tokenizer_folder.empty()) refuse("--tokenizer", "safetensors");
-  } else {
-    if (model.dtype && size_bytes(*model.dtype) == 1) {
-      fail(ErrorKind::invalid,
-           "--dtype {} means nothing with --to hf: 8-bit floats need scales, which are not made",
-           torch_name(*model.dtype));
+  struct Option {
+    std::string_view flag;
+    bool given;
+    bool heeded;
+  };
+  const Option all[] = {
+      {"--family", model.family.has_value(), !plain},
+      {"--vocab-size", model.vocab_size.has_value(), hf},
+      {"--keep-padding", model.keep_padding, hf},
+      {"--tokenizer", !model.tokenizer_folder.empty(), !plain},
+      {"--optimizer", options.optimizer, plain},
+      {"--raw", options.open.raw, plain},
+      {"--iteration", !options.open.iteration.empty(), !megatron},
+      {"--drop-unknown", options.import.drop_unknown, megatron},
+      {"--core-release", options.release != kNewestCore, to == ConvertTarget::torch_dist},
+      {"a layout", options.import.layout != ParallelTarget(), megatron},
+      {"--make-vocab-size-divisible-by",
+       options.import.make_vocab_size_divisible_by != ImportOptions().make_vocab_size_divisible_by,
+       megatron}};
+  for (const Option& option : all) {
+    if (option.given && !option.heeded) {
+      fail(ErrorKind::invalid, "{} means nothing with --to {}", option.flag, spelling(to));
     }
-    if (options.optimizer) refuse("--optimizer", "hf");
-    if (options.open.raw) refuse("--raw", "hf");
+  }
+  if (!plain && model.dtype && size_bytes(*model.dtype) == 1) {
+    fail(ErrorKind::invalid,
+         "--dtype {} means nothing with --to {}: 8-bit floats need scales, which are not made",
+         torch_name(*model.dtype), spelling(to));
   }
 }
 
@@ -121,6 +152,9 @@ void write(const std::shared_ptr<const FileSystem>& file_system, const Checkpoin
 
 ConvertReport convert(const ConvertOptions& options) {
   check_options(options);
+  if (options.to == ConvertTarget::torch_dist || options.to == ConvertTarget::torch) {
+    return convert_to_megatron(options);
+  }
   const std::shared_ptr<const FileSystem> file_system = posix_file_system();
   const auto is_model = [&](const std::string& folder) {
     return is_hugging_face_folder(*file_system, folder);

@@ -12,19 +12,23 @@
 #include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/integrity/vouchers.h"
+#include "ckpt/megatron/torch_dist/core_release.h"
 #include "convert/convert.h"
+#include "convert/import.h"
 
 namespace ferry::tool {
 
-enum class ConvertTarget { hugging_face, safetensors };
+enum class ConvertTarget { hugging_face, safetensors, torch_dist, torch };
 
 struct ConvertOptions {
   std::string source;
   std::string target;
   ConvertTarget to = ConvertTarget::hugging_face;
   OpenOptions open;
-  ExportOptions model;     // dtype and max_shard_bytes also serve --to safetensors
-  bool optimizer = false;  // --to safetensors: the optimizer's tensors too
+  ExportOptions model;                // dtype and max_shard_bytes also serve --to safetensors
+  ImportOptions import;               // --to torch_dist and torch
+  CoreRelease release = kNewestCore;  // --to torch_dist: that is to load it
+  bool optimizer = false;             // --to safetensors: the optimizer's tensors too
   bool overwrite = false;
   bool dry_run = false;
   VoucherOptions vouchers;
@@ -36,7 +40,10 @@ struct ConvertReport {
   std::string target;
   std::string source_format;
   std::optional<int64_t> iteration;
-  std::string family;  // empty: unconverted
+  std::string family;     // empty: unconverted
+  ParallelLayout layout;  // of a run that was made
+  /// What Megatron-LM's command line says to load it: "--load DIR", "--use-checkpoint-args", ...
+  std::vector<std::string> flags;
   int64_t tensors = 0;
   int64_t parameters = 0;
   uint64_t bytes = 0;                                   // of all files
@@ -47,7 +54,7 @@ struct ConvertReport {
 };
 
 /// invalid when options exclude each other or the target stands in the way; otherwise as
-/// open_checkpoint, plan_export, check and run. On any error the target is as it was.
+/// open_checkpoint, plan_export, import_model, check and run. On any error the target is as it was.
 ConvertReport convert(const ConvertOptions& options);
 
 std::string to_text(const ConvertReport& report);

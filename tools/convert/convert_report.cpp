@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/convert/convert_job.h"
+#include "tools/terminal/layout.h"
 #include "tools/terminal/text.h"
 #include "tools/terminal/written.h"
 
@@ -19,10 +20,16 @@ WrittenFiles written(const ConvertReport& report) {
 std::string to_text(const ConvertReport& report) {
   std::string text = fmt::format("{} ({}", printable(report.source), report.source_format);
   if (report.iteration) text += fmt::format(", iteration {}", grouped(*report.iteration));
-  text += fmt::format(") -> {}{}\n", printable(report.target),
-                      report.family.empty() ? "" : " (" + report.family + ")");
+  const std::string layout = layout_text(report.layout);
+  text += fmt::format(") -> {}{}{}\n", printable(report.target),
+                      report.family.empty() ? "" : " (" + report.family + ")",
+                      layout.empty() ? "" : ", " + layout);
   text += written_line(written(report), report.tensors, report.parameters) + "\n" +
           written_table(written(report));
+  if (!report.flags.empty()) {
+    text +=
+        fmt::format("load with {}\n", printable(fmt::format("{}", fmt::join(report.flags, " "))));
+  }
   for (const std::string& warning : report.warnings) text += "note: " + printable(warning) + "\n";
   return text;
 }
@@ -34,6 +41,8 @@ nlohmann::json to_json(const ConvertReport& report) {
           {"format", report.source_format},
           {"iteration", report.iteration ? json(*report.iteration) : json(nullptr)},
           {"family", report.family.empty() ? json(nullptr) : json(report.family)},
+          {"layout", report.flags.empty() ? json(nullptr) : layout_json(report.layout)},
+          {"load_with", report.flags},
           {"tensors", report.tensors},
           {"parameters", report.parameters},
           {"bytes", report.bytes},

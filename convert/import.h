@@ -1,0 +1,55 @@
+// Hugging Face folders as the state of a Megatron-LM run: what every writer of its formats takes.
+//
+// The same tables that export reads (convert/families/), read in reverse; the arguments come from
+// config.json through the Architecture. Nothing is read but headers: the recipes say how each
+// tensor is made.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ckpt/base/dtype.h"
+#include "ckpt/checkpoint.h"
+#include "ckpt/megatron/parallel_target.h"
+#include "ckpt/megatron/run_state.h"
+#include "convert/convert.h"
+
+namespace ferry {
+
+struct ImportOptions {
+  std::optional<std::string> family;  // refuse another than this
+  ParallelTarget layout;              // 1 rank of each kind where it is silent
+  std::optional<DType> dtype;  // of floating-point tensors; those kept in fp32 by design stay
+  /// The vocabulary is padded with rows of zeros to a multiple of this times the tensor-parallel
+  /// size, as Megatron-LM pads its own.
+  int64_t make_vocab_size_divisible_by = 128;
+  bool drop_unknown = false;     // leave out tensors that the family has not; else they are refused
+  std::string tokenizer_folder;  // tokenizer files to copy; empty: those beside the weights
+  std::string tokenizer_model;   // the argument of that name: where those files will lie
+};
+
+struct Import {
+  std::string family;
+  RunState state;
+  std::vector<CopiedFile> tokenizer_files;
+  /// What the command line of Megatron-LM must say besides --use-checkpoint-args, which takes the
+  /// other arguments from the checkpoint: "--qk-layernorm".
+  std::vector<std::string> flags;
+  int64_t parameters = 0;  // elements of all tensors, padding included
+};
+
+/// `checkpoint`, of format hugging_face, must outlive the result. Its iteration is 0, and there is
+/// neither optimizer nor random number state: Megatron-LM loads it as a release.
+///
+/// not_found without a config.json; unsupported when that says what a Megatron model cannot be;
+/// mismatch when the tensors are not the family's; invalid for bad options and for a layout that
+/// the model does not divide into.
+Import import_model(const Checkpoint& checkpoint, const ImportOptions& options);
+
+inline RunState import_state(const Checkpoint& checkpoint, const ImportOptions& options) {
+  return import_model(checkpoint, options).state;
+}
+
+}  // namespace ferry

@@ -1,0 +1,185 @@
+#include "convert/import.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "ckpt/base/checked.h"
+#include "ckpt/base/error.h"
+#include "ckpt/format/hugging_face/hugging_face.h"
+#include "ckpt/megatron/state/vocabulary.h"
+#include "convert/arguments/arguments.h"
+#include "convert/config_json.h"
+#include "convert/import/import_tensors.h"
+#include "convert/tokenizer.h"
+
+namespace ferry {
+namespace {
+
+constexpr int64_t kMaxPadding = int64_t{1} << 20;
+constexpr double kCheckpointVersion = 3.0;  // of Megatron-LM, since 2020
+
+ReadConfig read_model(const Checkpoint& checkpoint, const ImportOptions& options) {
+  if (checkpoint.format != Format::hugging_face) {
+    fail(ErrorKind::unsupported, "{}: is no Hugging Face folder (weights and config.json)",
+         checkpoint.path);
+  }
+  const auto config = read_hugging_face_config(*checkpoint.catalog.file_system, checkpoint.path);
+  const std::string path = join(checkpoint.path, "config.json");
+  if (!config) {
+    fail(ErrorKind::not_found, "{}: does not exist; without it nobody knows the model's heads",
+         path);
+  }
+  return read_config(*config, options.family, path);
+}
+
+void look_at_tensors(const HuggingFaceTensors& tensors, ReadConfig& read) {
+  if (read.family->look == nullptr) return;
+  const int64_t before = read.architecture.mtp_layers;
+  read.family->look([&](const std::string& name) { return tensors.has(name); }, read.architecture);
+  if (read.architecture.mtp_layers == before) return;
+  read.warnings.push_back(fmt::format(
+      "config.json counts {} prediction layers, but the file holds none: the model will have none",
+      before));
+}
+
+// The run that a conversion makes up, as far as the model alone does not tell.
+class Arguments {
+ public:
+  Arguments(const ReadConfig& read, const Import& import, const ImportOptions& options)
+      : read_(read), import_(import), options_(options) {}
+
+  LoadedValue make(DType dtype, std::vector<std::string>& flags, const std::string& path) {
+    WrittenArguments written = write_arguments(read_.architecture, draft_, args_);
+    if (!written.problems.empty()) {
+      fail(ErrorKind::unsupported, "{}: cannot become a Megatron model:\n  {}", path,
+           fmt::join(written.problems, "\n  "));
+    }
+    flags = std::move(written.flags);
+    put_sizes();
+    put_precision(dtype, flags);
+    put_tokenizer();
+    return apply_target(std::move(draft_).finish(args_), options_.layout);
+  }
+
+ private:
+  void put(const char* name, int64_t value) { draft_.put(args_, name, draft_.integer(value)); }
+  void put(const char* name, bool value) { draft_.put(args_, name, draft_.boolean(value)); }
+  void put(const char* name, const std::string& value) {
+    draft_.put(args_, name, draft_.string(value));
+  }
+
+  void put_sizes() {
+    put("seq_length", read_.architecture.positions);
+    for (const char* name : {"tensor_model_parallel_size", "pipeline_model_parallel_size",
+                             "context_parallel_size", "expert_model_parallel_size",
+                             "expert_tensor_parallel_size", "data_parallel_size", "world_size"}) {
+      put(name, int64_t{1});
+    }
+    for (const char* name : {"iteration", "consumed_train_samples", "consumed_valid_samples",
+                             "skipped_train_samples"}) {
+      put(name, int64_t{0});
+    }
+    put("no_save_optim", true);
+    put("no_save_rng", true);
+  }
+
+  void put_precision(DType dtype, std::vector<std::string>& flags) {
+    put("bf16", dtype == DType::bf16);
+    put("fp16", dtype == DType::f16);
+    draft_.put(args_, "params_dtype", draft_.dtype(dtype));
+    if (dtype == DType::bf16) flags.insert(flags.begin(), "--bf16");
+    if (dtype == DType::f16) flags.insert(flags.begin(), "--fp16");
+  }
+
+  void put_tokenizer() {
+    put("vocab_size", read_.architecture.vocab);
+    put("make_vocab_size_divisible_by", options_.make_vocab_size_divisible_by);
+    write_tokens(read_.tokens, draft_, args_);
+    if (import_.tokenizer_files.empty()) return;
+    put("tokenizer_type", std::string("HuggingFaceTokenizer"));
+    put("tokenizer_model", options_.tokenizer_model);
+  }
+
+  const ReadConfig& read_;
+  const Import& import_;
+  const ImportOptions& options_;
+  Draft draft_;
+  Value args_ = draft_.instance("argparse.Namespace");
+};
+
+void find_tokenizer_files(const Checkpoint& checkpoint, const ImportOptions& options,
+                          Import& import) {
+  const FileSystem& files = *checkpoint.catalog.file_system;
+  Tokenizer tokenizer = options.tokenizer_folder.empty()
+                            ? tokenizer_beside(files, checkpoint.path)
+                            : find_tokenizer(files, checkpoint, options.tokenizer_folder);
+  import.tokenizer_files = std::move(tokenizer.files);
+  import.state.warnings = std::move(tokenizer.warnings);
+  if (!import.tokenizer_files.empty()) return;
+  import.state.warnings.push_back(
+      "the folder holds no tokenizer files; --tokenizer DIR copies them from elsewhere");
+}
+
+int64_t padded_rows(int64_t vocab, const ImportOptions& options) {
+  const int64_t divisor = options.make_vocab_size_divisible_by;
+  if (divisor < 1 || divisor > kMaxPadding) {
+    fail(ErrorKind::invalid, "a vocabulary cannot be padded to a multiple of {}", divisor);
+  }
+  // Impossible numbers of ranks are refused with the whole layout.
+  return padded_vocabulary(vocab, divisor,
+                           std::clamp<int64_t>(options.layout.tensor.value_or(1), 1, kMaxPadding));
+}
+
+LoadedValue number(double value) {
+  Draft draft;
+  const Value real = draft.real(value);
+  return std::move(draft).finish(real);
+}
+
+LoadedValue number(int64_t value) {
+  Draft draft;
+  const Value integer = draft.integer(value);
+  return std::move(draft).finish(integer);
+}
+
+}  // namespace
+
+Import import_model(const Checkpoint& checkpoint, const ImportOptions& options) {
+  if (options.dtype && !is_floating_point(*options.dtype)) {
+    fail(ErrorKind::invalid, "dtype {} is no floating-point type", torch_name(*options.dtype));
+  }
+  ReadConfig read = read_model(checkpoint, options);
+  HuggingFaceTensors model(checkpoint.catalog, *read.family);
+  look_at_tensors(model, read);
+  Architecture& a = read.architecture;
+  a.padded_vocab = padded_rows(a.vocab, options);
+
+  Import result;
+  result.family = read.family->name;
+  find_tokenizer_files(checkpoint, options, result);
+  ImportedTensors tensors =
+      import_tensors(checkpoint.catalog, model, *read.family, a,
+                     {options.dtype, read.fp8_block, options.drop_unknown}, checkpoint.path);
+  RunState& state = result.state;
+  for (const auto* more : {&read.warnings, &tensors.warnings}) {
+    state.warnings.insert(state.warnings.end(), more->begin(), more->end());
+  }
+  state.args = Arguments(read, result, options).make(tensors.dtype, result.flags, checkpoint.path);
+  state.source = &checkpoint.catalog;
+  state.tensors = std::move(tensors.tensors);
+  state.dropped = std::move(tensors.dropped);
+  state.iteration = 0;
+  state.common.emplace_back("checkpoint_version", number(kCheckpointVersion));
+  state.common.emplace_back("num_floating_point_operations_so_far", number(int64_t{0}));
+  for (const StateTensor& tensor : state.tensors) {
+    result.parameters =
+        checked_add(result.parameters, element_count(tensor.shape, tensor.name), tensor.name);
+  }
+  return result;
+}
+
+}  // namespace ferry

@@ -1,0 +1,128 @@
+#include "tools/convert/import_job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "ckpt/base/error.h"
+#include "ckpt/megatron/args.h"
+#include "ckpt/megatron/legacy/legacy_writer.h"
+#include "ckpt/megatron/torch_dist/torch_dist_writer.h"
+#include "tools/output/run_output.h"
+
+namespace ferry::tool {
+namespace {
+
+constexpr const char* kTokenizerFolder = "tokenizer";       // where Megatron-LM keeps its own
+constexpr uint64_t kMaxTokenizerBytes = uint64_t{1} << 30;  // of one file
+
+std::string absolute(const std::string& path) {
+  std::error_code error;
+  const auto result = std::filesystem::absolute(path, error);
+  return error ? path : result.lexically_normal().string();
+}
+
+PlannedOutput plan(RunState state, const ConvertOptions& options, const std::string& folder) {
+  if (options.to == ConvertTarget::torch) return plan_legacy(state, {false});
+  TorchDistOptions writer;
+  writer.release = options.release;
+  writer.optimizer = ShardedOptimizer::none;
+  writer.checkpoint_id = folder;
+  return plan_torch_dist(std::move(state), writer);
+}
+
+// Megatron-LM takes most of the layout from the checkpoint where it is asked to, this it does not.
+void say_layout(const ParallelLayout& sizes, const ParallelTarget& wanted,
+                std::vector<std::string>& flags) {
+  if (std::max({sizes.tensor, sizes.pipeline, sizes.expert}) > 1) {
+    flags.push_back("--use-mp-args-from-checkpoint-args");
+  }
+  const auto say = [&](std::string_view flag, const auto& value) {
+    if (value) flags.push_back(fmt::format("{} {}", flag, *value));
+  };
+  if (sizes.expert_tensor != sizes.tensor) {
+    say("--expert-tensor-parallel-size", std::optional(sizes.expert_tensor));
+  }
+  say("--context-parallel-size", wanted.context);
+  say("--decoder-first-pipeline-num-layers", wanted.first_stage_layers);
+  say("--decoder-last-pipeline-num-layers", wanted.last_stage_layers);
+  say("--pipeline-model-parallel-layout", wanted.stage_letters);
+}
+
+// The command line that loads it, as far as the checkpoint does not say it.
+std::vector<std::string> loading_flags(const Import& model, const ParallelLayout& sizes,
+                                       const ConvertOptions& options) {
+  std::vector<std::string> flags = {"--load " + options.target, "--use-checkpoint-args"};
+  if (options.to == ConvertTarget::torch) flags.push_back("--ckpt-format torch");
+  say_layout(sizes, options.import.layout, flags);
+  flags.insert(flags.end(), model.flags.begin(), model.flags.end());
+  return flags;
+}
+
+ConvertReport describe(const Checkpoint& checkpoint, const Import& model,
+                       const ConvertOptions& options, const std::string& folder) {
+  ConvertReport report;
+  report.source = checkpoint.path;
+  report.target = folder;
+  report.source_format = name(checkpoint.format);
+  report.family = model.family;
+  report.tensors = static_cast<int64_t>(model.state.tensors.size());
+  report.parameters = model.parameters;
+  report.layout = layout_from_args(model.state.args.value);
+  report.flags = loading_flags(model, report.layout, options);
+  report.dry_run = options.dry_run;
+  return report;
+}
+
+// Tokenizer files stand before the files that make the folder a checkpoint.
+void add_tokenizer(const FileSystem& file_system, const Import& model, PlannedOutput& planned) {
+  std::vector<std::pair<std::string, std::string>> files;
+  for (const CopiedFile& file : model.tokenizer_files) {
+    files.emplace_back(join(kTokenizerFolder, file.name),
+                       read_file(file_system, file.from, kMaxTokenizerBytes));
+  }
+  planned.small_files.insert(planned.small_files.begin(), std::make_move_iterator(files.begin()),
+                             std::make_move_iterator(files.end()));
+}
+
+}  // namespace
+
+ConvertReport convert_to_megatron(const ConvertOptions& options) {
+  const std::shared_ptr<const FileSystem> file_system = posix_file_system();
+  const Checkpoint checkpoint = open_checkpoint(file_system, options.source, options.open);
+  if (checkpoint.format != Format::hugging_face) {
+    fail(ErrorKind::invalid,
+         "{}: is no Hugging Face model; `ferry reshard` writes checkpoints of Megatron-LM in "
+         "another layout or format",
+         checkpoint.path);
+  }
+  const RunOutput output = {options.target, std::nullopt, options.overwrite};
+  check_run_output(*file_system, output, checkpoint.path);
+  const std::string folder = output.folder();
+  ImportOptions import = options.import;
+  import.tokenizer_model = join(absolute(folder), kTokenizerFolder);
+
+  Import model = import_model(checkpoint, import);
+  ConvertReport report = describe(checkpoint, model, options, folder);
+  PlannedOutput planned = plan(std::move(model.state), options, folder);
+  prepare(planned, options.vouchers);
+  add_tokenizer(*file_system, model, planned);
+  report.files = files_of(planned);
+  for (const auto& [name, bytes] : report.files) report.bytes += bytes;
+  report.warnings = planned.warnings;
+  if (options.dry_run) return report;
+
+  const auto start = std::chrono::steady_clock::now();
+  const auto notes = write_iteration(file_system, output, planned,
+                                     {options.engine, options.vouchers, checkpoint.mark.get()});
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report.warnings.insert(report.warnings.end(), notes.begin(), notes.end());
+  return report;
+}
+
+}  // namespace ferry::tool

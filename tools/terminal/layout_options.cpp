@@ -1,0 +1,38 @@
+#include "tools/terminal/layout_options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+
+namespace ferry::tool {
+
+void add_layout_options(CLI::App& command, ParallelTarget& layout, const char* silent) {
+  const std::string group = fmt::format("Layout (what is not given {})", silent);
+  const auto size = [&](const char* names, std::optional<int64_t>& number, const char* text) {
+    command.add_option(names, number, text)
+        ->type_name("N")
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 24).description(""))
+        ->group(group);
+  };
+  size("--tp,--tensor-model-parallel-size", layout.tensor, "Tensor-parallel ranks");
+  size("--pp,--pipeline-model-parallel-size", layout.pipeline, "Pipeline stages");
+  size("--vpp,--virtual-pipeline-model-parallel-size", layout.virtual_pipeline,
+       "Virtual stages of each stage");
+  size("--ep,--expert-model-parallel-size", layout.expert, "Expert-parallel ranks");
+  size("--etp,--expert-tensor-parallel-size", layout.expert_tensor,
+       "Tensor-parallel ranks of experts (default: --tp where they were the same)");
+  size("--dp,--data-parallel-size", layout.data, "Data-parallel ranks");
+  size("--cp,--context-parallel-size", layout.context, "Context-parallel ranks");
+  size("--decoder-first-pipeline-num-layers", layout.first_stage_layers,
+       "Layers of the first stage, where stages are uneven");
+  size("--decoder-last-pipeline-num-layers", layout.last_stage_layers, "Layers of the last stage");
+  command
+      .add_option("--pipeline-model-parallel-layout", layout.stage_letters,
+                  "Stages by letters, as Megatron-LM takes them: 'Ettt|tt|tL'")
+      ->type_name("TEXT")
+      ->group(group);
+}
+
+}  // namespace ferry::tool

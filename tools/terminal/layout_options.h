@@ -1,0 +1,15 @@
+// The options that say how a target is spread over ranks, the same for every command.
+#pragma once
+
+#include "ckpt/megatron/parallel_target.h"
+
+namespace CLI {
+class App;
+}
+
+namespace ferry::tool {
+
+/// `silent` says what a size is that is not given: "1", "stays as it is".
+void add_layout_options(CLI::App& command, ParallelTarget& layout, const char* silent);
+
+}  // namespace ferry::tool

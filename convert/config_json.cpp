@@ -99,6 +99,7 @@ json config_json(const Family& family, const Architecture& a, DType dtype,
     std::visit([&](auto member) { config[std::string(field.key)] = a.*member; }, field.member);
   }
   if (family.write_config != nullptr) family.write_config(a, config, warnings);
+  if (family.differences != nullptr) family.differences(a, warnings);
   return config;
 }
 

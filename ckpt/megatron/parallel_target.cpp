@@ -128,6 +128,9 @@ class Target {
     const bool follows = source_.expert_tensor == source_.tensor;
     run_.expert_tensor =
         chosen(wanted_.expert_tensor, follows ? run_.tensor : source_.expert_tensor, "--etp");
+    if (wanted_.expert_tensor.value_or(1) > 1 && run_.experts == 0) {
+      fail(ErrorKind::invalid, "--etp {}: the model has no experts", run_.expert_tensor);
+    }
   }
 
   void set_pipeline() {
@@ -193,17 +196,21 @@ class Target {
            "{} layers on the first and last of {} pipeline stages do not make up the model's {}",
            ends, run_.pipeline, layers);
     }
-    const auto fits = [&](int64_t n) {
+    const auto fits = [&](int64_t n, int64_t virtual_stages) {
       const int64_t others = n - end_stages;
-      return others > 0 ? middle % (others * run_.virtual_pipeline) == 0 : others == 0 && !middle;
+      const bool even = others > 0 ? middle % (others * virtual_stages) == 0 : !middle;
+      return others >= 0 && even && ends % virtual_stages == 0;
     };
-    if (fits(run_.pipeline) && ends % run_.virtual_pipeline == 0) return;
-    const std::string virtual_stages =
-        run_.virtual_pipeline > 1 ? fmt::format(" of {} virtual stages", run_.virtual_pipeline)
-                                  : "";
-    const std::string left = ends > 0 ? fmt::format(", {} on the ends,", ends) : "";
-    fail(ErrorKind::invalid, "{}{} cannot be split over {} pipeline stages{}: for --pp, {}", layers,
-         left, run_.pipeline, virtual_stages, those_that_fit(counted, fits));
+    if (fits(run_.pipeline, run_.virtual_pipeline)) return;
+    const std::string what = ends > 0 ? fmt::format("{}, {} on the ends,", layers, ends) : layers;
+    if (!fits(run_.pipeline, 1)) {
+      fail(ErrorKind::invalid, "{} cannot be split over {} pipeline stages: for --pp, {}", what,
+           run_.pipeline, those_that_fit(counted, [&](int64_t n) { return fits(n, 1); }));
+    }
+    fail(ErrorKind::invalid,
+         "{} cannot be split over {} pipeline stages of {} virtual stages: for --vpp, {}", what,
+         run_.pipeline, run_.virtual_pipeline,
+         those_that_fit(counted, [&](int64_t n) { return fits(run_.pipeline, n); }));
   }
 
   // Ranks that hold the same part of the dense model; the experts' ranks are the same ranks.

@@ -63,9 +63,11 @@ Family apertus_family() {
   family.rules =
       shared::rules({shared::embedding(), apertus_attention(), apertus_mlp(), shared::head()});
   family.fields = shared::config_fields();
-  family.write_config = [](const A& a, nlohmann::json& config, std::vector<std::string>& warnings) {
+  family.write_config = [](const A& a, nlohmann::json& config, std::vector<std::string>&) {
     shared::write_head_dim_if_unusual(a, config);
     config["attention_bias"] = false;
+  };
+  family.differences = [](const A&, std::vector<std::string>& warnings) {
     warnings.push_back(
         "Megatron takes the softplus of xIELU's alphas in bf16, transformers in the model's dtype: "
         "logits agree to about 1e-3 of their mean size");

@@ -46,19 +46,15 @@ Family deepseek_v2_family() {
                                  {"n_routed_experts", &A::experts},
                                  {"num_experts_per_tok", &A::experts_per_token},
                                  {"aux_loss_alpha", &A::aux_loss_coeff}});
-  family.write_config = [](const A& a, nlohmann::json& config, std::vector<std::string>& warnings) {
-    shared::write_latent(a, config, warnings);
-    const bool limited = config["n_group"] != 1;
+  family.write_config = [](const A& a, nlohmann::json& config, std::vector<std::string>&) {
+    shared::write_latent(a, config);
     config["mlp_bias"] = false;
     config["norm_topk_prob"] = false;
     config["scoring_func"] = "softmax";
-    config["topk_method"] = limited ? "group_limited_greedy" : "greedy";
-    if (limited && a.experts_per_token / a.router_groups_per_token != 1) {
-      warnings.push_back(fmt::format(
-          "Megatron ranks groups of experts by the sum of their {} best scores, deepseek_v2 by the "
-          "best one: some tokens will go to other experts",
-          a.experts_per_token / a.router_groups_per_token));
-    }
+    config["topk_method"] = shared::limits_groups(a) ? "group_limited_greedy" : "greedy";
+  };
+  family.differences = [](const A& a, std::vector<std::string>& warnings) {
+    shared::warn_of_latent(a, {"deepseek_v2", 1, "the best one"}, warnings);
   };
   family.read_config = [](nlohmann::json& config, A& a) {
     shared::read_latent(config, a);

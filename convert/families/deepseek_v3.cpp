@@ -88,7 +88,7 @@ std::vector<Rule> prediction_layers() {
 
 void write_deepseek_v3(const Architecture& a, nlohmann::json& config,
                        std::vector<std::string>& warnings) {
-  shared::write_latent(a, config, warnings);
+  shared::write_latent(a, config);
   config["rope_interleave"] = true;
   config["ep_size"] = 1;
   constexpr int64_t kKnownDepth = 61;  // of DeepSeek-V3, the only one that transformers looks for
@@ -102,12 +102,6 @@ void write_deepseek_v3(const Architecture& a, nlohmann::json& config,
   config["norm_topk_prob"] = a.experts_per_token > 1;
   config["scoring_func"] = "sigmoid";
   config["topk_method"] = "noaux_tc";
-  if (config["n_group"] != 1 && a.experts_per_token / a.router_groups_per_token != 2) {
-    warnings.push_back(fmt::format(
-        "Megatron ranks groups of experts by the sum of their {} best scores, deepseek_v3 by that "
-        "of two: some tokens will go to other experts",
-        a.experts_per_token / a.router_groups_per_token));
-  }
 }
 
 // transformers drops the prediction layers, but not their number, when it saves a model.
@@ -145,6 +139,9 @@ Family deepseek_v3_family() {
                                  {"num_nextn_predict_layers", &A::mtp_layers},
                                  {"aux_loss_alpha", &A::aux_loss_coeff}});
   family.write_config = write_deepseek_v3;
+  family.differences = [](const A& a, std::vector<std::string>& warnings) {
+    shared::warn_of_latent(a, {"deepseek_v3", 2, "that of two"}, warnings);
+  };
   family.read_config = shared::read_latent;
   family.look = look_for_optional_tensors;
   family.defaults = R"({"q_lora_rank": 1536, "first_k_dense_replace": 3, "n_shared_experts": 1,

@@ -53,9 +53,18 @@ void write_layer_windows(const Architecture& a, nlohmann::json& config);
 void read_layer_windows(nlohmann::json& config, Architecture& a);
 void write_dense_layers(const Architecture& a, nlohmann::json& config);
 void read_dense_layers(nlohmann::json& config, Architecture& a);
-void write_latent(const Architecture& a, nlohmann::json& config,
-                  std::vector<std::string>& warnings);
+void write_latent(const Architecture& a, nlohmann::json& config);
 void read_latent(nlohmann::json& config, Architecture& a);
+/// Whether tokens may go to experts of some groups only.
+bool limits_groups(const Architecture& a);
+/// How transformers' class of a family ranks groups of experts: by the sum of that many scores.
+struct GroupRank {
+  std::string_view family;
+  int64_t scores = 1;
+  std::string_view words;
+};
+void warn_of_latent(const Architecture& a, const GroupRank& rank,
+                    std::vector<std::string>& warnings);
 void object_latent(const Architecture& a, std::string_view family,
                    std::vector<std::string>& reasons);
 

@@ -147,8 +147,29 @@ void read_dense_layers(nlohmann::json& config, Architecture& a) {
   if (dense.is_array()) write_dense_layers(a, config);  // else it is compared as it is
 }
 
-void write_latent(const Architecture& a, nlohmann::json& config,
-                  std::vector<std::string>& warnings) {
+bool limits_groups(const Architecture& a) {
+  return a.experts > 0 && a.router_groups > 0 && a.router_groups_per_token > 0 &&
+         a.router_groups_per_token < a.router_groups;
+}
+
+void warn_of_latent(const Architecture& a, const GroupRank& rank,
+                    std::vector<std::string>& warnings) {
+  if (a.norm_eps != 1e-6) {
+    warnings.push_back(fmt::format(
+        "layernorm_epsilon is {}, but transformers fixes that of q_a_layernorm and kv_a_layernorm "
+        "at 1e-06: logits will differ slightly",
+        a.norm_eps));
+  }
+  if (!limits_groups(a)) return;
+  const int64_t scores = a.experts_per_token / a.router_groups_per_token;
+  if (scores == rank.scores) return;
+  warnings.push_back(fmt::format(
+      "Megatron ranks groups of experts by the sum of their {} best scores, {} by {}: some tokens "
+      "will go to other experts",
+      scores, rank.family, rank.words));
+}
+
+void write_latent(const Architecture& a, nlohmann::json& config) {
   config["q_lora_rank"] = a.q_lora_rank > 0 ? nlohmann::json(a.q_lora_rank) : nlohmann::json();
   config["num_key_value_heads"] = a.heads;
   config["attention_bias"] = false;
@@ -157,17 +178,10 @@ void write_latent(const Architecture& a, nlohmann::json& config,
           ? a.layers
           : std::find(a.moe_layers.begin(), a.moe_layers.end(), true) - a.moe_layers.begin();
   config["moe_layer_freq"] = 1;
-  if (a.norm_eps != 1e-6) {
-    warnings.push_back(fmt::format(
-        "layernorm_epsilon is {}, but transformers fixes that of q_a_layernorm and kv_a_layernorm "
-        "at 1e-06: logits will differ slightly",
-        a.norm_eps));
-  }
   if (a.experts == 0) return;
   config["n_shared_experts"] = a.shared_ffn / a.expert_ffn;
   config["routed_scaling_factor"] = a.router_scale == 0 ? 1.0 : a.router_scale;
-  const bool limited = a.router_groups > 0 && a.router_groups_per_token > 0 &&
-                       a.router_groups_per_token < a.router_groups;
+  const bool limited = limits_groups(a);
   config["n_group"] = limited ? a.router_groups : 1;
   config["topk_group"] = limited ? a.router_groups_per_token : 1;
 }

@@ -104,12 +104,14 @@ struct Family {
   Traits traits;
   std::vector<Rule> rules;
   std::vector<ConfigField> fields;
-  /// What the fields cannot say; adds to warnings what has no counterpart.
+  /// What the fields cannot say; adds to warnings what Hugging Face has no counterpart of.
   void (*write_config)(const Architecture&, nlohmann::json& config,
                        std::vector<std::string>& warnings) = nullptr;
   /// The way back: what the fields cannot say, read from a config.json that holds `defaults` where
   /// it was silent. Puts what it may say in several ways into write_config's words.
   void (*read_config)(nlohmann::json& config, Architecture&) = nullptr;
+  /// What the two sides compute otherwise, whatever the direction, one sentence each; may be null.
+  void (*differences)(const Architecture&, std::vector<std::string>& warnings) = nullptr;
   /// Sees what only the file's tensors tell; `has` knows the names of the rules.
   void (*look)(const std::function<bool(const std::string&)>& has, Architecture&) = nullptr;
   /// What a config.json means where it is silent, as transformers' class has it: a JSON object.

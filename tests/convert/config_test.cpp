@@ -7,6 +7,7 @@
 #include <set>
 
 #include "ckpt/base/error.h"
+#include "ckpt/core/draft.h"
 #include "convert/arguments/argument_table.h"
 #include "convert/arguments/arguments.h"
 #include "convert/config_json.h"
@@ -158,6 +159,27 @@ TEST(ReadConfig, WhatMegatronCannotBeIsRefusedByName) {
   EXPECT_THAT(refusal("llama", {{"model_type", "bert"}}), HasSubstr("model_type is 'bert'"));
   EXPECT_THAT(refusal("llama", {{"quantization_config", {{"quant_method", "gptq"}}}}),
               HasSubstr("quantised by gptq"));
+}
+
+// Well-known models have as many elements as transformers' own model of their config.json.
+TEST(ReadConfig, PublishedModelsAreOfTheirSize) {
+  const json models = test::read_json(FERRY_FIXTURES "/published_configs.json");
+  for (const auto& [name, model] : models.items()) {
+    SCOPED_TRACE(name);
+    const ReadConfig read = read_config(model["config"], std::nullopt, name);
+    Architecture a = read.architecture;
+    a.padded_vocab = a.vocab;
+    a.mtp_layers = 0;
+    a.expert_bias = read.family->name == "deepseek_v3";  // seen in the tensors
+    int64_t elements = 0;
+    for (const Link& link : expand(*read.family, a)) {
+      if (!link.rule->copies) elements += element_count(link.shape, name);
+    }
+    EXPECT_EQ(elements, model["elements"]);
+    Draft draft;
+    const WrittenArguments args = write_arguments(a, draft, draft.instance("argparse.Namespace"));
+    EXPECT_THAT(args.problems, testing::IsEmpty());
+  }
 }
 
 TEST(ReadConfig, DropoutMattersForTrainingAlone) {

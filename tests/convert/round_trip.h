@@ -9,6 +9,7 @@
 
 #include "ckpt/format/hugging_face/hugging_face_layout.h"
 #include "ckpt/format/hugging_face/safetensors.h"
+#include "ckpt/megatron/legacy/legacy_writer.h"
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
 #include "convert/import.h"
 #include "tests/convert/support.h"
@@ -59,15 +60,20 @@ inline Checkpoint write_state(const RunState& state, const std::shared_ptr<Memor
   return checkpoint;
 }
 
-/// Writes a state as torch_dist and opens it.
-inline Checkpoint write_torch_dist(const RunState& state,
-                                   const std::shared_ptr<MemoryFileSystem>& files,
-                                   const std::string& folder) {
+/// Writes a state as torch_dist, or as rank folders, and opens it.
+inline Checkpoint write_run(const RunState& state, bool legacy,
+                            const std::shared_ptr<MemoryFileSystem>& files,
+                            const std::string& folder) {
   TorchDistOptions options;
   options.optimizer = ShardedOptimizer::none;
-  const PlannedOutput output = plan_torch_dist(state, options);
+  const PlannedOutput output =
+      legacy ? plan_legacy(state, {false}) : plan_torch_dist(state, options);
   check(output.plan);
   files->create_folder(folder);
+  for (const auto& file : output.plan.target.files) {
+    const size_t slash = file.path.rfind('/');
+    if (slash != std::string::npos) files->create_folder(folder + "/" + file.path.substr(0, slash));
+  }
   run(output.plan, *files, folder, {});
   for (const auto& [name, content] : output.small_files) files->put(folder + "/" + name, content);
   return open_checkpoint(files, folder);

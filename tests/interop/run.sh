@@ -20,7 +20,7 @@ make_environment() {
         $pip torch==2.11.0 || return 1
     fi
     $pip numpy typing_extensions sympy networkx jinja2 fsspec filelock transformers==5.23.0 \
-        safetensors xxhash zstandard setuptools || return 1
+        safetensors xxhash zstandard 'setuptools<81' || return 1
     $pip --no-deps --only-binary :all: megatron-core==0.16.1 || echo "without Megatron Core"
     touch "$1/complete-2"
 }

@@ -153,13 +153,17 @@ TEST(ParallelTarget, SaysWhichNumberDoesNotFitAndWhichWould) {
             "12 layers cannot be split over 5 pipeline stages: for --pp, 1, 2, 3, 4, 6 and 12 fit");
   target.pipeline = 4;
   target.virtual_pipeline = 2;
-  EXPECT_EQ(refusal(llama(), target),
-            "12 layers cannot be split over 4 pipeline stages of 2 virtual stages: for --pp, 1, 2, "
-            "3 and 6 fit");
+  EXPECT_EQ(
+      refusal(llama(), target),
+      "12 layers cannot be split over 4 pipeline stages of 2 virtual stages: for --vpp, 1 and 3 "
+      "fit");
   target = {};
   target.first_stage_layers = 12;
   target.last_stage_layers = 2;
   EXPECT_THAT(refusal(llama(), target), HasSubstr("14 layers on the first and last"));
+  target = {};
+  target.expert_tensor = 2;
+  EXPECT_EQ(refusal(llama(), target), "--etp 2: the model has no experts");
   target = {};
   target.pipeline = 24;
   EXPECT_THAT(refusal(llama(), target), HasSubstr("cannot be split over 24 pipeline stages"));

@@ -118,8 +118,9 @@ ConvertReport convert_to_megatron(const ConvertOptions& options) {
   if (options.dry_run) return report;
 
   const auto start = std::chrono::steady_clock::now();
-  const auto notes = write_iteration(file_system, output, planned,
-                                     {options.engine, options.vouchers, checkpoint.mark.get()});
+  const auto notes =
+      write_iteration(file_system, output, planned,
+                      {options.engine, options.vouchers, checkpoint.mark.get(), std::nullopt});
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   report.warnings.insert(report.warnings.end(), notes.begin(), notes.end());
   return report;

@@ -126,7 +126,7 @@ inline void expect_round_trip(const Checkpoint& megatron, bool same_names) {
   const auto config = nlohmann::json::parse(files->get("hf/config.json"));
 
   const Import import = import_model(first, layout_of(megatron.args.value));
-  EXPECT_EQ(import.family, config["model_type"]);
+  EXPECT_EQ(import.family, config["model_type"].get<std::string>());
   const Checkpoint back = write_state(import.state, files, "megatron");
   const auto expected = without_padding(tensors_of(megatron), config["vocab_size"]);
   const auto found = tensors_of(back);

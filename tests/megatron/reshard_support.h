@@ -38,10 +38,10 @@ inline void expect_truth(const Checkpoint& checkpoint, const std::string& name) 
   for (const Entry& entry : checkpoint.catalog.entries) {
     ASSERT_TRUE(truth.contains(entry.name)) << entry.name;
     names.insert(entry.name);
-    EXPECT_EQ(torch_name(entry.dtype), truth[entry.name]["dtype"]) << entry.name;
+    EXPECT_EQ(torch_name(entry.dtype), truth[entry.name]["dtype"].get<std::string>()) << entry.name;
     EXPECT_EQ(entry.shape, truth[entry.name]["shape"].get<Dims>()) << entry.name;
     EXPECT_EQ(hash_of(read_tensor(checkpoint.catalog, entry, 1 << 30)),
-              truth[entry.name]["xxh3_128"])
+              truth[entry.name]["xxh3_128"].get<std::string>())
         << entry.name;
   }
   EXPECT_EQ(names.size(), truth.size());

@@ -1,11 +1,18 @@
 #include "ckpt/engine/frame_queue.h"
 
+#include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
 
 namespace ferry {
+namespace {
+
+constexpr size_t kPieceBytes = 256 << 10;
+
+}  // namespace
 
 FrameQueue::FrameQueue(std::span<const Item> items, std::span<const uint32_t> order,
                        std::span<WritableFile* const> files, uint64_t waiting_bytes)
@@ -20,46 +27,65 @@ FrameQueue::FrameQueue(std::span<const Item> items, std::span<const uint32_t> or
 }
 
 void FrameQueue::Frame::grown() {
+  digest_.add(std::as_bytes(std::span(buffer_)));
+  length_ += buffer_.size();
   std::unique_lock lock(queue_.mutex_);
-  queue_.waiting_bytes_ += buffer_.size() - counted_;
-  counted_ = buffer_.size();
   const std::optional<uint64_t>& offset = queue_.places_[number_].offset;
-  queue_.changed_.wait(lock, [&] {
-    return queue_.stopped_ || offset || queue_.waiting_bytes_ <= queue_.waiting_limit_;
-  });
+  if (!offset) {
+    hold();
+    queue_.changed_.wait(lock, [&] {
+      return queue_.stopped_ || offset || queue_.waiting_bytes_ <= queue_.waiting_limit_;
+    });
+  }
   if (queue_.stopped_) fail(ErrorKind::cancelled, "stopped with another thread");
   if (!offset) return;
-  const uint64_t at = *offset + written_;
-  queue_.write(lock, number_, at, buffer_);
-  counted_ = 0;
-  digest_.add(std::as_bytes(std::span(buffer_)));
+  written_ += queue_.write(lock, number_, *offset + written_, std::exchange(held_, {}));
+  lock.unlock();
+  const Place& place = queue_.places_[number_];
+  queue_.files_[place.file]->write(*offset + written_, std::as_bytes(std::span(buffer_)));
   written_ += buffer_.size();
   buffer_.clear();
 }
 
+void FrameQueue::Frame::hold() {
+  queue_.waiting_bytes_ += buffer_.size();
+  for (std::string_view left = buffer_; !left.empty();) {
+    if (held_.empty() || held_.back().size() == kPieceBytes) held_.emplace_back();
+    const size_t bytes = std::min(left.size(), kPieceBytes - held_.back().size());
+    held_.back().append(left.substr(0, bytes));
+    left.remove_prefix(bytes);
+  }
+  buffer_.clear();
+}
+
 void FrameQueue::Frame::finish() {
-  digest_.add(std::as_bytes(std::span(buffer_)));
   std::unique_lock lock(queue_.mutex_);
-  queue_.waiting_bytes_ += buffer_.size() - counted_;
   Place& place = queue_.places_[number_];
-  place.length = written_ + buffer_.size();
+  place.length = length_;
   place.digest = digest_.digest();
   if (!place.offset) {
-    queue_.finished_.emplace(number_, std::move(buffer_));
+    queue_.finished_.emplace(number_, std::move(held_));
     return;
   }
-  queue_.write(lock, number_, *place.offset + written_, buffer_);
+  queue_.write(lock, number_, *place.offset + written_, std::move(held_));
   queue_.place_next(lock, number_);
 }
 
-void FrameQueue::write(std::unique_lock<std::mutex>& lock, size_t number, uint64_t at,
-                       const std::string& bytes) {
+uint64_t FrameQueue::write(std::unique_lock<std::mutex>& lock, size_t number, uint64_t at,
+                           Pieces held) {
+  if (held.empty()) return 0;
   WritableFile& file = *files_[places_[number].file];
   lock.unlock();
-  file.write(at, std::as_bytes(std::span(bytes)));
+  uint64_t bytes = 0;
+  for (std::string& piece : held) {
+    file.write(at + bytes, std::as_bytes(std::span(piece)));
+    bytes += piece.size();
+    piece = {};
+  }
   lock.lock();
-  waiting_bytes_ -= bytes.size();
+  waiting_bytes_ -= bytes;
   changed_.notify_all();
+  return bytes;
 }
 
 void FrameQueue::place_next(std::unique_lock<std::mutex>& lock, size_t number) {
@@ -70,7 +96,7 @@ void FrameQueue::place_next(std::unique_lock<std::mutex>& lock, size_t number) {
     changed_.notify_all();
     auto finished = finished_.extract(number + 1);
     if (!finished) return;  // who makes it goes on
-    write(lock, number + 1, at, finished.mapped());
+    write(lock, number + 1, at, std::move(finished.mapped()));
   }
 }
 

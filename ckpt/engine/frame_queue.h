@@ -26,26 +26,31 @@ class FrameQueue {
   FrameQueue(std::span<const Item> items, std::span<const uint32_t> order,
              std::span<WritableFile* const> files, uint64_t waiting_bytes);
 
+  /// Bytes that wait, in pieces, so that none is ever moved to a larger place.
+  using Pieces = std::vector<std::string>;
+
   /// A frame while one thread makes it.
   class Frame {
    public:
     Frame(FrameQueue& queue, size_t number) : queue_(queue), number_(number) {}
 
-    /// Where its next bytes are appended to.
+    /// Where its next bytes are put.
     std::string& buffer() noexcept { return buffer_; }
-    /// Says that bytes were appended. Waits where too many do, and takes them where they can be
-    /// written. Error(cancelled) after stop().
+    /// Takes the buffer's bytes and leaves it empty. Waits where too many bytes do.
+    /// Error(cancelled) after stop().
     void grown();
-    /// Says that all were.
+    /// Says that all bytes were taken.
     void finish();
 
    private:
-    friend class FrameQueue;
+    void hold();
+
     FrameQueue& queue_;
     size_t number_;
     std::string buffer_;
-    uint64_t counted_ = 0;  // bytes of the buffer among those that wait
-    uint64_t written_ = 0;
+    Pieces held_;           // what waits
+    uint64_t written_ = 0;  // before that
+    uint64_t length_ = 0;
     DigestStream digest_;
   };
 
@@ -66,9 +71,8 @@ class FrameQueue {
     Digest digest;
   };
 
-  // Bytes that waited. Gives up the lock meanwhile.
-  void write(std::unique_lock<std::mutex>& lock, size_t number, uint64_t at,
-             const std::string& bytes);
+  // Bytes that waited, to `at`; returns how many. Gives up the lock meanwhile.
+  uint64_t write(std::unique_lock<std::mutex>& lock, size_t number, uint64_t at, Pieces held);
   // Of a frame that is written to its end: gives the next ones their places, and writes those that
   // wait for that.
   void place_next(std::unique_lock<std::mutex>& lock, size_t number);
@@ -78,7 +82,7 @@ class FrameQueue {
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::vector<Place> places_;
-  std::map<size_t, std::string> finished_;  // frames whose offset is not known yet
+  std::map<size_t, Pieces> finished_;  // frames whose offset is not known yet
   uint64_t waiting_bytes_ = 0;
   bool stopped_ = false;
 };

@@ -116,6 +116,24 @@ TEST_F(Diff, ComparesOptimizersAcrossLayouts) {
   EXPECT_THAT(outcome.out, HasSubstr("36 tensors: 36 equal"));
 }
 
+TEST_F(Diff, CompressedRunsAreTheSame) {
+  const std::string run = kRuns + "llama_tp2dp2_dpr";
+  for (const char* options : {"--compress zstd", "--compress zstd:1 --to dcp --tp 1"}) {
+    const Outcome written = ferry("reshard " + run + " " + path("z") + " --overwrite " + options);
+    EXPECT_EQ(written.code, 0) << written.err;
+    EXPECT_EQ(ferry("verify " + path("z")).code, 0);
+    const Outcome outcome = ferry("diff " + run + " " + path("z"));
+    EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+    std::filesystem::remove_all(path("z"));
+  }
+  EXPECT_EQ(ferry("reshard " + run + " " + path("z") + " --to torch --compress zstd").code, 2);
+  convert(kLlama, "hf", "--to hf");
+  convert(path("hf"), "new", "--to torch_dist --tp 2 --compress zstd");
+  EXPECT_EQ(ferry("diff " + path("hf") + " " + path("new")).code, 0);
+  EXPECT_EQ(ferry("verify " + path("new")).code, 0);
+  EXPECT_EQ(ferry("convert " + kLlama + " " + path("no") + " --to hf --compress zstd").code, 2);
+}
+
 TEST_F(Diff, TroubleHasItsOwnCodes) {
   EXPECT_EQ(ferry("diff " + kLlama).code, 2);
   EXPECT_EQ(ferry("diff " + kLlama + " " + kLlama + " --tolerance -1").code, 2);

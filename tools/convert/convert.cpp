@@ -23,7 +23,7 @@ struct Flags {
   std::optional<int64_t> vocab_size;
   bool keep_padding = false, raw = false, optimizer = false, drop_unknown = false;
   ParallelTarget layout;
-  std::string release;
+  std::string release, compress;
   std::optional<int64_t> vocabulary_divisor;
   std::string integrity;
   bool no_manifest = false;
@@ -53,6 +53,7 @@ void set_import(const Flags& flags, ConvertOptions& options) {
   import.tokenizer_folder = flags.tokenizer;
   if (flags.vocabulary_divisor) import.make_vocab_size_divisible_by = *flags.vocabulary_divisor;
   if (!flags.release.empty()) options.release = parse_core_release(flags.release);
+  if (!flags.compress.empty()) options.zstd_level = parse_compression(flags.compress);
 }
 
 ConvertOptions options_of(const Flags& flags) {
@@ -132,6 +133,11 @@ void add_import_options(CLI::App& command, Flags& flags) {
       .add_option("--core-release", flags.release,
                   "Megatron Core that will load it (default: today's)")
       ->type_name("N")
+      ->group(group);
+  command
+      .add_option("--compress", flags.compress,
+                  "zstd or zstd:LEVEL (1 to 19), of torch_dist: compress what is stored")
+      ->type_name("HOW")
       ->group(group);
   command
       .add_flag("--drop-unknown", flags.drop_unknown,

@@ -61,6 +61,7 @@ void check_options(const ConvertOptions& options) {
       {"--iteration", !options.open.iteration.empty(), !megatron},
       {"--drop-unknown", options.import.drop_unknown, megatron},
       {"--core-release", options.release != kNewestCore, to == ConvertTarget::torch_dist},
+      {"--compress", options.zstd_level.has_value(), to == ConvertTarget::torch_dist},
       {"a layout", options.import.layout != ParallelTarget(), megatron},
       {"--make-vocab-size-divisible-by",
        options.import.make_vocab_size_divisible_by != ImportOptions().make_vocab_size_divisible_by,

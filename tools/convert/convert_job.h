@@ -28,6 +28,7 @@ struct ConvertOptions {
   ExportOptions model;                // dtype and max_shard_bytes also serve --to safetensors
   ImportOptions import;               // --to torch_dist and torch
   CoreRelease release = kNewestCore;  // --to torch_dist: that is to load it
+  std::optional<int> zstd_level;      // --to torch_dist: compress
   bool optimizer = false;             // --to safetensors: the optimizer's tensors too
   bool overwrite = false;
   bool dry_run = false;

@@ -33,6 +33,7 @@ PlannedOutput plan(RunState state, const ConvertOptions& options, const std::str
   writer.release = options.release;
   writer.optimizer = ShardedOptimizer::none;
   writer.checkpoint_id = folder;
+  writer.zstd = options.zstd_level.has_value();
   return plan_torch_dist(std::move(state), writer);
 }
 
@@ -79,6 +80,12 @@ ConvertReport describe(const Checkpoint& checkpoint, const Import& model,
   return report;
 }
 
+void list_files(const PlannedOutput& planned, ConvertReport& report) {
+  report.files = files_of(planned);
+  report.bytes = 0;
+  for (const auto& [name, bytes] : report.files) report.bytes += bytes;
+}
+
 // Tokenizer files stand before the files that make the folder a checkpoint.
 void add_tokenizer(const FileSystem& file_system, const Import& model, PlannedOutput& planned) {
   std::vector<std::pair<std::string, std::string>> files;
@@ -112,15 +119,18 @@ ConvertReport convert_to_megatron(const ConvertOptions& options) {
   PlannedOutput planned = plan(std::move(model.state), options, folder);
   prepare(planned, options.vouchers);
   add_tokenizer(*file_system, model, planned);
-  report.files = files_of(planned);
-  for (const auto& [name, bytes] : report.files) report.bytes += bytes;
+  list_files(planned, report);
   report.warnings = planned.warnings;
-  if (options.dry_run) return report;
+  if (options.dry_run) {
+    if (options.zstd_level) report.warnings.push_back(kSizesBeforeCompression);
+    return report;
+  }
 
   const auto start = std::chrono::steady_clock::now();
-  const auto notes =
-      write_iteration(file_system, output, planned,
-                      {options.engine, options.vouchers, checkpoint.mark.get(), std::nullopt});
+  const auto notes = write_iteration(
+      file_system, output, planned,
+      {options.engine, options.vouchers, checkpoint.mark.get(), options.zstd_level});
+  list_files(planned, report);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   report.warnings.insert(report.warnings.end(), notes.begin(), notes.end());
   return report;

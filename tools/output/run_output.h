@@ -54,7 +54,10 @@ std::vector<std::string> write_folder(std::shared_ptr<const FileSystem> file_sys
 /// True when there is a checkpoint in `folder`, finished or not: what --overwrite may replace.
 bool holds_checkpoint(const FileSystem& file_system, const std::string& folder);
 
-/// The files of a planned folder, those of the plan first.
+inline constexpr const char* kSizesBeforeCompression = "sizes are those before compression";
+
+/// The files of a planned folder, those of the plan first. Where the plan is to be compressed the
+/// sizes are right once it was.
 std::vector<std::pair<std::string, uint64_t>> files_of(const PlannedOutput& planned);
 
 }  // namespace ferry::tool

@@ -243,7 +243,7 @@ ReshardReport reshard(const ReshardOptions& options) {
   prepare(target.planned, options.vouchers);
   ReshardReport report = describe(checkpoint, options, target);
   if (options.dry_run) {
-    if (options.zstd_level) report.warnings.push_back("sizes are those before compression");
+    if (options.zstd_level) report.warnings.push_back(kSizesBeforeCompression);
     return report;
   }
 

@@ -1,5 +1,7 @@
 #include "convert/config_json.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -81,6 +83,21 @@ double yarn_scale(double factor, double mscale) {
   return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1;
 }
 
+// Source: Megatron-LM gpt_builders.py, which leaves both factors out when it makes the model.
+void tell_differences(const Family& family, const Architecture& a,
+                      std::vector<std::string>& warnings) {
+  constexpr double kFixedFactor = 8;
+  const bool linear = a.rope_scaling == RopeScaling::linear;
+  if (linear || (a.rope_scaling == RopeScaling::llama3 && a.rope_factor != kFixedFactor)) {
+    warnings.push_back(fmt::format(
+        "positions are scaled by {}, but Megatron-LM's pretrain_gpt.py does not hand {} on to the "
+        "model, which then {}: add it in gpt_builders.py to compute the same",
+        a.rope_factor, linear ? "--rotary-seq-len-interpolation-factor" : "--rope-scaling-factor",
+        linear ? "does not scale them" : "scales them by 8"));
+  }
+  if (family.differences != nullptr) family.differences(a, warnings);
+}
+
 json config_json(const Family& family, const Architecture& a, DType dtype,
                  const SpecialTokens& tokens, std::vector<std::string>& warnings) {
   json config = {{"architectures", {family.class_name}},
@@ -99,7 +116,7 @@ json config_json(const Family& family, const Architecture& a, DType dtype,
     std::visit([&](auto member) { config[std::string(field.key)] = a.*member; }, field.member);
   }
   if (family.write_config != nullptr) family.write_config(a, config, warnings);
-  if (family.differences != nullptr) family.differences(a, warnings);
+  tell_differences(family, a, warnings);
   return config;
 }
 

@@ -22,6 +22,10 @@ namespace ferry {
 nlohmann::json config_json(const Family& family, const Architecture& architecture, DType dtype,
                            const SpecialTokens& tokens, std::vector<std::string>& warnings);
 
+/// Tells what the two sides compute otherwise, whatever the direction.
+void tell_differences(const Family& family, const Architecture& architecture,
+                      std::vector<std::string>& warnings);
+
 nlohmann::json generation_config_json(const SpecialTokens& tokens);
 
 /// YaRN's attention factor is one of these, or the quotient of two.

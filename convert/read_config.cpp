@@ -282,9 +282,7 @@ ReadConfig read_config(const json& config, const std::optional<std::string>& wan
   checker.compare(whole, config);
   checker.check_rope(before);
   result.warnings = std::move(checker.warnings);
-  if (result.family->differences != nullptr) {
-    result.family->differences(result.architecture, result.warnings);
-  }
+  tell_differences(*result.family, result.architecture, result.warnings);
   std::vector<std::string> reasons = objections(*result.family, result.architecture);
   reasons.insert(reasons.begin(), checker.reasons.begin(), checker.reasons.end());
   if (reasons.empty()) {

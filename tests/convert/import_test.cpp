@@ -130,6 +130,15 @@ TEST(Import, WhatTheTwoSidesComputeOtherwiseIsTold) {
   Model model("deepseek_v2_plain_queries");
   EXPECT_THAT(import_model(model.hugging_face(), {}).state.warnings,
               Contains(HasSubstr("ranks groups of experts by the sum of their 2 best scores")));
+  Model scaled("llama_tied_wide_heads", {{"rope_scaling_factor", 32.0}});
+  EXPECT_THAT(import_model(scaled.hugging_face(), {}).state.warnings,
+              Contains(HasSubstr("does not hand --rope-scaling-factor on")));
+  Model linear("llama_biases");
+  EXPECT_THAT(import_model(linear.hugging_face(), {}).state.warnings,
+              Contains(HasSubstr("--rotary-seq-len-interpolation-factor")));
+  Model plain("llama_tied_wide_heads");
+  EXPECT_THAT(import_model(plain.hugging_face(), {}).state.warnings,
+              testing::Not(Contains(HasSubstr("does not hand"))));
   Model apertus("apertus");
   EXPECT_THAT(import_model(apertus.hugging_face(), {}).state.warnings,
               Contains(HasSubstr("softplus")));

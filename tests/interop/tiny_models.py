@@ -14,7 +14,7 @@ def make_model(folder, case, dtype=torch.bfloat16):
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **merged(base, extra, THE_SAME_GROUPS.get(case, {}))), dtype=dtype)
     with torch.no_grad():
         for name, tensor in sorted(model.state_dict().items()):
-            if not tensor.is_floating_point() or 'act_fn' in name: continue
+            if not tensor.is_floating_point() or name.endswith(('act_fn.beta', 'act_fn.eps')): continue
             norm = ('norm' in name or 'ln_' in name) and name.endswith('weight')
             tensor.copy_(torch.randn(tensor.shape) * (0.3 if norm or tensor.dim() == 1 else 0.08) + (1 if norm else 0))
     model.save_pretrained(folder)

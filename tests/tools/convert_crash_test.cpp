@@ -1,0 +1,106 @@
+// ferry convert, killed or failing at every one of its file operations: the target is missing or
+// what it was, never something in between, and the next run cleans up and succeeds. And two at
+// once.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include "ckpt/base/error.h"
+#include "ckpt/checkpoint.h"
+#include "tests/faults/crash.h"
+#include "tests/support.h"
+#include "tools/convert/convert_job.h"
+
+namespace ferry::test {
+namespace {
+
+namespace fs = std::filesystem;
+using tool::ConvertOptions;
+
+class ConvertCrash : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = make_crash_folder();
+    target_ = (folder_ / "llama-hf").string();
+    options_.source = fixture("megatron/hot_llama");
+    options_.target = target_;
+    options_.overwrite = true;
+    options_.engine.threads = 1;
+    test_.operation = [this] { tool::convert(options_); };
+    test_.check = [this] { check(); };
+    test_.check_done = [this] {
+      check();
+      expect_clean(folder_.string());
+      EXPECT_TRUE(is_new());
+    };
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  void no_target() {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  // An older model, which differs by one file.
+  void old_target() {
+    static const std::string kOld = [this] {
+      const std::string old = make_crash_folder();
+      ConvertOptions options = options_;
+      options.target = old + "/m";
+      run_in_child([&] { tool::convert(options); }, {});
+      write_file(*posix_file_system(), old + "/m/old", "x");
+      return old;
+    }();
+    no_target();
+    fs::copy(kOld + "/m", target_, fs::copy_options::recursive);
+  }
+
+  bool is_new() const { return fs::exists(target_) && !fs::exists(target_ + "/old"); }
+  void check() const {
+    if (!fs::exists(target_)) {
+      EXPECT_FALSE(replaces_);
+      return;
+    }
+    try {
+      const Checkpoint model = open_checkpoint(posix_file_system(), target_);
+      EXPECT_EQ(model.catalog.entries.size(), 39u);
+    } catch (const Error& error) {
+      ADD_FAILURE() << error.what();
+    }
+    EXPECT_TRUE(fs::exists(target_ + "/config.json"));
+  }
+
+  fs::path folder_;
+  std::string target_;
+  ConvertOptions options_;
+  CrashCase test_;
+  bool replaces_ = false;
+};
+
+TEST_F(ConvertCrash, Killed) {
+  test_.prepare = [this] { no_target(); };
+  EXPECT_GT(kill_at_every_operation(test_), 30u);
+}
+
+TEST_F(ConvertCrash, KilledWhileReplacing) {
+  replaces_ = true;
+  test_.prepare = [this] { old_target(); };
+  EXPECT_GT(kill_at_every_operation(test_), 30u);
+}
+
+TEST_F(ConvertCrash, Failing) {
+  test_.prepare = [this] { no_target(); };
+  EXPECT_GT(fail_at_every_operation(test_, ENOSPC, true), 30u);
+  EXPECT_GT(fail_at_every_operation(test_, EROFS, true), 30u);
+  replaces_ = true;
+  test_.prepare = [this] { old_target(); };
+  EXPECT_GT(fail_at_every_operation(test_, EIO, false), 30u);
+}
+
+TEST_F(ConvertCrash, ShortCountsAndInterruptionsAreContinued) {
+  test_.prepare = [this] { no_target(); };
+  EXPECT_GT(disturb_every_operation(test_, Fault::short_count), 30u);
+  EXPECT_GT(disturb_every_operation(test_, Fault::interrupt), 30u);
+}
+
+}  // namespace
+}  // namespace ferry::test

@@ -79,7 +79,7 @@ void StagedFolder::write_file(const std::string& name, const std::string& conten
   ferry::write_file(*file_system_, join(partial_, name), content);
 }
 
-void StagedFolder::commit() {
+std::unique_ptr<Claim> StagedFolder::commit() {
   sync_tree(*file_system_, partial_);
   claim_->check();
   check_target(*file_system_, target_, overwrite_);
@@ -93,7 +93,7 @@ void StagedFolder::commit() {
   committed_ = true;
   file_system_->sync_folder(parent);
   if (replaces) remove_replaced();
-  claim_.reset();
+  return std::move(claim_);
 }
 
 // By now the older target has the partial folder's name.

@@ -72,8 +72,8 @@ void StagedIteration::commit() {
     state.staged.reset();
     return;
   }
-  state.staged->commit();
-  state.staged.reset();  // gives the claim back
+  const auto claim = state.staged->commit();  // until the tracker moved: nobody prunes it before
+  state.staged.reset();
   if (state.tracker == TrackerMove::never) return;
   try {
     std::string note = state.run.move_tracker(state.iteration, state.tracker);

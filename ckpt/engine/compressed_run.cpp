@@ -76,7 +76,7 @@ std::vector<Digest> run_compressed(Plan& plan, const FileSystem& file_system,
                                    const std::string& folder, int level,
                                    const EngineOptions& options) {
   const Shares shares = share_out(level, options);
-  TargetFiles files(plan, file_system, folder, false);
+  TargetFiles files(plan, file_system, folder, false, options);
   const std::vector<uint32_t> order = ItemIndex(plan.items).in_order();
   FrameQueue frames(plan.items, order, files.files(), shares.waiting_bytes);
   const PlannedItems items(plan);
@@ -104,7 +104,7 @@ std::vector<Digest> run_compressed(Plan& plan, const FileSystem& file_system,
       throw;
     }
   });
-  files.sync(options);
+  files.sync();
   meter.finish();
   describe_frames(plan, order, frames);
   std::vector<Digest> digests(plan.items.size());

@@ -70,9 +70,9 @@ std::vector<Digest> run(const Plan& plan, std::span<WritableFile* const> files,
 
 std::vector<Digest> run(const Plan& plan, const FileSystem& file_system, const std::string& folder,
                         const EngineOptions& options) {
-  TargetFiles files(plan, file_system, folder, true);
+  TargetFiles files(plan, file_system, folder, true, options);
   std::vector<Digest> digests = run_into(plan, files.files(), {&file_system, folder}, options);
-  files.sync(options);
+  files.sync();
   return digests;
 }
 

@@ -32,6 +32,7 @@ void Sealer::note_literals() {
   for (const Entry& entry : plan_.target.entries) {
     for (const Chunk& chunk : entry.chunks) {
       const Extent& extent = chunk.extent;
+      if (extent.length == 0) continue;  // no transfer comes to seal its item
       const auto item = index_.find(extent.file, extent.offset, extent.length);
       if (item) extents.emplace_back(*item, extent.offset, extent.offset + extent.length);
     }

@@ -1,6 +1,8 @@
 #include "ckpt/engine/target_files.h"
 
+#include <algorithm>
 #include <atomic>
+#include <climits>
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/threads.h"
@@ -8,21 +10,28 @@
 namespace ferry {
 
 TargetFiles::TargetFiles(const Plan& plan, const FileSystem& file_system, const std::string& folder,
-                         bool of_full_size) {
-  for (const FileInfo& file : plan.target.files) {
-    const uint64_t bytes = of_full_size ? file.bytes : 0;
-    owners_.push_back(file_system.create(join(folder, file.path), bytes));
-    files_.push_back(owners_.back().get());
-  }
+                         bool of_full_size, const EngineOptions& options)
+    : options_(options), owners_(plan.target.files.size()), files_(owners_.size()) {
+  // Reserving space takes time where it gives memory (tmpfs) or asks a server.
+  for_each([&](size_t i) {
+    const FileInfo& file = plan.target.files[i];
+    owners_[i] = file_system.create(join(folder, file.path), of_full_size ? file.bytes : 0);
+    files_[i] = owners_[i].get();
+  });
 }
 
-void TargetFiles::sync(const EngineOptions& options) {
+void TargetFiles::sync() {
+  for_each([&](size_t i) { files_[i]->sync(); });
+}
+
+// On several threads.
+void TargetFiles::for_each(const std::function<void(size_t)>& work) const {
   std::atomic<size_t> next{0};
-  const int threads = std::min<int>(thread_count(options.threads), static_cast<int>(files_.size()));
-  on_threads(threads, [&](int) {
+  const int most = static_cast<int>(std::min<size_t>(files_.size(), INT_MAX));
+  on_threads(std::min(thread_count(options_.threads), most), [&](int) {
     for (size_t i = next++; i < files_.size(); i = next++) {
-      if (options.cancel && *options.cancel) fail(ErrorKind::cancelled, "stopped on request");
-      files_[i]->sync();
+      if (options_.cancel && *options_.cancel) fail(ErrorKind::cancelled, "stopped on request");
+      work(i);
     }
   });
 }

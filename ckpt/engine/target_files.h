@@ -1,6 +1,7 @@
 // The files that a plan writes, open.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,17 +15,21 @@ namespace ferry {
 
 class TargetFiles {
  public:
-  /// Creates the plan's files in `folder`: of their size, or empty ones that grow.
+  /// Creates the plan's files in `folder`, several at a time: of their size, or empty ones that
+  /// grow. Of the options, which must outlive the object, threads and cancel count.
   TargetFiles(const Plan& plan, const FileSystem& file_system, const std::string& folder,
-              bool of_full_size);
+              bool of_full_size, const EngineOptions& options);
 
   /// One a file of the target catalog.
   std::span<WritableFile* const> files() const { return files_; }
 
   /// Syncs all, several at a time.
-  void sync(const EngineOptions& options);
+  void sync();
 
  private:
+  void for_each(const std::function<void(size_t)>& work) const;
+
+  const EngineOptions& options_;
   std::vector<std::unique_ptr<WritableFile>> owners_;
   std::vector<WritableFile*> files_;
 };

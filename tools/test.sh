@@ -49,8 +49,8 @@ all)
 *)
     fuzz_targets=$(ls tests/fuzz/fuzz_*.cpp | sed 's|.*/||; s|\.cpp$||' | grep -v config)
     # shellcheck disable=SC2086 # a list of words
-    build asan core_test io_test format_test store_test megatron_test integrity_test $fuzz_targets
-    run_tests asan -R '^(core|io|format|store|megatron|integrity|fuzz)\.' -E '^fuzz\.config'
+    build asan core_test io_test format_test store_test megatron_test integrity_test memory_test $fuzz_targets
+    run_tests asan -R '^(core|io|format|store|megatron|integrity|memory|fuzz)\.' -E '^fuzz\.config'
     ;;
 esac
 if [ "${FERRY_TEST_INTEROP:-${CI:+1}}" = 1 ]; then

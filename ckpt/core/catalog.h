@@ -5,6 +5,7 @@
 // reshard, inspect, verify) sees only this.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -83,6 +84,8 @@ struct Object {
 struct FileInfo {
   std::string path;  // as given to FileSystem, openable
   uint64_t bytes = 0;
+  /// Of a source that lies in this process's memory: its bytes, and `path` only names them.
+  const std::byte* memory = nullptr;
 };
 
 struct Catalog;

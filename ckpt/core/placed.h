@@ -56,6 +56,8 @@ struct PlannedOutput {
   };
   LateFile late_file;
   std::vector<std::string> warnings;
+  /// Of formats with files of ranks: the rank that each file of the plan belongs to.
+  std::vector<int64_t> file_ranks;
 };
 
 }  // namespace ferry

@@ -4,6 +4,8 @@
 #include <mutex>
 #include <utility>
 
+#include "ckpt/base/error.h"
+#include "ckpt/engine/memory_files.h"
 #include "ckpt/engine/tile.h"
 #include "ckpt/io/memory_file_system.h"
 #include "ckpt/io/zstd_stream.h"
@@ -29,6 +31,7 @@ struct SourceFiles::State {
   State(const Catalog& c, SpoolPlace s) : catalog(c), spool(std::move(s)) {}
 
   std::shared_ptr<const ReadableFile> get(const Key& key);
+  std::shared_ptr<const ReadableFile> open(uint32_t file) const;
   std::shared_ptr<const ReadableFile> decode(const Extent& extent);
   void keep_in_memory(const Key& key, uint64_t bytes);
 
@@ -59,8 +62,7 @@ std::shared_ptr<const ReadableFile> SourceFiles::State::get(const Key& key) {
   }
   const std::lock_guard lock(slot->mutex);
   if (!slot->file) {
-    slot->file = key.second ? decode(*key.second)
-                            : catalog.file_system->open(catalog.files.at(key.first).path);
+    slot->file = key.second ? decode(*key.second) : open(key.first);
     if (key.second && !spool.file_system) keep_in_memory(key, slot->file->size());
   }
   return slot->file;
@@ -76,6 +78,15 @@ void SourceFiles::State::keep_in_memory(const Key& key, uint64_t bytes) {
     bytes_in_memory -= in_memory.front().second;
     in_memory.pop_front();
   }
+}
+
+std::shared_ptr<const ReadableFile> SourceFiles::State::open(uint32_t file) const {
+  const FileInfo& info = catalog.files.at(file);
+  if (info.memory) {
+    return std::make_shared<MemorySource>(info.path, std::span(info.memory, info.bytes));
+  }
+  if (!catalog.file_system) fail(ErrorKind::internal, "{} lies in no file", info.path);
+  return catalog.file_system->open(info.path);
 }
 
 std::shared_ptr<const ReadableFile> SourceFiles::State::decode(const Extent& extent) {

@@ -136,10 +136,16 @@ void TileRunner::copy_runs(const Transfer& transfer, size_t level, const Readabl
     done = file_system_->copy(source, in_offset, target, out_offset, bytes);
   }
   while (done < bytes) {
-    const auto part = in_buffer_.take(std::min(kBounceBytes, bytes - done));
-    source.read(in_offset + done, part);
+    const uint64_t length = std::min(kBounceBytes, bytes - done);
+    auto part = source.view(in_offset + done, length);
+    if (part.empty()) {
+      const auto room = targets_[transfer.out_file]->room(out_offset + done, length);
+      const auto into = room.empty() ? in_buffer_.take(length) : room;
+      source.read(in_offset + done, into);
+      part = into;
+    }
     write(transfer.out_file, out_offset + done, part);
-    done += part.size();
+    done += length;
   }
 }
 

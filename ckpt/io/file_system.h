@@ -23,6 +23,12 @@ class ReadableFile {
   /// Fills `into` from `offset`. corrupt when the file ends before (it shrank, or a header lied).
   /// Interrupted and short reads are continued. Safe from several threads.
   virtual void read(uint64_t offset, std::span<std::byte> into) const = 0;
+  /// The bytes from `offset` where they lie in this process's memory, as long as the file; empty
+  /// when they have to be read.
+  virtual std::span<const std::byte> view(uint64_t offset, uint64_t bytes) const {
+    static_cast<void>(offset), static_cast<void>(bytes);
+    return {};
+  }
 };
 
 class WritableFile {
@@ -36,6 +42,12 @@ class WritableFile {
   virtual void read(uint64_t offset, std::span<std::byte> into) const = 0;
   /// Returns when the bytes and the size are on disk.
   virtual void sync() = 0;
+  /// Where the bytes from `offset` lie in this process's memory: what is put there is written.
+  /// Empty when they have to be written.
+  virtual std::span<std::byte> room(uint64_t offset, uint64_t bytes) {
+    static_cast<void>(offset), static_cast<void>(bytes);
+    return {};
+  }
 };
 
 enum class PathKind : uint8_t { missing, file, folder, other /* FIFO, socket, device */ };

@@ -42,5 +42,14 @@ done
 # One run whose tensors stand for themselves; without names all of a folder are resharded, which takes minutes.
 "$FERRY_PYTHON" tests/interop/check_reshard.py "$ferry" tests/fixtures/megatron hot_llama
 "$FERRY_PYTHON" tests/interop/check_import.py "$ferry"
+# What the example saves from memory, built as a project of someone else's.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+{
+    cmake --install "$(dirname "$ferry")/.." --prefix "$work/prefix"
+    cmake -S examples/async_save -B "$work/build" -D CMAKE_BUILD_TYPE=Release -D CMAKE_PREFIX_PATH="$work/prefix"
+    cmake --build "$work/build"
+} >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+"$FERRY_PYTHON" tests/interop/check_memory.py "$work/build/async_save"
 # shellcheck disable=SC2086 # a list of folders
 "$FERRY_PYTHON" tests/interop/check_logits.py "$ferry" tests/fixtures/core $peers

@@ -14,6 +14,7 @@
 #include "ckpt/base/checked.h"
 #include "ckpt/base/digest.h"
 #include "ckpt/base/error.h"
+#include "ckpt/core/draft.h"
 #include "ckpt/format/dcp/dcp_metadata_writer.h"
 #include "ckpt/format/torch/torch_archive_writer.h"
 
@@ -178,6 +179,7 @@ class Layout {
       offset = checked_add(offset, work.bytes, content_.files.back());
     }
     output_.plan.target.files.push_back({content_.files.back(), offset});
+    output_.file_ranks.push_back(key.first);
   }
 
   void place_object(const Work& work, uint64_t offset) {
@@ -225,6 +227,19 @@ class Layout {
 PlannedOutput lay_out_dcp(const Catalog& source, std::vector<PlacedTensor> tensors,
                           std::vector<PlacedObject> objects, const DcpWriteOptions& options) {
   return Layout(source, std::move(tensors), std::move(objects), options).build();
+}
+
+LoadedValue dcp_paths(const std::vector<PlacedTensor>& tensors,
+                      const std::vector<PlacedObject>& objects) {
+  Draft draft;
+  const Value paths = draft.dict();
+  const auto add = [&](const std::string& name) {
+    const Value key = draft.string(name);
+    draft.add(paths, key, draft.tuple({key}));
+  };
+  for (const PlacedTensor& placed : tensors) add(placed.tensor.name);
+  for (const PlacedObject& object : objects) add(object.name);
+  return std::move(draft).finish(paths);
 }
 
 }  // namespace ferry

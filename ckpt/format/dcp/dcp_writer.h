@@ -31,4 +31,8 @@ struct DcpWriteOptions {
 PlannedOutput lay_out_dcp(const Catalog& source, std::vector<PlacedTensor> tensors,
                           std::vector<PlacedObject> objects, const DcpWriteOptions& options);
 
+/// What PyTorch's own planner keeps of a flat state dict: the path of each key, itself.
+LoadedValue dcp_paths(const std::vector<PlacedTensor>& tensors,
+                      const std::vector<PlacedObject>& objects);
+
 }  // namespace ferry

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "ckpt/core/draft.h"
 #include "ckpt/core/plain_value.h"
 #include "ckpt/format/dcp/dcp_writer.h"
 #include "ckpt/format/torch/torch_archive_writer.h"
@@ -12,20 +11,6 @@
 
 namespace ferry {
 namespace {
-
-// PyTorch's planner keeps the path of every key in the state dict that was saved: here itself.
-LoadedValue paths_of(const std::vector<PlacedTensor>& tensors,
-                     const std::vector<PlacedObject>& objects) {
-  Draft draft;
-  const Value paths = draft.dict();
-  const auto add = [&](const std::string& name) {
-    const Value key = draft.string(name);
-    draft.add(paths, key, draft.tuple({key}));
-  };
-  for (const PlacedTensor& placed : tensors) add(placed.tensor.name);
-  for (const PlacedObject& object : objects) add(object.name);
-  return std::move(draft).finish(paths);
-}
 
 std::vector<PlacedObject> members_of(const LoadedValue& common) {
   std::vector<PlacedObject> objects;
@@ -52,7 +37,7 @@ PlannedOutput plan_plain_dcp(RunState state, const PlainDcpOptions& options) {
   DcpWriteOptions dcp;
   dcp.checkpoint_id = options.checkpoint_id;
   dcp.zstd = options.zstd;
-  dcp.planner_data = paths_of(tensors, objects);
+  dcp.planner_data = dcp_paths(tensors, objects);
   PlannedOutput output = lay_out_dcp(*state.source, std::move(tensors), std::move(objects), dcp);
   output.plan.dropped = std::move(state.dropped);
   output.warnings = std::move(state.warnings);

@@ -45,6 +45,12 @@ class Writer {
  public:
   Writer(RunState state, const TorchDistOptions& options)
       : state_(std::move(state)), options_(options), run_(read_run_arguments(state_.args.value)) {}
+  Writer(RunState state, const Placement& placement, std::vector<PlacedObject> objects,
+         const TorchDistOptions& options)
+      : Writer(std::move(state), options) {
+    placement_ = &placement;
+    objects_ = std::move(objects);
+  }
 
   PlannedOutput plan() {
     settle_optimizer();
@@ -98,15 +104,34 @@ class Writer {
 
   std::vector<PlacedTensor> place() {
     std::vector<PlacedTensor> buckets = place_flat();
-    std::vector<PlacedTensor> placed = place_state(state_);
+    std::vector<PlacedTensor> placed = placement_ ? place_as_given() : place_state(state_);
     if (optimizer_ == ShardedOptimizer::plain) spell_plain(placed);
     std::move(buckets.begin(), buckets.end(), std::back_inserter(placed));
+    return placed;
+  }
+
+  // A master that was made here lies as the tensor that it was made of.
+  std::vector<PlacedTensor> place_as_given() {
+    std::vector<PlacedTensor> placed;
+    for (StateTensor& tensor : state_.tensors) {
+      auto found = placement_->find(tensor.name);
+      if (found == placement_->end()) found = placement_->find(model_name(tensor.name));
+      if (found == placement_->end()) {
+        fail(ErrorKind::internal, "nothing says who writes tensor {}", tensor.name);
+      }
+      placed.push_back({std::move(tensor), found->second});
+    }
     return placed;
   }
 
   // The optimizer's state as flat buckets, instead of its tensors.
   std::vector<PlacedTensor> place_flat() {
     if (optimizer_ != ShardedOptimizer::dp_reshardable) return {};
+    if (placement_) {
+      fail(ErrorKind::unsupported,
+           "flat buckets (dp_reshardable) cannot be written where it is given who writes what: "
+           "choose fully_reshardable");
+    }
     PlacedBuckets buckets = place_buckets(state_, run_);
     std::erase_if(state_.tensors,
                   [](const StateTensor& tensor) { return tensor.role == Role::optimizer; });
@@ -141,9 +166,10 @@ class Writer {
   }
 
   // "rerun_state_machine_state/shard_3_4" is rank 3's; what is nobody's own the first rank writes.
-  static int64_t rank_of(std::string_view name) {
+  int64_t rank_of(std::string_view name) const {
     constexpr std::string_view kRerun = "rerun_state_machine_state/shard_";
     int64_t rank = 0;
+    if (placement_) return rank;
     if (name.starts_with(kRerun)) {
       name.remove_prefix(kRerun.size());
       std::from_chars(name.data(), name.data() + name.size(), rank);
@@ -155,10 +181,11 @@ class Writer {
     const RankGroups ranks(run_, false);
     for (const RngState& rng : state_.rng) {
       const bool of_grid = rng.stages == run_.pipeline && rng.tensor_ranks == run_.tensor;
-      objects_.push_back({fmt::format("rng_state/shard_{}.{}_{}.{}", rng.stage, rng.tensor,
-                                      rng.stages, rng.tensor_ranks),
-                          archive_of_one(rng.value.value),
-                          of_grid ? ranks.global_rank(rng.stage, rng.tensor, 0) : 0});
+      objects_.push_back(
+          {fmt::format("rng_state/shard_{}.{}_{}.{}", rng.stage, rng.tensor, rng.stages,
+                       rng.tensor_ranks),
+           archive_of_one(rng.value.value),
+           of_grid && !placement_ ? ranks.global_rank(rng.stage, rng.tensor, 0) : 0});
     }
   }
 
@@ -176,12 +203,18 @@ class Writer {
   const RunArguments run_;
   ShardedOptimizer optimizer_ = ShardedOptimizer::none;
   std::vector<PlacedObject> objects_;
+  const Placement* placement_ = nullptr;  // null: the layout of the arguments decides
 };
 
 }  // namespace
 
 PlannedOutput plan_torch_dist(RunState state, const TorchDistOptions& options) {
   return Writer(std::move(state), options).plan();
+}
+
+PlannedOutput plan_torch_dist(RunState state, const Placement& placement,
+                              std::vector<PlacedObject> objects, const TorchDistOptions& options) {
+  return Writer(std::move(state), placement, std::move(objects), options).plan();
 }
 
 }  // namespace ferry

@@ -7,7 +7,10 @@
 // sizes of buckets and the parameter groups. metadata.json is written last.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "ckpt/core/placed.h"
 #include "ckpt/megatron/run_state.h"
@@ -29,5 +32,14 @@ struct TorchDistOptions {
 /// out. unsupported when the release cannot load that optimizer form or nothing tells how the ranks
 /// hold flat buffers; mismatch when a tensor cannot be split over the target's ranks.
 PlannedOutput plan_torch_dist(RunState state, const TorchDistOptions& options);
+
+/// By name of a tensor: which rank writes which box of it.
+using Placement = std::map<std::string, std::vector<PlacedTensor::Piece>, std::less<>>;
+
+/// The same where it is given who writes what, whatever layout the arguments name. `placement` has
+/// every tensor of the state; what rank 0 adds to `objects` is the state's own. unsupported for
+/// dp_reshardable.
+PlannedOutput plan_torch_dist(RunState state, const Placement& placement,
+                              std::vector<PlacedObject> objects, const TorchDistOptions& options);
 
 }  // namespace ferry

@@ -59,16 +59,36 @@ void run_again(const CrashCase& test) {
 
 }  // namespace
 
-Ending run_in_child(const std::function<void()>& operation, const FaultPlan& plan) {
+namespace {
+
+// A process that waits until `gate` closes and then runs its operation.
+struct Child {
+  pid_t pid = -1;
+  int report = -1;
+};
+
+Child start(const std::function<void()>& operation, const FaultPlan& plan,
+            const std::array<int, 2>& gate) {
   std::array<int, 2> ends{};
   if (::pipe(ends.data()) != 0) throw std::runtime_error("no pipe");
-  const pid_t child = ::fork();
-  if (child == 0) run_and_exit(operation, plan, ends[1]);
+  Child child;
+  child.pid = ::fork();
+  if (child.pid == 0) {
+    char byte = 0;
+    ::close(gate[1]);
+    static_cast<void>(!::read(gate[0], &byte, 1));
+    run_and_exit(operation, plan, ends[1]);
+  }
   ::close(ends[1]);
-  const std::string text = read_all(ends[0]);
-  ::close(ends[0]);
+  child.report = ends[0];
+  return child;
+}
+
+Ending end_of(const Child& child) {
+  const std::string text = read_all(child.report);
+  ::close(child.report);
   int status = 0;
-  ::waitpid(child, &status, 0);
+  ::waitpid(child.pid, &status, 0);
   Ending ending;
   ending.killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
   if (ending.killed) return ending;
@@ -82,6 +102,25 @@ Ending run_in_child(const std::function<void()>& operation, const FaultPlan& pla
   ending.message = text.substr(second + 1);
   ending.failed = WEXITSTATUS(status) == kFailed;
   return ending;
+}
+
+}  // namespace
+
+std::vector<Ending> run_together(const std::vector<std::function<void()>>& operations,
+                                 const FaultPlan& plan) {
+  std::array<int, 2> gate{};
+  if (::pipe(gate.data()) != 0) throw std::runtime_error("no pipe");
+  std::vector<Child> children;
+  for (const auto& operation : operations) children.push_back(start(operation, plan, gate));
+  ::close(gate[0]);
+  ::close(gate[1]);
+  std::vector<Ending> endings;
+  for (const Child& child : children) endings.push_back(end_of(child));
+  return endings;
+}
+
+Ending run_in_child(const std::function<void()>& operation, const FaultPlan& plan) {
+  return run_together({operation}, plan)[0];
 }
 
 uint64_t kill_at_every_operation(const CrashCase& test) {
@@ -140,6 +179,25 @@ uint64_t disturb_every_operation(const CrashCase& test, Fault fault) {
     if (n > ending.operations) return n - 1;
   }
   return 0;
+}
+
+uint64_t shrink_at_every_read(const CrashCase& test, const char* part) {
+  uint64_t struck = 0;
+  for (uint64_t n = 1; n < kEndless && !testing::Test::HasFailure(); ++n) {
+    SCOPED_TRACE(testing::Message() << "cut short at operation " << n);
+    test.prepare();
+    FaultPlan plan = test.quirks;
+    plan.fault = Fault::shrink;
+    plan.shrinks = part;
+    plan.at = n;
+    plan.reads = true;
+    const Ending ending = run_in_child(test.operation, plan);
+    EXPECT_FALSE(ending.killed);
+    ending.failed ? test.check() : test.check_done();
+    struck += ending.failed ? 1 : 0;
+    if (!ending.failed && ending.operations < n) return struck;
+  }
+  return struck;
 }
 
 std::string make_crash_folder() {

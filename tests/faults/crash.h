@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "tests/faults/syscalls.h"
 
@@ -44,6 +45,10 @@ struct Ending {
 /// signal, an exception that is no Error) is a test failure.
 Ending run_in_child(const std::function<void()>& operation, const FaultPlan& plan);
 
+/// Runs all at once, each in a forked process of its own.
+std::vector<Ending> run_together(const std::vector<std::function<void()>>& operations,
+                                 const FaultPlan& plan);
+
 /// All of these return how many operations were struck.
 uint64_t kill_at_every_operation(const CrashCase& test);
 
@@ -54,8 +59,12 @@ uint64_t fail_at_every_operation(const CrashCase& test, int error_number, bool s
 /// Short counts, and EINTR, at every operation at once and then at each alone: all must end well.
 uint64_t disturb_every_operation(const CrashCase& test, Fault fault);
 
-/// A new folder of its own for a test; in memory where that can be had: thousands of kills sync tens
-/// of thousands of files.
+/// At every read of a file with `part` in its path that file is cut short under it. The child must
+/// end by an Error, or well: then check_done() must find everything as it should be.
+uint64_t shrink_at_every_read(const CrashCase& test, const char* part);
+
+/// A new folder of its own for a test; in memory where that can be had: thousands of kills sync
+/// tens of thousands of files.
 std::string make_crash_folder();
 
 /// Of a run folder on disk: open_checkpoint() opens it, and the tracker names a complete iteration.

@@ -9,9 +9,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdarg>
+#include <cstdio>
+#include <cstring>
 
 namespace ferry::test {
 namespace {
@@ -57,9 +60,27 @@ long open_at(int folder, const char* path, int flags, mode_t mode) {
   return ::syscall(SYS_openat, folder, path, flags, mode);
 }
 
+void cut_short(int descriptor, off_t bytes) {
+  std::array<char, 32> path{};
+  std::snprintf(path.data(), path.size(), "/proc/self/fd/%d", descriptor);
+  std::array<char, 4096> name{};
+  if (::readlink(path.data(), name.data(), name.size() - 1) < 0) return;
+  if (std::strstr(name.data(), armed.shrinks) == nullptr) return;
+  const long file = ::syscall(SYS_openat, AT_FDCWD, path.data(), O_WRONLY | O_CLOEXEC, 0);
+  if (file < 0) return;
+  struct stat info {};
+  if (::fstat(static_cast<int>(file), &info) == 0 && info.st_size > bytes) {
+    ::syscall(SYS_ftruncate, file, bytes);
+  }
+  ::syscall(SYS_close, file);
+}
+
 long read_at(int descriptor, void* buffer, size_t length, off_t offset) {
   if (armed.reads) {
     if (strikes(Kind::transfer)) return -1;
+    if (armed.fault == Fault::shrink && count == armed.at) {
+      cut_short(descriptor, offset + static_cast<off_t>(length / 2));
+    }
     length = shortened(length);
   }
   return ::syscall(SYS_pread64, descriptor, buffer, length, offset);

@@ -19,15 +19,17 @@ enum class Fault : uint8_t {
   kill,         // SIGKILL before the operation
   error,        // fails with error_number
   short_count,  // pread, pwrite and copy_file_range do half of it (one byte at least)
-  interrupt,    // fails once with EINTR (what can: not rename, unlink and the like)
+  shrink,     // a pread, with `reads`: the file is cut short first, in the middle of what it reads
+  interrupt,  // fails once with EINTR (what can: not rename, unlink and the like)
 };
 
 struct FaultPlan {
   Fault fault = Fault::none;
   uint64_t at = 0;  // number of the operation, from 1; 0: every one (short counts, interrupts)
   int error_number = 0;
-  bool stays = false;  // later operations fail too, but unlink and rmdir
-  bool reads = false;  // reading counts too
+  bool stays = false;        // later operations fail too, but unlink and rmdir
+  bool reads = false;        // reading counts too
+  const char* shrinks = "";  // files with this in their path
   // What a file system cannot do:
   bool no_exchange = false;  // no RENAME_EXCHANGE nor RENAME_NOREPLACE, as on NFS
   bool no_locks = false;     // ENOLCK for locks

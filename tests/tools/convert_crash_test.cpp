@@ -96,6 +96,33 @@ TEST_F(ConvertCrash, Failing) {
   EXPECT_GT(fail_at_every_operation(test_, EIO, false), 30u);
 }
 
+TEST_F(ConvertCrash, FilesThatShrinkWhileTheyAreRead) {
+  options_.source = (folder_ / "source").string();
+  test_.prepare = [this] {
+    no_target();
+    fs::copy(fixture("megatron/hot_llama"), options_.source, fs::copy_options::recursive);
+  };
+  EXPECT_GT(shrink_at_every_read(test_, "/source/"), 10u);
+}
+
+TEST_F(ConvertCrash, OneOfSeveralAtOneTargetWins) {
+  options_.overwrite = false;
+  for (int round = 0; round < 5 && !HasFailure(); ++round) {
+    no_target();
+    int done = 0;
+    for (const Ending& ending :
+         run_together(std::vector<std::function<void()>>(4, test_.operation), {})) {
+      done += ending.failed ? 0 : 1;
+      if (ending.failed) {
+        EXPECT_THAT(ending.message,
+                    testing::AnyOf(testing::HasSubstr("is being "), testing::HasSubstr("exists")));
+      }
+    }
+    EXPECT_EQ(done, 1);
+    test_.check_done();
+  }
+}
+
 TEST_F(ConvertCrash, ShortCountsAndInterruptionsAreContinued) {
   test_.prepare = [this] { no_target(); };
   EXPECT_GT(disturb_every_operation(test_, Fault::short_count), 30u);

@@ -184,6 +184,7 @@ TEST(Report, StaysSmallForALargeCheckpoint) {
   EXPECT_LT(page.size(), 300'000u);
   EXPECT_THAT(page, HasSubstr("layers.*.attention.wq.weight"));
   EXPECT_THAT(page, HasSubstr("* = 0-79"));
+  EXPECT_THAT(page, HasSubstr("[16032:32064, 0:8192] in file 1<"));
 }
 
 TEST(Report, NamesAreTextAndNeverMarkup) {

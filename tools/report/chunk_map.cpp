@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <set>
 
+#include "tools/terminal/text.h"
+
 namespace ferry::tool {
 namespace {
 
@@ -75,7 +77,9 @@ ChunkMap chunk_map(const Entry& entry, size_t most_cells) {
   const std::vector<Axis> axes = cut_axes(entry);
   const bool has_runs = std::any_of(entry.chunks.begin(), entry.chunks.end(),
                                     [](const Chunk& chunk) { return chunk.is_run(); });
-  map.cut = has_runs ? fmt::format("flat, in {} runs", entry.chunks.size()) : cut_text(entry, axes);
+  map.cut =
+      has_runs ? fmt::format("flat, in {} runs", grouped(static_cast<int64_t>(entry.chunks.size())))
+               : cut_text(entry, axes);
   if (!has_runs && axes.size() <= 2 && entry.chunks.size() <= most_cells) {
     draw_boxes(entry, axes, map);
   } else {

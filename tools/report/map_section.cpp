@@ -18,13 +18,15 @@ constexpr size_t kMostCells = 6000;  // of all maps together
 constexpr size_t kMostCellsEach = 256;
 constexpr double kMapWidth = 300;
 constexpr double kLineHeight = 15;  // that a label needs
+constexpr double kOutlined = 4;     // wide and high: a smaller cell would be all outline
+constexpr size_t kFewCells = 16;    // that can all have labels
 
 struct Labels {
   const Catalog& catalog;
   const std::vector<std::string>& names;
 };
 
-// The files of some chunks: "3", "0-7".
+// The files of some chunks: "file 3", "8 files from 0 to 7".
 std::string files_of(const Entry& entry, const ChunkMap::Cell& cell, const Labels& labels) {
   std::vector<uint64_t> files;
   for (size_t i = cell.first; i < cell.first + cell.chunks; ++i) {
@@ -32,21 +34,21 @@ std::string files_of(const Entry& entry, const ChunkMap::Cell& cell, const Label
   }
   std::sort(files.begin(), files.end());
   files.erase(std::unique(files.begin(), files.end()), files.end());
-  if (files.size() == 1) return labels.names[files[0]];
-  return fmt::format("{} to {} ({} files)", labels.names[files.front()], labels.names[files.back()],
-                     files.size());
+  if (files.size() == 1) return "file " + labels.names[files[0]];
+  return fmt::format("{} files from {} to {}", grouped(static_cast<int64_t>(files.size())),
+                     labels.names[files.front()], labels.names[files.back()]);
 }
 
 std::string cell_title(const Entry& entry, const ChunkMap::Cell& cell, const Labels& labels) {
   const Chunk& chunk = entry.chunks[cell.first];
   const std::string files = files_of(entry, cell, labels);
-  if (cell.chunks > 1) return fmt::format("{} pieces in file {}", cell.chunks, files);
+  if (cell.chunks > 1) return fmt::format("{} pieces in {}", cell.chunks, files);
   std::string what = to_string(chunk.box);
   if (chunk.is_run()) {
     what +=
         fmt::format(", elements {} to {}", chunk.run_begin, chunk.run_begin + chunk.run_count - 1);
   }
-  return fmt::format("{} in file {}", what, files);
+  return fmt::format("{} in {}", what, files);
 }
 
 std::string cell_svg(const Entry& entry, const ChunkMap::Cell& cell, const Labels& labels,
@@ -54,10 +56,12 @@ std::string cell_svg(const Entry& entry, const ChunkMap::Cell& cell, const Label
   const double x = cell.x * kMapWidth, y = cell.y * height;
   const double w = cell.width * kMapWidth, h = cell.height * height;
   const uint32_t file = entry.chunks[cell.first].extent.file;
+  const bool is_thin = std::min(w, h) < kOutlined;
   std::string svg = fmt::format(
-      "<g><title>{}</title><rect x=\"{:.4g}\" y=\"{:.4g}\" width=\"{:.4g}\" height=\"{:.4g}\" "
+      "<g><title>{}</title><rect{} x=\"{:.4g}\" y=\"{:.4g}\" width=\"{:.4g}\" height=\"{:.4g}\" "
       "style=\"--h:{}\"/>",
-      html(cell_title(entry, cell, labels)), x, y, w, h, hue_of(file, labels.catalog.files.size()));
+      html(cell_title(entry, cell, labels)), is_thin ? " class=\"thin\"" : "", x, y, w, h,
+      hue_of(file, labels.catalog.files.size()));
   const std::string& label = labels.names[file];
   if (cell.chunks == 1 && h >= kLineHeight - 2 &&
       w >= 7.0 * static_cast<double>(label.size()) + 4) {
@@ -67,13 +71,13 @@ std::string cell_svg(const Entry& entry, const ChunkMap::Cell& cell, const Label
   return svg + "</g>";
 }
 
-std::string map_svg(const Entry& entry, const ChunkMap& map, const Labels& labels) {
+std::string map_svg(const Entry& entry, const ChunkMap& map, const Labels& labels,
+                    std::string_view name) {
   const double height = std::clamp(static_cast<double>(map.rows) * kLineHeight, 30.0, 180.0);
   std::string svg = fmt::format(
-      "<svg class=\"map\" role=\"img\" aria-label=\"{} in {} of {} files\" width=\"{}\" "
-      "height=\"{:.4g}\" viewBox=\"0 0 {} {:.4g}\">",
-      map.cut.empty() ? "whole" : html(map.cut), map.cells.size(), labels.names.size(), kMapWidth,
-      height, kMapWidth, height);
+      "<svg class=\"map\" role=\"img\" aria-label=\"{}\" width=\"{}\" height=\"{:.4g}\" "
+      "viewBox=\"0 0 {} {:.4g}\">",
+      html(name), kMapWidth, height, kMapWidth, height);
   for (const ChunkMap::Cell& cell : map.cells) svg += cell_svg(entry, cell, labels, height);
   return svg + "</svg>";
 }
@@ -89,13 +93,16 @@ std::string row(const TensorKind& kind, size_t most_cells, const Labels& labels)
   if (!kind.numbers.empty())
     what += fmt::format("<br><span class=\"soft\">* = {}</span>", html(kind.numbers));
   std::string cut = map.cut.empty() ? "whole" : map.cut;
-  if (!map.to_scale) cut += ", not to scale";
+  if (map.cells.size() > kFewCells || !map.to_scale) {
+    cut += ", in " + files_of(entry, {0, 0, 1, 1, 0, entry.chunks.size()}, labels);
+  }
+  if (!map.to_scale) cut += "; not to scale";
   return fmt::format(
       "<tr><th scope=\"row\" class=\"name\">{}</th><td class=\"n\">{}</td><td "
       "class=\"mono\">{}<br>{}</td>"
       "<td class=\"n\">{}</td><td>{}<span class=\"soft\">{}</span></td></tr>\n",
       what, grouped(kind.tensors), html(safetensors_name(entry.dtype)),
-      html(to_string(entry.shape)), human_bytes(kind.bytes), map_svg(entry, map, labels),
+      html(to_string(entry.shape)), human_bytes(kind.bytes), map_svg(entry, map, labels, cut),
       html(cut));
 }
 

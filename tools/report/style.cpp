@@ -45,7 +45,7 @@ summary{cursor:pointer}
 .m{background:var(--model)}.o{background:repeating-linear-gradient(135deg,var(--optimizer) 0 5px,transparent 5px 7px),var(--optimizer)}
 .key{display:inline-flex;gap:.4rem;align-items:center;margin-right:1.25rem}.key i{width:1rem;height:.8rem;border-radius:.2rem}
 svg{display:block;max-width:100%}
-.map rect{fill:hsl(var(--h) var(--saturation) var(--light));stroke:var(--card);stroke-width:1}
+.map rect{fill:hsl(var(--h) var(--saturation) var(--light));stroke:var(--card);stroke-width:1}.map .thin{stroke:none}
 .map text{fill:var(--ink);font:11px ui-monospace,monospace;text-anchor:middle;dominant-baseline:central}
 .swatch{display:inline-block;min-width:2rem;text-align:center;padding:0 .35rem;border-radius:.25rem;color:var(--ink);
 background:hsl(var(--h) var(--saturation) var(--light))}

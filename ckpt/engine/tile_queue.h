@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -12,8 +14,9 @@
 namespace ferry {
 
 /// Each thread gets the tiles of one entry in their order, and the entries of one item, so that
-/// what it writes goes on where it wrote last; threads without work of their own help the others.
-/// Safe from several threads.
+/// what it writes goes on where it wrote last, and files of its own as long as there are any: file
+/// systems let one thread at a time write to a file. Threads without work of their own help the
+/// others. Safe from several threads.
 class TileQueue {
  public:
   /// The plan and the compiler must outlive the queue. A tile's source and target bytes together
@@ -29,8 +32,16 @@ class TileQueue {
   std::optional<Tile> next(int thread);
 
  private:
+  static constexpr uint32_t kNoFile = UINT32_MAX;
+
+  // Entries that go together, by the item of their first chunk.
+  struct Group {
+    uint32_t file = kNoFile;  // of that item
+    std::vector<size_t> entries;
+  };
   // What a thread is at.
   struct Lane {
+    uint32_t file = kNoFile;
     size_t group = 0;       // of entries, beyond which all but `entries_left` are handed out
     size_t next_entry = 0;  // in the group
     size_t entry = 0;
@@ -38,6 +49,8 @@ class TileQueue {
     size_t next_tile = 0;
   };
 
+  static std::vector<Group> groups_of(const Plan& plan);
+  bool take_group(Lane& lane);
   bool refill(Lane& lane);
   std::vector<Box> cut(size_t position) const;
 
@@ -45,8 +58,8 @@ class TileQueue {
   PlanCompiler& compiler_;
   uint64_t tile_bytes_;
   std::mutex mutex_;
-  std::vector<std::vector<size_t>> groups_;  // entries by the item of their first chunk
-  size_t next_group_ = 0;
+  std::vector<Group> groups_;
+  std::map<uint32_t, std::deque<size_t>> waiting_;  // groups that no thread has taken, by file
   std::vector<Lane> lanes_;
 };
 

@@ -39,6 +39,24 @@ bool kernel_copies_pay(int descriptor) {
   }
 }
 
+// Reserves space, so that a disk which is too small says so now; false with errno when it does. Not
+// every file system can. tmpfs would clear all the memory that is about to be written, which takes
+// as long as writing does: there it is only looked at what is free.
+bool has_room(int descriptor, off_t bytes) {
+  constexpr auto kTmpfs = 0x01021994;
+  struct statfs info {};
+  if (::fstatfs(descriptor, &info) == 0 && info.f_type == kTmpfs) {
+    const auto free_bytes =
+        static_cast<uint64_t>(info.f_bavail) * static_cast<uint64_t>(info.f_bsize);
+    if (info.f_blocks == 0 || static_cast<uint64_t>(bytes) <= free_bytes)
+      return true;  // 0: no limit
+    errno = ENOSPC;
+    return false;
+  }
+  return ::fallocate(descriptor, 0, 0, bytes) == 0 || errno == EOPNOTSUPP || errno == ENOSYS ||
+         errno == EINTR;
+}
+
 void read_all(const Descriptor& descriptor, const std::string& path, uint64_t offset,
               std::span<std::byte> into) {
   while (!into.empty()) {
@@ -179,11 +197,7 @@ class PosixFileSystem final : public FileSystem {
     const auto length = static_cast<off_t>(bytes);
     if (uninterrupted([&] { return ::ftruncate(descriptor, length); }) != 0)
       fail_errno("size", path);
-    // Not every file system reserves; those that can say now that the disk is too small.
-    if (bytes > 0 && ::fallocate(descriptor, 0, 0, length) != 0 && errno != EOPNOTSUPP &&
-        errno != ENOSYS && errno != EINTR) {
-      fail_errno("reserve space for", path);
-    }
+    if (bytes > 0 && !has_room(descriptor, length)) fail_errno("reserve space for", path);
     return file;
   }
 

@@ -221,6 +221,7 @@ void run_all(const Settings& settings) {
   options.files_per_rank = threads;
   AsyncSaverOptions async;
   async.save = options;
+  clean();
   AsyncSaver saver(posix_file_system(), run, lone_group(), async);
   saver.save(model.snapshot(1));  // has its buffer from now on
   saver.finish();

@@ -34,7 +34,10 @@ class ConvertCrash : public testing::Test {
       EXPECT_TRUE(is_new());
     };
   }
-  void TearDown() override { fs::remove_all(folder_); }
+  void TearDown() override {
+    fs::remove_all(folder_);
+    if (!old_.empty()) fs::remove_all(old_);
+  }
 
   void no_target() {
     fs::remove_all(folder_);
@@ -42,16 +45,15 @@ class ConvertCrash : public testing::Test {
   }
   // An older model, which differs by one file.
   void old_target() {
-    static const std::string kOld = [this] {
-      const std::string old = make_crash_folder();
+    if (old_.empty()) {
+      old_ = make_crash_folder();
       ConvertOptions options = options_;
-      options.target = old + "/m";
+      options.target = (old_ / "m").string();
       run_in_child([&] { tool::convert(options); }, {});
-      write_file(*posix_file_system(), old + "/m/old", "x");
-      return old;
-    }();
+      write_file(*posix_file_system(), options.target + "/old", "x");
+    }
     no_target();
-    fs::copy(kOld + "/m", target_, fs::copy_options::recursive);
+    fs::copy(old_ / "m", target_, fs::copy_options::recursive);
   }
 
   bool is_new() const { return fs::exists(target_) && !fs::exists(target_ + "/old"); }
@@ -70,6 +72,7 @@ class ConvertCrash : public testing::Test {
   }
 
   fs::path folder_;
+  fs::path old_;  // an older model, once it is asked for
   std::string target_;
   ConvertOptions options_;
   CrashCase test_;

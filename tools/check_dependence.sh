@@ -30,7 +30,8 @@ allow ckpt/integrity 'ckpt/(base|io|core|engine|format|store|integrity)/[^"]*|ck
 allow ckpt/megatron 'ckpt/(base|io|core|engine|format|store|megatron)/[^"]*|ckpt/checkpoint\.h'
 allow ckpt          'ckpt/[^"]*'
 allow convert       '(ckpt|convert)/[^"]*'
-allow tools         '(ckpt|convert|tools)/[^"]*'
+allow mpi           '(ckpt|mpi)/[^"]*'
+allow tools         '(ckpt|convert|mpi|tools)/[^"]*'
 
 device=$(grep -rnE '#[[:space:]]*include[[:space:]]*<(cuda|cublas|nccl|mpi)' ckpt convert tools || true)
 if [ -n "$device" ]; then

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "ckpt/base/error.h"
+#include "mpi/process_group.h"
 #include "tools/commands.h"
 #include "tools/terminal/exit_code.h"
 #include "tools/terminal/output.h"
@@ -44,7 +45,7 @@ std::string problem_of(const CLI::ParseError& error, const CLI::App& program) {
   return fmt::format("'{}' is no command; the commands are {}", rest.front(), names);
 }
 
-int run(int argc, char** argv) {
+int run(const std::shared_ptr<Group>& group, int argc, char** argv) {
   CLI::App program("Opens, converts and describes checkpoints of language models.", "ferry");
   program.set_version_flag("--version", "ferry " FERRY_VERSION);
   program.require_subcommand(1);
@@ -56,8 +57,8 @@ int run(int argc, char** argv) {
       "  ferry prune runs/llama --keep-last 3 --keep-every 1000\n\n" +
       exit_code_help());
   add_inspect(program);
-  add_convert(program);
-  add_reshard(program);
+  add_convert(program, group);
+  add_reshard(program, group);
   add_verify(program);
   add_prune(program);
   add_report(program);
@@ -85,6 +86,13 @@ int run(int argc, char** argv) {
 }  // namespace ferry::tool
 
 int main(int argc, char** argv) {
-  ferry::tool::hold_standard_streams();
-  return ferry::tool::run(argc, argv);
+  using namespace ferry::tool;
+  hold_standard_streams();
+  try {
+    const auto group = ferry::process_group();
+    if (group->rank() > 0) silence_standard_streams();  // rank 0 speaks for all
+    return run(group, argc, argv);
+  } catch (const ferry::Error& error) {
+    return report(error.kind(), error.what());
+  }
 }

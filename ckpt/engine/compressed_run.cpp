@@ -76,7 +76,7 @@ std::vector<Digest> run_compressed(Plan& plan, const FileSystem& file_system,
                                    const std::string& folder, int level,
                                    const EngineOptions& options) {
   const Shares shares = share_out(level, options);
-  TargetFiles files(plan, file_system, folder, false, options);
+  TargetFiles files(plan, file_system, folder, TargetMode::create_empty, options);
   const std::vector<uint32_t> order = ItemIndex(plan.items).in_order();
   FrameQueue frames(plan.items, order, files.files(), shares.waiting_bytes);
   const PlannedItems items(plan);

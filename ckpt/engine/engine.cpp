@@ -68,9 +68,15 @@ std::vector<Digest> run(const Plan& plan, std::span<WritableFile* const> files,
   return run_into(plan, files, {}, options);
 }
 
+std::vector<Digest> run(const Plan& plan, std::span<WritableFile* const> files,
+                        const FileSystem& file_system, const std::string& spool_folder,
+                        const EngineOptions& options) {
+  return run_into(plan, files, {&file_system, spool_folder}, options);
+}
+
 std::vector<Digest> run(const Plan& plan, const FileSystem& file_system, const std::string& folder,
                         const EngineOptions& options) {
-  TargetFiles files(plan, file_system, folder, true, options);
+  TargetFiles files(plan, file_system, folder, TargetMode::create, options);
   std::vector<Digest> digests = run_into(plan, files.files(), {&file_system, folder}, options);
   files.sync();
   return digests;

@@ -45,6 +45,11 @@ std::vector<Digest> run(const Plan& plan, const FileSystem& file_system, const s
 std::vector<Digest> run(const Plan& plan, std::span<WritableFile* const> files,
                         const EngineOptions& options);
 
+/// The same, where streams of the source are decoded into files of `spool_folder` meanwhile.
+std::vector<Digest> run(const Plan& plan, std::span<WritableFile* const> files,
+                        const FileSystem& file_system, const std::string& spool_folder,
+                        const EngineOptions& options);
+
 /// All elements of one of the catalog's own entries in row-major order. exhausted when it is larger
 /// than `limit_bytes`.
 std::string read_tensor(const Catalog& catalog, const Entry& entry, uint64_t limit_bytes);

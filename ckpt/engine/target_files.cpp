@@ -10,12 +10,15 @@
 namespace ferry {
 
 TargetFiles::TargetFiles(const Plan& plan, const FileSystem& file_system, const std::string& folder,
-                         bool of_full_size, const EngineOptions& options)
+                         TargetMode mode, const EngineOptions& options)
     : options_(options), owners_(plan.target.files.size()), files_(owners_.size()) {
   // Reserving space takes time where it gives memory (tmpfs) or asks a server.
   for_each([&](size_t i) {
     const FileInfo& file = plan.target.files[i];
-    owners_[i] = file_system.create(join(folder, file.path), of_full_size ? file.bytes : 0);
+    const std::string path = join(folder, file.path);
+    owners_[i] = mode == TargetMode::open
+                     ? file_system.open_to_write(path)
+                     : file_system.create(path, mode == TargetMode::create ? file.bytes : 0);
     files_[i] = owners_[i].get();
   });
 }

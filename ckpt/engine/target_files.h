@@ -13,12 +13,18 @@
 
 namespace ferry {
 
+enum class TargetMode {
+  create,        // of their size
+  create_empty,  // they grow
+  open,          // another process created them
+};
+
 class TargetFiles {
  public:
-  /// Creates the plan's files in `folder`, several at a time: of their size, or empty ones that
-  /// grow. Of the options, which must outlive the object, threads and cancel count.
+  /// Creates or opens the plan's files in `folder`, several at a time. Of the options, which must
+  /// outlive the object, threads and cancel count.
   TargetFiles(const Plan& plan, const FileSystem& file_system, const std::string& folder,
-              bool of_full_size, const EngineOptions& options);
+              TargetMode mode, const EngineOptions& options);
 
   /// One a file of the target catalog.
   std::span<WritableFile* const> files() const { return files_; }

@@ -53,6 +53,11 @@ std::unique_ptr<WritableFile> FaultFileSystem::create(const std::string& path,
   return std::make_unique<File>(*this, inner_->create(path, bytes));
 }
 
+std::unique_ptr<WritableFile> FaultFileSystem::open_to_write(const std::string& path) const {
+  count("open to write", path);
+  return std::make_unique<File>(*this, inner_->open_to_write(path));
+}
+
 void FaultFileSystem::create_folder(const std::string& path) const {
   count("create folder", path);
   inner_->create_folder(path);

@@ -16,9 +16,10 @@ namespace ferry {
 class FaultFileSystem final : public FileSystem {
  public:
   /// Passes everything on to `inner`. Operations that change something are counted from 1: create,
-  /// write, sync, create_folder, rename, replace, exchange, sync_folder, copy. Operation number
-  /// `fail_at` throws Error(kind) and is not carried out, nor is any later one but remove_all when
-  /// `stays_broken` is set (a disk that filled up, a server that went away). 0: none fails.
+  /// open_to_write, write, sync, create_folder, rename, replace, exchange, sync_folder, copy.
+  /// Operation number `fail_at` throws Error(kind) and is not carried out, nor is any later one but
+  /// remove_all when `stays_broken` is set (a disk that filled up, a server that went away). 0:
+  /// none fails.
   FaultFileSystem(std::shared_ptr<const FileSystem> inner, uint64_t fail_at, ErrorKind kind,
                   bool stays_broken = false);
 
@@ -29,6 +30,7 @@ class FaultFileSystem final : public FileSystem {
   std::vector<std::string> list(const std::string& path) const override;
   std::shared_ptr<const ReadableFile> open(const std::string& path) const override;
   std::unique_ptr<WritableFile> create(const std::string& path, uint64_t bytes) const override;
+  std::unique_ptr<WritableFile> open_to_write(const std::string& path) const override;
   void create_folder(const std::string& path) const override;
   void rename(const std::string& from, const std::string& to) const override;
   void replace(const std::string& from, const std::string& to) const override;

@@ -43,6 +43,10 @@ std::string join(const std::string& folder, const std::string& name) {
   return folder.back() == '/' ? folder + name : folder + "/" + name;
 }
 
+std::unique_ptr<WritableFile> FileSystem::open_to_write(const std::string& path) const {
+  fail(ErrorKind::unsupported, "{}: files of this file system have one writer", path);
+}
+
 SplitPath split_path(const std::string& path) {
   const size_t slash = path.rfind('/');
   if (slash == std::string::npos) return {".", path};

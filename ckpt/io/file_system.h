@@ -97,6 +97,9 @@ class FileSystem {
   /// Creates a file of `bytes` bytes that must not exist. Space is reserved where the file system
   /// can, so that a full disk shows before the work.
   virtual std::unique_ptr<WritableFile> create(const std::string& path, uint64_t bytes) const = 0;
+  /// Opens a file that another process created, to write parts of it that no other one writes.
+  /// unsupported where the file system cannot.
+  virtual std::unique_ptr<WritableFile> open_to_write(const std::string& path) const;
   /// Creates a folder; the parent must exist. invalid when `path` exists.
   virtual void create_folder(const std::string& path) const = 0;
   /// Moves a file or folder; `to` must not exist.

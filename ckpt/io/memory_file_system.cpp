@@ -236,6 +236,12 @@ std::unique_ptr<WritableFile> MemoryFileSystem::create(const std::string& path,
   return std::make_unique<MemoryWritableFile>(path, content);
 }
 
+std::unique_ptr<WritableFile> MemoryFileSystem::open_to_write(const std::string& path) const {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->kind(path) != PathKind::file) fail(ErrorKind::not_found, "no file {}", path);
+  return std::make_unique<MemoryWritableFile>(path, state_->files.at(path));
+}
+
 void MemoryFileSystem::create_folder(const std::string& path) const {
   const std::lock_guard lock(state_->mutex);
   state_->require_parent(path);

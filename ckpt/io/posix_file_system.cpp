@@ -201,6 +201,13 @@ class PosixFileSystem final : public FileSystem {
     return file;
   }
 
+  std::unique_ptr<WritableFile> open_to_write(const std::string& path) const override {
+    const int descriptor = uninterrupted(
+        [&] { return ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW); });
+    if (descriptor < 0) fail_errno("open", path);
+    return std::make_unique<PosixWritableFile>(path, descriptor);
+  }
+
   void create_folder(const std::string& path) const override {
     if (::mkdir(path.c_str(), 0777) != 0) {
       if (errno == EEXIST) fail(ErrorKind::invalid, "{} exists already", path);

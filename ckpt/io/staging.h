@@ -42,9 +42,9 @@ class StagedFolder {
 
   /// Syncs the folder and those in it, puts it in the target's place and syncs the parent. An older
   /// target is removed after the new one stands; a ferry process that began to read it meanwhile
-  /// learns it (ReadMark). busy when another process took the claim over. All files inside must have
-  /// been synced by their writers. Returns the claim, for those who are not done with the target;
-  /// dropped, it is given back.
+  /// learns it (ReadMark). busy when another process took the claim over. All files inside must
+  /// have been synced by their writers. Returns the claim, for those who are not done with the
+  /// target; dropped, it is given back.
   std::unique_ptr<Claim> commit();
 
  private:

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/memory/wire.h"
+#include "ckpt/group/wire.h"
 
 namespace ferry {
 namespace {

@@ -5,9 +5,9 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/core/plan_part.h"
+#include "ckpt/group/together.h"
+#include "ckpt/group/wire.h"
 #include "ckpt/integrity/plan_manifest.h"
-#include "ckpt/memory/together.h"
-#include "ckpt/memory/wire.h"
 
 namespace ferry {
 namespace {

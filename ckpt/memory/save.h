@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "ckpt/engine/engine.h"
+#include "ckpt/group/group.h"
 #include "ckpt/integrity/vouchers.h"
 #include "ckpt/io/file_system.h"
-#include "ckpt/memory/group.h"
 #include "ckpt/memory/snapshot.h"
 #include "ckpt/store/run_store.h"
 

@@ -13,7 +13,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
-#include "ckpt/memory/group.h"
+#include "ckpt/group/group.h"
 #include "ckpt/memory/snapshot.h"
 
 namespace ferry::test {

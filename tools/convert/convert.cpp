@@ -80,8 +80,9 @@ ConvertOptions options_of(const Flags& flags) {
   return options;
 }
 
-void run(const Flags& flags) {
+void run(const Flags& flags, std::shared_ptr<Group> group) {
   ConvertOptions options = options_of(flags);
+  options.group = std::move(group);
   ConvertReport report;
   {
     ProgressLine line("converting");
@@ -171,7 +172,7 @@ void add_run_options(CLI::App& command, Flags& flags) {
 
 }  // namespace
 
-void add_convert(CLI::App& program) {
+void add_convert(CLI::App& program, std::shared_ptr<Group> group) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command =
       program.add_subcommand("convert", "Write a checkpoint's model in a new format");
@@ -195,7 +196,7 @@ void add_convert(CLI::App& program) {
   add_import_options(*command, *flags);
   add_run_options(*command, *flags);
   command->footer(kExamples);
-  command->callback([flags] { run(*flags); });
+  command->callback([flags, group = std::move(group)] { run(*flags, group); });
 }
 
 }  // namespace ferry::tool

@@ -1,10 +1,13 @@
 #include "tools/convert/convert_job.h"
 
 #include <chrono>
+#include <optional>
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/hugging_face/safetensors_plan.h"
+#include "ckpt/group/group_run.h"
+#include "ckpt/group/together.h"
 #include "ckpt/integrity/plan_manifest.h"
 #include "ckpt/io/staging.h"
 #include "tools/convert/import_job.h"
@@ -124,29 +127,45 @@ ConvertReport describe(const Checkpoint& checkpoint, const Job& job,
   return report;
 }
 
-void write(const std::shared_ptr<const FileSystem>& file_system, const Checkpoint& checkpoint,
-           const Job& job, const ConvertOptions& options) {
-  const InterruptScope interrupt;
-  StagedFolder staged(file_system, options.target, options.overwrite);
-  EngineOptions engine = options.engine;
-  engine.cancel = interrupt.flag();
-  const std::vector<Digest> digests = run(job.plan, *file_system, staged.path(), engine);
+void add_small_files(const FileSystem& file_system, StagedFolder& staged, const Job& job,
+                     const std::vector<Digest>& digests, const VoucherOptions& options,
+                     const EngineOptions& engine) {
   Manifest manifest;
-  if (options.vouchers.manifest) manifest = manifest_of(job.plan, digests);
+  if (options.manifest) manifest = manifest_of(job.plan, digests);
   const auto write_file = [&](const std::string& name, const std::string& content) {
     staged.write_file(name, content);
     manifest.add_file(name, content);
   };
   for (const auto& [name, content] : job.small_files) write_file(name, content);
   for (const CopiedFile& file : job.copied) {
-    write_file(file.name, read_file(*file_system, file.from, kMaxCopiedBytes));
+    write_file(file.name, read_file(file_system, file.from, kMaxCopiedBytes));
   }
-  const auto last =
-      vouchers(options.vouchers, std::move(manifest), *file_system, staged.path(), engine);
+  const auto last = vouchers(options, std::move(manifest), file_system, staged.path(), engine);
   for (const auto& [name, content] : last) staged.write_file(name, content);
-  interrupt.check();
-  if (checkpoint.mark) checkpoint.mark->check();
-  staged.commit();
+}
+
+// Rank 0 stages, all write, rank 0 commits.
+void write(const std::shared_ptr<const FileSystem>& file_system, const Checkpoint& checkpoint,
+           const Job& job, const ConvertOptions& options) {
+  Group& group = *options.group;
+  const bool leads = group.rank() == 0;
+  const InterruptScope interrupt;
+  EngineOptions engine = options.engine;
+  engine.cancel = interrupt.flag();
+  std::optional<StagedFolder> staged;
+  const std::string folder = together(group, [&] {
+    if (leads) staged.emplace(file_system, options.target, options.overwrite);
+    return leads ? staged->path() : std::string();
+  })[0];
+  const std::vector<Digest> digests = run_together(job.plan, *file_system, folder, group, engine);
+  together(group, [&] {
+    if (!leads) return std::string();
+    add_small_files(*file_system, *staged, job, digests, options.vouchers, engine);
+    interrupt.check();
+    if (checkpoint.mark) checkpoint.mark->check();
+    staged->commit();
+    return std::string();
+  });
 }
 
 }  // namespace
@@ -160,12 +179,18 @@ ConvertReport convert(const ConvertOptions& options) {
   const auto is_model = [&](const std::string& folder) {
     return is_hugging_face_folder(*file_system, folder);
   };
-  check_target(*file_system,
-               {options.source, options.target, options.overwrite, is_model, "converted model"});
-  const Checkpoint checkpoint = open_checkpoint(file_system, options.source, options.open);
-  Job job = make_job(checkpoint, options);
-  if (options.vouchers.manifest) complete_items(job.plan);
-  check(job.plan);
+  const TargetFolder place = {options.source, options.target, options.overwrite, is_model,
+                              "converted model"};
+  Checkpoint checkpoint;
+  Job job;
+  together(*options.group, [&] {
+    check_target(*file_system, place);
+    checkpoint = open_checkpoint(file_system, options.source, options.open);
+    job = make_job(checkpoint, options);
+    if (options.vouchers.manifest) complete_items(job.plan);
+    check(job.plan);
+    return std::string();
+  });
   ConvertReport report = describe(checkpoint, job, options);
   if (options.dry_run) return report;
   const auto start = std::chrono::steady_clock::now();

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
+#include "ckpt/group/group.h"
 #include "ckpt/integrity/vouchers.h"
 #include "ckpt/megatron/torch_dist/core_release.h"
 #include "convert/convert.h"
@@ -34,6 +36,7 @@ struct ConvertOptions {
   bool dry_run = false;
   VoucherOptions vouchers;
   EngineOptions engine;
+  std::shared_ptr<Group> group = lone_group();  // processes that do it together, all of them so
 };
 
 struct ConvertReport {

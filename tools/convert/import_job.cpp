@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/group/together.h"
 #include "ckpt/megatron/args.h"
 #include "ckpt/megatron/legacy/legacy_writer.h"
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
@@ -97,28 +98,39 @@ void add_tokenizer(const FileSystem& file_system, const Import& model, PlannedOu
                              std::make_move_iterator(files.end()));
 }
 
-}  // namespace
-
-ConvertReport convert_to_megatron(const ConvertOptions& options) {
-  const std::shared_ptr<const FileSystem> file_system = posix_file_system();
-  const Checkpoint checkpoint = open_checkpoint(file_system, options.source, options.open);
+Checkpoint open_model(const std::shared_ptr<const FileSystem>& file_system,
+                      const ConvertOptions& options) {
+  Checkpoint checkpoint = open_checkpoint(file_system, options.source, options.open);
   if (checkpoint.format != Format::hugging_face) {
     fail(ErrorKind::invalid,
          "{}: is no Hugging Face model; `ferry reshard` writes checkpoints of Megatron-LM in "
          "another layout or format",
          checkpoint.path);
   }
-  const RunOutput output = {options.target, std::nullopt, options.overwrite};
-  check_run_output(*file_system, output, checkpoint.path);
-  const std::string folder = output.folder();
-  ImportOptions import = options.import;
-  import.tokenizer_model = join(absolute(folder), kTokenizerFolder);
+  return checkpoint;
+}
 
-  Import model = import_model(checkpoint, import);
-  ConvertReport report = describe(checkpoint, model, options, folder);
-  PlannedOutput planned = plan(std::move(model.state), options, folder);
-  prepare(planned, options.vouchers);
-  add_tokenizer(*file_system, model, planned);
+}  // namespace
+
+ConvertReport convert_to_megatron(const ConvertOptions& options) {
+  const std::shared_ptr<const FileSystem> file_system = posix_file_system();
+  const RunOutput output = {options.target, std::nullopt, options.overwrite};
+  Checkpoint checkpoint;
+  ConvertReport report;
+  PlannedOutput planned;
+  together(*options.group, [&] {
+    checkpoint = open_model(file_system, options);
+    check_run_output(*file_system, output, checkpoint.path);
+    const std::string folder = output.folder();
+    ImportOptions import = options.import;
+    import.tokenizer_model = join(absolute(folder), kTokenizerFolder);
+    Import model = import_model(checkpoint, import);
+    report = describe(checkpoint, model, options, folder);
+    planned = plan(std::move(model.state), options, folder);
+    prepare(planned, options.vouchers);
+    add_tokenizer(*file_system, model, planned);
+    return std::string();
+  });
   list_files(planned, report);
   report.warnings = planned.warnings;
   if (options.dry_run) {
@@ -129,7 +141,7 @@ ConvertReport convert_to_megatron(const ConvertOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   const auto notes = write_iteration(
       file_system, output, planned,
-      {options.engine, options.vouchers, checkpoint.mark.get(), options.zstd_level});
+      {options.engine, options.vouchers, checkpoint.mark.get(), options.zstd_level, options.group});
   list_files(planned, report);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   report.warnings.insert(report.warnings.end(), notes.begin(), notes.end());

@@ -1,10 +1,13 @@
 #include "tools/output/run_output.h"
 
+#include <functional>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include "ckpt/engine/compressed_run.h"
+#include "ckpt/group/group_run.h"
+#include "ckpt/group/together.h"
 #include "ckpt/integrity/plan_manifest.h"
 #include "ckpt/io/staging.h"
 #include "ckpt/store/run_folder.h"
@@ -25,33 +28,55 @@ void create_inner_folders(const FileSystem& file_system, const std::string& fold
   for (const std::string& inner : folders) file_system.create_folder(join(folder, inner));
 }
 
-// `staged` is a StagedFolder or a StagedIteration.
 template <typename Staged>
-void fill_and_commit(const FileSystem& file_system, Staged& staged, PlannedOutput& planned,
-                     const WriteOptions& options) {
-  const InterruptScope interrupt;
-  create_inner_folders(file_system, staged.path(), planned);
-  EngineOptions engine = options.engine;
-  engine.cancel = interrupt.flag();
-  const std::vector<Digest> digests =
-      options.zstd_level
-          ? run_compressed(planned.plan, file_system, staged.path(), *options.zstd_level, engine)
-          : run(planned.plan, file_system, staged.path(), engine);
+void add_small_files(const FileSystem& file_system, Staged& staged, PlannedOutput& planned,
+                     const std::vector<Digest>& digests, const VoucherOptions& options,
+                     const EngineOptions& engine) {
   if (const PlannedOutput::LateFile& late = planned.late_file; !late.name.empty()) {
     planned.small_files.emplace_back(late.name, late.content(planned.plan.target));
   }
   Manifest manifest;
-  if (options.vouchers.manifest) manifest = manifest_of(planned.plan, digests);
+  if (options.manifest) manifest = manifest_of(planned.plan, digests);
   for (const auto& [name, content] : planned.small_files) {
     staged.write_file(name, content);
     manifest.add_file(name, content);
   }
-  const auto last =
-      vouchers(options.vouchers, std::move(manifest), file_system, staged.path(), engine);
+  const auto last = vouchers(options, std::move(manifest), file_system, staged.path(), engine);
   for (const auto& [name, content] : last) staged.write_file(name, content);
-  interrupt.check();
-  if (options.mark) options.mark->check();
-  staged.commit();
+}
+
+// Rank 0 stages, all write, rank 0 commits. `begin` puts a StagedFolder or a StagedIteration into
+// the optional that it gets. Returns what is worth telling, on rank 0.
+template <typename Staged>
+std::vector<std::string> write_staged(const FileSystem& file_system, PlannedOutput& planned,
+                                      const WriteOptions& options,
+                                      const std::function<void(std::unique_ptr<Staged>&)>& begin) {
+  Group& group = *options.group;
+  const bool leads = group.rank() == 0;
+  const InterruptScope interrupt;
+  EngineOptions engine = options.engine;
+  engine.cancel = interrupt.flag();
+  std::unique_ptr<Staged> staged;
+  const std::string folder = together(group, [&] {
+    if (!leads) return std::string();
+    begin(staged);
+    create_inner_folders(file_system, staged->path(), planned);
+    return staged->path();
+  })[0];
+  std::vector<Digest> digests;
+  if (!options.zstd_level) digests = run_together(planned.plan, file_system, folder, group, engine);
+  together(group, [&] {
+    if (!leads) return std::string();
+    if (options.zstd_level) {
+      digests = run_compressed(planned.plan, file_system, folder, *options.zstd_level, engine);
+    }
+    add_small_files(file_system, *staged, planned, digests, options.vouchers, engine);
+    interrupt.check();
+    if (options.mark) options.mark->check();
+    staged->commit();
+    return std::string();
+  });
+  return leads ? staged->notes() : std::vector<std::string>();
 }
 
 }  // namespace
@@ -86,17 +111,17 @@ std::vector<std::string> write_iteration(std::shared_ptr<const FileSystem> file_
   const RunStore store(file_system, output.run_folder);
   BeginOptions begin;
   begin.overwrite = output.overwrite;
-  StagedIteration staged = store.begin(output.iteration, begin);
-  fill_and_commit(*file_system, staged, planned, options);
-  return staged.notes();
+  return write_staged<StagedIteration>(*file_system, planned, options, [&](auto& staged) {
+    staged.reset(new StagedIteration(store.begin(output.iteration, begin)));
+  });
 }
 
 std::vector<std::string> write_folder(std::shared_ptr<const FileSystem> file_system,
                                       const std::string& folder, bool overwrite,
                                       PlannedOutput& planned, const WriteOptions& options) {
-  StagedFolder staged(file_system, folder, overwrite);
-  fill_and_commit(*file_system, staged, planned, options);
-  return staged.notes();
+  return write_staged<StagedFolder>(*file_system, planned, options, [&](auto& staged) {
+    staged = std::make_unique<StagedFolder>(file_system, folder, overwrite);
+  });
 }
 
 bool holds_checkpoint(const FileSystem& file_system, const std::string& folder) {

@@ -9,6 +9,7 @@
 
 #include "ckpt/core/placed.h"
 #include "ckpt/engine/engine.h"
+#include "ckpt/group/group.h"
 #include "ckpt/integrity/vouchers.h"
 #include "ckpt/io/file_system.h"
 #include "ckpt/io/read_mark.h"
@@ -33,6 +34,7 @@ struct WriteOptions {
   VoucherOptions vouchers;
   const ReadMark* mark = nullptr;  // of the source: checked before anything relies on what was read
   std::optional<int> zstd_level;   // compresses the items of the plan; it was planned for that
+  std::shared_ptr<Group> group = lone_group();  // all of it write; compressing is rank 0's alone
 };
 
 /// Makes a plan ready to be written so: its items tile its files where there is to be a manifest.

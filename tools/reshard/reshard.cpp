@@ -78,6 +78,7 @@ std::string converted(const Flags& flags) {
   convert_options.dry_run = options.dry_run;
   convert_options.vouchers = options.vouchers;
   convert_options.engine = options.engine;
+  convert_options.group = options.group;
   const ConvertReport report = convert(convert_options);
   return flags.json ? json_text(to_json(report)) : to_text(report);
 }
@@ -87,8 +88,9 @@ std::string resharded(const Flags& flags) {
   return flags.json ? json_text(to_json(report)) : to_text(report);
 }
 
-void run(Flags& flags) {
+void run(Flags& flags, std::shared_ptr<Group> group) {
   ReshardOptions& options = flags.options;
+  options.group = std::move(group);
   const bool hugging_face = flags.to == "hf";
   if (!hugging_face) options.to = kFormats.at(flags.to);
   if (!flags.dtype.empty()) options.dtype = parse_dtype(flags.dtype);
@@ -175,7 +177,7 @@ void add_run_options(CLI::App& command, Flags& flags) {
 
 }  // namespace
 
-void add_reshard(CLI::App& program) {
+void add_reshard(CLI::App& program, std::shared_ptr<Group> group) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command = program.add_subcommand(
       "reshard", "Write a training checkpoint at another parallel layout or in another format");
@@ -191,7 +193,7 @@ void add_reshard(CLI::App& program) {
   add_layout_options(*command, flags->options.layout, "stays as it is");
   add_run_options(*command, *flags);
   command->footer(kExamples);
-  command->callback([flags] { run(*flags); });
+  command->callback([flags, group = std::move(group)] { run(*flags, group); });
 }
 
 }  // namespace ferry::tool

@@ -5,6 +5,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/core/placed.h"
+#include "ckpt/group/together.h"
 #include "ckpt/megatron/args.h"
 #include "ckpt/megatron/legacy/legacy_writer.h"
 #include "ckpt/megatron/optimizer/optimizer_form.h"
@@ -232,15 +233,20 @@ std::string check_place(const FileSystem& file_system, const ReshardOptions& opt
 ReshardReport reshard(const ReshardOptions& options) {
   check_options(options);
   const std::shared_ptr<const FileSystem> file_system = posix_file_system();
-  const Checkpoint checkpoint = open_checkpoint(file_system, options.source, options.open);
-  const RunOutput output = {options.target, checkpoint.iteration, options.overwrite};
-  const std::string folder = check_place(*file_system, options, checkpoint, output);
-
-  RunState state = state_of(checkpoint);
-  edit(state, options);
-  retarget(state, options.layout, options.vocabulary_divisor);
-  Target target = plan_target(std::move(state), options, folder);
-  prepare(target.planned, options.vouchers);
+  Checkpoint checkpoint;
+  RunOutput output;
+  Target target;
+  together(*options.group, [&] {
+    checkpoint = open_checkpoint(file_system, options.source, options.open);
+    output = {options.target, checkpoint.iteration, options.overwrite};
+    const std::string folder = check_place(*file_system, options, checkpoint, output);
+    RunState state = state_of(checkpoint);
+    edit(state, options);
+    retarget(state, options.layout, options.vocabulary_divisor);
+    target = plan_target(std::move(state), options, folder);
+    prepare(target.planned, options.vouchers);
+    return std::string();
+  });
   ReshardReport report = describe(checkpoint, options, target);
   if (options.dry_run) {
     if (options.zstd_level) report.warnings.push_back(kSizesBeforeCompression);
@@ -248,11 +254,11 @@ ReshardReport reshard(const ReshardOptions& options) {
   }
 
   const WriteOptions write = {options.engine, options.vouchers, checkpoint.mark.get(),
-                              options.zstd_level};
+                              options.zstd_level, options.group};
   const auto start = std::chrono::steady_clock::now();
   const auto notes =
       options.to == ReshardFormat::dcp
-          ? write_folder(file_system, folder, options.overwrite, target.planned, write)
+          ? write_folder(file_system, target.side.path, options.overwrite, target.planned, write)
           : write_iteration(file_system, output, target.planned, write);
   report.written.files = files_of(target.planned);
   report.written.seconds =

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "ckpt/base/dtype.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
+#include "ckpt/group/group.h"
 #include "ckpt/integrity/vouchers.h"
 #include "ckpt/megatron/parallel_target.h"
 #include "ckpt/megatron/torch_dist/core_release.h"
@@ -41,6 +43,7 @@ struct ReshardOptions {
   bool dry_run = false;
   VoucherOptions vouchers;
   EngineOptions engine;
+  std::shared_ptr<Group> group = lone_group();  // processes that do it together, all of them so
 };
 
 struct ReshardReport {

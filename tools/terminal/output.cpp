@@ -19,6 +19,14 @@ void hold_standard_streams() noexcept {
   }
 }
 
+void silence_standard_streams() noexcept {
+  const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (nowhere < 0) return;
+  ::dup2(nowhere, 1);
+  ::dup2(nowhere, 2);
+  ::close(nowhere);
+}
+
 void print(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
     fail(ErrorKind::io, "standard output: {}", std::strerror(errno));

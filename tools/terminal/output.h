@@ -11,6 +11,9 @@ namespace ferry::tool {
 /// would get its number, and what is printed would land in that file. First thing in main().
 void hold_standard_streams() noexcept;
 
+/// What is printed from here on goes nowhere.
+void silence_standard_streams() noexcept;
+
 /// Writes to standard output; io when it refuses (a full disk).
 void print(std::string_view text);
 

@@ -1,4 +1,4 @@
-#include "ckpt/memory/group.h"
+#include "ckpt/group/group.h"
 
 #include <condition_variable>
 #include <mutex>

@@ -1,10 +1,11 @@
-#include "ckpt/memory/together.h"
+#include "ckpt/group/together.h"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/memory/wire.h"
+#include "ckpt/group/wire.h"
 
 namespace ferry {
 namespace {
@@ -32,14 +33,18 @@ std::string outcome_of(const std::function<std::string()>& work) {
 std::vector<std::string> together(Group& group, const std::function<std::string()>& work) {
   std::vector<std::string> results = group.exchange(outcome_of(work));
   for (size_t rank = 0; rank < results.size(); ++rank) {
-    Unpacker outcome(results[rank]);
+    const std::string failed = results[rank];
+    Unpacker outcome(failed);
     if (outcome.number() == kDone) {
       results[rank] = outcome.text();
       continue;
     }
     const auto kind = static_cast<ErrorKind>(outcome.number());
     const std::string message = outcome.text();
-    if (results.size() == 1) throw Error(kind, message);
+    const bool all_alike =
+        std::all_of(results.begin() + static_cast<std::ptrdiff_t>(rank), results.end(),
+                    [&](const std::string& other) { return other == failed; });
+    if (rank == 0 && all_alike) throw Error(kind, message);
     fail(kind, "rank {}: {}", rank, message);
   }
   return results;

@@ -1,0 +1,96 @@
+#include "ckpt/group/group_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ckpt/core/plan_share.h"
+#include "ckpt/engine/target_files.h"
+#include "ckpt/group/together.h"
+#include "ckpt/group/wire.h"
+
+namespace ferry {
+namespace {
+
+// A folder of the rank's own, for streams that are decoded, while it lives.
+class SpoolFolder {
+ public:
+  SpoolFolder(const FileSystem& file_system, const std::string& folder, int rank)
+      : file_system_(file_system), path_(join(folder, fmt::format(".spool-of-rank-{}", rank))) {
+    file_system_.create_folder(path_);
+  }
+  ~SpoolFolder() {
+    try {
+      file_system_.remove_all(path_);
+    } catch (...) {  // goes with the folder around it, which is not committed
+    }
+  }
+  SpoolFolder(const SpoolFolder&) = delete;
+  SpoolFolder& operator=(const SpoolFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  const FileSystem& file_system_;
+  std::string path_;
+};
+
+// Says how far all are by how far this rank is with its share.
+EngineOptions with_scaled_progress(const EngineOptions& options, const Plan& share) {
+  EngineOptions scaled = options;
+  if (!options.progress) return scaled;
+  uint64_t own = 0;
+  for (const Entry& entry : share.target.entries) {
+    for (const Chunk& chunk : entry.chunks) own += chunk.extent.length;
+  }
+  scaled.progress = [show = options.progress, own](const Progress& progress) {
+    const double done =
+        own == 0 ? 1 : static_cast<double>(progress.bytes_done) / static_cast<double>(own);
+    const auto total = static_cast<double>(progress.bytes_total);
+    show({static_cast<uint64_t>(std::min(done, 1.0) * total), progress.bytes_total});
+  };
+  return scaled;
+}
+
+std::string run_share(const Plan& share, const FileSystem& file_system, const std::string& folder,
+                      int rank, const EngineOptions& options) {
+  const SpoolFolder spool(file_system, folder, rank);
+  TargetFiles files(share, file_system, folder, TargetMode::open, options);
+  const std::vector<Digest> digests =
+      run(share, files.files(), file_system, spool.path(), with_scaled_progress(options, share));
+  files.sync();
+  Packer packer;
+  for (const Digest& digest : digests) packer.number(digest.high).number(digest.low);
+  return packer.take();
+}
+
+}  // namespace
+
+std::vector<Digest> run_together(const Plan& plan, const FileSystem& file_system,
+                                 const std::string& folder, Group& group,
+                                 const EngineOptions& options) {
+  if (group.size() == 1) return run(plan, file_system, folder, options);
+  const auto own = static_cast<uint32_t>(group.rank());
+  together(group, [&] {
+    if (own != 0) return std::string();
+    const TargetFiles files(plan, file_system, folder, TargetMode::create, options);
+    for (const Literal& literal : plan.literals) {
+      files.files()[literal.file]->write(literal.offset, std::as_bytes(std::span(literal.bytes)));
+    }
+    return std::string();
+  });
+  const PlanShares shares = share_out(plan, static_cast<uint32_t>(group.size()));
+  const std::vector<std::string> written = together(group, [&] {
+    return run_share(share_of(plan, shares, own), file_system, folder, group.rank(), options);
+  });
+  // Each rank's digests are those of its items, in the plan's order.
+  std::vector<Unpacker> ranks(written.begin(), written.end());
+  std::vector<Digest> digests;
+  for (const uint32_t owner : shares.items) {
+    const uint64_t high = ranks[owner].number();
+    digests.push_back({high, ranks[owner].number()});
+  }
+  return digests;
+}
+
+}  // namespace ferry

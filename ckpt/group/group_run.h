@@ -1,0 +1,23 @@
+// A plan that the ranks of a group run together, into the same files.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ckpt/engine/engine.h"
+#include "ckpt/group/group.h"
+
+namespace ferry {
+
+/// As run(plan, file_system, folder, options), by all ranks: each has the same checked plan and the
+/// same view of the file system, and moves its share (plan_share.h). Rank 0 creates the files and
+/// writes what comes from no source; each rank syncs what it wrote. The bytes are those that one
+/// process writes, and every rank returns all digests. Progress is scaled from the rank's own
+/// share.
+///
+/// Any rank's error fails all, alike, once all ranks have come to their end.
+std::vector<Digest> run_together(const Plan& plan, const FileSystem& file_system,
+                                 const std::string& folder, Group& group,
+                                 const EngineOptions& options);
+
+}  // namespace ferry

@@ -1,0 +1,57 @@
+#include <mpi.h>
+
+#include <climits>
+#include <numeric>
+
+#include "ckpt/base/error.h"
+#include "mpi/launcher.h"
+#include "mpi/process_group.h"
+
+namespace ferry {
+namespace {
+
+class MpiGroup final : public Group {
+ public:
+  MpiGroup() {
+    int provided = 0;
+    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+    MPI_Comm_size(MPI_COMM_WORLD, &size_);
+  }
+  ~MpiGroup() override { MPI_Finalize(); }
+
+  int rank() const noexcept override { return rank_; }
+  int size() const noexcept override { return size_; }
+
+  // Errors of MPI end all processes: its default.
+  std::vector<std::string> exchange(std::string bytes) override {
+    uint64_t length = bytes.size();
+    std::vector<uint64_t> lengths(static_cast<size_t>(size_));
+    MPI_Allgather(&length, 1, MPI_UINT64_T, lengths.data(), 1, MPI_UINT64_T, MPI_COMM_WORLD);
+    const uint64_t total = std::accumulate(lengths.begin(), lengths.end(), uint64_t{0});
+    if (total > INT_MAX) fail(ErrorKind::exhausted, "ranks exchange {} bytes at once", total);
+    std::vector<int> counts(lengths.begin(), lengths.end()), places(lengths.size());
+    std::exclusive_scan(counts.begin(), counts.end(), places.begin(), 0);
+    std::string all(total, '\0');
+    MPI_Allgatherv(bytes.data(), static_cast<int>(length), MPI_BYTE, all.data(), counts.data(),
+                   places.data(), MPI_BYTE, MPI_COMM_WORLD);
+    std::vector<std::string> parts;
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      parts.push_back(all.substr(static_cast<size_t>(places[i]), lengths[i]));
+    }
+    return parts;
+  }
+
+ private:
+  int rank_ = 0, size_ = 1;
+};
+
+}  // namespace
+
+// A program that is started alone does without MPI, which takes a while to begin.
+std::shared_ptr<Group> process_group() {
+  if (launcher().processes == 1) return lone_group();
+  return std::make_shared<MpiGroup>();
+}
+
+}  // namespace ferry

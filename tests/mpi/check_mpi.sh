@@ -1,0 +1,65 @@
+#!/bin/sh
+# check_mpi.sh FERRY FIXTURES WORK: mpirun with several processes writes the bytes that one process
+# writes; a process that dies in the middle takes all with it and leaves no target.
+set -eu
+ferry=$1 fixtures=$2 work=$3
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+rm -rf "$work" && mkdir -p "$work" && cd "$work"
+
+# same NAME COMMAND...: the command writes to a folder `out`, by 1, 2 and 4 processes
+same() {
+    name=$1
+    shift
+    "$@" >/dev/null
+    mv out "$name-1"
+    for n in 2 4; do
+        mpirun -n $n "$@" >"$name-$n.log" 2>&1 || { cat "$name-$n.log"; exit 1; }
+        mv out "$name-$n"
+        diff -r "$name-1" "$name-$n"
+        # One of them speaks.
+        [ "$(grep -c ' -> out' "$name-$n.log")" = 1 ]
+    done
+    echo "$name: the same bytes by 1, 2 and 4 processes"
+}
+
+run=$fixtures/llama_tp2dp2_dpr
+same hf "$ferry" convert "$run" out --to hf
+same shards "$ferry" convert "$run" out --to hf --max-shard-size 20kB
+same gpt2 "$ferry" convert "$fixtures/hot_gpt2" out --to hf
+same torch_dist "$ferry" reshard "$run" out --tp 1 --pp 2
+same buckets "$ferry" reshard "$run" out --tp 2 --pp 2 --optimizer dp_reshardable
+same rank-folders "$ferry" reshard "$fixtures/qwen3moe_te_ep2pp2_dpr" out --to torch --pp 2 --ep 2
+same zstd "$ferry" reshard "$run" out --compress zstd
+same from-zstd "$ferry" reshard zstd-1 out --to dcp
+same imported "$ferry" convert hf-1 out --to torch_dist --tp 2
+
+# The same error on all is told once, and is no rank's.
+! mpirun -n 2 "$ferry" convert nowhere out --to hf >error.log 2>&1
+[ "$(grep -c '^ferry: error: nowhere' error.log)" = 1 ]
+
+# A large model of holes, and a rank that is killed when the output has begun.
+cat >rank.sh <<'X'
+[ "$OMPI_COMM_WORLD_RANK" = 1 ] && echo $$ >rank-1
+exec "$@"
+X
+mkdir large
+printf '{"t":{"dtype":"F32","shape":[64,4194304],"data_offsets":[0,1073741824]}}' >header
+{ printf "\\$(printf %03o "$(wc -c <header)")\\0\\0\\0\\0\\0\\0\\0"; cat header; } >large/model.safetensors
+truncate -s $((8 + $(wc -c <header) + 1073741824)) large/model.safetensors
+mpirun -n 2 sh rank.sh "$ferry" convert large/model.safetensors out --to safetensors --memory 8MiB --threads 1 >killed.log 2>&1 &
+launcher=$!
+tries=0
+until ls -d .ferry-partial.* >/dev/null 2>&1; do
+    tries=$((tries + 1))
+    [ $tries -lt 2000 ] || { cat killed.log; exit 1; }
+    sleep 0.01
+done
+kill -9 "$(cat rank-1)"
+! wait $launcher
+[ ! -e out ]
+grep -qi 'signal 9\|killed' killed.log
+echo "killed: no target, and the launcher says so"
+# The next run cleans up.
+"$ferry" convert "$run" out --to hf >/dev/null
+! ls -d .ferry-partial.* 2>/dev/null
+echo "all passed"

@@ -56,7 +56,8 @@ TEST_P(LoadFixture, AllTensorsAtOnceAreWhatPyTorchReads) {
   }
   load(checkpoint, regions);
   for (size_t i = 0; i < memory.size(); ++i) {
-    EXPECT_EQ(hash_of(memory[i]), truth[regions[i].name]["xxh3_128"]) << regions[i].name;
+    EXPECT_EQ(hash_of(memory[i]), truth[regions[i].name]["xxh3_128"].get<std::string>())
+        << regions[i].name;
   }
   EXPECT_EQ(memory.size(), truth.size());
 }

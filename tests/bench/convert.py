@@ -14,6 +14,8 @@ import subprocess
 import sys
 import time
 
+from warm import touch_free_memory
+
 here = os.path.dirname(os.path.abspath(__file__))
 parser = argparse.ArgumentParser()
 parser.add_argument('ferry')
@@ -24,8 +26,7 @@ parser.add_argument('--repeat', type=int, default=5)
 parser.add_argument('--memory', nargs='*', default=['512MiB'])
 parser.add_argument('--python', default=sys.executable)
 parser.add_argument('--python-convert', help='the script to compare with: SCRIPT TORCH_DIST_FOLDER OUT HEADS GROUPS HEAD_DIM')
-parser.add_argument('--warm', action='store_true', help='touch all free memory before each timing: in a virtual machine whose host takes back '
-                    'what is free, the first use of a page costs more than the copy that is timed')
+parser.add_argument('--warm', action='store_true', help='touch all free memory before each timing (warm.py)')
 a = parser.parse_args()
 run, out, copy = (os.path.join(a.work, name) for name in ('run', 'hf', 'copy'))
 
@@ -49,11 +50,7 @@ def ready():
     """Nothing of the last timing is left to be written; memory is as --warm says."""
     os.sync()
     if a.warm:
-        free = next(int(line.split()[1]) << 10 for line in open('/proc/meminfo') if line.startswith('MemFree'))
-        if free > 2 << 30:
-            # In a process of its own: children inherit the maximum of the resident set.
-            touch = f'import mmap; mmap.mmap(-1, {free - (1 << 30)}, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)'
-            subprocess.run([sys.executable, '-c', touch], check=True)
+        touch_free_memory()
 
 
 os.makedirs(a.work, exist_ok=True)

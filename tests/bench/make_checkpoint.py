@@ -1,9 +1,10 @@
 """Writes a Llama-shaped torch_dist run folder of any size, as Megatron-LM lays it out, for the benchmarks.
 
-    make_checkpoint.py OUT --layers 8 [--hidden 4096 --ffn 14336 --heads 32 --groups 8 --vocab 32000 --tp 2]
+    make_checkpoint.py OUT --layers 8 [--hidden 4096 --ffn 14336 --heads 32 --groups 8 --vocab 32000 --tp 2] [--optimizer]
 
 The model's tensors hold random bf16 numbers. Optimizer state (fully_reshardable, fp32) is described in the metadata and stored in
-files of the right size that are holes: it is there to be skipped, not to be read. Needs PyTorch and NumPy; memory use is a few tensors."""
+files of the right size that are holes: it is there to be skipped, not to be read. With --optimizer it holds numbers, too. Needs PyTorch and
+NumPy; memory use is a few tensors."""
 import argparse
 import io
 import os
@@ -21,6 +22,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument('out')
 for name, default in dict(layers=8, hidden=4096, ffn=14336, heads=32, groups=8, vocab=32000, tp=2).items():
     parser.add_argument(f'--{name}', type=int, default=default)
+parser.add_argument('--optimizer', action='store_true')
 a = parser.parse_args()
 head = a.hidden // a.heads
 folder = os.path.join(a.out, 'iter_0000100')
@@ -32,8 +34,8 @@ pool = torch.from_numpy(np.random.default_rng(0).standard_normal(1 << 25, dtype=
 def random(elements, at=[0]):
     """A run of the pool that starts somewhere else each time."""
     at[0] = (at[0] + 7919 * 64) % (1 << 24)
-    copies = -(-(elements + at[0]) // len(pool))
-    return pool.repeat(copies)[at[0]:at[0] + elements]
+    end = at[0] + elements
+    return pool[at[0]:end] if end <= len(pool) else pool.repeat(-(-end // len(pool)))[at[0]:end]
 
 
 tensors, storage = {}, {}
@@ -46,15 +48,15 @@ def put(name, shape, dtype, offset, size, rank):
     entry = tensors.setdefault(name, TensorStorageMetadata(TensorProperties(dtype=dtype), torch.Size(shape), []))
     entry.chunks.append(ChunkStorageMetadata(torch.Size(offset), torch.Size(size)))
     elements = int(np.prod(size))
-    if dtype == torch.float32:  # optimizer state: a hole
+    if dtype == torch.float32 and not a.optimizer:  # a hole
         f, length = optimizer_files[rank], elements * 4 + 1024
         begin = f.tell()
         f.truncate(begin + length)
         f.seek(begin + length)
     else:
-        f = files[rank]
+        f = (optimizer_files if dtype == torch.float32 else files)[rank]
         begin = f.tell()
-        torch.save(random(elements).view(size).clone(), f)
+        torch.save(random(elements).to(dtype).view(size).clone(), f)
         length = f.tell() - begin
     storage[MetadataIndex(name, torch.Size(offset))] = _StorageInfo(os.path.basename(f.name), begin, length)
 
@@ -94,7 +96,9 @@ args = Namespace(num_layers=a.layers, hidden_size=a.hidden, ffn_hidden_size=a.ff
                  tensor_model_parallel_size=a.tp, pipeline_model_parallel_size=1, world_size=a.tp, iteration=100,
                  bf16=True, fp16=False, params_dtype=torch.bfloat16, init_method_std=0.02, use_distributed_optimizer=True)
 common = {'args': args, 'iteration': 100, 'checkpoint_version': 3.0,
-          'content_metadata': {'distrib_optim_sharding_type': 'fully_reshardable'}}
+          'content_metadata': {'distrib_optim_sharding_type': 'fully_reshardable'},
+          'optimizer': {'optimizer': {'param_groups': [{'wd_mult': m, 'lr_mult': 1.0, 'lr': 1e-3, 'step': 100} for m in (1.0, 0.0)]},
+                        'param_state_sharding_type': 'fully_reshardable'}}
 key = 'common_state/shard_0_1'
 blob = io.BytesIO()
 torch.save([common], blob)

@@ -10,7 +10,7 @@ struct Launcher {
   int processes = 1;
 };
 
-/// Of Open MPI, MPICH and Intel MPI (PMI), PMIx and Slurm's steps.
+/// Of Open MPI, MPICH and Intel MPI (PMI), and Slurm's steps.
 Launcher launcher();
 
 }  // namespace ferry

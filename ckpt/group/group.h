@@ -1,4 +1,4 @@
-// The ranks that save one checkpoint together: threads of a process, or processes.
+// The ranks that do one thing together: threads of a process, or processes.
 #pragma once
 
 #include <memory>

@@ -1,18 +1,14 @@
 #include "tools/convert/convert_job.h"
 
 #include <chrono>
-#include <optional>
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/hugging_face/safetensors_plan.h"
-#include "ckpt/group/group_run.h"
 #include "ckpt/group/together.h"
-#include "ckpt/integrity/plan_manifest.h"
-#include "ckpt/io/staging.h"
 #include "tools/convert/import_job.h"
+#include "tools/output/run_output.h"
 #include "tools/output/target_folder.h"
-#include "tools/terminal/interrupt.h"
 
 namespace ferry::tool {
 namespace {
@@ -35,11 +31,9 @@ std::string_view spelling(ConvertTarget to) {
 
 // All that will be written, whatever it was made from.
 struct Job {
-  Plan plan;
-  std::vector<std::pair<std::string, std::string>> small_files;
+  PlannedOutput planned;  // without the copied files
   std::vector<CopiedFile> copied;
   std::string family;
-  std::vector<std::string> warnings;
   int64_t parameters = 0;
 };
 
@@ -85,23 +79,23 @@ Job make_job(const Checkpoint& checkpoint, const ConvertOptions& options) {
   Job job;
   if (options.to == ConvertTarget::hugging_face) {
     Export model = plan_export(checkpoint, options.model);
-    job.plan = std::move(model.plan);
-    job.small_files = std::move(model.small_files);
+    job.planned.plan = std::move(model.plan);
+    job.planned.small_files = std::move(model.small_files);
     job.copied = std::move(model.tokenizer_files);
     job.family = std::move(model.family);
-    job.warnings = std::move(model.warnings);
+    job.planned.warnings = std::move(model.warnings);
     job.parameters = model.parameters;
     return job;
   }
   SafetensorsExport plain = plan_safetensors(
       checkpoint.catalog, {options.optimizer, options.model.dtype, options.model.max_shard_bytes});
-  job.plan = std::move(plain.plan);
+  job.planned.plan = std::move(plain.plan);
   job.parameters = plain.parameters;
   if (!plain.index_json.empty()) {
-    job.small_files.emplace_back(kSafetensorsIndexName, std::move(plain.index_json));
+    job.planned.small_files.emplace_back(kSafetensorsIndexName, std::move(plain.index_json));
   }
   if (options.optimizer && !checkpoint.optimizer_problem.empty()) {
-    job.warnings.push_back(checkpoint.optimizer_problem);
+    job.planned.warnings.push_back(checkpoint.optimizer_problem);
   }
   return job;
 }
@@ -114,58 +108,21 @@ ConvertReport describe(const Checkpoint& checkpoint, const Job& job,
   report.source_format = name(checkpoint.format);
   report.iteration = checkpoint.iteration;
   report.family = job.family;
-  report.tensors = static_cast<int64_t>(job.plan.target.entries.size());
+  report.tensors = static_cast<int64_t>(job.planned.plan.target.entries.size());
   report.parameters = job.parameters;
-  for (const FileInfo& file : job.plan.target.files)
-    report.files.emplace_back(file.path, file.bytes);
-  for (const auto& [name, content] : job.small_files)
-    report.files.emplace_back(name, content.size());
+  report.files = files_of(job.planned);
   for (const CopiedFile& file : job.copied) report.files.emplace_back(file.name, file.bytes);
   for (const auto& [name, bytes] : report.files) report.bytes += bytes;
-  report.warnings = job.warnings;
+  report.warnings = job.planned.warnings;
   report.dry_run = options.dry_run;
   return report;
 }
 
-void add_small_files(const FileSystem& file_system, StagedFolder& staged, const Job& job,
-                     const std::vector<Digest>& digests, const VoucherOptions& options,
-                     const EngineOptions& engine) {
-  Manifest manifest;
-  if (options.manifest) manifest = manifest_of(job.plan, digests);
-  const auto write_file = [&](const std::string& name, const std::string& content) {
-    staged.write_file(name, content);
-    manifest.add_file(name, content);
-  };
-  for (const auto& [name, content] : job.small_files) write_file(name, content);
+void add_copied_files(const FileSystem& file_system, Job& job) {
   for (const CopiedFile& file : job.copied) {
-    write_file(file.name, read_file(file_system, file.from, kMaxCopiedBytes));
+    job.planned.small_files.emplace_back(file.name,
+                                         read_file(file_system, file.from, kMaxCopiedBytes));
   }
-  const auto last = vouchers(options, std::move(manifest), file_system, staged.path(), engine);
-  for (const auto& [name, content] : last) staged.write_file(name, content);
-}
-
-// Rank 0 stages, all write, rank 0 commits.
-void write(const std::shared_ptr<const FileSystem>& file_system, const Checkpoint& checkpoint,
-           const Job& job, const ConvertOptions& options) {
-  Group& group = *options.group;
-  const bool leads = group.rank() == 0;
-  const InterruptScope interrupt;
-  EngineOptions engine = options.engine;
-  engine.cancel = interrupt.flag();
-  std::optional<StagedFolder> staged;
-  const std::string folder = together(group, [&] {
-    if (leads) staged.emplace(file_system, options.target, options.overwrite);
-    return leads ? staged->path() : std::string();
-  })[0];
-  const std::vector<Digest> digests = run_together(job.plan, *file_system, folder, group, engine);
-  together(group, [&] {
-    if (!leads) return std::string();
-    add_small_files(*file_system, *staged, job, digests, options.vouchers, engine);
-    interrupt.check();
-    if (checkpoint.mark) checkpoint.mark->check();
-    staged->commit();
-    return std::string();
-  });
 }
 
 }  // namespace
@@ -183,18 +140,20 @@ ConvertReport convert(const ConvertOptions& options) {
                               "converted model"};
   Checkpoint checkpoint;
   Job job;
+  ConvertReport report;
   together(*options.group, [&] {
     check_target(*file_system, place);
     checkpoint = open_checkpoint(file_system, options.source, options.open);
     job = make_job(checkpoint, options);
-    if (options.vouchers.manifest) complete_items(job.plan);
-    check(job.plan);
+    prepare(job.planned, options.vouchers);
+    report = describe(checkpoint, job, options);
+    if (!options.dry_run) add_copied_files(*file_system, job);
     return std::string();
   });
-  ConvertReport report = describe(checkpoint, job, options);
   if (options.dry_run) return report;
   const auto start = std::chrono::steady_clock::now();
-  write(file_system, checkpoint, job, options);
+  write_folder(file_system, options.target, options.overwrite, job.planned,
+               {options.engine, options.vouchers, checkpoint.mark.get(), {}, options.group});
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;
 }

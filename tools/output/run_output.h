@@ -1,4 +1,4 @@
-// Writes what a writer of Megatron-LM's formats planned into a run folder, as a new iteration.
+// Writes what was planned: into a run folder, as a new iteration, or as a folder of its own.
 #pragma once
 
 #include <cstdint>

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "ckpt/core/catalog.h"
-#include "ckpt/core/value.h"
+#include "ckpt/core/values/value.h"
 #include "ckpt/io/file_system.h"
-#include "ckpt/io/read_mark.h"
+#include "ckpt/io/staging/read_mark.h"
 #include "ckpt/megatron/model_layout.h"
 
 namespace ferry {

@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "ckpt/core/draft.h"
-#include "ckpt/core/value.h"
+#include "ckpt/core/values/draft.h"
+#include "ckpt/core/values/value.h"
 
 namespace ferry {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "ckpt/core/value.h"
+#include "ckpt/core/values/value.h"
 
 namespace ferry::test {
 

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Checks that the parts of the tree include each other one way only:
 #   base -> base    io -> base, io    core -> base, core    engine -> base, io, core, engine
+#   in engine: elements <- transfers <- items <- tiles
 #   format, store -> all of these, format (store -> store too)
 #   megatron, integrity -> all of these and checkpoint.h    convert -> ckpt    tools -> ckpt, convert
 # and that nothing outside the device code includes CUDA, NCCL or MPI.
@@ -24,6 +25,9 @@ allow ckpt/base     'ckpt/base/[^"]*'
 allow ckpt/io       'ckpt/(base|io)/[^"]*'
 allow ckpt/core     'ckpt/(base|core)/[^"]*'
 allow ckpt/engine   'ckpt/(base|io|core|engine)/[^"]*'
+allow ckpt/engine/elements  'ckpt/(base|io|core|engine/elements)/[^"]*'
+allow ckpt/engine/transfers 'ckpt/(base|io|core|engine/(elements|transfers))/[^"]*|ckpt/engine/engine\.h'
+allow ckpt/engine/items     'ckpt/(base|io|core|engine/(elements|transfers|items))/[^"]*'
 allow ckpt/format   'ckpt/(base|io|core|engine|format)/[^"]*'
 allow ckpt/store    'ckpt/(base|io|core|engine|format|store)/[^"]*'
 allow ckpt/integrity 'ckpt/(base|io|core|engine|format|store|integrity)/[^"]*|ckpt/checkpoint\.h'

@@ -5,11 +5,11 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/threads.h"
+#include "ckpt/engine/items/sealer.h"
 #include "ckpt/engine/progress_meter.h"
-#include "ckpt/engine/sealer.h"
 #include "ckpt/engine/target_files.h"
-#include "ckpt/engine/tile.h"
-#include "ckpt/engine/tile_queue.h"
+#include "ckpt/engine/tiles/tile.h"
+#include "ckpt/engine/tiles/tile_queue.h"
 
 namespace ferry {
 namespace {

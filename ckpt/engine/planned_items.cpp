@@ -5,8 +5,8 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/core/item_index.h"
-#include "ckpt/engine/item_stream.h"
-#include "ckpt/engine/tile_cut.h"
+#include "ckpt/engine/items/item_stream.h"
+#include "ckpt/engine/tiles/tile_cut.h"
 
 namespace ferry {
 

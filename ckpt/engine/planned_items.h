@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "ckpt/core/plan.h"
-#include "ckpt/engine/buffer.h"
 #include "ckpt/engine/tensor_reader.h"
+#include "ckpt/engine/tiles/buffer.h"
 
 namespace ferry {
 

@@ -6,8 +6,8 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/engine/engine.h"
-#include "ckpt/engine/tile.h"
-#include "ckpt/engine/tile_cut.h"
+#include "ckpt/engine/tiles/tile.h"
+#include "ckpt/engine/tiles/tile_cut.h"
 #include "ckpt/io/zstd_stream.h"
 
 namespace ferry {

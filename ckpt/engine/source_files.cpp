@@ -6,7 +6,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/engine/memory_files.h"
-#include "ckpt/engine/tile.h"
+#include "ckpt/engine/tiles/tile.h"
 #include "ckpt/io/memory_file_system.h"
 #include "ckpt/io/zstd_stream.h"
 

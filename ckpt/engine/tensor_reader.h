@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "ckpt/core/plan.h"
-#include "ckpt/engine/tile.h"
-#include "ckpt/engine/transfer.h"
+#include "ckpt/engine/tiles/tile.h"
+#include "ckpt/engine/transfers/transfer.h"
 
 namespace ferry {
 

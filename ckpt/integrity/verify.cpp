@@ -6,10 +6,10 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/checkpoint.h"
-#include "ckpt/integrity/archive_checks.h"
-#include "ckpt/integrity/failures.h"
-#include "ckpt/integrity/manifest_checks.h"
-#include "ckpt/io/read_mark.h"
+#include "ckpt/integrity/checks/archive_checks.h"
+#include "ckpt/integrity/checks/failures.h"
+#include "ckpt/integrity/checks/manifest_checks.h"
+#include "ckpt/io/staging/read_mark.h"
 #include "ckpt/store/run_folder.h"
 
 namespace ferry {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "ckpt/checkpoint.h"
-#include "ckpt/core/value.h"
+#include "ckpt/core/values/value.h"
 
 namespace ferry {
 

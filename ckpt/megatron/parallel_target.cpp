@@ -8,7 +8,7 @@
 
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
-#include "ckpt/core/draft.h"
+#include "ckpt/core/values/draft.h"
 #include "ckpt/megatron/pipeline_layout.h"
 #include "ckpt/megatron/run_arguments.h"
 

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "ckpt/core/value.h"
+#include "ckpt/core/values/value.h"
 
 namespace ferry {
 

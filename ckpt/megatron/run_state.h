@@ -19,7 +19,7 @@
 #include "ckpt/core/catalog.h"
 #include "ckpt/core/placed.h"
 #include "ckpt/core/plan.h"
-#include "ckpt/core/value.h"
+#include "ckpt/core/values/value.h"
 #include "ckpt/megatron/model_layout.h"
 
 namespace ferry {

@@ -15,7 +15,7 @@
 
 #include "ckpt/engine/engine.h"
 #include "ckpt/group/group.h"
-#include "ckpt/integrity/vouchers.h"
+#include "ckpt/integrity/checks/vouchers.h"
 #include "ckpt/io/file_system.h"
 #include "ckpt/memory/snapshot.h"
 #include "ckpt/store/run_store.h"

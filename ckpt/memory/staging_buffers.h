@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "ckpt/engine/buffer.h"
+#include "ckpt/engine/tiles/buffer.h"
 #include "ckpt/memory/region.h"
 
 namespace ferry {

@@ -5,9 +5,9 @@
 #include <span>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/claim.h"
-#include "ckpt/io/leftovers.h"
-#include "ckpt/io/read_mark.h"
+#include "ckpt/io/staging/claim.h"
+#include "ckpt/io/staging/leftovers.h"
+#include "ckpt/io/staging/read_mark.h"
 #include "ckpt/store/run_store.h"
 
 namespace ferry {

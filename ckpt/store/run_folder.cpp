@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/claim_record.h"
+#include "ckpt/io/staging/claim_record.h"
 
 namespace ferry {
 namespace {

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/leftovers.h"
+#include "ckpt/io/staging/leftovers.h"
 
 namespace ferry {
 namespace {

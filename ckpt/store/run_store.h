@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "ckpt/io/file_system.h"
-#include "ckpt/io/staging.h"
+#include "ckpt/io/staging/staging.h"
 #include "ckpt/store/run_folder.h"
 
 namespace ferry {

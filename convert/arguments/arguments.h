@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/core/draft.h"
-#include "ckpt/core/value.h"
+#include "ckpt/core/values/draft.h"
+#include "ckpt/core/values/value.h"
 #include "convert/model/architecture.h"
 
 namespace ferry {

@@ -23,7 +23,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/threads.h"
-#include "ckpt/engine/buffer.h"
+#include "ckpt/engine/tiles/buffer.h"
 #include "ckpt/memory/async_saver.h"
 #include "ckpt/memory/load.h"
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "ckpt/checkpoint.h"
-#include "ckpt/core/draft.h"
+#include "ckpt/core/values/draft.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/io/memory_file_system.h"
 #include "convert/model/family.h"

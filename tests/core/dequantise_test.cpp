@@ -1,5 +1,5 @@
 // Inputs quantised by blocks: moved in every way, against the plain formula.
-#include "ckpt/engine/dequantise.h"
+#include "ckpt/engine/transfers/dequantise.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "ckpt/core/draft.h"
+#include "ckpt/core/values/draft.h"
 
 #include <gmock/gmock.h>
 

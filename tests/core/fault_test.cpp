@@ -5,7 +5,7 @@
 #include "ckpt/engine/engine.h"
 #include "ckpt/io/fault_file_system.h"
 #include "ckpt/io/memory_file_system.h"
-#include "ckpt/io/staging.h"
+#include "ckpt/io/staging/staging.h"
 
 namespace ferry {
 namespace {

@@ -1,12 +1,12 @@
 // Values without what only one program can unpickle.
-#include "ckpt/core/plain_value.h"
+#include "ckpt/core/values/plain_value.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "ckpt/base/error.h"
-#include "ckpt/core/draft.h"
+#include "ckpt/core/values/draft.h"
 
 namespace ferry {
 namespace {

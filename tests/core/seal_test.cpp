@@ -8,7 +8,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/core/item_index.h"
 #include "ckpt/engine/engine.h"
-#include "ckpt/engine/written_runs.h"
+#include "ckpt/engine/items/written_runs.h"
 #include "ckpt/io/fault_file_system.h"
 #include "ckpt/io/memory_file_system.h"
 

@@ -1,5 +1,5 @@
 // Copies between strided layouts, transpositions above all, against an element-by-element model.
-#include "ckpt/engine/strided_copy.h"
+#include "ckpt/engine/elements/strided_copy.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <random>
 
 #include "ckpt/base/cast.h"
-#include "ckpt/engine/buffer.h"
-#include "ckpt/engine/transpose.h"
+#include "ckpt/engine/elements/transpose.h"
+#include "ckpt/engine/tiles/buffer.h"
 
 namespace ferry {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "ckpt/base/cast.h"
 #include "ckpt/engine/engine.h"
-#include "ckpt/engine/tile_cut.h"
+#include "ckpt/engine/tiles/tile_cut.h"
 #include "ckpt/io/memory_file_system.h"
 
 namespace ferry {

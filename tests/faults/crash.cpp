@@ -10,7 +10,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/checkpoint.h"
-#include "ckpt/io/claim_record.h"
+#include "ckpt/io/staging/claim_record.h"
 #include "ckpt/store/run_folder.h"
 
 namespace ferry::test {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "ckpt/base/error.h"
-#include "ckpt/core/draft.h"
+#include "ckpt/core/values/draft.h"
 #include "ckpt/format/dcp/dcp_metadata.h"
 #include "tests/format/torch_items.h"
 

@@ -7,11 +7,11 @@
 #include <numeric>
 
 #include "ckpt/base/error.h"
-#include "ckpt/core/draft.h"
+#include "ckpt/core/values/draft.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/format/dcp/dcp.h"
+#include "ckpt/format/torch/archive/torch_archive_writer.h"
 #include "ckpt/format/torch/objects.h"
-#include "ckpt/format/torch/torch_archive_writer.h"
 #include "ckpt/io/memory_file_system.h"
 
 namespace ferry {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ckpt/base/error.h"
-#include "ckpt/core/draft.h"
+#include "ckpt/core/values/draft.h"
 #include "tests/format/torch_items.h"
 #include "tests/same_value.h"
 

@@ -1,4 +1,4 @@
-#include "ckpt/format/torch/torch_archive.h"
+#include "ckpt/format/torch/archive/torch_archive.h"
 
 #include <gmock/gmock.h>
 

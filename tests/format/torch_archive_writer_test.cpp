@@ -1,4 +1,4 @@
-#include "ckpt/format/torch/torch_archive_writer.h"
+#include "ckpt/format/torch/archive/torch_archive_writer.h"
 
 #include <gmock/gmock.h>
 
@@ -6,9 +6,9 @@
 
 #include "ckpt/base/digest.h"
 #include "ckpt/base/error.h"
-#include "ckpt/core/draft.h"
+#include "ckpt/core/values/draft.h"
+#include "ckpt/format/torch/archive/torch_archive.h"
 #include "ckpt/format/torch/objects.h"
-#include "ckpt/format/torch/torch_archive.h"
 #include "ckpt/format/torch/torch_file.h"
 #include "ckpt/io/memory_file_system.h"
 #include "tests/format/torch_items.h"

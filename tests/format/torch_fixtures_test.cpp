@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 
 #include "ckpt/base/error.h"
+#include "ckpt/format/torch/archive/torch_archive.h"
 #include "ckpt/format/torch/objects.h"
-#include "ckpt/format/torch/torch_archive.h"
 #include "tests/format/torch_items.h"
 
 namespace ferry {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/core/value.h"
+#include "ckpt/core/values/value.h"
 #include "ckpt/format/pickle/pickle.h"
 #include "ckpt/io/file_system.h"
 

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "ckpt/base/error.h"
-#include "ckpt/format/torch/torch_archive.h"
+#include "ckpt/format/torch/archive/torch_archive.h"
 #include "ckpt/io/memory_file_system.h"
 #include "ckpt/io/zstd_stream.h"
 #include "tests/format/torch_items.h"

@@ -1,7 +1,7 @@
 #include <cstdlib>
 
 #include "ckpt/base/error.h"
-#include "ckpt/format/torch/torch_archive.h"
+#include "ckpt/format/torch/archive/torch_archive.h"
 #include "tests/fuzz/bytes_file.h"
 
 // Any bytes are an archive whose records and storages lie inside the file, or an Error.

@@ -1,5 +1,5 @@
 // Checksums of all kinds, overlapping or apart, against the bytes of files.
-#include "ckpt/integrity/byte_checks.h"
+#include "ckpt/integrity/checks/byte_checks.h"
 
 #include <gmock/gmock.h>
 

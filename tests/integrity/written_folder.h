@@ -8,8 +8,8 @@
 
 #include "ckpt/engine/engine.h"
 #include "ckpt/format/hugging_face/safetensors_plan.h"
+#include "ckpt/integrity/checks/vouchers.h"
 #include "ckpt/integrity/plan_manifest.h"
-#include "ckpt/integrity/vouchers.h"
 #include "ckpt/io/memory_file_system.h"
 
 namespace ferry::test {

@@ -1,11 +1,11 @@
 // Who may write a target: the living, the dead, and those that cannot be judged.
-#include "ckpt/io/claim.h"
+#include "ckpt/io/staging/claim.h"
 
 #include <gmock/gmock.h>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/leftovers.h"
 #include "ckpt/io/memory_file_system.h"
+#include "ckpt/io/staging/leftovers.h"
 
 namespace ferry {
 namespace {

@@ -1,4 +1,4 @@
-#include "ckpt/io/staging.h"
+#include "ckpt/io/staging/staging.h"
 
 #include <gmock/gmock.h>
 
@@ -6,7 +6,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/io/memory_file_system.h"
-#include "ckpt/io/read_mark.h"
+#include "ckpt/io/staging/read_mark.h"
 
 namespace ferry {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ckpt/core/draft.h"
+#include "ckpt/core/values/draft.h"
 
 namespace ferry {
 namespace {

@@ -14,7 +14,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/io/memory_file_system.h"
-#include "ckpt/megatron/optimizer/flat_buffer.h"
+#include "ckpt/megatron/optimizer/buckets/flat_buffer.h"
 
 namespace ferry {
 namespace {

@@ -1,5 +1,5 @@
 // Flat buckets as Megatron-LM's own checkpoints have them, made anew from their decoded state.
-#include "ckpt/megatron/optimizer/bucket_writer.h"
+#include "ckpt/megatron/optimizer/buckets/bucket_writer.h"
 
 #include <gmock/gmock.h>
 
@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "ckpt/base/error.h"
-#include "ckpt/format/torch/torch_archive.h"
+#include "ckpt/format/torch/archive/torch_archive.h"
 #include "ckpt/megatron/optimizer/bucket_optimizer.h"
 #include "tests/megatron/writer_support.h"
 #include "tests/support.h"

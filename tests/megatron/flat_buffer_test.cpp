@@ -1,6 +1,6 @@
 // Expected numbers are those of checkpoints that Megatron-LM wrote (per_bucket_numel and chunk
 // boundaries of tests/fixtures/megatron/*), of models with 4 layers, hidden 32, 2 groups, ffn 88.
-#include "ckpt/megatron/optimizer/flat_buffer.h"
+#include "ckpt/megatron/optimizer/buckets/flat_buffer.h"
 
 #include <gtest/gtest.h>
 

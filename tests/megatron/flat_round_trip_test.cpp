@@ -8,9 +8,9 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/legacy/legacy.h"
-#include "ckpt/megatron/legacy/legacy_writer.h"
+#include "ckpt/megatron/legacy/write/legacy_writer.h"
 #include "ckpt/megatron/optimizer/bucket_optimizer.h"
-#include "ckpt/megatron/optimizer/bucket_writer.h"
+#include "ckpt/megatron/optimizer/buckets/bucket_writer.h"
 #include "tests/megatron/random_run.h"
 
 namespace ferry {

@@ -1,6 +1,6 @@
 // Rank folders: those that Megatron-LM wrote, made anew from what was read of them, and others at
 // layouts and of layouts that the source did not have.
-#include "ckpt/megatron/legacy/legacy_writer.h"
+#include "ckpt/megatron/legacy/write/legacy_writer.h"
 
 #include <gmock/gmock.h>
 
@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ckpt/base/error.h"
-#include "ckpt/core/draft.h"
+#include "ckpt/core/values/draft.h"
 #include "ckpt/megatron/legacy/legacy.h"
 #include "tests/megatron/writer_support.h"
 #include "tests/support.h"

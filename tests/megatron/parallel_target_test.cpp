@@ -6,7 +6,7 @@
 #include <map>
 
 #include "ckpt/base/error.h"
-#include "ckpt/core/draft.h"
+#include "ckpt/core/values/draft.h"
 #include "ckpt/megatron/pipeline_layout.h"
 #include "ckpt/megatron/run_arguments.h"
 

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "ckpt/core/draft.h"
+#include "ckpt/core/values/draft.h"
 #include "ckpt/megatron/state/state_of.h"
 #include "tests/support.h"
 

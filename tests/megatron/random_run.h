@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "ckpt/core/draft.h"
+#include "ckpt/core/values/draft.h"
 #include "ckpt/megatron/run_state.h"
 #include "tests/megatron/writer_support.h"
 

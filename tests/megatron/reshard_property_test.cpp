@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "ckpt/base/error.h"
-#include "ckpt/megatron/legacy/legacy_writer.h"
+#include "ckpt/megatron/legacy/write/legacy_writer.h"
 #include "ckpt/megatron/optimizer/optimizer_form.h"
 #include "tests/megatron/reshard_support.h"
 #include "tests/megatron/small_run.h"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "ckpt/core/draft.h"
+#include "ckpt/core/values/draft.h"
 #include "ckpt/io/memory_file_system.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
 #include "ckpt/megatron/parallel_target.h"

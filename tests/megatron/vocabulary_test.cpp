@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "ckpt/base/error.h"
-#include "ckpt/core/draft.h"
+#include "ckpt/core/values/draft.h"
 
 namespace ferry {
 namespace {

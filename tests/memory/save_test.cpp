@@ -4,9 +4,9 @@
 
 #include <gmock/gmock.h>
 
-#include "ckpt/core/draft.h"
+#include "ckpt/core/values/draft.h"
+#include "ckpt/format/torch/archive/torch_archive_writer.h"
 #include "ckpt/format/torch/objects.h"
-#include "ckpt/format/torch/torch_archive_writer.h"
 #include "ckpt/integrity/verify.h"
 #include "ckpt/io/fault_file_system.h"
 #include "ckpt/io/memory_file_system.h"

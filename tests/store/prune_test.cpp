@@ -5,7 +5,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/io/memory_file_system.h"
-#include "ckpt/io/read_mark.h"
+#include "ckpt/io/staging/read_mark.h"
 #include "ckpt/store/run_store.h"
 
 namespace ferry {

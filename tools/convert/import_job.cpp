@@ -12,7 +12,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/group/together.h"
 #include "ckpt/megatron/args.h"
-#include "ckpt/megatron/legacy/legacy_writer.h"
+#include "ckpt/megatron/legacy/write/legacy_writer.h"
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
 #include "tools/output/run_output.h"
 

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "ckpt/base/error.h"
-#include "ckpt/core/value.h"
+#include "ckpt/core/values/value.h"
 #include "ckpt/format/torch/objects.h"
 #include "tools/terminal/text.h"
 

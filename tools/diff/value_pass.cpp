@@ -8,7 +8,7 @@
 #include "ckpt/base/threads.h"
 #include "ckpt/engine/progress_meter.h"
 #include "ckpt/engine/tensor_reader.h"
-#include "ckpt/engine/tile_cut.h"
+#include "ckpt/engine/tiles/tile_cut.h"
 
 namespace ferry::tool {
 namespace {

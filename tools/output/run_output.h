@@ -10,9 +10,9 @@
 #include "ckpt/core/placed.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/group/group.h"
-#include "ckpt/integrity/vouchers.h"
+#include "ckpt/integrity/checks/vouchers.h"
 #include "ckpt/io/file_system.h"
-#include "ckpt/io/read_mark.h"
+#include "ckpt/io/staging/read_mark.h"
 #include "tools/terminal/written.h"
 
 namespace ferry::tool {

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/staging.h"
+#include "ckpt/io/staging/staging.h"
 
 namespace ferry::tool {
 namespace {

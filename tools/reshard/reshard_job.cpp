@@ -7,7 +7,7 @@
 #include "ckpt/core/placed.h"
 #include "ckpt/group/together.h"
 #include "ckpt/megatron/args.h"
-#include "ckpt/megatron/legacy/legacy_writer.h"
+#include "ckpt/megatron/legacy/write/legacy_writer.h"
 #include "ckpt/megatron/optimizer/optimizer_form.h"
 #include "ckpt/megatron/state/edit.h"
 #include "ckpt/megatron/state/retarget.h"

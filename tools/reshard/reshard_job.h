@@ -13,7 +13,7 @@
 #include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/group/group.h"
-#include "ckpt/integrity/vouchers.h"
+#include "ckpt/integrity/checks/vouchers.h"
 #include "ckpt/megatron/parallel_target.h"
 #include "ckpt/megatron/torch_dist/core_release.h"
 #include "tools/terminal/written.h"

@@ -9,7 +9,7 @@
 #include "ckpt/format/dcp/dcp_metadata.h"
 #include "ckpt/format/dcp/dcp_safetensors.h"
 #include "ckpt/format/pickle/pickle.h"
-#include "ckpt/format/torch/torch_archive.h"
+#include "ckpt/format/torch/archive/torch_archive.h"
 
 namespace ferry {
 namespace {

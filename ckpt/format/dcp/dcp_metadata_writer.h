@@ -10,7 +10,7 @@
 
 #include "ckpt/base/box.h"
 #include "ckpt/base/dtype.h"
-#include "ckpt/core/value.h"
+#include "ckpt/core/values/value.h"
 
 namespace ferry {
 

@@ -14,9 +14,9 @@
 #include "ckpt/base/checked.h"
 #include "ckpt/base/digest.h"
 #include "ckpt/base/error.h"
-#include "ckpt/core/draft.h"
+#include "ckpt/core/values/draft.h"
 #include "ckpt/format/dcp/dcp_metadata_writer.h"
-#include "ckpt/format/torch/torch_archive_writer.h"
+#include "ckpt/format/torch/archive/torch_archive_writer.h"
 
 namespace ferry {
 namespace {

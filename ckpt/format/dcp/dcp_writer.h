@@ -13,7 +13,7 @@
 
 #include "ckpt/core/catalog.h"
 #include "ckpt/core/placed.h"
-#include "ckpt/core/value.h"
+#include "ckpt/core/values/value.h"
 
 namespace ferry {
 
@@ -24,10 +24,11 @@ struct DcpWriteOptions {
   bool zstd = false;          // the plan is for run_compressed(): .metadata is written after it
 };
 
-/// The plan of the data files, and `.metadata` as the one small file (or the late one). `source` is what the recipes
-/// count in and must outlive the plan. Entries of the plan's target are the tensors, in their
-/// order. invalid when files_per_rank is not positive or two keys are equal; mismatch when pieces
-/// lie outside their tensor. Whether they cover it once is for check() of the plan.
+/// The plan of the data files, and `.metadata` as the one small file (or the late one). `source` is
+/// what the recipes count in and must outlive the plan. Entries of the plan's target are the
+/// tensors, in their order. invalid when files_per_rank is not positive or two keys are equal;
+/// mismatch when pieces lie outside their tensor. Whether they cover it once is for check() of the
+/// plan.
 PlannedOutput lay_out_dcp(const Catalog& source, std::vector<PlacedTensor> tensors,
                           std::vector<PlacedObject> objects, const DcpWriteOptions& options);
 

@@ -16,7 +16,7 @@
 #include <span>
 #include <string_view>
 
-#include "ckpt/core/value.h"
+#include "ckpt/core/values/value.h"
 
 namespace ferry {
 

@@ -15,7 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ckpt/core/value.h"
+#include "ckpt/core/values/value.h"
 #include "ckpt/format/pickle/pickle.h"
 
 namespace ferry {

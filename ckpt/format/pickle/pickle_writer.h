@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "ckpt/core/value.h"
+#include "ckpt/core/values/value.h"
 
 namespace ferry {
 

@@ -6,7 +6,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/pickle/pickle.h"
-#include "ckpt/format/torch/torch_archive.h"
+#include "ckpt/format/torch/archive/torch_archive.h"
 #include "ckpt/format/torch/torch_legacy.h"
 #include "ckpt/io/zstd_stream.h"
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "ckpt/core/catalog.h"
-#include "ckpt/core/value.h"
+#include "ckpt/core/values/value.h"
 
 namespace ferry {
 

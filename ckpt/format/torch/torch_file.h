@@ -11,8 +11,8 @@
 #include <string_view>
 
 #include "ckpt/core/catalog.h"
-#include "ckpt/core/value.h"
-#include "ckpt/format/torch/torch_archive.h"
+#include "ckpt/core/values/value.h"
+#include "ckpt/format/torch/archive/torch_archive.h"
 #include "ckpt/io/file_system.h"
 
 namespace ferry {

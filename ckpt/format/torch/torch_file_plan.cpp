@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/format/torch/torch_archive_writer.h"
+#include "ckpt/format/torch/archive/torch_archive_writer.h"
 
 namespace ferry {
 namespace {

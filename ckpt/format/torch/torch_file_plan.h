@@ -4,9 +4,9 @@
 #include <map>
 #include <string>
 
-#include "ckpt/core/draft.h"
 #include "ckpt/core/placed.h"
 #include "ckpt/core/plan.h"
+#include "ckpt/core/values/draft.h"
 
 namespace ferry {
 

@@ -12,8 +12,8 @@
 #include <memory>
 #include <string_view>
 
-#include "ckpt/format/torch/torch_archive.h"
-#include "ckpt/format/torch/zip_directory.h"
+#include "ckpt/format/torch/archive/torch_archive.h"
+#include "ckpt/format/torch/archive/zip_directory.h"
 
 namespace ferry {
 

@@ -6,8 +6,8 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/pickle/pickle.h"
-#include "ckpt/format/torch/torch_archive.h"
-#include "ckpt/format/torch/zip_directory.h"
+#include "ckpt/format/torch/archive/torch_archive.h"
+#include "ckpt/format/torch/archive/zip_directory.h"
 
 namespace ferry {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/legacy/parameter_kind.h"
-#include "ckpt/megatron/optimizer/model_buffers.h"
+#include "ckpt/megatron/optimizer/buckets/model_buffers.h"
 
 namespace ferry {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ckpt/core/catalog.h"
-#include "ckpt/core/value.h"
+#include "ckpt/core/values/value.h"
 #include "ckpt/io/file_system.h"
 
 namespace ferry {

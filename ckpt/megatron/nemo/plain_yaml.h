@@ -8,7 +8,7 @@
 #include <memory>
 #include <string_view>
 
-#include "ckpt/core/value.h"
+#include "ckpt/core/values/value.h"
 
 namespace ferry {
 

@@ -7,8 +7,8 @@
 
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
-#include "ckpt/megatron/optimizer/bucket_store.h"
-#include "ckpt/megatron/optimizer/model_buffers.h"
+#include "ckpt/megatron/optimizer/buckets/bucket_store.h"
+#include "ckpt/megatron/optimizer/buckets/model_buffers.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
 
 namespace ferry {

@@ -16,7 +16,7 @@
 
 #include "ckpt/checkpoint.h"
 #include "ckpt/core/catalog.h"
-#include "ckpt/core/value.h"
+#include "ckpt/core/values/value.h"
 #include "ckpt/megatron/model_layout.h"
 
 namespace ferry {

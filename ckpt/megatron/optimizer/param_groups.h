@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "ckpt/checkpoint.h"
-#include "ckpt/core/value.h"
+#include "ckpt/core/values/value.h"
 
 namespace ferry {
 

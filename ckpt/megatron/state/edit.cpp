@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/core/draft.h"
+#include "ckpt/core/values/draft.h"
 #include "ckpt/megatron/parameter_rules.h"
 
 namespace ferry {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "ckpt/core/value.h"
+#include "ckpt/core/values/value.h"
 #include "ckpt/megatron/run_state.h"
 
 namespace ferry {

@@ -4,7 +4,7 @@
 // _build_sharded_state_dict_metadata), core/optimizer/{optimizer,distrib_optimizer}.py.
 #pragma once
 
-#include "ckpt/core/value.h"
+#include "ckpt/core/values/value.h"
 #include "ckpt/megatron/run_state.h"
 #include "ckpt/megatron/torch_dist/core_release.h"
 

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <utility>
 
-#include "ckpt/core/draft.h"
-#include "ckpt/format/torch/torch_archive_writer.h"
+#include "ckpt/core/values/draft.h"
+#include "ckpt/format/torch/archive/torch_archive_writer.h"
 #include "ckpt/megatron/parameter_rules.h"
 
 namespace ferry {

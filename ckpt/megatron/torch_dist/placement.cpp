@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/megatron/optimizer/model_buffers.h"
+#include "ckpt/megatron/optimizer/buckets/model_buffers.h"
 #include "ckpt/megatron/state/edit.h"
 
 namespace ferry {

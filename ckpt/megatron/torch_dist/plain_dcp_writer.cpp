@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "ckpt/core/plain_value.h"
+#include "ckpt/core/values/plain_value.h"
 #include "ckpt/format/dcp/dcp_writer.h"
-#include "ckpt/format/torch/torch_archive_writer.h"
+#include "ckpt/format/torch/archive/torch_archive_writer.h"
 #include "ckpt/megatron/optimizer/optimizer_form.h"
 #include "ckpt/megatron/state/edit.h"
 #include "ckpt/megatron/torch_dist/placement.h"

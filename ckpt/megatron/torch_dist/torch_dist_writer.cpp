@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/core/draft.h"
+#include "ckpt/core/values/draft.h"
 #include "ckpt/format/dcp/dcp_writer.h"
-#include "ckpt/format/torch/torch_archive_writer.h"
-#include "ckpt/megatron/optimizer/bucket_writer.h"
-#include "ckpt/megatron/optimizer/model_buffers.h"
+#include "ckpt/format/torch/archive/torch_archive_writer.h"
+#include "ckpt/megatron/optimizer/buckets/bucket_writer.h"
+#include "ckpt/megatron/optimizer/buckets/model_buffers.h"
 #include "ckpt/megatron/optimizer/optimizer_form.h"
 #include "ckpt/megatron/run_arguments.h"
 #include "ckpt/megatron/state/edit.h"

@@ -1,0 +1,24 @@
+// Cuts a tensor into tiles, the units of work of the engine.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "ckpt/engine/transfers/transfer.h"
+
+namespace ferry {
+
+/// Cuts a tensor's index space into boxes of at most `max_elements` elements and at most
+/// `max_columns` along the last axis, along the outer axes first, in row-major order. At least one;
+/// a single element is never cut.
+std::vector<Box> cut_into_tiles(const Dims& shape, int64_t max_elements,
+                                int64_t max_columns = INT64_MAX);
+
+/// Tiles of at most `max_elements` elements and no larger than it takes for long reads and writes:
+/// a small tile stays in a core's cache, but that of a transposition reads runs as long as it is
+/// high and that of a split of rows as long as it is wide. `compile` gives the transfers of a box.
+std::vector<Box> choose_tiles(const Dims& shape, DType dtype, int64_t max_elements,
+                              const std::function<std::vector<Transfer>(const Box&)>& compile);
+
+}  // namespace ferry

@@ -1,0 +1,28 @@
+// The files of a folder against the lists of them that lie in it.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ckpt/core/catalog.h"
+#include "ckpt/integrity/checks/check_list.h"
+#include "ckpt/integrity/manifest.h"
+#include "ckpt/integrity/sha256_manifest.h"
+
+namespace ferry {
+
+struct ManifestChecks {
+  CheckList list;                   // refers to the manifest's items
+  std::vector<Problem> problems;    // files that are missing, too short or too long
+  std::vector<uint32_t> not_named;  // files that the list does not name
+};
+
+/// `files` are all files of `folder`, with paths that begin with it. Items that leave their file
+/// have no check: the problem names what they hold.
+ManifestChecks checks_of(const Manifest& manifest, const std::string& folder,
+                         std::span<const FileInfo> files);
+ManifestChecks checks_of(const Sha256Files& hashes, const std::string& folder,
+                         std::span<const FileInfo> files);
+
+}  // namespace ferry

@@ -1,0 +1,221 @@
+#include "ckpt/io/staging/claim.h"
+
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "ckpt/base/error.h"
+#include "ckpt/io/staging/leftovers.h"
+
+namespace ferry {
+namespace {
+
+std::string random_token() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+std::string minutes(int64_t seconds) { return fmt::format("{} min", seconds / 60); }
+
+}  // namespace
+
+Claim::Claim(std::shared_ptr<const FileSystem> file_system, std::string target,
+             const ClaimOptions& options)
+    : file_system_(std::move(file_system)),
+      target_(std::move(target)),
+      parts_(split_path(target_)) {
+  record_.owner = ProcessIdentity::current();
+  record_.since_seconds = std::chrono::duration_cast<std::chrono::seconds>(
+                              std::chrono::system_clock::now().time_since_epoch())
+                              .count();
+  try {
+    write_record();
+    const auto start = std::chrono::steady_clock::now();
+    std::string who;
+    while (!try_take(options, &who)) {
+      const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+      if (waited.count() >= options.wait_seconds) fail(ErrorKind::busy, "{}", who);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  } catch (...) {
+    try {
+      file_system_->remove_all(beside(Aside::owner));
+    } catch (const Error&) {
+      // The next claim of the target removes it.
+    }
+    throw;
+  }
+  try {
+    remove_leftovers();
+  } catch (const Error& error) {
+    notes_.push_back(
+        fmt::format("what earlier writers of {} left is still there: {}", target_, error.what()));
+  }
+}
+
+// Where something still stands aside, the record stays beside it, so that the next claim knows
+// whose it was; with this object's lock gone it counts as a dead one's.
+Claim::~Claim() {
+  const auto stands = [this](Aside kind) {
+    return file_system_->status(beside(kind)).kind != PathKind::missing;
+  };
+  try {
+    const auto record = read_claim_record(*file_system_, lock_path());
+    const bool leaves = stands(Aside::partial) || stands(Aside::old) || stands(Aside::trash);
+    if (record && record->token == record_.token) {
+      if (leaves) {
+        file_system_->rename(lock_path(), beside(Aside::owner));
+      } else {
+        file_system_->remove_all(lock_path());
+      }
+    } else if (!leaves) {
+      file_system_->remove_all(beside(Aside::owner));  // there when the right was taken over
+    }
+  } catch (const Error&) {
+    // Dead with this object, and removed by the next claim of the target.
+  }
+}
+
+std::string Claim::beside(Aside kind) const {
+  return join(parts_.parent, aside_name(kind, parts_.name, record_.token));
+}
+
+std::string Claim::lock_path() const {
+  return join(parts_.parent, aside_name(Aside::lock, parts_.name, {}));
+}
+
+// The record stands under a name of its own, a new one each time, first, whole, on disk and locked,
+// so that whoever finds it under the lock's name finds all of that.
+void Claim::write_record() {
+  record_.token = random_token();
+  const std::string path = beside(Aside::owner);
+  const auto file = file_system_->create(path, 0);
+  try {
+    lock_ = file_system_->open_lockable(path, LockMode::exclusive);
+    record_.locked = lock_->lock(LockMode::exclusive) == LockState::taken;
+  } catch (const Error&) {
+    lock_.reset();
+  }
+  const std::string text = record_.to_text();
+  file->write(0, std::as_bytes(std::span(text)));
+  file->sync();
+  now_seconds_ = file_system_->status(path).changed_seconds;
+}
+
+bool Claim::try_take(const ClaimOptions& options, std::string* who) {
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    if (file_system_->status(lock_path()).kind == PathKind::missing) {
+      try {
+        file_system_->rename(beside(Aside::owner), lock_path());
+        return true;
+      } catch (const Error& error) {
+        if (error.kind() == ErrorKind::not_found) {
+          write_record();  // another claim took it, still empty, for one of the dead
+        } else if (error.kind() != ErrorKind::invalid) {
+          throw;
+        }  // invalid: someone was faster
+      }
+    }
+    try {
+      if (!set_aside(options, who)) return false;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::not_found) throw;  // not_found: given back meanwhile
+    }
+  }
+  *who = fmt::format("{} is claimed by others all the time; try again", target_);
+  return false;
+}
+
+// Takes the lock's name from a dead owner. False, with the reason, when it may live. The kernel's
+// lock on the dead owner's file keeps others from doing the same at once; without locks the file is
+// looked at again under its new name.
+bool Claim::set_aside(const ClaimOptions& options, std::string* who) {
+  const std::string path = lock_path();
+  const auto record = read_claim_record(*file_system_, path);
+  const ClaimRecord found = record.value_or(ClaimRecord{});
+  const std::string token = record ? found.token : random_token();
+  const Life life = life_of(*file_system_, path, found);
+  if (life == Life::alive) {
+    *who = fmt::format("{} is being written by {}; wait until it is done, or choose another target",
+                       target_, found.describe());
+    return false;
+  }
+  std::vector<std::string> names{aside_name(Aside::lock, parts_.name, {})};
+  for (const Aside kind : {Aside::partial, Aside::old, Aside::trash}) {
+    names.push_back(aside_name(kind, parts_.name, token));
+  }
+  const int64_t unchanged = unchanged_seconds(*file_system_, parts_.parent, names, now_seconds_);
+  if (life == Life::unknown && !options.take_over && unchanged < kTakeOverSeconds) {
+    *who = fmt::format(
+        "{} is claimed by {}, and whether that still runs cannot be seen from here. Nothing of it "
+        "changed for {}: it is taken for dead after {}. If it is dead, remove {}",
+        target_, record ? found.describe() : "an unknown process", minutes(unchanged),
+        minutes(kTakeOverSeconds), path);
+    return false;
+  }
+  std::unique_ptr<LockableFile> guard;
+  try {
+    guard = file_system_->open_lockable(path, LockMode::exclusive);
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::not_found) throw;  // else of another user: without its lock
+  }
+  if (guard && guard->lock(LockMode::exclusive) == LockState::busy) {
+    *who = fmt::format("{} is being claimed by another process just now", target_);
+    return false;
+  }
+  if (guard && !guard->still_at_path()) return true;
+  const std::string aside = join(parts_.parent, aside_name(Aside::owner, parts_.name, token));
+  file_system_->remove_all(aside);  // there when it died in a rename that is a link and an unlink
+  file_system_->rename(path, aside);
+  const auto moved = read_claim_record(*file_system_, aside);
+  if (moved && record && moved->token != record->token) file_system_->rename(aside, path);
+  return true;
+}
+
+// What stands beside the target with another claim's token is removed when that claim's owner is
+// dead, or cannot be judged and nothing changed for long.
+void Claim::remove_leftovers() {
+  const auto leftovers = find_leftovers(*file_system_, parts_.parent, parts_.name, now_seconds_);
+  for (const Leftover& left : leftovers) {
+    if (left.token == record_.token || left.token.empty()) continue;
+    if (left.removable()) {
+      remove_leftovers_of(left.token);
+    } else if (left.life == Life::unknown && !left.names.empty()) {
+      notes_.push_back(fmt::format(
+          "{} of {} is kept: whether that still runs cannot be seen from here. It is removed when "
+          "nothing of it changed for 24 h ({} so far); remove it yourself if it is dead",
+          join(parts_.parent, left.names[0]), left.who, minutes(left.unchanged_seconds)));
+    }
+  }
+}
+
+void Claim::remove_leftovers_of(const std::string& token) {
+  const auto path = [&](Aside kind) {
+    return join(parts_.parent, aside_name(kind, parts_.name, token));
+  };
+  // The former target first: it died between the two renames of a file system without exchange.
+  const bool has_old = file_system_->status(path(Aside::old)).kind != PathKind::missing;
+  if (has_old && file_system_->status(target_).kind == PathKind::missing) {
+    file_system_->rename(path(Aside::old), target_);
+    file_system_->sync_folder(parts_.parent);
+  }
+  for (const Aside kind : {Aside::partial, Aside::old, Aside::trash, Aside::owner}) {
+    file_system_->remove_all(path(kind));  // the record last: it tells that the others are dead's
+  }
+}
+
+void Claim::check() const {
+  std::optional<ClaimRecord> record;
+  try {
+    record = read_claim_record(*file_system_, lock_path());
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::not_found) throw;
+    return;  // removed by hand: nobody else has it
+  }
+  if (record && record->token == record_.token) return;
+  fail(ErrorKind::busy,
+       "{} was taken over by {} while this process wrote it, as nothing seemed to change for {}",
+       target_, record ? record->describe() : "an unknown process", minutes(kTakeOverSeconds));
+}
+
+}  // namespace ferry

@@ -1,0 +1,71 @@
+// The sole right to write one target (a folder or a file), among all ferry processes that share the
+// file system, and what tells the leftovers of the living from those of the dead.
+//
+// leftovers.h says how a writer's life is judged. The claim of a dead one is taken over at once;
+// that of one which cannot be judged (of another host, where locks do not show) once nothing of it
+// changed for kTakeOverSeconds. Should it live after all, its commit fails and says who took over,
+// and what it wrote stays aside for kRemoveSeconds. So one writer wins on any file system; what
+// depends on locks that every host sees is only how early the other one learns it. LockableFile
+// says where these are.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ckpt/io/file_system.h"
+#include "ckpt/io/staging/claim_record.h"
+
+namespace ferry {
+
+inline constexpr int64_t kTakeOverSeconds = 15 * 60;
+
+struct ClaimOptions {
+  bool take_over = false;   // a writer that cannot be judged is taken for dead at once
+  double wait_seconds = 0;  // for a living writer to be done
+};
+
+class Claim {
+ public:
+  /// Takes the right and removes what dead writers of the target left, putting the former target
+  /// back where they died between two renames. busy when a living process has it, or one that
+  /// cannot be judged; the message says who and since when. The parent folder must exist.
+  Claim(std::shared_ptr<const FileSystem> file_system, std::string target,
+        const ClaimOptions& options = {});
+  ~Claim();  // gives the right back; what stands aside is left
+  Claim(const Claim&) = delete;
+  Claim& operator=(const Claim&) = delete;
+
+  const std::string& target() const noexcept { return target_; }
+  /// Where to write, to put the former target, to move what is to be removed: names beside the
+  /// target that no other claim uses.
+  std::string partial_path() const { return beside(Aside::partial); }
+  std::string old_path() const { return beside(Aside::old); }
+  std::string trash_path() const { return beside(Aside::trash); }
+
+  /// busy when another process took the right over: what was written must not be put in place.
+  void check() const;
+
+  /// Leftovers that were kept, and why.
+  const std::vector<std::string>& notes() const noexcept { return notes_; }
+
+ private:
+  std::string beside(Aside kind) const;
+  std::string lock_path() const;
+  void write_record();
+  bool try_take(const ClaimOptions& options, std::string* who);
+  bool set_aside(const ClaimOptions& options, std::string* who);
+  void remove_leftovers();
+  void remove_leftovers_of(const std::string& token);
+
+  std::shared_ptr<const FileSystem> file_system_;
+  std::string target_;
+  SplitPath parts_;
+  ClaimRecord record_;
+  int64_t now_seconds_ = 0;  // by the file system's clock, when the claim began
+  std::unique_ptr<LockableFile> lock_;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace ferry

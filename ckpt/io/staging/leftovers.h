@@ -1,0 +1,48 @@
+// What stands beside targets while they are written or after a crash (claim_record.h), and whether
+// its writer lives.
+//
+// A life is judged by the kernel's lock on the writer's record (LockableFile), and where there are
+// no locks by host, process number and start time. A writer on another host lives when its lock
+// shows; else it cannot be judged.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ckpt/io/file_system.h"
+#include "ckpt/io/staging/claim_record.h"
+
+namespace ferry {
+
+/// After so long without a change, what is left by a writer that cannot be judged is removed.
+inline constexpr int64_t kRemoveSeconds = 24 * 3600;
+
+/// Whether the owner of the record in file `path` lives. A missing file's is dead.
+Life life_of(const FileSystem& file_system, const std::string& path, const ClaimRecord& record);
+
+/// All that one claim left beside one target.
+struct Leftover {
+  std::string target_name;
+  std::string token;
+  std::vector<std::string> names;  // in the folder; without records
+  Life life = Life::unknown;
+  std::string who;                // "process 123 on node7 since ..." or "an unknown process"
+  int64_t unchanged_seconds = 0;  // since anything of it changed
+
+  bool removable() const {
+    return life == Life::dead || (life == Life::unknown && unchanged_seconds >= kRemoveSeconds);
+  }
+};
+
+/// What stands in `folder` beside `target_name`, or beside any target when that is empty. Lock
+/// files that hold their name (".ferry-lock.NAME") count with what has their token.
+/// `now_seconds`: the present by the file system's clock.
+std::vector<Leftover> find_leftovers(const FileSystem& file_system, const std::string& folder,
+                                     const std::string& target_name, int64_t now_seconds);
+
+/// How long nothing of a claim's has changed, its record in file `record_path` included.
+int64_t unchanged_seconds(const FileSystem& file_system, const std::string& folder,
+                          const std::vector<std::string>& names, int64_t now_seconds);
+
+}  // namespace ferry

@@ -1,0 +1,127 @@
+#include "ckpt/io/staging/staging.h"
+
+#include "ckpt/base/error.h"
+#include "ckpt/io/staging/read_mark.h"
+
+namespace ferry {
+namespace {
+
+std::string checked_target(const FileSystem& file_system, std::string target) {
+  while (target.size() > 1 && target.back() == '/') target.pop_back();
+  const SplitPath parts = split_path(target);
+  if (parts.name.empty() || parts.name == "." || parts.name == "..") {
+    fail(ErrorKind::invalid, "'{}' cannot be a target: give the name of a folder to create",
+         target);
+  }
+  if (file_system.status(parts.parent).kind != PathKind::folder) {
+    fail(ErrorKind::not_found, "the folder {} of target {} does not exist; create it first",
+         parts.parent, target);
+  }
+  return target;
+}
+
+void sync_tree(const FileSystem& file_system, const std::string& folder) {
+  for (const std::string& name : file_system.list(folder)) {
+    const std::string path = join(folder, name);
+    const PathStatus status = file_system.status(path);
+    if (status.kind == PathKind::folder && !status.link) sync_tree(file_system, path);
+  }
+  file_system.sync_folder(folder);
+}
+
+}  // namespace
+
+void StagedFolder::check_target(const FileSystem& file_system, const std::string& given,
+                                bool overwrite) {
+  const std::string target = checked_target(file_system, given);
+  const PathStatus status = file_system.status(target);
+  if (status.kind == PathKind::missing && status.link) {
+    fail(ErrorKind::invalid,
+         "the target {} is a link to something that does not exist; remove it or choose another",
+         target);
+  }
+  if (status.kind == PathKind::missing) return;
+  if (status.kind != PathKind::folder) {
+    fail(ErrorKind::invalid, "the target {} exists and is not a folder", target);
+  }
+  if (!overwrite) {
+    fail(ErrorKind::invalid,
+         "the target {} exists; choose another, or give --overwrite to replace it", target);
+  }
+}
+
+StagedFolder::StagedFolder(std::shared_ptr<const FileSystem> file_system, std::string target,
+                           bool overwrite, const ClaimOptions& claim)
+    : file_system_(std::move(file_system)),
+      target_(checked_target(*file_system_, std::move(target))),
+      overwrite_(overwrite) {
+  claim_ = std::make_unique<Claim>(file_system_, target_, claim);
+  notes_ = claim_->notes();
+  check_target(*file_system_, target_, overwrite_);  // after the claim put a former one back
+  if (is_being_read(*file_system_, target_)) {
+    fail(ErrorKind::busy,
+         "the target {} is being read by another process; replace it when that is done", target_);
+  }
+  partial_ = claim_->partial_path();
+  file_system_->create_folder(partial_);
+}
+
+StagedFolder::~StagedFolder() {
+  if (committed_) return;
+  try {
+    file_system_->remove_all(partial_);
+  } catch (const Error&) {
+    // Nothing more can be done; the next writer of the target tries again.
+  }
+}
+
+void StagedFolder::write_file(const std::string& name, const std::string& content) {
+  ferry::write_file(*file_system_, join(partial_, name), content);
+}
+
+std::unique_ptr<Claim> StagedFolder::commit() {
+  sync_tree(*file_system_, partial_);
+  claim_->check();
+  check_target(*file_system_, target_, overwrite_);
+  const std::string parent = split_path(target_).parent;
+  const bool replaces = file_system_->status(target_).kind != PathKind::missing;
+  if (replaces) {
+    replace_target();
+  } else {
+    file_system_->rename(partial_, target_);
+  }
+  committed_ = true;
+  file_system_->sync_folder(parent);
+  if (replaces) remove_replaced();
+  return std::move(claim_);
+}
+
+// By now the older target has the partial folder's name.
+void StagedFolder::remove_replaced() {
+  try {
+    file_system_->remove_all(partial_);
+  } catch (const Error& error) {
+    fail(error.kind(), "{} is complete and in place, but the older one, now {}, stays: {}", target_,
+         partial_, error.what());
+  }
+}
+
+// Puts the partial folder under the target's name and the older one under the partial's.
+void StagedFolder::replace_target() {
+  try {
+    file_system_->exchange(partial_, target_);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::unsupported) throw;
+    const std::string old = claim_->old_path();
+    file_system_->rename(target_, old);
+    try {
+      file_system_->rename(partial_, target_);
+    } catch (...) {
+      file_system_->rename(old, target_);
+      throw;
+    }
+    file_system_->rename(old, partial_);
+  }
+}
+
+}  // namespace ferry

@@ -1,0 +1,175 @@
+#include "ckpt/megatron/optimizer/buckets/bucket_writer.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "ckpt/base/error.h"
+#include "ckpt/core/values/draft.h"
+#include "ckpt/format/torch/archive/torch_archive_writer.h"
+#include "ckpt/megatron/optimizer/buckets/bucket_names.h"
+#include "ckpt/megatron/optimizer/buckets/buffer_state.h"
+#include "ckpt/megatron/optimizer/buckets/model_buffers.h"
+#include "ckpt/megatron/state/state_parts.h"
+
+namespace ferry {
+namespace {
+
+// Megatron-LM stores what a group of ranks gives for one key as a list.
+std::string archive_of_group(const LoadedValue& value) {
+  Draft draft;
+  const Value list = draft.list({draft.copy(value.value)});
+  return write_torch_archive(std::move(draft).finish(list).value);
+}
+
+// Sizes of the buckets of the buffers of one group of ranks.
+class BucketSizes {
+ public:
+  void add(DType parameters, DType gradients, const std::vector<FlatBucket>& buckets) {
+    buffers_.push_back({parameters, gradients, buckets});
+  }
+
+  // [[{(torch.bfloat16, torch.float32): [31872, ...]}, ... one dict a buffer]]
+  std::string archive(int64_t FlatBucket::*size) const {
+    Draft draft;
+    const Value buffers = draft.list();
+    for (const Buffer& buffer : buffers_) {
+      const Value sizes = draft.list();
+      for (const FlatBucket& bucket : buffer.buckets) {
+        draft.append(sizes, draft.integer(bucket.*size));
+      }
+      const Value by_dtype = draft.dict();
+      draft.put(by_dtype,
+                draft.tuple({draft.dtype(buffer.parameters), draft.dtype(buffer.gradients)}),
+                sizes);
+      draft.append(buffers, by_dtype);
+    }
+    return archive_of_group(std::move(draft).finish(buffers));
+  }
+
+ private:
+  struct Buffer {
+    DType parameters, gradients;
+    std::vector<FlatBucket> buckets;
+  };
+  std::vector<Buffer> buffers_;
+};
+
+class BucketPlacer {
+ public:
+  BucketPlacer(const RunState& state, const RunArguments& run)
+      : parts_(state), layout_(parts_.tensors(), run), run_(run), state_(state) {
+    choice_.modules = state.modules.value_or(default_modules(run));
+    choice_.separate_experts = layout_.has_experts() && experts_are_separate(run);
+  }
+
+  PlacedBuckets place() && {
+    if (parts_.kinds().empty()) return {};
+    const std::vector<RankOptimizer> chain =
+        rank_optimizers(run_, layout_.pipeline().chunks(), choice_.separate_experts);
+    const std::vector<std::string> groups_of_parameters = archives_of_parameter_groups(chain);
+    for (int64_t stage = 0; stage < run_.pipeline; ++stage) {
+      for (size_t i = 0; i < chain.size(); ++i) {
+        const RankGroups groups(run_, chain[i].experts);
+        for (int64_t number = 0; number < groups.count(); ++number) {
+          const BufferKey key{chain.size() > 1 ? static_cast<int64_t>(i) : -1,
+                              groups.index(stage, number), 0};
+          place_group(stage, number, groups, chain[i], key, groups_of_parameters[i]);
+        }
+      }
+    }
+    placed_.repeated = parts_.repeated();
+    return std::move(placed_);
+  }
+
+ private:
+  // One a member of the chain: dense optimizers share theirs.
+  std::vector<std::string> archives_of_parameter_groups(
+      const std::vector<RankOptimizer>& chain) const {
+    const std::vector<LoadedValue>& groups = state_.param_groups;
+    const size_t expected = choice_.separate_experts ? 2 : 1;
+    if (groups.size() != expected) {
+      fail(ErrorKind::mismatch,
+           "the state holds the parameter groups of {} optimizers, the target's layout has {} "
+           "(without them no optimizer can be loaded; --optimizer none leaves its state out)",
+           groups.size(), expected);
+    }
+    std::vector<std::string> archives;
+    for (const RankOptimizer& optimizer : chain) {
+      Draft draft;
+      const Value state = draft.dict();
+      draft.put(state, "param_groups", groups[optimizer.experts ? 1 : 0].value);
+      archives.push_back(archive_of_group(std::move(draft).finish(state)));
+    }
+    return archives;
+  }
+
+  void place_group(int64_t stage, int64_t number, const RankGroups& groups,
+                   const RankOptimizer& optimizer, BufferKey key,
+                   const std::string& parameter_groups) {
+    const auto rank_of = [&](int64_t data) { return groups.global_rank(stage, number, data); };
+    BucketSizes sizes;
+    RankCoordinates rank = groups.rank(stage, number);
+    for (rank.chunk = optimizer.first_chunk; rank.chunk < optimizer.end_chunk; ++rank.chunk) {
+      for (const ModelBuffer& buffer : chunk_buffers(layout_, choice_, rank, optimizer.experts)) {
+        const DType gradients = run_.fp32_gradients ? DType::f32 : buffer.dtype;
+        sizes.add(buffer.dtype, gradients, buffer.flat.buckets);
+        place_buffer(buffer, key, gradients, std::max<int64_t>(groups.data_ranks(), 1), rank_of);
+        ++key.buffer;
+      }
+    }
+    const auto object = [&](std::string_view member, std::string archive) {
+      placed_.objects.push_back({group_object_name(key, member), std::move(archive), rank_of(0)});
+    };
+    object("optimizer", parameter_groups);
+    if (state_.grad_scaler.value) object("grad_scaler", archive_of_group(state_.grad_scaler));
+    object("per_bucket_numel", sizes.archive(&FlatBucket::elements));
+    object("per_bucket_numel_unpadded", sizes.archive(&FlatBucket::unpadded));
+  }
+
+  template <typename RankOf>
+  void place_buffer(const ModelBuffer& buffer, const BufferKey& key, DType gradients,
+                    int64_t data_ranks, RankOf rank_of) {
+    BufferState state(buffer, parts_);
+    std::vector<std::vector<int64_t>> bounds = parameter_bounds(buffer.flat);
+    for (size_t i = 0; i < buffer.flat.buckets.size(); ++i) {
+      const FlatBucket& bucket = buffer.flat.buckets[i];
+      bounds[i].insert(bounds[i].end(), {0, bucket.unpadded});
+      add_rank_bounds(bucket, data_ranks, bounds[i]);
+      std::vector<PlacedTensor::Piece> pieces;
+      for (size_t j = 1; j < bounds[i].size(); ++j) {
+        const int64_t begin = bounds[i][j - 1];
+        pieces.push_back({Box{{begin}, {bounds[i][j] - begin}},
+                          rank_of(begin / (bucket.elements / data_ranks))});
+      }
+      for (size_t kind = 0; kind < parts_.kinds().size(); ++kind) {
+        std::string name = bucket_name(key, buffer.dtype, gradients, static_cast<int64_t>(i),
+                                       parts_.kinds()[kind]);
+        placed_.tensors.push_back({state.gather(kind, i, i + 1, std::move(name)), pieces});
+      }
+    }
+  }
+
+  StateParts parts_;
+  ModelLayout layout_;
+  const RunArguments& run_;
+  const RunState& state_;
+  BufferChoice choice_;
+  PlacedBuckets placed_;
+};
+
+}  // namespace
+
+PlacedBuckets place_buckets(const RunState& state, const RunArguments& target) {
+  if (!target.other_modules.empty()) {
+    fail(ErrorKind::unsupported,
+         "the target is trained with {}: in which order its modules hold their parameters is not "
+         "known, so that their optimizer state cannot be written flat; --optimizer "
+         "fully_reshardable writes it otherwise",
+         target.other_modules);
+  }
+  return BucketPlacer(state, target).place();
+}
+
+}  // namespace ferry

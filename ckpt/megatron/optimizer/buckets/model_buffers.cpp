@@ -1,0 +1,92 @@
+#include "ckpt/megatron/optimizer/buckets/model_buffers.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ckpt/base/checked.h"
+
+namespace ferry {
+namespace {
+
+int64_t trainable_elements(const ModelLayout& layout, const ModuleChoice& modules,
+                           RankCoordinates rank) {
+  int64_t elements = 0;
+  for (rank.chunk = 0; rank.chunk < layout.pipeline().chunks(); ++rank.chunk) {
+    for (const LocalParameter& parameter : layout.parameters(rank, modules)) {
+      if (parameter.trainable) elements = checked_add(elements, parameter.elements, "model");
+    }
+  }
+  return elements;
+}
+
+ModelBuffer& buffer_of(std::vector<ModelBuffer>& buffers, DType dtype) {
+  const auto at = std::find_if(buffers.begin(), buffers.end(),
+                               [&](const ModelBuffer& buffer) { return buffer.dtype == dtype; });
+  if (at != buffers.end()) return *at;
+  return buffers.emplace_back(ModelBuffer{dtype, {}, {}});
+}
+
+}  // namespace
+
+bool experts_are_separate(const RunArguments& run) {
+  return run.expert > 1 || (run.experts > 0 && run.expert_tensor != run.tensor);
+}
+
+std::vector<RankOptimizer> rank_optimizers(const RunArguments& run, int64_t chunks,
+                                           bool separate_experts) {
+  std::vector<RankOptimizer> optimizers = {{0, chunks, false}};
+  if (run.overlap_param_gather_with_step && chunks > 1) {
+    optimizers = {{0, 1, false}, {1, chunks, false}};
+  }
+  if (separate_experts) optimizers.push_back({0, chunks, true});
+  return optimizers;
+}
+
+RankGroups::RankGroups(const RunArguments& run, bool experts)
+    : tensor_(run.tensor),
+      expert_tensor_(run.expert_tensor),
+      expert_(run.expert),
+      count_(experts ? checked_multiply(run.expert_tensor, run.expert, "expert ranks")
+                     : run.tensor),
+      data_ranks_(experts ? run.expert_data_parallel() : run.dense_data_parallel()),
+      stage_ranks_(std::max(run.world_size / run.pipeline, count_)) {}
+
+RankCoordinates RankGroups::rank(int64_t stage, int64_t number) const {
+  return {number % tensor_, number % expert_tensor_, number / expert_tensor_ % expert_, stage, 0};
+}
+
+int64_t RankGroups::global_rank(int64_t stage, int64_t number, int64_t data) const {
+  return number + count_ * data + stage_ranks_ * stage;
+}
+
+std::vector<ModelBuffer> chunk_buffers(const ModelLayout& layout, const BufferChoice& choice,
+                                       const RankCoordinates& rank, bool experts) {
+  const RunArguments& run = layout.run();
+  std::vector<ModelBuffer> buffers;
+  for (LocalParameter& parameter : layout.parameters(rank, choice.modules)) {
+    const bool in_expert_buffer = choice.separate_experts && parameter.routed_expert;
+    if (!parameter.trainable || in_expert_buffer != experts) continue;
+    buffer_of(buffers, parameter.dtype).parameters.push_back(std::move(parameter));
+  }
+  const bool counted = run.bucket_count && rank.stage == 0 && rank.chunk == 0;
+  const int64_t elements = counted ? trainable_elements(layout, choice.modules, rank) : 0;
+  for (ModelBuffer& buffer : buffers) {
+    std::vector<FlatParameter> sizes;
+    sizes.reserve(buffer.parameters.size());
+    for (const LocalParameter& parameter : buffer.parameters) {
+      sizes.push_back({parameter.elements, parameter.shared_embedding});
+    }
+    buffer.flat = lay_out_buffer(run, rank, experts, sizes, elements);
+  }
+  return buffers;
+}
+
+FlatBuffer lay_out_buffer(const RunArguments& run, const RankCoordinates& rank, bool experts,
+                          std::span<const FlatParameter> parameters, int64_t rank_elements) {
+  const int64_t ranks = experts ? run.expert_data_parallel() : run.dense_data_parallel();
+  return lay_out_flat_buffer(
+      parameters, {std::max<int64_t>(ranks, 1),
+                   run.bucket_limit(rank.stage, rank.chunk, rank_elements), run.pad_buckets});
+}
+
+}  // namespace ferry

@@ -2,13 +2,15 @@
 
 Usage: check_import.py FERRY [CASE ...]
 For every case of make_hf_names.py, with random norms and biases too:
-  bytes    Hugging Face -> Megatron-LM -> Hugging Face, at each of LAYOUTS: the same bytes in every tensor, a config that transformers reads as the same
+  bytes    Hugging Face -> Megatron-LM -> Hugging Face, at each of LAYOUTS: the same bytes in every tensor, a config that transformers reads as the same;
+           and a run made of that again has the first one's tensors
   pytorch  PyTorch's own reader loads every tensor of the distributed checkpoint
   fp8      (deepseek_v3) weights quantised by blocks become what transformers and plain PyTorch make of them
   logits   Megatron Core computes what transformers computes: check_core_logits.py, where megatron-core is installed; prediction layers too
 Prints a table; fails when anything differs."""
 import importlib.util, json, os, shutil, subprocess, sys, tempfile
-import numpy as np, torch, torch.distributed.checkpoint as dcp
+import numpy as np, torch
+from checkpoints import call, diff_problems, load, raw_bytes
 from make_hf_names import CASES
 from safetensors.torch import load_file, save_file
 from tiny_models import make_model
@@ -28,8 +30,7 @@ PREDICTION_LAYERS = os.path.join(HERE, '../fixtures/core/deepseek_v3_mtp')
 NOT_OF_THE_MODEL = {'transformers_version', '_name_or_path', 'dtype', 'torch_dtype', 'architectures', 'output_router_logits', 'router_jitter_noise'}
 
 def ferry_convert(ferry, *arguments):
-    done = subprocess.run([ferry, 'convert', *arguments], capture_output=True, text=True)
-    if done.returncode: raise RuntimeError(done.stderr.strip() or done.stdout)
+    call(ferry, 'convert', *arguments)
 
 def tensors_of(folder):
     tensors = {}
@@ -38,7 +39,7 @@ def tensors_of(folder):
     return tensors
 
 def raw(tensor):
-    return tensor.dtype, tensor.shape, tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
+    return tensor.dtype, tensor.shape, raw_bytes(tensor)
 
 def same_bytes(a, b):
     if a.keys() != b.keys(): return [f'names: {sorted(a.keys() ^ b.keys())[:3]}']
@@ -55,24 +56,24 @@ def same_config(one, other):
 
 def pytorch_reads(folder, tensors):
     """Loads all of it with PyTorch alone."""
-    reader = dcp.FileSystemReader(folder)
-    metadata = reader.read_metadata().state_dict_metadata
-    state = {k: torch.zeros(m.size, dtype=m.properties.dtype) for k, m in metadata.items() if hasattr(m, 'size')}
-    dcp.load(state, storage_reader=reader, no_dist=True)
     embedding = next(t for n, t in tensors.items() if n.endswith(('embed_tokens.weight', 'wte.weight')))
-    found = state['embedding.word_embeddings.weight']
+    found = load(folder)['embedding.word_embeddings.weight']
     return [] if torch.equal(found[:len(embedding)], embedding) and not found[len(embedding):].any() else ['pytorch: the embedding differs']
 
-def there_and_back(ferry, case, work, has_experts):
-    hf, run, back = (os.path.join(work, n) for n in ('hf', 'run', 'back'))
+def there_and_back(ferry, work, has_experts):
+    hf, run, back, again = (os.path.join(work, n) for n in ('hf', 'run', 'back', 'again'))
+    experts = ['--ep', '2'] if has_experts else []
     problems = []
     for layout in LAYOUTS:
-        ferry_convert(ferry, hf, run, '--overwrite', *layout, *(['--ep', '2'] if has_experts else []))
+        ferry_convert(ferry, hf, run, '--overwrite', *layout, *experts)
         ferry_convert(ferry, run, back, '--overwrite', '--to', 'hf')
         found = same_bytes(tensors_of(hf), tensors_of(back)) + same_config(hf, back)
         if 'torch_dist' in layout: found += pytorch_reads(os.path.join(run, 'release'), tensors_of(hf))
+        ferry_convert(ferry, back, again, '--overwrite', *layout, *experts)
+        found += diff_problems(ferry, run, again)
         problems += [f'{" ".join(layout)}: {problem}' for problem in found]
         shutil.rmtree(run)
+        shutil.rmtree(again)
     return problems
 
 def quantised(weight, block):
@@ -117,7 +118,7 @@ def prepare_logits(ferry, source, work, logits=None):
 
 def check(ferry, case, work):
     has_experts = make_model(os.path.join(work, 'hf'), case)
-    problems = there_and_back(ferry, case, work, has_experts)
+    problems = there_and_back(ferry, work, has_experts)
     if case == 'deepseek_v3': problems += fp8_is_read(ferry, work)
     if case != 'apertus': prepare_logits(ferry, os.path.join(work, 'hf'), work)  # Megatron Core does not know it
     return problems

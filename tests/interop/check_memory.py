@@ -10,6 +10,7 @@ import tempfile
 import numpy
 import torch
 import torch.distributed.checkpoint as dcp
+from checkpoints import raw_bytes
 from torch.distributed.checkpoint import FileSystemReader
 
 ROWS, COLUMNS = 1000, 256
@@ -21,10 +22,6 @@ def expected(iteration):
     return {'layer.weight': torch.from_numpy(weight.reshape(ROWS, COLUMNS)), 'counts': torch.arange(ROWS) * iteration}
 
 
-def bytes_of(tensor):
-    return tensor.contiguous().view(torch.uint8).numpy().tobytes()
-
-
 def check(folder, iteration):
     wanted = expected(iteration)
     found = FileSystemReader(folder).read_metadata().state_dict_metadata
@@ -33,7 +30,7 @@ def check(folder, iteration):
     dcp.load(state, checkpoint_id=folder)
     for name, tensor in wanted.items():
         assert tuple(found[name].size) == tuple(tensor.shape) and found[name].properties.dtype == tensor.dtype, name
-        assert bytes_of(state[name]) == bytes_of(tensor), name
+        assert raw_bytes(state[name]) == raw_bytes(tensor), name
 
 
 def main():

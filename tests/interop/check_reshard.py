@@ -1,33 +1,25 @@
-"""Lets PyTorch, and Megatron Core where it is installed, read what `ferry reshard` wrote.
+"""Lets PyTorch, and Megatron Core where it is installed, read every kind of distributed checkpoint that `ferry reshard` writes.
 
     check_reshard.py FERRY PEERS [NAME...]      PEERS: a folder of run folders, as tests/fixtures/megatron
 
-Each run is resharded to several layouts and releases; PyTorch's own DCP reader must find, byte for byte, the tensors of the run's
-twin that Megatron-LM saved again (NAME_as_full), or those of the run itself where they stand a tensor a parameter. Megatron Core reads
-the common state and the tensors of those written for its release. Prints a line each; exit 1 on a difference."""
-import glob
-import json
+Each run is resharded to LAYOUTS, and at one of them to KINDS; PyTorch's own DCP reader must find, byte for byte, the tensors of the run's
+twin that Megatron-LM saved again, or those of the run itself where they stand a tensor a parameter. Megatron Core reads the common state and
+the tensors of those written for its release. Prints a line each; exit 1 on a difference."""
 import os
 import re
-import subprocess
 import sys
 import tempfile
-import warnings
 
-warnings.filterwarnings('ignore')
-import torch  # noqa: E402
-from check_bytes import SAME_STATE, differences  # noqa: E402
-from make_truth import load  # noqa: E402
-from torch.distributed.checkpoint import FileSystemReader  # noqa: E402
+import torch
+from checkpoints import Report, arguments_of, differences, digests, iteration_folder, load, model_of, reshard, run_names, truth_of
+from torch.distributed.checkpoint import FileSystemReader
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
+FOR_CORE = '--core-release 0.16'
 LAYOUTS = ['--tp 1 --pp 1', '--tp 2 --pp 2', '--tp 4 --pp 1 --dp 2', '--pp 4', '--tp 1 --pp 2 --vpp 2',
            '--pp 3 --decoder-first-pipeline-num-layers 1 --decoder-last-pipeline-num-layers 1', '--ep 4 --pp 1', '--ep 2 --etp 2 --tp 2']
-CORE = '0.16'
-
-
-def named_as_distributed(tensors):
-    """Masters under the distributed optimizer's name: an optimizer that is not distributed calls them fp32_param."""
-    return {name.replace('optimizer.state.fp32_param.', 'optimizer.state.param.'): tensor for name, tensor in tensors.items()}
+KINDS = ['', FOR_CORE, f'{FOR_CORE} --compress zstd', '--core-release 0.12 --optimizer none', '--core-release 0.14 --optimizer none', '--compress zstd',
+         '--compress zstd:19', '--optimizer none', '--to dcp', '--to dcp --compress zstd', '--dtype fp32', '--dtype fp16', '--to dcp --dtype fp32']
 
 
 def fits(layout, args):
@@ -50,59 +42,70 @@ def core_reader():
     return lambda folder: (dist_checkpointing.load_common_state_dict(folder), dist_checkpointing.load_plain_tensors(folder))
 
 
+def expected_of(truth, source, kind):
+    """The truth of a run as a kind of checkpoint holds it; None where that needs values that PyTorch cannot read from the run."""
+    if '--optimizer none' in kind:
+        truth = model_of(truth)
+    dtype = re.search(r'--dtype (\w+)', kind)
+    if not dtype:
+        return truth
+    if not os.path.exists(f'{source}/.metadata'):
+        return None
+    dtype = {'fp32': torch.float32, 'fp16': torch.float16}[dtype[1]]
+    # The router's bias is fp32 whatever the model is.
+    model = {name: tensor if name.endswith('expert_bias') else tensor.to(dtype) for name, tensor in model_of(load(source)).items()}
+    return {**truth, **digests(model)}
+
+
+def dcp_problems(folder, args):
+    """What PyTorch alone makes of it."""
+    with tempfile.TemporaryDirectory() as work:
+        dcp_to_torch_save(folder, f'{work}/all.pt')
+        state = torch.load(f'{work}/all.pt', weights_only=False)
+    if state['iteration'] != 5 or state['args'].num_layers != args['num_layers']:
+        yield 'another common state'
+    tensors = {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
+    yield from differences(digests(tensors), digests(load(folder)))
+
+
+def problems(ferry, run, options, expected, args, core):
+    with tempfile.TemporaryDirectory() as work:
+        yield from problems_of(reshard(ferry, run, f'{work}/out', options), options, expected, args, core)
+
+
+def problems_of(folder, kind, expected, args, core):
+    items = FileSystemReader(folder).read_metadata().storage_data.values()
+    if any(item.transform_descriptors != (['stream.zstd/1'] if 'zstd' in kind else None) for item in items):
+        yield 'items are not said to be compressed as they are'
+    yield from differences(digests(load(folder)), expected)
+    if '--to dcp' in kind:
+        yield from dcp_problems(folder, args)
+    if FOR_CORE in kind and core:
+        common, tensors = core(folder)
+        found = digests({name: tensor for name, tensor in tensors.items() if isinstance(tensor, torch.Tensor)})
+        yield from (f'Megatron Core: {line}' for line in differences(found, expected))
+        if common['iteration'] != 5 or common['args'].num_layers != args['num_layers']:
+            yield 'Megatron Core: another common state'
+
+
 def main():
     ferry, peers = sys.argv[1:3]
-    names = sys.argv[3:] or sorted(os.path.basename(os.path.dirname(p)) for p in glob.glob(f'{peers}/*/latest_checkpointed_iteration.txt'))
     core = core_reader()
-    failed = 0
-
-    def report(name, what, found, expected):
-        nonlocal failed
-        wrong = list(differences(named_as_distributed(found), named_as_distributed(expected)))
-        failed += bool(wrong)
-        print(f'{name}: {what}: {len(found)} tensors: ' + ('equal' if not wrong else f'{len(wrong)} differ'), flush=True)
-        for line in wrong[:5]:
-            print(f'    {line}')
-
-    for name in names:
-        run = os.path.join(peers, name)
-        twin = glob.glob(f'{peers}/{SAME_STATE.get(name, name + "_as_full")}/iter_*')
-        if not twin:
-            folder = glob.glob(f'{run}/iter_*')[0]
-            if not os.path.exists(f'{folder}/.metadata') or 'optimizer.distributed.' in str(load(folder).keys()):
-                print(f'{name}: no truth to compare with')
+    report = Report()
+    for name in sys.argv[3:] or run_names(peers):
+        run = f'{peers}/{name}'
+        truth = truth_of(peers, name)
+        if not truth:
+            print(f'{name}: no truth to compare with')
+            continue
+        args = arguments_of(ferry, run)
+        for layout, kind in [(layout, '') for layout in LAYOUTS if fits(layout, args)] + [('--tp 2 --pp 2', kind) for kind in KINDS[1:]]:
+            expected = expected_of(truth, iteration_folder(run), kind)
+            if expected is None:
                 continue
-            twin = [folder]
-        expected = load(twin[0])
-        args = json.loads(subprocess.run([ferry, 'inspect', run, '--args', '--json'], check=True, capture_output=True).stdout)['args']
-        for layout in LAYOUTS:
-            if not fits(layout, args):
-                continue
-            for release, compress in [(None, None), (None, 'zstd'), (CORE, None)]:
-                with tempfile.TemporaryDirectory() as work:
-                    command = [ferry, 'reshard', run, f'{work}/out', *layout.split()]
-                    command += ['--core-release', release] if release else []
-                    command += ['--compress', compress] if compress else []
-                    written = subprocess.run(command, capture_output=True, text=True)
-                    if written.returncode:
-                        failed += 1
-                        print(f'{name}: {layout}: {written.stderr.strip()}')
-                        continue
-                    folder = glob.glob(f'{work}/out/iter_*')[0]
-                    what = f'{layout}{" for Core " + release if release else ""}{", " + compress if compress else ""}'
-                    items = FileSystemReader(folder).read_metadata().storage_data.values()
-                    if any(item.transform_descriptors != (['stream.zstd/1'] if compress else None) for item in items):
-                        failed += 1
-                        print(f'{name}: {what}: items are not said to be compressed as they are')
-                    report(name, what, load(folder), expected)
-                    if release and core:
-                        common, tensors = core(folder)
-                        report(name, f'{what}, read by Megatron Core', {k: t for k, t in tensors.items() if isinstance(t, torch.Tensor)},
-                               expected)
-                        if common['iteration'] != 5 or common['args'].num_layers != args['num_layers']:
-                            failed += 1
-                            print(f'{name}: {layout}: another common state')
-    sys.exit(failed > 0)
+            options = f'{layout} {kind}'.strip()
+            report.add(f'{name}: {options}: {len(expected)} tensors', problems(ferry, run, options, expected, args, core))
+    report.end()
 
 
 if __name__ == '__main__':

@@ -1,8 +1,9 @@
 #!/bin/sh
 # run.sh FERRY: holds the ferry program against the peers' own Python: PyTorch reads the same bytes,
-# also of what ferry resharded, transformers computes Megatron's logits and Megatron Core those of
-# transformers. Works on tests/fixtures, and on ../shared/peers/megatron (more of the same) where
-# that exists.
+# also of all that ferry resharded or took to Hugging Face and back, transformers computes Megatron's
+# logits and Megatron Core those of transformers. Works on tests/fixtures, and on
+# ../shared/peers/megatron (more of the same) where that exists. Each check tells how it is called by
+# itself, on any folder of runs.
 #
 #   FERRY_PYTHON=...   a Python that has torch, transformers, safetensors, numpy, xxhash, zstandard and
 #                      perhaps megatron-core; by default a virtual environment in build/ is made (some 2 GB on the first run)
@@ -34,13 +35,17 @@ if [ -z "${FERRY_PYTHON:-}" ]; then
     FERRY_PYTHON=$environment/bin/python
 fi
 
-peers=tests/fixtures/megatron
+fixtures=tests/fixtures/megatron
+peers=$fixtures
 [ -d ../shared/peers/megatron ] && peers="$peers ../shared/peers/megatron"
 for folder in $peers; do
     "$FERRY_PYTHON" tests/interop/check_bytes.py "$ferry" "$folder"
 done
-# One run whose tensors stand for themselves; without names all of a folder are resharded, which takes minutes.
-"$FERRY_PYTHON" tests/interop/check_reshard.py "$ferry" tests/fixtures/megatron hot_llama
+"$FERRY_PYTHON" tests/interop/check_twins.py "$ferry" $fixtures
+# A model alone, one optimizer that is not distributed, and experts; without names all runs of a folder are resharded, which takes minutes.
+"$FERRY_PYTHON" tests/interop/check_reshard.py "$ferry" $fixtures hot_llama llama_legacy_tp2_nodo qwen3moe_te_ep2pp2_dpr
+"$FERRY_PYTHON" tests/interop/check_state.py "$ferry" $fixtures
+"$FERRY_PYTHON" tests/interop/check_export.py "$ferry" tests/fixtures/core $fixtures
 "$FERRY_PYTHON" tests/interop/check_import.py "$ferry"
 # What the example saves from memory, built as a project of someone else's.
 work=$(mktemp -d)

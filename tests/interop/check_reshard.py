@@ -3,8 +3,8 @@
     check_reshard.py FERRY PEERS [NAME...]      PEERS: a folder of run folders, as tests/fixtures/megatron
 
 Each run is resharded to LAYOUTS, and at one of them to KINDS; PyTorch's own DCP reader must find, byte for byte, the tensors of the run's
-twin that Megatron-LM saved again, or those of the run itself where they stand a tensor a parameter. Megatron Core reads the common state and
-the tensors of those written for its release. Prints a line each; exit 1 on a difference."""
+twin that Megatron-LM saved again, or those of the run itself where they stand a tensor a parameter. Megatron Core loads the common state, the
+tensors and all objects of those written for its release. Prints a line each; exit 1 on a difference."""
 import os
 import re
 import sys
@@ -16,7 +16,7 @@ from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 FOR_CORE = '--core-release 0.16'
-LAYOUTS = ['--tp 1 --pp 1', '--tp 2 --pp 2', '--tp 4 --pp 1 --dp 2', '--pp 4', '--tp 1 --pp 2 --vpp 2',
+LAYOUTS = ['--tp 1 --pp 1', '--tp 2 --pp 2', '--tp 4 --pp 1 --dp 4', '--pp 4', '--tp 1 --pp 2 --vpp 2',
            '--pp 3 --decoder-first-pipeline-num-layers 1 --decoder-last-pipeline-num-layers 1', '--ep 4 --pp 1', '--ep 2 --etp 2 --tp 2']
 KINDS = ['', FOR_CORE, f'{FOR_CORE} --compress zstd', '--core-release 0.12 --optimizer none', '--core-release 0.14 --optimizer none', '--compress zstd',
          '--compress zstd:19', '--optimizer none', '--to dcp', '--to dcp --compress zstd', '--dtype fp32', '--dtype fp16', '--to dcp --dtype fp32']
@@ -39,7 +39,12 @@ def core_reader():
         return None
     register_safe_globals()
     torch.distributed.init_process_group('gloo', store=torch.distributed.HashStore(), rank=0, world_size=1)
-    return lambda folder: (dist_checkpointing.load_common_state_dict(folder), dist_checkpointing.load_plain_tensors(folder))
+
+    def read(folder):
+        stored = dist_checkpointing.serialization.load_sharded_metadata(folder)  # tensors and objects
+        return dist_checkpointing.load_common_state_dict(folder), dist_checkpointing.load(stored, folder, validate_access_integrity=False)
+
+    return read
 
 
 def expected_of(truth, source, kind):
@@ -81,8 +86,8 @@ def problems_of(folder, kind, expected, args, core):
     if '--to dcp' in kind:
         yield from dcp_problems(folder, args)
     if FOR_CORE in kind and core:
-        common, tensors = core(folder)
-        found = digests({name: tensor for name, tensor in tensors.items() if isinstance(tensor, torch.Tensor)})
+        common, entries = core(folder)
+        found = digests({name: entry for name, entry in entries.items() if isinstance(entry, torch.Tensor)})
         yield from (f'Megatron Core: {line}' for line in differences(found, expected))
         if common['iteration'] != 5 or common['args'].num_layers != args['num_layers']:
             yield 'Megatron Core: another common state'

@@ -19,13 +19,15 @@
 namespace ferry {
 namespace {
 
-// While one lives, threads that are started take no signals: those are the caller's.
+// While one lives, threads that are started take no signals: those are the caller's. What a thread
+// itself causes stays: nobody else can take that.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &former_);
+    sigset_t others;
+    sigfillset(&others);
+    for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) sigdelset(&others, own);
+    pthread_sigmask(SIG_SETMASK, &others, &former_);
   }
   ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &former_, nullptr); }
   SignalsBlocked(const SignalsBlocked&) = delete;
@@ -75,17 +77,13 @@ class AsyncSaver::Worker {
   }
 
   void save(const Snapshot& snapshot) {
-    if (stopped_) {
-      fail(ErrorKind::cancelled, "iteration {} is not saved: the saver was stopped",
-           snapshot.iteration);
-    }
     Job job = take_snapshot(snapshot);
     const Contribution& own = job.contribution;
     const Error refused(own.problem_kind, own.problem);
     job.is_told = !own.problem.empty();
     const bool is_refused = job.is_told;
     std::unique_lock lock(mutex_);
-    jobs_.push_back(std::move(job));
+    if (!ended_) jobs_.push_back(std::move(job));
     changed_.notify_all();
     if (is_refused) throw refused;
     throw_errors(lock);
@@ -93,6 +91,9 @@ class AsyncSaver::Worker {
 
   void finish() {
     std::unique_lock lock(mutex_);
+    // What other ranks still bring is not waited for by one that takes no snapshot any more.
+    if (stopped_) ended_ = true;
+    changed_.notify_all();
     changed_.wait(lock, [&] { return jobs_.empty(); });
     throw_errors(lock);
   }
@@ -113,6 +114,13 @@ class AsyncSaver::Worker {
   // With what went wrong, if anything did: the other ranks wait for this one, and are to know.
   Job take_snapshot(const Snapshot& snapshot) {
     Job job{contribution_of(snapshot), snapshot.planner, nullptr, false};
+    if (stopped_) {
+      job.contribution = failed_contribution(
+          snapshot.iteration, Error(ErrorKind::cancelled,
+                                    fmt::format("iteration {} is not saved: the saver was stopped",
+                                                snapshot.iteration)));
+      job.contribution.stopped = true;
+    }
     if (!job.contribution.problem.empty()) return job;
     try {
       std::vector<ConstRegion>& regions = job.contribution.tensors;
@@ -122,6 +130,9 @@ class AsyncSaver::Worker {
       stage(regions, job.buffer->buffer.take(bytes), thread_count(options_.engine.threads));
     } catch (const Error& error) {
       job.contribution = failed_contribution(snapshot.iteration, error);
+    } catch (const std::exception& error) {  // no memory, no thread
+      job.contribution =
+          failed_contribution(snapshot.iteration, Error(ErrorKind::exhausted, error.what()));
     }
     return job;
   }
@@ -133,12 +144,15 @@ class AsyncSaver::Worker {
     try {
       for (;;) {
         Job* job = wait_for_job();
+        end.stopped = stopped_;
         const Round round = meet(*group_, job ? job->contribution : end);
+        if (round.is_stopped()) stopped_ = true;
         if (round.is_over()) return;
         if (job && job->contribution.iteration == round.iteration) save_job(*job, round);
       }
     } catch (const std::exception& error) {  // the group itself failed: it cannot be used any more
-      fail_all(fmt::format("the ranks cannot meet any more: {}", error.what()));
+      fail_all(Error(ErrorKind::cancelled,
+                     fmt::format("the ranks cannot meet any more: {}", error.what())));
     }
   }
 
@@ -171,14 +185,15 @@ class AsyncSaver::Worker {
     changed_.notify_all();
   }
 
-  void fail_all(const std::string& why) {
+  // What is in flight, and all that still comes; the caller is told in any case.
+  void fail_all(const Error& why) {
     std::unique_lock lock(mutex_);
-    errors_.emplace_back(ErrorKind::cancelled, why);
+    if (jobs_.empty()) errors_.push_back(why);
     for (;;) {
       for (Job& job : jobs_) {
         if (job.buffer) buffers_.give_back(std::move(job.buffer));
+        if (!job.is_told) errors_.push_back(why);
       }
-      if (!jobs_.empty()) errors_.emplace_back(ErrorKind::cancelled, why);
       jobs_.clear();
       changed_.notify_all();
       if (ended_) return;

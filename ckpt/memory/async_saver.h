@@ -43,6 +43,10 @@ enum class StopMode : uint8_t {
 /// save(), finish() and status() belong to one thread of the caller. stop() may be called from
 /// anywhere, a signal handler included; no handler is installed here, and the saver's own threads
 /// take no signals.
+///
+/// stop() tells one rank. The others learn of it when they next meet it: the save that it takes no
+/// part in fails on them as cancelled, and is_stopped() is true there, too. Ranks whose steps wait
+/// for each other have to agree at which step they leave the loop, as for any other reason.
 class AsyncSaver {
  public:
   AsyncSaver(std::shared_ptr<const FileSystem> file_system, std::string run_folder,
@@ -63,7 +67,8 @@ class AsyncSaver {
 
   /// Returns when nothing is in flight. Throws the error of a save that failed since the last call
   /// that threw; when several did, of the first, and says how many more. After stop() it returns
-  /// too: after all of it is written, or soon, with cancelled for what was given up.
+  /// too, after all of it is written, or soon, with cancelled for what was given up: then this rank
+  /// saves no more, and the others need not wait for it.
   void finish();
 
   /// For a handler of SIGTERM. Async-signal-safe.

@@ -34,7 +34,8 @@ std::vector<int64_t> key_of(const Box& box) {
 
 std::string pack(const Contribution& contribution) {
   Packer packer;
-  packer.number(contribution.ended).number(static_cast<uint64_t>(contribution.iteration));
+  packer.number(contribution.ended).number(contribution.stopped);
+  packer.number(static_cast<uint64_t>(contribution.iteration));
   packer.text(contribution.problem).number(static_cast<uint64_t>(contribution.problem_kind));
   packer.number(contribution.tensors.size());
   for (const ConstRegion& region : contribution.tensors) {
@@ -54,6 +55,7 @@ Contribution unpack_contribution(const std::string& bytes) {
   Unpacker unpacker(bytes);
   Contribution contribution;
   contribution.ended = unpacker.number() != 0;
+  contribution.stopped = unpacker.number() != 0;
   contribution.iteration = static_cast<int64_t>(unpacker.number());
   contribution.problem = unpacker.text();
   contribution.problem_kind = static_cast<ErrorKind>(unpacker.number());

@@ -15,7 +15,8 @@ namespace ferry {
 
 /// One rank's. On the rank itself the regions have their memory, elsewhere none.
 struct Contribution {
-  bool ended = false;  // the rank saves no more; nothing else is said
+  bool ended = false;    // the rank saves no more; nothing else but the next is said
+  bool stopped = false;  // the rank was asked to stop
   int64_t iteration = 0;
   std::string problem;  // why the rank has nothing to give for this iteration; empty: it has
   ErrorKind problem_kind = ErrorKind::mismatch;

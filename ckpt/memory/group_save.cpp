@@ -145,6 +145,10 @@ bool Round::is_over() const {
   return std::all_of(ranks.begin(), ranks.end(), [](const Contribution& c) { return c.ended; });
 }
 
+bool Round::is_stopped() const {
+  return std::any_of(ranks.begin(), ranks.end(), [](const Contribution& c) { return c.stopped; });
+}
+
 namespace {
 
 // What a rank itself says comes before what it does not share with the others.
@@ -160,7 +164,9 @@ void find_problem(Round& round) {
   }
   for (size_t i = 0; i < round.ranks.size(); ++i) {
     const Contribution& rank = round.ranks[i];
-    if (rank.ended) {
+    if (rank.ended && rank.stopped) {
+      set(i, ErrorKind::cancelled, "its saver was stopped before");
+    } else if (rank.ended) {
       set(i, ErrorKind::mismatch, "its saver ended before");
     } else if (rank.iteration != round.iteration) {
       set(i, ErrorKind::mismatch, fmt::format("it saves iteration {} next", rank.iteration));

@@ -19,8 +19,9 @@ struct Round {
   std::string problem;
   ErrorKind problem_kind = ErrorKind::mismatch;
 
-  bool is_over() const;  // all ranks have ended
-  void check() const;    // throws the problem
+  bool is_over() const;     // all ranks have ended
+  bool is_stopped() const;  // any rank was asked to stop
+  void check() const;       // throws the problem
 };
 
 /// Meets the other ranks; called by each of them.

@@ -3,9 +3,11 @@
     check_twins.py FERRY PEERS [NAME...]      PEERS: a folder of run folders, as tests/fixtures/megatron
 
 For every run with an optimizer whose state is known, from its twin that Megatron-LM itself saved a tensor a parameter: `ferry reshard` to
-fully_reshardable, from there to dp_reshardable at each of LAYOUTS, and from that to fully_reshardable again. In the first and the last PyTorch's own
-reader must find every tensor of the twin, byte for byte; in the middle the model's tensors, and in buckets all values of the optimizer and no others;
-`ferry diff` must find no difference to the run or its twin at any step. Prints a line each; exit 1 on a difference."""
+fully_reshardable, from there to dp_reshardable at each of LAYOUTS and to rank folders, and from each of those to fully_reshardable again. In the
+first and the last PyTorch's own reader must find every tensor of the twin, byte for byte; between them the model's tensors, and in the flat buffers
+all values of the optimizer and no others; `ferry diff` must find no difference to the run or its twin at any step. Prints a line each; exit 1 on a
+difference."""
+import glob
 import re
 import sys
 import tempfile
@@ -27,6 +29,21 @@ def values_by_kind(tensors, name):
     return values
 
 
+def values_of_rank_folders(folder):
+    """The same of all distrib_optim.pt."""
+    values = {}
+
+    def add(part):
+        for key, value in part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ():
+            if isinstance(value, torch.Tensor):
+                values.setdefault(key, {0}).update(value.view(torch.int32).tolist())
+            add(value)
+
+    for path in glob.glob(f'{folder}/mp_rank_*/distrib_optim.pt'):
+        add(torch.load(path))
+    return values
+
+
 def bucket_count(flat):
     """The most buckets of one buffer."""
     return max((int(number) + 1 for number in re.findall(r'\.bucket_idx_(\d+)\.', ' '.join(flat))), default=0)
@@ -35,7 +52,11 @@ def bucket_count(flat):
 def bucket_problems(flat, whole):
     """flat, whole: all tensors of a dp_reshardable and of a fully_reshardable checkpoint."""
     yield from differences(model_of(digests(flat)), model_of(digests(whole)))
-    ours, theirs = values_by_kind(flat, r'\.bucket_idx_\d+\.(\w+)$'), values_by_kind(whole, r'^optimizer\.state\.(?:fp32_)?(\w+?)\.')
+    yield from value_problems(values_by_kind(flat, r'\.bucket_idx_\d+\.(\w+)$'), whole)
+
+
+def value_problems(ours, whole):
+    theirs = values_by_kind(whole, r'^optimizer\.state\.(\w+)\.')
     for kind in ours.keys() | theirs.keys():
         if ours.get(kind) != theirs.get(kind):
             yield f'{kind}: other values'
@@ -54,6 +75,10 @@ def check(ferry, peers, name, known, report):
     limited = args.get('overlap_grad_reduce') and args.get('ddp_bucket_size')
     experts = ' --ep 2' if args.get('num_experts') else ''
     with tempfile.TemporaryDirectory() as work:
+        def back(folder):
+            again = reshard(ferry, folder, f'{work}/again', '--overwrite --optimizer fully_reshardable')
+            report.add(f'{name}: and back', [*differences(digests(load(again)), truth), *diff_problems(ferry, whole, again)])
+
         whole = reshard(ferry, run, f'{work}/whole', '--optimizer fully_reshardable')
         tensors = load(whole)
         twin = (twin_of(peers, name) or run) if truth == known else whole
@@ -65,8 +90,10 @@ def check(ferry, peers, name, known, report):
             few = ['too few buckets'] if buckets < (2 if limited and '--pp 1' in layout else 1) else []
             report.add(f'{name}: to dp_reshardable, {layout}{experts}, {buckets} buckets',
                        [*few, *bucket_problems(flat_tensors, tensors), *diff_problems(ferry, twin, flat)])
-            again = reshard(ferry, flat, f'{work}/again', '--overwrite --optimizer fully_reshardable')
-            report.add(f'{name}: and back', [*differences(digests(load(again)), truth), *diff_problems(ferry, whole, again)])
+            back(flat)
+        folders = reshard(ferry, whole, f'{work}/folders', f'--to torch --tp 2 --pp 2{experts}')
+        report.add(f'{name}: to rank folders', [*value_problems(values_of_rank_folders(folders), tensors), *diff_problems(ferry, twin, folders)])
+        back(folders)
 
 
 def main():

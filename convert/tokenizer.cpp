@@ -35,12 +35,6 @@ constexpr std::string_view kNames[] = {"tokenizer.json",
                                        "tokenizer.model.v3",
                                        "sentencepiece.bpe.model"};
 
-bool is_tokenizer_file(std::string_view name) {
-  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames) ||
-         name.ends_with(".tiktoken") ||
-         (name.starts_with("tokenization_") && name.ends_with(".py"));
-}
-
 // Calls back with every scalar of a JSON text and the keys that lead to it; array elements have no
 // key of their own but end in "[]". Keeps nothing: tokenizer.json can be tens of megabytes.
 class Scalars : public nlohmann::json_sax<nlohmann::json> {
@@ -194,6 +188,12 @@ std::string parent(const std::string& path) {
 }
 
 }  // namespace
+
+bool is_tokenizer_file(std::string_view name) {
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames) ||
+         name.ends_with(".tiktoken") ||
+         (name.starts_with("tokenization_") && name.ends_with(".py"));
+}
 
 Tokenizer tokenizer_beside(const FileSystem& files, const std::string& folder) {
   return Finder(files, folder).run();

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ckpt/checkpoint.h"
@@ -20,6 +21,9 @@ struct Tokenizer {
   std::optional<int64_t> bos, eos, pad;  // ids
   std::vector<std::string> warnings;
 };
+
+/// True for names that files of a tokenizer have: "tokenizer.json", "tokenization_foo.py".
+bool is_tokenizer_file(std::string_view name);
 
 /// The tokenizer in a folder; no files when there is none.
 Tokenizer tokenizer_beside(const FileSystem& files, const std::string& folder);

@@ -137,7 +137,7 @@ ConvertReport convert(const ConvertOptions& options) {
     return is_hugging_face_folder(*file_system, folder);
   };
   const TargetFolder place = {options.source, options.target, options.overwrite, is_model,
-                              "converted model"};
+                              "converted model", FolderContent::model};
   Checkpoint checkpoint;
   Job job;
   ConvertReport report;

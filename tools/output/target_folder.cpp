@@ -1,5 +1,7 @@
 #include "tools/output/target_folder.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 
@@ -11,6 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr size_t kForeignShown = 5;
+
 fs::path canonical(const std::string& path) {
   std::error_code error;
   const auto result = fs::weakly_canonical(path, error);
@@ -20,6 +24,20 @@ fs::path canonical(const std::string& path) {
 bool is_same_or_inside(const fs::path& inner, const fs::path& outer) {
   const auto [end, unused] = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
   return end == outer.end();
+}
+
+// --overwrite removes the whole folder: a README, a repository or results that somebody keeps
+// beside the model, too.
+void refuse_foreign(const FileSystem& file_system, const TargetFolder& folder) {
+  std::vector<std::string> foreign = foreign_entries(file_system, folder.target, folder.content);
+  if (foreign.empty()) return;
+  const size_t count = foreign.size();
+  foreign.resize(std::min(count, kForeignShown));
+  fail(ErrorKind::invalid,
+       "the target {} holds besides the {}: {}{}; --overwrite would remove that, too. Move it "
+       "away, remove it, or choose another target",
+       folder.target, folder.replaceable_are, fmt::join(foreign, ", "),
+       count > kForeignShown ? fmt::format(" and {} more", count - kForeignShown) : "");
 }
 
 }  // namespace
@@ -38,6 +56,7 @@ void check_target(const FileSystem& file_system, const TargetFolder& folder) {
          "Remove it yourself or choose another",
          target, folder.replaceable_are);
   }
+  refuse_foreign(file_system, folder);
 }
 
 }  // namespace ferry::tool

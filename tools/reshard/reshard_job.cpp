@@ -224,7 +224,8 @@ std::string check_place(const FileSystem& file_system, const ReshardOptions& opt
     return holds_checkpoint(file_system, folder);
   };
   check_target(file_system,
-               {checkpoint.path, options.target, options.overwrite, is_checkpoint, "checkpoint"});
+               {checkpoint.path, options.target, options.overwrite, is_checkpoint, "checkpoint",
+                FolderContent::checkpoint});
   return options.target;
 }
 

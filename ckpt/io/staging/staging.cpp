@@ -44,6 +44,12 @@ void StagedFolder::check_target(const FileSystem& file_system, const std::string
   if (status.kind != PathKind::folder) {
     fail(ErrorKind::invalid, "the target {} exists and is not a folder", target);
   }
+  if (status.link) {
+    fail(ErrorKind::invalid,
+         "the target {} is a symbolic link, which the new folder would take the place of; give the "
+         "folder that it leads to, or remove the link",
+         target);
+  }
   if (!overwrite) {
     fail(ErrorKind::invalid,
          "the target {} exists; choose another, or give --overwrite to replace it", target);

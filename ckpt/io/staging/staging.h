@@ -18,7 +18,7 @@ namespace ferry {
 class StagedFolder {
  public:
   /// What can be told of the target before any work: invalid when it exists and `overwrite` is
-  /// false, when it is not a folder (a dangling link is none) or names none (".."); not_found when
+  /// false, when it is not a folder itself (a link is none) or names none (".."); not_found when
   /// the folder above it does not exist.
   static void check_target(const FileSystem& file_system, const std::string& target,
                            bool overwrite);

@@ -148,6 +148,7 @@ Checkpoint open_plain_dcp(Files files, const std::string& folder) {
   DcpCheckpoint dcp = open_dcp(std::move(files), folder);
   checkpoint.writer = dcp.metadata ? "PyTorch DCP" : "PyTorch DCP, Hugging Face storage";
   checkpoint.catalog = std::move(dcp.catalog);
+  if (dcp.metadata) checkpoint.paths = {dcp.metadata, dcp.metadata->root().get("planner_data")};
   const auto& objects = checkpoint.catalog.objects;
   if (std::any_of(objects.begin(), objects.end(), is_megatron_object)) {
     fail(ErrorKind::not_found,

@@ -58,6 +58,8 @@ struct Checkpoint {
   Catalog catalog;
   LoadedValue args;      // argparse.Namespace of Megatron; none when there is none
   LoadedValue metadata;  // content metadata of torch_dist; none otherwise
+  /// Of other programs' DCP: the path of each key in the state dict that was saved (planner_data).
+  LoadedValue paths;
   ParallelLayout layout;
   OptimizerLayout optimizer = OptimizerLayout::none;
   /// Why optimizer state that is on disk is missing from the catalog; empty when nothing is.

@@ -51,7 +51,10 @@ struct RunState {
   std::vector<StateTensor> tensors;
   std::vector<Dropped> dropped;  // of the source, on purpose
 
-  LoadedValue args;  // argparse.Namespace of the run that saved, or that a conversion made up
+  /// argparse.Namespace of the run that saved, or that a conversion made up. None in the state of
+  /// what is no run of Megatron-LM's (plain_state_of), which has tensors and objects only.
+  LoadedValue args;
+  LoadedValue paths;  // without arguments: as those of Checkpoint
   std::optional<int64_t> iteration;
   /// Members of the common state beside args, iteration and the optimizer, in order:
   /// checkpoint_version, opt_param_scheduler, num_floating_point_operations_so_far, ...

@@ -230,12 +230,13 @@ PlannedOutput lay_out_dcp(const Catalog& source, std::vector<PlacedTensor> tenso
 }
 
 LoadedValue dcp_paths(const std::vector<PlacedTensor>& tensors,
-                      const std::vector<PlacedObject>& objects) {
+                      const std::vector<PlacedObject>& objects, const Value& known) {
   Draft draft;
   const Value paths = draft.dict();
   const auto add = [&](const std::string& name) {
     const Value key = draft.string(name);
-    draft.add(paths, key, draft.tuple({key}));
+    const Value path = known.get(name);
+    draft.add(paths, key, path ? draft.copy(path) : draft.tuple({key}));
   };
   for (const PlacedTensor& placed : tensors) add(placed.tensor.name);
   for (const PlacedObject& object : objects) add(object.name);

@@ -32,8 +32,9 @@ struct DcpWriteOptions {
 PlannedOutput lay_out_dcp(const Catalog& source, std::vector<PlacedTensor> tensors,
                           std::vector<PlacedObject> objects, const DcpWriteOptions& options);
 
-/// What PyTorch's own planner keeps of a flat state dict: the path of each key, itself.
+/// What PyTorch's own planner keeps: the path of each key in the state dict, of which the key was
+/// made. That of `known` (a dict, or none), else the key itself: of a flat state dict.
 LoadedValue dcp_paths(const std::vector<PlacedTensor>& tensors,
-                      const std::vector<PlacedObject>& objects);
+                      const std::vector<PlacedObject>& objects, const Value& known = {});
 
 }  // namespace ferry

@@ -83,6 +83,7 @@ void cast_model(RunState& state, DType dtype) {
     const bool casts = tensor.role == Role::model && is_floating_point(tensor.dtype);
     if (casts && !is_buffer(tensor.name)) tensor.dtype = dtype;
   }
+  if (!state.args.value) return;
   Draft draft;
   const Value args = draft.copy(state.args.value);
   draft.put(args, "bf16", draft.boolean(dtype == DType::bf16));

@@ -29,7 +29,7 @@ void drop_optimizer(RunState& state);
 void rename_tensors(RunState& state, const std::function<std::string(std::string_view)>& rename);
 
 /// Floating-point tensors of the model; what is no parameter (a router's bias) and the optimizer's
-/// state stay as they are. The arguments say the new type.
+/// state stay as they are. The arguments, where there are any, say the new type.
 void cast_model(RunState& state, DType dtype);
 
 }  // namespace ferry

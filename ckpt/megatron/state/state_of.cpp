@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/core/values/plain_value.h"
+#include "ckpt/format/torch/archive/torch_archive_writer.h"
 #include "ckpt/format/torch/objects.h"
 #include "ckpt/megatron/optimizer/param_groups.h"
 #include "ckpt/megatron/parameter_rules.h"
@@ -59,31 +61,31 @@ bool means_something(Format format, std::string_view member) {
          member == "checkpoint_version" || member == "num_floating_point_operations_so_far";
 }
 
-void require_megatron(const Checkpoint& checkpoint) {
-  const auto refuse = [&](std::string_view what) {
-    fail(ErrorKind::unsupported,
-         "{}: {}, not a training checkpoint of Megatron-LM or NeMo; `ferry convert` brings models "
-         "from and to Hugging Face",
-         checkpoint.path, what);
-  };
+// What the checkpoint is where it holds no run; empty where it does.
+std::string_view other_than_run(const Checkpoint& checkpoint) {
   switch (checkpoint.format) {
     case Format::torch_dist:
     case Format::megatron_torch:
     case Format::nemo:
-      return;
+      return {};
     case Format::hugging_face:
-      return refuse("a Hugging Face model");
+      return "a Hugging Face model";
     case Format::safetensors:
     case Format::torch_file:
-      return refuse("a single file of tensors");
+      return "a single file of tensors";
     case Format::dcp:
       break;
   }
   const auto is_known = [](const Entry& entry) { return tensor_split(entry.name).has_value(); };
   const auto& entries = checkpoint.catalog.entries;
-  if (!checkpoint.args.value || std::none_of(entries.begin(), entries.end(), is_known)) {
-    refuse("a PyTorch distributed checkpoint without Megatron-LM's names or arguments");
-  }
+  if (checkpoint.args.value && std::any_of(entries.begin(), entries.end(), is_known)) return {};
+  return "a PyTorch distributed checkpoint without Megatron-LM's names or arguments";
+}
+
+StateTensor as_stored(const Catalog& catalog, uint32_t number) {
+  const Entry& entry = catalog.entries[number];
+  return {
+      entry.name, entry.dtype, entry.shape, {{number}, {copy_all(entry.shape)}, {}}, entry.role};
 }
 
 class Collector {
@@ -115,10 +117,8 @@ class Collector {
     const auto& entries = checkpoint_.catalog.entries;
     state_.tensors.reserve(entries.size());
     for (uint32_t i = 0; i < entries.size(); ++i) {
-      const Entry& entry = entries[i];
-      has_optimizer_ |= entry.role == Role::optimizer;
-      state_.tensors.push_back(
-          {entry.name, entry.dtype, entry.shape, {{i}, {copy_all(entry.shape)}, {}}, entry.role});
+      has_optimizer_ |= entries[i].role == Role::optimizer;
+      state_.tensors.push_back(as_stored(checkpoint_.catalog, i));
     }
   }
 
@@ -176,9 +176,37 @@ class Collector {
 
 }  // namespace
 
+bool holds_run(const Checkpoint& checkpoint) { return other_than_run(checkpoint).empty(); }
+
 RunState state_of(const Checkpoint& checkpoint) {
-  require_megatron(checkpoint);
+  if (const std::string_view other = other_than_run(checkpoint); !other.empty()) {
+    fail(ErrorKind::unsupported,
+         "{}: {}, not a training checkpoint of Megatron-LM or NeMo; `ferry convert` brings models "
+         "from and to Hugging Face, and `ferry reshard --to dcp` copies tensors as they are",
+         checkpoint.path, other);
+  }
   return Collector(checkpoint).collect();
+}
+
+RunState plain_state_of(const Checkpoint& checkpoint) {
+  const Catalog& catalog = checkpoint.catalog;
+  RunState state;
+  state.source = &catalog;
+  state.iteration = checkpoint.iteration;
+  state.paths = checkpoint.paths;
+  for (uint32_t i = 0; i < catalog.entries.size(); ++i) {
+    state.tensors.push_back(as_stored(catalog, i));
+  }
+  for (const Object& object : catalog.objects) {
+    // Elsewhere than in a DCP an object is a part of a file, of which it is made anew.
+    state.objects.push_back(
+        {object.name,
+         checkpoint.format == Format::dcp
+             ? read_object_bytes(catalog, object)
+             : write_torch_archive(
+                   plain_value(read_object_with_storages(catalog, object).value).value)});
+  }
+  return state;
 }
 
 }  // namespace ferry

@@ -11,4 +11,11 @@ namespace ferry {
 /// was opened raw. Reads the objects, not the tensors.
 RunState state_of(const Checkpoint& checkpoint);
 
+/// True where state_of() knows a run's state.
+bool holds_run(const Checkpoint& checkpoint);
+
+/// The tensors and objects of any checkpoint under their own names, without a meaning. What it can
+/// be written as is a plain DCP (torch_dist/plain_dcp_writer.h).
+RunState plain_state_of(const Checkpoint& checkpoint);
+
 }  // namespace ferry

@@ -23,21 +23,37 @@ std::vector<PlacedObject> members_of(const LoadedValue& common) {
   return objects;
 }
 
-}  // namespace
-
-PlannedOutput plan_plain_dcp(RunState state, const PlainDcpOptions& options) {
-  if (!options.optimizer) drop_optimizer(state);
+// The optimizer's tensors go; the state then is that of the model.
+std::vector<PlacedObject> objects_of_run(RunState& state, bool optimizer) {
+  if (!optimizer) drop_optimizer(state);
   ShardedOptimizer form = ShardedOptimizer::none;
   if (!state.param_groups.empty()) {
     form = has_distributed_optimizer(state) ? ShardedOptimizer::fully_reshardable
                                             : ShardedOptimizer::plain;
   }
-  std::vector<PlacedObject> objects = members_of(common_state(state, form, kNewestCore));
-  std::vector<PlacedTensor> tensors = place_state(state);
+  return members_of(common_state(state, form, kNewestCore));
+}
+
+std::vector<PlacedObject> objects_as_they_are(RunState& state) {
+  std::vector<PlacedObject> objects;
+  for (KeptObject& object : state.objects) {
+    objects.push_back({std::move(object.name), std::move(object.archive), 0});
+  }
+  return objects;
+}
+
+}  // namespace
+
+PlannedOutput plan_plain_dcp(RunState state, const PlainDcpOptions& options) {
+  const bool is_run = static_cast<bool>(state.args.value);
+  std::vector<PlacedObject> objects =
+      is_run ? objects_of_run(state, options.optimizer) : objects_as_they_are(state);
+  std::vector<PlacedTensor> tensors =
+      is_run ? place_state(state) : place_whole(std::move(state.tensors), options.ranks);
   DcpWriteOptions dcp;
   dcp.checkpoint_id = options.checkpoint_id;
   dcp.zstd = options.zstd;
-  dcp.planner_data = dcp_paths(tensors, objects);
+  dcp.planner_data = dcp_paths(tensors, objects, state.paths.value);
   PlannedOutput output = lay_out_dcp(*state.source, std::move(tensors), std::move(objects), dcp);
   output.plan.dropped = std::move(state.dropped);
   output.warnings = std::move(state.warnings);

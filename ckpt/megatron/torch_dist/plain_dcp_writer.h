@@ -7,9 +7,13 @@
 // value, any other instance the name of its class. Random number states, extra states of modules
 // and the state of rerun checks, which mean something to Megatron-LM only, are left out.
 //
+// What is no run of Megatron-LM's (plain_state_of) is written as it is: tensors whole, shared out
+// over ranks, and objects.
+//
 // Source: torch/distributed/checkpoint/{default_planner,filesystem}.py.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "ckpt/core/placed.h"
@@ -20,6 +24,7 @@ namespace ferry {
 
 struct PlainDcpOptions {
   bool optimizer = true;
+  int64_t ranks = 1;          // to write what is no run's; otherwise the arguments decide
   std::string checkpoint_id;  // told in .metadata: where the checkpoint is saved to
   bool zstd = false;          // the plan is for run_compressed()
 };

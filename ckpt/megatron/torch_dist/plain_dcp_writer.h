@@ -24,9 +24,9 @@ namespace ferry {
 
 struct PlainDcpOptions {
   bool optimizer = true;
-  int64_t ranks = 1;          // to write what is no run's; otherwise the arguments decide
   std::string checkpoint_id;  // told in .metadata: where the checkpoint is saved to
   bool zstd = false;          // the plan is for run_compressed()
+  int64_t ranks = 1;          // to write what is no run's; otherwise the arguments decide
 };
 
 /// Plans the checkpoint's folder, a file a rank of the layout of `state.args`. Otherwise as

@@ -11,8 +11,8 @@ namespace ferry {
 /// one. Once a process. While it lives, MPI is initialised; exchange() belongs to the thread that
 /// made it. A process that dies takes the others with it, by the launcher.
 ///
-/// unsupported when a launcher started several and this build has no MPI: each would do all the
-/// work, in each other's way.
+/// unsupported when a launcher started several that do not find each other, as this build has no
+/// MPI or another than the launcher's: each would do all the work, in each other's way.
 std::shared_ptr<Group> process_group();
 
 }  // namespace ferry

@@ -50,8 +50,14 @@ class MpiGroup final : public Group {
 
 // A program that is started alone does without MPI, which takes a while to begin.
 std::shared_ptr<Group> process_group() {
-  if (launcher().processes == 1) return lone_group();
-  return std::make_shared<MpiGroup>();
+  const std::vector<Launcher> started_by = launchers(process_environment());
+  if (!started_several(started_by)) return lone_group();
+  auto group = std::make_shared<MpiGroup>();
+  check_group_size(
+      started_by, group->size(),
+      "Use the launcher of the MPI that ferry was built with (of Slurm, srun --mpi=pmix or "
+      "another of srun --mpi=list)");
+  return group;
 }
 
 }  // namespace ferry

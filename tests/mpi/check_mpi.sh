@@ -37,6 +37,17 @@ same imported "$ferry" convert hf-1 out --to torch_dist --tp 2
 ! mpirun -n 2 "$ferry" convert nowhere out --to hf >error.log 2>&1
 [ "$(grep -c '^ferry: error: nowhere' error.log)" = 1 ]
 
+# Processes that do not find each other refuse to do the same work each: a launcher of another MPI.
+code=0
+PMI_SIZE=2 "$ferry" convert "$run" out --to hf >alone.log 2>&1 || code=$?
+[ $code = 5 ] && [ ! -e out ]
+grep -q 'mpiexec started 2 processes, as PMI_SIZE says' alone.log
+# A number of something else is none of the launcher's.
+mpirun -n 2 env SLURM_STEP_NUM_TASKS=3 "$ferry" convert "$run" out --to hf >/dev/null
+diff -r hf-1 out
+rm -r out
+echo "refused: processes that MPI does not know of"
+
 # A large model of holes, and a rank that is killed when the output has begun.
 cat >rank.sh <<'X'
 [ "$OMPI_COMM_WORLD_RANK" = 1 ] && echo $$ >rank-1

@@ -60,9 +60,8 @@ class RecipeCutter {
 
 }  // namespace
 
-PlanPart part_of(const Plan& plan, const std::vector<bool>& wanted) {
-  PlanPart part;
-  Plan& own = part.plan;
+Plan part_of(const Plan& plan, const std::vector<bool>& wanted) {
+  Plan own;
   own.source = plan.source;
   std::vector<uint32_t> place(plan.target.files.size(), kNotWanted);
   for (uint32_t file = 0; file < place.size(); ++file) {
@@ -88,13 +87,12 @@ PlanPart part_of(const Plan& plan, const std::vector<bool>& wanted) {
     if (place.at(literal.file) == kNotWanted) continue;
     own.literals.push_back({place[literal.file], literal.offset, literal.bytes});
   }
-  for (uint32_t i = 0; i < plan.items.size(); ++i) {
-    if (place.at(plan.items[i].file) == kNotWanted) continue;
-    own.items.push_back(plan.items[i]);
-    own.items.back().file = place[plan.items[i].file];
-    part.items.push_back(i);
+  for (const Item& item : plan.items) {
+    if (place.at(item.file) == kNotWanted) continue;
+    own.items.push_back(item);
+    own.items.back().file = place[item.file];
   }
-  return part;
+  return own;
 }
 
 }  // namespace ferry

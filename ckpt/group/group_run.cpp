@@ -7,7 +7,6 @@
 #include "ckpt/core/plan_share.h"
 #include "ckpt/engine/target_files.h"
 #include "ckpt/group/together.h"
-#include "ckpt/group/wire.h"
 
 namespace ferry {
 namespace {
@@ -52,16 +51,14 @@ EngineOptions with_scaled_progress(const EngineOptions& options, const Plan& sha
   return scaled;
 }
 
-std::string run_share(const Plan& share, const FileSystem& file_system, const std::string& folder,
-                      int rank, const EngineOptions& options) {
+std::vector<Digest> run_share(const Plan& share, const FileSystem& file_system,
+                              const std::string& folder, int rank, const EngineOptions& options) {
   const SpoolFolder spool(file_system, folder, rank);
   TargetFiles files(share, file_system, folder, TargetMode::open, options);
-  const std::vector<Digest> digests =
+  std::vector<Digest> digests =
       run(share, files.files(), file_system, spool.path(), with_scaled_progress(options, share));
   files.sync();
-  Packer packer;
-  for (const Digest& digest : digests) packer.number(digest.high).number(digest.low);
-  return packer.take();
+  return digests;
 }
 
 }  // namespace
@@ -80,17 +77,9 @@ std::vector<Digest> run_together(const Plan& plan, const FileSystem& file_system
     return std::string();
   });
   const PlanShares shares = share_out(plan, static_cast<uint32_t>(group.size()));
-  const std::vector<std::string> written = together(group, [&] {
+  return digests_together(group, shares.items, [&] {
     return run_share(share_of(plan, shares, own), file_system, folder, group.rank(), options);
   });
-  // Each rank's digests are those of its items, in the plan's order.
-  std::vector<Unpacker> ranks(written.begin(), written.end());
-  std::vector<Digest> digests;
-  for (const uint32_t owner : shares.items) {
-    const uint64_t high = ranks[owner].number();
-    digests.push_back({high, ranks[owner].number()});
-  }
-  return digests;
 }
 
 }  // namespace ferry

@@ -50,4 +50,20 @@ std::vector<std::string> together(Group& group, const std::function<std::string(
   return results;
 }
 
+std::vector<Digest> digests_together(Group& group, const std::vector<uint32_t>& owners,
+                                     const std::function<std::vector<Digest>()>& work) {
+  const std::vector<std::string> packed = together(group, [&] {
+    Packer packer;
+    for (const Digest& digest : work()) packer.number(digest.high).number(digest.low);
+    return packer.take();
+  });
+  std::vector<Unpacker> ranks(packed.begin(), packed.end());
+  std::vector<Digest> digests;
+  for (const uint32_t owner : owners) {
+    const uint64_t high = ranks[owner].number();
+    digests.push_back({high, ranks[owner].number()});
+  }
+  return digests;
+}
+
 }  // namespace ferry

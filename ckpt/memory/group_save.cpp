@@ -84,41 +84,20 @@ class GroupSave {
   }
 
   void write() {
-    written_ = together(group_, [&] {
-      std::vector<bool> wanted;
-      for (const int64_t rank : planned_.file_ranks) wanted.push_back(rank == group_.rank());
-      const PlanPart part = part_of(planned_.plan, wanted);
-      Packer packer;
-      for (const Digest& digest : ferry::run(part.plan, *file_system_, folder_, options_.engine)) {
-        packer.number(digest.high).number(digest.low);
-      }
-      return packer.take();
+    std::vector<bool> wanted;
+    for (const int64_t rank : planned_.file_ranks) wanted.push_back(rank == group_.rank());
+    std::vector<uint32_t> owners;
+    for (const Item& item : planned_.plan.items) {
+      owners.push_back(static_cast<uint32_t>(planned_.file_ranks[item.file]));
+    }
+    digests_ = digests_together(group_, owners, [&] {
+      return ferry::run(part_of(planned_.plan, wanted), *file_system_, folder_, options_.engine);
     });
   }
 
-  // Each rank's digests are those of its items, in the plan's order.
-  std::vector<Digest> digests() const {
-    std::vector<Unpacker> ranks(written_.begin(), written_.end());
-    std::vector<Digest> all;
-    for (const Item& item : planned_.plan.items) {
-      Unpacker& own = ranks[static_cast<size_t>(planned_.file_ranks[item.file])];
-      const uint64_t high = own.number();
-      all.push_back({high, own.number()});
-    }
-    return all;
-  }
-
   std::string commit() {
-    Manifest manifest;
-    if (options_.vouchers.manifest) manifest = manifest_of(planned_.plan, digests());
-    for (const auto& [name, content] : planned_.small_files) {
-      staged_->write_file(name, content);
-      manifest.add_file(name, content);
-    }
-    for (const auto& [name, content] : vouchers(options_.vouchers, std::move(manifest),
-                                                *file_system_, folder_, options_.engine)) {
-      staged_->write_file(name, content);
-    }
+    write_small_files(planned_, digests_, options_.vouchers, *file_system_, folder_,
+                      options_.engine);
     if (options_.engine.cancel && *options_.engine.cancel) {
       fail(ErrorKind::cancelled, "stopped on request");
     }
@@ -136,7 +115,7 @@ class GroupSave {
   PlannedOutput planned_;
   std::optional<StagedIteration> staged_;  // on rank 0
   std::string folder_;                     // into which all write
-  std::vector<std::string> written_;       // digests by rank
+  std::vector<Digest> digests_;            // of all items
 };
 
 }  // namespace

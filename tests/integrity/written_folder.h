@@ -34,19 +34,17 @@ struct WrittenFolder {
     memory->create_folder(kFolder);
 
     SafetensorsExport target = plan_safetensors(source, {false, {}, max_shard_bytes});
-    complete_items(target.plan);
-    check(target.plan);
-    Manifest manifest = manifest_of(target.plan, run(target.plan, *memory, kFolder, {}));
-    const auto add = [&](const std::string& name, const std::string& text) {
-      memory->put(path(name), text);
-      manifest.add_file(name, text);
-    };
-    if (!target.index_json.empty()) add("model.safetensors.index.json", target.index_json);
-    add("config.json", "{\"model_type\": \"llama\"}\n");
-    add("empty", "");
-    for (const auto& [name, text] : vouchers(options, std::move(manifest), *memory, kFolder, {})) {
-      memory->put(path(name), text);
+    PlannedOutput planned;
+    planned.plan = std::move(target.plan);
+    complete_items(planned.plan);
+    check(planned.plan);
+    const std::vector<Digest> digests = run(planned.plan, *memory, kFolder, {});
+    if (!target.index_json.empty()) {
+      planned.small_files.emplace_back("model.safetensors.index.json", target.index_json);
     }
+    planned.small_files.emplace_back("config.json", "{\"model_type\": \"llama\"}\n");
+    planned.small_files.emplace_back("empty", "");
+    write_small_files(planned, digests, options, *memory, kFolder, {});
   }
 
   static std::string path(const std::string& name) { return join(kFolder, name); }

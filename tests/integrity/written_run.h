@@ -47,15 +47,7 @@ struct WrittenRun {
       planned.small_files.emplace_back(planned.late_file.name,
                                        planned.late_file.content(planned.plan.target));
     }
-    Manifest manifest = manifest_of(planned.plan, digests);
-    for (const auto& [name, content] : planned.small_files) {
-      memory->put(join(kFolder, name), content);
-      manifest.add_file(name, content);
-    }
-    for (const auto& [name, text] :
-         vouchers({true, true}, std::move(manifest), *memory, kFolder, options)) {
-      memory->put(join(kFolder, name), text);
-    }
+    write_small_files(planned, digests, {true, true}, *memory, kFolder, options);
   }
 
   std::shared_ptr<MemoryFileSystem> memory = std::make_shared<MemoryFileSystem>();

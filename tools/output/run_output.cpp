@@ -28,23 +28,6 @@ void create_inner_folders(const FileSystem& file_system, const std::string& fold
   for (const std::string& inner : folders) file_system.create_folder(join(folder, inner));
 }
 
-template <typename Staged>
-void add_small_files(const FileSystem& file_system, Staged& staged, PlannedOutput& planned,
-                     const std::vector<Digest>& digests, const VoucherOptions& options,
-                     const EngineOptions& engine) {
-  if (const PlannedOutput::LateFile& late = planned.late_file; !late.name.empty()) {
-    planned.small_files.emplace_back(late.name, late.content(planned.plan.target));
-  }
-  Manifest manifest;
-  if (options.manifest) manifest = manifest_of(planned.plan, digests);
-  for (const auto& [name, content] : planned.small_files) {
-    staged.write_file(name, content);
-    manifest.add_file(name, content);
-  }
-  const auto last = vouchers(options, std::move(manifest), file_system, staged.path(), engine);
-  for (const auto& [name, content] : last) staged.write_file(name, content);
-}
-
 // Rank 0 stages, all write, rank 0 commits. `begin` puts a StagedFolder or a StagedIteration into
 // the optional that it gets. Returns what is worth telling, on rank 0.
 template <typename Staged>
@@ -70,7 +53,10 @@ std::vector<std::string> write_staged(const FileSystem& file_system, PlannedOutp
     if (options.zstd_level) {
       digests = run_compressed(planned.plan, file_system, folder, *options.zstd_level, engine);
     }
-    add_small_files(file_system, *staged, planned, digests, options.vouchers, engine);
+    if (const PlannedOutput::LateFile& late = planned.late_file; !late.name.empty()) {
+      planned.small_files.emplace_back(late.name, late.content(planned.plan.target));
+    }
+    write_small_files(planned, digests, options.vouchers, file_system, folder, engine);
     interrupt.check();
     if (options.mark) options.mark->check();
     staged->commit();

@@ -1,23 +1,25 @@
 #include "ckpt/integrity/checks/vouchers.h"
 
+#include "ckpt/integrity/plan_manifest.h"
 #include "ckpt/integrity/sha256_manifest.h"
 
 namespace ferry {
 
-std::vector<std::pair<std::string, std::string>> vouchers(const VoucherOptions& options,
-                                                          Manifest manifest,
-                                                          const FileSystem& file_system,
-                                                          const std::string& folder,
-                                                          const EngineOptions& engine) {
-  std::vector<std::pair<std::string, std::string>> files;
+void write_small_files(const PlannedOutput& planned, std::span<const Digest> digests,
+                       const VoucherOptions& options, const FileSystem& file_system,
+                       const std::string& folder, const EngineOptions& engine) {
+  Manifest manifest;
+  if (options.manifest) manifest = manifest_of(planned.plan, digests);
+  const auto write = [&](const std::string& name, const std::string& content) {
+    write_file(file_system, join(folder, name), content);
+    manifest.add_file(name, content);
+  };
+  for (const auto& [name, content] : planned.small_files) write(name, content);
   if (options.sha256) {
-    std::string text =
-        sha256_manifest_text(hash_folder(file_system, folder, engine.threads, engine.cancel));
-    manifest.add_file(kSha256ManifestName, text);
-    files.emplace_back(kSha256ManifestName, std::move(text));
+    write(kSha256ManifestName,
+          sha256_manifest_text(hash_folder(file_system, folder, engine.threads, engine.cancel)));
   }
-  if (options.manifest) files.emplace_back(kManifestName, to_text(manifest));
-  return files;
+  if (options.manifest) write_file(file_system, join(folder, kManifestName), to_text(manifest));
 }
 
 }  // namespace ferry

@@ -1,12 +1,12 @@
-// The files that are written last into a folder and vouch for all others.
+// The files that are written last into a folder, and those among them that vouch for all others.
 #pragma once
 
+#include <span>
 #include <string>
-#include <utility>
-#include <vector>
 
+#include "ckpt/base/digest.h"
+#include "ckpt/core/placed.h"
 #include "ckpt/engine/engine.h"
-#include "ckpt/integrity/manifest.h"
 #include "ckpt/io/file_system.h"
 
 namespace ferry {
@@ -16,13 +16,12 @@ struct VoucherOptions {
   bool sha256 = false;   // integrity.json; reads all files of the folder once more
 };
 
-/// (name, content), to be written in this order: integrity.json of the files that lie in `folder`,
-/// then the manifest of what `manifest` names and of integrity.json. `manifest` must name all
-/// files, unless the options leave it out. Of the engine's options, threads and cancel count.
-std::vector<std::pair<std::string, std::string>> vouchers(const VoucherOptions& options,
-                                                          Manifest manifest,
-                                                          const FileSystem& file_system,
-                                                          const std::string& folder,
-                                                          const EngineOptions& engine);
+/// Writes what comes after a plan that was run into `folder`, each file synced: the small files,
+/// then integrity.json of all that lies there, then the manifest of all. `digests` are those of the
+/// plan's items, which must tile its files where there is to be a manifest. Of the engine's
+/// options, threads and cancel count.
+void write_small_files(const PlannedOutput& planned, std::span<const Digest> digests,
+                       const VoucherOptions& options, const FileSystem& file_system,
+                       const std::string& folder, const EngineOptions& engine);
 
 }  // namespace ferry

@@ -26,8 +26,8 @@ class ConvertCrash : public testing::Test {
     target_ = (folder_ / "llama-hf").string();
     options_.source = fixture("megatron/hot_llama");
     options_.target = target_;
-    options_.overwrite = true;
-    options_.engine.threads = 1;
+    options_.write.overwrite = true;
+    options_.write.engine.threads = 1;
     test_.operation = [this] { tool::convert(options_); };
     test_.check = [this] { check(); };
     test_.check_done = [this] {
@@ -51,7 +51,8 @@ class ConvertCrash : public testing::Test {
       old_ = make_crash_folder();
       ConvertOptions options = options_;
       options.target = (old_ / "m").string();
-      options.vouchers.manifest = false;  // which would say that the file below is none of its own
+      // A manifest would say that the file below is none of its own.
+      options.write.vouchers.manifest = false;
       run_in_child([&] { tool::convert(options); }, {});
       write_file(*posix_file_system(), options.target + kOldFile, "x");
     }
@@ -112,7 +113,7 @@ TEST_F(ConvertCrash, FilesThatShrinkWhileTheyAreRead) {
 }
 
 TEST_F(ConvertCrash, OneOfSeveralAtOneTargetWins) {
-  options_.overwrite = false;
+  options_.write.overwrite = false;
   for (int round = 0; round < 5 && !HasFailure(); ++round) {
     no_target();
     int done = 0;

@@ -41,8 +41,8 @@ class ReshardCrash : public testing::TestWithParam<Target> {
     options_.target = target_;
     options_.to = GetParam().to;
     options_.only = {"*final_layernorm*"};  // few operations, each of which is a run of its own
-    options_.overwrite = true;
-    options_.engine.threads = 1;
+    options_.write.overwrite = true;
+    options_.write.engine.threads = 1;
     test_.prepare = [this] { prepare(); };
     test_.operation = [this] { tool::reshard(options_); };
     test_.check = [this] { check(); };
@@ -123,7 +123,7 @@ TEST_P(ReshardFaults, FilesThatShrinkWhileTheyAreRead) {
 }
 
 TEST_P(ReshardCrash, OneOfSeveralAtOneTargetWins) {
-  options_.overwrite = false;
+  options_.write.overwrite = false;
   for (int round = 0; round < 5 && !HasFailure(); ++round) {
     prepare();
     const std::vector<Ending> endings =

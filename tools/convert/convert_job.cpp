@@ -1,14 +1,11 @@
 #include "tools/convert/convert_job.h"
 
-#include <chrono>
-
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/hugging_face/safetensors_plan.h"
 #include "ckpt/group/together.h"
 #include "tools/convert/import_job.h"
-#include "tools/output/run_output.h"
-#include "tools/output/target_folder.h"
+#include "tools/output/write_output.h"
 
 namespace ferry::tool {
 namespace {
@@ -29,10 +26,9 @@ std::string_view spelling(ConvertTarget to) {
   return "";
 }
 
-// All that will be written, whatever it was made from.
+// What is to be written, whatever it was made from.
 struct Job {
-  PlannedOutput planned;  // without the copied files
-  std::vector<CopiedFile> copied;
+  PlannedOutput planned;
   std::string family;
   int64_t parameters = 0;
 };
@@ -57,8 +53,8 @@ void check_options(const ConvertOptions& options) {
       {"--raw", options.open.raw, plain},
       {"--iteration", !options.open.iteration.empty(), !megatron},
       {"--drop-unknown", options.import.drop_unknown, megatron},
-      {"--core-release", options.release != kNewestCore, to == ConvertTarget::torch_dist},
-      {"--compress", options.zstd_level.has_value(), to == ConvertTarget::torch_dist},
+      {"--core-release", options.write.release != kNewestCore, to == ConvertTarget::torch_dist},
+      {"--compress", options.write.zstd_level.has_value(), to == ConvertTarget::torch_dist},
       {"a layout", options.import.layout != ParallelTarget(), megatron},
       {"--make-vocab-size-divisible-by",
        options.import.make_vocab_size_divisible_by != ImportOptions().make_vocab_size_divisible_by,
@@ -75,20 +71,25 @@ void check_options(const ConvertOptions& options) {
   }
 }
 
-Job make_job(const Checkpoint& checkpoint, const ConvertOptions& options) {
+Job plan_model(const Checkpoint& checkpoint, const ConvertOptions& options) {
+  Export model = plan_export(checkpoint, options.model);
   Job job;
-  if (options.to == ConvertTarget::hugging_face) {
-    Export model = plan_export(checkpoint, options.model);
-    job.planned.plan = std::move(model.plan);
-    job.planned.small_files = std::move(model.small_files);
-    job.copied = std::move(model.tokenizer_files);
-    job.family = std::move(model.family);
-    job.planned.warnings = std::move(model.warnings);
-    job.parameters = model.parameters;
-    return job;
+  job.planned.plan = std::move(model.plan);
+  job.planned.small_files = std::move(model.small_files);
+  for (const CopiedFile& file : model.tokenizer_files) {
+    job.planned.small_files.emplace_back(
+        file.name, read_file(*checkpoint.catalog.file_system, file.from, kMaxCopiedBytes));
   }
+  job.planned.warnings = std::move(model.warnings);
+  job.family = std::move(model.family);
+  job.parameters = model.parameters;
+  return job;
+}
+
+Job plan_tensors(const Checkpoint& checkpoint, const ConvertOptions& options) {
   SafetensorsExport plain = plan_safetensors(
       checkpoint.catalog, {options.optimizer, options.model.dtype, options.model.max_shard_bytes});
+  Job job;
   job.planned.plan = std::move(plain.plan);
   job.parameters = plain.parameters;
   if (!plain.index_json.empty()) {
@@ -110,19 +111,7 @@ ConvertReport describe(const Checkpoint& checkpoint, const Job& job,
   report.family = job.family;
   report.tensors = static_cast<int64_t>(job.planned.plan.target.entries.size());
   report.parameters = job.parameters;
-  report.files = files_of(job.planned);
-  for (const CopiedFile& file : job.copied) report.files.emplace_back(file.name, file.bytes);
-  for (const auto& [name, bytes] : report.files) report.bytes += bytes;
-  report.warnings = job.planned.warnings;
-  report.dry_run = options.dry_run;
   return report;
-}
-
-void add_copied_files(const FileSystem& file_system, Job& job) {
-  for (const CopiedFile& file : job.copied) {
-    job.planned.small_files.emplace_back(file.name,
-                                         read_file(file_system, file.from, kMaxCopiedBytes));
-  }
 }
 
 }  // namespace
@@ -133,28 +122,21 @@ ConvertReport convert(const ConvertOptions& options) {
     return convert_to_megatron(options);
   }
   const std::shared_ptr<const FileSystem> file_system = posix_file_system();
-  const auto is_model = [&](const std::string& folder) {
-    return is_hugging_face_folder(*file_system, folder);
-  };
-  const TargetFolder place = {options.source, options.target, options.overwrite, is_model,
-                              "converted model", FolderContent::model};
+  const Output output = {OutputKind::model_folder, options.target, {}};
   Checkpoint checkpoint;
   Job job;
-  ConvertReport report;
-  together(*options.group, [&] {
-    check_target(*file_system, place);
+  together(*options.write.group, [&] {
+    check_output(*file_system, output, options.source, options.write.overwrite);
     checkpoint = open_checkpoint(file_system, options.source, options.open);
-    job = make_job(checkpoint, options);
-    prepare(job.planned, options.vouchers);
-    report = describe(checkpoint, job, options);
-    if (!options.dry_run) add_copied_files(*file_system, job);
+    job = options.to == ConvertTarget::hugging_face ? plan_model(checkpoint, options)
+                                                    : plan_tensors(checkpoint, options);
+    prepare(job.planned, options.write.vouchers);
     return std::string();
   });
-  if (options.dry_run) return report;
-  const auto start = std::chrono::steady_clock::now();
-  write_folder(file_system, options.target, options.overwrite, job.planned,
-               {options.engine, options.vouchers, checkpoint.mark.get(), {}, options.group});
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  ConvertReport report = describe(checkpoint, job, options);
+  report.written =
+      write_output(file_system, output, job.planned, checkpoint.mark.get(), options.write);
+  report.warnings = job.planned.warnings;
   return report;
 }
 

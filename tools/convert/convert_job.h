@@ -11,12 +11,10 @@
 #include <vector>
 
 #include "ckpt/checkpoint.h"
-#include "ckpt/engine/engine.h"
-#include "ckpt/group/group.h"
-#include "ckpt/integrity/checks/vouchers.h"
-#include "ckpt/megatron/torch_dist/core_release.h"
 #include "convert/convert.h"
 #include "convert/import.h"
+#include "tools/output/write_options.h"
+#include "tools/terminal/written.h"
 
 namespace ferry::tool {
 
@@ -27,16 +25,10 @@ struct ConvertOptions {
   std::string target;
   ConvertTarget to = ConvertTarget::hugging_face;
   OpenOptions open;
-  ExportOptions model;                // dtype and max_shard_bytes also serve --to safetensors
-  ImportOptions import;               // --to torch_dist and torch
-  CoreRelease release = kNewestCore;  // --to torch_dist: that is to load it
-  std::optional<int> zstd_level;      // --to torch_dist: compress
-  bool optimizer = false;             // --to safetensors: the optimizer's tensors too
-  bool overwrite = false;
-  bool dry_run = false;
-  VoucherOptions vouchers;
-  EngineOptions engine;
-  std::shared_ptr<Group> group = lone_group();  // processes that do it together, all of them so
+  ExportOptions model;     // dtype and max_shard_bytes also serve --to safetensors
+  ImportOptions import;    // --to torch_dist and torch
+  bool optimizer = false;  // --to safetensors: the optimizer's tensors too
+  WriteOptions write;      // release, zstd_level: --to torch_dist
 };
 
 struct ConvertReport {
@@ -50,11 +42,8 @@ struct ConvertReport {
   std::vector<std::string> flags;
   int64_t tensors = 0;
   int64_t parameters = 0;
-  uint64_t bytes = 0;                                   // of all files
-  std::vector<std::pair<std::string, uint64_t>> files;  // name, bytes
+  WrittenFiles written;
   std::vector<std::string> warnings;
-  bool dry_run = false;
-  double seconds = 0;  // of reading and writing
 };
 
 /// invalid when options exclude each other or the target stands in the way; otherwise as

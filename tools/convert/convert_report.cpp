@@ -6,17 +6,8 @@
 #include "tools/convert/convert_job.h"
 #include "tools/terminal/layout.h"
 #include "tools/terminal/text.h"
-#include "tools/terminal/written.h"
 
 namespace ferry::tool {
-namespace {
-
-WrittenFiles written(const ConvertReport& report) {
-  return {report.files, report.dry_run, report.seconds};
-}
-
-}  // namespace
-
 std::string to_text(const ConvertReport& report) {
   std::string text = fmt::format("{} ({}", printable(report.source), report.source_format);
   if (report.iteration) text += fmt::format(", iteration {}", grouped(*report.iteration));
@@ -24,8 +15,7 @@ std::string to_text(const ConvertReport& report) {
   text += fmt::format(") -> {}{}{}\n", printable(report.target),
                       report.family.empty() ? "" : " (" + report.family + ")",
                       layout.empty() ? "" : ", " + layout);
-  text += written_line(written(report), report.tensors, report.parameters) + "\n" +
-          written_table(written(report));
+  text += written_text(report.written, report.tensors, report.parameters);
   if (!report.flags.empty()) {
     text +=
         fmt::format("load with {}\n", printable(fmt::format("{}", fmt::join(report.flags, " "))));
@@ -45,11 +35,11 @@ nlohmann::json to_json(const ConvertReport& report) {
           {"load_with", report.flags},
           {"tensors", report.tensors},
           {"parameters", report.parameters},
-          {"bytes", report.bytes},
-          {"files", written_json(written(report))},
+          {"bytes", report.written.bytes()},
+          {"files", written_json(report.written)},
           {"warnings", report.warnings},
-          {"dry_run", report.dry_run},
-          {"seconds", report.seconds}};
+          {"dry_run", report.written.dry_run},
+          {"seconds", report.written.seconds}};
 }
 
 }  // namespace ferry::tool

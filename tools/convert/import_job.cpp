@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <string_view>
@@ -14,7 +13,7 @@
 #include "ckpt/megatron/args.h"
 #include "ckpt/megatron/legacy/write/legacy_writer.h"
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
-#include "tools/output/run_output.h"
+#include "tools/output/write_output.h"
 
 namespace ferry::tool {
 namespace {
@@ -31,10 +30,10 @@ std::string absolute(const std::string& path) {
 PlannedOutput plan(RunState state, const ConvertOptions& options, const std::string& folder) {
   if (options.to == ConvertTarget::torch) return plan_legacy(state, {false});
   TorchDistOptions writer;
-  writer.release = options.release;
+  writer.release = options.write.release;
   writer.optimizer = ShardedOptimizer::none;
   writer.checkpoint_id = folder;
-  writer.zstd = options.zstd_level.has_value();
+  writer.zstd = options.write.zstd_level.has_value();
   return plan_torch_dist(std::move(state), writer);
 }
 
@@ -77,14 +76,7 @@ ConvertReport describe(const Checkpoint& checkpoint, const Import& model,
   report.parameters = model.parameters;
   report.layout = layout_from_args(model.state.args.value);
   report.flags = loading_flags(model, report.layout, options);
-  report.dry_run = options.dry_run;
   return report;
-}
-
-void list_files(const PlannedOutput& planned, ConvertReport& report) {
-  report.files = files_of(planned);
-  report.bytes = 0;
-  for (const auto& [name, bytes] : report.files) report.bytes += bytes;
 }
 
 // Tokenizer files stand before the files that make the folder a checkpoint.
@@ -114,37 +106,25 @@ Checkpoint open_model(const std::shared_ptr<const FileSystem>& file_system,
 
 ConvertReport convert_to_megatron(const ConvertOptions& options) {
   const std::shared_ptr<const FileSystem> file_system = posix_file_system();
-  const RunOutput output = {options.target, std::nullopt, options.overwrite};
+  const Output output = {OutputKind::iteration, options.target, {}};
+  const std::string folder = output.folder();
   Checkpoint checkpoint;
   ConvertReport report;
   PlannedOutput planned;
-  together(*options.group, [&] {
+  together(*options.write.group, [&] {
     checkpoint = open_model(file_system, options);
-    check_run_output(*file_system, output, checkpoint.path);
-    const std::string folder = output.folder();
+    check_output(*file_system, output, checkpoint.path, options.write.overwrite);
     ImportOptions import = options.import;
     import.tokenizer_model = join(absolute(folder), kTokenizerFolder);
     Import model = import_model(checkpoint, import);
     report = describe(checkpoint, model, options, folder);
     planned = plan(std::move(model.state), options, folder);
-    prepare(planned, options.vouchers);
+    prepare(planned, options.write.vouchers);
     add_tokenizer(*file_system, model, planned);
     return std::string();
   });
-  list_files(planned, report);
+  report.written = write_output(file_system, output, planned, checkpoint.mark.get(), options.write);
   report.warnings = planned.warnings;
-  if (options.dry_run) {
-    if (options.zstd_level) report.warnings.push_back(kSizesBeforeCompression);
-    return report;
-  }
-
-  const auto start = std::chrono::steady_clock::now();
-  const auto notes = write_iteration(
-      file_system, output, planned,
-      {options.engine, options.vouchers, checkpoint.mark.get(), options.zstd_level, options.group});
-  list_files(planned, report);
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  report.warnings.insert(report.warnings.end(), notes.begin(), notes.end());
   return report;
 }
 

@@ -7,18 +7,17 @@
 #include "ckpt/base/error.h"
 #include "tools/commands.h"
 #include "tools/diff/diff_job.h"
+#include "tools/terminal/common_options.h"
 #include "tools/terminal/exit_code.h"
 #include "tools/terminal/interrupt.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/progress.h"
-#include "tools/terminal/text.h"
 
 namespace ferry::tool {
 namespace {
 
 struct Flags {
   DiffOptions options;
-  std::string memory = "512MiB";
   bool quiet = false, json = false;
 };
 
@@ -35,7 +34,6 @@ the code of the error otherwise. Arguments and other objects are told and do not
 DiffReport run_diff(const Flags& flags, double* seconds) {
   DiffOptions options = flags.options;
   options.objects = options.only == "*" && !flags.quiet;
-  options.engine.memory_bytes = parse_memory(flags.memory);
   const InterruptScope interrupt;
   options.engine.cancel = interrupt.flag();
   ProgressLine line("comparing");
@@ -66,14 +64,8 @@ void add_options(CLI::App& command, Flags& flags) {
   command.add_option("--only", options.only, "Compare tensors whose names match")
       ->type_name("GLOB");
   command.add_flag("-q,--quiet", flags.quiet, "Print nothing: the exit code says it");
-  command.add_flag("--json", flags.json, "Print one JSON object");
-  command.add_option("--memory", flags.memory, "Memory to compare with")
-      ->type_name("SIZE")
-      ->capture_default_str();
-  command
-      .add_option("--threads", options.engine.threads, "Threads (default: one a core, at most 16)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1024).description(""));
+  add_json_option(command, flags.json);
+  add_engine_options(command, options.engine);
 }
 
 }  // namespace

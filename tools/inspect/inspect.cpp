@@ -5,9 +5,9 @@
 #include "ckpt/base/error.h"
 #include "tools/commands.h"
 #include "tools/inspect/inspect_report.h"
+#include "tools/terminal/common_options.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/progress.h"
-#include "tools/terminal/text.h"
 
 namespace ferry::tool {
 namespace {
@@ -16,9 +16,8 @@ struct Flags {
   std::string path;
   OpenOptions open;
   std::vector<std::string> tensors;  // none, or one pattern
-  std::string stats;
-  std::string memory = "512MiB";
-  bool args = false, objects = false, json = false;
+  InspectOptions options;
+  bool json = false;
 };
 
 constexpr const char* kExamples = R"(Examples:
@@ -34,16 +33,6 @@ std::string pattern_of(const Flags& flags) {
   return flags.tensors.empty() || flags.tensors.front().empty() ? "*" : flags.tensors.front();
 }
 
-InspectOptions options_of(const Flags& flags, bool list_tensors) {
-  InspectOptions options;
-  if (list_tensors) options.tensors = pattern_of(flags);
-  if (!flags.stats.empty()) options.stats = flags.stats;
-  options.args = flags.args;
-  options.objects = flags.objects;
-  options.memory_bytes = parse_memory(flags.memory);
-  return options;
-}
-
 void run(Flags flags, bool list_tensors) {
   if (flags.path.empty() && !flags.tensors.empty()) {  // ferry inspect --tensors PATH
     flags.path = flags.tensors.front();
@@ -51,7 +40,8 @@ void run(Flags flags, bool list_tensors) {
   }
   if (flags.path.empty()) fail(ErrorKind::invalid, "which checkpoint? Give a PATH");
   const Checkpoint checkpoint = open_checkpoint(posix_file_system(), flags.path, flags.open);
-  InspectOptions options = options_of(flags, list_tensors);
+  InspectOptions& options = flags.options;
+  if (list_tensors) options.tensors = pattern_of(flags);
   InspectReport report;
   {
     ProgressLine line("reading");
@@ -70,25 +60,20 @@ void add_inspect(CLI::App& program) {
       ->add_option("PATH", flags->path,
                    "A run folder, an iteration folder, a Hugging Face or NeMo folder, or a file")
       ->type_name("");
-  command
-      ->add_option("--iteration", flags->open.iteration,
-                   "Of a run folder: a number or 'release' (default: what the tracker says)")
-      ->type_name("N");
+  add_iteration_option(*command, flags->open.iteration);
   const CLI::Option* tensors =
       command->add_option("--tensors", flags->tensors, "List tensors, all or those that match")
           ->type_name("[GLOB]")
           ->expected(0, 1);
-  command->add_option("--stats", flags->stats, "Read tensors that match and describe their values")
+  InspectOptions& options = flags->options;
+  command->add_option("--stats", options.stats, "Read tensors that match and describe their values")
       ->type_name("GLOB");
-  command->add_flag("--args", flags->args, "Print the arguments of the run");
-  command->add_flag("--objects", flags->objects,
+  command->add_flag("--args", options.args, "Print the arguments of the run");
+  command->add_flag("--objects", options.objects,
                     "Print what is stored besides tensors: scheduler, random state, ...");
-  command->add_flag("--raw", flags->open.raw,
-                    "The tensors as stored, before Megatron's meaning is applied");
-  command->add_flag("--json", flags->json, "Print one JSON object");
-  command->add_option("--memory", flags->memory, "Memory to read values with")
-      ->type_name("SIZE")
-      ->capture_default_str();
+  add_raw_option(*command, flags->open.raw);
+  add_json_option(*command, flags->json);
+  add_memory_option(*command, options.memory_bytes);
   command->footer(kExamples);
   command->callback([flags, tensors] { run(*flags, tensors->count() > 0); });
 }

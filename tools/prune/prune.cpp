@@ -8,6 +8,7 @@
 #include "ckpt/checkpoint.h"
 #include "tools/commands.h"
 #include "tools/prune/prune_report.h"
+#include "tools/terminal/common_options.h"
 #include "tools/terminal/interrupt.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/progress.h"
@@ -77,7 +78,7 @@ void add_prune(CLI::App& program) {
   command->add_flag("--unfinished", flags->retention.unfinished,
                     "Remove unfinished iterations older than the last good one, too");
   command->add_flag("--dry-run", flags->dry_run, "Tell what would go, and remove nothing");
-  command->add_flag("--json", flags->json, "Print the result as one JSON object");
+  add_json_option(*command, flags->json);
   command->footer(kExamples);
   command->callback([flags] { run(*flags); });
 }

@@ -6,6 +6,7 @@
 #include "ckpt/base/error.h"
 #include "tools/commands.h"
 #include "tools/report/report_page.h"
+#include "tools/terminal/common_options.h"
 #include "tools/terminal/interrupt.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/progress.h"
@@ -18,8 +19,9 @@ constexpr int kBins = 64;
 constexpr size_t kMostHistograms = 500;
 
 struct Flags {
-  std::string path, output, histograms, memory = "512MiB";
+  std::string path, output, histograms;
   OpenOptions open;
+  uint64_t memory_bytes = 0;
   bool overwrite = false;
 };
 
@@ -49,8 +51,8 @@ void add_histograms(const Flags& flags, const Catalog& catalog, ReportContent& c
       progress.bytes_done += bytes;
       line.show(progress);
     };
-    content.histograms.emplace_back(
-        entry, histogram(catalog, *entry, kBins, parse_memory(flags.memory), read));
+    content.histograms.emplace_back(entry,
+                                    histogram(catalog, *entry, kBins, flags.memory_bytes, read));
   }
 }
 
@@ -98,26 +100,18 @@ void add_report(CLI::App& program) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command =
       program.add_subcommand("report", "Write a page about a checkpoint, to open in a browser");
-  command->add_option("PATH", flags->path, "The checkpoint, as for inspect")
-      ->required()
-      ->type_name("");
+  add_path(*command, flags->path);
   command->add_option("-o,--output", flags->output, "The page to write")
       ->required()
       ->type_name("FILE");
-  command
-      ->add_option("--iteration", flags->open.iteration,
-                   "Of a run folder: a number or 'release' (default: what the tracker says)")
-      ->type_name("N");
+  add_iteration_option(*command, flags->open.iteration);
   command
       ->add_option("--histograms", flags->histograms,
                    "Read tensors that match, and draw how their values are distributed")
       ->type_name("GLOB");
-  command->add_flag("--raw", flags->open.raw,
-                    "The tensors as stored, before Megatron's meaning is applied");
+  add_raw_option(*command, flags->open.raw);
   command->add_flag("--overwrite", flags->overwrite, "Replace FILE");
-  command->add_option("--memory", flags->memory, "Memory to read values with")
-      ->type_name("SIZE")
-      ->capture_default_str();
+  add_memory_option(*command, flags->memory_bytes);
   command->footer(kExamples);
   command->callback([flags] { run(*flags); });
 }

@@ -7,6 +7,7 @@
 #include "tools/commands.h"
 #include "tools/convert/convert_job.h"
 #include "tools/reshard/reshard_job.h"
+#include "tools/terminal/common_options.h"
 #include "tools/terminal/layout_options.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/progress.h"
@@ -27,11 +28,8 @@ const std::map<std::string, ReshardOptimizer> kOptimizers = {
 
 struct Flags {
   ReshardOptions options;
-  std::string to = "torch_dist";
-  std::string dtype, release, compress, memory = "512MiB";
-  std::vector<std::string> renames;
-  std::string integrity;
-  bool json = false, no_manifest = false;
+  bool hugging_face = false;  // --to hf
+  bool json = false;
 };
 
 constexpr const char* kExamples = R"(Examples:
@@ -60,8 +58,9 @@ std::pair<std::string, std::string> parse_rename(const std::string& text) {
 std::string converted(const Flags& flags) {
   const ReshardOptions& options = flags.options;
   const bool of_training = options.layout != ParallelTarget() || options.vocabulary_divisor ||
-                           !flags.release.empty() || !options.only.empty() ||
-                           !options.drop.empty() || !flags.renames.empty() || options.zstd_level ||
+                           options.write.release != kNewestCore || !options.only.empty() ||
+                           !options.drop.empty() || !options.renames.empty() ||
+                           options.write.zstd_level ||
                            (options.optimizer != ReshardOptimizer::as_source &&
                             options.optimizer != ReshardOptimizer::none);
   if (of_training) {
@@ -74,11 +73,7 @@ std::string converted(const Flags& flags) {
   convert_options.target = options.target;
   convert_options.open = options.open;
   convert_options.model.dtype = options.dtype;
-  convert_options.overwrite = options.overwrite;
-  convert_options.dry_run = options.dry_run;
-  convert_options.vouchers = options.vouchers;
-  convert_options.engine = options.engine;
-  convert_options.group = options.group;
+  convert_options.write = options.write;
   const ConvertReport report = convert(convert_options);
   return flags.json ? json_text(to_json(report)) : to_text(report);
 }
@@ -88,35 +83,39 @@ std::string resharded(const Flags& flags) {
   return flags.json ? json_text(to_json(report)) : to_text(report);
 }
 
-void run(Flags& flags, std::shared_ptr<Group> group) {
-  ReshardOptions& options = flags.options;
-  options.group = std::move(group);
-  const bool hugging_face = flags.to == "hf";
-  if (!hugging_face) options.to = kFormats.at(flags.to);
-  if (!flags.dtype.empty()) options.dtype = parse_dtype(flags.dtype);
-  if (!flags.release.empty()) options.release = parse_core_release(flags.release);
-  if (!flags.compress.empty()) options.zstd_level = parse_compression(flags.compress);
-  for (const std::string& text : flags.renames) options.renames.push_back(parse_rename(text));
-  options.vouchers.manifest = !flags.no_manifest;
-  options.vouchers.sha256 = flags.integrity == "sha256";
-  options.engine.memory_bytes = parse_memory(flags.memory);
+void run(Flags flags, std::shared_ptr<Group> group) {
+  flags.options.write.group = std::move(group);
   std::string text;
   {
     ProgressLine line("resharding");
-    options.engine.progress = [&](const Progress& progress) { line.show(progress); };
-    text = hugging_face ? converted(flags) : resharded(flags);
+    flags.options.write.engine.progress = [&](const Progress& progress) { line.show(progress); };
+    text = flags.hugging_face ? converted(flags) : resharded(flags);
   }
   print(text);
 }
 
-void add_content_options(CLI::App& command, Flags& flags) {
-  ReshardOptions& options = flags.options;
+void add_places(CLI::App& command, Flags& flags) {
+  add_path(command, flags.options.source);
   command
-      .add_option("--to", flags.to,
-                  "Format: torch_dist, torch (rank folders), dcp (for PyTorch alone) or hf")
+      .add_option("OUT", flags.options.target,
+                  "Run folder to write the iteration into; made where it is missing")
+      ->required()
+      ->type_name("");
+  command
+      .add_option_function<std::string>(
+          "--to",
+          [&](const std::string& text) {
+            flags.hugging_face = text == "hf";
+            if (!flags.hugging_face) flags.options.to = kFormats.at(text);
+          },
+          "Format: torch_dist, torch (rank folders), dcp (for PyTorch alone) or hf")
       ->type_name("FORMAT")
-      ->capture_default_str()
+      ->default_str("torch_dist")
       ->check(CLI::IsMember({"torch_dist", "torch", "dcp", "hf"}).description(""));
+}
+
+void add_content_options(CLI::App& command, ReshardOptions& options) {
+  add_iteration_option(command, options.open.iteration);
   command
       .add_option("--optimizer", options.optimizer,
                   "Optimizer state: fully_reshardable, dp_reshardable, legacy or none (default: a "
@@ -124,55 +123,23 @@ void add_content_options(CLI::App& command, Flags& flags) {
       ->type_name("FORM")
       ->transform(CLI::CheckedTransformer(kOptimizers, CLI::ignore_case).description(""));
   command
-      .add_option("--core-release", flags.release,
-                  "Megatron Core that will load it (default: today's)")
-      ->type_name("N");
-  command
-      .add_option("--iteration", options.open.iteration,
-                  "Of a run folder: a number or 'release' (default: what the tracker says)")
-      ->type_name("N");
-  command
       .add_option("--make-vocab-size-divisible-by", options.vocabulary_divisor,
                   "Pad the vocabulary to a multiple of this times --tp")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31).description(""));
-  command
-      .add_option("--dtype", flags.dtype,
-                  "Floating-point type of the model: bf16, fp16, fp32 (default: as stored)")
-      ->type_name("TYPE");
+  add_dtype_option(command, options.dtype);
+  add_megatron_options(command, options.write, "Options");
   command.add_option("--only", options.only, "Only tensors that match, with their optimizer state")
       ->type_name("GLOB");
   command.add_option("--drop", options.drop, "Without tensors that match")->type_name("GLOB");
   command
-      .add_option("--rename", flags.renames,
-                  "A tensor's new name; '*' once in both stands for the same text")
+      .add_option_function<std::vector<std::string>>(
+          "--rename",
+          [&](const std::vector<std::string>& all) {
+            for (const std::string& text : all) options.renames.push_back(parse_rename(text));
+          },
+          "A tensor's new name; '*' once in both stands for the same text")
       ->type_name("OLD=NEW");
-}
-
-void add_run_options(CLI::App& command, Flags& flags) {
-  ReshardOptions& options = flags.options;
-  command.add_flag("--overwrite", options.overwrite,
-                   "Replace the iteration in OUT; the old one stays until the new is complete");
-  command.add_flag("--no-manifest", flags.no_manifest,
-                   "Leave out ferry.manifest.json, which ferry verify checks OUT with");
-  command
-      .add_option("--integrity", flags.integrity,
-                  "sha256: write integrity.json too, as Megatron Core does; reads OUT once more")
-      ->type_name("HASH")
-      ->check(CLI::IsMember({"sha256"}).description(""));
-  command
-      .add_option("--compress", flags.compress,
-                  "zstd or zstd:LEVEL (1 to 19): compress what is stored, as PyTorch's DCP can")
-      ->type_name("HOW");
-  command.add_option("--memory", flags.memory, "Memory to move tensors with")
-      ->type_name("SIZE")
-      ->capture_default_str();
-  command
-      .add_option("--threads", options.engine.threads, "Threads (default: one a core, at most 16)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1024).description(""));
-  command.add_flag("--dry-run", options.dry_run, "Check all and tell what would be written");
-  command.add_flag("--json", flags.json, "Print the result as one JSON object");
 }
 
 }  // namespace
@@ -181,17 +148,11 @@ void add_reshard(CLI::App& program, std::shared_ptr<Group> group) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command = program.add_subcommand(
       "reshard", "Write a training checkpoint at another parallel layout or in another format");
-  command->add_option("PATH", flags->options.source, "The checkpoint, as for inspect")
-      ->required()
-      ->type_name("");
-  command
-      ->add_option("OUT", flags->options.target,
-                   "Run folder to write the iteration into; made where it is missing")
-      ->required()
-      ->type_name("");
-  add_content_options(*command, *flags);
+  add_places(*command, *flags);
+  add_content_options(*command, flags->options);
   add_layout_options(*command, flags->options.layout, "stays as it is");
-  add_run_options(*command, *flags);
+  add_write_options(*command, flags->options.write, "the iteration in OUT");
+  add_json_option(*command, flags->json);
   command->footer(kExamples);
   command->callback([flags, group = std::move(group)] { run(*flags, group); });
 }

@@ -11,11 +11,8 @@
 
 #include "ckpt/base/dtype.h"
 #include "ckpt/checkpoint.h"
-#include "ckpt/engine/engine.h"
-#include "ckpt/group/group.h"
-#include "ckpt/integrity/checks/vouchers.h"
 #include "ckpt/megatron/parallel_target.h"
-#include "ckpt/megatron/torch_dist/core_release.h"
+#include "tools/output/write_options.h"
 #include "tools/terminal/written.h"
 
 namespace ferry::tool {
@@ -36,14 +33,8 @@ struct ReshardOptions {
   std::optional<int64_t> vocabulary_divisor;
   std::optional<DType> dtype;
   std::vector<std::string> only, drop;                       // patterns of names
-  std::vector<std::pair<std::string, std::string>> renames;  // old, new; see rename_of()
-  CoreRelease release = kNewestCore;
-  std::optional<int> zstd_level;  // compress; of torch_dist and dcp
-  bool overwrite = false;
-  bool dry_run = false;
-  VoucherOptions vouchers;
-  EngineOptions engine;
-  std::shared_ptr<Group> group = lone_group();  // processes that do it together, all of them so
+  std::vector<std::pair<std::string, std::string>> renames;  // old, new; or with one * in each
+  WriteOptions write;  // release: of torch_dist; zstd_level: of torch_dist and dcp
 };
 
 struct ReshardReport {
@@ -63,11 +54,6 @@ struct ReshardReport {
 /// open_checkpoint, state_of, retarget, the format's writer, check and run. On any error the target
 /// is as it was.
 ReshardReport reshard(const ReshardOptions& options);
-
-/// A new name by "old=new": whole names, or both with one '*', which stands for the same text.
-/// Nothing when `name` does not match `from`.
-std::optional<std::string> rename_of(std::string_view name, std::string_view from,
-                                     std::string_view to);
 
 std::string to_text(const ReshardReport& report);
 nlohmann::json to_json(const ReshardReport& report);

@@ -29,8 +29,7 @@ nlohmann::json side_json(const ReshardReport::Side& side) {
 
 std::string to_text(const ReshardReport& report) {
   std::string text = side_text(report.source) + "\n  -> " + side_text(report.target) + "\n";
-  text += written_line(report.written, report.tensors, report.parameters) + "\n" +
-          written_table(report.written);
+  text += written_text(report.written, report.tensors, report.parameters);
   for (const std::string& warning : report.warnings) text += "note: " + printable(warning) + "\n";
   return text;
 }

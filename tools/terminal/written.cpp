@@ -8,13 +8,9 @@
 
 namespace ferry::tool {
 
-uint64_t WrittenFiles::bytes() const {
-  uint64_t sum = 0;
-  for (const auto& [name, bytes] : files) sum += bytes;
-  return sum;
-}
+namespace {
 
-std::string written_line(const WrittenFiles& written, int64_t tensors, int64_t parameters) {
+std::string line_of(const WrittenFiles& written, int64_t tensors, int64_t parameters) {
   const std::string text = fmt::format("{} tensor{}, {} parameter{}, {}", grouped(tensors),
                                        tensors == 1 ? "" : "s", human_count(parameters),
                                        parameters == 1 ? "" : "s", human_bytes(written.bytes()));
@@ -27,7 +23,7 @@ std::string written_line(const WrittenFiles& written, int64_t tensors, int64_t p
   return line;
 }
 
-std::string written_table(const WrittenFiles& written) {
+std::string table_of(const WrittenFiles& written) {
   constexpr size_t kShown = 12;
   const auto& files = written.files;
   std::vector<std::vector<std::string>> rows;
@@ -38,6 +34,18 @@ std::string written_table(const WrittenFiles& written) {
     if (!gap) rows.push_back({printable(files[i].first), human_bytes(files[i].second)});
   }
   return table(rows, {false, true}, "  ");
+}
+
+}  // namespace
+
+uint64_t WrittenFiles::bytes() const {
+  uint64_t sum = 0;
+  for (const auto& [name, bytes] : files) sum += bytes;
+  return sum;
+}
+
+std::string written_text(const WrittenFiles& written, int64_t tensors, int64_t parameters) {
+  return line_of(written, tensors, parameters) + "\n" + table_of(written);
 }
 
 nlohmann::json written_json(const WrittenFiles& written) {

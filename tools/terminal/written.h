@@ -17,11 +17,9 @@ struct WrittenFiles {
   uint64_t bytes() const;
 };
 
-/// "wrote 27 tensors, 67,808 parameters, 1.4 MB in 0.3 s (4.5 MB/s)"
-std::string written_line(const WrittenFiles& written, int64_t tensors, int64_t parameters);
-
-/// A table of the files, the middle of a long list left out.
-std::string written_table(const WrittenFiles& written);
+/// "wrote 27 tensors, 67,808 parameters, 1.4 MB in 0.3 s (4.5 MB/s)", and a table of the files, the
+/// middle of a long list left out.
+std::string written_text(const WrittenFiles& written, int64_t tensors, int64_t parameters);
 
 /// [{"path", "bytes"}]
 nlohmann::json written_json(const WrittenFiles& written);

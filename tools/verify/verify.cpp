@@ -7,19 +7,18 @@
 
 #include "ckpt/base/error.h"
 #include "tools/commands.h"
+#include "tools/terminal/common_options.h"
 #include "tools/terminal/interrupt.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/progress.h"
-#include "tools/terminal/text.h"
 #include "tools/verify/verify_report.h"
 
 namespace ferry::tool {
 namespace {
 
 struct Flags {
-  std::string path, iteration;
-  std::string memory = "512MiB";
-  int threads = 0;
+  std::string path;
+  VerifyOptions options;
   bool json = false;
 };
 
@@ -32,10 +31,7 @@ Exits with 0 when no damage was found, with 4 when there is some.
 )";
 
 VerifyReport run_verify(const Flags& flags, double* seconds) {
-  VerifyOptions options;
-  options.iteration = flags.iteration;
-  options.engine.memory_bytes = parse_memory(flags.memory);
-  options.engine.threads = flags.threads;
+  VerifyOptions options = flags.options;
   const InterruptScope interrupt;
   options.engine.cancel = interrupt.flag();
   ProgressLine line("verifying");
@@ -59,20 +55,10 @@ void run(const Flags& flags) {
 void add_verify(CLI::App& program) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command = program.add_subcommand("verify", "Look for damage in a checkpoint");
-  command->add_option("PATH", flags->path, "The checkpoint, as for inspect")
-      ->required()
-      ->type_name("");
-  command
-      ->add_option("--iteration", flags->iteration,
-                   "Of a run folder: a number or 'release' (default: what the tracker says)")
-      ->type_name("N");
-  command->add_option("--memory", flags->memory, "Memory to read with")
-      ->type_name("SIZE")
-      ->capture_default_str();
-  command->add_option("--threads", flags->threads, "Threads (default: one a core, at most 16)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1024).description(""));
-  command->add_flag("--json", flags->json, "Print one JSON object");
+  add_path(*command, flags->path);
+  add_iteration_option(*command, flags->options.iteration);
+  add_engine_options(*command, flags->options.engine);
+  add_json_option(*command, flags->json);
   command->footer(kExamples);
   command->callback([flags] { run(*flags); });
 }

@@ -1,0 +1,81 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "ckpt/base/error.h"
+#include "ckpt/format/hugging_face/hugging_face.h"
+#include "ckpt/io/staging/staging.h"
+#include "tools/output/foreign_entries.h"
+#include "tools/output/write_output.h"
+
+namespace ferry::tool {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kForeignShown = 5;
+
+fs::path canonical(const std::string& path) {
+  std::error_code error;
+  const auto result = fs::weakly_canonical(path, error);
+  return error ? fs::path(path) : result;
+}
+
+bool is_same_or_inside(const fs::path& inner, const fs::path& outer) {
+  const auto [end, unused] = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
+  return end == outer.end();
+}
+
+// Finished or not.
+bool holds_checkpoint(const FileSystem& file_system, const std::string& folder) {
+  for (const std::string& name : file_system.list(folder)) {
+    if (name == ".metadata" || name == "metadata.json" || name.starts_with("mp_rank_") ||
+        name.ends_with(".distcp")) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Whether all that stands there may be replaced: --overwrite removes the whole folder, with a
+// README, a repository or results that somebody keeps there.
+void check_replaceable(const FileSystem& file_system, const std::string& target, OutputKind kind) {
+  const bool is_model = kind == OutputKind::model_folder;
+  const std::string_view what = is_model ? "converted model" : "checkpoint";
+  const bool is_replaceable = is_model ? is_hugging_face_folder(file_system, target)
+                                       : holds_checkpoint(file_system, target);
+  if (!is_replaceable && !file_system.list(target).empty()) {
+    fail(ErrorKind::invalid,
+         "the target {} is not empty and holds no {}; --overwrite replaces only such folders. "
+         "Remove it yourself or choose another",
+         target, what);
+  }
+  std::vector<std::string> foreign = foreign_entries(
+      file_system, target, is_model ? FolderContent::model : FolderContent::checkpoint);
+  if (foreign.empty()) return;
+  const size_t count = foreign.size();
+  foreign.resize(std::min(count, kForeignShown));
+  fail(ErrorKind::invalid,
+       "the target {} holds besides the {}: {}{}; --overwrite would remove that, too. Move it "
+       "away, remove it, or choose another target",
+       target, what, fmt::join(foreign, ", "),
+       count > kForeignShown ? fmt::format(" and {} more", count - kForeignShown) : "");
+}
+
+}  // namespace
+
+void check_output(const FileSystem& file_system, const Output& output, const std::string& source,
+                  bool overwrite) {
+  const bool new_run = file_system.status(output.path).kind == PathKind::missing;
+  const std::string target = new_run ? output.path : output.folder();
+  StagedFolder::check_target(file_system, target, overwrite);
+  if (file_system.status(target).kind == PathKind::missing) return;
+  if (is_same_or_inside(canonical(source), canonical(target))) {
+    fail(ErrorKind::invalid, "the target {} holds the source {}: replacing it would destroy that",
+         target, source);
+  }
+  check_replaceable(file_system, target, output.kind);
+}
+
+}  // namespace ferry::tool

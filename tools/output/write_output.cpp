@@ -1,0 +1,115 @@
+#include "tools/output/write_output.h"
+
+#include <chrono>
+#include <set>
+#include <utility>
+
+#include "ckpt/engine/compressed_run.h"
+#include "ckpt/group/group_run.h"
+#include "ckpt/group/together.h"
+#include "ckpt/integrity/plan_manifest.h"
+#include "ckpt/io/staging/staging.h"
+#include "ckpt/store/run_folder.h"
+#include "ckpt/store/run_store.h"
+#include "tools/terminal/interrupt.h"
+
+namespace ferry::tool {
+namespace {
+
+std::vector<std::pair<std::string, uint64_t>> files_of(const PlannedOutput& planned) {
+  std::vector<std::pair<std::string, uint64_t>> files;
+  for (const FileInfo& file : planned.plan.target.files) files.emplace_back(file.path, file.bytes);
+  for (const auto& [name, content] : planned.small_files) files.emplace_back(name, content.size());
+  return files;
+}
+
+void create_inner_folders(const FileSystem& file_system, const std::string& folder,
+                          const PlannedOutput& planned) {
+  std::set<std::string> folders;
+  for (const auto& [name, bytes] : files_of(planned)) {
+    const size_t slash = name.find_last_of('/');
+    if (slash != std::string::npos) folders.insert(name.substr(0, slash));
+  }
+  for (const std::string& inner : folders) file_system.create_folder(join(folder, inner));
+}
+
+// Rank 0 stages, all write, rank 0 commits. `begin` returns a StagedFolder or a StagedIteration.
+// Returns what is worth telling, on rank 0.
+template <typename Begin>
+std::vector<std::string> write_staged(const FileSystem& file_system, PlannedOutput& planned,
+                                      const ReadMark* source, const WriteOptions& options,
+                                      const Begin& begin) {
+  Group& group = *options.group;
+  const bool leads = group.rank() == 0;
+  const InterruptScope interrupt;
+  EngineOptions engine = options.engine;
+  engine.cancel = interrupt.flag();
+  decltype(begin()) staged;
+  const std::string folder = together(group, [&] {
+    if (!leads) return std::string();
+    staged = begin();
+    create_inner_folders(file_system, staged->path(), planned);
+    return staged->path();
+  })[0];
+  std::vector<Digest> digests;
+  if (!options.zstd_level) digests = run_together(planned.plan, file_system, folder, group, engine);
+  together(group, [&] {
+    if (!leads) return std::string();
+    if (options.zstd_level) {
+      digests = run_compressed(planned.plan, file_system, folder, *options.zstd_level, engine);
+    }
+    if (const PlannedOutput::LateFile& late = planned.late_file; !late.name.empty()) {
+      planned.small_files.emplace_back(late.name, late.content(planned.plan.target));
+    }
+    write_small_files(planned, digests, options.vouchers, file_system, folder, engine);
+    interrupt.check();
+    if (source) source->check();
+    staged->commit();
+    return std::string();
+  });
+  return leads ? staged->notes() : std::vector<std::string>();
+}
+
+std::vector<std::string> write(const std::shared_ptr<const FileSystem>& file_system,
+                               const Output& output, PlannedOutput& planned, const ReadMark* source,
+                               const WriteOptions& options) {
+  if (output.kind != OutputKind::iteration) {
+    return write_staged(*file_system, planned, source, options, [&] {
+      return std::make_unique<StagedFolder>(file_system, output.path, options.overwrite);
+    });
+  }
+  BeginOptions begin;
+  begin.overwrite = options.overwrite;
+  return write_staged(*file_system, planned, source, options, [&] {
+    const RunStore store(file_system, output.path);
+    return std::make_unique<StagedIteration>(store.begin(output.iteration, begin));
+  });
+}
+
+}  // namespace
+
+std::string Output::folder() const {
+  if (kind != OutputKind::iteration) return path;
+  return join(path, iteration ? iteration_folder_name(*iteration) : std::string(kReleaseName));
+}
+
+void prepare(PlannedOutput& planned, const VoucherOptions& vouchers) {
+  if (vouchers.manifest) complete_items(planned.plan);
+  check(planned.plan);
+}
+
+WrittenFiles write_output(std::shared_ptr<const FileSystem> file_system, const Output& output,
+                          PlannedOutput& planned, const ReadMark* source,
+                          const WriteOptions& options) {
+  if (options.dry_run) {
+    if (options.zstd_level) planned.warnings.push_back("sizes are those before compression");
+    return {files_of(planned), true, 0};
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const auto notes = write(file_system, output, planned, source, options);
+  planned.warnings.insert(planned.warnings.end(), notes.begin(), notes.end());
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  return {files_of(planned), false, taken.count()};
+}
+
+}  // namespace ferry::tool

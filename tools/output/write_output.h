@@ -1,0 +1,49 @@
+// Writes what was planned: into a run folder, as an iteration, or as a folder of its own.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "ckpt/core/placed.h"
+#include "ckpt/io/file_system.h"
+#include "ckpt/io/staging/read_mark.h"
+#include "tools/output/write_options.h"
+#include "tools/terminal/written.h"
+
+namespace ferry::tool {
+
+enum class OutputKind {
+  iteration,          // of a run folder, whose tracker moves
+  checkpoint_folder,  // a checkpoint that is a folder of its own
+  model_folder,       // a Hugging Face model or plain safetensors
+};
+
+struct Output {
+  OutputKind kind = OutputKind::iteration;
+  std::string path;                  // the run folder, which may be missing, or the folder itself
+  std::optional<int64_t> iteration;  // nothing: `release`
+
+  std::string folder() const;  // that will hold the files: "runs/small/iter_0000005"
+};
+
+/// Tells before any work what would else show at the end only. As StagedFolder::check_target();
+/// invalid also when the output would replace `source`, something of another kind (a mistyped name
+/// must not cost a home directory), or files of other origin beside what it may replace.
+void check_output(const FileSystem& file_system, const Output& output, const std::string& source,
+                  bool overwrite);
+
+/// Makes a plan ready to be written so: its items tile its files where there is to be a manifest.
+/// Then it is checked.
+void prepare(PlannedOutput& planned, const VoucherOptions& vouchers);
+
+/// Runs a prepared plan into a staged folder, and commits it once `source`, if given, is sure to
+/// have stayed as it was. In a dry run: only says what it would write; where the plan is to be
+/// compressed, the sizes are those before. What is worth telling comes to the plan's warnings. On
+/// any error, or a signal (cancelled), what is there stays as it was.
+WrittenFiles write_output(std::shared_ptr<const FileSystem> file_system, const Output& output,
+                          PlannedOutput& planned, const ReadMark* source,
+                          const WriteOptions& options);
+
+}  // namespace ferry::tool

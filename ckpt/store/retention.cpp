@@ -3,21 +3,12 @@
 #include <algorithm>
 
 #include "ckpt/base/error.h"
+#include "ckpt/io/staging/leftovers.h"
 
 namespace ferry {
 namespace {
 
 constexpr int kDepth = 2;  // an iteration, its rank folders
-
-int64_t newest_change(const FileSystem& file_system, const std::string& path, int depth) {
-  const PathStatus status = file_system.status(path);
-  int64_t newest = status.changed_seconds;
-  if (status.kind != PathKind::folder || status.link || depth == 0) return newest;
-  for (const std::string& name : file_system.list(path)) {
-    newest = std::max(newest, newest_change(file_system, join(path, name), depth - 1));
-  }
-  return newest;
-}
 
 void check(const Retention& retention) {
   if (!retention.keep_last && !retention.keep_every) {

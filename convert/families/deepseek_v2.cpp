@@ -8,25 +8,6 @@
 #include "convert/families/shared.h"
 
 namespace ferry {
-namespace {
-
-std::vector<Rule> shared_experts() {
-  return {
-      {"decoder.layers.{layer}.mlp.shared_experts.linear_fc1.weight",
-       {"model.layers.{layer}.mlp.shared_experts.gate_proj.weight",
-        "model.layers.{layer}.mlp.shared_experts.up_proj.weight"},
-       Transform::gate_up,
-       {Size::shared_fc1, Size::hidden},
-       shared::is_moe},
-      {"decoder.layers.{layer}.mlp.shared_experts.linear_fc2.weight",
-       {"model.layers.{layer}.mlp.shared_experts.down_proj.weight"},
-       Transform::copy,
-       {Size::hidden, Size::shared_ffn},
-       shared::is_moe},
-  };
-}
-
-}  // namespace
 
 Family deepseek_v2_family() {
   using A = Architecture;
@@ -39,7 +20,7 @@ Family deepseek_v2_family() {
   family.traits.shared_expert = Has::yes;
   family.rules =
       shared::rules({shared::embedding(), shared::latent_attention(), shared::dense_mlp(),
-                     shared::experts(), shared_experts(), shared::head()});
+                     shared::experts(), shared::shared_experts(), shared::head()});
   family.fields =
       shared::join<ConfigField>(shared::join(shared::config_fields(), shared::latent_fields()),
                                 {{"moe_intermediate_size", &A::expert_ffn},

@@ -18,7 +18,7 @@ bool lacks_expert_bias(const Architecture& a, int64_t layer) {
 }
 bool is_tied(const Architecture& a, int64_t) { return a.tied; }
 
-std::vector<Rule> expert_bias_and_shared_experts() {
+std::vector<Rule> expert_bias() {
   return {
       {.megatron = "decoder.layers.{layer}.mlp.router.expert_bias",
        .hugging_face = {"model.layers.{layer}.mlp.gate.e_score_correction_bias"},
@@ -33,17 +33,6 @@ std::vector<Rule> expert_bias_and_shared_experts() {
        .when = lacks_expert_bias,
        .fp32 = true,
        .value = 0},
-      {"decoder.layers.{layer}.mlp.shared_experts.linear_fc1.weight",
-       {"model.layers.{layer}.mlp.shared_experts.gate_proj.weight",
-        "model.layers.{layer}.mlp.shared_experts.up_proj.weight"},
-       Transform::gate_up,
-       {Size::shared_fc1, Size::hidden},
-       shared::is_moe},
-      {"decoder.layers.{layer}.mlp.shared_experts.linear_fc2.weight",
-       {"model.layers.{layer}.mlp.shared_experts.down_proj.weight"},
-       Transform::copy,
-       {Size::hidden, Size::shared_ffn},
-       shared::is_moe},
   };
 }
 
@@ -128,9 +117,9 @@ Family deepseek_v3_family() {
   family.traits.expert_bias = Has::either;
   family.traits.mtp = Has::either;
   family.traits.scores = {RouterScore::sigmoid};
-  family.rules = shared::rules(
-      {shared::embedding(), shared::latent_attention(), shared::dense_mlp(), shared::experts(),
-       expert_bias_and_shared_experts(), prediction_layers(), shared::head()});
+  family.rules = shared::rules({shared::embedding(), shared::latent_attention(),
+                                shared::dense_mlp(), shared::experts(), expert_bias(),
+                                shared::shared_experts(), prediction_layers(), shared::head()});
   family.fields =
       shared::join<ConfigField>(shared::join(shared::config_fields(), shared::latent_fields()),
                                 {{"moe_intermediate_size", &A::expert_ffn},

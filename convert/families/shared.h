@@ -26,6 +26,7 @@ std::vector<Rule> attention();  // self_attn.{q,k,v,o}_proj, norms and biases wh
 std::vector<Rule> latent_attention();  // DeepSeek's
 std::vector<Rule> dense_mlp();         // of dense layers: mlp.{gate,up,down}_proj
 std::vector<Rule> experts();           // of MoE layers: norm, mlp.gate, mlp.experts.{expert}.*
+std::vector<Rule> shared_experts();    // DeepSeek's: mlp.shared_experts.*
 std::vector<Rule> head();              // final norm and output layer
 
 std::vector<ConfigField> config_fields();  // of every Llama-like family

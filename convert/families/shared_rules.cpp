@@ -172,6 +172,22 @@ std::vector<Rule> experts() {
   };
 }
 
+std::vector<Rule> shared_experts() {
+  return {
+      {"decoder.layers.{layer}.mlp.shared_experts.linear_fc1.weight",
+       {"model.layers.{layer}.mlp.shared_experts.gate_proj.weight",
+        "model.layers.{layer}.mlp.shared_experts.up_proj.weight"},
+       Transform::gate_up,
+       {Size::shared_fc1, Size::hidden},
+       is_moe},
+      {"decoder.layers.{layer}.mlp.shared_experts.linear_fc2.weight",
+       {"model.layers.{layer}.mlp.shared_experts.down_proj.weight"},
+       Transform::copy,
+       {Size::hidden, Size::shared_ffn},
+       is_moe},
+  };
+}
+
 std::vector<Rule> head() {
   return {
       {"decoder.final_layernorm.weight", {"model.norm.weight"}, Transform::copy, {Size::hidden}},

@@ -12,17 +12,6 @@ namespace {
 
 constexpr int kChangeDepth = 3;  // a partial run folder, its iterations, their rank folders
 
-// When anything at or below a path last changed.
-int64_t newest_change(const FileSystem& file_system, const std::string& path, int depth) {
-  const PathStatus status = file_system.status(path);
-  int64_t newest = status.changed_seconds;
-  if (status.kind != PathKind::folder || status.link || depth == 0) return newest;
-  for (const std::string& name : file_system.list(path)) {
-    newest = std::max(newest, newest_change(file_system, join(path, name), depth - 1));
-  }
-  return newest;
-}
-
 // Records and other names of one claim.
 struct Found {
   std::vector<std::string> records, names;
@@ -73,6 +62,16 @@ void judge(const FileSystem& file_system, const std::string& folder, const std::
 }
 
 }  // namespace
+
+int64_t newest_change(const FileSystem& file_system, const std::string& path, int depth) {
+  const PathStatus status = file_system.status(path);
+  int64_t newest = status.changed_seconds;
+  if (status.kind != PathKind::folder || status.link || depth == 0) return newest;
+  for (const std::string& name : file_system.list(path)) {
+    newest = std::max(newest, newest_change(file_system, join(path, name), depth - 1));
+  }
+  return newest;
+}
 
 Life life_of(const FileSystem& file_system, const std::string& path, const ClaimRecord& record) {
   LockState lock = LockState::unsupported;

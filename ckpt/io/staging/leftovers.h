@@ -41,6 +41,9 @@ struct Leftover {
 std::vector<Leftover> find_leftovers(const FileSystem& file_system, const std::string& folder,
                                      const std::string& target_name, int64_t now_seconds);
 
+/// When anything at or below a path last changed, so many folders deep; links are not followed.
+int64_t newest_change(const FileSystem& file_system, const std::string& path, int depth);
+
 /// How long nothing of a claim's has changed, its record in file `record_path` included.
 int64_t unchanged_seconds(const FileSystem& file_system, const std::string& folder,
                           const std::vector<std::string>& names, int64_t now_seconds);

@@ -1,0 +1,89 @@
+// docs/ and --help tell of the same options and exit codes.
+#include <fmt/format.h>
+
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "tests/tools/program.h"
+#include "tools/terminal/exit_code.h"
+
+namespace {
+
+using ferry::test::Program;
+using Names = std::set<std::string>;
+
+std::string document(const std::string& name) {
+  return Program::read(std::string(FERRY_FIXTURES) + "/../../docs/" + name);
+}
+
+// From the heading to the next of its level.
+std::string section(const std::string& text, const std::string& heading) {
+  const size_t begin = text.find("\n## " + heading + "\n");
+  if (begin == std::string::npos) return {};
+  return text.substr(begin, text.find("\n## ", begin + 1) - begin);
+}
+
+Names names_in(const std::string& text) {
+  static const std::regex kName("--?[a-z][a-z-]*");
+  Names names;
+  for (std::sregex_iterator at(text.begin(), text.end(), kName), end; at != end; ++at) {
+    names.insert(at->str());
+  }
+  return names;
+}
+
+// The options of a table: what its rows have in their first cells.
+Names documented(const std::string& section) {
+  Names names;
+  std::istringstream lines(section);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("| `-")) names.merge(names_in(line.substr(0, line.find(" | "))));
+  }
+  return names;
+}
+
+// Each option's names: "-q,--quiet".
+std::vector<Names> helped(const std::string& help) {
+  std::vector<Names> options;
+  std::istringstream lines(help);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("  -")) options.push_back(names_in(line.substr(0, line.find(' ', 2))));
+  }
+  return options;
+}
+
+TEST_F(Program, EveryOptionIsInTheDocuments) {
+  const std::string commands = document("commands.md");
+  for (const std::string command :
+       {"inspect", "convert", "reshard", "verify", "diff", "prune", "report"}) {
+    const Names in_document = documented(section(commands, "ferry " + command));
+    const std::vector<Names> in_help = helped(ferry(command + " --help").out);
+    EXPECT_GE(in_help.size(), 4u) << command;
+    Names known;
+    for (const Names& names : in_help) {
+      known.insert(names.begin(), names.end());
+      EXPECT_TRUE(std::any_of(names.begin(), names.end(),
+                              [&](const std::string& name) { return in_document.count(name); }))
+          << command << " " << *names.begin() << " is not in docs/commands.md";
+    }
+    for (const std::string& name : in_document) {
+      EXPECT_TRUE(known.count(name)) << command << " --help knows no " << name;
+    }
+  }
+}
+
+TEST(ExitCodes, AreInTheDocuments) {
+  const std::string commands = section(document("commands.md"), "Exit codes");
+  const std::string errors = document("errors.md");
+  static const std::regex kRow(" +([0-9]+)  ([a-z ]+)[:\n]");
+  const std::string help = ferry::tool::exit_code_help();
+  for (std::sregex_iterator at(help.begin(), help.end(), kRow), end; at != end; ++at) {
+    const std::string code = at->str(1), kind = at->str(2);
+    EXPECT_THAT(commands, testing::HasSubstr("\n| " + code + " | ")) << kind;
+    if (code == "0") continue;
+    EXPECT_THAT(errors, testing::ContainsRegex("\n## " + code + "[,:]")) << kind;
+  }
+}
+
+}  // namespace

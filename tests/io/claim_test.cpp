@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <random>
+
 #include "ckpt/base/error.h"
 #include "ckpt/io/memory_file_system.h"
 #include "ckpt/io/staging/leftovers.h"
@@ -195,6 +197,34 @@ TEST(AsideNames, HideNumbersAndComeBack) {
                             ".ferry-partial.a.xyz", ".ferry-partial.%5.00112233aabbccdd"}) {
     EXPECT_FALSE(parse_aside(other)) << other;
   }
+}
+
+// What a name stands for becomes a path in the same folder: names that others made lead nowhere
+// else.
+TEST(AsideNames, OfOthersNeverBecomeAPathElsewhere) {
+  const std::string token = std::string(".") + kToken;
+  for (const std::string text : {"%2E%2E%2Fother%2Fvictim", "%2e%2e", "..", ".", "a%2Fb", "a/b",
+                                 "%00", "%41", "%5f1", "iter_0000100", "%", "a%"}) {
+    for (const std::string prefix : {".ferry-trash.", ".ferry-partial.", ".ferry-old."}) {
+      EXPECT_FALSE(parse_aside(prefix + text + token)) << prefix + text + token;
+    }
+    EXPECT_FALSE(parse_aside(".ferry-lock." + text)) << text;
+  }
+  std::mt19937 random(1);
+  constexpr std::string_view kLetters("%%%%22EF5fe0/\0.-_=a19", 21);
+  size_t understood = 0;
+  for (int i = 0; i < 100'000; ++i) {
+    std::string text;
+    for (size_t length = random() % 8; length-- > 0;) text += kLetters[random() % kLetters.size()];
+    const std::string name = ".ferry-partial." + text + token;
+    const auto parsed = parse_aside(name);
+    if (!parsed) continue;
+    ++understood;
+    ASSERT_EQ(aside_name(parsed->kind, parsed->target_name, parsed->token), name);
+    ASSERT_EQ(split_path(join("run", parsed->target_name)).parent, "run") << name;
+    ASSERT_NE(parsed->target_name, "..") << name;
+  }
+  EXPECT_GT(understood, 1000u);
 }
 
 }  // namespace

@@ -51,6 +51,12 @@ std::optional<std::string> decoded(std::string_view text) {
   return out;
 }
 
+// A name of something that may lie in a folder, and lead nowhere else.
+bool is_path_component(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\0", 2)) == std::string_view::npos;
+}
+
 bool is_token(std::string_view text) {
   return text.size() == kTokenLength &&
          text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
@@ -109,7 +115,8 @@ std::optional<AsideName> parse_aside(std::string_view name) {
       rest = rest.substr(0, dot);
     }
     const auto target = decoded(rest);
-    if (!target || target->empty()) return std::nullopt;
+    if (!target || !is_path_component(*target)) return std::nullopt;
+    if (aside_name(aside.kind, *target, aside.token) != name) return std::nullopt;
     aside.target_name = *target;
     return aside;
   }

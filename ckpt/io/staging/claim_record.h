@@ -31,7 +31,8 @@ struct AsideName {
   std::string target_name;
   std::string token;  // empty for Aside::lock
 };
-/// What a name stands for; nothing for all other names.
+/// What a name that aside_name() made stands for; nothing for all other names, which anyone may
+/// have made. So `target_name` is the name of something in the same folder, never a path.
 std::optional<AsideName> parse_aside(std::string_view name);
 
 struct ClaimRecord {

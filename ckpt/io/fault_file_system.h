@@ -9,11 +9,11 @@
 #include <memory>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/file_system.h"
+#include "ckpt/io/forwarding_file_system.h"
 
 namespace ferry {
 
-class FaultFileSystem final : public FileSystem {
+class FaultFileSystem final : public ForwardingFileSystem {
  public:
   /// Passes everything on to `inner`. Operations that change something are counted from 1: create,
   /// open_to_write, write, sync, create_folder, rename, replace, exchange, sync_folder, copy.
@@ -26,19 +26,13 @@ class FaultFileSystem final : public FileSystem {
   /// Changing operations so far.
   uint64_t operations() const noexcept { return *count_; }
 
-  PathStatus status(const std::string& path) const override;
-  std::vector<std::string> list(const std::string& path) const override;
-  std::shared_ptr<const ReadableFile> open(const std::string& path) const override;
   std::unique_ptr<WritableFile> create(const std::string& path, uint64_t bytes) const override;
   std::unique_ptr<WritableFile> open_to_write(const std::string& path) const override;
   void create_folder(const std::string& path) const override;
   void rename(const std::string& from, const std::string& to) const override;
   void replace(const std::string& from, const std::string& to) const override;
   void exchange(const std::string& a, const std::string& b) const override;
-  void remove_all(const std::string& path) const override;
   void sync_folder(const std::string& path) const override;
-  std::unique_ptr<LockableFile> open_lockable(const std::string& path,
-                                              LockMode strongest) const override;
   uint64_t copy(const ReadableFile& from, uint64_t from_offset, WritableFile& to,
                 uint64_t to_offset, uint64_t length) const override;
 
@@ -46,7 +40,6 @@ class FaultFileSystem final : public FileSystem {
   class File;
   void count(const char* operation, const std::string& path) const;
 
-  std::shared_ptr<const FileSystem> inner_;
   uint64_t fail_at_;
   ErrorKind kind_;
   bool stays_broken_;

@@ -1,12 +1,14 @@
 #include "tests/faults/crash.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
+#include <filesystem>
 
 #include "ckpt/base/error.h"
 #include "ckpt/checkpoint.h"
@@ -56,10 +58,6 @@ void run_again(const CrashCase& test) {
   EXPECT_FALSE(again.failed) << "the next run: " << again.message;
   test.check_done();
 }
-
-}  // namespace
-
-namespace {
 
 // A process that waits until `gate` closes and then runs its operation.
 struct Child {
@@ -123,88 +121,98 @@ Ending run_in_child(const std::function<void()>& operation, const FaultPlan& pla
   return run_together({operation}, plan)[0];
 }
 
-uint64_t kill_at_every_operation(const CrashCase& test) {
-  for (uint64_t n = 1; n < kEndless && !testing::Test::HasFailure(); ++n) {
-    SCOPED_TRACE(testing::Message() << "killed at operation " << n);
-    test.prepare();
-    FaultPlan plan = test.quirks;
-    plan.fault = Fault::kill;
-    plan.at = n;
-    const Ending ending = run_in_child(test.operation, plan);
-    EXPECT_FALSE(ending.failed) << ending.message;
-    if (!ending.killed) {
-      test.check_done();
-      return n - 1;
-    }
-    test.check();
-    run_again(test);
+namespace {
+
+const char* text_of(Fault fault) {
+  switch (fault) {
+    case Fault::kill:
+      return "killed";
+    case Fault::error:
+      return "failing";
+    case Fault::shrink:
+      return "its file cut short";
+    default:
+      return "disturbed";
   }
+}
+
+// With `at` = 1, 2, ... until a run gets through untouched; disturbances begin with 0, all at once.
+uint64_t strike_every_operation(const CrashCase& test, FaultPlan plan) {
+  const bool disturbs = plan.fault == Fault::short_count || plan.fault == Fault::interrupt;
+  uint64_t struck = 0;
+  for (plan.at = disturbs ? 0 : 1; plan.at < kEndless; ++plan.at) {
+    SCOPED_TRACE(testing::Message() << text_of(plan.fault) << " at operation " << plan.at);
+    test.prepare();
+    const Ending ending = run_in_child(test.operation, plan);
+    const bool hit = ending.killed || ending.operations >= plan.at;
+    EXPECT_EQ(ending.killed, hit && plan.fault == Fault::kill);
+    if (ending.failed) {
+      EXPECT_FALSE(disturbs || !hit) << ending.message;
+      EXPECT_THAT(ending.message, testing::HasSubstr(test.told));
+      if (plan.fault == Fault::error) {
+        EXPECT_THAT(ending.message, testing::HasSubstr(std::strerror(plan.error_number)));
+      }
+    }
+    const bool survived_error = plan.fault == Fault::error && hit;  // it may have left something
+    if (ending.killed || ending.failed || survived_error) {
+      test.check();
+      if (plan.fault != Fault::shrink) run_again(test);  // what was cut short stays so
+    } else {
+      test.check_done();
+    }
+    if (testing::Test::HasFailure()) return 0;
+    if (!hit) return struck;
+    struck += ending.killed || ending.failed || disturbs ? 1 : 0;
+  }
+  ADD_FAILURE() << "no end after " << kEndless << " operations";
   return 0;
+}
+
+}  // namespace
+
+uint64_t kill_at_every_operation(const CrashCase& test) {
+  FaultPlan plan = test.quirks;
+  plan.fault = Fault::kill;
+  return strike_every_operation(test, plan);
 }
 
 uint64_t fail_at_every_operation(const CrashCase& test, int error_number, bool stays) {
-  for (uint64_t n = 1; n < kEndless && !testing::Test::HasFailure(); ++n) {
-    SCOPED_TRACE(testing::Message() << "error " << error_number << " at operation " << n);
-    test.prepare();
-    FaultPlan plan = test.quirks;
-    plan.fault = Fault::error;
-    plan.at = n;
-    plan.error_number = error_number;
-    plan.stays = stays;
-    const Ending ending = run_in_child(test.operation, plan);
-    EXPECT_FALSE(ending.killed);
-    EXPECT_EQ(ending.failed, !ending.message.empty());
-    if (!ending.failed && ending.operations < n) {
-      test.check_done();
-      return n - 1;
-    }
-    test.check();
-    if (ending.failed) run_again(test);
-  }
-  return 0;
+  FaultPlan plan = test.quirks;
+  plan.fault = Fault::error;
+  plan.error_number = error_number;
+  plan.stays = stays;
+  return strike_every_operation(test, plan);
 }
 
 uint64_t disturb_every_operation(const CrashCase& test, Fault fault) {
-  uint64_t n = 0;
-  for (; n < kEndless && !testing::Test::HasFailure(); ++n) {
-    SCOPED_TRACE(testing::Message() << "disturbed at operation " << n << " (0: at all)");
-    test.prepare();
-    FaultPlan plan = test.quirks;
-    plan.fault = fault;
-    plan.at = n;
-    plan.reads = true;
-    const Ending ending = run_in_child(test.operation, plan);
-    EXPECT_FALSE(ending.failed || ending.killed) << ending.message;
-    test.check_done();
-    if (n > ending.operations) return n - 1;
-  }
-  return 0;
+  FaultPlan plan = test.quirks;
+  plan.fault = fault;
+  plan.reads = true;
+  return strike_every_operation(test, plan);
 }
 
 uint64_t shrink_at_every_read(const CrashCase& test, const char* part) {
-  uint64_t struck = 0;
-  for (uint64_t n = 1; n < kEndless && !testing::Test::HasFailure(); ++n) {
-    SCOPED_TRACE(testing::Message() << "cut short at operation " << n);
-    test.prepare();
-    FaultPlan plan = test.quirks;
-    plan.fault = Fault::shrink;
-    plan.shrinks = part;
-    plan.at = n;
-    plan.reads = true;
-    const Ending ending = run_in_child(test.operation, plan);
-    EXPECT_FALSE(ending.killed);
-    ending.failed ? test.check() : test.check_done();
-    struck += ending.failed ? 1 : 0;
-    if (!ending.failed && ending.operations < n) return struck;
-  }
-  return struck;
+  FaultPlan plan = test.quirks;
+  plan.fault = Fault::shrink;
+  plan.shrinks = part;
+  plan.reads = true;
+  return strike_every_operation(test, plan);
 }
 
-std::string make_crash_folder() {
+CrashFolder::CrashFolder() {
   const std::string parent = ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : testing::TempDir();
-  std::string name = parent + "/ferry-crash-XXXXXX";
-  if (!::mkdtemp(name.data())) throw std::runtime_error("no folder in " + parent);
-  return name;
+  path_ = parent + "/ferry-crash-XXXXXX";
+  if (!::mkdtemp(path_.data())) throw std::runtime_error("no folder in " + parent);
+}
+
+CrashFolder::~CrashFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+void CrashFolder::clear() const {
+  std::filesystem::remove_all(path_);
+  std::filesystem::create_directories(path_);
 }
 
 void expect_good_run(const std::string& run) {

@@ -6,6 +6,7 @@
 //   save.operation = [&] { ... };          // what is struck; runs in a forked process, may throw
 //   save.check = [&] { ... };              // after each strike: nothing may be lost. EXPECT_*
 //   save.check_done = [&] { ... };         // after `operation` ran again, to its end
+//   save.told = run;                       // what the message of every error names
 //   EXPECT_GT(kill_at_every_operation(save), 20u);
 //
 // For n = 1, 2, ... : prepare, `operation` in a child that is struck at its n-th operation
@@ -29,6 +30,7 @@ struct CrashCase {
   std::function<void()> operation;
   std::function<void()> check = [] {};
   std::function<void()> check_done = [] {};
+  std::string told;  // what the message of every error holds: a path
   FaultPlan quirks;  // no_exchange, no_locks: of the file system in all runs
 };
 
@@ -49,11 +51,11 @@ Ending run_in_child(const std::function<void()>& operation, const FaultPlan& pla
 std::vector<Ending> run_together(const std::vector<std::function<void()>>& operations,
                                  const FaultPlan& plan);
 
-/// All of these return how many operations were struck.
+/// All of these return how many runs were struck: killed, failed by an Error, or disturbed.
 uint64_t kill_at_every_operation(const CrashCase& test);
 
 /// Each operation fails once with `error_number`; with `stays` all later ones too. The child must
-/// end well or by an Error whose message is not empty.
+/// end well or by an Error.
 uint64_t fail_at_every_operation(const CrashCase& test, int error_number, bool stays);
 
 /// Short counts, and EINTR, at every operation at once and then at each alone: all must end well.
@@ -63,9 +65,22 @@ uint64_t disturb_every_operation(const CrashCase& test, Fault fault);
 /// end by an Error, or well: then check_done() must find everything as it should be.
 uint64_t shrink_at_every_read(const CrashCase& test, const char* part);
 
-/// A new folder of its own for a test; in memory where that can be had: thousands of kills sync
-/// tens of thousands of files.
-std::string make_crash_folder();
+/// A new folder of its own for a test, gone when this is; in memory where that can be had:
+/// thousands of kills sync tens of thousands of files.
+class CrashFolder {
+ public:
+  CrashFolder();
+  ~CrashFolder();
+  CrashFolder(const CrashFolder&) = delete;
+  CrashFolder& operator=(const CrashFolder&) = delete;
+
+  std::string path(const std::string& name) const { return path_ + "/" + name; }
+  const std::string& path() const { return path_; }
+  void clear() const;
+
+ private:
+  std::string path_;
+};
 
 /// Of a run folder on disk: open_checkpoint() opens it, and the tracker names a complete iteration.
 void expect_good_run(const std::string& run);

@@ -4,18 +4,22 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/dcp/dcp.h"
+#include "ckpt/io/forwarding_file_system.h"
+#include "ckpt/io/memory_file_system.h"
 #include "tests/fuzz/bytes_file.h"
 
 namespace {
 
 using namespace ferry;
 
-// The input is `.metadata`; every other path is a data file of 1 MiB, of zeros.
-class OneFile final : public FileSystem {
+// The input is `.metadata`; every other path is a data file of 1 MiB, of zeros. No folder to write
+// into.
+class OneFile final : public ForwardingFileSystem {
  public:
   static constexpr uint64_t kDataBytes = 1 << 20;
 
-  OneFile(const uint8_t* data, size_t size) : data_(data), size_(size) {}
+  OneFile(const uint8_t* data, size_t size)
+      : ForwardingFileSystem(std::make_shared<MemoryFileSystem>()), data_(data), size_(size) {}
 
   PathStatus status(const std::string& path) const override {
     if (!path.starts_with("ck/")) std::abort();  // a name left the folder
@@ -27,20 +31,6 @@ class OneFile final : public FileSystem {
     static const std::string zeros(kDataBytes, '\0');
     return std::make_shared<test::BytesFile>(reinterpret_cast<const uint8_t*>(zeros.data()),
                                              zeros.size());
-  }
-
-  std::unique_ptr<WritableFile> create(const std::string&, uint64_t) const override {
-    std::abort();
-  }
-  void create_folder(const std::string&) const override { std::abort(); }
-  void rename(const std::string&, const std::string&) const override { std::abort(); }
-  void replace(const std::string&, const std::string&) const override { std::abort(); }
-  void exchange(const std::string&, const std::string&) const override { std::abort(); }
-  void remove_all(const std::string&) const override { std::abort(); }
-  void sync_folder(const std::string&) const override { std::abort(); }
-  std::unique_ptr<LockableFile> open_lockable(const std::string&, LockMode) const override { std::abort(); }
-  uint64_t copy(const ReadableFile&, uint64_t, WritableFile&, uint64_t, uint64_t) const override {
-    std::abort();
   }
 
  private:

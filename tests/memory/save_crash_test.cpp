@@ -19,10 +19,9 @@ namespace fs = std::filesystem;
 class SaveCrash : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = make_crash_folder();
-    run_ = (folder_ / "run").string();
+    test_.told = run_;
     test_.prepare = [this] {
-      fs::remove_all(folder_);
+      folder_.clear();
       fs::create_directories(run_);
       run_in_child([this] { save({1}, 1); }, {});
     };
@@ -33,7 +32,6 @@ class SaveCrash : public testing::Test {
       EXPECT_EQ(read_file(*files_, run_ + "/" + std::string(kTrackerName), 10), "3");
     };
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   static RandomModel model(int64_t iteration) {
     const auto seed = static_cast<uint32_t>(iteration);
@@ -70,8 +68,8 @@ class SaveCrash : public testing::Test {
   }
 
   const std::shared_ptr<const FileSystem> files_ = posix_file_system();
-  fs::path folder_;
-  std::string run_;
+  const CrashFolder folder_;
+  const std::string run_ = folder_.path("run");
   CrashCase test_;
 };
 

@@ -30,17 +30,15 @@ struct Quirks {
 class Crash : public testing::TestWithParam<Quirks> {
  protected:
   void SetUp() override {
-    folder_ = make_crash_folder();
-    run_ = (folder_ / "run").string();
+    test_.told = run_;
     test_.quirks.no_exchange = GetParam().no_exchange;
     test_.quirks.no_locks = GetParam().no_locks;
     test_.check = [this] { check(); };
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   // A run with the given iterations, each a real checkpoint, and the tracker at the last.
   void make_run(const std::vector<int64_t>& iterations) {
-    fs::remove_all(folder_);
+    folder_.clear();
     fs::create_directories(run_);
     for (const int64_t iteration : iterations) {
       fs::copy(kSource, fs::path(run_) / iteration_folder_name(iteration));
@@ -119,7 +117,7 @@ class Crash : public testing::TestWithParam<Quirks> {
     };
     test_.check_done = [this] {
       check();
-      expect_clean(folder_.string());
+      expect_clean(folder_.path());
       expect_clean(run_);
       EXPECT_EQ(tracker(), "10");
     };
@@ -136,8 +134,8 @@ class Crash : public testing::TestWithParam<Quirks> {
 
   const std::string kSource = fixture("megatron/hot_llama/iter_0000005");
   std::shared_ptr<const FileSystem> files_ = posix_file_system();
-  fs::path folder_;
-  std::string run_;
+  const CrashFolder folder_;
+  const std::string run_ = folder_.path("run");
   CrashCase test_;
 };
 

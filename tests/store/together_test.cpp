@@ -22,13 +22,10 @@ constexpr int kOk = 0, kBusy = 10, kExists = 11, kOther = 12;
 class Together : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
-    folder_ = make_crash_folder();
-    run_ = (folder_ / "run").string();
     fs::create_directories(run_);
     quirks_.no_locks = GetParam();
     quirks_.no_exchange = GetParam();
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   void save(int64_t iteration, bool overwrite) const {
     BeginOptions options;
@@ -61,8 +58,8 @@ class Together : public testing::TestWithParam<bool> {
 
   std::shared_ptr<const FileSystem> files_ = posix_file_system();
   const std::string kSource = fixture("megatron/hot_llama/iter_0000005");
-  fs::path folder_;
-  std::string run_;
+  const CrashFolder folder_;
+  const std::string run_ = folder_.path("run");
   FaultPlan quirks_;
 };
 

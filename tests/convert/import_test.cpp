@@ -83,15 +83,12 @@ ParallelTarget layout_with(int64_t tensor, int64_t pipeline, int64_t virtual_sta
   return layout;
 }
 
-// Written by the ranks of several layouts, opened and exported again.
+// By the ranks of several layouts.
 void expect_back_through_runs(Model& model) {
   const Checkpoint first = model.hugging_face();
-  const auto tensors = test::tensors_of(first);
-  const json config = json::parse(model.files->get("hf/config.json"));
-  const bool has_experts = model.architecture.experts > 0;
   std::vector<ParallelTarget> layouts = {layout_with(1, 1), layout_with(2, 2), layout_with(4, 1),
                                          layout_with(1, 4), layout_with(2, 2, 2)};
-  if (has_experts) {
+  if (model.architecture.experts > 0) {
     for (const size_t i : {1, 3}) layouts[i].expert = 2;
     layouts[2].expert = 4;
     layouts[2].expert_tensor = 1;
@@ -105,13 +102,7 @@ void expect_back_through_runs(Model& model) {
       if (legacy && layouts[i].expert_tensor) continue;
       SCOPED_TRACE(testing::Message() << "layout " << i << (legacy ? " torch" : " torch_dist"));
       const std::string run = "run" + std::to_string(2 * i + (legacy ? 1 : 0));
-      const Checkpoint back = test::write_run(import.state, legacy, model.files, run);
-      EXPECT_EQ(back.layout.tensor, layouts[i].tensor);
-      EXPECT_EQ(back.layout.pipeline, layouts[i].pipeline);
-      const Checkpoint second = test::write_hugging_face(plan_export(back, {}), *model.files,
-                                                         model.files, "again_" + run);
-      EXPECT_EQ(test::tensors_of(second), tensors);
-      EXPECT_EQ(json::parse(model.files->get("again_" + run + "/config.json")), config);
+      test::expect_back_through_run(first, import, legacy, model.files, run);
     }
   }
 }

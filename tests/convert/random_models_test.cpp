@@ -1,18 +1,18 @@
 // Random models of every family: arguments, config.json and tensors go to the other side and back
-// unchanged.
+// unchanged, through runs of random layouts, too.
 #include <gtest/gtest.h>
 
 #include <random>
 
+#include "ckpt/base/error.h"
 #include "convert/arguments/argument_table.h"
 #include "convert/arguments/arguments.h"
 #include "convert/recognise.h"
 #include "tests/convert/round_trip.h"
+#include "tests/random_cases.h"
 
 namespace ferry {
 namespace {
-
-constexpr int kCases = 40;  // of each family; --gtest_repeat with --gtest_shuffle runs others
 
 class Maker {
  public:
@@ -25,11 +25,12 @@ class Maker {
 
   Architecture make() {
     a_.layers = pick(1, 4);
-    a_.heads = a_.groups = pick(1, 3);
+    const int64_t even = pick(1, 2);  // numbers that tensor ranks can share
+    a_.heads = a_.groups = even * pick(1, 3);
     if (traits_.grouped_queries != Has::no && !latent_) a_.heads *= pick(1, 3);
     a_.head_dim = 2 * pick(1, 3);
     a_.hidden = gpt2_ || coin() ? a_.heads * a_.head_dim : a_.heads * pick(1, 6);
-    a_.ffn = pick(3, 9);
+    a_.ffn = even * pick(3, 9);
     a_.positions = pick(8, 99);
     a_.vocab = pick(5, 40);
     a_.tied = coin();
@@ -101,7 +102,7 @@ class Maker {
   void make_experts() {
     a_.experts = 2 * pick(1, 2);
     a_.experts_per_token = pick(1, a_.experts);
-    a_.expert_ffn = pick(2, 5);
+    a_.expert_ffn = 2 * pick(1, 3);
     a_.router_score = traits_.scores.front();
     a_.router_pre_softmax = !mixtral_ && (latent_ || coin());
     a_.aux_loss_coeff = coin() ? 0 : 0.01;
@@ -146,14 +147,32 @@ void expect_same(const Architecture& found, const Architecture& expected) {
   EXPECT_EQ(found.router_score, expected.router_score);
 }
 
+// A Hugging Face model at a random layout that it divides into.
+Import import_somehow(Maker& maker, const Checkpoint& model) {
+  ImportOptions options;
+  options.make_vocab_size_divisible_by = maker.pick(1, 16);
+  for (;;) {
+    ParallelTarget layout;
+    layout.tensor = maker.pick(1, 2);
+    layout.pipeline = maker.pick(1, 3);
+    layout.virtual_pipeline = *layout.pipeline > 1 ? maker.pick(1, 2) : 1;
+    layout.expert = maker.pick(1, 2);
+    if (maker.pick(1, 3) == 1) layout.expert_tensor = 1;  // otherwise as all else
+    options.layout = layout;
+    try {
+      return import_model(model, options);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::invalid) throw;
+    }
+  }
+}
+
 class RandomModels : public testing::TestWithParam<std::string> {};
 
 TEST_P(RandomModels, ComeBackUnchanged) {
   const Family& family = *find_family(GetParam());
-  const auto first_seed = static_cast<uint64_t>(testing::UnitTest::GetInstance()->random_seed());
-  for (uint64_t seed = first_seed; seed < first_seed + kCases; ++seed) {
-    SCOPED_TRACE(seed);
-    Maker maker(family, seed);
+  test::for_random_cases(40, [&](uint64_t number) {
+    Maker maker(family, number);
     Architecture a = maker.make();
     const int64_t divisor = maker.pick(1, 16);
     a.padded_vocab = (a.vocab + divisor - 1) / divisor * divisor;
@@ -169,15 +188,25 @@ TEST_P(RandomModels, ComeBackUnchanged) {
     ASSERT_TRUE(read.problems.empty()) << read.problems.front();
     expect_same(read.architecture, a);
     // A model that another family can be, too, may be taken for that one.
-    if (choose_family(a, std::nullopt, "model").name != family.name) continue;
+    if (choose_family(a, std::nullopt, "model").name != family.name) return;
 
-    auto files = std::make_shared<MemoryFileSystem>();
+    const auto files = std::make_shared<MemoryFileSystem>();
     const test::Tensors tensors = test::stacked_as_today(test::canonical_tensors(family, a), a);
     Checkpoint checkpoint = test::checkpoint_of(tensors, nlohmann::json::object(), files);
     checkpoint.args = loaded;
     test::expect_round_trip(checkpoint, true);
-    if (HasFailure()) return;
-  }
+
+    const Checkpoint model =
+        test::write_hugging_face(plan_export(checkpoint, {}), *files, files, "hf");
+    const Import import = import_somehow(maker, model);
+    const ParallelLayout layout = layout_from_args(import.state.args.value);
+    // Rank folders have no place for experts that are split otherwise than all else.
+    const bool legacy = layout.expert_tensor == layout.tensor && maker.pick(0, 1) == 1;
+    SCOPED_TRACE(testing::Message()
+                 << "TP" << layout.tensor << " PP" << layout.pipeline << " EP" << layout.expert
+                 << " ETP" << layout.expert_tensor << (legacy ? " torch" : " torch_dist"));
+    test::expect_back_through_run(model, import, legacy, files, "run");
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RandomModels, testing::ValuesIn(export_families()),

@@ -9,6 +9,7 @@
 
 #include "ckpt/format/hugging_face/hugging_face_layout.h"
 #include "ckpt/format/hugging_face/safetensors.h"
+#include "ckpt/megatron/args.h"
 #include "ckpt/megatron/legacy/write/legacy_writer.h"
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
 #include "convert/import.h"
@@ -144,6 +145,22 @@ inline void expect_round_trip(const Checkpoint& megatron, bool same_names) {
   const Checkpoint second = write_hugging_face(plan_export(back, {}), *files, files, "again");
   EXPECT_EQ(tensors_of(second), tensors_of(first));
   EXPECT_EQ(nlohmann::json::parse(files->get("again/config.json")), config);
+}
+
+/// A Hugging Face model that was imported for a layout: written as a run by the ranks of that
+/// layout, opened and exported again, it is the same.
+inline void expect_back_through_run(const Checkpoint& model, const Import& import, bool legacy,
+                                    const std::shared_ptr<MemoryFileSystem>& files,
+                                    const std::string& folder) {
+  const Checkpoint run = write_run(import.state, legacy, files, folder);
+  const ParallelLayout layout = layout_from_args(import.state.args.value);
+  EXPECT_EQ(run.layout.tensor, layout.tensor);
+  EXPECT_EQ(run.layout.pipeline, layout.pipeline);
+  const std::string exported = "hf_" + folder;
+  const Checkpoint again = write_hugging_face(plan_export(run, {}), *files, files, exported);
+  EXPECT_EQ(tensors_of(again), tensors_of(model));
+  EXPECT_EQ(nlohmann::json::parse(files->get(exported + "/config.json")),
+            nlohmann::json::parse(files->get(model.path + "/config.json")));
 }
 
 }  // namespace ferry::test

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/random_cases.h"
+
 namespace ferry {
 namespace {
 
@@ -98,8 +100,8 @@ TEST(FlatRecipe, HoldsBoxesOneAfterAnother) {
   const std::vector<int64_t> whole = meaning(from.recipe, from.shape, from.inputs);
   ASSERT_EQ(std::count(whole.begin(), whole.end(), -2), 0);
   const RecipeCutter cutter(from.recipe, from.shape);
-  std::mt19937 random(1);
-  for (int trial = 0; trial < 300; ++trial) {
+  test::for_random_cases(300, [&](uint64_t number) {
+    std::mt19937 random(static_cast<uint32_t>(number));
     FlatRecipe flat;
     std::vector<int64_t> expected;
     for (int part = 0; part < 3; ++part) {
@@ -116,8 +118,8 @@ TEST(FlatRecipe, HoldsBoxesOneAfterAnother) {
       expected.insert(expected.end(), static_cast<size_t>(part), kZero);
     }
     ASSERT_EQ(flat.elements(), static_cast<int64_t>(expected.size()));
-    ASSERT_EQ(meaning(flat.recipe(), {flat.elements()}, from.inputs), expected) << trial;
-  }
+    ASSERT_EQ(meaning(flat.recipe(), {flat.elements()}, from.inputs), expected);
+  });
 }
 
 TEST(FlatRecipe, IsCompact) {

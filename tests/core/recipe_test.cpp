@@ -5,6 +5,8 @@
 #include <map>
 #include <random>
 
+#include "tests/random_cases.h"
+
 namespace ferry {
 namespace {
 
@@ -50,8 +52,8 @@ Move nested(std::mt19937& random) {
 }
 
 TEST(Recipe, ClippingIsExact) {
-  std::mt19937 random(5);
-  for (int round = 0; round < 2000; ++round) {
+  test::for_random_cases(2000, [](uint64_t number) {
+    std::mt19937 random(static_cast<uint32_t>(number));
     const Move move = nested(random);
     std::uniform_int_distribution<int64_t> offset(-2, 12), size(0, 14);
     const Box box{{offset(random), offset(random)}, {size(random), size(random)}};
@@ -63,25 +65,27 @@ TEST(Recipe, ClippingIsExact) {
     }
     ASSERT_EQ(points_of(clip_output(move, box)), by_output) << to_string(box);
     ASSERT_EQ(points_of(clip_input(move, box)), by_input) << to_string(box);
-  }
+  });
 }
 
 TEST(Recipe, InverseExchangesInputAndOutput) {
-  std::mt19937 random(6);
-  const Move move = nested(random);
-  for (const auto& [out, in] : points_of({move.inverse()}))
-    EXPECT_EQ(points_of({move}).at(in), out);
+  test::for_random_cases(200, [](uint64_t number) {
+    std::mt19937 random(static_cast<uint32_t>(number));
+    const Move move = nested(random);
+    const Points points = points_of({move});
+    for (const auto& [out, in] : points_of({move.inverse()})) EXPECT_EQ(points.at(in), out);
+  });
 }
 
 TEST(Recipe, BoundsHoldAllPoints) {
-  std::mt19937 random(8);
-  for (int round = 0; round < 200; ++round) {
+  test::for_random_cases(200, [](uint64_t number) {
+    std::mt19937 random(static_cast<uint32_t>(number));
     const Move move = nested(random);
     for (const auto& [out, in] : points_of({move})) {
       EXPECT_TRUE(contains(output_bounds(move, 2), out));
       EXPECT_TRUE(contains(input_bounds(move, 2), in));
     }
-  }
+  });
 }
 
 }  // namespace

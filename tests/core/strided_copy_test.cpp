@@ -10,6 +10,7 @@
 #include "ckpt/base/cast.h"
 #include "ckpt/engine/elements/transpose.h"
 #include "ckpt/engine/tiles/buffer.h"
+#include "tests/random_cases.h"
 
 namespace ferry {
 namespace {
@@ -72,20 +73,19 @@ INSTANTIATE_TEST_SUITE_P(ElementBytes, Transpose, testing::Values(1, 2, 4, 8, 16
 
 // Three loops in any order of strides on either side, both dtypes.
 TEST(StridedCopy, FollowsAnyStrides) {
-  std::mt19937_64 random(3);
-  const auto pick = [&](int64_t low, int64_t high) {
-    return std::uniform_int_distribution<int64_t>(low, high)(random);
-  };
   const std::pair<DType, DType> dtypes[] = {{DType::u8, DType::u8},    {DType::bf16, DType::bf16},
                                             {DType::f32, DType::f32},  {DType::c128, DType::c128},
                                             {DType::f32, DType::bf16}, {DType::f16, DType::f32},
                                             {DType::bf16, DType::f64}};
-  for (int round = 0; round < 600; ++round) {
-    SCOPED_TRACE(round);
-    const auto [in_dtype, out_dtype] = dtypes[round % std::size(dtypes)];
+  test::for_random_cases(600, [&](uint64_t number) {
+    std::mt19937_64 random(number);
+    const auto pick = [&](int64_t low, int64_t high) {
+      return std::uniform_int_distribution<int64_t>(low, high)(random);
+    };
+    const auto [in_dtype, out_dtype] = dtypes[number % std::size(dtypes)];
     const int64_t in_bytes = size_bytes(in_dtype), out_bytes = size_bytes(out_dtype);
     std::vector<StridedLoop> loops(3);
-    for (StridedLoop& loop : loops) loop.count = pick(1, round % 7 == 0 ? 150 : 20);
+    for (StridedLoop& loop : loops) loop.count = pick(1, number % 7 == 0 ? 150 : 20);
     const auto lay_out = [&](int64_t bytes, auto member) {
       std::vector<size_t> order{0, 1, 2};
       std::shuffle(order.begin(), order.end(), random);
@@ -120,7 +120,7 @@ TEST(StridedCopy, FollowsAnyStrides) {
     for (int64_t a = 0; a < loops[0].count; ++a) {
       ASSERT_EQ(found[static_cast<size_t>(a * loops[0].out_stride)], std::byte{0});
     }
-  }
+  });
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/integrity/sha256_manifest.h"
 #include "ckpt/io/memory_file_system.h"
+#include "tests/random_cases.h"
 
 namespace ferry {
 namespace {
@@ -110,9 +111,9 @@ TEST(ByteChecks, HoldAndFailHoweverTheyLie) {
 }
 
 TEST(ByteChecks, RandomOnesFailExactlyWhereTheDamageIs) {
-  std::mt19937 random(2);
-  const auto below = [&](uint64_t limit) { return random() % limit; };
-  for (int round = 0; round < 50; ++round) {
+  test::for_random_cases(50, [](uint64_t number) {
+    std::mt19937 random(static_cast<uint32_t>(number));
+    const auto below = [&](uint64_t limit) { return random() % limit; };
     Files files;
     for (int i = 0; i < 40; ++i) {
       const auto file = static_cast<uint32_t>(below(2));
@@ -130,9 +131,9 @@ TEST(ByteChecks, RandomOnesFailExactlyWhereTheDamageIs) {
         expected.push_back(i);
       }
     }
-    EXPECT_THAT(files.failed(1 + round % 3, 1 + below(1 << 20)),
+    EXPECT_THAT(files.failed(1 + static_cast<int>(below(3)), 1 + below(1 << 20)),
                 testing::UnorderedElementsAreArray(expected));
-  }
+  });
 }
 
 TEST(ByteChecks, WhatCannotBeReadFailsAndTheRestGoesOn) {

@@ -21,7 +21,7 @@ using Arguments = std::vector<std::pair<std::string, int64_t>>;
 
 class RandomRun {
  public:
-  explicit RandomRun(uint32_t number) : random_(number) {
+  explicit RandomRun(uint64_t number) : random_(static_cast<uint32_t>(number)) {
     choose_model();
     add_tensors();
     fill();

@@ -33,7 +33,8 @@ inline int64_t one_of(Random& random, const std::vector<int64_t>& numbers) {
 struct SmallModel {
   int64_t layers, heads, groups, head_dim, hidden, ffn, experts, expert_ffn, tokens, divisor;
   bool gated, biases, qk_norms, tied, positions, moe, mixed, shared_expert, router_bias, fp32;
-  bool transformer_engine, grouped;
+  bool transformer_engine, grouped, overlap;
+  int64_t bucket_elements;  // 0: as Megatron-LM chooses
 
   explicit SmallModel(Random& random) {
     layers = one_of(random, {1, 2, 3, 4, 6, 8});
@@ -58,6 +59,8 @@ struct SmallModel {
     fp32 = chance(random, 15);
     transformer_engine = chance(random, 60);
     grouped = moe && chance(random, 50);
+    overlap = chance(random, 50);
+    bucket_elements = one_of(random, {0, 500, 2000});
   }
 
   int64_t rows() const { return padded_vocabulary(tokens, divisor, 1); }
@@ -102,13 +105,26 @@ class SmallRun {
     target.expert_tensor = model_.moe ? one_of(random_, {1, 2}) : *target.tensor;
     const bool several = *target.pipeline > 1;
     target.virtual_pipeline = several && chance(random_, 40) ? 2 : 1;
-    if (several && target.virtual_pipeline == 1 && chance(random_, 30)) {
-      target.first_stage_layers = pick(random_, 0, model_.layers / 2);
+    if (several && chance(random_, 15)) {
+      target.stage_letters = random_stages(*target.pipeline * *target.virtual_pipeline);
+    } else if (several && target.virtual_pipeline == 1) {
+      const auto some = [&] { return pick(random_, 0, model_.layers / 2); };
+      if (chance(random_, 30)) target.first_stage_layers = some();
+      if (chance(random_, 30)) target.last_stage_layers = some();
     }
     return target;
   }
 
  private:
+  // The layers in their order, cut anywhere: "Ett|t||tL".
+  std::string random_stages(int64_t stages) {
+    std::string text(static_cast<size_t>(model_.layers), 't');
+    for (int64_t i = 1; i < stages; ++i) {
+      text.insert(static_cast<size_t>(pick(random_, 0, static_cast<int64_t>(text.size()))), "|");
+    }
+    return "E" + text + "L";
+  }
+
   void add_tensors() {
     const int64_t rows = model_.rows();
     add("embedding.word_embeddings.weight", {rows, model_.hidden});
@@ -217,10 +233,14 @@ class SmallRun {
         {"use_distributed_optimizer", true},
         {"moe_grouped_gemm", m.grouped},
         {"bf16", !m.fp32},
+        {"overlap_grad_reduce", m.overlap},
     };
     for (const auto& [name, flag] : flags) draft.put(args, name, draft.boolean(flag));
     draft.put(args, "transformer_impl",
               draft.string(m.transformer_engine ? "transformer_engine" : "local"));
+    if (m.bucket_elements > 0) {
+      draft.put(args, "ddp_bucket_size", draft.integer(m.bucket_elements));
+    }
     if (m.moe) {
       draft.put(args, "num_experts", draft.integer(m.experts));
       draft.put(args, "moe_ffn_hidden_size", draft.integer(m.expert_ffn));

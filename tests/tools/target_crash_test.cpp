@@ -45,9 +45,9 @@ Write reshard_to(ReshardFormat format) {
     options.target = job.target;
     options.to = format;
     options.only = {"*final_layernorm*"};  // few operations, each of which is a run of its own
-    options.overwrite = job.overwrite;
-    options.vouchers.manifest = job.manifest;
-    options.engine.threads = 1;  // the order of operations is the same each time
+    options.write.overwrite = job.overwrite;
+    options.write.vouchers.manifest = job.manifest;
+    options.write.engine.threads = 1;  // the order of operations is the same each time
     tool::reshard(options);
   };
 }
@@ -59,9 +59,9 @@ Write convert_to(ConvertTarget format) {
     options.target = job.target;
     options.to = format;
     options.import.drop_unknown = format != ConvertTarget::hugging_face;  // see make_source()
-    options.overwrite = job.overwrite;
-    options.vouchers.manifest = job.manifest;
-    options.engine.threads = 1;  // the order of operations is the same each time
+    options.write.overwrite = job.overwrite;
+    options.write.vouchers.manifest = job.manifest;
+    options.write.engine.threads = 1;  // the order of operations is the same each time
     tool::convert(options);
   };
 }

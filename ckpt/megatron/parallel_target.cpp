@@ -66,6 +66,16 @@ int64_t number_of(const Value& args, std::string_view name) {
   return number > 0 ? number : 0;
 }
 
+// Layers without experts, whose ffn_hidden_size is shared out.
+bool has_dense_layers(const Value& args, const RunArguments& run) {
+  const Value frequency = args.get("moe_layer_freq");  // one layer in so many, or a list
+  if (run.experts == 0 || frequency.integer().value_or(1) > 1) return true;
+  for (size_t layer = 0; layer < frequency.size(); ++layer) {
+    if (frequency[layer].integer() == 0) return true;
+  }
+  return false;
+}
+
 // What tensor ranks share out. The shapes of the tensors themselves are checked where they are
 // placed; here is what the user knows by name.
 void check_tensor_ranks(const Value& args, const RunArguments& run) {
@@ -80,7 +90,7 @@ void check_tensor_ranks(const Value& args, const RunArguments& run) {
   if (args.get("group_query_attention").boolean().value_or(false)) {
     add(all, "num_query_groups", "query groups", true);
   }
-  if (run.experts == 0) add(all, "ffn_hidden_size", "rows of ffn_hidden_size");
+  if (has_dense_layers(args, run)) add(all, "ffn_hidden_size", "rows of ffn_hidden_size");
   add(all, "moe_shared_expert_intermediate_size", "rows of moe_shared_expert_intermediate_size");
   check_shares(all, run.tensor, "tensor-parallel", "--tp");
   if (run.experts == 0) return;

@@ -185,6 +185,16 @@ TEST(ParallelTarget, SaysWhatDoesNotFitTheExperts) {
   EXPECT_THAT(refusal(llama(), target), HasSubstr("the model has no experts"));
 }
 
+TEST(ParallelTarget, DenseLayersBesideExpertsAreSplitToo) {
+  Numbers numbers = mixtral();
+  numbers["ffn_hidden_size"] = 50;
+  ParallelTarget target;
+  target.tensor = 4;
+  EXPECT_EQ(refusal(numbers, target), "fits");
+  numbers["moe_layer_freq"] = 2;
+  EXPECT_THAT(refusal(numbers, target), HasSubstr("50 rows of ffn_hidden_size cannot be split"));
+}
+
 TEST(ParallelTarget, RefusesNonsense) {
   ParallelTarget target;
   target.virtual_pipeline = 2;

@@ -66,4 +66,8 @@ void check_group_size(const std::vector<Launcher>& launchers, int group_size,
        what_to_do, first.variable);
 }
 
+void require_one_process(const std::string& command) {
+  check_group_size(launchers(process_environment()), 1, command + " is for one process");
+}
+
 }  // namespace ferry

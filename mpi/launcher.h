@@ -35,4 +35,7 @@ bool started_several(const std::vector<Launcher>& launchers);
 void check_group_size(const std::vector<Launcher>& launchers, int group_size,
                       const std::string& what_to_do);
 
+/// unsupported where a launcher started several processes: for what one alone has to do.
+void require_one_process(const std::string& command);
+
 }  // namespace ferry

@@ -1,6 +1,7 @@
 // The subcommands: each adds itself to the parser with a callback that does its work.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "ckpt/group/group.h"
@@ -11,10 +12,12 @@ class App;
 
 namespace ferry::tool {
 
+/// The processes that carry a command out together; joined when it begins, as all of them do.
+using Processes = std::function<std::shared_ptr<Group>()>;
+
 void add_inspect(CLI::App& program);
-/// `group`: the processes that carry the command out together.
-void add_convert(CLI::App& program, std::shared_ptr<Group> group);
-void add_reshard(CLI::App& program, std::shared_ptr<Group> group);
+void add_convert(CLI::App& program, const Processes& processes);
+void add_reshard(CLI::App& program, const Processes& processes);
 void add_verify(CLI::App& program);
 void add_prune(CLI::App& program);
 void add_report(CLI::App& program);

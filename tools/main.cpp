@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "ckpt/base/error.h"
+#include "mpi/launcher.h"
 #include "mpi/process_group.h"
 #include "tools/commands.h"
 #include "tools/terminal/exit_code.h"
@@ -45,7 +46,7 @@ std::string problem_of(const CLI::ParseError& error, const CLI::App& program) {
   return fmt::format("'{}' is no command; the commands are {}", rest.front(), names);
 }
 
-int run(const std::shared_ptr<Group>& group, int argc, char** argv) {
+int run(const Processes& processes, int argc, char** argv) {
   CLI::App program("Opens, converts and describes checkpoints of language models.", "ferry");
   program.set_version_flag("--version", "ferry " FERRY_VERSION);
   program.require_subcommand(1);
@@ -57,11 +58,17 @@ int run(const std::shared_ptr<Group>& group, int argc, char** argv) {
       "  ferry prune runs/llama --keep-last 3 --keep-every 1000\n\n" +
       exit_code_help());
   add_inspect(program);
-  add_convert(program, group);
-  add_reshard(program, group);
+  add_convert(program, processes);
+  add_reshard(program, processes);
   add_verify(program);
   add_prune(program);
   add_report(program);
+  for (CLI::App* command : program.get_subcommands([](const CLI::App* app) {
+         return app->get_name() == "prune" || app->get_name() == "report";
+       })) {
+    command->parse_complete_callback(
+        [name = command->get_name()] { require_one_process("ferry " + name); });
+  }
   int exit_code = kExitOk;
   add_diff(program, exit_code);
   try {
@@ -88,11 +95,11 @@ int run(const std::shared_ptr<Group>& group, int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace ferry::tool;
   hold_standard_streams();
-  try {
-    const auto group = ferry::process_group();
+  std::shared_ptr<ferry::Group> group;  // until all is told
+  const Processes processes = [&group] {
+    group = ferry::process_group();
     if (group->rank() > 0) silence_standard_streams();  // rank 0 speaks for all
-    return run(group, argc, argv);
-  } catch (const ferry::Error& error) {
-    return report(error.kind(), error.what());
-  }
+    return group;
+  };
+  return run(processes, argc, argv);
 }

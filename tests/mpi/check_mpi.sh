@@ -34,7 +34,7 @@ same from-zstd "$ferry" reshard zstd-1 out --to dcp
 same imported "$ferry" convert hf-1 out --to torch_dist --tp 2
 
 # The same error on all is told once, and is no rank's.
-! mpirun -n 2 "$ferry" convert nowhere out --to hf >error.log 2>&1
+if mpirun -n 2 "$ferry" convert nowhere out --to hf >error.log 2>&1; then exit 1; fi
 [ "$(grep -c '^ferry: error: nowhere' error.log)" = 1 ]
 
 # Processes that do not find each other refuse to do the same work each: a launcher of another MPI.
@@ -47,6 +47,14 @@ mpirun -n 2 env SLURM_STEP_NUM_TASKS=3 "$ferry" convert "$run" out --to hf >/dev
 diff -r hf-1 out
 rm -r out
 echo "refused: processes that MPI does not know of"
+
+# What only looks needs no fellows: a process of one rank may start it. What removes or writes and is
+# for one process says so.
+mpirun -n 2 sh -c '[ "$OMPI_COMM_WORLD_RANK" = 1 ] || timeout 60 "$0" inspect "$1"' "$ferry" "$run" >/dev/null
+code=0
+mpirun -n 2 "$ferry" prune "$run" --keep-last 1 --dry-run >prune.log 2>&1 || code=$?
+[ $code != 0 ] && grep -q 'ferry prune is for one process' prune.log
+echo "alone: what only looks, and what is for one process"
 
 # A large model of holes, and a rank that is killed when the output has begun.
 cat >rank.sh <<'X'
@@ -66,11 +74,11 @@ until ls -d .ferry-partial.* >/dev/null 2>&1; do
     sleep 0.01
 done
 kill -9 "$(cat rank-1)"
-! wait $launcher
+if wait $launcher; then exit 1; fi
 [ ! -e out ]
 grep -qi 'signal 9\|killed' killed.log
 echo "killed: no target, and the launcher says so"
 # The next run cleans up.
 "$ferry" convert "$run" out --to hf >/dev/null
-! ls -d .ferry-partial.* 2>/dev/null
+if ls -d .ferry-partial.* 2>/dev/null; then exit 1; fi
 echo "all passed"

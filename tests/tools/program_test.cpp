@@ -231,6 +231,17 @@ TEST_F(Program, OverwriteSparesWhatStandsInAnIteration) {
   }
 }
 
+TEST_F(Program, ReshardCopiesWhatIsNoRunAsPlainDcp) {
+  const std::string command =
+      "reshard " FERRY_FIXTURES "/dcp/fsdp " + path("out") + " --to dcp --dp 2";
+  ASSERT_EQ(ferry(command).code, 0);
+  EXPECT_TRUE(fs::exists(path("out/__1_0.distcp")));
+  EXPECT_EQ(ferry("diff " FERRY_FIXTURES "/dcp/fsdp " + path("out")).code, 0);
+  EXPECT_EQ(ferry("verify " + path("out")).code, 0);
+  EXPECT_THAT(ferry(command + " --overwrite --tp 2").err, HasSubstr("--dp alone does"));
+  EXPECT_THAT(ferry(command + " --overwrite --optimizer none").err, HasSubstr("--optimizer means"));
+}
+
 TEST_F(Program, ATargetThatIsALinkIsRefused) {
   const std::string command = "convert " + kLlama + " " + path("link") + " --to hf --overwrite";
   ASSERT_EQ(ferry("convert " + kLlama + " " + path("hf") + " --to hf").code, 0);

@@ -121,7 +121,7 @@ void add_import_options(CLI::App& command, ConvertOptions& options) {
 
 }  // namespace
 
-void add_convert(CLI::App& program, std::shared_ptr<Group> group) {
+void add_convert(CLI::App& program, const Processes& processes) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command =
       program.add_subcommand("convert", "Write a checkpoint's model in a new format");
@@ -132,7 +132,7 @@ void add_convert(CLI::App& program, std::shared_ptr<Group> group) {
   add_write_options(*command, flags->options.write, "OUT");
   add_json_option(*command, flags->json);
   command->footer(kExamples);
-  command->callback([flags, group = std::move(group)] { run(*flags, group); });
+  command->callback([flags, processes] { run(*flags, processes()); });
 }
 
 }  // namespace ferry::tool

@@ -144,7 +144,7 @@ void add_content_options(CLI::App& command, ReshardOptions& options) {
 
 }  // namespace
 
-void add_reshard(CLI::App& program, std::shared_ptr<Group> group) {
+void add_reshard(CLI::App& program, const Processes& processes) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command = program.add_subcommand(
       "reshard", "Write a training checkpoint at another parallel layout or in another format");
@@ -154,7 +154,7 @@ void add_reshard(CLI::App& program, std::shared_ptr<Group> group) {
   add_write_options(*command, flags->options.write, "the iteration in OUT");
   add_json_option(*command, flags->json);
   command->footer(kExamples);
-  command->callback([flags, group = std::move(group)] { run(*flags, group); });
+  command->callback([flags, processes] { run(*flags, processes()); });
 }
 
 }  // namespace ferry::tool

@@ -63,7 +63,8 @@ void plan_dcp(RunState state, const ReshardOptions& options, Target& target) {
   target.side.format = name(Format::dcp);
   const bool optimizer = options.optimizer != ReshardOptimizer::none;
   target.planned = plan_plain_dcp(
-      std::move(state), {optimizer, target.side.path, options.write.zstd_level.has_value()});
+      std::move(state), {optimizer, target.side.path, options.write.zstd_level.has_value(),
+                         options.layout.data.value_or(1)});
   if (has_optimizer(target.planned.plan)) target.side.optimizer = name(OptimizerLayout::plain);
 }
 
@@ -160,6 +161,18 @@ void check_options(const ReshardOptions& options) {
   }
 }
 
+// Nothing is known of a layout or of an optimizer where Megatron-LM did not write.
+void check_plain(const ReshardOptions& options, const Checkpoint& checkpoint) {
+  ParallelTarget ranks;
+  ranks.data = options.layout.data;
+  const bool has_layout = !(options.layout == ranks) || options.vocabulary_divisor;
+  if (!has_layout && options.optimizer == ReshardOptimizer::as_source) return;
+  fail(ErrorKind::invalid,
+       "{} is no run of Megatron-LM's: it is copied as it is, and {} means nothing for it; of the "
+       "layout --dp alone does, for how many ranks files are written",
+       checkpoint.path, has_layout ? "a layout or padding" : "--optimizer");
+}
+
 }  // namespace
 
 ReshardReport reshard(const ReshardOptions& options) {
@@ -172,9 +185,11 @@ ReshardReport reshard(const ReshardOptions& options) {
     checkpoint = open_checkpoint(file_system, options.source, options.open);
     output = output_of(options, checkpoint);
     check_output(*file_system, output, checkpoint.path, options.write.overwrite);
-    RunState state = state_of(checkpoint);
+    const bool is_run = options.to != ReshardFormat::dcp || holds_run(checkpoint);
+    if (!is_run) check_plain(options, checkpoint);
+    RunState state = is_run ? state_of(checkpoint) : plain_state_of(checkpoint);
     edit_state(state, options);
-    retarget(state, options.layout, options.vocabulary_divisor);
+    if (is_run) retarget(state, options.layout, options.vocabulary_divisor);
     target = plan_target(std::move(state), options, output.folder());
     prepare(target.planned, options.write.vouchers);
     return std::string();

@@ -183,6 +183,7 @@ class TargetCrash : public testing::TestWithParam<Target> {
 };
 
 class TargetFaults : public TargetCrash {};
+class TargetTogether : public TargetCrash {};
 
 TEST_P(TargetCrash, Killed) { EXPECT_GT(kill_at_every_operation(test_), 30u); }
 
@@ -209,8 +210,7 @@ TEST_P(TargetFaults, FilesThatShrinkWhileTheyAreRead) {
   EXPECT_GT(shrink_at_every_read(test_, "/source/"), 10u);
 }
 
-TEST_P(TargetCrash, OneOfSeveralAtOneTargetWins) {
-  if (GetParam().before == Before::the_same) GTEST_SKIP() << "is there already";
+TEST_P(TargetTogether, OneOfSeveralAtOneTargetWins) {
   const auto write_once = [this] { GetParam().write({source_, target_}); };
   for (int round = 0; round < 5 && !HasFailure(); ++round) {
     prepare();
@@ -255,6 +255,8 @@ std::string name_of(const testing::TestParamInfo<Target>& each) { return each.pa
 INSTANTIATE_TEST_SUITE_P(Formats, TargetCrash, testing::ValuesIn(kFormats), name_of);
 INSTANTIATE_TEST_SUITE_P(Places, TargetCrash, testing::ValuesIn(kPlaces), name_of);
 INSTANTIATE_TEST_SUITE_P(Formats, TargetFaults, testing::ValuesIn(kFormats), name_of);
+INSTANTIATE_TEST_SUITE_P(Formats, TargetTogether, testing::ValuesIn(kFormats), name_of);
+INSTANTIATE_TEST_SUITE_P(Places, TargetTogether, testing::Values(kPlaces[0]), name_of);
 
 }  // namespace
 }  // namespace ferry::test

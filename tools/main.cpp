@@ -1,3 +1,5 @@
+#include <sys/resource.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <new>
@@ -44,6 +46,15 @@ std::string problem_of(const CLI::ParseError& error, const CLI::App& program) {
     names += (names.empty() ? "" : ", ") + command->get_name();
   }
   return fmt::format("'{}' is no command; the commands are {}", rest.front(), names);
+}
+
+// A checkpoint may have a file for each of thousands of ranks; where few may be open, they are
+// closed and opened again and again.
+void open_all_files_that_are_allowed() {
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 int run(const Processes& processes, int argc, char** argv) {
@@ -95,6 +106,7 @@ int run(const Processes& processes, int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace ferry::tool;
   hold_standard_streams();
+  open_all_files_that_are_allowed();
   std::shared_ptr<ferry::Group> group;  // until all is told
   const Processes processes = [&group] {
     group = ferry::process_group();

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "ckpt/io/file_system.h"
 
@@ -29,6 +30,7 @@ class Descriptor {
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   int get() const noexcept { return value_; }
+  int release() noexcept { return std::exchange(value_, -1); }
 
  private:
   int value_;

@@ -1,5 +1,6 @@
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/io/file_system.h"
+#include "ckpt/io/open_files.h"
 #include "ckpt/io/posix_descriptor.h"
 
 namespace ferry {
@@ -122,6 +124,12 @@ class PosixWritableFile final : public WritableFile {
   void sync() override {
     if (uninterrupted([&] { return ::fsync(descriptor_.get()); }) != 0)
       fail_errno("flush to disk", path_);
+  }
+
+  /// Before the file goes; nothing else may follow.
+  void close() {
+    // Where a signal interrupts, the descriptor is gone all the same.
+    if (::close(descriptor_.release()) != 0 && errno != EINTR) fail_errno("write", path_);
   }
 
   int descriptor() const noexcept { return descriptor_.get(); }
@@ -296,6 +304,16 @@ class PosixFileSystem final : public FileSystem {
 };
 
 }  // namespace
+
+size_t most_open_files() {
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return SIZE_MAX;
+  return limit.rlim_cur;
+}
+
+void close_file(std::unique_ptr<WritableFile> file) {
+  if (auto* posix = dynamic_cast<PosixWritableFile*>(file.get())) posix->close();
+}
 
 std::shared_ptr<const FileSystem> posix_file_system() {
   return std::make_shared<PosixFileSystem>();

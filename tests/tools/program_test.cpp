@@ -48,6 +48,24 @@ TEST_F(Program, RefusesWrongUse) {
   }
 }
 
+TEST_F(Program, WritesMoreFilesThanMayBeOpen) {
+  const std::string llama = std::string(FERRY_FIXTURES) + "/megatron/llama_tp2dp2_dpr ";
+  const std::string layout = " --tp 2 --pp 2 --dp 16 --optimizer dp_reshardable";
+  ASSERT_EQ(ferry("reshard " + llama + path("many") + layout).code, 0);
+  const std::string few = "; ulimit -n 40; " FERRY_PROGRAM " reshard ";
+  const Outcome outcome = ferry("--version" + few + llama + path("few") + layout);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const std::string folder = "/iter_0000005";
+  size_t files = 0;
+  for (const auto& entry : fs::directory_iterator(path("many") + folder)) {
+    const fs::path twin = path("few") + folder + "/" + entry.path().filename().string();
+    if (entry.path().extension() != ".distcp") continue;
+    EXPECT_EQ(read(twin.string()), read(entry.path().string())) << twin;
+    ++files;
+  }
+  EXPECT_GT(files, 40u);
+}
+
 TEST_F(Program, InspectTellsWhatARunIs) {
   const Outcome outcome =
       ferry("inspect " + kLlama + " --tensors '*linear_qkv*' --stats '*final*'");

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ckpt/engine/elements/strided_copy.h"
+#include "ckpt/engine/target_files.h"
 #include "ckpt/engine/transfers/dequantise.h"
 
 namespace ferry {
@@ -133,7 +134,7 @@ void TileRunner::copy_runs(const Transfer& transfer, size_t level, const Readabl
   uint64_t done = 0;
   if (file_system_) {
     WritableFile& target = *targets_[transfer.out_file];
-    done = file_system_->copy(source, in_offset, target, out_offset, bytes);
+    done = TargetFiles::copy(*file_system_, source, in_offset, target, out_offset, bytes);
   }
   while (done < bytes) {
     const uint64_t length = std::min(kBounceBytes, bytes - done);

@@ -27,9 +27,9 @@ struct Shares {
   uint64_t waiting_bytes = 0;
 };
 
-Shares share_out(int level, const EngineOptions& options) {
+Shares share_out(int level, uint64_t memory_bytes, const EngineOptions& options) {
   Shares shares;
-  const uint64_t half = options.memory_bytes / 2;
+  const uint64_t half = memory_bytes / 2;
   const uint64_t encoder = ZstdEncoder::memory_bytes(level);
   const uint64_t least = encoder + kBuffersPerThread * kLeastPartBytes;
   const auto wanted = static_cast<uint64_t>(thread_count(options.threads));
@@ -75,12 +75,13 @@ void describe_frames(Plan& plan, const std::vector<uint32_t>& order, const Frame
 std::vector<Digest> run_compressed(Plan& plan, const FileSystem& file_system,
                                    const std::string& folder, int level,
                                    const EngineOptions& options) {
-  const Shares shares = share_out(level, options);
+  const uint64_t for_streams = stream_memory(*plan.source, options.memory_bytes);
+  const Shares shares = share_out(level, options.memory_bytes - for_streams, options);
   TargetFiles files(plan, file_system, folder, TargetMode::create_empty, options);
   const std::vector<uint32_t> order = ItemIndex(plan.items).in_order();
   FrameQueue frames(plan.items, order, files.files(), shares.waiting_bytes);
   const PlannedItems items(plan);
-  TensorSource source(plan, {&file_system, folder});
+  TensorSource source(plan, for_streams, shares.threads, {&file_system, folder});
   ProgressMeter meter(options.progress, plan.target_bytes());
   std::atomic<size_t> next{0};
   on_threads(shares.threads, [&](int) {

@@ -20,10 +20,12 @@ std::vector<Digest> execute(const Plan& plan, std::span<WritableFile* const> fil
                             const SpoolPlace& spool, const EngineOptions& options,
                             ProgressMeter& meter) {
   const int threads = thread_count(options.threads);
-  const uint64_t bytes_per_thread = options.memory_bytes / static_cast<uint64_t>(threads);
+  const uint64_t for_streams = stream_memory(*plan.source, options.memory_bytes);
+  const uint64_t bytes_per_thread =
+      (options.memory_bytes - for_streams) / static_cast<uint64_t>(threads);
   const uint64_t seal_bytes = std::clamp<uint64_t>(bytes_per_thread, 1, kSealBytes);
   PlanCompiler compiler(plan);
-  SourceFiles sources(*plan.source, spool);
+  SourceFiles sources(*plan.source, spool, for_streams, threads);
   TileQueue queue(plan, compiler, threads, bytes_per_thread);
   Sealer sealer(plan, files, options.cancel);
   std::atomic<bool> stop{false};

@@ -121,6 +121,7 @@ void scan_chunk(const Catalog& catalog, const Entry& entry, const Chunk& chunk,
     at += part.size();
     left -= part.size();
   }
+  if (stream) stream->check_to_end(kMostStreamTailBytes);
 }
 
 // Tile by tile, for elements that are strewn over their extents.
@@ -128,7 +129,7 @@ void scan_tiles(const Catalog& catalog, const Entry& entry, uint64_t tile_bytes,
                 const std::function<void(std::span<const std::byte>)>& consume) {
   const Plan plan = identity_plan(catalog, entry);
   PlanCompiler compiler(plan);
-  SourceFiles sources(catalog, {});
+  SourceFiles sources(catalog, {}, stream_memory(catalog, tile_bytes), 1);
   CallbackFile file([&](uint64_t, std::span<const std::byte> from) { consume(from); });
   WritableFile* files[] = {&file};
   TileRunner runner(sources, files, nullptr, nullptr);
@@ -152,7 +153,14 @@ void scan(const Catalog& catalog, const Entry& entry, uint64_t memory_bytes,
   if (!chunks) return scan_tiles(catalog, entry, tile_bytes, consume);
   const auto element_bytes = static_cast<uint64_t>(size_bytes(entry.dtype));
   std::vector<std::byte> buffer(std::max<uint64_t>(1, tile_bytes / element_bytes) * element_bytes);
-  for (const Chunk& chunk : *chunks) scan_chunk(catalog, entry, chunk, buffer, consume);
+  for (const Chunk& chunk : *chunks) {
+    try {
+      scan_chunk(catalog, entry, chunk, buffer, consume);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::corrupt) throw;
+      fail(error.kind(), "tensor {}: {}", entry.name, error.what());
+    }
+  }
 }
 
 }  // namespace ferry

@@ -1,13 +1,20 @@
+#include "ckpt/engine/source_files.h"
+
+#include <unistd.h>
+
 #include <algorithm>
 #include <deque>
+#include <filesystem>
 #include <map>
 #include <mutex>
+#include <random>
 #include <utility>
+#include <vector>
 
 #include "ckpt/base/error.h"
+#include "ckpt/engine/decoded_stream.h"
 #include "ckpt/engine/memory_files.h"
-#include "ckpt/engine/tiles/tile.h"
-#include "ckpt/io/memory_file_system.h"
+#include "ckpt/io/open_files.h"
 #include "ckpt/io/zstd_stream.h"
 
 namespace ferry {
@@ -15,66 +22,115 @@ namespace {
 
 // A checkpoint of thousands of ranks has more files than a process may hold open.
 constexpr size_t kMostOpen = 256;
-constexpr size_t kDecodeBytes = 1 << 20;
+constexpr size_t kDecodeBytes = 256 << 10;  // at once
 
-// One open file, or decoded stream; whoever comes first opens it while the others wait.
+// One open file, or decoded stream.
 struct Slot {
-  std::mutex mutex;
+  std::mutex opening;  // whoever comes first opens it while the others wait
+  // The files' mutex guards what follows.
   std::shared_ptr<const ReadableFile> file;
+  bool was_dropped = false;
 };
+
+std::string temporary_folder() {
+  std::error_code code;
+  const std::string folder = std::filesystem::temp_directory_path(code).string();
+  if (code) {
+    fail(ErrorKind::io,
+         "there is no folder for temporary files ({}); set TMPDIR to one with room for what zstd "
+         "streams of the source decode to",
+         code.message());
+  }
+  return folder;
+}
 
 }  // namespace
 
 struct SourceFiles::State {
   using Key = std::pair<uint32_t, const Extent*>;  // the extent is null for the file itself
 
-  State(const Catalog& c, SpoolPlace s) : catalog(c), spool(std::move(s)) {}
+  // Half of the memory is for streams that are kept, half for those that threads still read when
+  // they are dropped.
+  State(const Catalog& c, SpoolPlace s, uint64_t memory_bytes, int threads)
+      : catalog(c),
+        spool(std::move(s)),
+        most_in_memory(memory_bytes / 2),
+        most_of_a_stream(most_in_memory / static_cast<uint64_t>(std::max(1, threads))),
+        most_open(std::clamp<size_t>(most_open_files() / 4, 1, kMostOpen)) {}
 
   std::shared_ptr<const ReadableFile> get(const Key& key);
   std::shared_ptr<const ReadableFile> open(uint32_t file) const;
-  std::shared_ptr<const ReadableFile> decode(const Extent& extent);
-  void keep_in_memory(const Key& key, uint64_t bytes);
+  std::shared_ptr<const DecodedStream> decode(const Extent& extent, bool into_file);
+  std::unique_ptr<WritableFile> create_spool();
+  std::string tensor_at(const Extent& extent) const;
+  void keep(const std::shared_ptr<Slot>& slot, bool is_stream, uint64_t memory_bytes);
 
   const Catalog& catalog;
-  SpoolPlace spool;
-  MemoryFileSystem memory;  // for streams decoded without a spool folder
-  std::mutex mutex;         // guards what follows
+  const SpoolPlace spool;
+  const uint64_t most_in_memory;    // of all streams
+  const uint64_t most_of_a_stream;  // in memory
+  const size_t most_open;
+  const uint64_t token = std::random_device()();  // in names of files
+
+  std::mutex mutex;  // guards what follows
   std::map<Key, std::shared_ptr<Slot>> slots;
-  std::deque<Key> order;  // oldest first
-  uint64_t spooled = 0;
-  std::deque<std::pair<Key, uint64_t>> in_memory;  // decoded streams and their bytes, oldest first
+  // Open ones, oldest first: files, streams in files, streams in memory with their bytes.
+  std::deque<std::shared_ptr<Slot>> files, spooled;
+  std::deque<std::pair<std::shared_ptr<Slot>, uint64_t>> in_memory;
   uint64_t bytes_in_memory = 0;
+  uint64_t next_spool = 0;
 };
 
 std::shared_ptr<const ReadableFile> SourceFiles::State::get(const Key& key) {
   std::shared_ptr<Slot> slot;
   {
     const std::lock_guard lock(mutex);
-    slot = slots[key];
-    if (!slot) {
-      slot = slots[key] = std::make_shared<Slot>();
-      order.push_back(key);
-      if (order.size() > kMostOpen) {
-        slots.erase(order.front());
-        order.pop_front();
-      }
-    }
+    std::shared_ptr<Slot>& known = slots[key];
+    if (!known) known = std::make_shared<Slot>();
+    if (known->file) return known->file;
+    slot = known;
   }
-  const std::lock_guard lock(slot->mutex);
-  if (!slot->file) {
-    slot->file = key.second ? decode(*key.second) : open(key.first);
-    if (key.second && !spool.file_system) keep_in_memory(key, slot->file->size());
+  const std::lock_guard opening(slot->opening);
+  bool into_file = false;
+  {
+    const std::lock_guard lock(mutex);
+    if (slot->file) return slot->file;
+    into_file = slot->was_dropped;
   }
-  return slot->file;
+  std::shared_ptr<const ReadableFile> file;
+  uint64_t memory_bytes = 0;
+  if (key.second) {
+    const auto decoded = decode(*key.second, into_file);
+    memory_bytes = decoded->memory_bytes();
+    file = decoded;
+  } else {
+    file = open(key.first);
+  }
+  const std::lock_guard lock(mutex);
+  slot->file = file;
+  keep(slot, key.second != nullptr, memory_bytes);
+  return file;
 }
 
-// Forgets the oldest streams where there are too many: who needs them again decodes them again.
-void SourceFiles::State::keep_in_memory(const Key& key, uint64_t bytes) {
-  const std::lock_guard lock(mutex);
-  in_memory.emplace_back(key, bytes);
-  bytes_in_memory += bytes;
-  while (bytes_in_memory > spool.memory_bytes && in_memory.size() > 1) {
-    slots.erase(in_memory.front().first);
+// Drops the oldest of what is too many. Who reads it at the moment keeps it until then.
+void SourceFiles::State::keep(const std::shared_ptr<Slot>& slot, bool is_stream,
+                              uint64_t memory_bytes) {
+  const auto drop = [](Slot& old) {
+    old.file.reset();
+    old.was_dropped = true;
+  };
+  if (memory_bytes == 0) {
+    std::deque<std::shared_ptr<Slot>>& opened = is_stream ? spooled : files;
+    opened.push_back(slot);
+    if (opened.size() <= most_open) return;
+    drop(*opened.front());
+    opened.pop_front();
+    return;
+  }
+  in_memory.emplace_back(slot, memory_bytes);
+  bytes_in_memory += memory_bytes;
+  while (bytes_in_memory > most_in_memory && in_memory.size() > 1) {
+    drop(*in_memory.front().first);
     bytes_in_memory -= in_memory.front().second;
     in_memory.pop_front();
   }
@@ -89,33 +145,69 @@ std::shared_ptr<const ReadableFile> SourceFiles::State::open(uint32_t file) cons
   return catalog.file_system->open(info.path);
 }
 
-std::shared_ptr<const ReadableFile> SourceFiles::State::decode(const Extent& extent) {
-  std::string path = "spool-";
-  {
-    const std::lock_guard lock(mutex);
-    path += std::to_string(spooled++);
-  }
-  const FileSystem& files = spool.file_system ? *spool.file_system : memory;
-  if (spool.file_system) path = join(spool.folder, "." + path);
-  ZstdStream stream(get({extent.file, nullptr}), extent.offset, extent.length);
-  const auto target = files.create(path, 0);
+std::shared_ptr<const DecodedStream> SourceFiles::State::decode(const Extent& extent,
+                                                                bool into_file) try {
+  const auto source = get({extent.file, nullptr});
+  ZstdStream stream(source, extent.offset, extent.length);
+  const auto decoded = std::make_shared<DecodedStream>(
+      fmt::format("{} at byte {}", source->path(), extent.offset),
+      into_file || extent.decoded_end > most_of_a_stream ? 0 : most_of_a_stream,
+      [this] { return create_spool(); });
+  decoded->expect(extent.decoded_end);
   std::vector<std::byte> buffer(kDecodeBytes);
-  uint64_t at = 0;
   const uint64_t end = extent.decoded_end > 0 ? extent.decoded_end : UINT64_MAX;
-  while (at < end) {
-    const size_t wanted = std::min<uint64_t>(buffer.size(), end - at);
+  while (stream.position() < end) {
+    const size_t wanted = std::min<uint64_t>(buffer.size(), end - stream.position());
     const size_t bytes = stream.read_some(std::span(buffer).first(wanted));
     if (bytes == 0) break;  // whoever reads what is missing is told
-    target->write(at, std::span(buffer).first(bytes));
-    at += bytes;
+    decoded->append(std::span(buffer).first(bytes));
   }
-  auto file = files.open(path);
-  files.remove_all(path);  // stays readable until it is closed, and nothing is left behind
+  stream.check_to_end(kMostStreamTailBytes);
+  return decoded;
+} catch (const Error& error) {
+  const bool is_full = error.kind() == ErrorKind::exhausted && !spool.file_system;
+  fail(error.kind(), "tensor {}: {}{}", tensor_at(extent), error.what(),
+       is_full ? "; TMPDIR names the folder for what zstd streams decode to" : "");
+}
+
+// Without a name from the start: nothing is left behind.
+std::unique_ptr<WritableFile> SourceFiles::State::create_spool() {
+  std::string name;
+  {
+    const std::lock_guard lock(mutex);
+    name = fmt::format(".ferry-spool.{:x}.{:08x}.{}", ::getpid(), token, next_spool++);
+  }
+  const auto disk = spool.file_system ? nullptr : posix_file_system();
+  const FileSystem& file_system = disk ? *disk : *spool.file_system;
+  const std::string path = join(disk ? temporary_folder() : spool.folder, name);
+  auto file = file_system.create(path, 0);
+  file_system.remove_all(path);
   return file;
 }
 
-SourceFiles::SourceFiles(const Catalog& catalog, SpoolPlace spool)
-    : state_(std::make_unique<State>(catalog, std::move(spool))) {}
+// For messages.
+std::string SourceFiles::State::tensor_at(const Extent& extent) const {
+  for (const Entry& entry : catalog.entries) {
+    for (const Chunk& chunk : entry.chunks) {
+      if (chunk.extent.file == extent.file && chunk.extent.offset == extent.offset)
+        return entry.name;
+    }
+  }
+  return "without a name";
+}
+
+uint64_t stream_memory(const Catalog& catalog, uint64_t memory_bytes) {
+  for (const Entry& entry : catalog.entries) {
+    for (const Chunk& chunk : entry.chunks) {
+      if (chunk.extent.zstd) return memory_bytes / 4;
+    }
+  }
+  return 0;
+}
+
+SourceFiles::SourceFiles(const Catalog& catalog, SpoolPlace spool, uint64_t memory_bytes,
+                         int threads)
+    : state_(std::make_unique<State>(catalog, std::move(spool), memory_bytes, threads)) {}
 SourceFiles::~SourceFiles() = default;
 
 std::shared_ptr<const ReadableFile> SourceFiles::get(const Transfer& transfer) {

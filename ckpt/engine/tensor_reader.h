@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ckpt/core/plan.h"
+#include "ckpt/engine/source_files.h"
 #include "ckpt/engine/tiles/tile.h"
 #include "ckpt/engine/transfers/transfer.h"
 
@@ -20,9 +21,11 @@ void add_read_tensor(Plan& plan, std::string name, DType dtype, const Dims& shap
 
 /// What the readers of one plan share: opened files, located chunks. The plan must outlive it.
 struct TensorSource {
-  explicit TensorSource(const Plan& plan, SpoolPlace spool = {})
+  /// Streams that `threads` readers meet are decoded into `stream_bytes` of memory (stream_memory()
+  /// says how many are right) and into files of `spool`.
+  TensorSource(const Plan& plan, uint64_t stream_bytes, int threads, SpoolPlace spool = {})
       : compiler(plan),
-        files(*plan.source, std::move(spool)),
+        files(*plan.source, std::move(spool), stream_bytes, threads),
         plan_files(plan.target.files.size()) {}
 
   PlanCompiler compiler;

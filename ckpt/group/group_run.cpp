@@ -1,8 +1,7 @@
 #include "ckpt/group/group_run.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <optional>
 
 #include "ckpt/core/plan_share.h"
 #include "ckpt/engine/target_files.h"
@@ -10,29 +9,6 @@
 
 namespace ferry {
 namespace {
-
-// A folder of the rank's own, for streams that are decoded, while it lives.
-class SpoolFolder {
- public:
-  SpoolFolder(const FileSystem& file_system, const std::string& folder, int rank)
-      : file_system_(file_system), path_(join(folder, fmt::format(".spool-of-rank-{}", rank))) {
-    file_system_.create_folder(path_);
-  }
-  ~SpoolFolder() {
-    try {
-      file_system_.remove_all(path_);
-    } catch (...) {  // goes with the folder around it, which is not committed
-    }
-  }
-  SpoolFolder(const SpoolFolder&) = delete;
-  SpoolFolder& operator=(const SpoolFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-
- private:
-  const FileSystem& file_system_;
-  std::string path_;
-};
 
 // Says how far all are by how far this rank is with its share.
 EngineOptions with_scaled_progress(const EngineOptions& options, const Plan& share) {
@@ -52,11 +28,10 @@ EngineOptions with_scaled_progress(const EngineOptions& options, const Plan& sha
 }
 
 std::vector<Digest> run_share(const Plan& share, const FileSystem& file_system,
-                              const std::string& folder, int rank, const EngineOptions& options) {
-  const SpoolFolder spool(file_system, folder, rank);
-  TargetFiles files(share, file_system, folder, TargetMode::open, options);
+                              const std::string& folder, TargetFiles& files,
+                              const EngineOptions& options) {
   std::vector<Digest> digests =
-      run(share, files.files(), file_system, spool.path(), with_scaled_progress(options, share));
+      run(share, files.files(), file_system, folder, with_scaled_progress(options, share));
   files.sync();
   return digests;
 }
@@ -68,17 +43,19 @@ std::vector<Digest> run_together(const Plan& plan, const FileSystem& file_system
                                  const EngineOptions& options) {
   if (group.size() == 1) return run(plan, file_system, folder, options);
   const auto own = static_cast<uint32_t>(group.rank());
+  std::optional<TargetFiles> files;
   together(group, [&] {
+    const TargetMode mode = own == 0 ? TargetMode::create : TargetMode::open;
+    files.emplace(plan, file_system, folder, mode, options);
     if (own != 0) return std::string();
-    const TargetFiles files(plan, file_system, folder, TargetMode::create, options);
     for (const Literal& literal : plan.literals) {
-      files.files()[literal.file]->write(literal.offset, std::as_bytes(std::span(literal.bytes)));
+      files->files()[literal.file]->write(literal.offset, std::as_bytes(std::span(literal.bytes)));
     }
     return std::string();
   });
   const PlanShares shares = share_out(plan, static_cast<uint32_t>(group.size()));
   return digests_together(group, shares.items, [&] {
-    return run_share(share_of(plan, shares, own), file_system, folder, group.rank(), options);
+    return run_share(share_of(plan, shares, own), file_system, folder, *files, options);
   });
 }
 

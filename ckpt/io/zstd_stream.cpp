@@ -98,4 +98,12 @@ void ZstdStream::skip(uint64_t bytes) {
   }
 }
 
+void ZstdStream::check_to_end(uint64_t most) {
+  std::vector<std::byte> scratch(kSkipBytes);
+  for (size_t got = scratch.size(); got == scratch.size() && most > 0; most -= got) {
+    const auto step = static_cast<size_t>(std::min<uint64_t>(most, scratch.size()));
+    got = read_some(std::span(scratch).first(step));
+  }
+}
+
 }  // namespace ferry

@@ -11,6 +11,10 @@
 
 namespace ferry {
 
+/// What may follow the elements that were wanted of a stream (the rest of their archive) is decoded
+/// up to this length for the sake of its checksum: a small file can hold any number of zeros.
+constexpr uint64_t kMostStreamTailBytes = 64 << 20;
+
 /// One thread at a time. Holds about 256 KiB and the stream's window (at most 128 MiB, as large as
 /// the stream asks for).
 class ZstdStream {
@@ -29,6 +33,10 @@ class ZstdStream {
   size_t read_some(std::span<std::byte> into);
   /// Passes over decoded bytes. Costs as much as reading them.
   void skip(uint64_t bytes);
+
+  /// Passes over what is left, to meet the checksum there; but over no more than so many decoded
+  /// bytes. corrupt when it shows damage.
+  void check_to_end(uint64_t most);
 
   /// Decoded bytes read or skipped so far.
   uint64_t position() const noexcept { return position_; }

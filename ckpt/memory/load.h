@@ -26,7 +26,8 @@ namespace ferry {
 /// not_found for a tensor that is not there; mismatch when it has another shape, or no way leads to
 /// the region's dtype; invalid for a region that is none (checked_bytes); busy when the checkpoint
 /// was replaced meanwhile; corrupt and io as open_checkpoint. After an error the regions hold
-/// anything. Beside the regions it takes `options.memory_bytes`.
+/// anything. Beside the regions it takes `options.memory_bytes`; zstd streams that are too
+/// large for them are decoded into files without names of the folder for temporary files (TMPDIR).
 void load(const Checkpoint& checkpoint, std::span<const Region> regions,
           const EngineOptions& options = {});
 

@@ -33,7 +33,12 @@ class Side {
     constants_.push_back(std::move(view.constant));
     add_read_tensor(plan_, view.name, view.dtype, view.shape, std::move(view.recipe));
   }
-  void begin() { source_.emplace(plan_); }
+  uint64_t stream_bytes(const EngineOptions& options) const {
+    return stream_memory(*plan_.source, options.memory_bytes);
+  }
+  void begin(const EngineOptions& options) {
+    source_.emplace(plan_, stream_bytes(options), thread_count(options.threads));
+  }
 
   TensorSource& source() { return *source_; }
   const Entry& entry(size_t position) const { return plan_.target.entries[position]; }
@@ -84,13 +89,14 @@ class ValuePass {
       const auto size = static_cast<uint64_t>(size_bytes(diffs[i].dtype_a));
       bytes_ = checked_add(bytes_, checked_multiply(elements, size, diffs[i].name), "all tensors");
     }
-    a_.begin();
-    b_.begin();
   }
 
   uint64_t run(std::optional<double> tolerance, const EngineOptions& options) {
     const int threads = thread_count(options.threads);
-    const uint64_t share = options.memory_bytes / static_cast<uint64_t>(threads);
+    const uint64_t for_streams = a_.stream_bytes(options) + b_.stream_bytes(options);
+    const uint64_t share = (options.memory_bytes - for_streams) / static_cast<uint64_t>(threads);
+    a_.begin(options);
+    b_.begin(options);
     part_bytes_ = std::clamp<uint64_t>(share / kBuffersPerThread, 1, kPartBytes);
     ProgressMeter meter(options.progress, bytes_);
     on_threads(threads, [&](int) {

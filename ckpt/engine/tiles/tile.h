@@ -2,42 +2,17 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "ckpt/engine/items/sealer.h"
+#include "ckpt/engine/source_files.h"
 #include "ckpt/engine/tiles/buffer.h"
 #include "ckpt/engine/transfers/side_buffer.h"
 #include "ckpt/engine/transfers/transfer.h"
 #include "ckpt/io/file_system.h"
 
 namespace ferry {
-
-/// Where decoded streams are kept while a plan runs: files of a folder, removed from it as soon as
-/// they are open, or memory when there is no file system: then the last ones, of at most so many
-/// bytes together (one stream at least), and an older one is decoded again when it is met again.
-struct SpoolPlace {
-  const FileSystem* file_system = nullptr;
-  std::string folder;
-  uint64_t memory_bytes = uint64_t{256} << 20;
-};
-
-/// Where transfers read from: files of the source catalog, opened when first used, and decoded
-/// copies of zstd streams, which cannot be read by position.
-class SourceFiles {
- public:
-  SourceFiles(const Catalog& catalog, SpoolPlace spool);
-  ~SourceFiles();
-  /// The file that a transfer's in_offset counts in. Safe from several threads; decodes a stream
-  /// when it meets it first.
-  std::shared_ptr<const ReadableFile> get(const Transfer& transfer);
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
-};
 
 /// Reads, rearranges and writes the transfers of one tile. Holds its buffers between tiles.
 class TileRunner {

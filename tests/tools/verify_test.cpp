@@ -55,6 +55,21 @@ TEST_F(Verify, NamesTheTensorAndExitsWithCorrupt) {
   EXPECT_EQ(problem.at("bytes"), 2048);
 }
 
+TEST_F(Verify, OfASourceKeepsDamageFromBeingCarriedOn) {
+  ASSERT_EQ(ferry("reshard " + kLlama + " " + path("run") + " --tp 1 --pp 1").code, 0);
+  const std::string data = "run/iter_0000005/__0_0.distcp";
+  flip(data, fs::file_size(path(data)) / 2);
+  for (const std::string command : {"reshard ", "convert --to hf "}) {
+    const Outcome outcome = ferry(command + "--verify " + path("run") + " " + path("out"));
+    EXPECT_EQ(outcome.code, 4) << command;
+    EXPECT_THAT(outcome.err, HasSubstr("__0_0.distcp")) << command;
+    EXPECT_THAT(outcome.err, HasSubstr("nothing was written")) << command;
+    EXPECT_FALSE(fs::exists(path("out"))) << command;
+  }
+  const Outcome whole = ferry("convert --verify --to hf " + kLlama + " " + path("out"));
+  EXPECT_EQ(whole.code, 0) << whole.err;
+}
+
 TEST_F(Verify, WithoutAManifestSaysSo) {
   convert("--no-manifest");
   EXPECT_FALSE(fs::exists(path("hf/ferry.manifest.json")));

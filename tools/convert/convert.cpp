@@ -13,13 +13,14 @@
 #include "tools/terminal/output.h"
 #include "tools/terminal/progress.h"
 #include "tools/terminal/text.h"
+#include "tools/verify/verify_source.h"
 
 namespace ferry::tool {
 namespace {
 
 struct Flags {
   ConvertOptions options;
-  bool json = false;
+  bool verify = false, json = false;
 };
 
 constexpr const char* kExamples = R"(Examples:
@@ -41,6 +42,10 @@ void run(const Flags& flags, std::shared_ptr<Group> group) {
   options.import.dtype = options.model.dtype;
   options.import.tokenizer_folder = options.model.tokenizer_folder;
   options.write.group = std::move(group);
+  if (flags.verify) {
+    verify_source(*options.write.group, options.source, options.open.iteration,
+                  options.write.engine);
+  }
   ConvertReport report;
   {
     ProgressLine line("converting");
@@ -130,6 +135,7 @@ void add_convert(CLI::App& program, const Processes& processes) {
   add_tensor_options(*command, flags->options);
   add_import_options(*command, flags->options);
   add_write_options(*command, flags->options.write, "OUT");
+  add_verify_option(*command, flags->verify);
   add_json_option(*command, flags->json);
   command->footer(kExamples);
   command->callback([flags, processes] { run(*flags, processes()); });

@@ -12,6 +12,7 @@
 #include "tools/terminal/output.h"
 #include "tools/terminal/progress.h"
 #include "tools/terminal/text.h"
+#include "tools/verify/verify_source.h"
 
 namespace ferry::tool {
 namespace {
@@ -29,7 +30,7 @@ const std::map<std::string, ReshardOptimizer> kOptimizers = {
 struct Flags {
   ReshardOptions options;
   bool hugging_face = false;  // --to hf
-  bool json = false;
+  bool verify = false, json = false;
 };
 
 constexpr const char* kExamples = R"(Examples:
@@ -84,7 +85,12 @@ std::string resharded(const Flags& flags) {
 }
 
 void run(Flags flags, std::shared_ptr<Group> group) {
-  flags.options.write.group = std::move(group);
+  ReshardOptions& options = flags.options;
+  options.write.group = std::move(group);
+  if (flags.verify) {
+    verify_source(*options.write.group, options.source, options.open.iteration,
+                  options.write.engine);
+  }
   std::string text;
   {
     ProgressLine line("resharding");
@@ -152,6 +158,7 @@ void add_reshard(CLI::App& program, const Processes& processes) {
   add_content_options(*command, flags->options);
   add_layout_options(*command, flags->options.layout, "stays as it is");
   add_write_options(*command, flags->options.write, "the iteration in OUT");
+  add_verify_option(*command, flags->verify);
   add_json_option(*command, flags->json);
   command->footer(kExamples);
   command->callback([flags, processes] { run(*flags, processes()); });

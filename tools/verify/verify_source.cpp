@@ -1,0 +1,42 @@
+#include "tools/verify/verify_source.h"
+
+#include <CLI/CLI.hpp>
+
+#include "ckpt/base/error.h"
+#include "ckpt/group/together.h"
+#include "ckpt/integrity/verify.h"
+#include "tools/terminal/interrupt.h"
+#include "tools/terminal/progress.h"
+
+namespace ferry::tool {
+namespace {
+
+void check_source(const std::string& path, const std::string& iteration,
+                  const EngineOptions& engine) {
+  const InterruptScope interrupt;
+  ProgressLine line("verifying");
+  VerifyOptions options{iteration, engine};
+  options.engine.cancel = interrupt.flag();
+  options.engine.progress = [&](const Progress& progress) { line.show(progress); };
+  const VerifyReport report = verify(posix_file_system(), path, options);
+  if (report.problems.empty()) return;
+  fail(ErrorKind::corrupt, "{}: {}; nothing was written (`ferry verify` lists all of {})",
+       report.path, report.problems.front().what, report.problems.size());
+}
+
+}  // namespace
+
+void add_verify_option(CLI::App& command, bool& verify) {
+  command.add_flag("--verify", verify,
+                   "Look for damage in PATH first, as ferry verify does; reads it once more");
+}
+
+void verify_source(Group& group, const std::string& path, const std::string& iteration,
+                   const EngineOptions& options) {
+  together(group, [&] {
+    if (group.rank() == 0) check_source(path, iteration, options);
+    return std::string();
+  });
+}
+
+}  // namespace ferry::tool

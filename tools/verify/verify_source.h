@@ -1,0 +1,24 @@
+// `--verify` of commands that read a checkpoint to write another one.
+#pragma once
+
+#include <string>
+
+#include "ckpt/engine/engine.h"
+#include "ckpt/group/group.h"
+
+namespace CLI {
+class App;
+}
+
+namespace ferry::tool {
+
+/// --verify
+void add_verify_option(CLI::App& command, bool& verify);
+
+/// Looks for damage in a source, as `ferry verify` does: rank 0, while the others wait. Of the
+/// options, memory and threads count. corrupt, with the first problem, when there is any; otherwise
+/// as verify().
+void verify_source(Group& group, const std::string& path, const std::string& iteration,
+                   const EngineOptions& options);
+
+}  // namespace ferry::tool

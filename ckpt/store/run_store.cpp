@@ -79,8 +79,8 @@ void StagedIteration::commit() {
     std::string note = state.run.move_tracker(state.iteration, state.tracker);
     if (!note.empty()) state.notes.push_back(std::move(note));
   } catch (const Error& error) {
-    fail(error.kind(), "{} is written and complete, but the tracker could not be moved: {}",
-         state.target, error.what());
+    fail(error.kind(), "{} is written and complete, but its tracker is not: {}", state.target,
+         error.what());
   }
 }
 
@@ -148,7 +148,12 @@ std::string RunStore::move_tracker(std::optional<int64_t> iteration, TrackerMove
     file_system_->remove_all(claim.partial_path());
     throw;
   }
-  file_system_->sync_folder(path_);
+  try {
+    file_system_->sync_folder(path_);
+  } catch (const Error& error) {
+    fail(error.kind(), "it names {} now, but that may not outlast a power loss: {}",
+         word(iteration), error.what());
+  }
   return {};
 }
 

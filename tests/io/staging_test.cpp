@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "ckpt/base/error.h"
+#include "ckpt/io/fault_file_system.h"
 #include "ckpt/io/memory_file_system.h"
 #include "ckpt/io/staging/read_mark.h"
 
@@ -58,6 +59,29 @@ TEST(Staging, KeepsTheOldTargetUntilCommit) {
   staged.commit();
   EXPECT_EQ(memory->get("runs/a/x"), "new");
   EXPECT_EQ(memory->list("runs"), std::vector<std::string>{"a"});
+}
+
+TEST(Staging, AnErrorSaysWhenTheNewOneStands) {
+  for (const bool replaces : {false, true}) {
+    bool failed_late = false;
+    for (uint64_t n = 1;; ++n) {
+      const auto memory = memory_with_runs();
+      if (replaces) memory->put("runs/a/old", "");
+      const auto faulty = std::make_shared<FaultFileSystem>(memory, n, ErrorKind::io);
+      try {
+        StagedFolder staged(faulty, "runs/a", replaces);
+        staged.write_file("x", "1");
+        staged.commit();
+        break;
+      } catch (const Error& error) {
+        const bool stands = memory->status("runs/a/x").kind == PathKind::file;
+        const std::string message = error.what();
+        EXPECT_EQ(message.starts_with("runs/a is complete and in place"), stands) << message;
+        failed_late |= stands;
+      }
+    }
+    EXPECT_TRUE(failed_late);
+  }
 }
 
 TEST(Staging, GivesTheClaimBackOnCommit) {

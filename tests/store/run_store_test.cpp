@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "ckpt/base/error.h"
+#include "ckpt/io/fault_file_system.h"
 #include "ckpt/io/memory_file_system.h"
 
 namespace ferry {
@@ -122,6 +123,33 @@ TEST_F(RunStoreTest, TwoWritersOfOneIteration) {
     EXPECT_EQ(error.kind(), ErrorKind::busy);
     EXPECT_THAT(error.what(), HasSubstr("iter_0000100 is being written by process"));
   }
+}
+
+TEST(RunStoreFaults, AnErrorSaysWhenTheIterationStands) {
+  bool failed_late = false;
+  for (uint64_t n = 1;; ++n) {
+    const auto memory = std::make_shared<MemoryFileSystem>();
+    memory->put("run/latest_checkpointed_iteration.txt", "1");
+    const auto faulty = std::make_shared<FaultFileSystem>(memory, n, ErrorKind::io);
+    try {
+      StagedIteration staged = RunStore(faulty, "run").begin(5);
+      staged.write_file(".metadata", "x");
+      staged.write_file("metadata.json", "{}");
+      staged.commit();
+      break;
+    } catch (const Error& error) {
+      const bool stands = memory->status("run/iter_0000005/metadata.json").kind == PathKind::file;
+      const bool moved = memory->get("run/latest_checkpointed_iteration.txt") == "5";
+      const std::string message = error.what();
+      EXPECT_EQ(message.find("iter_0000005 is ") != std::string::npos &&
+                    message.find("complete") != std::string::npos,
+                stands)
+          << message;
+      EXPECT_EQ(message.find("it names 5 now") != std::string::npos, moved) << message;
+      failed_late |= moved;
+    }
+  }
+  EXPECT_TRUE(failed_late);
 }
 
 }  // namespace

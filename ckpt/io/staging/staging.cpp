@@ -97,7 +97,12 @@ std::unique_ptr<Claim> StagedFolder::commit() {
     file_system_->rename(partial_, target_);
   }
   committed_ = true;
-  file_system_->sync_folder(parent);
+  try {
+    file_system_->sync_folder(parent);
+  } catch (const Error& error) {
+    fail(error.kind(), "{} is complete and in place, but may not outlast a power loss: {}{}",
+         target_, error.what(), replaces ? fmt::format("; the older one is now {}", partial_) : "");
+  }
   if (replaces) remove_replaced();
   return std::move(claim_);
 }

@@ -67,6 +67,9 @@ struct Checkpoint {
   /// How Megatron-LM's modules registered their parameters, where flat buffers or rank files show
   /// it.
   std::optional<ModuleChoice> modules;
+  /// Files that are missing or are not what was saved here, though the catalog could be built
+  /// without them. Stands in `optimizer_problem` or `notes`, too.
+  std::vector<std::string> damage;
   std::vector<std::string> notes;  // worth telling: a tracker that lies, padding, dropped objects
   /// Keeps other ferry processes from removing the checkpoint while this object, or a copy of it,
   /// lives. Whoever has read from it checks the mark before relying on what was read.

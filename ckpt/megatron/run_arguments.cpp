@@ -131,6 +131,11 @@ int64_t RunArguments::expert_data_parallel() const {
   return world_size / expert_tensor / expert / pipeline / optimizer_instances;
 }
 
+int64_t RunArguments::stage_stride() const {
+  const int64_t model = std::max(tensor * context, expert_tensor * expert);
+  return stages_before_data ? model : std::max(world_size / pipeline, model);
+}
+
 std::optional<int64_t> RunArguments::bucket_limit(int64_t stage, int64_t chunk,
                                                   int64_t parameters) const {
   if (!overlap_grad_reduce || overlap_param_gather_with_step || stage > 0 || chunk > 0) {
@@ -158,6 +163,8 @@ RunArguments read_run_arguments(const Value& args) {
   run.expert_tensor = size_or(args, "expert_tensor_parallel_size", run.tensor);
   run.world_size = optional_size(args, "world_size", 0, kMostRanks).value_or(0);
   run.optimizer_instances = size_or(args, "num_distributed_optimizer_instances", 1);
+
+  run.stages_before_data = flag(args, "use_tp_pp_dp_mapping");
 
   run.first_stage_layers = optional_size(args, "decoder_first_pipeline_num_layers", 0, kMostLayers);
   run.last_stage_layers = optional_size(args, "decoder_last_pipeline_num_layers", 0, kMostLayers);

@@ -26,6 +26,7 @@ struct RunArguments {
   int64_t expert_tensor = 1;
   int64_t world_size = 0;  // 0: the arguments do not say
   int64_t optimizer_instances = 1;
+  bool stages_before_data = false;  // use_tp_pp_dp_mapping: how ranks are counted
 
   std::optional<int64_t> first_stage_layers, last_stage_layers;
   bool embedding_is_a_layer = false;  // account_for_embedding_in_pipeline_split
@@ -49,6 +50,9 @@ struct RunArguments {
   /// parameters; 0 when the arguments do not say.
   int64_t dense_data_parallel() const;
   int64_t expert_data_parallel() const;
+
+  /// How far apart in the run the ranks of one place in two neighbouring stages are; at least 1.
+  int64_t stage_stride() const;
 
   /// Elements above which a gradient bucket is closed; nothing: there is one bucket. Bucketing is
   /// for the first chunk of the first stage, whose reduction would be waited for. `parameters`: of

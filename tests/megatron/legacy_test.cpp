@@ -6,6 +6,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/format/torch/objects.h"
 #include "ckpt/io/memory_file_system.h"
+#include "ckpt/megatron/legacy/legacy_consistency.h"
 #include "ckpt/megatron/legacy/legacy_folders.h"
 
 namespace ferry {
@@ -75,6 +76,70 @@ TEST(Legacy, LeavesTheOptimizerOutWhenARankLacksIt) {
   const Checkpoint checkpoint = open_legacy(files, "ckpt");
   EXPECT_THAT(checkpoint.optimizer_problem, HasSubstr("mp_rank_01_000"));
   for (const Entry& entry : checkpoint.catalog.entries) EXPECT_EQ(entry.role, Role::model);
+}
+
+// Of all ranks: then nothing in the files says that there was any but the arguments.
+TEST(Legacy, AnOptimizerThatWasSavedAndIsGoneIsDamage) {
+  for (const size_t lost : {1u, 4u}) {
+    const auto files = copy_of_fixture();
+    std::vector<std::string> ranks = files->list("ckpt");
+    ranks.resize(lost);
+    for (const std::string& rank : ranks) files->remove_all("ckpt/" + rank + "/distrib_optim.pt");
+    const Checkpoint checkpoint = open_legacy(files, "ckpt");
+    EXPECT_THAT(
+        checkpoint.optimizer_problem,
+        HasSubstr(fmt::format("{} of 4 ranks lack distrib_optim.pt: mp_rank_00_000", lost)));
+    EXPECT_THAT(checkpoint.damage, ElementsAre(checkpoint.optimizer_problem));
+  }
+  EXPECT_THAT(open_legacy(copy_of_fixture(), "ckpt").damage, ElementsAre());
+}
+
+// Swapped tensor ranks, swapped stages, a copy: every shape fits, and the model would be another.
+TEST(Legacy, FilesOfOtherRanksAreDamage) {
+  const auto file = [](const std::string& rank) { return "ckpt/" + rank + "/model_optim_rng.pt"; };
+  for (const auto& [a, b] : {std::pair{"mp_rank_00_000", "mp_rank_01_000"},
+                             std::pair{"mp_rank_00_001", "mp_rank_01_001"}}) {
+    const auto files = copy_of_fixture();
+    const std::string of_a = files->get(file(a)), of_b = files->get(file(b));
+    files->put(file(a), of_b);
+    EXPECT_THAT(open_legacy(files, "ckpt").damage, ElementsAre(HasSubstr(a))) << a;
+    files->put(file(b), of_a);
+    const Checkpoint swapped = open_legacy(files, "ckpt");
+    EXPECT_THAT(swapped.damage, ElementsAre(HasSubstr(a), HasSubstr(b)));
+    EXPECT_THAT(swapped.notes, testing::IsSupersetOf(swapped.damage));
+  }
+}
+
+TEST(Legacy, RanksAreCountedAsMegatronDoes) {
+  RunArguments run;
+  run.tensor = run.expert_tensor = 2;
+  run.pipeline = 2;
+  run.world_size = 8;
+  const auto first_ranks = [&] {
+    std::vector<int64_t> ranks;
+    for (const RankFolder& folder : expected_rank_folders(run)) ranks.push_back(folder.first_rank);
+    return ranks;
+  };
+  EXPECT_THAT(first_ranks(), ElementsAre(0, 1, 4, 5));
+  run.stages_before_data = true;
+  EXPECT_THAT(first_ranks(), ElementsAre(0, 1, 2, 3));
+
+  run.stages_before_data = false;
+  const std::vector<RankFolder> folders = expected_rank_folders(run);
+  std::vector<RankOrigin> origins(4);
+  const auto found = [&](std::vector<int64_t> ranks) {
+    for (size_t i = 0; i < 4; ++i) origins[i].rank = ranks[i];
+    return contradictions(folders, origins, run).size();
+  };
+  EXPECT_EQ(found({0, 1, 4, 5}), 0u);
+  EXPECT_EQ(found({2, 3, 6, 7}), 0u);  // other data-parallel ranks may have written
+  EXPECT_EQ(found({0, 3, 4, 4}), 1u);
+  EXPECT_EQ(found({4, 5, 0, 1}), 4u);
+  EXPECT_EQ(found({0, 0, 0, 0}), 0u);  // of a tool that converts
+  origins[3].of_run[0] = 5;
+  origins[0].of_run[0] = 6;
+  EXPECT_THAT(contradictions(folders, origins, run),
+              ElementsAre(HasSubstr("says iteration 5, mp_rank_00_000/model_optim_rng.pt says 6")));
 }
 
 TEST(Legacy, TellsOfFoldersThatAreNotTheRuns) {

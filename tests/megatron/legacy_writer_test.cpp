@@ -62,13 +62,8 @@ LoadedValue with_arguments(const LoadedValue& args,
   return std::move(draft).finish(copy);
 }
 
-// An object's value, but for the numbers of the process that saved it.
 nlohmann::json json_of(const Catalog& catalog, const Object& object) {
-  nlohmann::json json = to_json(read_object(catalog, object).value);
-  if (object.name.ends_with(":args")) {
-    for (const char* name : {"rank", "local_rank"}) json.erase(name);
-  }
-  return json;
+  return to_json(read_object(catalog, object).value);
 }
 
 Catalog without_rng(Catalog raw) {

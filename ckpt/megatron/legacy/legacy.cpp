@@ -185,6 +185,25 @@ void check_complete(const LegacyModel& model, const std::vector<Entry>& entries)
   }
 }
 
+// What opens, and yet is not what was saved.
+void find_damage(Checkpoint& checkpoint, const std::vector<RankFolder>& folders,
+                 const std::vector<LegacyRank>& ranks, const RunArguments& run) {
+  std::vector<RankOrigin> origins;
+  std::vector<std::string> lacking;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    origins.push_back(ranks[i].origin);
+    if (ranks[i].lacks_optimizer_file) lacking.push_back(folders[i].name);
+  }
+  checkpoint.damage = contradictions(folders, origins, run);
+  checkpoint.notes.insert(checkpoint.notes.end(), checkpoint.damage.begin(),
+                          checkpoint.damage.end());
+  if (lacking.empty()) return;
+  checkpoint.optimizer_problem =
+      fmt::format("The optimizer's state is left out: {} of {} ranks lack {}: {}.", lacking.size(),
+                  ranks.size(), kLegacyOptimizerFile, listed(lacking));
+  checkpoint.damage.push_back(checkpoint.optimizer_problem);
+}
+
 void add_optimizer_entries(Checkpoint& checkpoint, const std::vector<RankFolder>& folders,
                            const std::vector<LegacyRank>& ranks, const LegacyModel& model,
                            const RunArguments& run, int64_t heads) {
@@ -252,6 +271,7 @@ void open_model(Checkpoint& checkpoint, const std::vector<std::string>& names) {
   const LegacyModel model = place_legacy_model(folders, ranks, run, model_options(root, args));
   checkpoint.modules = model.modules;
   add_model_entries(catalog, folders, model, heads);
+  find_damage(checkpoint, folders, ranks, run);
   add_optimizer_entries(checkpoint, folders, ranks, model, run, heads);
   for (const Entry& entry : catalog.entries) check_chunks(catalog, entry);
   add_objects(catalog, folders, ranks, checkpoint.path, root, run);

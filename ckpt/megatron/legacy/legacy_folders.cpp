@@ -43,6 +43,7 @@ std::vector<RankFolder> expected_rank_folders(const RunArguments& run) {
       RankFolder folder;
       folder.rank = {i % run.tensor, i % run.expert_tensor, i / run.expert_tensor % run.expert,
                      stage, 0};
+      folder.first_rank = stage * run.stage_stride() + i;
       folder.name = fmt::format("mp_rank_{:02d}", folder.rank.tensor);
       if (run.pipeline > 1) folder.name += fmt::format("_{:03d}", stage);
       if (run.expert > 1) folder.name += fmt::format("_{:03d}", folder.rank.expert);

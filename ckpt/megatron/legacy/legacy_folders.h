@@ -10,8 +10,9 @@
 namespace ferry {
 
 struct RankFolder {
-  std::string name;      // mp_rank_TT[_PPP[_EEE]]
-  RankCoordinates rank;  // chunk 0
+  std::string name;        // mp_rank_TT[_PPP[_EEE]]
+  RankCoordinates rank;    // chunk 0
+  int64_t first_rank = 0;  // the lowest of the run's ranks that have this folder
   // The first folder of those that hold the same part of the model; the others are copies.
   bool gives_dense = false;
   bool gives_experts = false;

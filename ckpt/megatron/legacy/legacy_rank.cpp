@@ -149,6 +149,7 @@ LegacyRank read_legacy_rank(Catalog& catalog, const std::string& folder,
   const Value root = file.root();
   LegacyRank rank;
   rank.pickle_bytes = file.pickle_bytes();
+  rank.origin = origin_of(root);
   for (size_t chunk = 0;; ++chunk) {
     Value model = root.get(fmt::format("model{}", chunk));
     if (!model && chunk == 0) model = root.get("model");
@@ -160,6 +161,8 @@ LegacyRank read_legacy_rank(Catalog& catalog, const std::string& folder,
     const std::string flat = join(folder, kLegacyOptimizerFile);
     if (catalog.file_system->status(flat).kind == PathKind::file) {
       rank.flat = read_flat_optimizers(File(catalog, flat));
+    } else {
+      rank.lacks_optimizer_file = rank.origin.has_flat_optimizer;
     }
   } catch (const Error& error) {
     if (!is_refusal(error)) throw;

@@ -12,6 +12,7 @@
 #include "ckpt/core/catalog.h"
 #include "ckpt/core/values/value.h"
 #include "ckpt/io/file_system.h"
+#include "ckpt/megatron/legacy/legacy_consistency.h"
 
 namespace ferry {
 
@@ -50,7 +51,9 @@ struct LegacyRank {
   std::vector<PlainOptimizer> plain;               // one a chained optimizer
   std::vector<std::optional<FlatOptimizer>> flat;  // likewise; nothing: another rank has it
   std::string optimizer_problem;  // why state that is in the files cannot be read; empty: none is
-  uint64_t pickle_bytes = 0;      // 0: the model file is a zip archive
+  RankOrigin origin;
+  bool lacks_optimizer_file = false;  // state that was saved, and is not there
+  uint64_t pickle_bytes = 0;          // 0: the model file is a zip archive
 };
 
 constexpr const char* kLegacyModelFile = "model_optim_rng.pt";

@@ -15,6 +15,7 @@ namespace ferry {
 namespace {
 
 constexpr std::string_view kVersion = "checkpoint_version";
+constexpr int64_t kDevicesOfAHost = 8;  // arguments do not tell; loading does not ask
 constexpr std::string_view kOperations = "num_floating_point_operations_so_far";
 
 class LegacyPlanner {
@@ -50,7 +51,7 @@ class LegacyPlanner {
     TorchFilePlan file;
     Draft& draft = file.draft();
     const Value root = draft.dict();
-    draft.put(root, "args", arguments(draft));
+    draft.put(root, "args", arguments(draft, rank.folder.first_rank));
     const Value* version = common(kVersion);
     draft.put(root, kVersion, version ? *version : draft.real(3.0));
     if (state_.iteration) draft.put(root, "iteration", draft.integer(*state_.iteration));
@@ -72,8 +73,8 @@ class LegacyPlanner {
     std::move(file).add_to(output_.plan, join(rank.folder.name, kLegacyModelFile), root);
   }
 
-  // The run's, saying what this checkpoint is and is not.
-  Value arguments(Draft& draft) const {
+  // The run's, saying what this checkpoint is and is not, and who wrote the file.
+  Value arguments(Draft& draft, int64_t rank) const {
     const Value args = draft.copy(args_);
     const auto put = [&](std::string_view name, const Value& value) {
       if (args.has(name)) draft.put(args, name, value);
@@ -81,6 +82,8 @@ class LegacyPlanner {
     put("ckpt_format", draft.string("torch"));
     put("use_dist_ckpt", draft.boolean(false));
     put("no_save_optim", has_optimizer_ ? draft.none() : draft.boolean(true));
+    put("rank", draft.integer(rank));
+    put("local_rank", draft.integer(rank % kDevicesOfAHost));
     put("no_save_rng", state_.rng.empty() ? draft.boolean(true) : draft.none());
     return args;
   }

@@ -7,6 +7,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/base/threads.h"
 #include "ckpt/format/hugging_face/json_events.h"
+#include "ckpt/integrity/folder_files.h"
 
 namespace ferry {
 namespace {
@@ -27,17 +28,6 @@ Sha256 hash_file(const FileSystem& file_system, const std::string& path,
     at += piece.size();
   }
   return stream.finish();
-}
-
-// Names of the files in a folder and in folders inside it, beginning with `before`.
-void add_names(const FileSystem& file_system, const std::string& folder, const std::string& before,
-               Sha256Files& files) {
-  for (const std::string& name : file_system.list(folder)) {
-    const std::string path = join(folder, name);
-    const PathKind kind = file_system.status(path).kind;
-    if (kind == PathKind::file) files.push_back({before + name, {}});
-    if (kind == PathKind::folder) add_names(file_system, path, before + name + "/", files);
-  }
 }
 
 int digit(char c) {
@@ -61,7 +51,10 @@ std::optional<Sha256> parse_hash(std::string_view hex) {
 Sha256Files hash_folder(const FileSystem& file_system, const std::string& folder, int threads,
                         const std::atomic<bool>* cancel) {
   Sha256Files files;
-  add_names(file_system, folder, "", files);
+  const size_t prefix = join(folder, "").size();
+  for (const FileInfo& file : files_below(file_system, folder, cancel).files) {
+    files.push_back({file.path.substr(prefix), {}});
+  }
   std::sort(files.begin(), files.end());
   std::atomic<size_t> next{0};
   on_threads(std::min<int>(thread_count(threads), static_cast<int>(files.size())), [&](int) {

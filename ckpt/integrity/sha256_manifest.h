@@ -22,9 +22,10 @@ inline constexpr const char* kSha256ManifestName = "integrity.json";
 /// File name and hash.
 using Sha256Files = std::vector<std::pair<std::string, Sha256>>;
 
-/// Reads every file of the folder and of folders inside it (the rank folders of a legacy checkpoint;
-/// Megatron Core, which writes no folders, names only files of the folder itself), several at a
-/// time, in pieces of 1 MiB. Sorted by name, "folder/file". cancelled when `cancel` is set meanwhile.
+/// Reads every file of the folder and of folders inside it (the rank folders of a legacy
+/// checkpoint; Megatron Core, which writes no folders, names only files of the folder itself),
+/// several at a time, in pieces of 1 MiB. Sorted by name, "folder/file". cancelled when `cancel` is
+/// set meanwhile.
 Sha256Files hash_folder(const FileSystem& file_system, const std::string& folder, int threads,
                         const std::atomic<bool>* cancel = nullptr);
 

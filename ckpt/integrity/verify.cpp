@@ -3,50 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "ckpt/base/error.h"
 #include "ckpt/checkpoint.h"
+#include "ckpt/format/dcp/dcp.h"
 #include "ckpt/integrity/checks/archive_checks.h"
 #include "ckpt/integrity/checks/failures.h"
 #include "ckpt/integrity/checks/manifest_checks.h"
+#include "ckpt/integrity/folder_files.h"
+#include "ckpt/integrity/run_choice.h"
 #include "ckpt/io/staging/read_mark.h"
-#include "ckpt/store/run_folder.h"
 
 namespace ferry {
 namespace {
 
-constexpr int kMostFolders = 8;  // inside each other
 constexpr uint64_t kMostJsonBytes = uint64_t{64} << 20;
-
-// All regular files below `folder`, in the order of their names.
-void list_files(const FileSystem& file_system, const std::string& folder, int depth,
-                std::vector<FileInfo>& files) {
-  for (const std::string& name : file_system.list(folder)) {
-    const std::string path = join(folder, name);
-    const PathStatus status = file_system.status(path);
-    if (status.kind == PathKind::file) files.push_back({path, status.bytes});
-    if (status.kind == PathKind::folder && depth < kMostFolders) {
-      list_files(file_system, path, depth + 1, files);
-    }
-  }
-}
 
 bool contains(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-bool is_run(const FileSystem& file_system, const std::string& path) {
-  const std::vector<std::string> names = file_system.list(path);
-  return !contains(names, ".metadata") && !contains(names, "metadata.json") &&
-         is_run_folder(file_system, path);
-}
-
-const IterationFolder* latest_complete(const RunFolder& run) {
-  const IterationFolder* latest = nullptr;
-  for (const IterationFolder& folder : run.iterations) {
-    if (folder.complete() && (folder.iteration || !latest)) latest = &folder;
-  }
-  return latest;
 }
 
 class Verification {
@@ -58,7 +33,11 @@ class Verification {
     report_.path = path;
     const PathKind kind = file_system_->status(path).kind;
     if (kind == PathKind::folder && is_run(*file_system_, path)) {
-      choose_from_run(path);
+      RunChoice choice = choose_to_verify(*file_system_, path, options_.iteration);
+      report_.path = join(path, choice.folder.name);
+      report_.iteration = choice.folder.iteration;
+      report_.problems = std::move(choice.problems);
+      report_.notes = std::move(choice.notes);
     } else if (!options_.iteration.empty()) {
       open_checkpoint(file_system_, path, {options_.iteration, false});  // says what is wrong
     }
@@ -74,40 +53,25 @@ class Verification {
 
  private:
   void add_problem(const std::string& file, std::string what) {
-    report_.problems.push_back({file, 0, 0, {}, std::move(what)});
+    add_problems({{file, 0, 0, {}, std::move(what)}});
   }
+  // Of a file of the folder, inside it.
+  std::string name_of(const std::string& path) const {
+    const std::string prefix = join(report_.path, "");
+    return path.starts_with(prefix) ? path.substr(prefix.size()) : path;
+  }
+  // What several readers meet is told once.
   void add_problems(std::vector<Problem> problems) {
-    std::move(problems.begin(), problems.end(), std::back_inserter(report_.problems));
-  }
-
-  // The tracker is checked even where the iteration is chosen otherwise.
-  void choose_from_run(const std::string& path) {
-    const RunFolder run = read_run_folder(*file_system_, path);
-    const IterationFolder* chosen = nullptr;
-    std::string note;
-    try {
-      chosen = &choose_iteration(run, {}, &note);
-    } catch (const Error& error) {
-      chosen = latest_complete(run);
-      if (!chosen) throw;
-      add_problem(std::string(kTrackerName), error.what());
-      if (options_.iteration.empty())
-        note = "checked: " + chosen->name + ", the latest complete one";
+    for (Problem& problem : problems) {
+      if (told_.insert(problem.what).second) report_.problems.push_back(std::move(problem));
     }
-    if (!note.empty()) report_.notes.push_back(std::move(note));
-    for (const IterationFolder& folder : run.iterations) {
-      if (folder.complete()) continue;
-      report_.notes.push_back(
-          fmt::format("{} is unfinished: {}", join(path, folder.name), folder.unfinished));
-    }
-    if (!options_.iteration.empty()) chosen = &choose_iteration(run, options_.iteration, nullptr);
-    report_.path = join(path, chosen->name);
-    report_.iteration = chosen->iteration;
   }
 
   void find_files(PathKind kind) {
     if (kind == PathKind::folder) {
-      list_files(*file_system_, report_.path, 0, files_);
+      FolderFiles found = files_below(*file_system_, report_.path, options_.engine.cancel);
+      files_ = std::move(found.files);
+      report_.notes.insert(report_.notes.end(), found.not_seen.begin(), found.not_seen.end());
     } else {
       files_.push_back({report_.path, file_system_->status(report_.path).bytes});
     }
@@ -147,7 +111,7 @@ class Verification {
     list_.append(std::move(checks.list));
     add_problems(std::move(checks.problems));
     for (uint32_t number : checks.not_named) {
-      const std::string name = files_[number].path.substr(report_.path.size() + 1);
+      const std::string name = name_of(files_[number].path);
       if (contains(exempt, name)) continue;
       not_named_.push_back({files_[number].path, list_name});
     }
@@ -160,16 +124,21 @@ class Verification {
     if (seen) {
       report_.format = name(seen->format);
       if (seen->iteration) report_.iteration = seen->iteration;
-      report_.notes.insert(report_.notes.end(), seen->notes.begin(), seen->notes.end());
-      if (!seen->optimizer_problem.empty()) report_.notes.push_back(seen->optimizer_problem);
+      for (const std::string& what : seen->damage) add_problem({}, what);
+      if (!seen->optimizer_problem.empty()) seen->notes.push_back(seen->optimizer_problem);
+      for (std::string& note : seen->notes) {
+        if (!contains(seen->damage, note)) report_.notes.push_back(std::move(note));
+      }
       check_coverage(seen->catalog);
     }
     stored_ = open(true);
+    if (!stored_) stored_ = open_items();
     const Catalog* stored = stored_ ? &stored_->catalog : nullptr;
     archives_ = find_archives(stored, files_, *file_system_);
     ArchiveChecks checks =
         check_archives(stored, archives_, files_, *file_system_, options_.engine);
     list_.append(std::move(checks.list));
+    for (Problem& problem : checks.problems) problem.file = name_of(problem.file);
     add_problems(std::move(checks.problems));
     report_.items = checks.tensors + checks.objects + checks.whole_files;
     if (checks.without_crc32 > 0) {
@@ -178,20 +147,29 @@ class Verification {
     }
   }
 
-  // Damage that keeps a checkpoint from being opened is told once.
   std::optional<Checkpoint> open(bool raw) {
     try {
       return open_checkpoint(file_system_, report_.path, {{}, raw});
     } catch (const Error& error) {
       const bool damaged = error.kind() == ErrorKind::corrupt ||
                            error.kind() == ErrorKind::not_found ||
-                           error.kind() == ErrorKind::mismatch || report_.has_manifest;
+                           error.kind() == ErrorKind::mismatch || error.kind() == ErrorKind::io ||
+                           report_.has_manifest;
       if (!damaged || error.kind() == ErrorKind::cancelled) throw;
-      const auto is_told = [&](const Problem& problem) { return problem.what == error.what(); };
-      if (std::none_of(report_.problems.begin(), report_.problems.end(), is_told)) {
-        add_problem({}, error.what());
-      }
+      add_problem({}, error.what());
       return std::nullopt;
+    }
+  }
+
+  // Where a checkpoint's meaning is damaged, its items may still be looked at one by one.
+  std::optional<Checkpoint> open_items() const {
+    if (file_system_->status(join(report_.path, ".metadata")).kind != PathKind::file) return {};
+    try {
+      Checkpoint items;
+      items.catalog = open_dcp(file_system_, report_.path).catalog;
+      return items;
+    } catch (const Error&) {
+      return {};  // told by open()
     }
   }
 
@@ -201,16 +179,15 @@ class Verification {
         check_chunks(catalog, entry);
         ++report_.tensors;
       } catch (const Error& error) {
-        report_.problems.push_back({{}, 0, 0, "tensor " + entry.name, error.what()});
+        add_problems({{{}, 0, 0, "tensor " + entry.name, error.what()}});
       }
     }
+    std::unordered_set<std::string_view> used;
+    for (const FileInfo& file : catalog.files) used.insert(file.path);
     for (const auto& [path, list_name] : not_named_) {
-      const bool used =
-          std::any_of(catalog.files.begin(), catalog.files.end(),
-                      [&path = path](const FileInfo& file) { return file.path == path; });
       std::string what = fmt::format("{}: {} does not name it", path, list_name);
-      if (used) {
-        add_problem(path.substr(report_.path.size() + 1), std::move(what));
+      if (used.contains(path)) {
+        add_problem(name_of(path), std::move(what));
       } else {
         report_.notes.push_back(std::move(what));
       }
@@ -240,6 +217,7 @@ class Verification {
   std::shared_ptr<const FileSystem> file_system_;
   const VerifyOptions& options_;
   VerifyReport report_;
+  std::unordered_set<std::string> told_;
   std::vector<FileInfo> files_;
   Manifest manifest_;
   uint64_t own_bytes_ = 0;                                      // of the manifest

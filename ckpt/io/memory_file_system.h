@@ -11,7 +11,7 @@ namespace ferry {
 
 /// Paths are plain strings with '/' between parts. Files and folders may be used from several
 /// threads; an open file stays readable after it was removed or replaced.
-class MemoryFileSystem final : public FileSystem {
+class MemoryFileSystem : public FileSystem {
  public:
   MemoryFileSystem();
   ~MemoryFileSystem() override;

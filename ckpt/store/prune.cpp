@@ -7,6 +7,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/io/staging/claim.h"
 #include "ckpt/io/staging/leftovers.h"
+#include "ckpt/io/staging/open_files.h"
 #include "ckpt/io/staging/read_mark.h"
 #include "ckpt/store/run_store.h"
 
@@ -56,7 +57,7 @@ class Pruner {
     report_.dry_run = options_.dry_run;
     require_run();
     list_leftovers();
-    if (!options_.dry_run) report_.notes = store_.clean();
+    if (!options_.dry_run) remove_leftovers();
     list_iterations();
     if (!options_.dry_run) remove();
     for (const PrunedItem& item : report_.iterations) report_.bytes += item.goes ? item.bytes : 0;
@@ -103,18 +104,39 @@ class Pruner {
     }
   }
 
+  void remove_leftovers() {
+    report_.notes = store_.clean();
+    for (PrunedItem& item : report_.leftovers) {
+      const bool stands = file_system_->status(path_of(item.name)).kind != PathKind::missing;
+      if (item.goes && stands) spare(item, item.reason + ", could not be removed");
+    }
+  }
+
   void list_iterations() {
+    open_files_ = files_open_below(store_.path());
     const RunFolder run = store_.read();
     const std::string problem = problem_of_tracker(run);
     if (!problem.empty()) report_.notes.push_back(fmt::format("{} {}", kTrackerName, problem));
-    for (const Retained& each : decide(*file_system_, run, retention_, options_.problem_of)) {
+    for (const Retained& each : decide(*file_system_, run, retention_, options_.goodness)) {
       PrunedItem item{each.folder.name, each.folder.iteration, each.goes, each.reason, 0};
       if (item.goes) {
         item.bytes = bytes_below(*file_system_, path_of(item.name));
-        if (is_being_read(*file_system_, path_of(item.name))) spare(item, "being read");
+        if (std::string reason = why_in_use(item.name); !reason.empty()) spare(item, reason);
       }
       report_.iterations.push_back(std::move(item));
     }
+  }
+
+  // Of an iteration, or of what was one, by ferry's marks and by what the system has seen open.
+  std::string why_in_use(const std::string& name) const {
+    std::string unseen;
+    if (is_being_read(*file_system_, path_of(name), &unseen)) return "being read";
+    if (!unseen.empty()) return "whether it is being read cannot be seen: " + unseen;
+    const auto file =
+        std::find_if(open_files_.begin(), open_files_.end(),
+                     [&](const OpenFile& each) { return each.path.starts_with(join(name, "")); });
+    if (file == open_files_.end()) return {};
+    return fmt::format("in use: {} has {} open", file->who, split_path(file->path).name);
   }
 
   static void spare(PrunedItem& item, std::string reason) {
@@ -155,7 +177,19 @@ class Pruner {
         victims.push_back({item, std::move(claim)});
       }
     }
+    // Those who came between the look and the renaming hold on to what they opened.
+    open_files_ = files_open_below(store_.path());
+    std::erase_if(victims, [&](const Victim& victim) { return put_back_if_in_use(victim); });
     return victims;
+  }
+
+  bool put_back_if_in_use(const Victim& victim) {
+    const std::string trash = victim.claim->trash_path();
+    std::string reason = why_in_use(split_path(trash).name);
+    if (reason.empty()) return false;
+    file_system_->rename(trash, path_of(victim.item->name));
+    spare(*victim.item, std::move(reason));
+    return true;
   }
 
   // The claim, or nothing when the iteration has to stay.
@@ -163,12 +197,12 @@ class Pruner {
     const std::string path = path_of(item.name);
     try {
       auto claim = std::make_unique<Claim>(file_system_, path);
-      if (is_being_read(*file_system_, path)) return spare(item, "being read"), nullptr;
-      const std::string trash = claim->trash_path();
-      file_system_->rename(path, trash);
-      if (!is_being_read(*file_system_, trash)) return claim;
-      file_system_->rename(trash, path);  // a reader came between the two looks
-      spare(item, "being read");
+      if (std::string reason = why_in_use(item.name); !reason.empty()) {
+        spare(item, std::move(reason));
+        return nullptr;
+      }
+      file_system_->rename(path, claim->trash_path());
+      return claim;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::busy && error.kind() != ErrorKind::not_found) throw;
       spare(item, error.kind() == ErrorKind::busy ? "being written: " + std::string(error.what())
@@ -197,6 +231,7 @@ class Pruner {
   RunStore store_;
   const Retention& retention_;
   const PruneOptions& options_;
+  std::vector<OpenFile> open_files_;  // of other processes, when it was last looked
   PruneReport report_;
   Progress progress_;
 };

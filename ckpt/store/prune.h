@@ -21,7 +21,7 @@ namespace ferry {
 
 struct PruneOptions {
   bool dry_run = false;
-  ProblemOf problem_of;  // should open the checkpoint; without it what looks complete is good
+  Goodness goodness;  // without it what looks complete is good
   /// Called from one thread after each file, with bytes removed so far.
   std::function<void(const Progress&)> progress;
   const std::atomic<bool>* cancel = nullptr;  // set: stop soon with Error(cancelled)
@@ -44,7 +44,8 @@ struct PruneReport {
 };
 
 /// Applies `retention` (see decide()) to the run folder at `path`. What another ferry process
-/// writes or reads stays, too. not_found when `path` is no run folder. On an error in the middle,
+/// writes or reads stays, too, and so does what any process of this host has a file of open, as far
+/// as files_open_below() sees. not_found when `path` is no run folder. On an error in the middle,
 /// what was renamed so far is gone or goes with the next prune; the rest is as it was.
 PruneReport prune(std::shared_ptr<const FileSystem> file_system, const std::string& path,
                   const Retention& retention, const PruneOptions& options);

@@ -24,8 +24,8 @@ void check(const Retention& retention) {
 class Decider {
  public:
   Decider(const FileSystem& file_system, const RunFolder& run, const Retention& retention,
-          const ProblemOf& problem_of)
-      : file_system_(file_system), run_(run), retention_(retention), problem_of_(problem_of) {}
+          const Goodness& goodness)
+      : file_system_(file_system), run_(run), retention_(retention), goodness_(goodness) {}
 
   std::vector<Retained> decide() {
     for (const IterationFolder& folder : run_.iterations) decisions_.push_back({folder, false, {}});
@@ -35,7 +35,7 @@ class Decider {
       if (!each.reason.empty()) continue;
       each.goes = true;
       each.reason = each.folder.complete() ? "not kept by any option"
-                                           : "unfinished (" + each.folder.unfinished +
+                                           : "unfinished (" + each.folder.unfinished() +
                                                  "), older than the last good one";
     }
     return std::move(decisions_);
@@ -48,10 +48,9 @@ class Decider {
     int64_t good = 0;
     for (auto each = decisions_.rbegin(); each != decisions_.rend() && good < wanted; ++each) {
       if (!each->folder.iteration || !each->folder.complete()) continue;
-      const std::string problem =
-          problem_of_ ? problem_of_(join(run_.path, each->folder.name)) : std::string();
+      const std::string problem = problem_of(each->folder);
       if (!problem.empty()) {
-        each->reason = "does not open: " + problem;
+        each->reason = "not good: " + problem;
         continue;
       }
       if (++good == 1) last_good_ = *each->folder.iteration;
@@ -61,6 +60,16 @@ class Decider {
         each->reason = fmt::format("one of the last {}", wanted);
       }
     }
+  }
+
+  std::string problem_of(const IterationFolder& folder) const {
+    const std::string path = join(run_.path, folder.name);
+    std::string problem;
+    if (goodness_.problem_of) problem = goodness_.problem_of(path);
+    if (problem.empty() && !last_good_ && goodness_.problem_of_last) {
+      problem = goodness_.problem_of_last(path);
+    }
+    return problem;
   }
 
   std::string why_stays(const IterationFolder& folder) const {
@@ -75,7 +84,7 @@ class Decider {
   }
 
   std::string why_unfinished_stays(const IterationFolder& folder) const {
-    const std::string text = "unfinished (" + folder.unfinished + ")";
+    const std::string text = "unfinished (" + folder.unfinished() + ")";
     if (!retention_.unfinished) return text;
     if (is_link(folder)) return text + ", a link";
     if (!last_good_ || *folder.iteration >= *last_good_) {
@@ -101,7 +110,7 @@ class Decider {
   const FileSystem& file_system_;
   const RunFolder& run_;
   const Retention& retention_;
-  const ProblemOf& problem_of_;
+  const Goodness& goodness_;
   std::vector<Retained> decisions_;
   std::optional<int64_t> last_good_;
 };
@@ -109,9 +118,9 @@ class Decider {
 }  // namespace
 
 std::vector<Retained> decide(const FileSystem& file_system, const RunFolder& run,
-                             const Retention& retention, const ProblemOf& problem_of) {
+                             const Retention& retention, const Goodness& goodness) {
   check(retention);
-  return Decider(file_system, run, retention, problem_of).decide();
+  return Decider(file_system, run, retention, goodness).decide();
 }
 
 }  // namespace ferry

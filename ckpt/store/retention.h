@@ -19,21 +19,27 @@ struct Retention {
   bool unfinished = false;
 };
 
-/// Why an iteration that looks complete cannot be loaded, given its folder; empty: it can.
+/// Why an iteration that looks complete is not good, given its folder; empty: it is.
 using ProblemOf = std::function<std::string(const std::string& folder)>;
+
+/// What makes an iteration that looks complete a good one. An empty function has no objection.
+struct Goodness {
+  ProblemOf problem_of;       // asked of every one that is counted
+  ProblemOf problem_of_last;  // asked of that which is to be the last good one, too
+};
 
 struct Retained {
   IterationFolder folder;
   bool goes = false;
-  std::string reason;  // "one of the last 3", "the tracker names it", "no option keeps it", ...
+  std::string reason;  // "one of the last 3", "the tracker names it", "not kept by any option", ...
 };
 
 /// One decision an iteration folder, in the run's order. Goes what is complete and neither among
 /// the last `keep_last` good ones, nor divisible by `keep_every`, nor the last good one, nor named
-/// by the tracker; never `release`, a link, or one that `problem_of` (may be empty) objects to:
-/// those are named and not counted. It is asked from the highest number down until enough are good.
+/// by the tracker; never `release`, a link, or one that `goodness` objects to: those are named and
+/// not counted. It is asked from the highest number down until enough are good.
 /// invalid when nothing is given to keep, or a number is below 1.
 std::vector<Retained> decide(const FileSystem& file_system, const RunFolder& run,
-                             const Retention& retention, const ProblemOf& problem_of);
+                             const Retention& retention, const Goodness& goodness);
 
 }  // namespace ferry

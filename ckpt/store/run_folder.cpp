@@ -10,6 +10,7 @@ namespace ferry {
 namespace {
 
 constexpr std::string_view kPrefix = "iter_";
+constexpr std::string_view kManifestFile = "ferry.manifest.json";  // of ckpt/integrity/manifest.h
 constexpr uint64_t kTrackerLimit = 4096;
 constexpr uint64_t kMetadataLimit = uint64_t{256} << 20;
 
@@ -46,13 +47,14 @@ bool is_torch_dist(const FileSystem& file_system, const std::string& folder) {
   return read_file(file_system, path, kMetadataLimit).find("/shard_") != std::string::npos;
 }
 
-// What keeps an iteration folder from being loadable, by the files that each format writes last.
-std::string why_unfinished(const FileSystem& file_system, const std::string& folder) {
-  bool has_data = false, has_legacy = false;
+// By the files that each format writes last.
+std::string what_is_missing(const FileSystem& file_system, const std::string& folder) {
+  bool has_data = false, has_legacy = false, has_manifest = false;
   const std::vector<std::string> names = file_system.list(folder);
   if (names.empty()) return "the folder is empty";
   for (const std::string& name : names) {
     if (name.ends_with(".distcp") || name == "common.pt") has_data = true;
+    if (name == kManifestFile) has_manifest = true;
     if (!name.starts_with("mp_rank_")) continue;
     has_legacy = true;
     const std::string rank = join(folder, name);
@@ -64,11 +66,24 @@ std::string why_unfinished(const FileSystem& file_system, const std::string& fol
   if (has_legacy) return {};
   const bool has_metadata = is_there(file_system, folder, ".metadata");
   const bool has_config = is_there(file_system, folder, "metadata.json");
-  if (has_metadata && (has_config || !is_torch_dist(file_system, folder))) return {};
+  // ferry's manifest is the last file of all.
+  if (has_metadata && (has_config || has_manifest || !is_torch_dist(file_system, folder))) {
+    return {};
+  }
   if (has_metadata) return "no metadata.json, which is written last";
   if (has_config) return "no .metadata";
   return has_data ? "neither .metadata nor metadata.json, which are written last"
                   : "no checkpoint in it";
+}
+
+// What keeps an iteration folder from being loadable.
+std::string why_unfinished(const FileSystem& file_system, const std::string& folder) {
+  try {
+    return what_is_missing(file_system, folder);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::not_found) throw;
+    return "removed meanwhile";
+  }
 }
 
 Tracker read_tracker(const FileSystem& file_system, const std::string& path) {
@@ -93,7 +108,7 @@ std::string what_is_there(const RunFolder& run) {
       complete.push_back(&folder);
     } else if (unfinished_count++ < 4) {
       unfinished += fmt::format("{}{} ({})", unfinished.empty() ? "" : ", ", argument(folder),
-                                folder.unfinished);
+                                folder.unfinished());
     }
   }
   if (run.iterations.empty()) return "It holds no iteration folder (iter_0000100 or release)";
@@ -127,7 +142,7 @@ const IterationFolder& require(const RunFolder& run, const IterationFolder* fold
   }
   if (!folder->complete()) {
     fail(ErrorKind::not_found, "{}: {} {}, which is unfinished ({}). {}", run.path, who_wants,
-         wanted, folder->unfinished, what_is_there(run));
+         wanted, folder->unfinished(), what_is_there(run));
   }
   return *folder;
 }
@@ -189,18 +204,19 @@ const IterationFolder* RunFolder::find_release() const {
 }
 
 const IterationFolder* RunFolder::latest() const {
-  const IterationFolder* found = nullptr;
-  for (const IterationFolder& folder : iterations) {
-    if (folder.complete() && (folder.iteration || !found)) found = &folder;
+  const IterationFolder* release = nullptr;
+  for (auto folder = iterations.rbegin(); folder != iterations.rend(); ++folder) {
+    if (folder->iteration && folder->complete()) return &*folder;
+    if (!folder->iteration) release = &*folder;
   }
-  return found;
+  return release && release->complete() ? release : nullptr;
 }
 
 std::string problem_of_tracker(const RunFolder& run) {
   const auto problem_of = [](const std::string& wanted, const IterationFolder* folder) {
     if (!folder) return fmt::format("names {}, which is not there", wanted);
     if (folder->complete()) return std::string();
-    return fmt::format("names {}, which is unfinished ({})", wanted, folder->unfinished);
+    return fmt::format("names {}, which is unfinished ({})", wanted, folder->unfinished());
   };
   switch (run.tracker.state) {
     case Tracker::State::missing:
@@ -242,7 +258,8 @@ RunFolder read_run_folder(const FileSystem& file_system, const std::string& path
     if (!iteration && own_name != kReleaseName) continue;
     const std::string folder = join(path, name);
     if (file_system.status(folder).kind != PathKind::folder) continue;
-    run.iterations.push_back({name, iteration, why_unfinished(file_system, folder)});
+    run.iterations.push_back(
+        {name, iteration, [&file_system, folder] { return why_unfinished(file_system, folder); }});
   }
   std::stable_sort(run.iterations.begin(), run.iterations.end(),
                    [](const IterationFolder& a, const IterationFolder& b) {
@@ -284,7 +301,9 @@ const IterationFolder& choose_iteration(const RunFolder& run, std::string_view r
   const std::string number = std::to_string(run.tracker.iteration);
   const IterationFolder& chosen = require(run, run.find(run.tracker.iteration), number, kWho);
   for (auto later = run.iterations.rbegin(); note && later != run.iterations.rend(); ++later) {
-    if (!later->iteration || !later->complete() || *later->iteration <= *chosen.iteration) continue;
+    if (!later->iteration) continue;
+    if (*later->iteration <= *chosen.iteration) break;
+    if (!later->complete()) continue;
     *note = fmt::format("{} is there and complete, but the tracker names iteration {}", later->name,
                         *chosen.iteration);
     break;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,13 +28,26 @@ std::string iteration_folder_name(int64_t iteration);
 std::optional<int64_t> iteration_of(std::string_view folder_name);
 
 struct IterationFolder {
+  using Look = std::function<std::string()>;
+  IterationFolder(std::string folder_name, std::optional<int64_t> number, Look look_for_end)
+      : name(std::move(folder_name)), iteration(number), look(std::move(look_for_end)) {}
+
   /// "iter_0000005" or "release"; another name only for one whose replacement was interrupted
   /// between two renames, which stands beside its own name until a writer puts it back.
   std::string name;
   std::optional<int64_t> iteration;  // nothing: release
-  std::string unfinished;            // why it cannot be loaded ("no .metadata"); empty: complete
+  Look look;                         // gives what unfinished() says
 
-  bool complete() const noexcept { return unfinished.empty(); }
+  /// Why it cannot be loaded ("no .metadata"); empty: complete. Looked up when it is first asked
+  /// for: a run has many iterations, of which few matter. Errors as FileSystem.
+  const std::string& unfinished() const {
+    if (!known_) known_ = look();
+    return *known_;
+  }
+  bool complete() const { return unfinished().empty(); }
+
+ private:
+  mutable std::optional<std::string> known_;
 };
 
 struct Tracker {
@@ -61,8 +75,9 @@ std::string problem_of_tracker(const RunFolder& run);
 /// True when `path` holds a tracker, a folder named like an iteration or a complete release.
 bool is_run_folder(const FileSystem& file_system, const std::string& path);
 
-/// Looks at a run folder: the tracker, the iterations and whether each is complete. Reads names;
-/// of a checkpoint only the `.metadata` of one without metadata.json.
+/// Looks at a run folder: the tracker and the names. `file_system` must outlive the result, which
+/// looks at an iteration when it is asked whether that is complete: at names, and at the
+/// `.metadata` of one with neither metadata.json nor ferry's manifest.
 RunFolder read_run_folder(const FileSystem& file_system, const std::string& path);
 
 /// The tracker's meaning: surrounding white space is ignored, as Megatron-LM does.

@@ -89,16 +89,6 @@ RunStore::RunStore(std::shared_ptr<const FileSystem> file_system, std::string pa
   while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
 }
 
-void RunStore::create() const {
-  const PathKind kind = file_system_->status(path_).kind;
-  if (kind == PathKind::folder) return;
-  if (kind != PathKind::missing) {
-    fail(ErrorKind::invalid, "the run folder {} exists and is not a folder", path_);
-  }
-  file_system_->create_folder(path_);
-  file_system_->sync_folder(split_path(path_).parent);
-}
-
 RunFolder RunStore::read() const { return read_run_folder(*file_system_, path_); }
 
 StagedIteration RunStore::begin(std::optional<int64_t> iteration,
@@ -135,13 +125,13 @@ std::string RunStore::move_tracker(std::optional<int64_t> iteration, TrackerMove
   const IterationFolder* folder = iteration ? run.find(*iteration) : run.find_release();
   if (!folder || !folder->complete()) {
     fail(ErrorKind::not_found, "{}: the tracker cannot name {}, which is {}", path_,
-         word(iteration), folder ? "unfinished (" + folder->unfinished + ")" : "not there");
+         word(iteration), folder ? "unfinished (" + folder->unfinished() + ")" : "not there");
   }
   if (move == TrackerMove::never || names(run.tracker, iteration)) return {};
   const std::string stay = why_stay(run, iteration, move);
   if (!stay.empty()) return stay;
-  write_file(*file_system_, claim.partial_path(), word(iteration));
   try {
+    write_file(*file_system_, claim.partial_path(), word(iteration));
     claim.check();
     file_system_->replace(claim.partial_path(), tracker);
   } catch (...) {

@@ -81,9 +81,6 @@ class RunStore {
 
   const std::string& path() const noexcept { return path_; }
 
-  /// Creates the run folder where it is missing; its parent must exist.
-  void create() const;
-
   /// What is there: tracker, iterations, which are complete.
   RunFolder read() const;
 

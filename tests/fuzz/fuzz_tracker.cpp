@@ -14,11 +14,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   RunFolder run;
   run.path = "run";
   run.tracker = parse_tracker(text);
-  run.iterations = {
-      {"iter_0000005", 5, ""}, {"iter_0000010", 10, "no .metadata"}, {"release", {}, ""}};
+  const auto add = [&](std::string name, std::optional<int64_t> iteration, std::string unfinished) {
+    run.iterations.push_back(
+        {std::move(name), iteration, [text = std::move(unfinished)] { return text; }});
+  };
+  add("iter_0000005", 5, "");
+  add("iter_0000010", 10, "no .metadata");
   if (const auto iteration = iteration_of(text)) {
-    run.iterations.push_back({text, iteration, *iteration % 2 ? "" : "the folder is empty"});
+    add(text, iteration, *iteration % 2 ? "" : "the folder is empty");
   }
+  add("release", std::nullopt, "");
   const auto choose = [&](std::string_view requested) {
     try {
       std::string note;

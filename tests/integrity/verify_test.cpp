@@ -103,10 +103,22 @@ TEST(Verify, GoesOnWithoutADamagedManifest) {
   const WrittenFolder written({true, true});
   flip(*written.memory, written.path(kManifestName), 100);
   flip(*written.memory, written.path("config.json"), 0);
-  EXPECT_THAT(problems(written.memory, "model"),
-              ElementsAre(HasSubstr("the digest at its end is of other bytes"),
-                          HasSubstr("config.json: not JSON"),
-                          HasSubstr("config.json at byte 0: 24 bytes are damaged: the SHA-256")));
+  EXPECT_THAT(
+      problems(written.memory, "model"),
+      ElementsAre(HasSubstr("the digest at its end is of other bytes"),
+                  HasSubstr("config.json: not JSON"),
+                  HasSubstr("config.json: damaged somewhere in its 24 bytes: the SHA-256")));
+}
+
+// A hash of a whole file does not tell the place, but what may be hit.
+TEST(Verify, ASha256TellsWhichTensorsLieInTheFile) {
+  const WrittenFolder written({false, true});
+  const std::string shard = written.path("model-00002-of-00002.safetensors");
+  flip(*written.memory, shard, written.memory->get(shard).size() - 1);
+  EXPECT_THAT(
+      problems(written.memory, "model"),
+      ElementsAre(AllOf(HasSubstr("damaged somewhere in its "), HasSubstr("where lie tensor "),
+                        HasSubstr("the SHA-256 of integrity.json"))));
 }
 
 TEST(Verify, SaysWhatItCannotCheck) {
@@ -203,6 +215,62 @@ TEST_F(Run, ATrackerThatLiesIsFound) {
   EXPECT_THAT(verify(memory, "run", {}).notes, Contains(HasSubstr("iter_0000009 is unfinished")));
 }
 
+// There is nothing better to check, and much to tell.
+TEST_F(Run, AnUnfinishedIterationIsReportedOn) {
+  memory->remove_all(folder + "/metadata.json");
+  const auto unfinished = HasSubstr("iter_0000005 is unfinished: no metadata.json");
+  EXPECT_THAT(problems(memory, "run"),
+              AllOf(Contains(HasSubstr("the tracker names iteration 5")), Contains(unfinished)));
+  EXPECT_THAT(problems(memory, "run", "5"), Contains(unfinished));
+  EXPECT_THAT(problems(memory, folder), Contains(HasSubstr("without metadata.json")));
+}
+
+TEST_F(Run, WhatTheSystemDoesNotLetReadIsAProblemAndTheRestIsChecked) {
+  class Locked : public MemoryFileSystem {
+   public:
+    std::shared_ptr<const ReadableFile> open(const std::string& path) const override {
+      if (path.ends_with("/__0_1.distcp")) fail(ErrorKind::io, "{}: Permission denied", path);
+      return MemoryFileSystem::open(path);
+    }
+  };
+  memory = std::make_shared<Locked>();
+  test::copy_tree(test::fixture("megatron/hot_llama"), *memory, "run");
+  flip(*memory, folder + "/__0_0.distcp", norm());
+  EXPECT_THAT(problems(memory, "run"),
+              AllOf(Contains(HasSubstr("Permission denied")),
+                    Contains(HasSubstr("tensor decoder.final_layernorm.weight"))));
+}
+
+// An object without which the optimizer's state means nothing, and a tensor.
+TEST_F(Run, ADamagedObjectDoesNotHideOtherDamage) {
+  memory = std::make_shared<MemoryFileSystem>();
+  test::copy_tree(test::fixture("megatron/llama_tp2dp2_dpr"), *memory, "run");
+  const std::string file = folder + "/__1_0.distcp";
+  memory->put(file, memory->get(folder + "/__0_0.distcp"));
+  const VerifyReport report = verify(memory, "run", {});
+  EXPECT_GT(report.crc32s, 500);
+  EXPECT_GT(report.problems.size(), 1u);
+}
+
+TEST(VerifyLegacy, LostOptimizerFilesAreProblems) {
+  const auto memory = std::make_shared<MemoryFileSystem>();
+  test::copy_tree(test::fixture("megatron/llama_legacy_tp2pp2"), *memory, "run");
+  memory->remove_all("run/iter_0000005/mp_rank_01_001/distrib_optim.pt");
+  const VerifyReport report = verify(memory, "run", {});
+  ASSERT_EQ(report.problems.size(), 1u);
+  EXPECT_THAT(report.problems[0].what, HasSubstr("mp_rank_01_001"));
+  EXPECT_THAT(report.notes, testing::Each(testing::Not(HasSubstr("mp_rank_01_001"))));
+}
+
+// Both readers, and the look at the archive, meet the same damage.
+TEST(VerifyLegacy, ATruncatedFileIsToldOnce) {
+  const auto memory = std::make_shared<MemoryFileSystem>();
+  test::copy_tree(test::fixture("megatron/llama_legacy_tp2pp2"), *memory, "run");
+  const std::string file = "run/iter_0000005/mp_rank_01_001/distrib_optim.pt";
+  memory->put(file, memory->get(file).substr(0, 3000));
+  EXPECT_THAT(problems(memory, "run"), ElementsAre(HasSubstr(file)));
+}
+
 TEST(VerifyLegacy, RanksFilesAreChecked) {
   const auto memory = std::make_shared<MemoryFileSystem>();
   test::copy_tree(test::fixture("megatron/llama_legacy_tp2pp2"), *memory, "run");
@@ -231,7 +299,8 @@ TEST(VerifyZstd, StreamsAreDecoded) {
     if (!name.ends_with(".distcp")) continue;
     const std::string content = memory->get("zstd/" + name);
     flip(*memory, "zstd/" + name, content.find("\x28\xb5\x2f\xfd"));
-    EXPECT_THAT(problems(memory, "zstd"), testing::Not(IsEmpty()));
+    EXPECT_THAT(problems(memory, "zstd"),
+                Contains(AllOf(HasSubstr(name), testing::MatchesRegex("(tensor|object) .*"))));
     break;
   }
 }

@@ -107,18 +107,72 @@ TEST_F(PruneTest, ADryRunChangesNothing) {
 
 // What does not open is no good one: the last that does is kept, and the damaged are named.
 TEST_F(PruneTest, DamagedOnesDoNotCount) {
-  options_.problem_of = [](const std::string& folder) -> std::string {
+  options_.goodness.problem_of = [](const std::string& folder) -> std::string {
     return folder.ends_with("600") || folder.ends_with("500") ? "truncated" : "";
   };
   put_tracker("600");
   run(last(1));
   EXPECT_THAT(left(), ElementsAre(400, 500, 600));
-  EXPECT_EQ(reason(600), "does not open: truncated");
+  EXPECT_EQ(reason(600), "not good: truncated");
   EXPECT_EQ(reason(400), "the last good one");
 }
 
+// The costly question is asked of the one that all depends on, and of no other.
+TEST_F(PruneTest, TheLastGoodOneIsLookedAtTwice) {
+  std::vector<std::string> asked;
+  options_.goodness.problem_of_last = [&](const std::string& folder) -> std::string {
+    asked.push_back(folder);
+    return folder.ends_with("600") ? "a flipped bit" : "";
+  };
+  run(last(3));
+  EXPECT_THAT(asked, ElementsAre(path(600), path(500)));
+  EXPECT_THAT(left(), ElementsAre(300, 400, 500, 600));
+  EXPECT_EQ(reason(600), "not good: a flipped bit");
+}
+
+// Nobody knows whether it is being read.
+TEST_F(PruneTest, WhatCannotBeLookedAtStays) {
+  class Locked : public MemoryFileSystem {
+   public:
+    std::unique_ptr<LockableFile> open_lockable(const std::string& path,
+                                                LockMode strongest) const override {
+      if (path == "run/iter_0000200/.metadata") fail(ErrorKind::io, "Permission denied");
+      return MemoryFileSystem::open_lockable(path, strongest);
+    }
+  };
+  memory_ = std::make_shared<Locked>();
+  for (const int iteration : {100, 200, 300}) put_complete(iteration);
+  run(last(1));
+  EXPECT_THAT(left(), ElementsAre(200, 300));
+  EXPECT_THAT(reason(200), HasSubstr("cannot be seen: Permission denied"));
+}
+
+// Leftovers that are still there after the cleaning are not told as removed.
+TEST_F(PruneTest, LeftoversThatStayAreToldSo) {
+  class Stubborn : public MemoryFileSystem {
+   public:
+    void remove_all(const std::string& path) const override {
+      if (path.find(".ferry-trash.") != std::string::npos) fail(ErrorKind::io, "no");
+      MemoryFileSystem::remove_all(path);
+    }
+  };
+  memory_ = std::make_shared<Stubborn>();
+  put_complete(600);
+  ClaimRecord record;
+  record.owner = ProcessIdentity::current();
+  record.owner.process = 4'194'305;
+  record.token = "00112233aabbccdd";
+  memory_->put("run/" + aside_name(Aside::trash, "iter_0000050", record.token) + "/x", "123");
+  memory_->put("run/" + aside_name(Aside::owner, "iter_0000050", record.token), record.to_text());
+  run(last(1));
+  ASSERT_EQ(report_.leftovers.size(), 1u);
+  EXPECT_FALSE(report_.leftovers[0].goes);
+  EXPECT_THAT(report_.leftovers[0].reason, HasSubstr("could not be removed"));
+  EXPECT_EQ(report_.bytes, 0u);
+}
+
 TEST_F(PruneTest, WhenNothingIsGoodAllStays) {
-  options_.problem_of = [](const std::string&) { return "damaged"; };
+  options_.goodness.problem_of = [](const std::string&) { return "damaged"; };
   run(last(1));
   EXPECT_EQ(left().size(), 6u);
 }

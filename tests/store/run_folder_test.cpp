@@ -126,8 +126,34 @@ TEST_F(RunFolderTest, MetadataWithoutItsMarkerIsUnfinishedForMegatronOnly) {
   memory_->put("run/iter_0000005/.metadata", "...common_state/shard_0_1...");
   memory_->put("run/iter_0000010/.metadata", "a plain DCP checkpoint");
   const RunFolder run = read();
-  EXPECT_THAT(run.find(5)->unfinished, HasSubstr("metadata.json"));
+  EXPECT_THAT(run.find(5)->unfinished(), HasSubstr("metadata.json"));
   EXPECT_TRUE(run.find(10)->complete());
+}
+
+// A run may hold hundreds of plain DCP checkpoints, with .metadata of hundreds of megabytes.
+TEST_F(RunFolderTest, ReadsNoMoreMetadataThanItIsAskedFor) {
+  class Counting : public MemoryFileSystem {
+   public:
+    std::shared_ptr<const ReadableFile> open(const std::string& path) const override {
+      opened.push_back(path);
+      return MemoryFileSystem::open(path);
+    }
+    mutable std::vector<std::string> opened;
+  };
+  const auto counting = std::make_shared<Counting>();
+  memory_ = counting;
+  for (const char* name : {"iter_0000005", "iter_0000010", "iter_0000015", "iter_0000020"}) {
+    memory_->put(std::string("run/") + name + "/.metadata", "a plain DCP checkpoint");
+  }
+  memory_->put("run/iter_0000020/ferry.manifest.json", "the last file of all");
+  put_tracker("15");
+  EXPECT_EQ(chosen(), "iter_0000015");
+  const std::vector<std::string> of_choice = counting->opened;
+  EXPECT_THAT(of_choice, testing::ElementsAre("run/latest_checkpointed_iteration.txt",
+                                              "run/iter_0000015/.metadata"));
+  counting->opened.clear();
+  EXPECT_EQ(read().latest()->name, "iter_0000020");
+  EXPECT_THAT(counting->opened, testing::ElementsAre("run/latest_checkpointed_iteration.txt"));
 }
 
 TEST_F(RunFolderTest, WithoutTrackerTheOnlyCompleteOneIsTaken) {

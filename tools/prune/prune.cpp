@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ckpt/base/error.h"
-#include "ckpt/checkpoint.h"
+#include "ckpt/integrity/soundness.h"
 #include "tools/commands.h"
 #include "tools/prune/prune_report.h"
 #include "tools/terminal/common_options.h"
@@ -19,24 +19,38 @@ namespace {
 struct Flags {
   std::string path;
   Retention retention;
-  bool dry_run = false, json = false;
+  bool verify = false, dry_run = false, json = false;
 };
 
 constexpr const char* kExamples = R"(Examples:
   ferry prune runs/llama --keep-last 3 --dry-run             what would go, and why the rest stays
   ferry prune runs/llama --keep-last 3 --keep-every 1000     the last three, and 1000, 2000, ...
   ferry prune runs/llama --keep-last 1 --unfinished          and what interrupted saves left
+  ferry prune runs/llama --keep-last 1 --verify              the last good one: all its bytes are right
+
+An iteration counts as good when it opens, all its files are there and as long as they should be
+(by ferry.manifest.json, too, where there is one), and the optimizer state that was saved with it is
+there and can be read. Never removed: the last good iteration, the one that the tracker names, the
+release, what ferry writes or reads on any host that shows locks, and what any program of this host
+has a file of open. What other programs of other hosts or containers read or write cannot be seen.
 )";
 
-// A checkpoint counts as good when it opens: all its files are there and as long as they should be.
-std::string problem_of(const std::shared_ptr<const FileSystem>& file_system,
-                       const std::string& folder) {
-  try {
-    open_checkpoint(file_system, folder);
-    return {};
-  } catch (const Error& error) {
-    return error.what();
-  }
+// From the latest iteration down, until enough are good.
+Goodness goodness(const Flags& flags, const std::shared_ptr<const FileSystem>& file_system,
+                  const InterruptScope& interrupt, ProgressLine& line) {
+  Goodness good;
+  good.problem_of = [&, file_system](const std::string& folder) {
+    interrupt.check();
+    return problem_by_structure(file_system, folder);
+  };
+  if (!flags.verify) return good;
+  good.problem_of_last = [&, file_system](const std::string& folder) {
+    EngineOptions options;
+    options.cancel = interrupt.flag();
+    options.progress = [&](const Progress& progress) { line.show(progress); };
+    return problem_by_bytes(file_system, folder, options);
+  };
+  return good;
 }
 
 void run(const Flags& flags) {
@@ -44,13 +58,10 @@ void run(const Flags& flags) {
   PruneReport report;
   {
     const InterruptScope interrupt;
-    ProgressLine line("removing");
+    ProgressLine line("removing"), verifying("verifying");
     PruneOptions options;
     options.dry_run = flags.dry_run;
-    options.problem_of = [&](const std::string& folder) {
-      interrupt.check();
-      return problem_of(file_system, folder);
-    };
+    options.goodness = goodness(flags, file_system, interrupt, verifying);
     options.progress = [&](const Progress& progress) { line.show(progress); };
     options.cancel = interrupt.flag();
     report = prune(file_system, flags.path, flags.retention, options);
@@ -77,6 +88,8 @@ void add_prune(CLI::App& program) {
       ->check(CLI::Range(int64_t{1}, INT64_MAX).description(""));
   command->add_flag("--unfinished", flags->retention.unfinished,
                     "Remove unfinished iterations older than the last good one, too");
+  command->add_flag("--verify", flags->verify,
+                    "Check every byte of the last good iteration before anything is removed");
   command->add_flag("--dry-run", flags->dry_run, "Tell what would go, and remove nothing");
   add_json_option(*command, flags->json);
   command->footer(kExamples);

@@ -6,11 +6,13 @@
 #include <nlohmann/json.hpp>
 
 #include "ckpt/base/error.h"
+#include "ckpt/integrity/run_choice.h"
 #include "tools/commands.h"
 #include "tools/terminal/common_options.h"
 #include "tools/terminal/interrupt.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/progress.h"
+#include "tools/terminal/text.h"
 #include "tools/verify/verify_report.h"
 
 namespace ferry::tool {
@@ -19,35 +21,71 @@ namespace {
 struct Flags {
   std::string path;
   VerifyOptions options;
-  bool json = false;
+  bool all = false, json = false;
 };
 
 constexpr const char* kExamples = R"(Examples:
   ferry verify llama-hf                      all that ferry.manifest.json covers: every byte
   ferry verify runs/llama --iteration 500    CRC-32 of every item, structure, the tracker
+  ferry verify runs/llama --all              every complete iteration of the run
   ferry verify runs/llama --json | jq '.problems[].message'
 
 Exits with 0 when no damage was found, with 4 when there is some.
 )";
 
-VerifyReport run_verify(const Flags& flags, double* seconds) {
+TimedReport verify_one(const Flags& flags, const std::string& path, const std::string& iteration,
+                       const std::atomic<bool>* cancel) {
   VerifyOptions options = flags.options;
-  const InterruptScope interrupt;
-  options.engine.cancel = interrupt.flag();
+  options.iteration = iteration;
+  options.engine.cancel = cancel;
   ProgressLine line("verifying");
   options.engine.progress = [&](const Progress& progress) { line.show(progress); };
-  VerifyReport report = verify(posix_file_system(), flags.path, options);
-  *seconds = line.seconds();
-  return report;
+  TimedReport timed;
+  timed.report = verify(posix_file_system(), path, options);
+  timed.seconds = line.seconds();
+  return timed;
+}
+
+// Every complete iteration by itself, and the tracker.
+RunReport verify_all(const Flags& flags, const std::atomic<bool>* cancel) {
+  const auto file_system = posix_file_system();
+  if (file_system->status(flags.path).kind != PathKind::folder ||
+      !is_run(*file_system, flags.path)) {
+    fail(ErrorKind::invalid, "--all checks the iterations of a run folder, but {} is not one",
+         flags.path);
+  }
+  const RunFolder run = read_run_folder(*file_system, flags.path);
+  RunReport all{flags.path, problem_of_tracker(run), {}, {}};
+  if (!all.problem.empty()) all.problem = fmt::format("{} {}", kTrackerName, all.problem);
+  for (const IterationFolder& folder : run.iterations) {
+    if (folder.complete()) {
+      all.iterations.push_back(verify_one(flags, join(flags.path, folder.name), {}, cancel));
+    } else {
+      all.notes.push_back(fmt::format("{} is unfinished: {}", folder.name, folder.unfinished()));
+    }
+  }
+  return all;
 }
 
 void run(const Flags& flags) {
-  double seconds = 0;
-  const VerifyReport report = run_verify(flags, &seconds);
-  print(flags.json ? json_text(to_json(report, seconds)) : to_text(report, seconds));
-  if (report.problems.empty()) return;
-  fail(ErrorKind::corrupt, "{}: {} problem{} found", report.path, report.problems.size(),
-       report.problems.size() == 1 ? "" : "s");
+  std::string text, path = flags.path;
+  size_t problems = 0;
+  {
+    const InterruptScope interrupt;
+    if (flags.all) {
+      const RunReport all = verify_all(flags, interrupt.flag());
+      problems = problem_count(all);
+      text = flags.json ? json_text(to_json(all)) : to_text(all);
+    } else {
+      const TimedReport one = verify_one(flags, flags.path, flags.options.iteration, interrupt.flag());
+      problems = one.report.problems.size();
+      path = one.report.path;
+      text = flags.json ? json_text(to_json(one)) : to_text(one);
+    }
+  }
+  print(text);
+  if (problems == 0) return;
+  fail(ErrorKind::corrupt, "{}: {} problem{} found", path, problems, problems == 1 ? "" : "s");
 }
 
 }  // namespace
@@ -57,6 +95,8 @@ void add_verify(CLI::App& program) {
   CLI::App* command = program.add_subcommand("verify", "Look for damage in a checkpoint");
   add_path(*command, flags->path);
   add_iteration_option(*command, flags->options.iteration);
+  command->add_flag("--all", flags->all, "Of a run folder: every complete iteration")
+      ->excludes("--iteration");
   add_engine_options(*command, flags->options.engine);
   add_json_option(*command, flags->json);
   command->footer(kExamples);

@@ -9,7 +9,7 @@
 namespace ferry::tool {
 namespace {
 
-constexpr size_t kNotesShown = 8;
+constexpr size_t kProblemsShown = 20, kNotesShown = 8;
 
 std::string counted(int64_t count, const char* one) {
   return fmt::format("{} {}{}", grouped(count), one, count == 1 ? "" : "s");
@@ -37,14 +37,39 @@ std::string what_was_checked(const VerifyReport& report, double seconds) {
 
 }  // namespace
 
-std::string to_text(const VerifyReport& report, double seconds) {
+size_t problem_count(const RunReport& run) {
+  size_t count = run.problem.empty() ? 0 : 1;
+  for (const TimedReport& timed : run.iterations) count += timed.report.problems.size();
+  return count;
+}
+
+std::string to_text(const RunReport& run) {
+  std::string text;
+  for (const TimedReport& timed : run.iterations) text += to_text(timed);
+  const size_t problems = problem_count(run);
+  text += fmt::format(
+      "{}: {} checked, {}\n", printable(run.path),
+      counted(static_cast<int64_t>(run.iterations.size()), "iteration"),
+      problems == 0 ? "no damage found" : counted(static_cast<int64_t>(problems), "problem"));
+  if (!run.problem.empty()) text += "  " + printable(run.problem) + "\n";
+  for (const std::string& note : run.notes) text += "note: " + printable(note) + "\n";
+  return text;
+}
+
+std::string to_text(const TimedReport& timed) {
+  const VerifyReport& report = timed.report;
   std::string text = printable(report.path);
   if (!report.format.empty()) text += " (" + report.format + ")";
   text += report.problems.empty()
               ? ": no damage found\n"
               : ": " + counted(static_cast<int64_t>(report.problems.size()), "problem") + "\n";
-  for (const Problem& problem : report.problems) text += "  " + printable(problem.what) + "\n";
-  text += what_was_checked(report, seconds) + "\n";
+  for (size_t i = 0; i < report.problems.size() && i < kProblemsShown; ++i) {
+    text += "  " + printable(report.problems[i].what) + "\n";
+  }
+  if (report.problems.size() > kProblemsShown) {
+    text += fmt::format("  and {} more, with --json\n", report.problems.size() - kProblemsShown);
+  }
+  text += what_was_checked(report, timed.seconds) + "\n";
   for (size_t i = 0; i < report.notes.size() && i < kNotesShown; ++i) {
     text += "note: " + printable(report.notes[i]) + "\n";
   }
@@ -54,8 +79,20 @@ std::string to_text(const VerifyReport& report, double seconds) {
   return text;
 }
 
-nlohmann::json to_json(const VerifyReport& report, double seconds) {
+nlohmann::json to_json(const RunReport& run) {
   using nlohmann::json;
+  json iterations = json::array();
+  for (const TimedReport& timed : run.iterations) iterations.push_back(to_json(timed));
+  return {{"path", run.path},
+          {"problem", run.problem.empty() ? json(nullptr) : json(run.problem)},
+          {"problem_count", problem_count(run)},
+          {"notes", run.notes},
+          {"iterations", std::move(iterations)}};
+}
+
+nlohmann::json to_json(const TimedReport& timed) {
+  using nlohmann::json;
+  const VerifyReport& report = timed.report;
   const auto text_or_null = [](const std::string& text) {
     return text.empty() ? json(nullptr) : json(text);
   };
@@ -81,7 +118,7 @@ nlohmann::json to_json(const VerifyReport& report, double seconds) {
           {"digests", report.digests},
           {"crc32s", report.crc32s},
           {"sha256s", report.sha256s},
-          {"seconds", seconds}};
+          {"seconds", timed.seconds}};
 }
 
 }  // namespace ferry::tool

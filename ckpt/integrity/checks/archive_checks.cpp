@@ -29,6 +29,16 @@ bool has_archive_name(const std::string& path) {
                      [&](std::string_view suffix) { return path.ends_with(suffix); });
 }
 
+// What cannot be read is: looking at it will say why.
+bool may_be_archive(const FileSystem& file_system, const std::string& path) {
+  try {
+    const auto file = file_system.open(path);
+    return is_archive(*file, 0, file->size());
+  } catch (const Error&) {
+    return true;
+  }
+}
+
 using FileNumbers = std::unordered_map<std::string, uint32_t>;
 
 void add_stored(const Catalog& stored, const FileNumbers& numbers, std::vector<Archive>& archives) {
@@ -55,15 +65,17 @@ void add_stored(const Catalog& stored, const FileNumbers& numbers, std::vector<A
 
 void add_whole_files(std::span<const FileInfo> files, const FileSystem& file_system,
                      std::vector<Archive>& archives) {
+  std::vector<bool> is_item(files.size(), false);
+  for (const Archive& archive : archives) {
+    if (archive.offset == 0 && archive.bytes == files[archive.file].bytes) {
+      is_item[archive.file] = true;
+    }
+  }
   for (uint32_t i = 0; i < files.size(); ++i) {
-    if (!has_archive_name(files[i].path)) continue;
-    const bool is_item = std::any_of(archives.begin(), archives.end(), [&](const Archive& archive) {
-      return archive.file == i && archive.offset == 0 && archive.bytes == files[i].bytes;
-    });
-    if (is_item) continue;
-    const auto file = file_system.open(files[i].path);
-    if (is_archive(*file, 0, file->size()))
-      archives.push_back({i, 0, file->size(), {}, {}, {}, {}});
+    if (is_item[i] || !has_archive_name(files[i].path)) continue;
+    if (may_be_archive(file_system, files[i].path)) {
+      archives.push_back({i, 0, files[i].bytes, {}, {}, {}, {}});
+    }
   }
 }
 
@@ -78,8 +90,10 @@ class Looker {
       check(archive);
     } catch (const Error& error) {
       if (error.kind() == ErrorKind::cancelled || error.kind() == ErrorKind::internal) throw;
-      result.problems.push_back(
-          {files_[archive.file].path, archive.offset, archive.bytes, archive.holds, error.what()});
+      std::string what = error.what();
+      if (what.find(archive.holds) == std::string::npos) what = archive.holds + ": " + what;
+      result.problems.push_back({files_[archive.file].path, archive.offset, archive.bytes,
+                                 archive.holds, std::move(what)});
     }
   }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 namespace ferry {
 namespace {
@@ -52,30 +53,71 @@ std::string inside(const std::string& folder, const std::string& path) {
   return path.starts_with(prefix) ? path.substr(prefix.size()) : path;
 }
 
-// Tensors of the catalog whose bytes lie there: "tensor a.b [0:2, 0:32] and 3 more".
-std::string stored_there(const Catalog& stored, const std::string& path, const ByteCheck& check) {
-  std::string first;
-  size_t more = 0;
-  for (const Entry& entry : stored.entries) {
-    for (const Chunk& chunk : entry.chunks) {
-      const Extent& extent = chunk.extent;
-      if (stored.files.at(extent.file).path != path) continue;
-      if (extent.offset >= check.offset + check.bytes) continue;
-      if (extent.offset + extent.length <= check.offset) continue;
-      if (first.empty()) {
-        first = fmt::format("tensor {} {}", entry.name, to_string(chunk.box));
-      } else {
-        ++more;
+// Finds the tensors whose bytes lie in a run of a file's bytes.
+class StoredTensors {
+ public:
+  explicit StoredTensors(const Catalog* stored) {
+    if (!stored) return;
+    for (const Entry& entry : stored->entries) {
+      for (const Chunk& chunk : entry.chunks) {
+        const Extent& extent = chunk.extent;
+        by_file_[stored->files.at(extent.file).path].push_back(
+            {extent.offset, extent.offset + extent.length, &entry, &chunk});
       }
     }
+    for (auto& [path, places] : by_file_) {
+      std::sort(places.begin(), places.end(),
+                [](const Place& a, const Place& b) { return a.begin < b.begin; });
+    }
   }
-  return more == 0 ? first : fmt::format("{} and {} more", first, more);
-}
+
+  // "tensor a.b [0:2, 0:32] and 3 more"; empty: none.
+  std::string in(const std::string& path, const ByteCheck& check) const {
+    const auto file = by_file_.find(path);
+    if (file == by_file_.end()) return {};
+    const std::vector<Place>& places = file->second;
+    const auto begin = std::partition_point(places.begin(), places.end(), [&](const Place& place) {
+      return place.begin < check.offset;
+    });
+    const auto end = std::partition_point(begin, places.end(), [&](const Place& place) {
+      return place.begin < check.offset + check.bytes;
+    });
+    // One that begins before reaches in, too.
+    auto first = begin;
+    if (begin != places.begin() && std::prev(begin)->end > check.offset) --first;
+    if (first == end) return {};
+    const std::string name =
+        fmt::format("tensor {} {}", first->entry->name, to_string(first->chunk->box));
+    return end - first == 1 ? name : fmt::format("{} and {} more", name, end - first - 1);
+  }
+
+ private:
+  struct Place {
+    uint64_t begin = 0, end = 0;  // bytes
+    const Entry* entry = nullptr;
+    const Chunk* chunk = nullptr;
+  };
+  std::unordered_map<std::string, std::vector<Place>> by_file_;
+};
 
 std::string which_checksum(const ByteCheck& check, const CheckOrigin& origin) {
   if (origin.item) return "the manifest's digest";
   if (std::holds_alternative<Sha256>(check.expected)) return "the SHA-256 of integrity.json";
   return fmt::format("the CRC-32 of zip record {}", origin.record);
+}
+
+std::string sentence(const FailedCheck& failed, const ByteCheck& check, const CheckOrigin& origin,
+                     const std::string& path, const std::string& holds) {
+  if (std::holds_alternative<Sha256>(check.expected) && failed.problem.empty()) {
+    return fmt::format("{}: damaged somewhere in its {} bytes{}: {} is of other bytes", path,
+                       check.bytes, holds.empty() ? "" : ", where lie " + holds,
+                       which_checksum(check, origin));
+  }
+  const std::string what = failed.problem.empty() ? fmt::format("are damaged: {} is of other bytes",
+                                                                which_checksum(check, origin))
+                                                  : "cannot be read: " + failed.problem;
+  return fmt::format("{} at byte {}: {}{} bytes {}", path, check.offset,
+                     holds.empty() ? "" : holds + ": ", check.bytes, what);
 }
 
 }  // namespace
@@ -84,6 +126,8 @@ std::vector<Problem> problems_of(const CheckList& list, std::span<const FailedCh
                                  std::span<const FileInfo> files, const std::string& folder,
                                  const Catalog* stored) {
   std::vector<Problem> problems;
+  if (failed.empty()) return problems;
+  const StoredTensors tensors(stored);
   for (const size_t i : telling(list, failed)) {
     const uint32_t number = failed[i].check;
     const ByteCheck& check = list.checks[number];
@@ -92,18 +136,8 @@ std::vector<Problem> problems_of(const CheckList& list, std::span<const FailedCh
     Problem problem{inside(folder, path), check.offset, check.bytes, {}, {}};
     if (origin.item) problem.holds = describe(*origin.item);
     if (origin.archive) problem.holds = *origin.archive;
-    const bool is_whole = check.offset == 0 && check.bytes == files[check.file].bytes;
-    if (problem.holds.empty() && stored && !is_whole) {
-      problem.holds = stored_there(*stored, path, check);
-    }
-    problem.what = fmt::format("{} at byte {}: {}{} bytes are damaged: {} is of other bytes", path,
-                               check.offset, problem.holds.empty() ? "" : problem.holds + ": ",
-                               check.bytes, which_checksum(check, origin));
-    if (!failed[i].problem.empty()) {
-      problem.what = fmt::format("{} at byte {}: {}{} bytes cannot be read: {}", path, check.offset,
-                                 problem.holds.empty() ? "" : problem.holds + ": ", check.bytes,
-                                 failed[i].problem);
-    }
+    if (problem.holds.empty()) problem.holds = tensors.in(path, check);
+    problem.what = sentence(failed[i], check, origin, path, problem.holds);
     problems.push_back(std::move(problem));
   }
   return problems;

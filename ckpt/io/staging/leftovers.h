@@ -37,14 +37,14 @@ struct Leftover {
 
 /// What stands in `folder` beside `target_name`, or beside any target when that is empty. Lock
 /// files that hold their name (".ferry-lock.NAME") count with what has their token.
-/// `now_seconds`: the present by the file system's clock.
+/// `now_seconds`: the present, best by the file system's clock, which times of change are of.
 std::vector<Leftover> find_leftovers(const FileSystem& file_system, const std::string& folder,
                                      const std::string& target_name, int64_t now_seconds);
 
 /// When anything at or below a path last changed, so many folders deep; links are not followed.
 int64_t newest_change(const FileSystem& file_system, const std::string& path, int depth);
 
-/// How long nothing of a claim's has changed, its record in file `record_path` included.
+/// How long nothing of the `names` in `folder`, or below them, has changed.
 int64_t unchanged_seconds(const FileSystem& file_system, const std::string& folder,
                           const std::vector<std::string>& names, int64_t now_seconds);
 

@@ -52,11 +52,12 @@ void ReadMark::check() const {
   fail(ErrorKind::busy, "{} was removed or replaced while it was read; run again", path_);
 }
 
-bool is_being_read(const FileSystem& file_system, const std::string& path) {
+bool is_being_read(const FileSystem& file_system, const std::string& path, std::string* unseen) {
   try {
     const auto file = open_marked(file_system, path);
     return file && file->probe(LockMode::exclusive) == LockState::busy;
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (unseen && error.kind() != ErrorKind::not_found) *unseen = error.what();
     return false;
   }
 }

@@ -36,7 +36,8 @@ class ReadMark {
 };
 
 /// Whether any process, this one included, holds a mark on the checkpoint at `path`. False where
-/// that cannot be seen.
-bool is_being_read(const FileSystem& file_system, const std::string& path);
+/// that cannot be seen; when an error keeps it from being seen, `unseen`, if given, gets that.
+bool is_being_read(const FileSystem& file_system, const std::string& path,
+                   std::string* unseen = nullptr);
 
 }  // namespace ferry

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
+#include <variant>
 
 #include "ckpt/base/error.h"
 #include "convert/config_json.h"
@@ -58,11 +60,12 @@ void read_fields(const Family& family, const json& config, Architecture& a) {
   }
 }
 
-// The scaling of positions: transformers 5 has it in rope_parameters, 4 in rope_scaling.
+// The scaling of positions: transformers 5 has it in rope_parameters, 4 in rope_scaling. Where both
+// say something, transformers 5 takes the older one and nothing of the other.
 json scaling_of(const json& config) {
-  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const auto found = config.find(key);
-    if (found != config.end() && found->is_object()) return *found;
+    if (found != config.end() && found->is_object() && !found->empty()) return *found;
   }
   return json::object();
 }
@@ -146,7 +149,7 @@ class Checker {
     }
     const json defaults = json::parse(family_.defaults);
     for (const auto& [key, value] : config.items()) {
-      if (value.is_null() || contains(kNotCompared, key)) continue;
+      if (value.is_null() || contains(kNotCompared, key) || odd_.contains(key)) continue;
       const json& expected = written.contains(key) ? written : defaults;
       if (!expected.contains(key) || expected[key] == value) continue;
       const json& shown = given.contains(key) ? given[key] : value;
@@ -158,6 +161,30 @@ class Checker {
       } else {
         reasons.push_back(fmt::format("{} is {}, in Megatron a model of family {} has {}", key,
                                       shown.dump(), family_.name, expected[key].dump()));
+      }
+    }
+  }
+
+  // Members of another kind than they should be, and those that contradict each other because
+  // Megatron has one setting for all of them. They are not compared any more.
+  void check_fields(const json& given) {
+    for (const ConfigField& field : family_.fields) {
+      const std::string key(field.key);
+      const json value = given.value(key, json());
+      const char* const kind = wanted_kind(field, value);
+      if (value.is_null() || kind == nullptr) continue;
+      odd_.insert(key);
+      reasons.push_back(fmt::format("{} is {}, not {}", key, value.dump(), kind));
+    }
+    for (const ConfigField& field : family_.fields) {
+      for (const ConfigField& other : family_.fields) {
+        if (&other <= &field || other.member != field.member) continue;
+        const bool one = boolean_of(given, std::string(field.key).c_str(), false);
+        const bool another = boolean_of(given, std::string(other.key).c_str(), false);
+        if (!std::holds_alternative<bool Architecture::*>(field.member) || one == another) continue;
+        odd_.insert({std::string(field.key), std::string(other.key)});
+        reasons.push_back(fmt::format("{} is {} and {} is {}: Megatron has one setting for both",
+                                      field.key, one, other.key, another));
       }
     }
   }
@@ -190,6 +217,14 @@ class Checker {
   std::vector<std::string> reasons, warnings;
 
  private:
+  // What the value of a field should be; null when it is that.
+  static const char* wanted_kind(const ConfigField& field, const json& value) {
+    if (std::holds_alternative<bool Architecture::*>(field.member)) {
+      return value.is_boolean() ? nullptr : "true or false";
+    }
+    return value.is_number() ? nullptr : "a number";
+  }
+
   // transformers takes the quotient only where both factors are said.
   void check_yarn(const json& scaling) {
     const double scale = number_of(scaling, "mscale", 0);
@@ -211,6 +246,7 @@ class Checker {
 
   const Family& family_;
   const Architecture& a_;
+  std::set<std::string> odd_;  // members that were refused as they are
 };
 
 const Family& family_of(const json& config, const std::optional<std::string>& wanted,
@@ -279,6 +315,7 @@ ReadConfig read_config(const json& config, const std::optional<std::string>& wan
   const json before = whole;
   result.architecture = read(*result.family, whole);
   Checker checker(*result.family, result.architecture);
+  checker.check_fields(config);
   checker.compare(whole, config);
   checker.check_rope(before);
   result.warnings = std::move(checker.warnings);

@@ -49,6 +49,24 @@ std::vector<std::string> cases() {
   return {names.begin(), names.end()};
 }
 
+// As transformers 5 reads them: AutoConfig.from_pretrained(...).rope_parameters.
+TEST(Config, OfTwoWaysToSayTheScalingTheOlderCounts) {
+  const json plain = {{"rope_type", "default"}, {"rope_theta", 5e5}};
+  const json scaled = {{"rope_type", "linear"}, {"factor", 4.0}};
+  const auto read_both = [&](const json& parameters, const json& scaling) {
+    return read("llama", {{"rope_parameters", parameters}, {"rope_scaling", scaling}});
+  };
+  const Architecture older = read_both(plain, scaled);
+  EXPECT_EQ(older.rope_scaling, RopeScaling::linear);
+  EXPECT_EQ(older.rope_factor, 4.0);
+  EXPECT_EQ(older.rope_theta, 1e4);
+  for (const json& nothing : {json(), json::object()}) {
+    const Architecture newer = read_both(plain, nothing);
+    EXPECT_EQ(newer.rope_scaling, RopeScaling::none);
+    EXPECT_EQ(newer.rope_theta, 5e5);
+  }
+}
+
 TEST_P(Configs, SaysWhatTheArgumentsSay) {
   const json both = fixture(GetParam());
   const LoadedValue args = test::loaded(both["args"]);
@@ -139,6 +157,12 @@ TEST(ReadConfig, WhatMegatronCannotBeIsRefusedByName) {
   EXPECT_THAT(refusal("llama", {{"hidden_act", "gelu"}}), HasSubstr("activation is GELU"));
   EXPECT_THAT(refusal("llama", {{"attention_bias", true}}), HasSubstr("attention_bias is true"));
   EXPECT_THAT(refusal("qwen3", {{"attention_bias", true}}), HasSubstr("attention_bias is true"));
+  EXPECT_THAT(refusal("llama", {{"mlp_bias", true}}),
+              HasSubstr("attention_bias is false and mlp_bias is true"));
+  EXPECT_THAT(refusal("llama", {{"num_attention_heads", "4"}}),
+              HasSubstr("num_attention_heads is \"4\", not a number"));
+  EXPECT_THAT(refusal("llama", {{"attention_bias", 1}}),
+              HasSubstr("attention_bias is 1, not true or false"));
   EXPECT_THAT(refusal("llama", {{"rope_parameters", {{"rope_type", "dynamic"}, {"factor", 2.0}}}}),
               HasSubstr("the scaling of positions is dynamic"));
   EXPECT_THAT(refusal("llama", {{"partial_rotary_factor", 0.5}}),

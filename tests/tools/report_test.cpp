@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "ckpt/base/error.h"
+#include "ckpt/io/staging/claim.h"
 #include "tests/tools/program.h"
 #include "tools/report/chunk_map.h"
 #include "tools/report/histogram.h"
@@ -223,6 +224,42 @@ TEST_F(ReportProgram, WritesAPageOnce) {
   EXPECT_EQ(ferry("report " + run + " -o " + path("s.html") + " --histograms no").code, 3);
   EXPECT_EQ(ferry("report " + run + " -o " + path("no/such/s.html")).code, 3);
   EXPECT_EQ(ferry("report " + run).code, 2);
+}
+
+TEST_F(ReportProgram, ReplacesNothingButPages) {
+  const std::string run = std::string(FERRY_FIXTURES) + "/megatron/hot_llama";
+  ASSERT_EQ(ferry("convert " + run + " " + path("hf") + " --to hf").code, 0);
+  const std::string model = read(path("hf/model.safetensors"));
+  const std::string report = "report " + path("hf") + " --overwrite -o ";
+  const test::Outcome over = ferry(report + path("hf/model.safetensors"));
+  EXPECT_EQ(over.code, 2);
+  EXPECT_THAT(over.err, HasSubstr("is no page of ferry's"));
+  EXPECT_EQ(read(path("hf/model.safetensors")), model);
+  const test::Outcome inside = ferry(report + path("hf/new.html"));
+  EXPECT_EQ(inside.code, 2);
+  EXPECT_THAT(inside.err, HasSubstr("would lie in the checkpoint"));
+  const test::Outcome unnamed = ferry(report + "''");
+  EXPECT_EQ(unnamed.code, 2);
+  EXPECT_THAT(unnamed.err, HasSubstr("-o needs the name of a file"));
+  EXPECT_EQ(ferry("verify " + path("hf")).code, 0);
+
+  ASSERT_EQ(ferry(report + path("r.html")).code, 0);
+  std::filesystem::create_symlink("r.html", path("link.html"));
+  EXPECT_EQ(ferry(report + path("link.html")).code, 0);
+  EXPECT_TRUE(std::filesystem::is_symlink(path("link.html")));
+  EXPECT_EQ(ferry(report + "-").out, read(path("r.html")));
+}
+
+TEST_F(ReportProgram, WaitsForAnotherWriterAndLeavesNothing) {
+  const std::string command =
+      "report " + std::string(FERRY_FIXTURES) + "/megatron/hot_llama -o " + path("r.html");
+  {
+    const Claim other(posix_file_system(), path("r.html"));
+    EXPECT_EQ(ferry(command).code, 10);
+  }
+  EXPECT_TRUE(left().empty());
+  EXPECT_EQ(ferry(command).code, 0);
+  EXPECT_THAT(left(), testing::ElementsAre("r.html"));
 }
 
 TEST(Histogram, CountsEveryFiniteValue) {

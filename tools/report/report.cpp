@@ -1,9 +1,13 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
 #include <memory>
+#include <span>
 
 #include "ckpt/base/error.h"
+#include "ckpt/io/staging/claim.h"
 #include "tools/commands.h"
 #include "tools/report/report_page.h"
 #include "tools/terminal/common_options.h"
@@ -17,6 +21,8 @@ namespace {
 
 constexpr int kBins = 64;
 constexpr size_t kMostHistograms = 500;
+constexpr uint64_t kPageHead = 4096;  // bytes; the mark stands before the styles
+constexpr double kWaitSeconds = 2;    // for another process that writes the page
 
 struct Flags {
   std::string path, output, histograms;
@@ -56,41 +62,74 @@ void add_histograms(const Flags& flags, const Catalog& catalog, ReportContent& c
   }
 }
 
-// The page appears whole or not at all.
-void write_page(const FileSystem& file_system, const std::string& path, const std::string& page) {
-  const SplitPath parts = split_path(path);
-  const std::string aside = join(parts.parent, "." + parts.name + ".part");
-  file_system.remove_all(aside);
-  try {
-    write_file(file_system, aside, page);
-    file_system.replace(aside, path);
-  } catch (...) {
-    file_system.remove_all(aside);
-    throw;
-  }
+// Whether the file begins as the pages do.
+bool is_page(const FileSystem& file_system, const std::string& path) {
+  const auto file = file_system.open(path);
+  std::string begin(std::min<uint64_t>(file->size(), kPageHead), '\0');
+  file->read(0, std::as_writable_bytes(std::span(begin)));
+  return begin.find(kPageMark) != std::string::npos;
 }
 
+// Files of a checkpoint, and whatever somebody else wrote, are not to be replaced by a page.
 void check_output(const FileSystem& file_system, const Flags& flags) {
-  const PathStatus status = file_system.status(flags.output);
+  const std::string& path = flags.output;
+  if (path.empty())
+    fail(ErrorKind::invalid, "-o needs the name of a file to write, or - for stdout");
+  const PathStatus status = file_system.status(path);
   if (status.kind == PathKind::missing) return;
-  if (status.kind != PathKind::file) {
-    fail(ErrorKind::invalid, "{} is no file", printable(flags.output));
-  }
-  if (!flags.overwrite) {
-    fail(ErrorKind::invalid, "{} exists; --overwrite replaces it", printable(flags.output));
+  if (status.kind != PathKind::file) fail(ErrorKind::invalid, "{} is no file", path);
+  if (!flags.overwrite) fail(ErrorKind::invalid, "{} exists; --overwrite replaces it", path);
+  if (is_page(file_system, path)) return;
+  fail(ErrorKind::invalid,
+       "{} is no page of ferry's, and --overwrite replaces nothing else; choose another name",
+       path);
+}
+
+// A file more in a checkpoint's folder is none of the checkpoint's.
+void check_place(const std::string& output, const std::string& checkpoint) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path folder = fs::weakly_canonical(checkpoint, error);
+  const fs::path page = fs::weakly_canonical(output, error);
+  const auto parts = std::mismatch(folder.begin(), folder.end(), page.begin(), page.end());
+  if (error || parts.first != folder.end()) return;
+  fail(ErrorKind::invalid, "{} would lie in the checkpoint {}; choose a place outside", output,
+       checkpoint);
+}
+
+// The page appears whole or not at all; of several processes that write it the last wins, where it
+// may replace.
+void write_page(const std::shared_ptr<const FileSystem>& file_system, const Flags& flags,
+                const std::string& page) {
+  std::error_code error;
+  const std::string behind = std::filesystem::canonical(flags.output, error).string();
+  const std::string target = error ? flags.output : behind;  // a link stays one
+  const Claim claim(file_system, target, {false, kWaitSeconds});
+  check_output(*file_system, flags);
+  const std::string aside = claim.partial_path();
+  try {
+    write_file(*file_system, aside, page);
+    claim.check();
+    file_system->replace(aside, target);
+  } catch (...) {
+    file_system->remove_all(aside);
+    throw;
   }
 }
 
 void run(const Flags& flags) {
   const auto file_system = posix_file_system();
-  check_output(*file_system, flags);
+  const bool to_stdout = flags.output == "-";
+  if (!to_stdout) check_output(*file_system, flags);
   const Checkpoint checkpoint = open_checkpoint(file_system, flags.path, flags.open);
+  if (!to_stdout) check_place(flags.output, checkpoint.path);
   const InspectReport inspect = make_report(checkpoint, {});
   ReportContent content{&inspect, {}};
   if (!flags.histograms.empty()) add_histograms(flags, checkpoint.catalog, content);
   const std::string page = report_page(content);
   if (checkpoint.mark) checkpoint.mark->check();
-  write_page(*file_system, flags.output, page);
+  if (to_stdout) return print(page);
+  write_page(file_system, flags, page);
   print(fmt::format("wrote {}, {}\n", printable(flags.output), human_bytes(page.size())));
 }
 
@@ -101,7 +140,7 @@ void add_report(CLI::App& program) {
   CLI::App* command =
       program.add_subcommand("report", "Write a page about a checkpoint, to open in a browser");
   add_path(*command, flags->path);
-  command->add_option("-o,--output", flags->output, "The page to write")
+  command->add_option("-o,--output", flags->output, "The page to write; - for standard output")
       ->required()
       ->type_name("FILE");
   add_iteration_option(*command, flags->open.iteration);

@@ -115,11 +115,11 @@ std::string report_page(const ReportContent& content) {
              "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
              "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
              "'unsafe-inline'\">\n<meta name=\"viewport\" content=\"width=device-width, "
-             "initial-scale=1\">\n<meta name=\"generator\" content=\"ferry\">\n<title>{} - ferry "
+             "initial-scale=1\">\n{}\n<title>{} - ferry "
              "report</title>\n<style>{}</style></head>\n<body><a class=\"skip\" "
              "href=\"#overview\">Skip to the report</a>\n<header><h1>{}</h1><p class=\"soft\">A {} "
              "checkpoint{}</p></header>\n",
-             title, kReportStyle, title, html(name(checkpoint.format)),
+             kPageMark, title, kReportStyle, title, html(name(checkpoint.format)),
              checkpoint.iteration ? ", iteration " + grouped(*checkpoint.iteration) : "") +
          navigation(content) + "<main>\n" + tiles(report) + overview(report) +
          modules_section(catalog) + map_section(catalog, labels) +

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -9,6 +10,9 @@
 #include "tools/report/histogram.h"
 
 namespace ferry::tool {
+
+/// Stands near the beginning of every page, and tells it from other files.
+inline constexpr std::string_view kPageMark = "<meta name=\"generator\" content=\"ferry\">";
 
 struct ReportContent {
   const InspectReport* inspect = nullptr;

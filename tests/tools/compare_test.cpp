@@ -24,7 +24,7 @@ std::span<const std::byte> bytes_of(const std::vector<T>& values) {
 
 ValueDifference of_doubles(const std::vector<double>& a, const std::vector<double>& b,
                            std::optional<double> tolerance = {}) {
-  return compare(bytes_of(a), DType::f64, bytes_of(b), DType::f64, 0, tolerance);
+  return compare(bytes_of(a), DType::f64, bytes_of(b), DType::f64, 0, {tolerance, {}});
 }
 
 TEST(Compare, CountsAndMeasures) {
@@ -32,8 +32,7 @@ TEST(Compare, CountsAndMeasures) {
   EXPECT_EQ(of_doubles(a, b).differing, 0);
   b[7000] = 1.5;
   b[9999] = -1;
-  const ValueDifference result =
-      compare(bytes_of(a), DType::f64, bytes_of(b), DType::f64, 100, std::nullopt);
+  const ValueDifference result = compare(bytes_of(a), DType::f64, bytes_of(b), DType::f64, 100);
   EXPECT_EQ(result.compared, 10'000);
   EXPECT_EQ(result.differing, 2);
   EXPECT_EQ(result.first, 7100);
@@ -63,21 +62,54 @@ TEST(Compare, WithinATolerance) {
   EXPECT_EQ(result.max_absolute, 0);
 }
 
+TEST(Compare, WithinARelativeTolerance) {
+  const auto relative = [](double a, double b, double tolerance) {
+    const std::vector<double> x{a}, y{b};
+    return compare(bytes_of(x), DType::f64, bytes_of(y), DType::f64, 0, {{}, tolerance}).differing;
+  };
+  EXPECT_EQ(relative(100, 101, 0.01), 0);
+  EXPECT_EQ(relative(101, 100, 0.01), 0);
+  EXPECT_EQ(relative(100, 102, 0.01), 1);
+  EXPECT_EQ(relative(0, 1e-30, 0.5), 1);
+  EXPECT_EQ(relative(kInfinity, 1, 1.0), 1);
+  const std::vector<double> zero{0}, small{1e-30};
+  EXPECT_EQ(
+      compare(bytes_of(zero), DType::f64, bytes_of(small), DType::f64, 0, {1e-20, 0.5}).differing,
+      0);
+}
+
+TEST(Compare, WideIntegersExactly) {
+  const int64_t large = int64_t{1} << 62;
+  const std::vector<int64_t> a{large + 2000}, b{large + 2100};
+  const auto off = [&](std::optional<double> tolerance) {
+    return compare(bytes_of(a), DType::i64, bytes_of(b), DType::i64, 0, {tolerance, {}});
+  };
+  EXPECT_EQ(off({}).max_absolute, 100);
+  EXPECT_EQ(off({}).first_b - static_cast<long double>(large), 2100);
+  EXPECT_EQ(off(99).differing, 1);
+  EXPECT_EQ(off(100).differing, 0);
+  const std::vector<uint64_t> most{UINT64_MAX}, less{UINT64_MAX - 1};
+  EXPECT_EQ(compare(bytes_of(most), DType::u64, bytes_of(less), DType::u64, 0, {0.0, {}}).differing,
+            1);
+  const std::vector<uint64_t> same{static_cast<uint64_t>(a[0])};
+  EXPECT_EQ(compare(bytes_of(a), DType::i64, bytes_of(same), DType::u64, 0).differing, 0);
+}
+
 TEST(Compare, AcrossTypesByValue) {
   const std::vector<float> f32{1, 2, 3.5f};
   const std::vector<double> f64{1, 2, 3.25};
-  const auto result = compare(bytes_of(f32), DType::f32, bytes_of(f64), DType::f64, 0, {});
+  const auto result = compare(bytes_of(f32), DType::f32, bytes_of(f64), DType::f64, 0);
   EXPECT_EQ(result.compared, 3);
   EXPECT_EQ(result.differing, 1);
   EXPECT_EQ(result.first, 2);
   EXPECT_EQ(result.max_absolute, 0.25);
   const std::vector<int32_t> i32{1, 2, 3};
-  EXPECT_EQ(compare(bytes_of(i32), DType::i32, bytes_of(f32), DType::f32, 0, {}).differing, 1);
+  EXPECT_EQ(compare(bytes_of(i32), DType::i32, bytes_of(f32), DType::f32, 0).differing, 1);
 }
 
 TEST(Compare, TypesWithoutValuesByTheirBytes) {
   const std::vector<float> a{1, 2, 3, 4}, b{1, 2, 3, 5};
-  const auto result = compare(bytes_of(a), DType::c64, bytes_of(b), DType::c64, 0, 100.0);
+  const auto result = compare(bytes_of(a), DType::c64, bytes_of(b), DType::c64, 0, {100.0, {}});
   EXPECT_EQ(result.compared, 2);
   EXPECT_EQ(result.differing, 1);
   EXPECT_EQ(result.first, 1);
@@ -86,9 +118,9 @@ TEST(Compare, TypesWithoutValuesByTheirBytes) {
 
 TEST(Compare, PartsJoinInAnyOrder) {
   const ValueDifference early = compare(bytes_of(std::vector<double>{0, 0}), DType::f64,
-                                        bytes_of(std::vector<double>{0, 3}), DType::f64, 0, {});
+                                        bytes_of(std::vector<double>{0, 3}), DType::f64, 0);
   const ValueDifference late = compare(bytes_of(std::vector<double>{1}), DType::f64,
-                                       bytes_of(std::vector<double>{2}), DType::f64, 2, {});
+                                       bytes_of(std::vector<double>{2}), DType::f64, 2);
   for (const bool swap : {false, true}) {
     ValueDifference all;
     all.join(swap ? late : early);
@@ -169,6 +201,25 @@ TEST(ObjectDiff, SaysWhereValuesDiffer) {
   EXPECT_EQ(changes_between(1, nlohmann::json::array()), std::vector<std::string>{"value: 1 / []"});
   const std::string change = changes_between(std::string(100, 'x'), 0).at(0);
   EXPECT_LT(change.size(), 60u);
+}
+
+TEST(ObjectDiff, LongValuesAreCutWhereTheyDiffer) {
+  using nlohmann::json;
+  const std::string same(100, 'x');
+  EXPECT_EQ(changes_between(same + "1", same + "2").at(0),
+            "value: ...xxxxxxxxxx1\" / ...xxxxxxxxxx2\"");
+  json list = json::array(), longer = json::array();
+  for (int i = 0; i < 100; ++i) list.push_back(i), longer.push_back(i);
+  longer.push_back(100);
+  EXPECT_EQ(changes_between(list, longer).at(0), "value: a list of 100 / a list of 101");
+  EXPECT_EQ(changes_between({{"a", list}}, {{"a", 3}}).at(0), "a: a list of 100 / 3");
+}
+
+TEST(ObjectDiff, ANestingMoreIsSaidInShort) {
+  const nlohmann::json state = {{"seed", std::string(100, '1')}}, in_list = {state};
+  EXPECT_EQ(changes_between({{"r", in_list}}, {{"r", state}}).at(0), "r: [x] / x, of the same x");
+  EXPECT_EQ(changes_between({{"r", in_list}}, {{"r", {in_list}}}).at(0),
+            "r.0: x / [x], of the same x");
 }
 
 }  // namespace

@@ -57,7 +57,83 @@ TEST_F(Diff, VocabularyPaddingIsNoDifference) {
   const Outcome outcome = ferry("diff " + kLlama + " " + path("hf"));
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.out,
-              HasSubstr("model.embed_tokens.weight: rows from 250 on, which only A has"));
+              HasSubstr("model.embed_tokens.weight: rows from 250 on, which only A has, are "
+                        "padding of a vocabulary of 250"));
+}
+
+TEST_F(Diff, MissingRowsOfTheVocabularyAreADifference) {
+  convert(kLlama, "hf", "--to hf");
+  convert(kLlama, "cut", "--to hf --vocab-size 100");
+  convert(kLlama, "tensors", "--to safetensors");
+  convert(path("cut"), "plain", "--to safetensors");
+  const std::string with[] = {path("hf"), kLlama, path("tensors")};
+  for (const std::string& whole : with) {
+    for (const bool swap : {false, true}) {
+      const std::string cut = path("cut");
+      const Outcome outcome = ferry("diff " + (swap ? cut + " " + whole : whole + " " + cut));
+      EXPECT_EQ(outcome.code, 1) << whole;
+      EXPECT_EQ(outcome.err, "");
+    }
+  }
+  const std::string bare = path("hf/model.safetensors") + " " + path("plain/model.safetensors");
+  const Outcome unknown = ferry("diff --json " + bare);
+  EXPECT_EQ(unknown.code, 1);
+  EXPECT_EQ(json::parse(unknown.out).at("tensors").at("shape"), 2);
+  EXPECT_THAT(unknown.out, HasSubstr("neither side tells its size"));
+  EXPECT_THAT(ferry("diff " + path("hf") + " " + path("cut")).out,
+              HasSubstr("rows from 100 on, which only A has, are no padding: the vocabulary has "
+                        "250"));
+}
+
+TEST_F(Diff, DtypesCanBeLetDiffer) {
+  convert(kLlama, "bf16", "--to safetensors");
+  convert(kLlama, "f32", "--to safetensors --dtype fp32");
+  convert(path("f32"), "f16", "--to safetensors --dtype fp16");
+  EXPECT_EQ(ferry("diff -q --ignore-dtype " + path("bf16") + " " + path("f32")).code, 0);
+  const std::string rounded = path("bf16") + " " + path("f16");
+  EXPECT_EQ(ferry("diff -q --tolerance 1 " + rounded).code, 1);
+  EXPECT_EQ(ferry("diff -q --ignore-dtype --tolerance 1 " + rounded).code, 0);
+  EXPECT_EQ(ferry("diff -q --ignore-dtype --relative-tolerance 1 " + rounded).code, 0);
+}
+
+TEST_F(Diff, ComparesWhatIsAskedFor) {
+  const std::string both = kLlama + " " + kLlama;
+  const auto count = [&](const std::string& options) {
+    return json::parse(ferry("diff --json " + both + options).out).at("tensors").at("equal");
+  };
+  EXPECT_EQ(count(""), 9);
+  EXPECT_EQ(count(" --only '*norm*' --only '*qkv.weight'"), 3);
+  EXPECT_EQ(count(" --drop '*norm*' --drop '*qkv.weight'"), 6);
+  EXPECT_EQ(count(" --only '*norm*' --drop '*final*'"), 0 + 1);
+  EXPECT_EQ(ferry("diff " + both + " --drop '*'").code, 3);
+  EXPECT_EQ(ferry("diff " + both + " --drop nothing").code, 3);
+}
+
+TEST_F(Diff, ComparesIterationsOfARun) {
+  std::filesystem::create_directory(path("run"));
+  std::filesystem::copy(kLlama + "/iter_0000005", path("run/iter_0000005"));
+  std::filesystem::copy(kRuns + "hot_qwen2/iter_0000005", path("run/iter_0000006"));
+  const std::string both = path("run") + " " + path("run");
+  EXPECT_EQ(ferry("diff -q " + both + " --iteration 5").code, 0);
+  EXPECT_EQ(ferry("diff -q " + both + " --iteration 6,6").code, 0);
+  EXPECT_EQ(ferry("diff -q " + both + " --iteration 5,6").code, 1);
+  EXPECT_EQ(ferry("diff -q " + path("run") + " " + kLlama + "/iter_0000005 --iteration 5").code, 0);
+  EXPECT_EQ(ferry("diff " + both + " --iteration 7").code, 3);
+  convert(kLlama, "hf", "--to hf");
+  EXPECT_EQ(ferry("diff -q " + path("hf") + " " + path("run") + " --iteration 5").code, 0);
+  EXPECT_EQ(ferry("diff -q " + path("hf") + " " + path("hf") + " --iteration 5").code, 2);
+}
+
+// The same tensors, in an archive with other storages.
+TEST_F(Diff, TensorsInObjectsAreComparedByTheirElements) {
+  const std::string run = kRuns + "llama_legacy_tp2_nodo";
+  const Outcome written = ferry("reshard " + run + " " + path("again") + " --to torch");
+  ASSERT_EQ(written.code, 0) << written.err;
+  const Outcome outcome = ferry("diff --json " + run + " " + path("again"));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  for (const json& object : json::parse(outcome.out).at("objects").at("differing")) {
+    EXPECT_NE(object.at("name").get<std::string>(), "optimizer") << object;
+  }
 }
 
 TEST_F(Diff, TellsHowMuchValuesDiffer) {
@@ -137,6 +213,11 @@ TEST_F(Diff, CompressedRunsAreTheSame) {
 TEST_F(Diff, TroubleHasItsOwnCodes) {
   EXPECT_EQ(ferry("diff " + kLlama).code, 2);
   EXPECT_EQ(ferry("diff " + kLlama + " " + kLlama + " --tolerance -1").code, 2);
+  for (const char* tolerance : {"nan", "inf", "abc", "''", "1e999"}) {
+    const Outcome outcome = ferry("diff " + kLlama + " " + kLlama + " --tolerance " + tolerance);
+    EXPECT_EQ(outcome.code, 2) << tolerance;
+    EXPECT_THAT(outcome.err, HasSubstr("is no number from 0 on"));
+  }
   EXPECT_EQ(ferry("diff " + kLlama + " " + path("nothing")).code, 3);
   EXPECT_EQ(ferry("diff " + kLlama + " " + kLlama + " --only nothing").code, 3);
   write(path("cut.safetensors"), "\x08");

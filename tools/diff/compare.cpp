@@ -12,9 +12,28 @@ namespace {
 
 constexpr int64_t kBlock = 2048;  // elements: two blocks of doubles stay in the first-level cache
 
-using Values = std::array<double, kBlock>;
+// Doubles hold the values of all types but 64-bit integers.
+template <typename Number>
+using Values = std::array<Number, kBlock>;
 
-void load(const std::byte* from, DType dtype, int64_t count, Values& values) {
+bool is_wide(DType dtype) { return dtype == DType::i64 || dtype == DType::u64; }
+
+long double load_exact(const std::byte* at, DType dtype) {
+  int64_t number = 0;
+  if (!is_wide(dtype)) return load_as_double(at, dtype);
+  std::memcpy(&number, at, sizeof(number));
+  return dtype == DType::i64 ? static_cast<long double>(number)
+                             : static_cast<long double>(static_cast<uint64_t>(number));
+}
+
+void load(const std::byte* from, DType dtype, int64_t count, Values<long double>& values) {
+  const int64_t size = size_bytes(dtype);
+  for (int64_t i = 0; i < count; ++i) {
+    values[static_cast<size_t>(i)] = load_exact(from + i * size, dtype);
+  }
+}
+
+void load(const std::byte* from, DType dtype, int64_t count, Values<double>& values) {
   const int64_t size = size_bytes(dtype);
   if (can_convert(dtype, DType::f64)) {
     convert(from, size, dtype, reinterpret_cast<std::byte*>(values.data()), sizeof(double),
@@ -26,24 +45,63 @@ void load(const std::byte* from, DType dtype, int64_t count, Values& values) {
   }
 }
 
-void note(ValueDifference& result, int64_t position, double a, double b) {
+template <typename Number>
+void note(ValueDifference& result, int64_t position, Number a, Number b) {
   if (result.differing++ == 0) {
     result.first = position;
     result.first_a = a;
     result.first_b = b;
   }
-  const double off = std::abs(a - b);
+  const auto off = static_cast<double>(std::abs(a - b));
   if (!std::isfinite(off)) {
     ++result.without;
     return;
   }
-  const double scale = std::max(std::abs(a), std::abs(b));
+  const auto scale = static_cast<double>(std::max(std::abs(a), std::abs(b)));
   result.max_absolute = std::max(result.max_absolute, off);
   if (scale > 0) result.max_relative = std::max(result.max_relative, off / scale);
 }
 
-bool is_within(double a, double b, double tolerance) {
-  return a == b || std::abs(a - b) <= tolerance || (std::isnan(a) && std::isnan(b));
+template <typename Number>
+bool is_within(Number a, Number b, const Tolerance& tolerance) {
+  if (a == b || (std::isnan(a) && std::isnan(b))) return true;
+  if (!std::isfinite(a) || !std::isfinite(b)) return false;
+  const Number off = std::abs(a - b), scale = std::max(std::abs(a), std::abs(b));
+  return off <= static_cast<Number>(tolerance.absolute.value_or(0)) ||
+         off <= static_cast<Number>(tolerance.relative.value_or(0)) * scale;
+}
+
+// One side's elements of a comparison.
+struct Elements {
+  const std::byte* data = nullptr;
+  DType dtype = DType::f32;
+
+  int64_t size() const { return size_bytes(dtype); }
+  const std::byte* at(int64_t element) const { return data + element * size(); }
+};
+
+template <typename Number>
+void compare_elements(const Elements& a, const Elements& b, int64_t first,
+                      const Tolerance& tolerance, ValueDifference& result) {
+  const bool same_type = a.dtype == b.dtype;
+  const bool by_bytes = !result.has_values || (same_type && tolerance.none());
+  const auto same_bytes = [&](int64_t begin, int64_t count) {
+    return std::memcmp(a.at(begin), b.at(begin), static_cast<size_t>(count * a.size())) == 0;
+  };
+  Values<Number> values_a{}, values_b{};
+  for (int64_t begin = 0; begin < result.compared; begin += kBlock) {
+    const int64_t count = std::min(kBlock, result.compared - begin);
+    if (same_type && same_bytes(begin, count)) continue;
+    if (result.has_values) {
+      load(a.at(begin), a.dtype, count, values_a);
+      load(b.at(begin), b.dtype, count, values_b);
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      const Number x = values_a[static_cast<size_t>(i)], y = values_b[static_cast<size_t>(i)];
+      const bool equal = by_bytes ? same_bytes(begin + i, 1) : is_within(x, y, tolerance);
+      if (!equal) note(result, first + begin + i, x, y);
+    }
+  }
 }
 
 }  // namespace
@@ -67,32 +125,16 @@ void ValueDifference::join(const ValueDifference& other) {
 }
 
 ValueDifference compare(std::span<const std::byte> a, DType dtype_a, std::span<const std::byte> b,
-                        DType dtype_b, int64_t first, std::optional<double> tolerance) {
-  const int64_t size_a = size_bytes(dtype_a), size_b = size_bytes(dtype_b);
-  const bool same_type = dtype_a == dtype_b;
-  const bool by_bits = same_type && !tolerance;
+                        DType dtype_b, int64_t first, const Tolerance& tolerance) {
   ValueDifference result;
   result.has_values = has_values(dtype_a) && has_values(dtype_b);
-  result.compared = static_cast<int64_t>(a.size()) / size_a;
-  if (same_type && std::memcmp(a.data(), b.data(), a.size()) == 0) return result;
-  Values values_a{}, values_b{};
-  for (int64_t begin = 0; begin < result.compared; begin += kBlock) {
-    const int64_t count = std::min(kBlock, result.compared - begin);
-    const std::byte* at_a = a.data() + begin * size_a;
-    const std::byte* at_b = b.data() + begin * size_b;
-    if (same_type && std::memcmp(at_a, at_b, static_cast<size_t>(count * size_a)) == 0) continue;
-    if (result.has_values) {
-      load(at_a, dtype_a, count, values_a);
-      load(at_b, dtype_b, count, values_b);
-    }
-    for (int64_t i = 0; i < count; ++i) {
-      const double x = values_a[static_cast<size_t>(i)], y = values_b[static_cast<size_t>(i)];
-      const bool equal =
-          by_bits || !result.has_values
-              ? std::memcmp(at_a + i * size_a, at_b + i * size_b, static_cast<size_t>(size_a)) == 0
-              : is_within(x, y, tolerance.value_or(0));
-      if (!equal) note(result, first + begin + i, x, y);
-    }
+  result.compared = static_cast<int64_t>(a.size()) / size_bytes(dtype_a);
+  if (dtype_a == dtype_b && std::memcmp(a.data(), b.data(), a.size()) == 0) return result;
+  const Elements side_a{a.data(), dtype_a}, side_b{b.data(), dtype_b};
+  if (is_wide(dtype_a) || is_wide(dtype_b)) {
+    compare_elements<long double>(side_a, side_b, first, tolerance, result);
+  } else {
+    compare_elements<double>(side_a, side_b, first, tolerance, result);
   }
   return result;
 }

@@ -10,6 +10,14 @@
 
 namespace ferry::tool {
 
+/// How far apart equal values may be. With neither, elements of one type must have the same bits.
+struct Tolerance {
+  std::optional<double> absolute;  // of |a - b|
+  std::optional<double> relative;  // of |a - b| / max(|a|, |b|)
+
+  bool none() const { return !absolute && !relative; }
+};
+
 struct ValueDifference {
   int64_t compared = 0;   // elements
   int64_t differing = 0;  // of these
@@ -17,8 +25,8 @@ struct ValueDifference {
   double max_absolute = 0;
   double max_relative = 0;  // |a - b| / max(|a|, |b|)
   int64_t first = -1;       // position of the first differing element, in row-major order
-  double first_a = 0, first_b = 0;
-  bool has_values = true;  // false: of types that are compared by their bytes alone
+  long double first_a = 0, first_b = 0;  // which hold every value of 64-bit integers
+  bool has_values = true;                // false: of types that are compared by their bytes alone
 
   void join(const ValueDifference& other);
 };
@@ -28,9 +36,9 @@ bool has_values(DType dtype) noexcept;
 
 /// Compares the elements of two runs that begin at element `first` of their tensors. Without a
 /// tolerance elements of one type are equal when their bits are; otherwise, and across types, when
-/// |a - b| <= tolerance (0 where there is none), NaN being equal to NaN. Types that have no values
-/// are compared by their bytes and must be the same.
+/// their values are, or are within either tolerance, NaN being equal to NaN. Integers are compared
+/// exactly. Types that have no values are compared by their bytes and must be the same.
 ValueDifference compare(std::span<const std::byte> a, DType dtype_a, std::span<const std::byte> b,
-                        DType dtype_b, int64_t first, std::optional<double> tolerance);
+                        DType dtype_b, int64_t first, const Tolerance& tolerance = {});
 
 }  // namespace ferry::tool

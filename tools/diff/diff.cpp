@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ckpt/base/error.h"
+#include "ckpt/store/run_folder.h"
 #include "tools/commands.h"
 #include "tools/diff/diff_job.h"
 #include "tools/terminal/common_options.h"
@@ -12,28 +13,48 @@
 #include "tools/terminal/interrupt.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/progress.h"
+#include "tools/terminal/validators.h"
 
 namespace ferry::tool {
 namespace {
 
 struct Flags {
   DiffOptions options;
+  std::string iteration;
   bool quiet = false, json = false;
 };
 
 constexpr const char* kExamples = R"(Examples:
   ferry diff runs/big runs/small                 any formats and layouts
-  ferry diff runs/a/iter_0000100 runs/a/iter_0000200 --only '*final*'
+  ferry diff runs/a runs/a --iteration 100,200 --only '*final*'
+  ferry diff runs/bf16 runs/fp32 --ignore-dtype --relative-tolerance 0.004
   ferry diff runs/llama llama-hf                 names and shapes through the model's family
-  ferry diff a b -q && echo the same tensors
+  ferry diff -q a b && echo the same tensors
 
 Exits with 0 when all tensors are equal, with 1 when some differ or are only on one side, and with
 the code of the error otherwise. Arguments and other objects are told and do not count.
 )";
 
+// "100,200": of A, of B. "100": of each that is a run folder.
+void set_iterations(const std::string& text, DiffOptions& options) {
+  const size_t comma = text.find(',');
+  if (comma != std::string::npos) {
+    options.open_a.iteration = text.substr(0, comma);
+    options.open_b.iteration = text.substr(comma + 1);
+    return;
+  }
+  const auto is_run = [files = posix_file_system()](const std::string& path) {
+    return files->status(path).kind == PathKind::folder && is_run_folder(*files, path);
+  };
+  // Where neither is, opening A says so.
+  if (is_run(options.a) || !is_run(options.b)) options.open_a.iteration = text;
+  if (is_run(options.b)) options.open_b.iteration = text;
+}
+
 DiffReport run_diff(const Flags& flags, double* seconds) {
   DiffOptions options = flags.options;
-  options.objects = options.only == "*" && !flags.quiet;
+  set_iterations(flags.iteration, options);
+  options.objects = options.only.empty() && options.drop.empty() && !flags.quiet;
   const InterruptScope interrupt;
   options.engine.cancel = interrupt.flag();
   ProgressLine line("comparing");
@@ -57,11 +78,24 @@ void add_options(CLI::App& command, Flags& flags) {
   command.add_option("A", options.a, "A checkpoint, as for inspect")->required()->type_name("");
   command.add_option("B", options.b, "Another one")->required()->type_name("");
   command
-      .add_option("--tolerance", options.tolerance,
+      .add_option("--iteration", flags.iteration,
+                  "Of run folders: a number or 'release'; N,M are of A and B")
+      ->type_name("N[,M]");
+  command
+      .add_option("--tolerance", options.tolerance.absolute,
                   "Largest difference |a - b| of equal elements (default: bit by bit)")
       ->type_name("X")
-      ->check(CLI::NonNegativeNumber.description(""));
-  command.add_option("--only", options.only, "Compare tensors whose names match")
+      ->check(not_negative());
+  command
+      .add_option("--relative-tolerance", options.tolerance.relative,
+                  "The same, relative to the larger of |a| and |b|; either is enough")
+      ->type_name("X")
+      ->check(not_negative());
+  command.add_flag("--ignore-dtype", options.ignore_dtype,
+                   "Equal values are enough, whatever the tensors' dtypes");
+  command.add_option("--only", options.only, "Compare tensors that match any GLOB")
+      ->type_name("GLOB");
+  command.add_option("--drop", options.drop, "Do not compare tensors that match")
       ->type_name("GLOB");
   command.add_flag("-q,--quiet", flags.quiet, "Print nothing: the exit code says it");
   add_json_option(command, flags.json);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ckpt/base/error.h"
+#include "convert/convert.h"
 #include "tools/diff/value_pass.h"
 #include "tools/terminal/glob.h"
 
@@ -13,15 +14,41 @@ DiffSide describe(const Checkpoint& checkpoint) {
   return {checkpoint.path, std::string(name(checkpoint.format)), checkpoint.iteration};
 }
 
-std::vector<TensorPair> matching_pairs(const Checkpoint& a, const Checkpoint& b,
-                                       const std::string& only, std::vector<std::string>& notes) {
-  std::vector<TensorPair> pairs = pair_tensors(a, b, notes);
-  std::erase_if(pairs,
-                [&](const TensorPair& pair) { return !glob_matches(only, pair.any().name); });
-  if (pairs.empty()) {
-    fail(ErrorKind::not_found, "no tensor of {} or {} matches '{}'", a.path, b.path, only);
+bool matches_any(const std::vector<std::string>& patterns, const std::string& name) {
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [&](const std::string& pattern) { return glob_matches(pattern, name); });
+}
+
+void require_match(const std::vector<TensorPair>& pairs, const std::vector<std::string>& patterns,
+                   const DiffOptions& options) {
+  for (const std::string& pattern : patterns) {
+    const bool any = std::any_of(pairs.begin(), pairs.end(), [&](const TensorPair& pair) {
+      return glob_matches(pattern, pair.any().name);
+    });
+    if (any) continue;
+    fail(ErrorKind::not_found, "no tensor of {} or {} matches '{}'", options.a, options.b, pattern);
   }
+}
+
+std::vector<TensorPair> matching_pairs(const Checkpoint& a, const Checkpoint& b,
+                                       const DiffOptions& options,
+                                       std::vector<std::string>& notes) {
+  std::vector<TensorPair> pairs = pair_tensors(a, b, notes);
+  require_match(pairs, options.only, options);
+  require_match(pairs, options.drop, options);
+  std::erase_if(pairs, [&](const TensorPair& pair) {
+    const std::string& name = pair.any().name;
+    return (!options.only.empty() && !matches_any(options.only, name)) ||
+           matches_any(options.drop, name);
+  });
+  if (pairs.empty()) fail(ErrorKind::not_found, "--only and --drop leave no tensor to compare");
   return pairs;
+}
+
+// True size of the vocabulary: of two that differ the larger, so that nothing of it is overlooked.
+std::optional<int64_t> vocabulary_of(const Checkpoint& a, const Checkpoint& b) {
+  const int64_t size = std::max(recognise(a).vocab, recognise(b).vocab);
+  return size > 0 ? std::optional(size) : std::nullopt;
 }
 
 }  // namespace
@@ -36,13 +63,14 @@ bool DiffReport::equal() const {
 }
 
 DiffReport diff(const DiffOptions& options) {
-  const Checkpoint a = open_checkpoint(posix_file_system(), options.a);
-  const Checkpoint b = open_checkpoint(posix_file_system(), options.b);
+  const Checkpoint a = open_checkpoint(posix_file_system(), options.a, options.open_a);
+  const Checkpoint b = open_checkpoint(posix_file_system(), options.b, options.open_b);
   DiffReport report;
   report.a = describe(a);
   report.b = describe(b);
-  std::vector<TensorPair> pairs = matching_pairs(a, b, options.only, report.notes);
-  for (TensorPair& pair : pairs) report.tensors.push_back(judge(pair, report.notes));
+  std::vector<TensorPair> pairs = matching_pairs(a, b, options, report.notes);
+  const JudgeOptions judging{options.ignore_dtype, vocabulary_of(a, b)};
+  for (TensorPair& pair : pairs) report.tensors.push_back(judge(pair, judging, report.notes));
   report.bytes = compare_values(a.catalog, b.catalog, pairs, report.tensors, options.tolerance,
                                 options.engine);
   if (options.objects) report.objects = diff_objects(a.catalog, b.catalog);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
 #include "tools/diff/object_diff.h"
 #include "tools/diff/tensor_diff.h"
@@ -14,8 +15,10 @@ namespace ferry::tool {
 
 struct DiffOptions {
   std::string a, b;
-  std::optional<double> tolerance;  // none: bit by bit
-  std::string only = "*";           // names of tensors to compare
+  OpenOptions open_a, open_b;
+  Tolerance tolerance;
+  bool ignore_dtype = false;            // where values are numbers
+  std::vector<std::string> only, drop;  // names of tensors to compare (none: all), and not to
   bool objects = true;
   EngineOptions engine;  // progress counts bytes of A
 };
@@ -36,8 +39,8 @@ struct DiffReport {
   bool equal() const;  // all tensors are; objects do not matter
 };
 
-/// Errors as open_checkpoint and plan_export; not_found when no tensor matches `only`; busy when a
-/// checkpoint was replaced meanwhile.
+/// Errors as open_checkpoint and plan_export; not_found when a pattern matches no tensor, or none
+/// is left; busy when a checkpoint was replaced meanwhile.
 DiffReport diff(const DiffOptions& options);
 
 /// Lists the first few tensors that differ.

@@ -32,6 +32,23 @@ std::string form(const TensorDiff& tensor) {
   return a == b ? a : a + " / " + b;
 }
 
+bool is_integer(DType dtype) {
+  return has_values(dtype) && !is_floating_point(dtype) && dtype != DType::boolean;
+}
+
+// As many digits as tell the type's values apart.
+std::string number_text(long double number, DType dtype) {
+  if (is_integer(dtype)) return fmt::format("{:.0f}", number);
+  if (dtype == DType::f64) return fmt::format("{}", static_cast<double>(number));
+  return fmt::format("{:.9g}", static_cast<double>(number));
+}
+
+nlohmann::json number_json(long double number, DType dtype) {
+  if (!is_integer(dtype)) return static_cast<double>(number);
+  return number < 0 ? nlohmann::json(static_cast<int64_t>(number))
+                    : nlohmann::json(static_cast<uint64_t>(number));
+}
+
 Dims coordinates(int64_t element, const Dims& shape) {
   Dims at(shape.size());
   for (size_t axis = shape.size(); axis-- > 0;) {
@@ -52,8 +69,9 @@ std::string values_text(const TensorDiff& tensor) {
   text += fmt::format(", at most by {:.3g} (relative {:.3g})", values.max_absolute,
                       values.max_relative);
   if (values.without > 0) text += fmt::format(", {} with NaN or infinity", grouped(values.without));
-  return text +
-         fmt::format(", first at {}: {:.9g} / {:.9g}", first, values.first_a, values.first_b);
+  return text + fmt::format(", first at {}: {} / {}", first,
+                            number_text(values.first_a, tensor.dtype_a),
+                            number_text(values.first_b, tensor.dtype_b));
 }
 
 std::string tensor_line(const TensorDiff& tensor) {
@@ -144,8 +162,8 @@ nlohmann::json json_of(const TensorDiff& tensor) {
   if (values.differing == 0) return result;
   result["values"]["first"] = coordinates(values.first, tensor.compared);
   if (!values.has_values) return result;
-  result["values"]["first_a"] = values.first_a;
-  result["values"]["first_b"] = values.first_b;
+  result["values"]["first_a"] = number_json(values.first_a, tensor.dtype_a);
+  result["values"]["first_b"] = number_json(values.first_b, tensor.dtype_b);
   result["values"]["max_absolute"] = values.max_absolute;
   result["values"]["max_relative"] = values.max_relative;
   result["values"]["not_finite"] = values.without;

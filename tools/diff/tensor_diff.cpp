@@ -18,8 +18,9 @@ void shape_constant(TensorView& constant, const TensorView& other) {
   constant.shape = held == elements ? other.shape : Dims{static_cast<int64_t>(held)};
 }
 
-// The shape itself, or of a vocabulary the rows that both have.
+// The shape itself, or of a vocabulary the rows that both have, if the others can be padding.
 std::optional<Dims> common_shape(const TensorView& a, const TensorView& b,
+                                 std::optional<int64_t> vocabulary,
                                  std::vector<std::string>& notes) {
   if (a.shape == b.shape) return a.shape;
   if (!(a.vocabulary || b.vocabulary) || a.shape.empty() || a.shape.size() != b.shape.size() ||
@@ -28,10 +29,15 @@ std::optional<Dims> common_shape(const TensorView& a, const TensorView& b,
   }
   Dims common = a.shape;
   common[0] = std::min(a.shape[0], b.shape[0]);
-  notes.push_back(
-      fmt::format("{}: rows from {} on, which only {} has, are taken for padding of the vocabulary",
-                  a.name, common[0], a.shape[0] > common[0] ? "A" : "B"));
-  return common;
+  const bool padding = vocabulary && common[0] >= *vocabulary;
+  notes.push_back(fmt::format(
+      "{}: rows from {} on, which only {} has, {}", a.name, common[0],
+      a.shape[0] > common[0] ? "A" : "B",
+      padding ? fmt::format("are padding of a vocabulary of {}", *vocabulary)
+      : vocabulary
+          ? fmt::format("are no padding: the vocabulary has {}", *vocabulary)
+          : "would be padding if the vocabulary is so small, but neither side tells its size"));
+  return padding ? std::optional(common) : std::nullopt;
 }
 
 }  // namespace
@@ -54,7 +60,7 @@ std::string_view name(TensorStatus status) noexcept {
   return "?";
 }
 
-TensorDiff judge(TensorPair& pair, std::vector<std::string>& notes) {
+TensorDiff judge(TensorPair& pair, const JudgeOptions& options, std::vector<std::string>& notes) {
   TensorDiff diff;
   diff.name = pair.any().name;
   if (pair.a && pair.b) {
@@ -67,15 +73,16 @@ TensorDiff judge(TensorPair& pair, std::vector<std::string>& notes) {
     diff.status = pair.a ? TensorStatus::only_in_a : TensorStatus::only_in_b;
     return diff;
   }
-  const std::optional<Dims> common = common_shape(*pair.a, *pair.b, notes);
+  const std::optional<Dims> common = common_shape(*pair.a, *pair.b, options.vocabulary, notes);
   if (!common) {
     diff.status = TensorStatus::shape;
     return diff;
   }
-  if (diff.dtype_a != diff.dtype_b) diff.status = TensorStatus::dtype;
+  const bool same_type = diff.dtype_a == diff.dtype_b;
+  const bool numbers = has_values(diff.dtype_a) && has_values(diff.dtype_b);
+  if (!same_type && !(options.ignore_dtype && numbers)) diff.status = TensorStatus::dtype;
   diff.compared = *common;
-  diff.by_value =
-      diff.dtype_a == diff.dtype_b || (has_values(diff.dtype_a) && has_values(diff.dtype_b));
+  diff.by_value = same_type || numbers;
   return diff;
 }
 

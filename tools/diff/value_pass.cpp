@@ -91,7 +91,7 @@ class ValuePass {
     }
   }
 
-  uint64_t run(std::optional<double> tolerance, const EngineOptions& options) {
+  uint64_t run(const Tolerance& tolerance, const EngineOptions& options) {
     const int threads = thread_count(options.threads);
     const uint64_t for_streams = a_.stream_bytes(options) + b_.stream_bytes(options);
     const uint64_t share = (options.memory_bytes - for_streams) / static_cast<uint64_t>(threads);
@@ -158,7 +158,7 @@ class ValuePass {
 }  // namespace
 
 uint64_t compare_values(const Catalog& a, const Catalog& b, std::vector<TensorPair>& pairs,
-                        std::vector<TensorDiff>& diffs, std::optional<double> tolerance,
+                        std::vector<TensorDiff>& diffs, const Tolerance& tolerance,
                         const EngineOptions& options) {
   return ValuePass(a, b, pairs, diffs).run(tolerance, options);
 }

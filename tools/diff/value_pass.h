@@ -16,7 +16,7 @@ namespace ferry::tool {
 /// several threads, in parts that fit the options' memory. Returns the bytes of A that were
 /// compared, which progress counts too.
 uint64_t compare_values(const Catalog& a, const Catalog& b, std::vector<TensorPair>& pairs,
-                        std::vector<TensorDiff>& diffs, std::optional<double> tolerance,
+                        std::vector<TensorDiff>& diffs, const Tolerance& tolerance,
                         const EngineOptions& options);
 
 }  // namespace ferry::tool

@@ -1,0 +1,57 @@
+#include "tools/terminal/validators.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "tools/terminal/text.h"
+
+namespace ferry::tool {
+namespace {
+
+// The whole text as a number; false when it is none, or too large.
+template <typename Number>
+bool parse(const std::string& text, Number& number) {
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc() && stop == end;
+}
+
+}  // namespace
+
+CLI::Validator whole_number(int64_t least, int64_t most) {
+  return CLI::Validator(
+      [least, most](std::string& text) {
+        int64_t number = 0;
+        if (parse(text, number) && number >= least && number <= most) {
+          text = std::to_string(number);  // without zeros in front, which would make it octal
+          return std::string();
+        }
+        return fmt::format("'{}' is no whole number from {}{}", printable(text), least,
+                           most == INT64_MAX ? " on" : fmt::format(" to {}", most));
+      },
+      "");
+}
+
+CLI::Validator not_negative() {
+  return CLI::Validator(
+      [](std::string& text) {
+        double number = 0;
+        if (parse(text, number) && std::isfinite(number) && number >= 0) return std::string();
+        return fmt::format("'{}' is no number from 0 on, such as 1e-6", printable(text));
+      },
+      "");
+}
+
+CLI::Validator one_of(std::vector<std::string> words) {
+  return CLI::Validator(
+      [words = std::move(words)](std::string& text) {
+        if (std::find(words.begin(), words.end(), text) != words.end()) return std::string();
+        return fmt::format("'{}' is none of {}", printable(text), fmt::join(words, ", "));
+      },
+      "");
+}
+
+}  // namespace ferry::tool

@@ -304,6 +304,7 @@ std::string_view name(OptimizerLayout layout) noexcept {
 
 Checkpoint open_checkpoint(std::shared_ptr<const FileSystem> file_system, const std::string& given,
                            const OpenOptions& options) {
+  if (given.empty()) fail(ErrorKind::invalid, "an empty path names no checkpoint");
   std::string path = given;
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   const PathKind kind = file_system->status(path).kind;

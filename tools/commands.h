@@ -18,10 +18,11 @@ using Processes = std::function<std::shared_ptr<Group>()>;
 void add_inspect(CLI::App& program);
 void add_convert(CLI::App& program, const Processes& processes);
 void add_reshard(CLI::App& program, const Processes& processes);
-void add_verify(CLI::App& program);
 void add_prune(CLI::App& program);
 void add_report(CLI::App& program);
-/// Sets `exit_code`, which must outlive the program, when tensors differ.
+/// Sets `exit_code`, which must outlive the program, when damage was found.
+void add_verify(CLI::App& program, int& exit_code);
+/// The same, when tensors differ.
 void add_diff(CLI::App& program, int& exit_code);
 
 }  // namespace ferry::tool

@@ -1,9 +1,12 @@
 #include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <new>
+#include <nlohmann/json.hpp>
 #include <sstream>
+#include <string_view>
 
 #include "ckpt/base/error.h"
 #include "mpi/launcher.h"
@@ -16,22 +19,60 @@
 namespace ferry::tool {
 namespace {
 
-int report(ErrorKind kind, const std::string& message, const std::string& what_to_do) {
-  print_aside(fmt::format("ferry: error: {}\n", printable(message, true)));
-  if (!what_to_do.empty()) print_aside(fmt::format("ferry: hint: {}\n", what_to_do));
-  return exit_code(kind);
-}
+// Tells of an error: people on stderr and, where JSON is asked for, a script on stdout.
+class Reporter {
+ public:
+  explicit Reporter(bool json) : json_(json) {}
 
-int report(ErrorKind kind, const std::string& message) { return report(kind, message, hint(kind)); }
+  int report(ErrorKind kind, const std::string& message, const std::string& what_to_do) const {
+    print_aside(fmt::format("ferry: error: {}\n", printable(message, true)));
+    if (!what_to_do.empty()) print_aside(fmt::format("ferry: hint: {}\n", what_to_do));
+    if (json_) print_error(kind, message);
+    return exit_code(kind);
+  }
+  int report(ErrorKind kind, const std::string& message) const {
+    return report(kind, message, hint(kind));
+  }
+
+ private:
+  static void print_error(ErrorKind kind, const std::string& message) {
+    try {
+      print(json_text(
+          {{"error",
+            {{"kind", name(kind)}, {"message", message}, {"exit_code", exit_code(kind)}}}}));
+    } catch (const Error&) {
+      // It stands on stderr.
+    }
+  }
+
+  bool json_;
+};
+
+// Names what must be given: "ferry report [OPTIONS] PATH -o FILE".
+class Usage : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    std::string text = CLI::Formatter::make_usage(app, std::move(name));
+    text.erase(text.find_last_not_of('\n') + 1);
+    for (const CLI::Option* option : app->get_options()) {
+      if (!option->get_required() || !option->nonpositional()) continue;
+      const bool is_short = !option->get_snames().empty();
+      text += is_short ? " -" + option->get_snames().front() : " --" + option->get_lnames().front();
+      text += " " + option->get_type_name();
+    }
+    return text + "\n";
+  }
+};
 
 // --help and --version.
-int exit_with_text(const CLI::App& program, const CLI::ParseError& error) {
+int exit_with_text(const CLI::App& program, const CLI::ParseError& error,
+                   const Reporter& reporter) {
   std::ostringstream text;
   program.exit(error, text, text);
   try {
     print(text.str());
   } catch (const Error& problem) {
-    return report(problem.kind(), problem.what());
+    return reporter.report(problem.kind(), problem.what());
   }
   return kExitOk;
 }
@@ -57,10 +98,11 @@ void open_all_files_that_are_allowed() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-int run(const Processes& processes, int argc, char** argv) {
+int run(const Processes& processes, int argc, char** argv, const Reporter& reporter) {
   CLI::App program("Opens, converts and describes checkpoints of language models.", "ferry");
   program.set_version_flag("--version", "ferry " FERRY_VERSION);
   program.require_subcommand(1);
+  program.formatter(std::make_shared<Usage>());
   program.footer(
       "Examples:\n  ferry inspect runs/llama\n"
       "  ferry convert runs/llama llama-hf --to hf\n"
@@ -71,7 +113,6 @@ int run(const Processes& processes, int argc, char** argv) {
   add_inspect(program);
   add_convert(program, processes);
   add_reshard(program, processes);
-  add_verify(program);
   add_prune(program);
   add_report(program);
   for (CLI::App* command : program.get_subcommands([](const CLI::App* app) {
@@ -81,22 +122,23 @@ int run(const Processes& processes, int argc, char** argv) {
         [name = command->get_name()] { require_one_process("ferry " + name); });
   }
   int exit_code = kExitOk;
+  add_verify(program, exit_code);
   add_diff(program, exit_code);
   try {
     program.parse(argc, argv);
     return exit_code;
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return exit_with_text(program, error);
+    if (error.get_exit_code() == 0) return exit_with_text(program, error, reporter);
     const auto commands = program.get_subcommands();
     const std::string command = commands.empty() ? "" : " " + commands.front()->get_name();
-    return report(ErrorKind::invalid, problem_of(error, program),
-                  fmt::format("ferry{} --help tells how to use it", command));
+    return reporter.report(ErrorKind::invalid, problem_of(error, program),
+                           fmt::format("ferry{} --help tells how to use it", command));
   } catch (const Error& error) {
-    return report(error.kind(), error.what());
+    return reporter.report(error.kind(), error.what());
   } catch (const std::bad_alloc&) {
-    return report(ErrorKind::exhausted, "out of memory");
+    return reporter.report(ErrorKind::exhausted, "out of memory");
   } catch (const std::exception& error) {
-    return report(ErrorKind::internal, error.what());
+    return reporter.report(ErrorKind::internal, error.what());
   }
 }
 
@@ -113,5 +155,6 @@ int main(int argc, char** argv) {
     if (group->rank() > 0) silence_standard_streams();  // rank 0 speaks for all
     return group;
   };
-  return run(processes, argc, argv);
+  const bool json = std::find(argv, argv + argc, std::string_view("--json")) != argv + argc;
+  return run(processes, argc, argv, Reporter(json));
 }

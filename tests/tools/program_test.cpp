@@ -31,6 +31,8 @@ TEST_F(Program, HelpShowsExamplesAndExitCodes) {
   EXPECT_THAT(help.out, HasSubstr("ferry convert runs/llama llama-hf --to hf"));
   EXPECT_THAT(help.out, HasSubstr("130  cancelled"));
   EXPECT_THAT(ferry("inspect --help").out, HasSubstr("Examples:"));
+  EXPECT_THAT(ferry("report --help").out, HasSubstr("[OPTIONS] PATH -o FILE"));
+  EXPECT_THAT(ferry("convert --help").out, HasSubstr("[OPTIONS] PATH OUT --to FORMAT"));
   EXPECT_THAT(ferry("convert --help").out, HasSubstr("--max-shard-size SIZE"));
   EXPECT_THAT(ferry("--version").out, HasSubstr("ferry 0."));
 }
@@ -40,7 +42,8 @@ TEST_F(Program, RefusesWrongUse) {
        {"", "sail", "inspect", "inspect --no-such-flag x", "convert x y", "convert x y --to gguf",
         "convert x y --to hf --threads 0", "convert x y --to hf --memory lots",
         "convert x y --to hf --dtype int8", "convert x y --to hf --vocab-size 0",
-        "convert x y --to hf --optimizer", "convert x y --to safetensors --family llama"}) {
+        "convert x y --to hf --optimizer", "convert x y --to torch --max-shard-size 1GB",
+        "convert x y --to safetensors --family llama"}) {
     const Outcome outcome = ferry(wrong);
     EXPECT_EQ(outcome.code, 2) << wrong;
     EXPECT_EQ(outcome.out, "") << wrong;
@@ -64,6 +67,53 @@ TEST_F(Program, WritesMoreFilesThanMayBeOpen) {
     ++files;
   }
   EXPECT_GT(files, 40u);
+}
+
+TEST_F(Program, SaysWhatOptionsTake) {
+  const auto refusal = [&](const std::string& arguments) {
+    const Outcome outcome = ferry(arguments);
+    EXPECT_EQ(outcome.code, 2) << arguments;
+    return outcome.err;
+  };
+  const std::string reshard = "reshard " + kLlama + " " + path("o");
+  EXPECT_THAT(refusal(reshard + " --tp 0x2"), HasSubstr("'0x2' is no whole number from 1 to"));
+  EXPECT_THAT(refusal(reshard + " --optimizer foo"),
+              HasSubstr("'foo' is none of dp_reshardable, fully_reshardable, legacy, none"));
+  EXPECT_EQ(ferry(reshard + " --optimizer 2").code, 2);
+  EXPECT_THAT(refusal(reshard + " --to foo"), HasSubstr("'foo' is none of"));
+  EXPECT_THAT(refusal("convert " + kLlama + " " + path("o") + " --to gguf"),
+              HasSubstr("'gguf' is none of"));
+  EXPECT_THAT(refusal("prune " + kLlama + " --keep-last 99999999999999999999"),
+              HasSubstr("is no whole number from 1 on"));
+  EXPECT_EQ(ferry(reshard + " --tp 02 --dry-run").code, 0);
+  EXPECT_EQ(ferry(reshard + " --dp 010 --dry-run --json").out,
+            ferry(reshard + " --dp 10 --dry-run --json").out);  // not 8
+  EXPECT_THAT(refusal("inspect ''"), HasSubstr("an empty path"));
+  write(path("file"), "");
+  EXPECT_THAT(refusal("convert " + kLlama + " " + path("file/x") + " --to hf"),
+              HasSubstr("file, which is to hold the target"));
+}
+
+TEST_F(Program, ErrorsAreJsonWhereThatIsAskedFor) {
+  for (const std::string& wrong : {"inspect --json " + path("no"), std::string("diff --json x"),
+                                   "verify --json " + path("no")}) {
+    const Outcome outcome = ferry(wrong);
+    const json error = json::parse(outcome.out).at("error");
+    EXPECT_EQ(error.at("exit_code").get<int>(), outcome.code) << wrong;
+    EXPECT_THAT(outcome.err, HasSubstr("ferry: error: " + error.at("message").get<std::string>()));
+  }
+  EXPECT_EQ(json::parse(ferry("inspect --json " + path("no")).out)
+                .at("error")
+                .at("kind")
+                .get<std::string>(),
+            "not found");
+}
+
+TEST_F(Program, WhatIsDoneAndCannotBeToldIsDone) {
+  const Outcome outcome = ferry("convert " + kLlama + " " + path("hf") + " --to hf >/dev/full");
+  EXPECT_EQ(outcome.code, 7);
+  EXPECT_THAT(outcome.err, HasSubstr(path("hf") + " is complete; only this could not be told"));
+  EXPECT_EQ(ferry("verify " + path("hf")).code, 0);
 }
 
 TEST_F(Program, InspectTellsWhatARunIs) {

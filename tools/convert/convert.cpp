@@ -13,6 +13,7 @@
 #include "tools/terminal/output.h"
 #include "tools/terminal/progress.h"
 #include "tools/terminal/text.h"
+#include "tools/terminal/validators.h"
 #include "tools/verify/verify_source.h"
 
 namespace ferry::tool {
@@ -52,7 +53,9 @@ void run(const Flags& flags, std::shared_ptr<Group> group) {
     options.write.engine.progress = [&](const Progress& progress) { line.show(progress); };
     report = convert(options);
   }
-  print(flags.json ? json_text(to_json(report)) : to_text(report));
+  const std::string text = flags.json ? json_text(to_json(report)) : to_text(report);
+  if (options.write.dry_run) return print(text);
+  print_done(text, report.target + " is complete");
 }
 
 void add_places(CLI::App& command, ConvertOptions& options) {
@@ -63,13 +66,13 @@ void add_places(CLI::App& command, ConvertOptions& options) {
       ->required()
       ->type_name("");
   command
-      .add_option_function<std::string>(
-          "--to", [&](const std::string& text) { options.to = kTargets.at(text); },
+      .add_option(
+          "--to", options.to,
           "hf: a Hugging Face model; safetensors: tensors as they are; torch_dist, torch: a "
           "Megatron-LM run, of a Hugging Face model")
       ->required()
       ->type_name("FORMAT")
-      ->check(CLI::IsMember(kTargets).description(""));
+      ->transform(meaning_of(kTargets));
 }
 
 void add_model_options(CLI::App& command, ConvertOptions& options) {
@@ -84,7 +87,7 @@ void add_model_options(CLI::App& command, ConvertOptions& options) {
       .add_option("--vocab-size", model.vocab_size,
                   "Rows to keep of the embedding and the output layer")
       ->type_name("N")
-      ->check(CLI::Range(int64_t{1}, INT64_MAX).description(""));
+      ->check(whole_number(1, INT64_MAX));
   command.add_flag("--keep-padding", model.keep_padding, "Keep the padding rows of the vocabulary");
   add_dtype_option(command, model.dtype);
   command
@@ -114,7 +117,7 @@ void add_import_options(CLI::App& command, ConvertOptions& options) {
       .add_option("--make-vocab-size-divisible-by", options.import.make_vocab_size_divisible_by,
                   "Pad the vocabulary to a multiple of this times --tp (default: 128)")
       ->type_name("N")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20).description(""))
+      ->check(whole_number(1, int64_t{1} << 31))
       ->group(group);
   add_megatron_options(command, options.write, group);
   command

@@ -49,6 +49,7 @@ void check_options(const ConvertOptions& options) {
       {"--vocab-size", model.vocab_size.has_value(), hf},
       {"--keep-padding", model.keep_padding, hf},
       {"--tokenizer", !model.tokenizer_folder.empty(), !plain},
+      {"--max-shard-size", model.max_shard_bytes != ExportOptions().max_shard_bytes, !megatron},
       {"--optimizer", options.optimizer, plain},
       {"--raw", options.open.raw, plain},
       {"--iteration", !options.open.iteration.empty(), !megatron},

@@ -7,6 +7,7 @@
 
 #include "tools/terminal/common_options.h"
 #include "tools/terminal/text.h"
+#include "tools/terminal/validators.h"
 
 namespace ferry::tool {
 
@@ -22,7 +23,7 @@ void add_write_options(CLI::App& command, WriteOptions& options, const char* rep
           "--integrity", [&](const std::string&) { options.vouchers.sha256 = true; },
           "sha256: write integrity.json too, as Megatron Core does; reads OUT once more")
       ->type_name("HASH")
-      ->check(CLI::IsMember({"sha256"}).description(""));
+      ->check(one_of({"sha256"}));
   add_engine_options(command, options.engine);
   command.add_flag("--dry-run", options.dry_run, "Check all and tell what would be written");
 }

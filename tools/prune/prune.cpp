@@ -12,6 +12,7 @@
 #include "tools/terminal/interrupt.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/progress.h"
+#include "tools/terminal/validators.h"
 
 namespace ferry::tool {
 namespace {
@@ -66,7 +67,10 @@ void run(const Flags& flags) {
     options.cancel = interrupt.flag();
     report = prune(file_system, flags.path, flags.retention, options);
   }
-  print(flags.json ? json_text(to_json(flags.path, report)) : to_text(flags.path, report));
+  const std::string text =
+      flags.json ? json_text(to_json(flags.path, report)) : to_text(flags.path, report);
+  if (flags.dry_run) return print(text);
+  print_done(text, flags.path + " is pruned");
 }
 
 }  // namespace
@@ -80,12 +84,12 @@ void add_prune(CLI::App& program) {
       ->add_option("--keep-last", flags->retention.keep_last,
                    "Keep the N good iterations with the highest numbers")
       ->type_name("N")
-      ->check(CLI::Range(int64_t{1}, INT64_MAX).description(""));
+      ->check(whole_number(1, INT64_MAX));
   command
       ->add_option("--keep-every", flags->retention.keep_every,
                    "Keep iterations that K divides (with --keep-last: those too)")
       ->type_name("K")
-      ->check(CLI::Range(int64_t{1}, INT64_MAX).description(""));
+      ->check(whole_number(1, INT64_MAX));
   command->add_flag("--unfinished", flags->retention.unfinished,
                     "Remove unfinished iterations older than the last good one, too");
   command->add_flag("--verify", flags->verify,

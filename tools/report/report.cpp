@@ -130,7 +130,8 @@ void run(const Flags& flags) {
   if (checkpoint.mark) checkpoint.mark->check();
   if (to_stdout) return print(page);
   write_page(file_system, flags, page);
-  print(fmt::format("wrote {}, {}\n", printable(flags.output), human_bytes(page.size())));
+  print_done(fmt::format("wrote {}, {}\n", printable(flags.output), human_bytes(page.size())),
+             flags.output + " is complete");
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "tools/terminal/output.h"
 #include "tools/terminal/progress.h"
 #include "tools/terminal/text.h"
+#include "tools/terminal/validators.h"
 #include "tools/verify/verify_source.h"
 
 namespace ferry::tool {
@@ -97,7 +98,8 @@ void run(Flags flags, std::shared_ptr<Group> group) {
     flags.options.write.engine.progress = [&](const Progress& progress) { line.show(progress); };
     text = flags.hugging_face ? converted(flags) : resharded(flags);
   }
-  print(text);
+  if (flags.options.write.dry_run) return print(text);
+  print_done(text, flags.options.target + " is complete");
 }
 
 void add_places(CLI::App& command, Flags& flags) {
@@ -117,7 +119,7 @@ void add_places(CLI::App& command, Flags& flags) {
           "Format: torch_dist, torch (rank folders), dcp (for PyTorch alone) or hf")
       ->type_name("FORMAT")
       ->default_str("torch_dist")
-      ->check(CLI::IsMember({"torch_dist", "torch", "dcp", "hf"}).description(""));
+      ->check(one_of({"torch_dist", "torch", "dcp", "hf"}));
 }
 
 void add_content_options(CLI::App& command, ReshardOptions& options) {
@@ -127,12 +129,12 @@ void add_content_options(CLI::App& command, ReshardOptions& options) {
                   "Optimizer state: fully_reshardable, dp_reshardable, legacy or none (default: a "
                   "tensor a parameter where the format can)")
       ->type_name("FORM")
-      ->transform(CLI::CheckedTransformer(kOptimizers, CLI::ignore_case).description(""));
+      ->transform(meaning_of(kOptimizers));
   command
       .add_option("--make-vocab-size-divisible-by", options.vocabulary_divisor,
                   "Pad the vocabulary to a multiple of this times --tp")
       ->type_name("N")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31).description(""));
+      ->check(whole_number(1, int64_t{1} << 31));
   add_dtype_option(command, options.dtype);
   add_megatron_options(command, options.write, "Options");
   command.add_option("--only", options.only, "Only tensors that match, with their optimizer state")

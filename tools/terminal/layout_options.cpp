@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "tools/terminal/validators.h"
+
 namespace ferry::tool {
 
 void add_layout_options(CLI::App& command, ParallelTarget& layout, const char* silent) {
@@ -13,7 +15,7 @@ void add_layout_options(CLI::App& command, ParallelTarget& layout, const char* s
   const auto size = [&](const char* names, std::optional<int64_t>& number, const char* text) {
     command.add_option(names, number, text)
         ->type_name("N")
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 24).description(""))
+        ->check(whole_number(1, int64_t{1} << 24))
         ->group(group);
   };
   size("--tp,--tensor-model-parallel-size", layout.tensor, "Tensor-parallel ranks");

@@ -33,6 +33,14 @@ void print(std::string_view text) {
   }
 }
 
+void print_done(std::string_view text, std::string_view done) {
+  try {
+    print(text);
+  } catch (const Error& error) {
+    fail(error.kind(), "{}; only this could not be told: {}", done, error.what());
+  }
+}
+
 void print_aside(std::string_view text) noexcept {
   // fwrite() tells how much it wrote even where that cannot be acted upon.
   if (std::fwrite(text.data(), 1, text.size(), stderr) == text.size()) std::fflush(stderr);

@@ -17,6 +17,10 @@ void silence_standard_streams() noexcept;
 /// Writes to standard output; io when it refuses (a full disk).
 void print(std::string_view text);
 
+/// The same, of a job that is done whether or not that can be told: the error begins with `done`
+/// ("OUT is complete").
+void print_done(std::string_view text, std::string_view done);
+
 /// Writes to standard error. What it refuses is lost: there is nobody left to tell.
 void print_aside(std::string_view text) noexcept;
 

@@ -18,9 +18,9 @@ CLI::Validator not_negative();
 /// One of some words, as they are spelled.
 CLI::Validator one_of(std::vector<std::string> words);
 
-/// The same for an option whose value is of an enumeration.
+/// The same, for an option of an enumeration.
 template <typename Enum>
-CLI::Validator one_of(const std::map<std::string, Enum>& meanings) {
+CLI::Validator meaning_of(const std::map<std::string, Enum>& meanings) {
   std::vector<std::string> words;
   for (const auto& [word, meaning] : meanings) words.push_back(word);
   return CLI::Validator(

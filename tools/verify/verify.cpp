@@ -9,6 +9,7 @@
 #include "ckpt/integrity/run_choice.h"
 #include "tools/commands.h"
 #include "tools/terminal/common_options.h"
+#include "tools/terminal/exit_code.h"
 #include "tools/terminal/interrupt.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/progress.h"
@@ -67,7 +68,7 @@ RunReport verify_all(const Flags& flags, const std::atomic<bool>* cancel) {
   return all;
 }
 
-void run(const Flags& flags) {
+int run(const Flags& flags) {
   std::string text, path = flags.path;
   size_t problems = 0;
   {
@@ -77,20 +78,23 @@ void run(const Flags& flags) {
       problems = problem_count(all);
       text = flags.json ? json_text(to_json(all)) : to_text(all);
     } else {
-      const TimedReport one = verify_one(flags, flags.path, flags.options.iteration, interrupt.flag());
+      const TimedReport one =
+          verify_one(flags, flags.path, flags.options.iteration, interrupt.flag());
       problems = one.report.problems.size();
       path = one.report.path;
       text = flags.json ? json_text(to_json(one)) : to_text(one);
     }
   }
   print(text);
-  if (problems == 0) return;
-  fail(ErrorKind::corrupt, "{}: {} problem{} found", path, problems, problems == 1 ? "" : "s");
+  if (problems == 0) return kExitOk;
+  print_aside(fmt::format("ferry: error: {}: {} problem{} found\n", printable(path), problems,
+                          problems == 1 ? "" : "s"));
+  return exit_code(ErrorKind::corrupt);
 }
 
 }  // namespace
 
-void add_verify(CLI::App& program) {
+void add_verify(CLI::App& program, int& exit_code) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command = program.add_subcommand("verify", "Look for damage in a checkpoint");
   add_path(*command, flags->path);
@@ -100,7 +104,7 @@ void add_verify(CLI::App& program) {
   add_engine_options(*command, flags->options.engine);
   add_json_option(*command, flags->json);
   command->footer(kExamples);
-  command->callback([flags] { run(*flags); });
+  command->callback([flags, &exit_code] { exit_code = run(*flags); });
 }
 
 }  // namespace ferry::tool

@@ -13,7 +13,12 @@ std::string checked_target(const FileSystem& file_system, std::string target) {
     fail(ErrorKind::invalid, "'{}' cannot be a target: give the name of a folder to create",
          target);
   }
-  if (file_system.status(parts.parent).kind != PathKind::folder) {
+  const PathKind parent = file_system.status(parts.parent).kind;
+  if (parent != PathKind::folder && parent != PathKind::missing) {
+    fail(ErrorKind::invalid, "{}, which is to hold the target {}, is no folder", parts.parent,
+         target);
+  }
+  if (parent == PathKind::missing) {
     fail(ErrorKind::not_found, "the folder {} of target {} does not exist; create it first",
          parts.parent, target);
   }

@@ -9,32 +9,15 @@
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
 #include "ckpt/core/values/draft.h"
+#include "ckpt/megatron/pipeline_checks.h"
 #include "ckpt/megatron/pipeline_layout.h"
 #include "ckpt/megatron/run_arguments.h"
+#include "ckpt/megatron/stage_letters.h"
 
 namespace ferry {
 namespace {
 
 constexpr int64_t kMostRanks = int64_t{1} << 24;
-
-// "1, 2, 4 and 8 fit" for the numbers up to `most` that `fits`.
-template <typename Predicate>
-std::string those_that_fit(int64_t most, Predicate fits) {
-  constexpr size_t kShown = 12;
-  constexpr int64_t kTried = 1 << 16;
-  std::vector<int64_t> numbers;
-  for (int64_t n = 1; n <= std::min(most, kTried) && numbers.size() <= kShown; ++n) {
-    if (fits(n)) numbers.push_back(n);
-  }
-  const bool more = numbers.size() > kShown;
-  if (more) numbers.pop_back();
-  std::string text;
-  for (size_t i = 0; i < numbers.size(); ++i) {
-    const bool last = i + 1 == numbers.size() && !more;
-    text += fmt::format("{}{}", i == 0 ? "" : last ? " and " : ", ", numbers[i]);
-  }
-  return text + (more ? ", ... fit" : numbers.size() == 1 ? " fits" : " fit");
-}
 
 // A number of the model that ranks share out.
 struct Share {
@@ -54,7 +37,7 @@ void check_shares(const std::vector<Share>& shares, int64_t ranks, std::string_v
     int64_t most = share.number;
     for (const Share& other : shares) most = std::max(most, other.number);
     fail(ErrorKind::invalid, "{} {} cannot be split over {} {} ranks: for {}, {}", share.number,
-         share.what, ranks, ranks_are, option, those_that_fit(most, [&](int64_t n) {
+         share.what, ranks, ranks_are, option, those_that_fit(1, most, [&](int64_t n) {
            return std::all_of(shares.begin(), shares.end(),
                               [n](const Share& other) { return other.fits(n); });
          }));
@@ -108,6 +91,7 @@ class Target {
     set_sizes();
     set_pipeline();
     check_tensor_ranks(args.value, run_);
+    check_context(args.value);
     check_pipeline();
     set_data();
   }
@@ -146,15 +130,36 @@ class Target {
   void set_pipeline() {
     const bool other_stages = run_.pipeline != source_.pipeline;
     const bool uneven = wanted_.first_stage_layers || wanted_.last_stage_layers;
-    pipeline_changes_ = other_stages || uneven || wanted_.stage_letters || wanted_.virtual_pipeline;
+    const bool anew = other_stages || uneven || wanted_.stage_letters;
+    pipeline_changes_ = anew || wanted_.virtual_pipeline;
     if (!pipeline_changes_) return;
-    run_.first_stage_layers = wanted_.first_stage_layers;
-    run_.last_stage_layers = wanted_.last_stage_layers;
-    if (uneven) run_.embedding_is_a_layer = run_.loss_is_a_layer = false;
-    run_.stage_letters.clear();
     const int64_t as_before = other_stages ? 1 : source_.virtual_pipeline;
     run_.virtual_pipeline = chosen(wanted_.virtual_pipeline, as_before, "--vpp");
+    if (!anew && !source_.stage_letters.empty()) {
+      check_virtual(source_.stage_letters, "pipeline_model_parallel_layout of the run");
+      pipeline_changes_ = false;
+      return;
+    }
+    run_.stage_letters.clear();
+    if (other_stages || wanted_.stage_letters) {
+      run_.first_stage_layers = run_.last_stage_layers = std::nullopt;
+    }
+    if (wanted_.first_stage_layers) run_.first_stage_layers = wanted_.first_stage_layers;
+    if (wanted_.last_stage_layers) run_.last_stage_layers = wanted_.last_stage_layers;
+    if (uneven) run_.embedding_is_a_layer = run_.loss_is_a_layer = false;
     if (wanted_.stage_letters) set_letters(*wanted_.stage_letters, uneven);
+  }
+
+  // What letters say of virtual stages needs no number, and bears no other.
+  void check_virtual(const StageLetters& letters, std::string_view who) {
+    const int64_t virtual_stages = static_cast<int64_t>(letters.size()) / run_.pipeline;
+    if (wanted_.virtual_pipeline.value_or(virtual_stages) != virtual_stages) {
+      fail(ErrorKind::invalid,
+           "--vpp {} contradicts {}, whose {} stages on {} pipeline ranks are --vpp {}; other "
+           "stages are for --pipeline-model-parallel-layout to say",
+           *wanted_.virtual_pipeline, who, letters.size(), run_.pipeline, virtual_stages);
+    }
+    run_.virtual_pipeline = virtual_stages;
   }
 
   void set_letters(const std::string& text, bool uneven) {
@@ -164,63 +169,38 @@ class Target {
            "first and last stage's have no place beside it");
     }
     run_.embedding_is_a_layer = run_.loss_is_a_layer = false;
-    run_.stage_letters = parse_stage_letters(text);
+    run_.stage_letters = parse_stage_letters(text, ErrorKind::invalid);
     const auto rows = static_cast<int64_t>(run_.stage_letters.size());
     const auto stages = [&](int64_t n) { return rows % n == 0; };
     if (!stages(run_.pipeline)) {
       fail(ErrorKind::invalid,
            "--pipeline-model-parallel-layout has {} stages, which {} pipeline ranks cannot share: "
            "for --pp, {}",
-           rows, run_.pipeline, those_that_fit(rows, stages));
+           rows, run_.pipeline, those_that_fit(1, rows, stages));
     }
-    run_.virtual_pipeline = rows / run_.pipeline;
+    check_virtual(run_.stage_letters, "--pipeline-model-parallel-layout");
+    check_stage_letters(run_.stage_letters, run_.pipeline);
+  }
+
+  // Each context rank takes a part from either end of the sequence.
+  void check_context(const Value& args) const {
+    const int64_t sequence = number_of(args, "seq_length");
+    const auto fits = [&](int64_t n) { return n == 1 || sequence % (2 * n) == 0; };
+    if (!wanted_.context || sequence == 0 || fits(run_.context)) return;
+    fail(ErrorKind::invalid,
+         "sequences of {} tokens cannot be split over {} context-parallel ranks, two parts each: "
+         "for --cp, {}",
+         sequence, run_.context, those_that_fit(1, sequence / 2, fits));
   }
 
   void check_pipeline() const {
-    if (run_.stage_letters.empty()) check_stages();
+    if (run_.stage_letters.empty()) check_stages(run_);
     try {
       PipelineLayout{run_};
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::mismatch) throw;
       fail(ErrorKind::invalid, "{}", error.what());
     }
-  }
-
-  // Layers in the middle must share out evenly, and each stage over its virtual stages.
-  void check_stages() const {
-    if (run_.virtual_pipeline > 1 && run_.pipeline == 1) {
-      fail(ErrorKind::invalid, "--vpp {}: virtual stages need at least two pipeline stages",
-           run_.virtual_pipeline);
-    }
-    const int64_t ends = run_.first_stage_layers.value_or(0) + run_.last_stage_layers.value_or(0);
-    const int64_t end_stages =
-        run_.first_stage_layers.has_value() + run_.last_stage_layers.has_value();
-    const int64_t counted = run_.layers + run_.embedding_is_a_layer + run_.loss_is_a_layer;
-    const int64_t middle = counted - ends, stages = run_.pipeline - end_stages;
-    const std::string layers =
-        counted == run_.layers
-            ? fmt::format("{} layers", run_.layers)
-            : fmt::format("{} layers (embedding or loss counted as one each)", counted);
-    if (stages < 0 || middle < 0 || (stages == 0 && middle != 0)) {
-      fail(ErrorKind::invalid,
-           "{} layers on the first and last of {} pipeline stages do not make up the model's {}",
-           ends, run_.pipeline, layers);
-    }
-    const auto fits = [&](int64_t n, int64_t virtual_stages) {
-      const int64_t others = n - end_stages;
-      const bool even = others > 0 ? middle % (others * virtual_stages) == 0 : !middle;
-      return others >= 0 && even && ends % virtual_stages == 0;
-    };
-    if (fits(run_.pipeline, run_.virtual_pipeline)) return;
-    const std::string what = ends > 0 ? fmt::format("{}, {} on the ends,", layers, ends) : layers;
-    if (!fits(run_.pipeline, 1)) {
-      fail(ErrorKind::invalid, "{} cannot be split over {} pipeline stages: for --pp, {}", what,
-           run_.pipeline, those_that_fit(counted, [&](int64_t n) { return fits(n, 1); }));
-    }
-    fail(ErrorKind::invalid,
-         "{} cannot be split over {} pipeline stages of {} virtual stages: for --vpp, {}", what,
-         run_.pipeline, run_.virtual_pipeline,
-         those_that_fit(counted, [&](int64_t n) { return fits(run_.pipeline, n); }));
   }
 
   // Ranks that hold the same part of the dense model; the experts' ranks are the same ranks.

@@ -28,7 +28,7 @@ struct ParallelTarget {
 /// `args` with the target's sizes, and all arguments that follow from them (world_size,
 /// num_layers_per_virtual_pipeline_stage, ...), everything else as it was. read_run_arguments() of
 /// the result describes the target. invalid, naming the number that does not fit and those that
-/// would, when heads, groups, experts or layers cannot be split so; unsupported without arguments.
+/// would, when they cannot be had so or Megatron-LM refuses the stages; unsupported without args.
 LoadedValue apply_target(const LoadedValue& args, const ParallelTarget& target);
 
 }  // namespace ferry

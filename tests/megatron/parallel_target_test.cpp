@@ -160,13 +160,114 @@ TEST(ParallelTarget, SaysWhichNumberDoesNotFitAndWhichWould) {
   target = {};
   target.first_stage_layers = 12;
   target.last_stage_layers = 2;
-  EXPECT_THAT(refusal(llama(), target), HasSubstr("14 layers on the first and last"));
+  EXPECT_EQ(refusal(llama(), target),
+            "12 layers, 14 of them on the first and last stage, cannot be split over 2 pipeline "
+            "stages: for --pp, none fits; with --pp 2, for the first and last stage together, 12 "
+            "fits");
+  target = {};
+  target.pipeline = 3;
+  target.first_stage_layers = 9;
+  EXPECT_EQ(refusal(llama(), target),
+            "12 layers, 9 of them on the first stage, cannot be split over 3 pipeline stages: for "
+            "--pp, 2 and 4 fit; with --pp 3, for the first stage, 2, 4, 6, 8 and 10 fit");
   target = {};
   target.expert_tensor = 2;
   EXPECT_EQ(refusal(llama(), target), "--etp 2: the model has no experts");
   target = {};
   target.pipeline = 24;
   EXPECT_THAT(refusal(llama(), target), HasSubstr("cannot be split over 24 pipeline stages"));
+}
+
+TEST(ParallelTarget, StagesInTheMiddleHaveLayers) {
+  ParallelTarget target;
+  target.first_stage_layers = 12;  // none is left for the second stage
+  EXPECT_THAT(refusal(llama(), target), HasSubstr("12 of them on the first stage"));
+  target.pipeline = 1;
+  EXPECT_EQ(refusal(llama(), target), "fits");
+  target.last_stage_layers = 0;
+  EXPECT_THAT(refusal(llama(), target), HasSubstr("cannot be split over 1 pipeline stages"));
+}
+
+TEST(ParallelTarget, VirtualStagesLeaveUnevenStagesAsTheyAre) {
+  Numbers numbers = llama();
+  numbers["decoder_first_pipeline_num_layers"] = 4;
+  ParallelTarget target;
+  target.virtual_pipeline = 2;
+  LoadedValue args = apply_target(arguments(numbers), target);
+  EXPECT_EQ(number(args, "decoder_first_pipeline_num_layers"), 4);
+  EXPECT_EQ(number(args, "num_virtual_stages_per_pipeline_rank"), 2);
+  EXPECT_EQ(PipelineLayout(read_run_arguments(args.value)).at(0, 1).layers, 2);
+  target.last_stage_layers = 8;
+  args = apply_target(arguments(numbers), target);
+  EXPECT_EQ(number(args, "decoder_first_pipeline_num_layers"), 4);
+  EXPECT_EQ(number(args, "decoder_last_pipeline_num_layers"), 8);
+}
+
+TEST(ParallelTarget, LettersSayHowManyVirtualStagesThereAre) {
+  ParallelTarget target;
+  target.stage_letters = "Ettt|ttt|ttt|tttL";
+  target.virtual_pipeline = 3;
+  EXPECT_THAT(refusal(llama(), target), HasSubstr("--vpp 3 contradicts"));
+  target.virtual_pipeline = 2;
+  const LoadedValue args = apply_target(arguments(llama()), target);
+  // The run's own letters stay, or are replaced by others.
+  target = {};
+  target.virtual_pipeline = 2;
+  EXPECT_EQ(apply_target(args, target).value.get("pipeline_model_parallel_layout").string(),
+            "Ettt|ttt|ttt|tttL");
+  target.virtual_pipeline = 1;
+  try {
+    apply_target(args, target);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("are --vpp 2"));
+  }
+}
+
+TEST(ParallelTarget, TakesLettersThatMegatronTakes) {
+  Numbers numbers = llama();
+  numbers["mtp_num_layers"] = 2;
+  ParallelTarget target;
+  const auto said = [&](const std::string& letters) {
+    target.stage_letters = letters;
+    return refusal(numbers.contains("mtp_num_layers") ? numbers : llama(), target);
+  };
+  EXPECT_EQ(said("Et*6|t*6mmL"), "fits");
+  EXPECT_EQ(said("Et*3|t*3|t*6mm|L"), "fits");
+  EXPECT_THAT(said("Et*3|t*3mm|t*6|L"), HasSubstr("m stands before t"));
+  EXPECT_THAT(said("Et*6|t*6mm||L"), HasSubstr("m stands in stage 2"));
+  EXPECT_THAT(said("Et*6|t*6|m|mL"), HasSubstr("m stands in several stages"));
+  numbers.clear();
+  EXPECT_THAT(said("L|Et*12"), HasSubstr("L comes first; that is for E"));
+  EXPECT_THAT(said("Et*6|t*3Lt*3"), HasSubstr("t comes last; that is for L"));
+  EXPECT_THAT(said("t*6|t*6L"), HasSubstr("E stands in it 0 times"));
+  EXPECT_THAT(said("Et*6|t*6"), HasSubstr("L stands in it 0 times"));
+  EXPECT_THAT(said("Et*6|t*6LL"), HasSubstr("L stands in it 2 times"));
+}
+
+TEST(ParallelTarget, SaysWhatIsWrongWithLetters) {
+  ParallelTarget target;
+  for (const auto& [letters, what] :
+       {std::pair{"garbage", "'g' cannot stand there"},
+        std::pair{"Et\xC3\xA4L", "'\xC3\xA4' cannot"}, std::pair{"E(t|*3L", "a ( without )"},
+        std::pair{"Et*L", "'*' cannot stand there"},
+        std::pair{"Et*9999999999|L", "it repeats to more than"}}) {
+    target.stage_letters = letters;
+    EXPECT_THAT(refusal(llama(), target),
+                testing::AllOf(HasSubstr(what), HasSubstr("E embedding, t decoder")));
+  }
+}
+
+TEST(ParallelTarget, ContextRanksTakeTwoPartsOfTheSequence) {
+  Numbers numbers = llama();
+  numbers["seq_length"] = 24;
+  ParallelTarget target;
+  target.context = 8;
+  EXPECT_EQ(refusal(numbers, target),
+            "sequences of 24 tokens cannot be split over 8 context-parallel ranks, two parts each: "
+            "for --cp, 1, 2, 3, 4, 6 and 12 fit");
+  target.context = 4;
+  EXPECT_EQ(refusal(numbers, target), "fits");
 }
 
 TEST(ParallelTarget, SaysWhatDoesNotFitTheExperts) {

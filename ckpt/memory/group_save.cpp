@@ -69,7 +69,6 @@ class GroupSave {
   void plan() {
     memory_ = std::make_unique<GatheredMemory>(round_.ranks);
     GatheredState state = memory_->state();
-    state.folder = join(store_.path(), iteration_folder_name(round_.iteration));
     state.files_per_rank = options_.files_per_rank;
     planned_ = planner_(std::move(state));
     const Plan& plan = planned_.plan;

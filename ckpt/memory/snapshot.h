@@ -24,7 +24,6 @@ struct GatheredState {
   std::vector<PlacedTensor> tensors;
   std::vector<PlacedObject> objects;
   int64_t iteration = 0;
-  std::string folder;  // where the checkpoint will be: "runs/a/iter_0000100"
   int files_per_rank = 1;
 };
 
@@ -32,8 +31,8 @@ struct GatheredState {
 /// only the pieces that it gave. Called on every rank, and must give the same everywhere.
 using SnapshotPlanner = std::function<PlannedOutput(GatheredState state)>;
 
-/// Plain PyTorch distributed checkpoint: each name is a key of the state dict. torch_snapshot.h of
-/// ckpt/memory has Megatron-LM's torch_dist.
+/// Plain PyTorch distributed checkpoint: each name is a key of the state dict; invalid when one has
+/// "/shard_" in it, as Megatron-LM's objects do. torch_snapshot.h has Megatron-LM's torch_dist.
 PlannedOutput plan_dcp_snapshot(GatheredState state);
 
 struct Snapshot {

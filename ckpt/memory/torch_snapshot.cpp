@@ -17,7 +17,6 @@ SnapshotPlanner torch_dist_snapshot(RunState run, TorchDistOptions options) {
       state.tensors.push_back(std::move(placed.tensor));
     }
     TorchDistOptions writer = options;
-    writer.checkpoint_id = gathered.folder;
     writer.files_per_rank = gathered.files_per_rank;
     writer.zstd = false;  // bytes go straight from memory to their places
     return plan_torch_dist(std::move(state), placement, std::move(gathered.objects), writer);

@@ -76,7 +76,6 @@ TEST(DcpMetadataWriter, WritesTheFieldsThatPyTorchWrites) {
   content.files = {"__0_0.distcp"};
   content.entries.push_back({"w", false, DType::bf16, {4}, {{Box::whole({4}), {0, 7, 8}}}, {}});
   content.entries.push_back({"o", true, {}, {}, {}, {0, 15, 3}});
-  content.checkpoint_id = "/runs/a";
   content.save_id = "id";
   Draft draft;
   const Value paths = draft.dict();
@@ -87,7 +86,8 @@ TEST(DcpMetadataWriter, WritesTheFieldsThatPyTorchWrites) {
   EXPECT_EQ(root.text(), "torch.distributed.checkpoint.metadata.Metadata");
   EXPECT_EQ(root.get("version").string(), "1.0.0");
   EXPECT_EQ(root.get("planner_data").get("w")[0].string(), "w");
-  EXPECT_EQ(root.get("storage_meta").get("checkpoint_id").string(), "/runs/a");
+  EXPECT_TRUE(root.get("storage_meta").has("checkpoint_id"));
+  EXPECT_TRUE(root.get("storage_meta").get("checkpoint_id").is_none());
   EXPECT_EQ(root.get("storage_meta").get("save_id").string(), "id");
   EXPECT_TRUE(root.get("storage_meta").has("load_id"));
   EXPECT_EQ(root.get("storage_meta").get("modules").kind(), ValueKind::list);

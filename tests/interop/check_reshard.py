@@ -22,12 +22,14 @@ KINDS = ['', FOR_CORE, f'{FOR_CORE} --compress zstd', '--core-release 0.12 --opt
          '--compress zstd:19', '--optimizer none', '--to dcp', '--to dcp --compress zstd', '--dtype fp32', '--dtype fp16', '--to dcp --dtype fp32']
 
 
-def fits(layout, args):
+def fits(layout, args, kind=''):
     if '--ep' in layout and not args.get('num_experts'):
         return False
     tensor = int(re.search(r'--tp (\d)', layout + ' --tp 1')[1])
     groups = args.get('num_query_groups') if args.get('group_query_attention') else args['num_attention_heads']
-    return groups % tensor == 0 or tensor % groups == 0
+    release = re.search(r'--core-release 0\.(\d+)', kind)
+    can_share = not release or int(release[1]) >= 16
+    return groups % tensor == 0 or can_share and tensor % groups == 0
 
 
 def core_reader():
@@ -104,7 +106,8 @@ def main():
             print(f'{name}: no truth to compare with')
             continue
         args = arguments_of(ferry, run)
-        for layout, kind in [(layout, '') for layout in LAYOUTS if fits(layout, args)] + [('--tp 2 --pp 2', kind) for kind in KINDS[1:]]:
+        for layout, kind in [(layout, '') for layout in LAYOUTS if fits(layout, args)] + [
+                ('--tp 2 --pp 2', kind) for kind in KINDS[1:] if fits('--tp 2 --pp 2', args, kind)]:
             expected = expected_of(truth, iteration_folder(run), kind)
             if expected is None:
                 continue

@@ -259,6 +259,23 @@ TEST(TorchDistWriter, WritesForOlderReleases) {
   EXPECT_NO_THROW(test::reshard(source, {}, memory, "old", options));
 }
 
+TEST(TorchDistWriter, SharesQueryGroupsWhereTheReleaseCan) {
+  const auto memory = std::make_shared<MemoryFileSystem>();
+  const Checkpoint source = open_fixture("llama_tp2dp2_dpr");  // 2 query groups
+  TorchDistOptions options;
+  options.release = parse_core_release("0.15");
+  try {
+    test::reshard(source, layout(4, 1), memory, "old", options);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("2 query groups cannot be split over 4"));
+    EXPECT_THAT(error.what(), HasSubstr("for --tp, 1 and 2 fit; or write for 0.16"));
+  }
+  EXPECT_NO_THROW(test::reshard(source, layout(2, 1), memory, "fits", options));
+  options.release = parse_core_release("0.16");
+  EXPECT_NO_THROW(test::reshard(source, layout(4, 1), memory, "newer", options));
+}
+
 TEST(TorchDistWriter, MakesExtraStatesWhereThereAreNone) {
   const auto memory = std::make_shared<MemoryFileSystem>();
   const Checkpoint target =

@@ -174,10 +174,13 @@ TEST_F(Save, WhatDoesNotFitTogetherFailsOnAllRanks) {
                  [&](Snapshot& s) { s.tensors.push_back(weight(s)); });
   expect_failure("saves iteration 4 next", [&](Snapshot& s) { s.iteration = 4; });
   expect_failure("is no iteration", [&](Snapshot& s) { s.iteration = -1; });
+  expect_failure("marks Megatron-LM's own objects", [&](Snapshot& s) {
+    s.objects.push_back({"x/shard_0", "x"});
+  });
   expect_failure("no planner", [&](Snapshot& s) { s.planner = nullptr; });
   expect_failure("plan iteration 3 differently", [&](Snapshot& s) {
     s.planner = [](GatheredState state) {
-      state.folder = "elsewhere";
+      state.objects.push_back({"one_more", "x", 0});
       return plan_dcp_snapshot(std::move(state));
     };
   });

@@ -5,6 +5,7 @@
 #include "ckpt/base/error.h"
 #include "tools/terminal/glob.h"
 #include "tools/terminal/progress.h"
+#include "tools/terminal/shell_word.h"
 
 namespace ferry::tool {
 namespace {
@@ -62,6 +63,13 @@ TEST(Text, MakesNamesSafeToPrint) {
   EXPECT_EQ(printable("\xe6\xa8"), "\\xe6\\xa8");
   EXPECT_EQ(printable("a\u202eb\u0085"), "a\\u202eb\\u0085");
   EXPECT_EQ(printable(std::string_view("a\0b", 3)), "a\\x00b");
+}
+
+TEST(Text, QuotesForAShell) {
+  EXPECT_EQ(shell_word("runs/a-1"), "runs/a-1");
+  EXPECT_EQ(shell_word("Et*2|t*2L"), "'Et*2|t*2L'");
+  EXPECT_EQ(shell_word("it's"), "'it'\\''s'");
+  EXPECT_EQ(shell_word(""), "''");
 }
 
 TEST(Text, AlignsTables) {

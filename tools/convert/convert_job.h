@@ -40,6 +40,8 @@ struct ConvertReport {
   ParallelLayout layout;  // of a run that was made
   /// What Megatron-LM's command line says to load it: "--load DIR", "--use-checkpoint-args", ...
   std::vector<std::string> flags;
+  /// What must be done before that loads it; empty: nothing.
+  std::string before_loading;
   int64_t tensors = 0;
   int64_t parameters = 0;
   WrittenFiles written;

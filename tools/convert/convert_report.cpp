@@ -5,9 +5,27 @@
 
 #include "tools/convert/convert_job.h"
 #include "tools/terminal/layout.h"
+#include "tools/terminal/shell_word.h"
 #include "tools/terminal/text.h"
 
 namespace ferry::tool {
+namespace {
+
+// A command line for a shell. A flag is a name, or a name, a blank and its value.
+std::string loading_line(const ConvertReport& report) {
+  if (report.flags.empty()) return {};
+  std::string line = "load with";
+  if (!report.before_loading.empty()) line = report.before_loading + ", then load with";
+  for (const std::string& flag : report.flags) {
+    const size_t blank = flag.find(' ');
+    line += " " + flag.substr(0, blank);
+    if (blank != std::string::npos) line += " " + shell_word(flag.substr(blank + 1));
+  }
+  return printable(line) + "\n";
+}
+
+}  // namespace
+
 std::string to_text(const ConvertReport& report) {
   std::string text = fmt::format("{} ({}", printable(report.source), report.source_format);
   if (report.iteration) text += fmt::format(", iteration {}", grouped(*report.iteration));
@@ -16,10 +34,7 @@ std::string to_text(const ConvertReport& report) {
                       report.family.empty() ? "" : " (" + report.family + ")",
                       layout.empty() ? "" : ", " + layout);
   text += written_text(report.written, report.tensors, report.parameters);
-  if (!report.flags.empty()) {
-    text +=
-        fmt::format("load with {}\n", printable(fmt::format("{}", fmt::join(report.flags, " "))));
-  }
+  text += loading_line(report);
   for (const std::string& warning : report.warnings) text += "note: " + printable(warning) + "\n";
   return text;
 }
@@ -33,6 +48,8 @@ nlohmann::json to_json(const ConvertReport& report) {
           {"family", report.family.empty() ? json(nullptr) : json(report.family)},
           {"layout", report.flags.empty() ? json(nullptr) : layout_json(report.layout)},
           {"load_with", report.flags},
+          {"before_loading",
+           report.before_loading.empty() ? json(nullptr) : json(report.before_loading)},
           {"tensors", report.tensors},
           {"parameters", report.parameters},
           {"bytes", report.written.bytes()},

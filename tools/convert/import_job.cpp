@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -13,26 +12,20 @@
 #include "ckpt/megatron/args.h"
 #include "ckpt/megatron/legacy/write/legacy_writer.h"
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
+#include "ckpt/store/run_folder.h"
+#include "tools/output/paths.h"
+#include "tools/output/tokenizer_folder.h"
 #include "tools/output/write_output.h"
+#include "tools/terminal/shell_word.h"
 
 namespace ferry::tool {
 namespace {
 
-constexpr const char* kTokenizerFolder = "tokenizer";       // where Megatron-LM keeps its own
-constexpr uint64_t kMaxTokenizerBytes = uint64_t{1} << 30;  // of one file
-
-std::string absolute(const std::string& path) {
-  std::error_code error;
-  const auto result = std::filesystem::absolute(path, error);
-  return error ? path : result.lexically_normal().string();
-}
-
-PlannedOutput plan(RunState state, const ConvertOptions& options, const std::string& folder) {
+PlannedOutput plan(RunState state, const ConvertOptions& options) {
   if (options.to == ConvertTarget::torch) return plan_legacy(state, {false});
   TorchDistOptions writer;
   writer.release = options.write.release;
   writer.optimizer = ShardedOptimizer::none;
-  writer.checkpoint_id = folder;
   writer.zstd = options.write.zstd_level.has_value();
   return plan_torch_dist(std::move(state), writer);
 }
@@ -65,6 +58,15 @@ std::vector<std::string> loading_flags(const Import& model, const ParallelLayout
   return flags;
 }
 
+// Megatron-LM loads what the tracker names, which stays with an iteration that is there.
+std::string before_loading(const FileSystem& file_system, const std::string& run_folder) {
+  if (file_system.status(run_folder).kind == PathKind::missing) return {};
+  const RunFolder run = read_run_folder(file_system, run_folder);
+  if (run.tracker.state != Tracker::State::iteration || !problem_of_tracker(run).empty()) return {};
+  return fmt::format("put the word {} in place of {} into {}", kReleaseName, run.tracker.iteration,
+                     shell_word(join(run_folder, std::string(kTrackerName))));
+}
+
 ConvertReport describe(const Checkpoint& checkpoint, const Import& model,
                        const ConvertOptions& options, const std::string& folder) {
   ConvertReport report;
@@ -77,17 +79,6 @@ ConvertReport describe(const Checkpoint& checkpoint, const Import& model,
   report.layout = layout_from_args(model.state.args.value);
   report.flags = loading_flags(model, report.layout, options);
   return report;
-}
-
-// Tokenizer files stand before the files that make the folder a checkpoint.
-void add_tokenizer(const FileSystem& file_system, const Import& model, PlannedOutput& planned) {
-  std::vector<std::pair<std::string, std::string>> files;
-  for (const CopiedFile& file : model.tokenizer_files) {
-    files.emplace_back(join(kTokenizerFolder, file.name),
-                       read_file(file_system, file.from, kMaxTokenizerBytes));
-  }
-  planned.small_files.insert(planned.small_files.begin(), std::make_move_iterator(files.begin()),
-                             std::make_move_iterator(files.end()));
 }
 
 Checkpoint open_model(const std::shared_ptr<const FileSystem>& file_system,
@@ -118,9 +109,10 @@ ConvertReport convert_to_megatron(const ConvertOptions& options) {
     import.tokenizer_model = join(absolute(folder), kTokenizerFolder);
     Import model = import_model(checkpoint, import);
     report = describe(checkpoint, model, options, folder);
-    planned = plan(std::move(model.state), options, folder);
+    report.before_loading = before_loading(*file_system, options.target);
+    planned = plan(std::move(model.state), options);
     prepare(planned, options.write.vouchers);
-    add_tokenizer(*file_system, model, planned);
+    add_files(*file_system, model.tokenizer_files, kTokenizerFolder, planned);
     return std::string();
   });
   report.written = write_output(file_system, output, planned, checkpoint.mark.get(), options.write);

@@ -6,26 +6,16 @@
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/io/staging/staging.h"
+#include "ckpt/megatron/nemo/nemo.h"
+#include "ckpt/store/run_folder.h"
 #include "tools/output/foreign_entries.h"
+#include "tools/output/paths.h"
 #include "tools/output/write_output.h"
 
 namespace ferry::tool {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr size_t kForeignShown = 5;
-
-fs::path canonical(const std::string& path) {
-  std::error_code error;
-  const auto result = fs::weakly_canonical(path, error);
-  return error ? fs::path(path) : result;
-}
-
-bool is_same_or_inside(const fs::path& inner, const fs::path& outer) {
-  const auto [end, unused] = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
-  return end == outer.end();
-}
 
 // Finished or not.
 bool holds_checkpoint(const FileSystem& file_system, const std::string& folder) {
@@ -36,6 +26,25 @@ bool holds_checkpoint(const FileSystem& file_system, const std::string& folder) 
     }
   }
   return false;
+}
+
+// An iteration inside what is no run folder would hide what is there, or be hidden by it.
+void check_run_folder(const FileSystem& file_system, const std::string& folder) {
+  const auto refuse = [&](const std::string& what) {
+    fail(ErrorKind::invalid, "the target {} {}: give the run folder to write the iteration into",
+         folder, what);
+  };
+  const std::filesystem::path path = canonical(folder);
+  const PathKind kind = file_system.status(folder).kind;
+  if (iteration_of(path.filename().string()) ||
+      (kind == PathKind::folder && holds_checkpoint(file_system, folder))) {
+    refuse(fmt::format("is an iteration itself (of {})", path.parent_path().string()));
+  }
+  if (kind == PathKind::missing) return;
+  if (kind != PathKind::folder) refuse("is a file");
+  if (is_run_folder(file_system, folder)) return;
+  if (is_hugging_face_folder(file_system, folder)) refuse("holds a Hugging Face model");
+  if (is_nemo_folder(file_system, folder)) refuse("is a NeMo checkpoint");
 }
 
 // Whether all that stands there may be replaced: --overwrite removes the whole folder, with a
@@ -67,11 +76,16 @@ void check_replaceable(const FileSystem& file_system, const std::string& target,
 
 void check_output(const FileSystem& file_system, const Output& output, const std::string& source,
                   bool overwrite) {
+  if (output.kind == OutputKind::iteration) check_run_folder(file_system, output.path);
+  if (output.kind != OutputKind::model_folder && is_same_or_inside(output.path, source)) {
+    fail(ErrorKind::invalid, "the target {} lies inside the source {}: choose one outside of it",
+         output.path, source);
+  }
   const bool new_run = file_system.status(output.path).kind == PathKind::missing;
   const std::string target = new_run ? output.path : output.folder();
   StagedFolder::check_target(file_system, target, overwrite);
   if (file_system.status(target).kind == PathKind::missing) return;
-  if (is_same_or_inside(canonical(source), canonical(target))) {
+  if (is_same_or_inside(source, target)) {
     fail(ErrorKind::invalid, "the target {} holds the source {}: replacing it would destroy that",
          target, source);
   }

@@ -25,10 +25,12 @@ std::vector<std::pair<std::string, uint64_t>> files_of(const PlannedOutput& plan
 
 void create_inner_folders(const FileSystem& file_system, const std::string& folder,
                           const PlannedOutput& planned) {
-  std::set<std::string> folders;
+  std::set<std::string> folders;  // outer ones come first
   for (const auto& [name, bytes] : files_of(planned)) {
-    const size_t slash = name.find_last_of('/');
-    if (slash != std::string::npos) folders.insert(name.substr(0, slash));
+    for (size_t slash = name.find('/'); slash != std::string::npos;
+         slash = name.find('/', slash + 1)) {
+      folders.insert(name.substr(0, slash));
+    }
   }
   for (const std::string& inner : folders) file_system.create_folder(join(folder, inner));
 }

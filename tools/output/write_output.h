@@ -30,7 +30,8 @@ struct Output {
 
 /// Tells before any work what would else show at the end only. As StagedFolder::check_target();
 /// invalid also when the output would replace `source`, something of another kind (a mistyped name
-/// must not cost a home directory), or files of other origin beside what it may replace.
+/// must not cost a home directory), or files of other origin beside what it may replace; when a
+/// checkpoint would lie inside `source`, or an iteration in what is no run folder.
 void check_output(const FileSystem& file_system, const Output& output, const std::string& source,
                   bool overwrite);
 

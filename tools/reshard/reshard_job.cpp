@@ -12,6 +12,9 @@
 #include "ckpt/megatron/state/state_of.h"
 #include "ckpt/megatron/torch_dist/plain_dcp_writer.h"
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
+#include "ckpt/store/run_folder.h"
+#include "tools/output/paths.h"
+#include "tools/output/tokenizer_folder.h"
 #include "tools/output/write_output.h"
 #include "tools/reshard/edit_state.h"
 
@@ -52,7 +55,16 @@ std::string_view word(ShardedOptimizer form) {
 struct Target {
   PlannedOutput planned;
   ReshardReport::Side side;
+  int64_t parameters = 0;  // copies on other ranks not counted
 };
+
+int64_t parameters_of(const RunState& state) {
+  int64_t parameters = 0;
+  for (const StateTensor& tensor : state.tensors) {
+    if (tensor.role == Role::model) parameters += element_count(tensor.shape, tensor.name);
+  }
+  return parameters;
+}
 
 bool has_optimizer(const Plan& plan) {
   return std::any_of(plan.target.entries.begin(), plan.target.entries.end(),
@@ -63,8 +75,8 @@ void plan_dcp(RunState state, const ReshardOptions& options, Target& target) {
   target.side.format = name(Format::dcp);
   const bool optimizer = options.optimizer != ReshardOptimizer::none;
   target.planned = plan_plain_dcp(
-      std::move(state), {optimizer, target.side.path, options.write.zstd_level.has_value(),
-                         options.layout.data.value_or(1)});
+      std::move(state),
+      {optimizer, options.write.zstd_level.has_value(), options.layout.data.value_or(1)});
   if (has_optimizer(target.planned.plan)) target.side.optimizer = name(OptimizerLayout::plain);
 }
 
@@ -86,7 +98,6 @@ void plan_sharded(RunState state, const ReshardOptions& options, Target& target)
   TorchDistOptions writer;
   writer.release = options.write.release;
   writer.optimizer = sharded_form(options.optimizer, state);
-  writer.checkpoint_id = target.side.path;
   writer.zstd = options.write.zstd_level.has_value();
   target.planned = plan_torch_dist(std::move(state), writer);
   if (has_optimizer(target.planned.plan)) target.side.optimizer = word(writer.optimizer);
@@ -96,6 +107,7 @@ Target plan_target(RunState state, const ReshardOptions& options, const std::str
   Target target;
   target.side.path = folder;
   target.side.layout = layout_from_args(state.args.value);
+  target.parameters = parameters_of(state);
   switch (options.to) {
     case ReshardFormat::torch_dist:
       plan_sharded(std::move(state), options, target);
@@ -110,12 +122,56 @@ Target plan_target(RunState state, const ReshardOptions& options, const std::str
   return target;
 }
 
-Output output_of(const ReshardOptions& options, const Checkpoint& checkpoint) {
-  if (options.to == ReshardFormat::dcp) return {OutputKind::checkpoint_folder, options.target, {}};
-  return {OutputKind::iteration, options.target, checkpoint.iteration};
+// Nothing: a release, which stays one whatever its state says.
+std::optional<int64_t> iteration_to_write(const Checkpoint& checkpoint) {
+  const bool is_release = canonical(checkpoint.path).filename() == kReleaseName;
+  return is_release ? std::nullopt : checkpoint.iteration;
 }
 
-ReshardReport describe(const Checkpoint& checkpoint, const Target& target) {
+Output output_of(const ReshardOptions& options, const Checkpoint& checkpoint) {
+  const std::optional<int64_t> iteration = iteration_to_write(checkpoint);
+  if (options.to == ReshardFormat::dcp) {
+    return {OutputKind::checkpoint_folder, options.target, iteration};
+  }
+  return {OutputKind::iteration, options.target, iteration};
+}
+
+// Optimizer state is left behind on request only.
+void check_optimizer(const Checkpoint& checkpoint, ReshardOptimizer wanted) {
+  if (wanted == ReshardOptimizer::none) return;
+  if (!checkpoint.optimizer_problem.empty()) {
+    fail(ErrorKind::unsupported, "{}: {} --optimizer none writes the model without it",
+         checkpoint.path, checkpoint.optimizer_problem);
+  }
+  if (wanted != ReshardOptimizer::as_source && checkpoint.optimizer == OptimizerLayout::none) {
+    fail(ErrorKind::invalid,
+         "{}: holds no optimizer state, which --optimizer asks for; --optimizer none writes the "
+         "model alone",
+         checkpoint.path);
+  }
+}
+
+void settle_iteration(const Checkpoint& checkpoint, const Output& output, RunState& state) {
+  if (!output.iteration && state.iteration == 0) state.iteration.reset();  // of a release
+  const auto by_name = iteration_of(canonical(checkpoint.path).filename().string());
+  if (!by_name || !state.iteration || *by_name == *state.iteration) return;
+  state.warnings.push_back(
+      fmt::format("{} is named for iteration {}, its state says {}: that is what is written",
+                  checkpoint.path, *by_name, *state.iteration));
+}
+
+// Of the run, with the argument that names it.
+RunTokenizer take_tokenizer(const FileSystem& file_system, const Checkpoint& checkpoint,
+                            const std::string& folder, RunState& state) {
+  RunTokenizer tokenizer = tokenizer_of_run(file_system, checkpoint);
+  if (tokenizer.files.empty()) return tokenizer;
+  state.args =
+      with_tokenizer_in(std::move(state.args), tokenizer.folder, join(folder, kTokenizerFolder));
+  state.warnings.insert(state.warnings.end(), tokenizer.warnings.begin(), tokenizer.warnings.end());
+  return tokenizer;
+}
+
+ReshardReport describe(const Checkpoint& checkpoint, const Output& output, const Target& target) {
   const Plan& plan = target.planned.plan;
   ReshardReport report;
   report.source = {checkpoint.path, std::string(name(checkpoint.format)), {}, checkpoint.layout};
@@ -123,11 +179,9 @@ ReshardReport describe(const Checkpoint& checkpoint, const Target& target) {
     report.source.optimizer = name(checkpoint.optimizer);
   }
   report.target = target.side;
-  report.iteration = checkpoint.iteration;
+  report.iteration = output.iteration;
   report.tensors = static_cast<int64_t>(plan.target.entries.size());
-  for (const Entry& entry : plan.target.entries) {
-    if (entry.role == Role::model) report.parameters += entry.elements();
-  }
+  report.parameters = target.parameters;
   return report;
 }
 
@@ -187,14 +241,21 @@ ReshardReport reshard(const ReshardOptions& options) {
     check_output(*file_system, output, checkpoint.path, options.write.overwrite);
     const bool is_run = options.to != ReshardFormat::dcp || holds_run(checkpoint);
     if (!is_run) check_plain(options, checkpoint);
+    check_optimizer(checkpoint, options.optimizer);
     RunState state = is_run ? state_of(checkpoint) : plain_state_of(checkpoint);
+    if (is_run) settle_iteration(checkpoint, output, state);
     edit_state(state, options);
-    if (is_run) retarget(state, options.layout, options.vocabulary_divisor);
+    RunTokenizer tokenizer;
+    if (is_run) {
+      retarget(state, options.layout, options.vocabulary_divisor);
+      tokenizer = take_tokenizer(*file_system, checkpoint, output.folder(), state);
+    }
     target = plan_target(std::move(state), options, output.folder());
     prepare(target.planned, options.write.vouchers);
+    add_files(*file_system, tokenizer.files, kTokenizerFolder, target.planned);
     return std::string();
   });
-  ReshardReport report = describe(checkpoint, target);
+  ReshardReport report = describe(checkpoint, output, target);
   report.written =
       write_output(file_system, output, target.planned, checkpoint.mark.get(), options.write);
   report.warnings = target.planned.warnings;

@@ -198,7 +198,7 @@ class Writer {
     out_.constant("storage_meta");
     begin_instance(meta_class_);
     out_.constant("checkpoint_id");
-    out_.string(content_.checkpoint_id);
+    out_.opcode(NONE);  // where it lies: PyTorch does not ask, and a folder can be moved
     out_.constant("save_id");
     out_.string(content_.save_id);
     out_.constant("load_id");

@@ -39,9 +39,8 @@ struct DcpContent {
 
   std::vector<std::string> files;  // relative to the checkpoint's folder: "__0_0.distcp"
   std::vector<Entry> entries;
-  LoadedValue planner_data;   // PyTorch's own planner: a dict of paths by name; none in torch_dist
-  std::string checkpoint_id;  // the path that the checkpoint was saved to, as text
-  std::string save_id;        // a UUID
+  LoadedValue planner_data;  // PyTorch's own planner: a dict of paths by name; none in torch_dist
+  std::string save_id;       // a UUID
 };
 
 /// The pickle. Linear in the chunks: some 100 bytes each, and no more memory than the pickle.

@@ -14,6 +14,7 @@
 #include "ckpt/base/checked.h"
 #include "ckpt/base/digest.h"
 #include "ckpt/base/error.h"
+#include "ckpt/base/utf8.h"
 #include "ckpt/core/values/draft.h"
 #include "ckpt/format/dcp/dcp_metadata_writer.h"
 #include "ckpt/format/torch/archive/torch_archive_writer.h"
@@ -72,7 +73,6 @@ class Layout {
     add_entries();
     for (const auto& [file, works] : works_by_file()) place_file(file, works);
     content_.planner_data = options_.planner_data;
-    content_.checkpoint_id = options_.checkpoint_id;
     content_.save_id = uuid_of(write_dcp_metadata(content_));
     if (options_.zstd) {
       output_.late_file = {".metadata", [content = std::move(content_)](const Catalog& target) {
@@ -90,6 +90,10 @@ class Layout {
   void check_names() const {
     std::unordered_set<std::string_view> names;
     const auto take = [&](const std::string& name) {
+      if (utf8_prefix(name, false) != name.size()) {
+        fail(ErrorKind::invalid, "the name {} is not UTF-8: nobody could read it again",
+             to_utf8(name));
+      }
       if (!names.insert(name).second) {
         fail(ErrorKind::invalid, "two entries of the target would be called {}", name);
       }

@@ -18,15 +18,15 @@
 namespace ferry {
 
 struct DcpWriteOptions {
-  int files_per_rank = 1;     // a rank without anything to write has none
-  std::string checkpoint_id;  // told in .metadata: where the checkpoint is saved to
-  LoadedValue planner_data;   // as DcpContent
-  bool zstd = false;          // the plan is for run_compressed(): .metadata is written after it
+  int files_per_rank = 1;    // a rank without anything to write has none
+  LoadedValue planner_data;  // as DcpContent
+  bool zstd = false;         // the plan is for run_compressed(): .metadata is written after it
 };
 
 /// The plan of the data files, and `.metadata` as the one small file (or the late one). `source` is
 /// what the recipes count in and must outlive the plan. Entries of the plan's target are the
-/// tensors, in their order. invalid when files_per_rank is not positive or two keys are equal;
+/// tensors, in their order. invalid when files_per_rank is not positive, two keys are equal or
+/// one is not UTF-8;
 /// mismatch when pieces lie outside their tensor. Whether they cover it once is for check() of the
 /// plan.
 PlannedOutput lay_out_dcp(const Catalog& source, std::vector<PlacedTensor> tensors,

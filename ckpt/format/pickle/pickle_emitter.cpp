@@ -158,6 +158,10 @@ void PickleEmitter::get(uint32_t memo) {
 }
 
 uint32_t PickleEmitter::string(std::string_view utf8) {
+  if (utf8_prefix(utf8, true) != utf8.size()) {
+    fail(ErrorKind::invalid, "'{}' is not UTF-8, and text of a checkpoint must be",
+         to_utf8(utf8.substr(0, 200)));
+  }
   const bool is_long = utf8.size() > UINT32_MAX;
   opcode(is_long ? BINUNICODE8 : BINUNICODE);
   number(utf8.size(), is_long ? 8 : 4);

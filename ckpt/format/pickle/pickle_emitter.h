@@ -27,7 +27,7 @@ class PickleEmitter {
   void real(double value);
 
   // What follows is put into the memo, as Python does; all but these return its index.
-  uint32_t string(std::string_view utf8);
+  uint32_t string(std::string_view utf8);         // invalid when it is not
   uint32_t bytes(std::string_view content);       // latin-1 text and the codec's name
   uint32_t byte_array(std::string_view content);  // of bytes
   uint32_t put();                                 // what lies on top of the stack

@@ -79,9 +79,17 @@ void cast_model(RunState& state, DType dtype) {
   if (!is_floating_point(dtype)) {
     fail(ErrorKind::invalid, "dtype {} is no floating-point type", torch_name(dtype));
   }
+  bool narrows = false;  // the range of numbers
   for (StateTensor& tensor : state.tensors) {
     const bool casts = tensor.role == Role::model && is_floating_point(tensor.dtype);
-    if (casts && !is_buffer(tensor.name)) tensor.dtype = dtype;
+    if (!casts || is_buffer(tensor.name)) continue;
+    narrows |= dtype == DType::f16 && size_bytes(tensor.dtype) > 1 && tensor.dtype != DType::f16;
+    tensor.dtype = dtype;
+  }
+  if (narrows) {
+    state.warnings.push_back(
+        "fp16 holds numbers up to 65504: larger ones became infinite (ferry inspect --stats counts "
+        "them)");
   }
   if (!state.args.value) return;
   Draft draft;

@@ -14,6 +14,7 @@ struct CoreRelease {
 
 inline constexpr CoreRelease kNewestCore{0, 20};
 inline constexpr CoreRelease kCommonStateInside{0, 19};  // before it: common.pt
+inline constexpr CoreRelease kSharedQueryGroups{0, 16};  // before it: not more tensor ranks
 inline constexpr CoreRelease kFullyReshardable{0, 15};   // before it: no such optimizer state
 inline constexpr CoreRelease kContentMetadata{0, 13};    // before it: none
 inline constexpr CoreRelease kOldestCore{0, 8};

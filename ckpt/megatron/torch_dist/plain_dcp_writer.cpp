@@ -7,16 +7,18 @@
 #include "ckpt/format/torch/archive/torch_archive_writer.h"
 #include "ckpt/megatron/optimizer/optimizer_form.h"
 #include "ckpt/megatron/state/edit.h"
+#include "ckpt/megatron/state/lost_objects.h"
 #include "ckpt/megatron/torch_dist/placement.h"
 
 namespace ferry {
 namespace {
 
-std::vector<PlacedObject> members_of(const LoadedValue& common) {
+std::vector<PlacedObject> members_of(const LoadedValue& common, bool has_iteration) {
   std::vector<PlacedObject> objects;
   for (size_t i = 0; i < common.value.pair_count(); ++i) {
     const auto key = common.value.pair_key(i).string();
     if (!key || *key == "content_metadata" || *key == "rerun_state_machine") continue;
+    if (*key == "iteration" && !has_iteration) continue;  // of a release
     const LoadedValue member = plain_value(common.value.pair_value(i));
     objects.push_back({std::string(*key), write_torch_archive(member.value), 0});
   }
@@ -31,7 +33,9 @@ std::vector<PlacedObject> objects_of_run(RunState& state, bool optimizer) {
     form = has_distributed_optimizer(state) ? ShardedOptimizer::fully_reshardable
                                             : ShardedOptimizer::plain;
   }
-  return members_of(common_state(state, form, kNewestCore));
+  std::string lost = lost_objects(state, "a plain PyTorch checkpoint", false);
+  if (!lost.empty()) state.warnings.push_back(std::move(lost));
+  return members_of(common_state(state, form, kNewestCore), state.iteration.has_value());
 }
 
 std::vector<PlacedObject> objects_as_they_are(RunState& state) {
@@ -51,7 +55,6 @@ PlannedOutput plan_plain_dcp(RunState state, const PlainDcpOptions& options) {
   std::vector<PlacedTensor> tensors =
       is_run ? place_state(state) : place_whole(std::move(state.tensors), options.ranks);
   DcpWriteOptions dcp;
-  dcp.checkpoint_id = options.checkpoint_id;
   dcp.zstd = options.zstd;
   dcp.planner_data = dcp_paths(tensors, objects, state.paths.value);
   PlannedOutput output = lay_out_dcp(*state.source, std::move(tensors), std::move(objects), dcp);

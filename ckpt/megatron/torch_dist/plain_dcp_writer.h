@@ -5,7 +5,8 @@
 // and the members of the common state (args, iteration, optimizer, opt_param_scheduler, ...) as
 // objects. Objects hold Python's and PyTorch's own types only: a member of an enum becomes its
 // value, any other instance the name of its class. Random number states, extra states of modules
-// and the state of rerun checks, which mean something to Megatron-LM only, are left out.
+// and the state of rerun checks, which mean something to Megatron-LM only, are left out, with a
+// warning.
 //
 // What is no run of Megatron-LM's (plain_state_of) is written as it is: tensors whole, shared out
 // over ranks, and objects.
@@ -14,7 +15,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "ckpt/core/placed.h"
 #include "ckpt/megatron/run_state.h"
@@ -24,9 +24,8 @@ namespace ferry {
 
 struct PlainDcpOptions {
   bool optimizer = true;
-  std::string checkpoint_id;  // told in .metadata: where the checkpoint is saved to
-  bool zstd = false;          // the plan is for run_compressed()
-  int64_t ranks = 1;          // to write what is no run's; otherwise the arguments decide
+  bool zstd = false;  // the plan is for run_compressed()
+  int64_t ranks = 1;  // to write what is no run's; otherwise the arguments decide
 };
 
 /// Plans the checkpoint's folder, a file a rank of the layout of `state.args`. Otherwise as

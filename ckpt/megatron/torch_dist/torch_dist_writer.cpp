@@ -15,6 +15,7 @@
 #include "ckpt/megatron/optimizer/buckets/bucket_writer.h"
 #include "ckpt/megatron/optimizer/buckets/model_buffers.h"
 #include "ckpt/megatron/optimizer/optimizer_form.h"
+#include "ckpt/megatron/pipeline_checks.h"
 #include "ckpt/megatron/run_arguments.h"
 #include "ckpt/megatron/state/edit.h"
 #include "ckpt/megatron/torch_dist/extra_state.h"
@@ -53,12 +54,12 @@ class Writer {
   }
 
   PlannedOutput plan() {
+    check_query_groups();
     settle_optimizer();
     const LoadedValue common = common_state(state_, optimizer_, options_.release);
     add_objects(common);
     std::vector<PlacedTensor> placed = place();
-    const DcpWriteOptions options = {
-        options_.files_per_rank, options_.checkpoint_id, {}, options_.zstd};
+    const DcpWriteOptions options = {options_.files_per_rank, {}, options_.zstd};
     PlannedOutput output =
         lay_out_dcp(*state_.source, std::move(placed), std::move(objects_), options);
     output.plan.dropped = std::move(state_.dropped);
@@ -69,6 +70,21 @@ class Writer {
 
  private:
   bool common_inside() const { return options_.release >= kCommonStateInside; }
+
+  void check_query_groups() const {
+    const Value& args = state_.args.value;
+    const int64_t groups = args.get("num_query_groups").integer().value_or(0);
+    const bool grouped = args.get("group_query_attention").boolean().value_or(false);
+    const auto fits = [&](int64_t ranks) { return groups % ranks == 0; };
+    if (!grouped || groups < 1 || fits(run_.tensor) || options_.release >= kSharedQueryGroups) {
+      return;
+    }
+    fail(ErrorKind::invalid,
+         "{} query groups cannot be split over {} tensor-parallel ranks in Megatron Core {}, where "
+         "no two share one: for --tp, {}; or write for {} or later",
+         groups, run_.tensor, to_string(options_.release), those_that_fit(1, groups, fits),
+         to_string(kSharedQueryGroups));
+  }
 
   void settle_optimizer() {
     optimizer_ = has_optimizer(state_) ? options_.optimizer : ShardedOptimizer::none;

@@ -23,14 +23,14 @@ struct TorchDistOptions {
   CoreRelease release = kNewestCore;  // that is to load it
   ShardedOptimizer optimizer = ShardedOptimizer::fully_reshardable;
   int files_per_rank = 1;
-  std::string checkpoint_id;  // told in .metadata: where the checkpoint is saved to
-  bool zstd = false;          // the plan is for run_compressed()
+  bool zstd = false;  // the plan is for run_compressed()
 };
 
 /// Plans the folder of one iteration. `state` has been brought to the target's layout (retarget) or
 /// made for it; its source must outlive the plan. What `options.optimizer` has no use for is left
 /// out. unsupported when the release cannot load that optimizer form or nothing tells how the ranks
-/// hold flat buffers; mismatch when a tensor cannot be split over the target's ranks.
+/// hold flat buffers; invalid when it cannot have so many tensor ranks; mismatch when a tensor
+/// cannot be split over the target's ranks.
 PlannedOutput plan_torch_dist(RunState state, const TorchDistOptions& options);
 
 /// By name of a tensor: which rank writes which box of it.

@@ -10,6 +10,7 @@
 #include "ckpt/megatron/legacy/write/legacy_optimizer_writer.h"
 #include "ckpt/megatron/legacy/write/legacy_rng.h"
 #include "ckpt/megatron/legacy/write/legacy_state_names.h"
+#include "ckpt/megatron/state/lost_objects.h"
 
 namespace ferry {
 namespace {
@@ -42,6 +43,8 @@ class LegacyPlanner {
     for (const Dropped& repeated : target_.parts.repeated()) plan.dropped.push_back(repeated);
     drop_unused(plan, Role::optimizer);
     output_.warnings = state_.warnings;
+    std::string lost = lost_objects(state_, "a folder of ranks", true);
+    if (!lost.empty()) output_.warnings.push_back(std::move(lost));
     tell_of_rng();
     return std::move(output_);
   }

@@ -1,10 +1,11 @@
 #include "ckpt/base/digest.h"
 
 #include <fmt/format.h>
-#include <libdeflate.h>
-#include <xxhash.h>
+#include <isa-l/crc.h>
 
 #include <new>
+
+#include FERRY_XXHASH_HEADER  // xxhash.h, or the one whose functions choose kernels at run time
 
 namespace ferry {
 
@@ -44,7 +45,8 @@ Digest DigestStream::digest() const {
 }
 
 uint32_t crc32(std::span<const std::byte> bytes, uint32_t before) {
-  return libdeflate_crc32(before, bytes.data(), bytes.size());
+  return crc32_gzip_refl(before, reinterpret_cast<const unsigned char*>(bytes.data()),
+                         bytes.size());
 }
 
 }  // namespace ferry

@@ -1,21 +1,25 @@
 // Times saves from memory and loads to memory against plain writes and reads of the same bytes by
 // as many threads, and prints the ratios.
 //
-//   bench_save WORK [--mebibytes 2048] [--repeat 5] [--threads N] [--keep]
+//   bench_save WORK [--mebibytes 2048] [--repeat 5] [--threads N] [--warm] [--keep]
 //   bench_save --load CHECKPOINT [--repeat 5] [--threads N]
 //
 // WORK is an existing folder on the file system to measure. Each repetition times, in turn: plain
 // pwrite of the tensors into one file a thread, then fsync; save(), manifest and CRC-32s included;
 // AsyncSaver: until save() returns (what the caller waits), and until all is on disk; plain pread
 // of the checkpoint's bytes into memory; load() of all tensors. Reads are of warm files, memory has
-// been touched before. --keep leaves the checkpoint WORK/run; --load times loads of one only.
+// been touched before. --warm touches free memory before each write, too: where the host of a
+// virtual machine takes back what is free, the first use of a page costs more than what is timed.
+// --keep leaves the checkpoint WORK/run; --load times loads of one only.
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -37,8 +41,9 @@ constexpr uint64_t kCallBytes = 1 << 20;  // of plain reads and writes
 struct Settings {
   std::string folder, load;
   uint64_t mebibytes = 2048;
+  uint64_t touched_mebibytes = 0;
   int repeat = 5, threads = 0;
-  bool keep = false;
+  bool warm = false, keep = false;
 };
 
 // The tensors of a Llama's layers, bf16, in one piece of memory, with bytes that do not repeat.
@@ -178,6 +183,18 @@ class Timings {
   std::map<std::string, std::vector<double>> seconds_;
 };
 
+// In a process of its own, which gives it back as it ends.
+void touch_free_memory(uint64_t mebibytes) {
+  const std::string self = fs::read_symlink("/proc/self/exe");
+  require(std::system(fmt::format("'{}' --touch {}", self, mebibytes).c_str()) == 0, "--touch");
+}
+
+void touch(uint64_t mebibytes) {
+  const auto flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE;
+  void* memory = ::mmap(nullptr, mebibytes << 20, PROT_READ | PROT_WRITE, flags, -1, 0);
+  require(memory != MAP_FAILED, "mmap");
+}
+
 void time_loads(const std::string& path, const Settings& settings, Timings& timings) {
   const Checkpoint checkpoint = open_checkpoint(posix_file_system(), path);
   uint64_t bytes = 0;
@@ -214,6 +231,7 @@ void run_all(const Settings& settings) {
     fs::remove_all(plain);
     fs::remove_all(run);
     ::sync();
+    if (settings.warm) touch_free_memory(3 * settings.mebibytes);
   };
   fmt::print("{:.2f} GB, {} threads\n", static_cast<double>(model.bytes()) / 1e9, threads);
   SaveOptions options;
@@ -269,10 +287,18 @@ int main(int argc, char** argv) {
   app.add_option("--mebibytes", settings.mebibytes, "of tensors");
   app.add_option("--repeat", settings.repeat);
   app.add_option("--threads", settings.threads, "0: one a core, at most 16");
+  app.add_flag("--warm", settings.warm,
+               "touches three times as much free memory before each write");
+  app.add_option("--touch", settings.touched_mebibytes,
+                 "what --warm runs: touches memory and ends");
   app.add_flag("--keep", settings.keep, "leaves the checkpoint WORK/run");
   CLI11_PARSE(app, argc, argv);
   try {
-    settings.load.empty() ? ferry::run_all(settings) : ferry::load_only(settings);
+    if (settings.touched_mebibytes > 0) {
+      ferry::touch(settings.touched_mebibytes);
+    } else {
+      settings.load.empty() ? ferry::run_all(settings) : ferry::load_only(settings);
+    }
   } catch (const ferry::Error& error) {
     fmt::print(stderr, "{}\n", error.what());
     return 1;

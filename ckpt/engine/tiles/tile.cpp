@@ -12,9 +12,10 @@ namespace {
 // Runs that are the same bytes on both sides are copied one by one from this length on; shorter
 // ones are gathered in memory, so that one write serves many.
 constexpr uint64_t kDirectCopyBytes = 64 << 10;
-// A plain run that the kernel does not copy goes through a buffer of this size, which stays in
-// cache.
-constexpr uint64_t kBounceBytes = 1 << 20;
+// A plain run that the kernel does not copy goes through a buffer of this size, and what is hashed
+// is written in pieces of it: read or written, the bytes are still in a core's cache (with those of
+// the file) when they are met again.
+constexpr uint64_t kBounceBytes = 256 << 10;
 // From this length on, runs are read to where they are written from, one by one; shorter ones that
 // touch are read together first.
 constexpr uint64_t kDirectReadBytes = 4 << 10;

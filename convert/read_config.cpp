@@ -113,6 +113,9 @@ void imply(const Family& family, Architecture& a) {
 json completed(const Family& family, const json& config) {
   json whole = json::parse(kDefaults);
   whole.update(json::parse(family.defaults));
+  // A family's own scaling is for configurations that say nothing of any.
+  const auto parameters = config.find("rope_parameters");
+  if (parameters != config.end() && parameters->is_object()) whole.erase("rope_scaling");
   whole.update(config);
   return whole;
 }

@@ -130,20 +130,20 @@ class Target {
   void set_pipeline() {
     const bool other_stages = run_.pipeline != source_.pipeline;
     const bool uneven = wanted_.first_stage_layers || wanted_.last_stage_layers;
-    const bool anew = other_stages || uneven || wanted_.stage_letters;
-    pipeline_changes_ = anew || wanted_.virtual_pipeline;
+    // --vpp alone leaves stages as they are cut, --pp and --vpp make them anew.
+    const bool anew =
+        other_stages || wanted_.stage_letters || (wanted_.pipeline && wanted_.virtual_pipeline);
+    pipeline_changes_ = anew || uneven || wanted_.virtual_pipeline;
     if (!pipeline_changes_) return;
     const int64_t as_before = other_stages ? 1 : source_.virtual_pipeline;
     run_.virtual_pipeline = chosen(wanted_.virtual_pipeline, as_before, "--vpp");
-    if (!anew && !source_.stage_letters.empty()) {
+    if (!anew && !uneven && !source_.stage_letters.empty()) {
       check_virtual(source_.stage_letters, "pipeline_model_parallel_layout of the run");
       pipeline_changes_ = false;
       return;
     }
     run_.stage_letters.clear();
-    if (other_stages || wanted_.stage_letters) {
-      run_.first_stage_layers = run_.last_stage_layers = std::nullopt;
-    }
+    if (anew) run_.first_stage_layers = run_.last_stage_layers = std::nullopt;
     if (wanted_.first_stage_layers) run_.first_stage_layers = wanted_.first_stage_layers;
     if (wanted_.last_stage_layers) run_.last_stage_layers = wanted_.last_stage_layers;
     if (uneven) run_.embedding_is_a_layer = run_.loss_is_a_layer = false;
@@ -155,9 +155,10 @@ class Target {
     const int64_t virtual_stages = static_cast<int64_t>(letters.size()) / run_.pipeline;
     if (wanted_.virtual_pipeline.value_or(virtual_stages) != virtual_stages) {
       fail(ErrorKind::invalid,
-           "--vpp {} contradicts {}, whose {} stages on {} pipeline ranks are --vpp {}; other "
-           "stages are for --pipeline-model-parallel-layout to say",
-           *wanted_.virtual_pipeline, who, letters.size(), run_.pipeline, virtual_stages);
+           "--vpp {} contradicts {}, whose {} stages on {} pipeline ranks are --vpp {}; without "
+           "letters, --pp {} and --vpp make even stages",
+           *wanted_.virtual_pipeline, who, letters.size(), run_.pipeline, virtual_stages,
+           run_.pipeline);
     }
     run_.virtual_pipeline = virtual_stages;
   }

@@ -229,7 +229,7 @@ TEST_F(Run, WhatTheSystemDoesNotLetReadIsAProblemAndTheRestIsChecked) {
   class Locked : public MemoryFileSystem {
    public:
     std::shared_ptr<const ReadableFile> open(const std::string& path) const override {
-      if (path.ends_with("/__0_1.distcp")) fail(ErrorKind::io, "{}: Permission denied", path);
+      if (path.ends_with("/__1_0.distcp")) fail(ErrorKind::io, "{}: Permission denied", path);
       return MemoryFileSystem::open(path);
     }
   };

@@ -222,6 +222,8 @@ TEST(ParallelTarget, LettersSayHowManyVirtualStagesThereAre) {
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("are --vpp 2"));
   }
+  target.pipeline = 2;  // anew
+  EXPECT_TRUE(apply_target(args, target).value.get("pipeline_model_parallel_layout").is_none());
 }
 
 TEST(ParallelTarget, TakesLettersThatMegatronTakes) {

@@ -30,12 +30,13 @@ std::string text_of(const ParallelTarget& target) {
   return text + " " + target.stage_letters.value_or("");
 }
 
-// A layout that fits the model.
-ParallelTarget fitting_layout(SmallRun& run, const LoadedValue& args) {
+// A layout that fits the model, and that `after` can follow: what `after` leaves open stays as here.
+ParallelTarget fitting_layout(SmallRun& run, const LoadedValue& args,
+                              const ParallelTarget& after = {}) {
   for (;;) {
     ParallelTarget target = run.random_layout();
     try {
-      apply_target(args, target);
+      apply_target(apply_target(args, target), after);
       return target;
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::invalid) << error.what();
@@ -178,7 +179,7 @@ std::string there_and_back(uint64_t number) {
   const auto memory = std::make_shared<MemoryFileSystem>();
   RunState state = run.state();
   const ParallelTarget first = fitting_layout(run, state.args);
-  const ParallelTarget second = fitting_layout(run, state.args);
+  const ParallelTarget second = fitting_layout(run, apply_target(state.args, first), first);
   SCOPED_TRACE(text_of(first) + " ->" + text_of(second));
   retarget(state, first);
   test::write(plan_torch_dist(std::move(state), {}), memory, "first");

@@ -58,10 +58,10 @@ TEST_F(Program, WritesMoreFilesThanMayBeOpen) {
   const std::string few = "; ulimit -n 40; " FERRY_PROGRAM " reshard ";
   const Outcome outcome = ferry("--version" + few + llama + path("few") + layout);
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  const std::string folder = "/iter_0000005";
+  const std::string iteration = "/iter_0000005";
   size_t files = 0;
-  for (const auto& entry : fs::directory_iterator(path("many") + folder)) {
-    const fs::path twin = path("few") + folder + "/" + entry.path().filename().string();
+  for (const auto& entry : fs::directory_iterator(path("many") + iteration)) {
+    const fs::path twin = path("few") + iteration + "/" + entry.path().filename().string();
     if (entry.path().extension() != ".distcp") continue;
     EXPECT_EQ(read(twin.string()), read(entry.path().string())) << twin;
     ++files;
@@ -88,7 +88,7 @@ TEST_F(Program, SaysWhatOptionsTake) {
   EXPECT_EQ(ferry(reshard + " --tp 02 --dry-run").code, 0);
   EXPECT_EQ(ferry(reshard + " --dp 010 --dry-run --json").out,
             ferry(reshard + " --dp 10 --dry-run --json").out);  // not 8
-  EXPECT_THAT(refusal("inspect ''"), HasSubstr("an empty path"));
+  EXPECT_THAT(refusal("verify ''"), HasSubstr("an empty path"));
   write(path("file"), "");
   EXPECT_THAT(refusal("convert " + kLlama + " " + path("file/x") + " --to hf"),
               HasSubstr("file, which is to hold the target"));

@@ -201,7 +201,7 @@ TEST_F(Reshard, SaysWhatAFormatCannotHold) {
     fs::remove_all(path("out"));
     return result("reshard " + kLlama + " " + path("out") + " --to " + to)["warnings"].dump();
   };
-  EXPECT_THAT(warnings("dcp"), HasSubstr("4 random number states, the state of rerun checks"));
+  EXPECT_THAT(warnings("dcp"), HasSubstr("2 random number states, the state of rerun checks"));
   EXPECT_THAT(warnings("dcp"), Not(HasSubstr("extra states")));  // which say nothing
   EXPECT_THAT(warnings("torch"), HasSubstr("no place for it: the state of rerun checks;"));
   EXPECT_THAT(warnings("torch"), Not(HasSubstr("random")));

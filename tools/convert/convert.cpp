@@ -87,7 +87,7 @@ void add_model_options(CLI::App& command, ConvertOptions& options) {
       .add_option("--vocab-size", model.vocab_size,
                   "Rows to keep of the embedding and the output layer")
       ->type_name("N")
-      ->check(whole_number(1, INT64_MAX));
+      ->transform(whole_number(1, INT64_MAX));
   command.add_flag("--keep-padding", model.keep_padding, "Keep the padding rows of the vocabulary");
   add_dtype_option(command, model.dtype);
   command
@@ -117,7 +117,7 @@ void add_import_options(CLI::App& command, ConvertOptions& options) {
       .add_option("--make-vocab-size-divisible-by", options.import.make_vocab_size_divisible_by,
                   "Pad the vocabulary to a multiple of this times --tp (default: 128)")
       ->type_name("N")
-      ->check(whole_number(1, int64_t{1} << 31))
+      ->transform(whole_number(1, int64_t{1} << 31))
       ->group(group);
   add_megatron_options(command, options.write, group);
   command

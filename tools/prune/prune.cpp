@@ -84,12 +84,12 @@ void add_prune(CLI::App& program) {
       ->add_option("--keep-last", flags->retention.keep_last,
                    "Keep the N good iterations with the highest numbers")
       ->type_name("N")
-      ->check(whole_number(1, INT64_MAX));
+      ->transform(whole_number(1, INT64_MAX));
   command
       ->add_option("--keep-every", flags->retention.keep_every,
                    "Keep iterations that K divides (with --keep-last: those too)")
       ->type_name("K")
-      ->check(whole_number(1, INT64_MAX));
+      ->transform(whole_number(1, INT64_MAX));
   command->add_flag("--unfinished", flags->retention.unfinished,
                     "Remove unfinished iterations older than the last good one, too");
   command->add_flag("--verify", flags->verify,

@@ -134,7 +134,7 @@ void add_content_options(CLI::App& command, ReshardOptions& options) {
       .add_option("--make-vocab-size-divisible-by", options.vocabulary_divisor,
                   "Pad the vocabulary to a multiple of this times --tp")
       ->type_name("N")
-      ->check(whole_number(1, int64_t{1} << 31));
+      ->transform(whole_number(1, int64_t{1} << 31));
   add_dtype_option(command, options.dtype);
   add_megatron_options(command, options.write, "Options");
   command.add_option("--only", options.only, "Only tensors that match, with their optimizer state")

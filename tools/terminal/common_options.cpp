@@ -46,7 +46,7 @@ void add_engine_options(CLI::App& command, EngineOptions& engine) {
   add_memory_option(command, engine.memory_bytes);
   command.add_option("--threads", engine.threads, "Threads (default: one a core, at most 16)")
       ->type_name("N")
-      ->check(whole_number(1, 1024));
+      ->transform(whole_number(1, 1024));
 }
 
 void add_dtype_option(CLI::App& command, std::optional<DType>& dtype) {

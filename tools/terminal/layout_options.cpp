@@ -15,7 +15,7 @@ void add_layout_options(CLI::App& command, ParallelTarget& layout, const char* s
   const auto size = [&](const char* names, std::optional<int64_t>& number, const char* text) {
     command.add_option(names, number, text)
         ->type_name("N")
-        ->check(whole_number(1, int64_t{1} << 24))
+        ->transform(whole_number(1, int64_t{1} << 24))
         ->group(group);
   };
   size("--tp,--tensor-model-parallel-size", layout.tensor, "Tensor-parallel ranks");

@@ -13,7 +13,10 @@ constexpr const char* kMemory = "512MiB";
 }  // namespace
 
 void add_path(CLI::App& command, std::string& path) {
-  command.add_option("PATH", path, "The checkpoint, as for inspect")->required()->type_name("");
+  command.add_option("PATH", path, "The checkpoint, as for inspect")
+      ->required()
+      ->type_name("")
+      ->check(not_empty("an empty path names no checkpoint"));
 }
 
 void add_iteration_option(CLI::App& command, std::string& iteration) {

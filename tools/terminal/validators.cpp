@@ -45,6 +45,14 @@ CLI::Validator not_negative() {
       "");
 }
 
+CLI::Validator not_empty(std::string problem) {
+  return CLI::Validator(
+      [problem = std::move(problem)](const std::string& text) {
+        return text.empty() ? problem : std::string();
+      },
+      "");
+}
+
 CLI::Validator one_of(std::vector<std::string> words) {
   return CLI::Validator(
       [words = std::move(words)](std::string& text) {

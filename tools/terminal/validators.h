@@ -15,6 +15,9 @@ CLI::Validator whole_number(int64_t least, int64_t most);
 /// A finite number that is not negative: "1e-6".
 CLI::Validator not_negative();
 
+/// Any text but none; `problem` is what the refusal says.
+CLI::Validator not_empty(std::string problem);
+
 /// One of some words, as they are spelled.
 CLI::Validator one_of(std::vector<std::string> words);
 

@@ -119,6 +119,7 @@ std::string first_rows(const Job& job, int64_t rows, uint64_t memory_bytes) {
   WritableFile* files[] = {&target};
   EngineOptions options;
   options.memory_bytes = memory_bytes;
+  options.threads = 2;  // the budget is shared out over them
   run(plan, files, options);
   return bytes;
 }

@@ -115,11 +115,9 @@ int run(const Processes& processes, int argc, char** argv, const Reporter& repor
   add_reshard(program, processes);
   add_prune(program);
   add_report(program);
-  for (CLI::App* command : program.get_subcommands([](const CLI::App* app) {
-         return app->get_name() == "prune" || app->get_name() == "report";
-       })) {
-    command->parse_complete_callback(
-        [name = command->get_name()] { require_one_process("ferry " + name); });
+  for (const std::string name : {"prune", "report"}) {
+    program.get_subcommand(name)->parse_complete_callback(
+        [name] { require_one_process("ferry " + name); });
   }
   int exit_code = kExitOk;
   add_verify(program, exit_code);

@@ -55,6 +55,17 @@ bool overlaps(const Box& a, const Box& b) noexcept {
   return true;
 }
 
+Box intersection(const Box& a, const Box& b) {
+  Box both = a;
+  for (size_t axis = 0; axis < a.size.size(); ++axis) {
+    const int64_t begin = std::max(a.offset[axis], b.offset[axis]);
+    const int64_t end = std::min(a.offset[axis] + a.size[axis], b.offset[axis] + b.size[axis]);
+    both.offset[axis] = begin;
+    both.size[axis] = std::max<int64_t>(0, end - begin);
+  }
+  return both;
+}
+
 std::string to_string(const Box& box) {
   std::string text = "[";
   for (size_t axis = 0; axis < box.size.size(); ++axis) {

@@ -36,6 +36,9 @@ bool is_inside(const Box& box, const Dims& shape) noexcept;
 /// True when the two boxes, of one rank, share an element.
 bool overlaps(const Box& a, const Box& b) noexcept;
 
+/// What two boxes of one rank share; its size is 0 along each axis on which they do not meet.
+Box intersection(const Box& a, const Box& b);
+
 /// "[0:2, 0:32]"
 std::string to_string(const Box& box);
 

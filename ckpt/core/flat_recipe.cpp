@@ -8,17 +8,6 @@ namespace {
 
 constexpr size_t kFew = 4;  // moves that are looked through without an index
 
-Box intersection(const Box& a, const Box& b) {
-  Box both = a;
-  for (size_t axis = 0; axis < a.size.size(); ++axis) {
-    const int64_t begin = std::max(a.offset[axis], b.offset[axis]);
-    const int64_t end = std::min(a.offset[axis] + a.size[axis], b.offset[axis] + b.size[axis]);
-    both.offset[axis] = begin;
-    both.size[axis] = std::max<int64_t>(0, end - begin);
-  }
-  return both;
-}
-
 // Position of `coordinates` in the elements of `box`, row-major.
 int64_t flat_position(const Dims& coordinates, const Box& box, const Dims& strides) {
   int64_t position = 0;

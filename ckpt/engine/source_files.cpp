@@ -14,7 +14,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/engine/decoded_stream.h"
 #include "ckpt/engine/memory_files.h"
-#include "ckpt/io/open_files.h"
+#include "ckpt/io/open_file_limit.h"
 #include "ckpt/io/zstd_stream.h"
 
 namespace ferry {

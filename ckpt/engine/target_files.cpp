@@ -11,7 +11,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/threads.h"
-#include "ckpt/io/open_files.h"
+#include "ckpt/io/open_file_limit.h"
 
 namespace ferry {
 
@@ -71,7 +71,8 @@ class TargetFiles::File final : public WritableFile {
   bool close_if_idle() const {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock || recent_.exchange(false)) return false;
-    close_file(std::move(file_));
+    const std::unique_ptr<WritableFile> file = std::move(file_);
+    file->close();
     return true;
   }
 

@@ -20,6 +20,7 @@ class FaultFileSystem::File final : public WritableFile {
     owner_.count("flush to disk", path());
     inner_->sync();
   }
+  void close() override { inner_->close(); }
   WritableFile& inner() noexcept { return *inner_; }
 
  private:

@@ -42,6 +42,9 @@ class WritableFile {
   virtual void read(uint64_t offset, std::span<std::byte> into) const = 0;
   /// Returns when the bytes and the size are on disk.
   virtual void sync() = 0;
+  /// Before the file goes, nothing else may follow: tells what the operating system tells only then
+  /// (over NFS it is closing that writes).
+  virtual void close() {}
   /// Where the bytes from `offset` lie in this process's memory: what is put there is written.
   /// Empty when they have to be written.
   virtual std::span<std::byte> room(uint64_t offset, uint64_t bytes) {

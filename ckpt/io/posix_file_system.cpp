@@ -13,7 +13,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/io/file_system.h"
-#include "ckpt/io/open_files.h"
+#include "ckpt/io/open_file_limit.h"
 #include "ckpt/io/posix_descriptor.h"
 
 namespace ferry {
@@ -126,8 +126,7 @@ class PosixWritableFile final : public WritableFile {
       fail_errno("flush to disk", path_);
   }
 
-  /// Before the file goes; nothing else may follow.
-  void close() {
+  void close() override {
     // Where a signal interrupts, the descriptor is gone all the same.
     if (::close(descriptor_.release()) != 0 && errno != EINTR) fail_errno("write", path_);
   }
@@ -309,10 +308,6 @@ size_t most_open_files() {
   struct rlimit limit {};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return SIZE_MAX;
   return limit.rlim_cur;
-}
-
-void close_file(std::unique_ptr<WritableFile> file) {
-  if (auto* posix = dynamic_cast<PosixWritableFile*>(file.get())) posix->close();
 }
 
 std::shared_ptr<const FileSystem> posix_file_system() {

@@ -9,6 +9,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/io/staging/claim.h"
 #include "tools/commands.h"
+#include "tools/output/paths.h"
 #include "tools/report/report_page.h"
 #include "tools/terminal/common_options.h"
 #include "tools/terminal/interrupt.h"
@@ -87,12 +88,7 @@ void check_output(const FileSystem& file_system, const Flags& flags) {
 
 // A file more in a checkpoint's folder is none of the checkpoint's.
 void check_place(const std::string& output, const std::string& checkpoint) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  const fs::path folder = fs::weakly_canonical(checkpoint, error);
-  const fs::path page = fs::weakly_canonical(output, error);
-  const auto parts = std::mismatch(folder.begin(), folder.end(), page.begin(), page.end());
-  if (error || parts.first != folder.end()) return;
+  if (!is_same_or_inside(output, checkpoint)) return;
   fail(ErrorKind::invalid, "{} would lie in the checkpoint {}; choose a place outside", output,
        checkpoint);
 }

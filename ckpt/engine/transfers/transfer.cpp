@@ -54,17 +54,6 @@ uint64_t byte_position(const Piece& piece, const Dims& coordinates) {
   return static_cast<uint64_t>(position);
 }
 
-Box intersection(const Box& a, const Box& b) {
-  Box both = a;
-  for (size_t axis = 0; axis < a.size.size(); ++axis) {
-    const int64_t begin = std::max(a.offset[axis], b.offset[axis]);
-    const int64_t end = std::min(a.offset[axis] + a.size[axis], b.offset[axis] + b.size[axis]);
-    both.offset[axis] = begin;
-    both.size[axis] = std::max<int64_t>(0, end - begin);
-  }
-  return both;
-}
-
 }  // namespace
 
 int64_t Transfer::elements() const {

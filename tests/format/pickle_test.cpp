@@ -257,6 +257,32 @@ TEST(Pickle, RepeatedReferencesDoNotMultiplyMemory) {
   EXPECT_EQ(error_of(joined + "N."), ErrorKind::exhausted);
 }
 
+// What instances were made by is numbered by itself, and so are texts: neither is a place of the
+// other, neither where the numbers meet nor where they leave the texts.
+TEST(Pickle, AnObjectWhereATextIsExpectedIsNoText) {
+  const std::string head =
+      "ccopyreg\n_reconstructor\nq\0ca\nB\nq\1c__builtin__\nobject\nq\2"
+      "U\7storageq\3ctorch\nFloatStorage\nq\4"s;
+  const std::string object = "h\0(h\1h\2NtR"s;
+  // ("storage", class, key, location, elements), with the last one of `objects` for a part of it.
+  const auto kind_of = [&](size_t objects, const std::string& word, const std::string& type) {
+    const std::string storage = "(" + word + type +
+                                "U\1"
+                                "0U\3cpuK\4tQ";
+    const std::string tensor =
+        "ctorch._utils\n_rebuild_tensor_v2\n(" + storage + "K\0(K\4t(K\1t\x89NtR"s;
+    return parse(head + "(" + repeat(object, objects) + "l" + tensor + ".")->root().kind();
+  };
+  EXPECT_EQ(kind_of(1, "h\3"s, "h\4"s), ValueKind::tensor);
+  for (const size_t objects : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 20'000}) {
+    EXPECT_EQ(kind_of(objects, object, "h\4"s), ValueKind::object) << objects;
+    EXPECT_EQ(kind_of(objects, "h\3"s, object), ValueKind::object) << objects;
+  }
+  const auto encoded =
+      parse(head + "(" + repeat(object, 20'000) + "lc_codecs\nencode\n(U\1a" + object + "tR.");
+  EXPECT_EQ(encoded->root().kind(), ValueKind::object);
+}
+
 TEST(Pickle, StateGivenTwiceIsMerged) {
   const auto document = parse(
       "ca\nB\n)\x81}U\x01xK\x05s"

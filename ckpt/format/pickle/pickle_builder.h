@@ -71,6 +71,11 @@ class PickleBuilder {
   };
 
   const ValueNode& at(uint32_t node) const { return document_->nodes[node]; }
+  // What the node says, where it is of that kind; the texts of other kinds are no texts of theirs.
+  std::optional<std::string_view> text_of(uint32_t node, ValueKind kind) const {
+    if (at(node).kind != kind) return std::nullopt;
+    return document_->texts[at(node).text];
+  }
   std::span<const uint32_t> items(const ValueNode& node) const { return slots(node.items); }
   std::span<const uint32_t> slots(Range range) const {
     return {document_->slots.data() + range.begin, range.count};

@@ -195,11 +195,8 @@ uint32_t PickleBuilder::make_bytes(uint32_t callable, Range args) {
                 .number = constructor == kByteArrayConstructor});
   }
   if (args.count != 2 || from.kind != ValueKind::string) return object(callable, args);
-  const ValueNode& codec = at(slots(args)[1]);
-  const std::string& codec_name = document_->texts[codec.text];
-  if (codec.kind != ValueKind::string || (codec_name != "latin1" && codec_name != "latin-1")) {
-    return object(callable, args);
-  }
+  const auto codec = text_of(slots(args)[1], ValueKind::string);
+  if (codec != "latin1" && codec != "latin-1") return object(callable, args);
   const std::string& text = document_->texts[from.text];
   charge_copy(text.size());
   std::string bytes;

@@ -82,29 +82,27 @@ std::optional<StoredTensor> PickleBuilder::read_tensor(int constructor, Range ar
     position_.corrupt("a tensor is made from too few arguments");
   }
   const ValueNode& storage = at(a[0]);
-  const auto text = [&](uint32_t node) {
-    return std::string_view(document_->texts[at(node).text]);
-  };
   const auto id = items(storage);
   const bool is_storage =
       storage.kind == ValueKind::object &&
       document_->makings[storage.making()].call == Making::Call::persistent_id_tuple &&
-      id.size() >= 5 && text(id[0]) == "storage" && at(id[1]).kind == ValueKind::global &&
-      at(id[2]).kind == ValueKind::string;
-  if (!is_storage) return std::nullopt;
-  const std::string_view storage_class = last_part(text(id[1]));
+      id.size() >= 5 && text_of(id[0], ValueKind::string) == "storage";
+  const auto class_name = is_storage ? text_of(id[1], ValueKind::global) : std::nullopt;
+  const auto key = is_storage ? text_of(id[2], ValueKind::string) : std::nullopt;
+  if (!class_name || !key) return std::nullopt;
+  const std::string_view storage_class = last_part(*class_name);
   const bool is_untyped = storage_class == "UntypedStorage" || storage_class == "_UntypedStorage";
   const auto storage_dtype = is_untyped ? DType::u8 : dtype_from_torch_storage(storage_class);
   auto dtype = storage_dtype;
   if (constructor == kTensorV3) {
-    const bool is_name = at(a[dtype_at]).kind == ValueKind::global;
-    dtype = is_name ? dtype_from_torch(last_part(text(a[dtype_at]))) : std::nullopt;
+    const auto name = text_of(a[dtype_at], ValueKind::global);
+    dtype = name ? dtype_from_torch(last_part(*name)) : std::nullopt;
   }
   if (!dtype || !storage_dtype) return std::nullopt;
 
   StoredTensor tensor;
   tensor.dtype = *dtype;
-  tensor.storage_key = text(id[2]);
+  tensor.storage_key = *key;
   tensor.storage_elements = checked_multiply(non_negative(id[4], "storage size"),
                                              size_bytes(*storage_dtype), position_.what) /
                             size_bytes(*dtype);

@@ -226,7 +226,9 @@ std::optional<StorageId> storage_id(const Value& value) {
   const bool is_id = value.kind() == ValueKind::object && value.size() >= 5 &&
                      document->makings[document->nodes[value.node()].making()].call ==
                          Making::Call::persistent_id_tuple;
-  if (!is_id || value[0].kind() != ValueKind::string || value[0].text() != "storage" || value[2].kind() != ValueKind::string) return {};
+  if (!is_id || value[0].kind() != ValueKind::string || value[0].text() != "storage" ||
+      value[2].kind() != ValueKind::string)
+    return {};
   const std::string& name = value[1].text();
   const std::string_view storage_class = std::string_view(name).substr(name.rfind('.') + 1);
   const bool is_untyped = storage_class == "UntypedStorage" || storage_class == "_UntypedStorage";

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "ckpt/core/values/draft.h"
+#include "ckpt/format/torch/archive/torch_archive_writer.h"
+#include "ckpt/io/memory_file_system.h"
 #include "ckpt/megatron/state/state_of.h"
 #include "tests/support.h"
 
@@ -33,8 +35,17 @@ Value wrapped(Draft& draft, const Value& inner) {
   return state;
 }
 
+// As the object of a file that holds nothing else.
 OptimizerGroups read(Draft& draft, const Value& root) {
-  return read_param_groups(Catalog(), std::move(draft).finish(root));
+  const auto files = std::make_shared<MemoryFileSystem>();
+  const std::string archive = write_torch_archive(std::move(draft).finish(root).value);
+  files->put("file", archive);
+  Catalog catalog;
+  catalog.file_system = files;
+  Object object{"optimizer", {}, {}};
+  object.extent.file = catalog.add_file("file", archive.size());
+  object.extent.length = archive.size();
+  return read_param_groups(catalog, &object);
 }
 
 TEST(ParamGroups, AreFoundInEveryForm) {
@@ -58,7 +69,7 @@ TEST(ParamGroups, AreFoundInEveryForm) {
   const Value list = listed.list(
       {wrapped(listed, inner_state(listed, {1})), wrapped(listed, inner_state(listed, {1, 0}))});
   EXPECT_EQ(read(listed, list).param_groups.size(), 2);
-  EXPECT_TRUE(read_param_groups(Catalog(), {}).param_groups.empty());
+  EXPECT_TRUE(read_param_groups(Catalog(), nullptr).param_groups.empty());
 }
 
 TEST(ParamGroups, TakeTheStepThatAllParametersShare) {
@@ -73,6 +84,28 @@ TEST(ParamGroups, TakeTheStepThatAllParametersShare) {
   const OptimizerGroups groups = read(draft, root);
   EXPECT_EQ(groups.param_groups[0].value[0].get("step").integer(), 9);
   EXPECT_EQ(groups.grad_scaler.value.kind(), ValueKind::dict);
+}
+
+TEST(ParamGroups, HoldTheElementsOfTheirTensorsAndNoOthers) {
+  Draft draft;
+  const Value inner = inner_state(draft, {1});
+  const Value states = draft.dict();
+  draft.put(states, "common_step", draft.tensor(DType::f32, {}, "step"));
+  draft.put(states, "exp_avg", draft.tensor(DType::f32, {2}, "not this"));
+  draft.put(inner, "state", states);
+  const Value root = wrapped(draft, inner);
+  const Value scaler = draft.dict();
+  draft.put(scaler, "scale", draft.tensor(DType::f32, {1}, "loss"));
+  draft.put(root, "grad_scaler", scaler);
+  const OptimizerGroups groups = read(draft, root);
+  const auto elements = [](const Value& tensor) {
+    return tensor.document()->storages.at(tensor.tensor()->storage_key);
+  };
+  EXPECT_EQ(elements(groups.param_groups[0].value[0].get("step")), "step");
+  EXPECT_EQ(elements(groups.grad_scaler.value.get("scale")), "loss");
+  for (const auto& [key, bytes] : groups.grad_scaler.document->storages) {
+    EXPECT_NE(bytes, "not this");
+  }
 }
 
 TEST(ParamGroups, AreAdaptedToTheExpertsOptimizer) {

@@ -30,7 +30,8 @@ std::string text_of(const ParallelTarget& target) {
   return text + " " + target.stage_letters.value_or("");
 }
 
-// A layout that fits the model, and that `after` can follow: what `after` leaves open stays as here.
+// A layout that fits the model, and that `after` can follow: what `after` leaves open stays as
+// here.
 ParallelTarget fitting_layout(SmallRun& run, const LoadedValue& args,
                               const ParallelTarget& after = {}) {
   for (;;) {
@@ -57,6 +58,28 @@ void expect_source(const Checkpoint& checkpoint, const SmallRun& run) {
     found.resize(size);
     wanted.resize(size);
     ASSERT_TRUE(found == wanted) << expected.name;
+  }
+}
+
+std::string elements_of(const Value& tensor) {
+  if (!tensor.tensor()) return "no tensor";
+  const auto& storages = tensor.document()->storages;
+  const auto held = storages.find(tensor.tensor()->storage_key);
+  return held == storages.end() ? "not held" : held->second;
+}
+
+// What the run holds beside tensors, the elements of tensors among that included.
+void expect_objects(const RunState& state, bool fp32) {
+  if (!fp32) {
+    EXPECT_EQ(elements_of(state.grad_scaler.value.get("scale")), "loss");
+    EXPECT_EQ(state.grad_scaler.value.get("growth_tracker").integer(), 3);
+  }
+  EXPECT_EQ(elements_of(state.args.value.get("a_tensor")), "args");
+  ASSERT_FALSE(state.param_groups.empty());
+  for (const LoadedValue& groups : state.param_groups) {
+    for (size_t i = 0; i < groups.value.size(); ++i) {
+      EXPECT_EQ(elements_of(groups.value[i].get("lr")), "rate");
+    }
   }
 }
 
@@ -192,6 +215,7 @@ std::string there_and_back(uint64_t number) {
     return {};
   }
   RunState last = state_of(b);
+  expect_objects(last, run.model().fp32);
   retarget(last, first);
   set_distributed_optimizer(last, true);
   test::write(plan_torch_dist(std::move(last), {}), memory, "third");

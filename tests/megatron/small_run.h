@@ -91,6 +91,7 @@ class SmallRun {
     state.args = arguments();
     state.iteration = 7;
     state.param_groups = {groups()};
+    if (!model_.fp32) state.grad_scaler = grad_scaler();
     return state;
   }
 
@@ -241,6 +242,7 @@ class SmallRun {
     if (m.bucket_elements > 0) {
       draft.put(args, "ddp_bucket_size", draft.integer(m.bucket_elements));
     }
+    draft.put(args, "a_tensor", draft.tensor(DType::f32, {1}, "args"));
     if (m.moe) {
       draft.put(args, "num_experts", draft.integer(m.experts));
       draft.put(args, "moe_ffn_hidden_size", draft.integer(m.expert_ffn));
@@ -251,6 +253,16 @@ class SmallRun {
     return std::move(draft).finish(args);
   }
 
+  // As Megatron-LM's dynamic scaler has it: a tensor among numbers.
+  static LoadedValue grad_scaler() {
+    Draft draft;
+    const Value scaler = draft.dict();
+    draft.put(scaler, "scale", draft.tensor(DType::f32, {1}, "loss"));
+    draft.put(scaler, "growth_tracker", draft.integer(3));
+    draft.put(scaler, "hysteresis_tracker", draft.integer(2));
+    return std::move(draft).finish(scaler);
+  }
+
   static LoadedValue groups() {
     Draft draft;
     const Value list = draft.list();
@@ -259,6 +271,7 @@ class SmallRun {
       draft.put(group, "wd_mult", draft.real(factor));
       draft.put(group, "is_expert_parallel", draft.boolean(false));
       draft.put(group, "step", draft.integer(7));
+      draft.put(group, "lr", draft.tensor(DType::f32, {}, "rate"));
       draft.append(list, group);
     }
     return std::move(draft).finish(list);

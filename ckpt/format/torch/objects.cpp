@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <map>
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/pickle/pickle.h"
@@ -151,11 +152,20 @@ LoadedValue read_object(const Catalog& catalog, const Object& object) {
 }
 
 LoadedValue read_object_with_storages(const Catalog& catalog, const Object& object) {
-  LoadedValue loaded = read_object(catalog, object);
-  std::vector<std::pair<std::string, uint64_t>> needed;
-  for (const uint32_t node : reachable_nodes(loaded.value)) {
-    const Value value = loaded.document->root_at(node);
-    if (const auto id = storage_id(value)) needed.emplace_back(id->key, id->bytes);
+  const LoadedValue loaded = read_object(catalog, object);
+  return with_storages(catalog, object, loaded, std::span(&loaded.value, 1));
+}
+
+LoadedValue with_storages(const Catalog& catalog, const Object& object, const LoadedValue& loaded,
+                          std::span<const Value> parts) {
+  std::map<std::string, uint64_t> needed;
+  for (const Value& part : parts) {
+    for (const uint32_t node : reachable_nodes(part)) {
+      const auto id = storage_id(part.document()->root_at(node));
+      if (!id) continue;
+      uint64_t& bytes = needed[std::string(id->key)];
+      bytes = std::max(bytes, id->bytes);
+    }
   }
   if (needed.empty()) return loaded;
   Source source = open_source(catalog, object);

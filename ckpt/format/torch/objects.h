@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -17,6 +18,11 @@ LoadedValue read_object(const Catalog& catalog, const Object& object);
 /// The same, with the bytes of the storages that the value's tensors view (Document::storages): all
 /// that is needed to write it into another archive. exhausted when they are larger than 1 GiB.
 LoadedValue read_object_with_storages(const Catalog& catalog, const Object& object);
+
+/// The same for some parts of a value that read_object() gave for `object`: of the others the
+/// storages, which may be large, stay where they are.
+LoadedValue with_storages(const Catalog& catalog, const Object& object, const LoadedValue& loaded,
+                          std::span<const Value> parts);
 
 /// Its bytes as they are stored (zstd streams are decoded), not parsed; `path` does not matter.
 std::string read_object_bytes(const Catalog& catalog, const Object& object);

@@ -34,33 +34,52 @@ LoadedValue normalised(const LoadedValue& groups, const Value& common_step) {
   return std::move(draft).finish(copy);
 }
 
+// What is kept of one optimizer's value.
+struct Kept {
+  Value groups, common_step, scaler;
+};
+
+Kept kept_of(const Value& state) {
+  const Value inner = state.has("param_groups") ? state : state.get("optimizer");
+  return {inner.get("param_groups"), inner.get("state").get("common_step"),
+          state.get("grad_scaler")};
+}
+
 void add_optimizer(const LoadedValue& state, OptimizerGroups& result) {
-  const Value inner = state.value.has("param_groups") ? state.value : state.value.get("optimizer");
-  const Value groups = inner.get("param_groups");
-  if (groups.kind() != ValueKind::list) return;
-  result.param_groups.push_back(
-      normalised({state.document, groups}, inner.get("state").get("common_step")));
-  if (const Value scaler = state.value.get("grad_scaler"); scaler && !result.grad_scaler.value) {
-    result.grad_scaler = {state.document, scaler};
-  }
+  const Kept kept = kept_of(state.value);
+  if (kept.groups.kind() != ValueKind::list) return;
+  result.param_groups.push_back(normalised({state.document, kept.groups}, kept.common_step));
+  if (kept.scaler && !result.grad_scaler.value) result.grad_scaler = {state.document, kept.scaler};
 }
 
 // One optimizer, or several chained: a list, or a dict by number.
-void add_optimizers(const LoadedValue& state, OptimizerGroups& result) {
-  const Value& value = state.value;
+std::vector<Value> optimizers_of(const Value& value) {
+  std::vector<Value> optimizers;
   if (value.kind() == ValueKind::list || value.kind() == ValueKind::tuple) {
-    for (size_t i = 0; i < value.size(); ++i) add_optimizer({state.document, value[i]}, result);
-    return;
+    for (size_t i = 0; i < value.size(); ++i) optimizers.push_back(value[i]);
+    return optimizers;
   }
   std::map<int64_t, Value> chained;
   for (size_t i = 0; i < value.pair_count(); ++i) {
     if (value.pair_key(i).kind() != ValueKind::integer) continue;
     chained.emplace(*value.pair_key(i).integer(), value.pair_value(i));
   }
-  for (const auto& [number, optimizer] : chained) {
+  for (const auto& [number, optimizer] : chained) optimizers.push_back(optimizer);
+  if (chained.empty()) optimizers.push_back(value);
+  return optimizers;
+}
+
+void add_from_object(const Catalog& catalog, const Object& object, OptimizerGroups& result) {
+  LoadedValue state = read_object(catalog, object);
+  std::vector<Value> parts;
+  for (const Value& optimizer : optimizers_of(state.value)) {
+    const Kept kept = kept_of(optimizer);
+    parts.insert(parts.end(), {kept.groups, kept.common_step, kept.scaler});
+  }
+  state = with_storages(catalog, object, state, parts);
+  for (const Value& optimizer : optimizers_of(state.value)) {
     add_optimizer({state.document, optimizer}, result);
   }
-  if (chained.empty()) add_optimizer(state, result);
 }
 
 // "[chained_1.]optimizer.distributed.dp_group_idx_4.optimizer/shard_0_1": optimizer 1, group 4.
@@ -142,9 +161,9 @@ LoadedValue groups_of_experts(const LoadedValue& dense, bool biases) {
 
 }  // namespace
 
-OptimizerGroups read_param_groups(const Catalog& catalog, const LoadedValue& optimizer) {
+OptimizerGroups read_param_groups(const Catalog& catalog, const Object* optimizer) {
   OptimizerGroups result;
-  add_optimizers(optimizer, result);
+  if (optimizer) add_from_object(catalog, *optimizer, result);
   if (result.param_groups.empty()) add_from_objects(catalog, result);
   return result;
 }

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -92,7 +93,7 @@ class Collector {
  public:
   explicit Collector(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {
     state_.source = &checkpoint.catalog;
-    state_.args = checkpoint.args;
+    state_.args = arguments();
     state_.iteration = checkpoint.iteration;
     state_.modules = checkpoint.modules;
   }
@@ -113,6 +114,16 @@ class Collector {
   }
 
  private:
+  // With the elements of tensors among them, which opening a checkpoint does not read.
+  LoadedValue arguments() const {
+    const LoadedValue& args = checkpoint_.args;
+    for (const Object& object : checkpoint_.catalog.objects) {
+      if (object.name != "args" || checkpoint_.format == Format::nemo) continue;
+      return with_storages(checkpoint_.catalog, object, args, std::span(&args.value, 1));
+    }
+    return args;
+  }
+
   void add_tensors() {
     const auto& entries = checkpoint_.catalog.entries;
     state_.tensors.reserve(entries.size());
@@ -127,7 +138,7 @@ class Collector {
     const auto shard = parse_shard_name(object.name);
     if (!shard) {
       if (object.name == "optimizer") {
-        optimizer_ = read_object(catalog, object);
+        optimizer_ = &object;
       } else if (!is_told_elsewhere(object.name)) {
         add_member(object);
       }
@@ -169,7 +180,7 @@ class Collector {
 
   const Checkpoint& checkpoint_;
   RunState state_;
-  LoadedValue optimizer_;
+  const Object* optimizer_ = nullptr;
   bool has_optimizer_ = false;
   std::string left_out_;
 };

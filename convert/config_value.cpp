@@ -39,4 +39,12 @@ std::string text_of(const nlohmann::json& config, const char* key, const std::st
   return value.is_string() ? value.get<std::string>() : otherwise;
 }
 
+nlohmann::json rope_scaling_of(const nlohmann::json& config) {
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const nlohmann::json& scaling = at(config, key);
+    if (scaling.is_object() && !scaling.empty()) return scaling;
+  }
+  return nlohmann::json::object();
+}
+
 }  // namespace ferry

@@ -13,6 +13,7 @@
 #include "convert/config_json.h"
 #include "convert/config_value.h"
 #include "convert/convert.h"
+#include "convert/model/config_numbers.h"
 #include "convert/model/sizes.h"
 
 namespace ferry {
@@ -60,22 +61,12 @@ void read_fields(const Family& family, const json& config, Architecture& a) {
   }
 }
 
-// The scaling of positions: transformers 5 has it in rope_parameters, 4 in rope_scaling. Where both
-// say something, transformers 5 takes the older one and nothing of the other.
-json scaling_of(const json& config) {
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    const auto found = config.find(key);
-    if (found != config.end() && found->is_object() && !found->empty()) return *found;
-  }
-  return json::object();
-}
-
 std::string scaling_type(const json& scaling) {
   return text_of(scaling, "rope_type", text_of(scaling, "type", "default"));
 }
 
 void read_rope(const json& config, Architecture& a) {
-  const json scaling = scaling_of(config);
+  const json scaling = rope_scaling_of(config);
   a.rope_theta = number_of(scaling, "rope_theta", number_of(config, "rope_theta", a.rope_theta));
   const std::string type = scaling_type(scaling);
   if (type == "linear") a.rope_scaling = RopeScaling::linear;
@@ -155,15 +146,15 @@ class Checker {
       if (value.is_null() || contains(kNotCompared, key) || odd_.contains(key)) continue;
       const json& expected = written.contains(key) ? written : defaults;
       if (!expected.contains(key) || expected[key] == value) continue;
-      const json& shown = given.contains(key) ? given[key] : value;
+      const json& found = given.contains(key) ? given[key] : value;
       if (contains(kTrainingOnly, key)) {
         warnings.push_back(
             fmt::format("config.json's {} is {}; it becomes {}, which matters for "
                         "further training only",
-                        key, shown.dump(), expected[key].dump()));
+                        key, shown(found), shown(expected[key])));
       } else {
         reasons.push_back(fmt::format("{} is {}, in Megatron a model of family {} has {}", key,
-                                      shown.dump(), family_.name, expected[key].dump()));
+                                      shown(found), family_.name, shown(expected[key])));
       }
     }
   }
@@ -174,10 +165,10 @@ class Checker {
     for (const ConfigField& field : family_.fields) {
       const std::string key(field.key);
       const json value = given.value(key, json());
-      const char* const kind = wanted_kind(field, value);
-      if (value.is_null() || kind == nullptr) continue;
+      const bool is_flag = std::holds_alternative<bool Architecture::*>(field.member);
+      if (value.is_null() || !is_flag || value.is_boolean()) continue;
       odd_.insert(key);
-      reasons.push_back(fmt::format("{} is {}, not {}", key, value.dump(), kind));
+      reasons.push_back(fmt::format("{} is {}, not true or false", key, shown(value)));
     }
     for (const ConfigField& field : family_.fields) {
       for (const ConfigField& other : family_.fields) {
@@ -194,11 +185,11 @@ class Checker {
 
   void check_rope(const json& config) {
     if (family_.traits.positions != Positions::rope) return;
-    const json scaling = scaling_of(config);
+    const json scaling = rope_scaling_of(config);
     for (const char* key : {"rope_parameters", "rope_scaling"}) {
       const json value = config.value(key, json());
       if (value.is_null() || value.is_object()) continue;
-      reasons.push_back(fmt::format("{} is {}, not an object", key, value.dump()));
+      reasons.push_back(fmt::format("{} is {}, not an object", key, shown(value)));
     }
     const std::string type = scaling_type(scaling);
     const bool known = type == "default" || a_.rope_scaling != RopeScaling::none;
@@ -220,14 +211,6 @@ class Checker {
   std::vector<std::string> reasons, warnings;
 
  private:
-  // What the value of a field should be; null when it is that.
-  static const char* wanted_kind(const ConfigField& field, const json& value) {
-    if (std::holds_alternative<bool Architecture::*>(field.member)) {
-      return value.is_boolean() ? nullptr : "true or false";
-    }
-    return value.is_number() ? nullptr : "a number";
-  }
-
   // transformers takes the quotient only where both factors are said.
   void check_yarn(const json& scaling) {
     const double scale = number_of(scaling, "mscale", 0);
@@ -298,7 +281,13 @@ Dims read_fp8_block(const json& config, const std::string& path) {
   fail(ErrorKind::unsupported,
        "{}: the weights are quantised by {}; of quantised ones, blocks of fp8 (quant_method fp8, "
        "fmt e4m3, weight_block_size) can be read. Convert a model that is not quantised",
-       path, method.empty() ? quantised.dump().substr(0, 80) : method);
+       path, method.empty() ? shown(quantised) : method);
+}
+
+void refuse(const std::vector<std::string>& reasons, const std::string& path) {
+  if (reasons.empty()) return;
+  fail(ErrorKind::unsupported, "{}: cannot become a Megatron model:\n  {}", path,
+       fmt::join(reasons, "\n  "));
 }
 
 }  // namespace
@@ -315,8 +304,10 @@ ReadConfig read_config(const json& config, const std::optional<std::string>& wan
   result.fp8_block = read_fp8_block(config, path);
   result.tokens = read_tokens(config);
   json whole = completed(*result.family, config);
+  refuse(wrong_numbers(*result.family, whole), path);
   const json before = whole;
   result.architecture = read(*result.family, whole);
+  refuse(missing_sizes(*result.family, result.architecture, before), path);
   Checker checker(*result.family, result.architecture);
   checker.check_fields(config);
   checker.compare(whole, config);
@@ -325,12 +316,9 @@ ReadConfig read_config(const json& config, const std::optional<std::string>& wan
   tell_differences(*result.family, result.architecture, result.warnings);
   std::vector<std::string> reasons = objections(*result.family, result.architecture);
   reasons.insert(reasons.begin(), checker.reasons.begin(), checker.reasons.end());
-  if (reasons.empty()) {
-    check_sizes(result.architecture, path, "its members");
-    return result;
-  }
-  fail(ErrorKind::unsupported, "{}: cannot become a Megatron model:\n  {}", path,
-       fmt::join(reasons, "\n  "));
+  refuse(reasons, path);
+  check_sizes(result.architecture, path, "its members");
+  return result;
 }
 
 }  // namespace ferry

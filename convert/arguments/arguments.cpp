@@ -165,7 +165,8 @@ class Reader {
       return is(each.name, true);
     });
     a_.activation = flag != flags.end() ? flag->activation : read_gelu();
-    if (a_.ffn == 0) a_.ffn = a_.gated() ? a_.hidden * 4 * 2 / 3 / 64 * 64 : 4 * a_.hidden;
+    const int64_t hidden = std::clamp<int64_t>(a_.hidden, 0, kMaxModelSize);  // checked later
+    if (a_.ffn == 0) a_.ffn = a_.gated() ? hidden * 4 * 2 / 3 / 64 * 64 : 4 * hidden;
   }
 
   Activation read_gelu() const {

@@ -63,6 +63,7 @@ Family apertus_family() {
   family.rules =
       shared::rules({shared::embedding(), apertus_attention(), apertus_mlp(), shared::head()});
   family.fields = shared::config_fields();
+  family.numbers = shared::head_dim_number();
   family.write_config = [](const A& a, nlohmann::json& config, std::vector<std::string>&) {
     shared::write_head_dim_if_unusual(a, config);
     config["attention_bias"] = false;

@@ -27,6 +27,7 @@ Family deepseek_v2_family() {
                                  {"n_routed_experts", &A::experts},
                                  {"num_experts_per_tok", &A::experts_per_token},
                                  {"aux_loss_alpha", &A::aux_loss_coeff}});
+  family.numbers = shared::latent_numbers();
   family.write_config = [](const A& a, nlohmann::json& config, std::vector<std::string>&) {
     shared::write_latent(a, config);
     config["mlp_bias"] = false;

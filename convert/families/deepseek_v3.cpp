@@ -127,6 +127,7 @@ Family deepseek_v3_family() {
                                  {"num_experts_per_tok", &A::experts_per_token},
                                  {"num_nextn_predict_layers", &A::mtp_layers},
                                  {"aux_loss_alpha", &A::aux_loss_coeff}});
+  family.numbers = shared::latent_numbers();
   family.write_config = write_deepseek_v3;
   family.differences = [](const A& a, std::vector<std::string>& warnings) {
     shared::warn_of_latent(a, {"deepseek_v3", 2, "that of two"}, warnings);

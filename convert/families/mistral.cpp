@@ -15,6 +15,7 @@ Family mistral_family() {
   family.rules = shared::rules(
       {shared::embedding(), shared::attention(), shared::dense_mlp(), shared::head()});
   family.fields = shared::join<ConfigField>(shared::config_fields(), {{"head_dim", &A::head_dim}});
+  family.numbers = shared::window_number();
   family.write_config = [](const A& a, nlohmann::json& config, std::vector<std::string>&) {
     shared::write_window(a, config);
   };

@@ -47,6 +47,7 @@ Family mixtral_family() {
                                              {"num_local_experts", &A::experts},
                                              {"num_experts_per_tok", &A::experts_per_token},
                                              {"router_aux_loss_coef", &A::aux_loss_coeff}});
+  family.numbers = shared::window_number();
   family.write_config = [](const A& a, nlohmann::json& config, std::vector<std::string>&) {
     shared::write_window(a, config);
   };

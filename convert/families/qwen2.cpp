@@ -16,6 +16,8 @@ Family qwen2_family() {
   family.rules = shared::rules(
       {shared::embedding(), shared::attention(), shared::dense_mlp(), shared::head()});
   family.fields = shared::config_fields();
+  family.numbers =
+      shared::join<ConfigNumber>(shared::head_dim_number(), shared::layer_window_numbers());
   family.write_config = [](const A& a, nlohmann::json& config, std::vector<std::string>&) {
     shared::write_head_dim_if_unusual(a, config);
     shared::write_layer_windows(a, config);

@@ -50,6 +50,8 @@ Family qwen2_moe_family() {
                                              {"num_experts", &A::experts},
                                              {"num_experts_per_tok", &A::experts_per_token},
                                              {"router_aux_loss_coef", &A::aux_loss_coeff}});
+  family.numbers =
+      shared::join<ConfigNumber>(shared::head_dim_number(), shared::dense_layer_number());
   family.write_config = [](const A& a, nlohmann::json& config, std::vector<std::string>&) {
     shared::write_head_dim_if_unusual(a, config);
     config["norm_topk_prob"] = !a.router_pre_softmax;

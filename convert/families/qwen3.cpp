@@ -16,6 +16,7 @@ Family qwen3_family() {
   family.rules = shared::rules(
       {shared::embedding(), shared::attention(), shared::dense_mlp(), shared::head()});
   family.fields = shared::join<ConfigField>(shared::config_fields(), {{"head_dim", &A::head_dim}});
+  family.numbers = shared::layer_window_numbers();
   family.write_config = [](const A& a, nlohmann::json& config, std::vector<std::string>&) {
     config["attention_bias"] = false;
     shared::write_layer_windows(a, config);

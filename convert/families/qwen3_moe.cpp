@@ -25,6 +25,8 @@ Family qwen3_moe_family() {
                                 {"num_local_experts", &A::experts},  // as transformers 5 saves it
                                 {"num_experts_per_tok", &A::experts_per_token},
                                 {"router_aux_loss_coef", &A::aux_loss_coeff}});
+  family.numbers =
+      shared::join<ConfigNumber>(shared::layer_window_numbers(), shared::dense_layer_number());
   family.write_config = [](const A& a, nlohmann::json& config, std::vector<std::string>&) {
     config["attention_bias"] = false;
     config["norm_topk_prob"] = !a.router_pre_softmax;

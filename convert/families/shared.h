@@ -31,6 +31,13 @@ std::vector<Rule> head();              // final norm and output layer
 
 std::vector<ConfigField> config_fields();  // of every Llama-like family
 std::vector<ConfigField> latent_fields();  // DeepSeek's
+
+std::vector<ConfigNumber> head_dim_number();       // of read_head_dim()
+std::vector<ConfigNumber> window_number();         // of read_window()
+std::vector<ConfigNumber> layer_window_numbers();  // of read_layer_windows()
+std::vector<ConfigNumber> dense_layer_number();    // of read_dense_layers()
+std::vector<ConfigNumber> latent_numbers();        // of read_latent()
+
 template <typename T>
 std::vector<T> join(std::vector<T> first, const std::vector<T>& second) {
   first.insert(first.end(), second.begin(), second.end());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "ckpt/base/checked.h"
 #include "convert/config_value.h"
@@ -34,6 +35,27 @@ std::vector<ConfigField> latent_fields() {
       {"qk_rope_head_dim", &A::qk_rope_dim},
       {"v_head_dim", &A::v_dim},
   };
+}
+
+std::vector<ConfigNumber> head_dim_number() { return {{"head_dim", 1, kMaxHeads}}; }
+
+std::vector<ConfigNumber> window_number() { return {{"sliding_window", 1}}; }
+
+std::vector<ConfigNumber> layer_window_numbers() {
+  constexpr std::string_view kUsed = "use_sliding_window";
+  return {{.key = "sliding_window", .least = 1, .with = kUsed},
+          {.key = "max_window_layers", .with = kUsed}};
+}
+
+std::vector<ConfigNumber> dense_layer_number() { return {{"decoder_sparse_step", 1}}; }
+
+std::vector<ConfigNumber> latent_numbers() {
+  return {{"q_lora_rank", 1},
+          {"first_k_dense_replace"},
+          {"n_shared_experts", 0, kMaxExperts},
+          {"n_group", 0, kMaxExperts},
+          {"topk_group", 0, kMaxExperts},
+          {.key = "routed_scaling_factor", .real = true}};
 }
 
 void object_router(const Architecture& a, std::string_view family, bool renormalises,
@@ -72,7 +94,7 @@ void write_head_dim_if_unusual(const Architecture& a, nlohmann::json& config) {
 void read_head_dim(nlohmann::json& config, Architecture& a) {
   a.head_dim = integer_of(config, "head_dim", 0);
   if (a.head_dim == 0 && a.heads > 0) a.head_dim = a.hidden / a.heads;
-  if (a.head_dim * a.heads == a.hidden) config.erase("head_dim");
+  if (checked_multiply(a.head_dim, a.heads, "head_dim") == a.hidden) config.erase("head_dim");
 }
 
 void write_window(const Architecture& a, nlohmann::json& config) {
@@ -140,9 +162,10 @@ void write_dense_layers(const Architecture& a, nlohmann::json& config) {
 void read_dense_layers(nlohmann::json& config, Architecture& a) {
   const int64_t every = std::max<int64_t>(1, integer_of(config, "decoder_sparse_step", 1));
   const nlohmann::json dense = config.value("mlp_only_layers", nlohmann::json::array());
+  std::set<int64_t> listed;
+  for (const nlohmann::json& layer : dense) listed.insert(integer_of(layer, -1));
   for (int64_t layer = 0; a.experts > 0 && layer < a.layers; ++layer) {
-    const bool listed = std::find(dense.begin(), dense.end(), layer) != dense.end();
-    a.moe_layers.push_back((layer + 1) % every == 0 && !listed);
+    a.moe_layers.push_back((layer + 1) % every == 0 && !listed.contains(layer));
   }
   if (dense.is_array()) write_dense_layers(a, config);  // else it is compared as it is
 }
@@ -230,7 +253,11 @@ void object_latent(const Architecture& a, std::string_view family,
         "dense layers come after layers with experts (moe_layer_freq), in {} they come first",
         family));
   }
-  if (a.expert_ffn == 0 || a.shared_ffn % a.expert_ffn != 0) {
+  if (a.router_groups > 0 && a.experts % a.router_groups != 0) {
+    reasons.push_back(
+        fmt::format("{} experts do not divide into {} groups", a.experts, a.router_groups));
+  }
+  if (a.expert_ffn <= 0 || a.shared_ffn % a.expert_ffn != 0) {
     reasons.push_back(fmt::format(
         "the shared expert's width {} is not a multiple of an expert's, {}, as {} has it",
         a.shared_ffn, a.expert_ffn, family));

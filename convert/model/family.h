@@ -14,6 +14,7 @@
 
 #include "ckpt/base/box.h"
 #include "convert/model/architecture.h"
+#include "convert/model/sizes.h"
 
 namespace ferry {
 
@@ -76,6 +77,16 @@ struct ConfigField {
   std::variant<int64_t Architecture::*, double Architecture::*, bool Architecture::*> member;
 };
 
+/// A member of config.json that no field holds but read_config reads: a whole number within these
+/// bounds, or any.
+struct ConfigNumber {
+  std::string_view key;
+  int64_t least = 0;
+  int64_t most = kMaxModelSize;
+  bool real = false;
+  std::string_view with = {};  // means something only where this member is true
+};
+
 /// What a family can express; anything else is an objection.
 enum class Has : uint8_t { no, yes, either };
 struct Traits {
@@ -104,6 +115,7 @@ struct Family {
   Traits traits;
   std::vector<Rule> rules;
   std::vector<ConfigField> fields;
+  std::vector<ConfigNumber> numbers;
   /// What the fields cannot say; adds to warnings what Hugging Face has no counterpart of.
   void (*write_config)(const Architecture&, nlohmann::json& config,
                        std::vector<std::string>& warnings) = nullptr;

@@ -7,9 +7,7 @@
 namespace ferry {
 namespace {
 
-constexpr int64_t kMaxExperts = 100'000;
 constexpr int64_t kMaxExpertsOfAllLayers = 250'000;
-constexpr int64_t kMaxHeads = 1 << 20;  // and elements of a head
 
 }  // namespace
 

@@ -160,7 +160,7 @@ TEST(ReadConfig, WhatMegatronCannotBeIsRefusedByName) {
   EXPECT_THAT(refusal("llama", {{"mlp_bias", true}}),
               HasSubstr("attention_bias is false and mlp_bias is true"));
   EXPECT_THAT(refusal("llama", {{"num_attention_heads", "4"}}),
-              HasSubstr("num_attention_heads is \"4\", not a number"));
+              HasSubstr("num_attention_heads is \"4\", not a whole number from 1 to"));
   EXPECT_THAT(refusal("llama", {{"attention_bias", 1}}),
               HasSubstr("attention_bias is 1, not true or false"));
   EXPECT_THAT(refusal("llama", {{"rope_parameters", {{"rope_type", "dynamic"}, {"factor", 2.0}}}}),

@@ -7,9 +7,13 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/core/values/draft.h"
+#include "ckpt/format/pickle/pickle.h"
+#include "ckpt/format/pickle/pickle_writer.h"
 
 namespace ferry {
 namespace {
+
+using namespace std::string_literals;
 
 TEST(PlainValue, KeepsPythonsAndPyTorchsOwnTypes) {
   Draft draft;
@@ -40,6 +44,22 @@ TEST(PlainValue, ReplacesWhatIsForeign) {
   EXPECT_EQ(plain.value.get("backend").integer(), 5);
   EXPECT_EQ(plain.value.get("class").string(), "megatron.core.transformer.enums.AttnBackend");
   EXPECT_EQ(plain.value.get("scheduler").string(), "megatron.core.Scheduler");
+}
+
+// A tensor that was on a device names it, and PyTorch refuses to read it where there is none.
+TEST(PlainValue, HasItsTensorsOnNoDevice) {
+  const std::string pickle =
+      "ctorch._utils\n_rebuild_tensor_v2\n((U\7storagectorch\nFloatStorage\n"
+      "U\0010U\6cuda:0K\1tQK\0(K\1t(K\1t\x89NtR."s;
+  auto document = std::make_shared<Document>(
+      *parse_pickle(std::as_bytes(std::span(pickle)).first(pickle.size()), "test"));
+  document->storages["0"] = "loss";
+  const LoadedValue plain = plain_value(document->root());
+  ASSERT_NE(plain.value.tensor(), nullptr);
+  EXPECT_EQ(plain.document->storages.at(plain.value.tensor()->storage_key), "loss");
+  const std::string written = write_pickle(plain.value);
+  EXPECT_EQ(written.find("cuda"), std::string::npos);
+  EXPECT_NE(written.find("cpu"), std::string::npos);
 }
 
 TEST(PlainValue, EndsInWhatNestsForever) {

@@ -32,6 +32,8 @@ class Plain {
       case ValueKind::global:
         return value.text().starts_with("torch.") ? draft_.copy(value)
                                                   : draft_.string(value.text());
+      case ValueKind::tensor:
+        return copy_tensor(value);
       default:
         return draft_.copy(value);
     }
@@ -46,6 +48,18 @@ class Plain {
     for (size_t i = 0; i < value.size(); ++i) items.push_back(copy(value[i], depth + 1));
     if (value.kind() == ValueKind::list) return draft_.list(items);
     return value.kind() == ValueKind::tuple ? draft_.tuple(items) : draft_.set(items);
+  }
+
+  // Not on the device that it was on, which where it is loaded there may be none of.
+  Value copy_tensor(const Value& value) {
+    const StoredTensor& tensor = *value.tensor();
+    const auto& storages = value.document()->storages;
+    const auto held = storages.find(tensor.storage_key);
+    const bool is_whole = tensor.storage_offset == 0 &&
+                          tensor.strides == row_major_strides(tensor.shape) &&
+                          tensor.storage_elements == element_count(tensor.shape, "tensor");
+    if (held == storages.end() || !is_whole) return draft_.copy(value);
+    return draft_.tensor(tensor.dtype, tensor.shape, held->second);
   }
 
   Value copy_pairs(const Value& value, const Value& to, int depth) {

@@ -1,0 +1,160 @@
+// Numbers of a config.json that are none: whatever stands where a size is expected, the message
+// names the file, the member, what was found and what is expected, and nothing is divided by it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <set>
+
+#include "ckpt/base/error.h"
+#include "convert/config_json.h"
+#include "tests/convert/support.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+json fixture(const std::string& name) {
+  return test::read_json(FERRY_FIXTURES "/hf_names/" + name + ".json")["config"];
+}
+
+// What is told of a config; empty when it is taken.
+std::string refusal(const json& config) {
+  try {
+    read_config(config, std::nullopt, "FOLDER/config.json");
+  } catch (const Error& error) {
+    EXPECT_NE(error.kind(), ErrorKind::internal) << error.what();
+    return error.what();
+  }
+  return {};
+}
+
+// For people, the same is read without being checked: anything but a crash.
+void expect_recognised_or_refused(const json& config) {
+  try {
+    read_architecture(*find_family(config["model_type"].get<std::string>()), config);
+  } catch (const Error& error) {
+    EXPECT_NE(error.kind(), ErrorKind::internal) << error.what();
+  }
+}
+
+const std::vector<json> kNoSizes = {"8",
+                                    1.5,
+                                    4.0,
+                                    -1,
+                                    std::numeric_limits<int64_t>::min(),
+                                    int64_t{1} << 62,
+                                    uint64_t{1} << 63,
+                                    1e300,
+                                    true,
+                                    json::array({4}),
+                                    json::object()};
+
+class ConfigNumbers : public testing::TestWithParam<std::string> {};
+
+void expect_refused(json config, const std::string& key, const json& value) {
+  config[key] = value;
+  EXPECT_THAT(refusal(config), AllOf(HasSubstr("FOLDER/config.json"), HasSubstr(key),
+                                     HasSubstr("not a whole number from ")))
+      << value;
+  expect_recognised_or_refused(config);
+}
+
+TEST_P(ConfigNumbers, WhereASizeIsExpectedNothingElseIsTaken) {
+  using A = Architecture;
+  const json config = fixture(GetParam());
+  ASSERT_EQ(refusal(config), "");
+  const Family& family = *find_family(config["model_type"].get<std::string>());
+  const Architecture a = read_config(config, std::nullopt, "x").architecture;
+  const std::vector<int64_t A::*> may_be_left_out = {&A::groups, &A::head_dim, &A::mtp_layers};
+  const std::vector<int64_t A::*> of_experts = {&A::experts, &A::expert_ffn, &A::experts_per_token};
+  for (const ConfigField& field : family.fields) {
+    const auto* member = std::get_if<int64_t A::*>(&field.member);
+    if (member == nullptr) continue;
+    const std::string key(field.key);
+    SCOPED_TRACE(key);
+    for (const json& value : kNoSizes) expect_refused(config, key, value);
+    const auto is_one_of = [&](const std::vector<int64_t A::*>& members) {
+      return std::find(members.begin(), members.end(), *member) != members.end();
+    };
+    const bool optional = is_one_of(may_be_left_out) || key == "n_inner" || !config.contains(key) ||
+                          (a.experts == 0 && is_one_of(of_experts));
+    if (optional) continue;
+    expect_refused(config, key, 0);
+    expect_refused(config, key, json());
+    json without = config;
+    without.erase(key);
+    expect_recognised_or_refused(without);
+    if (json::parse(family.defaults).contains(key)) continue;
+    EXPECT_THAT(refusal(without), AllOf(HasSubstr("FOLDER/config.json"), HasSubstr(key),
+                                        HasSubstr("is missing; it must be a whole number from 1")));
+  }
+}
+
+TEST_P(ConfigNumbers, WhatIsReadBesideTheFieldsIsANumberToo) {
+  const json config = fixture(GetParam());
+  const Family& family = *find_family(config["model_type"].get<std::string>());
+  for (const ConfigNumber& number : family.numbers) {
+    const std::string key(number.key);
+    SCOPED_TRACE(key);
+    json used = config;
+    if (!number.with.empty()) used[std::string(number.with)] = true;
+    if (!number.real) {
+      for (const json& value : kNoSizes) expect_refused(used, key, value);
+      if (number.least > 0) expect_refused(used, key, 0);
+      continue;
+    }
+    for (const json& value : {json("8"), json(std::nan("")), json(true)}) {
+      used[key] = value;
+      EXPECT_THAT(refusal(used), AllOf(HasSubstr("FOLDER/config.json"), HasSubstr(key)));
+    }
+  }
+}
+
+std::vector<std::string> cases() {
+  std::set<std::string> names;
+  for (const auto& file : std::filesystem::directory_iterator(FERRY_FIXTURES "/hf_names")) {
+    names.insert(file.path().stem().string());
+  }
+  return {names.begin(), names.end()};
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ConfigNumbers, testing::ValuesIn(cases()),
+                         [](const auto& suite) { return suite.param; });
+
+TEST(ConfigNumbers, TheScalingOfPositionsIsInNumbers) {
+  json config = fixture("llama");
+  config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", "2"}};
+  EXPECT_THAT(refusal(config), HasSubstr("factor is \"2\", not a number"));
+  config["rope_scaling"]["factor"] = std::numeric_limits<double>::infinity();
+  EXPECT_THAT(refusal(config), HasSubstr("factor is Infinity, not a finite number"));
+  config["rope_scaling"] = {{"rope_type", "llama3"}, {"original_max_position_embeddings", -4}};
+  EXPECT_THAT(refusal(config), HasSubstr("original_max_position_embeddings is -4"));
+  config = fixture("llama");
+  config["rms_norm_eps"] = -std::numeric_limits<double>::infinity();
+  EXPECT_THAT(refusal(config), HasSubstr("rms_norm_eps is -Infinity, not a finite number"));
+}
+
+TEST(ConfigNumbers, ExpertsAreEnough) {
+  json config = fixture("mixtral");
+  config["num_experts_per_tok"] = 99;
+  EXPECT_THAT(refusal(config), HasSubstr("a token goes to 99 experts (num_experts_per_tok)"));
+  config = fixture("deepseek_v3");
+  config["n_group"] = 3;
+  config["topk_group"] = 2;
+  EXPECT_THAT(refusal(config), HasSubstr("experts do not divide into 3 groups"));
+}
+
+TEST(ConfigNumbers, LongValuesAreShownByTheirBeginning) {
+  json config = fixture("llama");
+  config["hidden_size"] = std::string(1 << 20, 'x');
+  EXPECT_LT(refusal(config).size(), 1000u);
+}
+
+}  // namespace
+}  // namespace ferry

@@ -10,10 +10,10 @@
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/torch/objects.h"
 #include "ckpt/format/torch/torch_file.h"
-#include "ckpt/megatron/args.h"
-#include "ckpt/megatron/legacy/legacy.h"
+#include "ckpt/megatron/model/args.h"
 #include "ckpt/megatron/nemo/nemo.h"
-#include "ckpt/megatron/torch_dist.h"
+#include "ckpt/megatron/rank_folders/rank_folders.h"
+#include "ckpt/megatron/torch_dist/torch_dist.h"
 #include "ckpt/store/run_folder.h"
 
 namespace ferry {

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "ckpt/core/catalog.h"
-#include "ckpt/core/values/value.h"
+#include "ckpt/format/pickle/values/value.h"
 #include "ckpt/io/file_system.h"
 #include "ckpt/io/staging/read_mark.h"
-#include "ckpt/megatron/model_layout.h"
+#include "ckpt/megatron/model/model_layout.h"
 
 namespace ferry {
 

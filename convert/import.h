@@ -12,8 +12,8 @@
 
 #include "ckpt/base/dtype.h"
 #include "ckpt/checkpoint.h"
-#include "ckpt/megatron/parallel_target.h"
-#include "ckpt/megatron/run_state.h"
+#include "ckpt/megatron/model/parallel_target.h"
+#include "ckpt/megatron/state/run_state.h"
 #include "convert/convert.h"
 
 namespace ferry {

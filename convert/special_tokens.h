@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "ckpt/core/values/draft.h"
-#include "ckpt/core/values/value.h"
+#include "ckpt/format/pickle/values/draft.h"
+#include "ckpt/format/pickle/values/value.h"
 
 namespace ferry {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/core/values/value.h"
+#include "ckpt/format/pickle/values/value.h"
 #include "convert/convert.h"
 #include "convert/tokenizer.h"
 

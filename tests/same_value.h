@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "ckpt/core/values/value.h"
+#include "ckpt/format/pickle/values/value.h"
 
 namespace ferry::test {
 

@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "ckpt/base/error.h"
-#include "mpi/launcher.h"
-#include "mpi/process_group.h"
+#include "ckpt/group/mpi/launcher.h"
+#include "ckpt/group/mpi/process_group.h"
 #include "tools/commands.h"
 #include "tools/terminal/exit_code.h"
 #include "tools/terminal/output.h"

@@ -1,9 +1,9 @@
 #include "ckpt/base/box.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include "ckpt/base/checked.h"
 

@@ -1,7 +1,7 @@
 // Snapshots as Megatron-LM's torch_dist checkpoints.
 #pragma once
 
-#include "ckpt/megatron/run_state.h"
+#include "ckpt/megatron/state/run_state.h"
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
 #include "ckpt/memory/snapshot.h"
 

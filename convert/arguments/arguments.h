@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/core/values/draft.h"
-#include "ckpt/core/values/value.h"
+#include "ckpt/format/pickle/values/draft.h"
+#include "ckpt/format/pickle/values/value.h"
 #include "convert/model/architecture.h"
 
 namespace ferry {

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "ckpt/base/error.h"
-#include "ckpt/core/values/draft.h"
+#include "ckpt/format/pickle/values/draft.h"
 #include "convert/arguments/argument_table.h"
 #include "convert/arguments/arguments.h"
 #include "convert/config_json.h"

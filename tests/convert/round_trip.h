@@ -9,8 +9,8 @@
 
 #include "ckpt/format/hugging_face/hugging_face_layout.h"
 #include "ckpt/format/hugging_face/safetensors.h"
-#include "ckpt/megatron/args.h"
-#include "ckpt/megatron/legacy/write/legacy_writer.h"
+#include "ckpt/megatron/model/args.h"
+#include "ckpt/megatron/rank_folders/write/writer.h"
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
 #include "convert/import.h"
 #include "tests/convert/support.h"

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "ckpt/checkpoint.h"
-#include "ckpt/core/values/draft.h"
 #include "ckpt/engine/engine.h"
-#include "ckpt/io/memory_file_system.h"
+#include "ckpt/format/pickle/values/draft.h"
 #include "convert/model/family.h"
+#include "tests/io/memory_file_system.h"
 
 namespace ferry::test {
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "ckpt/engine/engine.h"
-#include "ckpt/io/memory_file_system.h"
+#include "tests/io/memory_file_system.h"
 
 namespace ferry {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/dcp/dcp.h"
-#include "ckpt/io/forwarding_file_system.h"
-#include "ckpt/io/memory_file_system.h"
 #include "tests/fuzz/bytes_file.h"
+#include "tests/io/forwarding_file_system.h"
+#include "tests/io/memory_file_system.h"
 
 namespace {
 

@@ -3,8 +3,8 @@
 #include <string>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/memory_file_system.h"
 #include "ckpt/store/run_folder.h"
+#include "tests/io/memory_file_system.h"
 
 // Any bytes, met as a tracker, as --iteration and as a folder's name, choose a complete iteration
 // or are an Error that says what is there.

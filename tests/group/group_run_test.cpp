@@ -9,8 +9,8 @@
 #include "ckpt/checkpoint.h"
 #include "ckpt/format/hugging_face/safetensors_plan.h"
 #include "ckpt/integrity/plan_manifest.h"
-#include "ckpt/io/fault_file_system.h"
-#include "ckpt/io/memory_file_system.h"
+#include "tests/io/fault_file_system.h"
+#include "tests/io/memory_file_system.h"
 
 namespace ferry {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/integrity/sha256_manifest.h"
-#include "ckpt/io/memory_file_system.h"
+#include "tests/io/memory_file_system.h"
 #include "tests/random_cases.h"
 
 namespace ferry {

@@ -10,7 +10,7 @@
 #include "ckpt/format/hugging_face/safetensors_plan.h"
 #include "ckpt/integrity/checks/vouchers.h"
 #include "ckpt/integrity/plan_manifest.h"
-#include "ckpt/io/memory_file_system.h"
+#include "tests/io/memory_file_system.h"
 
 namespace ferry::test {
 

@@ -6,15 +6,15 @@
 #include <string>
 #include <utility>
 
-#include "ckpt/core/values/draft.h"
 #include "ckpt/engine/compressed_run.h"
+#include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/integrity/checks/vouchers.h"
 #include "ckpt/integrity/plan_manifest.h"
-#include "ckpt/io/memory_file_system.h"
 #include "ckpt/io/zstd_encoder.h"
-#include "ckpt/megatron/legacy/write/legacy_writer.h"
+#include "ckpt/megatron/rank_folders/write/writer.h"
 #include "ckpt/megatron/torch_dist/plain_dcp_writer.h"
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
+#include "tests/io/memory_file_system.h"
 #include "tests/megatron/writer_support.h"
 
 namespace ferry::test {

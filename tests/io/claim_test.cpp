@@ -6,8 +6,8 @@
 #include <random>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/memory_file_system.h"
 #include "ckpt/io/staging/leftovers.h"
+#include "tests/io/memory_file_system.h"
 
 namespace ferry {
 namespace {

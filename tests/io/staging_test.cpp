@@ -5,9 +5,9 @@
 #include <filesystem>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/fault_file_system.h"
-#include "ckpt/io/memory_file_system.h"
 #include "ckpt/io/staging/read_mark.h"
+#include "tests/io/fault_file_system.h"
+#include "tests/io/memory_file_system.h"
 
 namespace ferry {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/memory_file_system.h"
+#include "tests/io/memory_file_system.h"
 
 namespace ferry {
 namespace {

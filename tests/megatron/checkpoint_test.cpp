@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/memory_file_system.h"
+#include "tests/io/memory_file_system.h"
 
 namespace ferry {
 namespace {

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "ckpt/core/values/draft.h"
-#include "ckpt/megatron/run_state.h"
+#include "ckpt/format/pickle/values/draft.h"
+#include "ckpt/megatron/state/run_state.h"
 #include "tests/megatron/writer_support.h"
 
 namespace ferry::test {

@@ -5,9 +5,9 @@
 #include <optional>
 
 #include "ckpt/base/error.h"
-#include "ckpt/megatron/legacy/write/legacy_writer.h"
 #include "ckpt/megatron/optimizer/optimizer_form.h"
 #include "ckpt/megatron/optimizer/optimizer_state.h"
+#include "ckpt/megatron/rank_folders/write/writer.h"
 #include "ckpt/megatron/torch_dist/plain_dcp_writer.h"
 #include "tests/megatron/reshard_support.h"
 #include "tests/megatron/small_run.h"

@@ -9,13 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "ckpt/core/values/draft.h"
-#include "ckpt/io/memory_file_system.h"
+#include "ckpt/format/pickle/values/draft.h"
+#include "ckpt/megatron/model/parallel_target.h"
+#include "ckpt/megatron/model/run_arguments.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
-#include "ckpt/megatron/parallel_target.h"
-#include "ckpt/megatron/run_arguments.h"
-#include "ckpt/megatron/run_state.h"
+#include "ckpt/megatron/state/run_state.h"
 #include "ckpt/megatron/state/vocabulary.h"
+#include "tests/io/memory_file_system.h"
 
 namespace ferry::test {
 

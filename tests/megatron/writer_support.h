@@ -12,8 +12,8 @@
 #include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/format/torch/objects.h"
-#include "ckpt/io/memory_file_system.h"
-#include "ckpt/megatron/run_state.h"
+#include "ckpt/megatron/state/run_state.h"
+#include "tests/io/memory_file_system.h"
 
 namespace ferry::test {
 

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <thread>
 
-#include "ckpt/io/fault_file_system.h"
+#include "tests/io/fault_file_system.h"
 #include "tests/memory/async_support.h"
 
 namespace ferry::test {

@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/memory_file_system.h"
 #include "ckpt/memory/async_saver.h"
+#include "tests/io/memory_file_system.h"
 #include "tests/memory/random_model.h"
 
 namespace ferry::test {

@@ -10,9 +10,9 @@
 #include <string>
 #include <utility>
 
-#include "ckpt/io/forwarding_file_system.h"
-#include "ckpt/io/memory_file_system.h"
 #include "ckpt/memory/async_saver.h"
+#include "tests/io/forwarding_file_system.h"
+#include "tests/io/memory_file_system.h"
 #include "tests/memory/random_model.h"
 
 namespace ferry::test {

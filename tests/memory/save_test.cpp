@@ -4,15 +4,15 @@
 
 #include <gmock/gmock.h>
 
-#include "ckpt/core/values/draft.h"
+#include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/format/torch/archive/torch_archive_writer.h"
 #include "ckpt/format/torch/objects.h"
 #include "ckpt/integrity/verify.h"
-#include "ckpt/io/fault_file_system.h"
-#include "ckpt/io/memory_file_system.h"
 #include "ckpt/megatron/state/state_of.h"
 #include "ckpt/memory/load.h"
 #include "ckpt/memory/torch_snapshot.h"
+#include "tests/io/fault_file_system.h"
+#include "tests/io/memory_file_system.h"
 #include "tests/memory/random_model.h"
 #include "tests/support.h"
 

@@ -4,9 +4,9 @@
 #include <gmock/gmock.h>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/memory_file_system.h"
 #include "ckpt/io/staging/read_mark.h"
 #include "ckpt/store/run_store.h"
+#include "tests/io/memory_file_system.h"
 
 namespace ferry {
 namespace {

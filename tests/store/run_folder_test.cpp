@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/memory_file_system.h"
+#include "tests/io/memory_file_system.h"
 
 namespace ferry {
 namespace {

@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/fault_file_system.h"
-#include "ckpt/io/memory_file_system.h"
+#include "tests/io/fault_file_system.h"
+#include "tests/io/memory_file_system.h"
 
 namespace ferry {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/hugging_face/safetensors.h"
-#include "ckpt/io/memory_file_system.h"
+#include "tests/io/memory_file_system.h"
 
 namespace ferry::tool {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/group/together.h"
-#include "ckpt/megatron/args.h"
-#include "ckpt/megatron/legacy/write/legacy_writer.h"
+#include "ckpt/megatron/model/args.h"
+#include "ckpt/megatron/rank_folders/write/writer.h"
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
 #include "ckpt/store/run_folder.h"
 #include "tools/output/paths.h"

@@ -9,7 +9,7 @@
 
 #include "ckpt/base/box.h"
 #include "ckpt/base/error.h"
-#include "ckpt/core/values/value.h"
+#include "ckpt/format/pickle/values/value.h"
 #include "ckpt/format/torch/objects.h"
 #include "tools/terminal/text.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "ckpt/base/utf8.h"
-#include "ckpt/core/values/draft.h"
+#include "ckpt/format/pickle/values/draft.h"
 #include "convert/tokenizer.h"
 #include "tools/output/paths.h"
 

@@ -9,7 +9,7 @@
 
 #include "ckpt/checkpoint.h"
 #include "ckpt/core/placed.h"
-#include "ckpt/core/values/value.h"
+#include "ckpt/format/pickle/values/value.h"
 #include "ckpt/io/file_system.h"
 #include "convert/convert.h"
 

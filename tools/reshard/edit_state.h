@@ -1,7 +1,7 @@
 // What of a run's state goes into the new checkpoint, and under which names and types.
 #pragma once
 
-#include "ckpt/megatron/run_state.h"
+#include "ckpt/megatron/state/run_state.h"
 #include "tools/reshard/reshard_job.h"
 
 namespace ferry::tool {

@@ -11,7 +11,7 @@
 
 #include "ckpt/base/dtype.h"
 #include "ckpt/checkpoint.h"
-#include "ckpt/megatron/parallel_target.h"
+#include "ckpt/megatron/model/parallel_target.h"
 #include "tools/output/write_options.h"
 #include "tools/terminal/written.h"
 

@@ -1,7 +1,7 @@
 // The options that say how a target is spread over ranks, the same for every command.
 #pragma once
 
-#include "ckpt/megatron/parallel_target.h"
+#include "ckpt/megatron/model/parallel_target.h"
 
 namespace CLI {
 class App;

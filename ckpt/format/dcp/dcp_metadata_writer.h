@@ -10,7 +10,7 @@
 
 #include "ckpt/base/box.h"
 #include "ckpt/base/dtype.h"
-#include "ckpt/core/values/value.h"
+#include "ckpt/format/pickle/values/value.h"
 
 namespace ferry {
 

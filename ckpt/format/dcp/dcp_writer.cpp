@@ -15,8 +15,8 @@
 #include "ckpt/base/digest.h"
 #include "ckpt/base/error.h"
 #include "ckpt/base/utf8.h"
-#include "ckpt/core/values/draft.h"
 #include "ckpt/format/dcp/dcp_metadata_writer.h"
+#include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/format/torch/archive/torch_archive_writer.h"
 
 namespace ferry {

@@ -13,7 +13,7 @@
 
 #include "ckpt/core/catalog.h"
 #include "ckpt/core/placed.h"
-#include "ckpt/core/values/value.h"
+#include "ckpt/format/pickle/values/value.h"
 
 namespace ferry {
 

@@ -16,7 +16,7 @@
 #include <span>
 #include <string_view>
 
-#include "ckpt/core/values/value.h"
+#include "ckpt/format/pickle/values/value.h"
 
 namespace ferry {
 

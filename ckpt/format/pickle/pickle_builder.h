@@ -15,8 +15,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ckpt/core/values/value.h"
 #include "ckpt/format/pickle/pickle.h"
+#include "ckpt/format/pickle/values/value.h"
 
 namespace ferry {
 

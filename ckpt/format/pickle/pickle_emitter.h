@@ -7,7 +7,7 @@
 #include <unordered_map>
 
 #include "ckpt/base/box.h"
-#include "ckpt/core/values/value.h"
+#include "ckpt/format/pickle/values/value.h"
 
 namespace ferry {
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "ckpt/core/values/value.h"
+#include "ckpt/format/pickle/values/value.h"
 
 namespace ferry {
 

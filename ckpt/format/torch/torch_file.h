@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "ckpt/core/catalog.h"
-#include "ckpt/core/values/value.h"
+#include "ckpt/format/pickle/values/value.h"
 #include "ckpt/format/torch/archive/torch_archive.h"
 #include "ckpt/io/file_system.h"
 

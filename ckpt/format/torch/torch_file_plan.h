@@ -6,7 +6,7 @@
 
 #include "ckpt/core/placed.h"
 #include "ckpt/core/plan.h"
-#include "ckpt/core/values/draft.h"
+#include "ckpt/format/pickle/values/draft.h"
 
 namespace ferry {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "ckpt/core/values/value.h"
+#include "ckpt/format/pickle/values/value.h"
 #include "ckpt/io/zstd_stream.h"
 
 namespace ferry {

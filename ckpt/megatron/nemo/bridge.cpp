@@ -1,7 +1,7 @@
 #include "ckpt/megatron/nemo/bridge.h"
 
 #include "ckpt/base/error.h"
-#include "ckpt/megatron/args.h"
+#include "ckpt/megatron/model/args.h"
 #include "ckpt/megatron/nemo/nemo_config.h"
 #include "ckpt/megatron/nemo/plain_yaml.h"
 

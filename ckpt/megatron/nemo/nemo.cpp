@@ -5,7 +5,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/nemo/nemo_config.h"
 #include "ckpt/megatron/nemo/plain_yaml.h"
-#include "ckpt/megatron/torch_dist.h"
+#include "ckpt/megatron/torch_dist/torch_dist.h"
 
 namespace ferry {
 namespace {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "ckpt/core/values/draft.h"
-#include "ckpt/megatron/args.h"
+#include "ckpt/format/pickle/values/draft.h"
+#include "ckpt/megatron/model/args.h"
 
 namespace ferry {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/utf8.h"
-#include "ckpt/core/values/draft.h"
+#include "ckpt/format/pickle/values/draft.h"
 
 namespace ferry {
 namespace {

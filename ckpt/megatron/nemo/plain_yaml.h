@@ -8,7 +8,7 @@
 #include <memory>
 #include <string_view>
 
-#include "ckpt/core/values/value.h"
+#include "ckpt/format/pickle/values/value.h"
 
 namespace ferry {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "ckpt/core/catalog.h"
-#include "ckpt/megatron/model_layout.h"
+#include "ckpt/megatron/model/model_layout.h"
 
 namespace ferry {
 

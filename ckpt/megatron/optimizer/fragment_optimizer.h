@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "ckpt/core/catalog.h"
-#include "ckpt/megatron/model_layout.h"
+#include "ckpt/megatron/model/model_layout.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
 
 namespace ferry {

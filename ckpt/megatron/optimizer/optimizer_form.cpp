@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/core/values/draft.h"
+#include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
 
 namespace ferry {

@@ -4,7 +4,7 @@
 // model holds in 16 bits have one, and the model's own tensor is the master of the others.
 #pragma once
 
-#include "ckpt/megatron/run_state.h"
+#include "ckpt/megatron/state/run_state.h"
 
 namespace ferry {
 

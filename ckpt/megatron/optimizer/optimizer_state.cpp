@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
-#include "ckpt/megatron/model_layout.h"
+#include "ckpt/megatron/model/model_layout.h"
 #include "ckpt/megatron/optimizer/bucket_optimizer.h"
 #include "ckpt/megatron/optimizer/fragment_optimizer.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"

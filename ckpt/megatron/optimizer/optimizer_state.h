@@ -16,8 +16,8 @@
 
 #include "ckpt/checkpoint.h"
 #include "ckpt/core/catalog.h"
-#include "ckpt/core/values/value.h"
-#include "ckpt/megatron/model_layout.h"
+#include "ckpt/format/pickle/values/value.h"
+#include "ckpt/megatron/model/model_layout.h"
 
 namespace ferry {
 

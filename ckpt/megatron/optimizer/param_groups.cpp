@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "ckpt/core/values/draft.h"
+#include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/format/torch/objects.h"
 
 namespace ferry {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "ckpt/checkpoint.h"
-#include "ckpt/core/values/value.h"
+#include "ckpt/format/pickle/values/value.h"
 
 namespace ferry {
 

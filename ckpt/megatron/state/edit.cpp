@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/core/values/draft.h"
-#include "ckpt/megatron/parameter_rules.h"
+#include "ckpt/format/pickle/values/draft.h"
+#include "ckpt/megatron/model/parameter_rules.h"
 
 namespace ferry {
 namespace {

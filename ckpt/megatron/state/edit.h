@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "ckpt/base/dtype.h"
-#include "ckpt/megatron/run_state.h"
+#include "ckpt/megatron/state/run_state.h"
 
 namespace ferry {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "ckpt/megatron/run_state.h"
+#include "ckpt/megatron/state/run_state.h"
 
 namespace ferry {
 

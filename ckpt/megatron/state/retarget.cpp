@@ -4,9 +4,9 @@
 #include <string_view>
 
 #include "ckpt/base/error.h"
+#include "ckpt/megatron/model/run_arguments.h"
 #include "ckpt/megatron/optimizer/buckets/model_buffers.h"
 #include "ckpt/megatron/optimizer/param_groups.h"
-#include "ckpt/megatron/run_arguments.h"
 #include "ckpt/megatron/state/vocabulary.h"
 
 namespace ferry {

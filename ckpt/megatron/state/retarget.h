@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "ckpt/megatron/parallel_target.h"
-#include "ckpt/megatron/run_state.h"
+#include "ckpt/megatron/model/parallel_target.h"
+#include "ckpt/megatron/state/run_state.h"
 
 namespace ferry {
 

@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/core/values/plain_value.h"
+#include "ckpt/format/pickle/values/plain_value.h"
 #include "ckpt/format/torch/archive/torch_archive_writer.h"
 #include "ckpt/format/torch/objects.h"
+#include "ckpt/megatron/model/parameter_rules.h"
 #include "ckpt/megatron/optimizer/param_groups.h"
-#include "ckpt/megatron/parameter_rules.h"
 
 namespace ferry {
 namespace {

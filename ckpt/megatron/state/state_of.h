@@ -2,7 +2,7 @@
 #pragma once
 
 #include "ckpt/checkpoint.h"
-#include "ckpt/megatron/run_state.h"
+#include "ckpt/megatron/state/run_state.h"
 
 namespace ferry {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "ckpt/core/flat_recipe.h"
-#include "ckpt/megatron/model_layout.h"
-#include "ckpt/megatron/run_state.h"
+#include "ckpt/megatron/model/model_layout.h"
+#include "ckpt/megatron/state/run_state.h"
 
 namespace ferry {
 

@@ -7,7 +7,7 @@
 
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
-#include "ckpt/core/values/draft.h"
+#include "ckpt/format/pickle/values/draft.h"
 
 namespace ferry {
 namespace {

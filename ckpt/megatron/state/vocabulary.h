@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "ckpt/core/values/value.h"
-#include "ckpt/megatron/run_state.h"
+#include "ckpt/format/pickle/values/value.h"
+#include "ckpt/megatron/state/run_state.h"
 
 namespace ferry {
 

@@ -4,8 +4,8 @@
 #include <string_view>
 #include <utility>
 
-#include "ckpt/core/values/draft.h"
-#include "ckpt/core/values/plain_value.h"
+#include "ckpt/format/pickle/values/draft.h"
+#include "ckpt/format/pickle/values/plain_value.h"
 #include "ckpt/megatron/state/retarget.h"
 
 namespace ferry {

@@ -4,8 +4,8 @@
 // _build_sharded_state_dict_metadata), core/optimizer/{optimizer,distrib_optimizer}.py.
 #pragma once
 
-#include "ckpt/core/values/value.h"
-#include "ckpt/megatron/run_state.h"
+#include "ckpt/format/pickle/values/value.h"
+#include "ckpt/megatron/state/run_state.h"
 #include "ckpt/megatron/torch_dist/core_release.h"
 
 namespace ferry {

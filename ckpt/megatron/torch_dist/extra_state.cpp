@@ -8,9 +8,9 @@
 #include <string_view>
 #include <utility>
 
-#include "ckpt/core/values/draft.h"
+#include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/format/torch/archive/torch_archive_writer.h"
-#include "ckpt/megatron/parameter_rules.h"
+#include "ckpt/megatron/model/parameter_rules.h"
 
 namespace ferry {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "ckpt/core/placed.h"
-#include "ckpt/megatron/run_state.h"
+#include "ckpt/megatron/state/run_state.h"
 
 namespace ferry {
 

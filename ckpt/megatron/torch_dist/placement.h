@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "ckpt/core/placed.h"
-#include "ckpt/megatron/model_layout.h"
-#include "ckpt/megatron/run_state.h"
+#include "ckpt/megatron/model/model_layout.h"
+#include "ckpt/megatron/state/run_state.h"
 
 namespace ferry {
 

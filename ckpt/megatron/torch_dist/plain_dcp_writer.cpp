@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "ckpt/core/values/plain_value.h"
 #include "ckpt/format/dcp/dcp_writer.h"
+#include "ckpt/format/pickle/values/plain_value.h"
 #include "ckpt/format/torch/archive/torch_archive_writer.h"
 #include "ckpt/megatron/optimizer/optimizer_form.h"
 #include "ckpt/megatron/state/edit.h"

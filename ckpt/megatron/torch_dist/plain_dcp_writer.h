@@ -17,7 +17,7 @@
 #include <cstdint>
 
 #include "ckpt/core/placed.h"
-#include "ckpt/megatron/run_state.h"
+#include "ckpt/megatron/state/run_state.h"
 #include "ckpt/megatron/torch_dist/common_state.h"
 
 namespace ferry {

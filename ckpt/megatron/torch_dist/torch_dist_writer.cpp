@@ -9,14 +9,14 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/core/values/draft.h"
 #include "ckpt/format/dcp/dcp_writer.h"
+#include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/format/torch/archive/torch_archive_writer.h"
+#include "ckpt/megatron/model/pipeline_checks.h"
+#include "ckpt/megatron/model/run_arguments.h"
 #include "ckpt/megatron/optimizer/buckets/bucket_writer.h"
 #include "ckpt/megatron/optimizer/buckets/model_buffers.h"
 #include "ckpt/megatron/optimizer/optimizer_form.h"
-#include "ckpt/megatron/pipeline_checks.h"
-#include "ckpt/megatron/run_arguments.h"
 #include "ckpt/megatron/state/edit.h"
 #include "ckpt/megatron/torch_dist/extra_state.h"
 #include "ckpt/megatron/torch_dist/placement.h"

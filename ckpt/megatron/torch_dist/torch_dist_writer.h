@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "ckpt/core/placed.h"
-#include "ckpt/megatron/run_state.h"
+#include "ckpt/megatron/state/run_state.h"
 #include "ckpt/megatron/torch_dist/common_state.h"
 #include "ckpt/megatron/torch_dist/core_release.h"
 

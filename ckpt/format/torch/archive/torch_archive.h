@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "ckpt/core/catalog.h"
-#include "ckpt/core/values/value.h"
+#include "ckpt/format/pickle/values/value.h"
 #include "ckpt/io/file_system.h"
 
 namespace ferry {

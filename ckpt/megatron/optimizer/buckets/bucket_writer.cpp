@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/core/values/draft.h"
+#include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/format/torch/archive/torch_archive_writer.h"
 #include "ckpt/megatron/optimizer/buckets/bucket_names.h"
 #include "ckpt/megatron/optimizer/buckets/buffer_state.h"

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "ckpt/core/placed.h"
-#include "ckpt/megatron/run_arguments.h"
-#include "ckpt/megatron/run_state.h"
+#include "ckpt/megatron/model/run_arguments.h"
+#include "ckpt/megatron/state/run_state.h"
 
 namespace ferry {
 

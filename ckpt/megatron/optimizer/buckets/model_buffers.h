@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "ckpt/megatron/model_layout.h"
+#include "ckpt/megatron/model/model_layout.h"
 #include "ckpt/megatron/optimizer/buckets/flat_buffer.h"
 
 namespace ferry {

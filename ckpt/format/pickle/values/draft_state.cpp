@@ -1,0 +1,170 @@
+#include "ckpt/format/pickle/values/draft_state.h"
+
+#include <algorithm>
+
+#include "ckpt/base/error.h"
+
+namespace ferry {
+namespace {
+
+// One map holds both kinds of makings: called with nothing done yet, and the same with a state.
+constexpr uint64_t kStated = uint64_t{1} << 63;
+
+std::string global_key(std::string_view module, std::string_view name) {
+  std::string key = std::to_string(module.size());
+  return (((key += ':') += module) += '.') += name;
+}
+
+}  // namespace
+
+Draft::State::State() : document(std::make_shared<Document>()) {
+  document->nodes.resize(kFixedNodes);
+  document->nodes[kTrue] = {.kind = ValueKind::boolean, .number = 1};
+  document->nodes[kFalse] = {.kind = ValueKind::boolean, .number = 0};
+}
+
+uint32_t Draft::State::add(ValueNode node) {
+  if (document->nodes.size() >= UINT32_MAX) {
+    fail(ErrorKind::exhausted, "a value has more than 2^32 parts");
+  }
+  document->nodes.push_back(node);
+  return static_cast<uint32_t>(document->nodes.size() - 1);
+}
+
+uint32_t Draft::State::add_text(std::string text) {
+  if (text.empty()) return 0;
+  document->texts.push_back(std::move(text));
+  return static_cast<uint32_t>(document->texts.size() - 1);
+}
+
+uint32_t Draft::State::global(std::string_view module, std::string_view name) {
+  const auto [at, is_new] = globals.try_emplace(global_key(module, name), 0);
+  if (is_new) {
+    const uint32_t text = add_text((std::string(module) += '.') += name);
+    at->second = add(
+        {.kind = ValueKind::global, .text = text, .number = static_cast<int64_t>(module.size())});
+  }
+  return at->second;
+}
+
+Value Draft::State::container(ValueKind kind, uint32_t making, const std::vector<Value>& items) {
+  std::vector<uint32_t> nodes;
+  nodes.reserve(items.size());
+  for (const Value& item : items) nodes.push_back(own(item));
+  ValueNode node{.kind = kind, .text = making};
+  if (!nodes.empty()) {
+    std::copy(nodes.begin(), nodes.end(),
+              document->extend(node.items, node.owns_items, nodes.size()));
+  }
+  return value(add(node));
+}
+
+uint32_t Draft::State::own(const Value& value) {
+  if (!value.document()) return kNone;
+  return value.document() == document.get() ? value.node() : copy(value);
+}
+
+uint32_t Draft::State::own_container(const Value& value, std::initializer_list<ValueKind> kinds) {
+  if (value.document() != document.get()) {
+    fail(ErrorKind::invalid, "a value of another document cannot be changed; copy it first");
+  }
+  if (std::find(kinds.begin(), kinds.end(), value.kind()) == kinds.end()) {
+    fail(ErrorKind::invalid, "a value of kind {} cannot be changed so",
+         static_cast<int>(value.kind()));
+  }
+  return value.node();
+}
+
+uint32_t Draft::State::making_of(uint32_t callable, Making::Call call, bool apart) {
+  const uint64_t key = uint64_t{callable} << 8 | static_cast<uint64_t>(call) << 1 | apart;
+  uint32_t& making = makings[{key, 0}];
+  if (making == 0) {
+    const bool is_global = at(callable).kind == ValueKind::global;
+    Making fresh;
+    fresh.call = call;
+    fresh.apart = apart;
+    fresh.text = is_global ? at(callable).text : this->making(callable).text;
+    fresh.callable = callable;
+    document->makings.push_back(std::move(fresh));
+    making = static_cast<uint32_t>(document->makings.size() - 1);
+  }
+  return making;
+}
+
+uint32_t Draft::State::container_making(std::string_view module, std::string_view name) {
+  return making_of(global(module, name), Making::Call::function, true);
+}
+
+Making& Draft::State::own_making(uint32_t node) {
+  if (making(node).shared) {
+    Making own = making(node);
+    own.shared = false;
+    for (Making::Step& step : own.steps) {
+      if (step.count == Making::kRest) step.count = at(node).pairs.count / 2;
+    }
+    document->makings.push_back(std::move(own));
+    at(node).text = static_cast<uint32_t>(document->makings.size() - 1);
+  }
+  return document->makings[at(node).making()];
+}
+
+void Draft::State::count_item(uint32_t object) {
+  Making& own = own_making(object);
+  if (own.arguments == Making::kRest) own.arguments = at(object).items.count;
+  using Kind = Making::Step::Kind;
+  if (own.steps.empty() || own.steps.back().kind != Kind::items) {
+    own.steps.push_back({Kind::items, 0});
+  }
+  ++own.steps.back().count;
+}
+
+void Draft::State::count_attribute(uint32_t object) {
+  using Kind = Making::Step::Kind;
+  const Making& known = making(object);
+  if (known.shared && known.steps.empty()) {
+    uint32_t& stated = makings[{kStated, at(object).making()}];
+    if (stated == 0) {
+      Making with_state = known;
+      with_state.steps = {{Kind::state, Making::kRest}};
+      document->makings.push_back(std::move(with_state));
+      stated = static_cast<uint32_t>(document->makings.size() - 1);
+    }
+    at(object).text = stated;
+    return;
+  }
+  if (known.shared) return;  // a state, of all that there is
+  auto& steps = own_making(object).steps;
+  auto last = std::find_if(steps.rbegin(), steps.rend(),
+                           [](const Making::Step& step) { return step.kind != Kind::items; });
+  if (last != steps.rend() && (last->kind == Kind::state || last->kind == Kind::slots)) {
+    ++last->count;
+  } else {
+    steps.push_back({Kind::state, 1});
+  }
+}
+
+void Draft::State::set_pair(uint32_t node, size_t pair, uint32_t value) {
+  document->slots[at(node).pairs.begin + 2 * pair + 1] = value;
+}
+
+void Draft::State::remove_pair(uint32_t node, size_t pair) {
+  if (at(node).kind == ValueKind::object && at(node).making() != 0) {
+    Making& own = own_making(node);
+    uint64_t before = 0;
+    for (auto step = own.steps.begin(); step != own.steps.end(); ++step) {
+      if (step->kind == Making::Step::Kind::items) continue;
+      before += step->count;
+      if (pair >= before) continue;
+      --step->count;
+      if (step->kind == Making::Step::Kind::other_state) own.steps.erase(step);
+      break;
+    }
+  }
+  ValueNode::Range& pairs = at(node).pairs;
+  const auto begin = document->slots.begin() + pairs.begin;
+  std::copy(begin + 2 * pair + 2, begin + pairs.count, begin + 2 * pair);
+  pairs.count -= 2;
+  at(node).owns_pairs = false;  // its capacity is not that of its count any more
+}
+
+}  // namespace ferry

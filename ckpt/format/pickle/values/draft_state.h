@@ -1,0 +1,69 @@
+// What a Draft holds: nodes of a document that grows. Private to draft.cpp and draft_state.cpp.
+//
+// Every node has its ranges to itself, so that changing one changes no other.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "ckpt/format/pickle/values/draft.h"
+
+namespace ferry {
+
+struct Draft::State {
+  enum Fixed : uint32_t { kNone, kTrue, kFalse, kFixedNodes };
+
+  /// What has been copied of one document: its numbers -> ours.
+  struct Copies {
+    std::shared_ptr<const Document> owner;  // null when no shared_ptr owns it
+    std::unordered_map<uint32_t, uint32_t> nodes, texts, makings;
+    std::unordered_map<int64_t, int64_t> tensors;
+    std::map<std::string, std::string> storages;
+    uint64_t slots = 0;  // copied so far
+  };
+
+  State();
+
+  Value value(uint32_t node) const { return {document.get(), node}; }
+  ValueNode& at(uint32_t node) { return document->nodes[node]; }
+  const Making& making(uint32_t node) { return document->makings[at(node).making()]; }
+
+  uint32_t add(ValueNode node);
+  uint32_t add_text(std::string text);
+  uint32_t global(std::string_view module, std::string_view name);
+  Value container(ValueKind kind, uint32_t making, const std::vector<Value>& items);
+
+  /// The node of a value of this draft, copied in when it is not.
+  uint32_t own(const Value& value);
+  /// The node of a value of this draft, of one of these kinds; invalid otherwise.
+  uint32_t own_container(const Value& value, std::initializer_list<ValueKind> kinds);
+
+  uint32_t making_of(uint32_t callable, Making::Call call, bool apart = false);
+  uint32_t container_making(std::string_view module, std::string_view name);
+  Making& own_making(uint32_t node);
+  void count_item(uint32_t object);       // about to be appended
+  void count_attribute(uint32_t object);  // about to be added
+  void set_pair(uint32_t node, size_t pair, uint32_t value);
+  void remove_pair(uint32_t node, size_t pair);
+
+  uint32_t copy(const Value& value);
+
+  std::shared_ptr<Document> document;
+  std::unordered_map<std::string, uint32_t> globals;          // by length of the module and text
+  std::map<std::pair<uint64_t, uint32_t>, uint32_t> makings;  // by callable and call; of stated
+  std::unordered_map<const Document*, Copies> copies;
+  std::vector<uint64_t> storage_bytes;  // by key
+
+ private:
+  class Copier;
+};
+
+}  // namespace ferry

@@ -1,0 +1,73 @@
+#include "ckpt/group/mpi/launcher.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+#include "ckpt/base/error.h"
+
+namespace ferry {
+namespace {
+
+std::optional<int> number(const char* text) {
+  int value = 0;
+  if (!text || std::from_chars(text, text + std::strlen(text), value).ec != std::errc()) return {};
+  return value;
+}
+
+}  // namespace
+
+Environment process_environment() {
+  return [](const char* variable) { return std::getenv(variable); };
+}
+
+std::vector<Launcher> launchers(const Environment& environment) {
+  constexpr struct {
+    const char* name;
+    const char* variable;
+  } kSizes[] = {{"mpirun", "OMPI_COMM_WORLD_SIZE"},
+                {"mpiexec", "PMI_SIZE"},
+                {"srun", "SLURM_STEP_NUM_TASKS"}};
+  std::vector<Launcher> found;
+  for (const auto& [name, variable] : kSizes) {
+    const std::optional<int> processes = number(environment(variable));
+    if (processes && *processes > 0) found.push_back({name, variable, *processes});
+  }
+  if (!found.empty()) return found;
+  // PMIx tells the rank alone.
+  const std::optional<int> rank = number(environment("PMIX_RANK"));
+  if (rank && *rank >= 0) found.push_back({"a launcher of PMIx", "PMIX_RANK", *rank + 1, true});
+  return found;
+}
+
+bool started_several(const std::vector<Launcher>& launchers) {
+  return std::any_of(launchers.begin(), launchers.end(), [](const Launcher& launcher) {
+    return launcher.processes > 1 || launcher.at_least;
+  });
+}
+
+void check_group_size(const std::vector<Launcher>& launchers, int group_size,
+                      const std::string& what_to_do) {
+  const bool agreed =
+      std::any_of(launchers.begin(), launchers.end(), [&](const Launcher& launcher) {
+        return launcher.processes == group_size ||
+               (launcher.at_least && launcher.processes < group_size);
+      });
+  if (launchers.empty() || agreed) return;
+  const Launcher& first = launchers.front();
+  fail(ErrorKind::unsupported,
+       "{} started {}{} processes, as {} says, but they make groups of {}, each of which would do "
+       "all the work. {}. Where one alone is meant to run, unset {}",
+       first.name, first.at_least ? "at least " : "", first.processes, first.variable, group_size,
+       what_to_do, first.variable);
+}
+
+void require_one_process(const std::string& command) {
+  check_group_size(launchers(process_environment()), 1, command + " is for one process");
+}
+
+}  // namespace ferry

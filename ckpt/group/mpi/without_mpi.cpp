@@ -1,0 +1,12 @@
+#include "ckpt/group/mpi/launcher.h"
+#include "ckpt/group/mpi/process_group.h"
+
+namespace ferry {
+
+std::shared_ptr<Group> process_group() {
+  check_group_size(launchers(process_environment()), 1,
+                   "This ferry was built without MPI: start one, or build with MPI installed");
+  return lone_group();
+}
+
+}  // namespace ferry

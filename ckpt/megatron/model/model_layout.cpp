@@ -1,0 +1,342 @@
+#include "ckpt/megatron/model/model_layout.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ckpt/base/error.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::string_view kDecoderLayers = "decoder.layers.";
+constexpr std::string_view kMtpLayers = "mtp.layers.";
+}  // namespace
+
+ModuleChoice default_modules(const RunArguments& run) {
+  const bool fused = run.transformer_engine;
+  const bool grouped = fused && run.grouped_experts;
+  return {fused, !fused,
+          grouped ? ModuleChoice::Experts::grouped : ModuleChoice::Experts::sequential};
+}
+
+ModelLayout::ModelLayout(std::vector<ModelTensor> tensors, const RunArguments& run)
+    : tensors_(std::move(tensors)), run_(run), pipeline_(run) {
+  decoder_.resize(run_.layers);
+  mtp_.resize(run_.repeated_mtp ? std::min<int64_t>(run_.mtp_layers, 1) : run_.mtp_layers);
+  for (uint32_t i = 0; i < tensors_.size(); ++i) add(i);
+  for (std::vector<Layer>* layers : {&decoder_, &mtp_}) {
+    for (Layer& layer : *layers) {
+      std::stable_sort(layer.begin(), layer.end(), [](const LayerTensor& a, const LayerTensor& b) {
+        return a.rule.order < b.rule.order;
+      });
+    }
+  }
+  const auto by_name = [&](uint32_t a, uint32_t b) {  // "weight" before "bias"
+    return tensors_[a].name.ends_with(".weight") && !tensors_[b].name.ends_with(".weight");
+  };
+  std::stable_sort(final_norm_.begin(), final_norm_.end(), by_name);
+  std::stable_sort(output_.begin(), output_.end(), by_name);
+  const auto rank = [&](uint32_t i) {
+    return tensors_[i].name.starts_with("embedding.word_")       ? 0
+           : tensors_[i].name.starts_with("embedding.position_") ? 1
+                                                                 : 2;
+  };
+  std::stable_sort(embeddings_.begin(), embeddings_.end(),
+                   [&](uint32_t a, uint32_t b) { return rank(a) < rank(b); });
+}
+
+void ModelLayout::add(uint32_t tensor) {
+  const std::string_view name = tensors_[tensor].name;
+  if (name == "embedding.word_embeddings.weight") word_embeddings_ = tensor;
+  if (name == "output_layer.weight") output_weight_ = tensor;
+  if (name == "embedding.word_embeddings.weight" ||
+      name == "embedding.position_embeddings.weight" ||
+      name == "embedding.tokentype_embeddings.weight") {
+    embeddings_.push_back(tensor);
+  } else if (name == "decoder.final_layernorm.weight" || name == "decoder.final_layernorm.bias") {
+    final_norm_.push_back(tensor);
+  } else if (name == "output_layer.weight" || name == "output_layer.bias") {
+    output_.push_back(tensor);
+  } else if (!add_layer_tensor(tensor, name, decoder_, run_.layers) &&
+             !add_layer_tensor(tensor, name, mtp_, static_cast<int64_t>(mtp_.size()))) {
+    fail(ErrorKind::unsupported,
+         "where the ranks hold tensor {} is not known (it is no parameter of a plain GPT model)",
+         name);
+  }
+}
+
+bool ModelLayout::add_layer_tensor(uint32_t tensor, std::string_view name,
+                                   std::vector<Layer>& layers, int64_t count) {
+  const bool mtp = &layers == &mtp_;
+  const std::string_view prefix = mtp ? kMtpLayers : kDecoderLayers;
+  if (!name.starts_with(prefix)) return false;
+  std::string_view suffix = name.substr(prefix.size());
+  const auto number = leading_number(suffix, &suffix);
+  auto described = describe(tensor, suffix, mtp);
+  if (!described) return false;
+  if (number) {
+    if (*number >= count) {
+      fail(ErrorKind::mismatch, "tensor {} is of layer {}, the run's arguments say {} layers", name,
+           *number, count);
+    }
+    layers[*number].push_back(*described);
+    return true;
+  }
+  const Dims& shape = tensors_[tensor].shape;
+  if (mtp || shape.empty() || shape[0] != count) {
+    fail(ErrorKind::mismatch, "tensor {} of shape {} does not stack the run's {} layers", name,
+         to_string(shape), count);
+  }
+  described->prefix_axes += 1;
+  for (Layer& layer : layers) layer.push_back(*described);
+  return true;
+}
+
+std::optional<ModelLayout::LayerTensor> ModelLayout::describe(uint32_t tensor,
+                                                              std::string_view suffix, bool mtp) {
+  LayerTensor described;
+  described.tensor = tensor;
+  if (mtp) {
+    const auto inner = inside_mtp(suffix);
+    if (!inner) {
+      const auto rule = mtp_rule(suffix);
+      if (!rule) return std::nullopt;
+      described.rule = *rule;
+      described.leading_order = rule->order;
+      return described;
+    }
+    suffix = *inner;
+  }
+  if (const auto expert = expert_rule(suffix)) {
+    described.routed = true;
+    described.expert = *expert;
+    described.rule.order = experts_order();
+    described.rule.half = expert->half;
+    described.rule.split = expert->split();
+    described.prefix_axes = expert->expert < 0 ? 1 : 0;
+    has_experts_ = true;
+    has_expert_biases_ |= expert->bias;
+  } else if (const auto rule = layer_rule(suffix)) {
+    described.rule = *rule;
+    has_attention_norms_ |= rule->attention_norm;
+    has_latent_down_ |= rule->split == Split::latent_rows;
+  } else {
+    return std::nullopt;
+  }
+  described.leading_order =
+      described.rule.attention_norm ? leading_norm_order(suffix) : described.rule.order;
+  return described;
+}
+
+// Collects the parameters of one model chunk.
+class ModelLayout::Builder {
+ public:
+  Builder(const ModelLayout& layout, const RankCoordinates& rank, const ModuleChoice& choice)
+      : layout_(layout), rank_(rank), choice_(choice) {}
+
+  std::vector<LocalParameter> build() {
+    const StageContents& stage = layout_.pipeline_.at(rank_.stage, rank_.chunk);
+    const bool tied = layout_.output_weight_ < 0;
+    const bool several_stages = layout_.run_.pipeline > 1;
+    if (stage.first || stage.mtp_layers > 0) {
+      for (uint32_t tensor : layout_.embeddings_) {
+        const bool words = tensor == layout_.word_embeddings_;
+        LocalParameter& parameter = add_plain(tensor, words ? Split::rows : Split::replicated);
+        parameter.shared_embedding = words && several_stages &&
+                                     (tied || layout_.run_.mtp_layers > 0) &&
+                                     !(stage.first && stage.last);
+        if (!stage.first) parameter.first_copy = false;
+      }
+    }
+    for (int64_t i = 0; i < stage.layers; ++i) add_layer(layout_.decoder_, stage.first_layer + i);
+    if (stage.final_norm) {
+      for (uint32_t tensor : layout_.final_norm_) add_plain(tensor, Split::replicated);
+    }
+    for (int64_t i = 0; i < stage.mtp_layers; ++i) add_layer(layout_.mtp_, stage.first_mtp + i);
+    if (stage.last) add_output(stage, tied, several_stages);
+    return std::move(parameters_);
+  }
+
+ private:
+  void add_output(const StageContents& stage, bool tied, bool several_stages) {
+    for (uint32_t tensor : layout_.output_) add_plain(tensor, Split::rows);
+    if (!tied || stage.first || stage.mtp_layers > 0 || layout_.word_embeddings_ < 0) return;
+    LocalParameter& copy = add_plain(static_cast<uint32_t>(layout_.word_embeddings_), Split::rows);
+    copy.shared_embedding = several_stages;
+    copy.first_copy = false;
+  }
+
+  LocalParameter& add_parameter(int64_t layer) {
+    // Far more than any rank has; what a hostile file can make us build.
+    constexpr size_t kMostParameters = size_t{1} << 19;
+    if (parameters_.size() >= kMostParameters) {
+      fail(ErrorKind::mismatch, "a rank of the run would hold more than {} parameters",
+           kMostParameters);
+    }
+    LocalParameter& parameter = parameters_.emplace_back();
+    parameter.layer = layer;
+    return parameter;
+  }
+
+  LocalParameter& add_plain(uint32_t tensor, Split split) {
+    LocalParameter& parameter = add_parameter(-1);
+    append_piece(parameter, tensor, {}, split, Half::none, false);
+    return parameter;
+  }
+
+  void add_layer(const std::vector<Layer>& layers, int64_t number) {
+    if (number >= static_cast<int64_t>(layers.size())) {
+      fail(ErrorKind::mismatch, "the model has no layer {}, which a pipeline stage should hold",
+           number);
+    }
+    Layer layer = layers[number];
+    if (!choice_.norms_in_linears) {
+      std::stable_sort(layer.begin(), layer.end(), [](const LayerTensor& a, const LayerTensor& b) {
+        return a.leading_order < b.leading_order;
+      });
+    }
+    Layer experts;
+    const auto flush = [&] {
+      if (!experts.empty()) add_experts(experts, number);
+      experts.clear();
+    };
+    for (const LayerTensor& tensor : layer) {
+      if (tensor.routed) {
+        experts.push_back(tensor);
+        continue;
+      }
+      flush();
+      if (tensor.rule.half != Half::up || parameters_.empty()) add_parameter(number);
+      LocalParameter& parameter = parameters_.back();
+      parameter.trainable = tensor.rule.trainable;
+      append_piece(parameter, tensor.tensor, prefix(tensor, number, -1), tensor.rule.split,
+                   tensor.rule.half, false);
+    }
+    flush();
+  }
+
+  void add_experts(const Layer& tensors, int64_t layer) {
+    const RunArguments& run = layout_.run_;
+    int64_t total = run.experts;
+    for (const LayerTensor& tensor : tensors) {
+      if (tensor.expert.expert >= 0) continue;
+      const size_t axis = tensor.prefix_axes - 1;
+      const Dims& shape = layout_.tensors_[tensor.tensor].shape;
+      if (axis >= shape.size() || (total > 0 && shape[axis] != total)) {
+        fail(ErrorKind::mismatch, "tensor {} of shape {} does not hold the run's {} experts",
+             layout_.tensors_[tensor.tensor].name, to_string(shape), total);
+      }
+      total = shape[axis];
+    }
+    if (total <= 0 || total % run.expert != 0) {
+      fail(ErrorKind::mismatch, "{} experts cannot be split over {} expert-parallel ranks", total,
+           run.expert);
+    }
+    const int64_t count = total / run.expert, first = rank_.expert * count;
+    const auto add = [&](int64_t expert, int projection, bool bias) {
+      add_expert(tensors, layer, expert, projection, bias);
+    };
+    using Experts = ModuleChoice::Experts;
+    if (choice_.experts == Experts::sequential) {
+      for (int64_t e = first; e < first + count; ++e) {
+        for (int projection : {0, 1}) add(e, projection, false), add(e, projection, true);
+      }
+      return;
+    }
+    for (int projection : {0, 1}) {
+      for (int64_t e = first; e < first + count; ++e) {
+        add(e, projection, false);
+        if (choice_.experts == Experts::grouped) add(e, projection, true);
+      }
+      if (choice_.experts == Experts::grouped) continue;
+      for (int64_t e = first; e < first + count; ++e) add(e, projection, true);
+    }
+  }
+
+  void add_expert(const Layer& tensors, int64_t layer, int64_t expert, int projection, bool bias) {
+    bool found = false;
+    for (Half half : {Half::none, Half::gate, Half::up}) {
+      for (const LayerTensor& tensor : tensors) {
+        if (tensor.expert.projection != projection || tensor.expert.bias != bias ||
+            tensor.expert.half != half ||
+            (tensor.expert.expert >= 0 && tensor.expert.expert != expert)) {
+          continue;
+        }
+        if (!found) {
+          LocalParameter& parameter = add_parameter(layer);
+          parameter.expert = expert;
+          parameter.routed_expert = true;
+          found = true;
+        }
+        append_piece(parameters_.back(), tensor.tensor, prefix(tensor, layer, expert),
+                     tensor.rule.split, half, true);
+      }
+    }
+  }
+
+  static Dims prefix(const LayerTensor& tensor, int64_t layer, int64_t expert) {
+    Dims axes;
+    const bool expert_axis = tensor.routed && tensor.expert.expert < 0;
+    if (tensor.prefix_axes > (expert_axis ? 1 : 0)) axes.push_back(layer);
+    if (expert_axis) axes.push_back(expert);
+    return axes;
+  }
+
+  // Adds the rank's part of a tensor at `fixed` coordinates of its leading axes.
+  void append_piece(LocalParameter& parameter, uint32_t tensor, const Dims& fixed, Split split,
+                    Half half, bool routed) {
+    const ModelTensor& global = layout_.tensors_[tensor];
+    const int64_t ranks = routed ? layout_.run_.expert_tensor : layout_.run_.tensor;
+    const int64_t rank = routed ? rank_.expert_tensor : rank_.tensor;
+    Box box = Box::whole(global.shape);
+    for (size_t axis = 0; axis < fixed.size(); ++axis) {
+      if (axis >= box.size.size() || fixed[axis] >= box.size[axis]) refuse(global, ranks);
+      box.offset[axis] = fixed[axis];
+      box.size[axis] = 1;
+    }
+    parameter.dtype = global.dtype;
+    parameter.axes = static_cast<int>(global.shape.size() - fixed.size());
+    if (split == Split::latent_rows) {
+      split = choice_.split_latent_down ? Split::rows : Split::replicated;
+    }
+    if (split == Split::gated_rows && (half != Half::none || !layout_.run_.gated_mlp)) {
+      split = Split::rows;
+    }
+    if (split == Split::replicated) {
+      if (rank > 0) parameter.first_copy = false;
+      add_box(parameter, tensor, std::move(box));
+      return;
+    }
+    const size_t axis = fixed.size() + (split == Split::columns ? 1 : 0);
+    const int64_t parts = split == Split::gated_rows ? 2 : 1;
+    if (axis >= box.size.size() || box.size[axis] % (parts * ranks) != 0) refuse(global, ranks);
+    const int64_t whole = box.size[axis] / parts, size = whole / ranks;
+    box.size[axis] = size;
+    for (int64_t part = 0; part < parts; ++part) {
+      box.offset[axis] = part * whole + rank * size;
+      add_box(parameter, tensor, box);
+    }
+  }
+
+  static void add_box(LocalParameter& parameter, uint32_t tensor, Box box) {
+    parameter.elements += element_count(box.size, "part of a model tensor");
+    parameter.pieces.push_back({tensor, std::move(box)});
+  }
+
+  [[noreturn]] static void refuse(const ModelTensor& tensor, int64_t ranks) {
+    fail(ErrorKind::mismatch, "tensor {} of shape {} cannot be split over {} tensor-parallel ranks",
+         tensor.name, to_string(tensor.shape), ranks);
+  }
+
+  const ModelLayout& layout_;
+  const RankCoordinates& rank_;
+  const ModuleChoice& choice_;
+  std::vector<LocalParameter> parameters_;
+};
+
+std::vector<LocalParameter> ModelLayout::parameters(const RankCoordinates& rank,
+                                                    const ModuleChoice& choice) const {
+  return Builder(*this, rank, choice).build();
+}
+
+}  // namespace ferry

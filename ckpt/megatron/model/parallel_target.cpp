@@ -1,0 +1,307 @@
+#include "ckpt/megatron/model/parallel_target.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ckpt/base/checked.h"
+#include "ckpt/base/error.h"
+#include "ckpt/format/pickle/values/draft.h"
+#include "ckpt/megatron/model/pipeline_checks.h"
+#include "ckpt/megatron/model/pipeline_layout.h"
+#include "ckpt/megatron/model/run_arguments.h"
+#include "ckpt/megatron/model/stage_letters.h"
+
+namespace ferry {
+namespace {
+
+constexpr int64_t kMostRanks = int64_t{1} << 24;
+
+// A number of the model that ranks share out.
+struct Share {
+  int64_t number = 0;
+  std::string_view what;
+  bool by_multiples = false;  // several ranks may hold the same part
+
+  bool fits(int64_t ranks) const {
+    return number % ranks == 0 || (by_multiples && ranks % number == 0);
+  }
+};
+
+void check_shares(const std::vector<Share>& shares, int64_t ranks, std::string_view ranks_are,
+                  std::string_view option) {
+  for (const Share& share : shares) {
+    if (share.fits(ranks)) continue;
+    int64_t most = share.number;
+    for (const Share& other : shares) most = std::max(most, other.number);
+    fail(ErrorKind::invalid, "{} {} cannot be split over {} {} ranks: for {}, {}", share.number,
+         share.what, ranks, ranks_are, option, those_that_fit(1, most, [&](int64_t n) {
+           return std::all_of(shares.begin(), shares.end(),
+                              [n](const Share& other) { return other.fits(n); });
+         }));
+  }
+}
+
+int64_t number_of(const Value& args, std::string_view name) {
+  const int64_t number = args.get(name).integer().value_or(0);
+  return number > 0 ? number : 0;
+}
+
+// Layers without experts, whose ffn_hidden_size is shared out.
+bool has_dense_layers(const Value& args, const RunArguments& run) {
+  const Value frequency = args.get("moe_layer_freq");  // one layer in so many, or a list
+  if (run.experts == 0 || frequency.integer().value_or(1) > 1) return true;
+  for (size_t layer = 0; layer < frequency.size(); ++layer) {
+    if (frequency[layer].integer() == 0) return true;
+  }
+  return false;
+}
+
+// What tensor ranks share out. The shapes of the tensors themselves are checked where they are
+// placed; here is what the user knows by name.
+void check_tensor_ranks(const Value& args, const RunArguments& run) {
+  std::vector<Share> all, experts;
+  const auto add = [&](std::vector<Share>& shares, std::string_view name, std::string_view what,
+                       bool by_multiples = false) {
+    if (const int64_t number = number_of(args, name)) {
+      shares.push_back({number, what, by_multiples});
+    }
+  };
+  add(all, "num_attention_heads", "attention heads");
+  if (args.get("group_query_attention").boolean().value_or(false)) {
+    add(all, "num_query_groups", "query groups", true);
+  }
+  if (has_dense_layers(args, run)) add(all, "ffn_hidden_size", "rows of ffn_hidden_size");
+  add(all, "moe_shared_expert_intermediate_size", "rows of moe_shared_expert_intermediate_size");
+  check_shares(all, run.tensor, "tensor-parallel", "--tp");
+  if (run.experts == 0) return;
+  add(experts, "moe_ffn_hidden_size", "rows of moe_ffn_hidden_size");
+  check_shares(experts, run.expert_tensor, "expert-tensor-parallel", "--etp");
+  check_shares({{run.experts, "experts"}}, run.expert, "expert-parallel", "--ep");
+}
+
+// Source arguments, changed into the target's.
+class Target {
+ public:
+  Target(const LoadedValue& args, const ParallelTarget& wanted)
+      : source_(read_run_arguments(args.value)), run_(source_), wanted_(wanted) {
+    args_ = draft_.copy(args.value);
+    set_sizes();
+    set_pipeline();
+    check_tensor_ranks(args.value, run_);
+    check_context(args.value);
+    check_pipeline();
+    set_data();
+  }
+
+  LoadedValue take() && {
+    put_all();
+    return std::move(draft_).finish(args_);
+  }
+
+ private:
+  static int64_t chosen(const std::optional<int64_t>& wanted, int64_t otherwise,
+                        std::string_view option) {
+    const int64_t size = wanted.value_or(otherwise);
+    if (size < 1 || size > kMostRanks) {
+      fail(ErrorKind::invalid, "{} {}: a number from 1 to {} is wanted", option, size, kMostRanks);
+    }
+    return size;
+  }
+
+  void set_sizes() {
+    run_.tensor = chosen(wanted_.tensor, source_.tensor, "--tp");
+    run_.pipeline = chosen(wanted_.pipeline, source_.pipeline, "--pp");
+    run_.context = chosen(wanted_.context, source_.context, "--cp");
+    run_.expert = chosen(wanted_.expert, source_.expert, "--ep");
+    if (run_.expert > 1 && run_.experts == 0) {
+      fail(ErrorKind::invalid, "--ep {}: the model has no experts", run_.expert);
+    }
+    const bool follows = source_.expert_tensor == source_.tensor;
+    run_.expert_tensor =
+        chosen(wanted_.expert_tensor, follows ? run_.tensor : source_.expert_tensor, "--etp");
+    if (wanted_.expert_tensor.value_or(1) > 1 && run_.experts == 0) {
+      fail(ErrorKind::invalid, "--etp {}: the model has no experts", run_.expert_tensor);
+    }
+  }
+
+  void set_pipeline() {
+    const bool other_stages = run_.pipeline != source_.pipeline;
+    const bool uneven = wanted_.first_stage_layers || wanted_.last_stage_layers;
+    // --vpp alone leaves stages as they are cut, --pp and --vpp make them anew.
+    const bool anew =
+        other_stages || wanted_.stage_letters || (wanted_.pipeline && wanted_.virtual_pipeline);
+    pipeline_changes_ = anew || uneven || wanted_.virtual_pipeline;
+    if (!pipeline_changes_) return;
+    const int64_t as_before = other_stages ? 1 : source_.virtual_pipeline;
+    run_.virtual_pipeline = chosen(wanted_.virtual_pipeline, as_before, "--vpp");
+    if (!anew && !uneven && !source_.stage_letters.empty()) {
+      check_virtual(source_.stage_letters, "pipeline_model_parallel_layout of the run");
+      pipeline_changes_ = false;
+      return;
+    }
+    run_.stage_letters.clear();
+    if (anew) run_.first_stage_layers = run_.last_stage_layers = std::nullopt;
+    if (wanted_.first_stage_layers) run_.first_stage_layers = wanted_.first_stage_layers;
+    if (wanted_.last_stage_layers) run_.last_stage_layers = wanted_.last_stage_layers;
+    if (uneven) run_.embedding_is_a_layer = run_.loss_is_a_layer = false;
+    if (wanted_.stage_letters) set_letters(*wanted_.stage_letters, uneven);
+  }
+
+  // What letters say of virtual stages needs no number, and bears no other.
+  void check_virtual(const StageLetters& letters, std::string_view who) {
+    const int64_t virtual_stages = static_cast<int64_t>(letters.size()) / run_.pipeline;
+    if (wanted_.virtual_pipeline.value_or(virtual_stages) != virtual_stages) {
+      fail(ErrorKind::invalid,
+           "--vpp {} contradicts {}, whose {} stages on {} pipeline ranks are --vpp {}; without "
+           "letters, --pp {} and --vpp make even stages",
+           *wanted_.virtual_pipeline, who, letters.size(), run_.pipeline, virtual_stages,
+           run_.pipeline);
+    }
+    run_.virtual_pipeline = virtual_stages;
+  }
+
+  void set_letters(const std::string& text, bool uneven) {
+    if (uneven) {
+      fail(ErrorKind::invalid,
+           "--pipeline-model-parallel-layout says how many layers each stage has: numbers of the "
+           "first and last stage's have no place beside it");
+    }
+    run_.embedding_is_a_layer = run_.loss_is_a_layer = false;
+    run_.stage_letters = parse_stage_letters(text, ErrorKind::invalid);
+    const auto rows = static_cast<int64_t>(run_.stage_letters.size());
+    const auto stages = [&](int64_t n) { return rows % n == 0; };
+    if (!stages(run_.pipeline)) {
+      fail(ErrorKind::invalid,
+           "--pipeline-model-parallel-layout has {} stages, which {} pipeline ranks cannot share: "
+           "for --pp, {}",
+           rows, run_.pipeline, those_that_fit(1, rows, stages));
+    }
+    check_virtual(run_.stage_letters, "--pipeline-model-parallel-layout");
+    check_stage_letters(run_.stage_letters, run_.pipeline);
+  }
+
+  // Each context rank takes a part from either end of the sequence.
+  void check_context(const Value& args) const {
+    const int64_t sequence = number_of(args, "seq_length");
+    const auto fits = [&](int64_t n) { return n == 1 || sequence % (2 * n) == 0; };
+    if (!wanted_.context || sequence == 0 || fits(run_.context)) return;
+    fail(ErrorKind::invalid,
+         "sequences of {} tokens cannot be split over {} context-parallel ranks, two parts each: "
+         "for --cp, {}",
+         sequence, run_.context, those_that_fit(1, sequence / 2, fits));
+  }
+
+  void check_pipeline() const {
+    if (run_.stage_letters.empty()) check_stages(run_);
+    try {
+      PipelineLayout{run_};
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::mismatch) throw;
+      fail(ErrorKind::invalid, "{}", error.what());
+    }
+  }
+
+  // Ranks that hold the same part of the dense model; the experts' ranks are the same ranks.
+  void set_data() {
+    const int64_t model = source_.tensor * source_.pipeline * source_.context;
+    const int64_t before =
+        source_.world_size % model == 0 ? std::max<int64_t>(source_.world_size / model, 1) : 1;
+    const char* kWhat = "ranks of the target";
+    const int64_t dense = checked_multiply(run_.tensor, run_.context, kWhat);
+    const int64_t experts = checked_multiply(run_.expert, run_.expert_tensor, kWhat);
+    const auto needed = [&](int64_t data) {  // the least multiple that the experts fit into
+      return data * (run_.experts == 0 ? 1 : experts / std::gcd(experts, dense * data));
+    };
+    data_ = wanted_.data ? chosen(wanted_.data, 1, "--dp") : needed(before);
+    if (needed(data_) != data_) {
+      fail(ErrorKind::invalid,
+           "--ep {} x --etp {} = {} ranks of experts do not divide --tp {} x --cp {} x --dp {} = "
+           "{} ranks of a pipeline stage: --dp {} would fit",
+           run_.expert, run_.expert_tensor, experts, run_.tensor, run_.context, data_,
+           dense * data_, needed(data_));
+    }
+    run_.world_size = checked_multiply(checked_multiply(dense, data_, kWhat), run_.pipeline, kWhat);
+    if (run_.world_size > kMostRanks) {
+      fail(ErrorKind::invalid, "{} ranks are more than any run has", run_.world_size);
+    }
+  }
+
+  // Arguments that a release does not know are not made up, unless they say something.
+  void put(std::string_view name, const Value& value, bool is_default) {
+    if (!is_default || args_.has(name)) draft_.put(args_, name, value);
+  }
+  void put_size(std::string_view name, int64_t size) { put(name, draft_.integer(size), size == 1); }
+  void put_optional(std::string_view name, const std::optional<int64_t>& number) {
+    put(name, number ? draft_.integer(*number) : draft_.none(), !number);
+  }
+
+  void put_all() {
+    put_size("tensor_model_parallel_size", run_.tensor);
+    put_size("tensor_parallel_num_weight_shards", run_.tensor);
+    put_size("pipeline_model_parallel_size", run_.pipeline);
+    put_size("transformer_pipeline_model_parallel_size", run_.pipeline);
+    put_size("context_parallel_size", run_.context);
+    put_size("expert_model_parallel_size", run_.expert);
+    put("expert_tensor_parallel_size", draft_.integer(run_.expert_tensor),
+        run_.expert_tensor == run_.tensor);
+    put("expert_tensor_parallel_num_weight_shards", draft_.integer(run_.expert_tensor), true);
+    put_size("data_parallel_size", data_);
+    draft_.put(args_, "world_size", draft_.integer(run_.world_size));
+    if (run_.tensor == 1) put("sequence_parallel", draft_.boolean(false), true);
+    const int64_t model = run_.tensor * run_.pipeline, experts = run_.expert * run_.expert_tensor;
+    const bool instances_fit =
+        run_.world_size / model % run_.optimizer_instances == 0 &&
+        (run_.experts == 0 ||
+         run_.world_size / run_.pipeline / experts % run_.optimizer_instances == 0);
+    if (!instances_fit) put_size("num_distributed_optimizer_instances", 1);
+    if (pipeline_changes_) put_pipeline();
+  }
+
+  void put_pipeline() {
+    const bool interleaved = run_.virtual_pipeline > 1;
+    const bool even = !run_.first_stage_layers && !run_.last_stage_layers &&
+                      !run_.embedding_is_a_layer && !run_.loss_is_a_layer;
+    const bool letters = !run_.stage_letters.empty();
+    const auto if_so = [](bool condition, int64_t number) {
+      return condition ? std::optional(number) : std::nullopt;
+    };
+    put_optional("virtual_pipeline_model_parallel_size", if_so(interleaved, run_.virtual_pipeline));
+    put_optional("num_layers_per_virtual_pipeline_stage",
+                 if_so(interleaved && even && !letters,
+                       run_.layers / run_.pipeline / run_.virtual_pipeline));
+    put_optional("num_virtual_stages_per_pipeline_rank",
+                 if_so(interleaved && !even && !letters, run_.virtual_pipeline));
+    put_optional("decoder_first_pipeline_num_layers", run_.first_stage_layers);
+    put_optional("decoder_last_pipeline_num_layers", run_.last_stage_layers);
+    put("pipeline_model_parallel_layout",
+        letters ? draft_.string(*wanted_.stage_letters) : draft_.none(), !letters);
+    put("account_for_embedding_in_pipeline_split", draft_.boolean(run_.embedding_is_a_layer),
+        !run_.embedding_is_a_layer);
+    put("account_for_loss_in_pipeline_split", draft_.boolean(run_.loss_is_a_layer),
+        !run_.loss_is_a_layer);
+    put("standalone_embedding_stage", draft_.boolean(false), true);
+  }
+
+  const RunArguments source_;
+  RunArguments run_;
+  const ParallelTarget& wanted_;
+  Draft draft_;
+  Value args_;
+  int64_t data_ = 1;
+  bool pipeline_changes_ = false;
+};
+
+}  // namespace
+
+LoadedValue apply_target(const LoadedValue& args, const ParallelTarget& target) {
+  if (args.value.pair_count() == 0) {
+    fail(ErrorKind::unsupported,
+         "the checkpoint holds no arguments of the run, without which it cannot be laid out anew");
+  }
+  return Target(args, target).take();
+}
+
+}  // namespace ferry

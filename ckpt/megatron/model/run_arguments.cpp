@@ -1,0 +1,193 @@
+#include "ckpt/megatron/model/run_arguments.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ckpt/base/error.h"
+
+namespace ferry {
+namespace {
+
+// No run is larger; bounds what hostile arguments can make us loop over.
+constexpr int64_t kMostRanks = int64_t{1} << 24;
+constexpr int64_t kMostLayers = int64_t{1} << 16;
+
+std::optional<int64_t> optional_size(const Value& args, std::string_view name, int64_t least,
+                                     int64_t most) {
+  const Value value = args.get(name);
+  if (value.is_none()) return std::nullopt;
+  const auto number = value.integer();
+  if (!number || *number < least || *number > most) {
+    fail(ErrorKind::unsupported, "argument {} of the run is not a whole number from {} to {}", name,
+         least, most);
+  }
+  return number;
+}
+
+int64_t size_or(const Value& args, std::string_view name, int64_t otherwise,
+                int64_t most = kMostRanks) {
+  return optional_size(args, name, 1, most).value_or(otherwise);
+}
+
+bool flag(const Value& args, std::string_view name) {
+  return args.get(name).boolean().value_or(false);
+}
+
+char layer_letter(const Value& layer) {
+  // A member of the enum LayerType, or its name.
+  if (const auto number = layer.integer()) {
+    switch (*number) {
+      case 1:
+        return 'E';
+      case 2:
+        return 'L';
+      case 4:
+        return 't';  // 3 is an encoder layer
+      case 5:
+        return 'm';
+      default:
+        return '?';
+    }
+  }
+  const auto word = layer.string();
+  if (!word) return '?';
+  if (*word == "embedding") return 'E';
+  if (*word == "loss") return 'L';
+  if (*word == "decoder") return 't';
+  if (*word == "mtp") return 'm';
+  return '?';
+}
+
+StageLetters read_stage_letters(Value layout) {
+  if (layout.kind() == ValueKind::object && layout.has("input_data")) {
+    layout = layout.get("input_data");
+  }
+  if (const auto text = layout.string()) return parse_stage_letters(*text);
+  StageLetters stages;
+  for (size_t i = 0; i < layout.size(); ++i) {
+    std::string letters;
+    for (size_t j = 0; j < layout[i].size(); ++j) letters += layer_letter(layout[i][j]);
+    if (letters.find('?') != std::string::npos) {
+      fail(ErrorKind::unsupported,
+           "pipeline_model_parallel_layout of the run names a layer type that is not embedding, "
+           "decoder, mtp or loss");
+    }
+    stages.push_back(std::move(letters));
+  }
+  return stages;
+}
+
+void refuse_other_placements(const Value& args) {
+  for (const char* name :
+       {"hybrid_layer_pattern", "hybrid_override_pattern", "heterogeneous_layers_config_path",
+        "heterogeneous_layers_config_encoded_json"}) {
+    const Value value = args.get(name);
+    if (value.is_none() || (value.string() && value.string()->empty())) continue;
+    fail(ErrorKind::unsupported,
+         "the run was made with {}, whose layers are not placed by the "
+         "rules of plain GPT models",
+         name);
+  }
+  // The parts that a weight is cut into over tensor ranks and beyond them.
+  for (const auto& [shards, ranks] :
+       {std::pair{"tensor_parallel_num_weight_shards", "tensor_model_parallel_size"},
+        std::pair{"expert_tensor_parallel_num_weight_shards", "expert_tensor_parallel_size"}}) {
+    if (args.get(shards).integer().value_or(1) > args.get(ranks).integer().value_or(1)) {
+      fail(ErrorKind::unsupported, "the run cut its weights into more parts than tensor ranks ({})",
+           shards);
+    }
+  }
+  for (const char* name :
+       {"moe_mlp_glu_interleave_size", "moe_shared_expert_glu_interleave_size"}) {
+    if (!args.get(name).is_none()) {
+      fail(ErrorKind::unsupported, "the run interleaved gate and up rows ({})", name);
+    }
+  }
+}
+
+// Gradients are reduced in fp32 unless 16 bits were asked for, or are the parameters' own. Absent
+// without the arguments of training.
+bool reduces_in_fp32(const Value& args) {
+  const Value said = args.get("accumulate_allreduce_grads_in_fp32");
+  if (said.boolean()) return *said.boolean();
+  return !flag(args, "fp16") && !flag(args, "grad_reduce_in_bf16");
+}
+
+std::string other_modules(const Value& args) {
+  for (const char* name :
+       {"mla_down_proj_fusion", "moe_single_grouped_weight", "moe_single_grouped_bias"}) {
+    if (flag(args, name)) return name;
+  }
+  return {};
+}
+
+}  // namespace
+
+int64_t RunArguments::dense_data_parallel() const {
+  return world_size / tensor / pipeline / optimizer_instances;
+}
+
+int64_t RunArguments::expert_data_parallel() const {
+  return world_size / expert_tensor / expert / pipeline / optimizer_instances;
+}
+
+int64_t RunArguments::stage_stride() const {
+  const int64_t model = std::max(tensor * context, expert_tensor * expert);
+  return stages_before_data ? model : std::max(world_size / pipeline, model);
+}
+
+std::optional<int64_t> RunArguments::bucket_limit(int64_t stage, int64_t chunk,
+                                                  int64_t parameters) const {
+  if (!overlap_grad_reduce || overlap_param_gather_with_step || stage > 0 || chunk > 0) {
+    return std::nullopt;
+  }
+  if (bucket_elements) return bucket_elements;
+  if (bucket_count) return parameters / *bucket_count;
+  constexpr int64_t kLeast = 40'000'000, kOfEachRank = 1'000'000;
+  return std::max(kLeast, kOfEachRank * dense_data_parallel() * optimizer_instances);
+}
+
+RunArguments read_run_arguments(const Value& args) {
+  refuse_other_placements(args);
+  RunArguments run;
+  run.layers = optional_size(args, "num_layers", 0, kMostLayers).value_or(0);
+  run.mtp_layers = optional_size(args, "mtp_num_layers", 0, kMostLayers).value_or(0);
+  run.repeated_mtp = flag(args, "mtp_use_repeated_layer");
+  run.experts = optional_size(args, "num_experts", 0, kMostRanks).value_or(0);
+
+  run.tensor = size_or(args, "tensor_model_parallel_size", 1);
+  run.pipeline = size_or(args, "pipeline_model_parallel_size", 1, kMostLayers);
+  run.virtual_pipeline = size_or(args, "virtual_pipeline_model_parallel_size", 1, kMostLayers);
+  run.context = size_or(args, "context_parallel_size", 1);
+  run.expert = size_or(args, "expert_model_parallel_size", 1);
+  run.expert_tensor = size_or(args, "expert_tensor_parallel_size", run.tensor);
+  run.world_size = optional_size(args, "world_size", 0, kMostRanks).value_or(0);
+  run.optimizer_instances = size_or(args, "num_distributed_optimizer_instances", 1);
+
+  run.stages_before_data = flag(args, "use_tp_pp_dp_mapping");
+
+  run.first_stage_layers = optional_size(args, "decoder_first_pipeline_num_layers", 0, kMostLayers);
+  run.last_stage_layers = optional_size(args, "decoder_last_pipeline_num_layers", 0, kMostLayers);
+  run.embedding_is_a_layer = flag(args, "account_for_embedding_in_pipeline_split");
+  run.loss_is_a_layer = flag(args, "account_for_loss_in_pipeline_split");
+  if (flag(args, "standalone_embedding_stage")) run.first_stage_layers = 0;
+  const Value layout = args.get("pipeline_model_parallel_layout");
+  if (!layout.is_none()) run.stage_letters = read_stage_letters(layout);
+
+  run.gated_mlp = flag(args, "swiglu") || flag(args, "quick_geglu") || flag(args, "geglu") ||
+                  flag(args, "gated_linear_unit");
+  run.transformer_engine = args.get("transformer_impl").string() != "local";
+  run.grouped_experts = flag(args, "moe_grouped_gemm");
+  run.fp32_gradients = reduces_in_fp32(args);
+  run.other_modules = other_modules(args);
+  run.overlap_param_gather_with_step = flag(args, "overlap_param_gather_with_optimizer_step");
+
+  run.overlap_grad_reduce = flag(args, "overlap_grad_reduce");
+  constexpr int64_t kMostElements = int64_t{1} << 48;
+  run.bucket_elements = optional_size(args, "ddp_bucket_size", 1, kMostElements);
+  run.bucket_count = optional_size(args, "ddp_num_buckets", 1, kMostElements);
+  run.pad_buckets = flag(args, "ddp_pad_buckets_for_high_nccl_busbw");
+  return run;
+}
+
+}  // namespace ferry

@@ -1,0 +1,71 @@
+// The arguments of the run that saved a checkpoint, as far as they say where parameters lie.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ckpt/format/pickle/values/value.h"
+
+namespace ferry {
+
+/// A custom pipeline split (`--pipeline-model-parallel-layout`), one string a stage in the order
+/// stage 0 .. PP-1 of virtual stage 0, then of virtual stage 1, ...: one letter a layer, 'E'
+/// embedding, 't' decoder layer, 'm' multi-token-prediction layer, 'L' loss.
+using StageLetters = std::vector<std::string>;
+
+struct RunArguments {
+  int64_t layers = 0;
+  int64_t mtp_layers = 0;  // multi-token-prediction depths
+  bool repeated_mtp = false;
+  int64_t experts = 0;
+
+  int64_t tensor = 1, pipeline = 1, virtual_pipeline = 1, context = 1;
+  int64_t expert = 1;
+  int64_t expert_tensor = 1;
+  int64_t world_size = 0;  // 0: the arguments do not say
+  int64_t optimizer_instances = 1;
+  bool stages_before_data = false;  // use_tp_pp_dp_mapping: how ranks are counted
+
+  std::optional<int64_t> first_stage_layers, last_stage_layers;
+  bool embedding_is_a_layer = false;  // account_for_embedding_in_pipeline_split
+  bool loss_is_a_layer = false;       // account_for_loss_in_pipeline_split
+  StageLetters stage_letters;         // empty: none
+
+  bool gated_mlp = false;          // swiglu or another gated linear unit
+  bool transformer_engine = true;  // what the modules are built of; false: Megatron-LM's own
+  bool grouped_experts = false;
+  bool fp32_gradients = true;  // reduced in fp32, whatever the parameters' dtype
+  /// An argument that builds other modules than those whose parameters are known in their order
+  /// ("moe_single_grouped_weight"); empty: there is none. Matters to what is written flat.
+  std::string other_modules;
+  bool overlap_param_gather_with_step = false;
+
+  bool overlap_grad_reduce = false;
+  std::optional<int64_t> bucket_elements, bucket_count;
+  bool pad_buckets = false;
+
+  /// Data-parallel ranks (context ranks included) that share a buffer of dense, or of expert,
+  /// parameters; 0 when the arguments do not say.
+  int64_t dense_data_parallel() const;
+  int64_t expert_data_parallel() const;
+
+  /// How far apart in the run the ranks of one place in two neighbouring stages are; at least 1.
+  int64_t stage_stride() const;
+
+  /// Elements above which a gradient bucket is closed; nothing: there is one bucket. Bucketing is
+  /// for the first chunk of the first stage, whose reduction would be waited for. `parameters`: of
+  /// all chunks of the rank, elements.
+  std::optional<int64_t> bucket_limit(int64_t stage, int64_t chunk, int64_t parameters) const;
+};
+
+/// Reads an argparse.Namespace. Absent arguments keep their defaults, as in the releases that do
+/// not know them. unsupported when a size is not positive or absurd, and for a run whose parameters
+/// are not placed by these rules (weight shards, hybrid layer patterns, ...).
+RunArguments read_run_arguments(const Value& args);
+
+/// "Ett|(tt|)*29,m|L" as StageLetters. unsupported when it is no such text.
+StageLetters parse_stage_letters(std::string_view text);
+
+}  // namespace ferry

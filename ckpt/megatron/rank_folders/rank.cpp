@@ -1,0 +1,175 @@
+#include "ckpt/megatron/rank_folders/rank.h"
+
+#include <algorithm>
+
+#include "ckpt/base/error.h"
+#include "ckpt/format/torch/torch_file.h"
+
+namespace ferry {
+namespace {
+
+constexpr int kMostNesting = 16;  // of dicts in the state dict of old releases
+
+class File {
+ public:
+  File(Catalog& catalog, const std::string& path) {
+    const auto file = catalog.file_system->open(path);
+    number_ = catalog.add_file(path, file->size());
+    archive_ = read_torch_file(*file, &pickle_bytes_);
+  }
+
+  Value root() const { return archive_.pickle->root(); }
+  const std::shared_ptr<const Document>& document() const { return archive_.pickle; }
+  uint64_t pickle_bytes() const { return pickle_bytes_; }
+
+  RankTensor tensor(std::string name, const StoredTensor& stored) const {
+    Chunk chunk = stored_chunk(archive_, stored, number_, name);
+    return {std::move(name), stored.dtype, stored.shape, std::move(chunk)};
+  }
+
+ private:
+  uint32_t number_ = 0;
+  uint64_t pickle_bytes_ = 0;
+  TorchArchive archive_;
+};
+
+void flatten(const File& file, const Value& value, const std::string& name, int depth,
+             std::vector<RankTensor>& tensors) {
+  if (const StoredTensor* stored = value.tensor()) {
+    if (!name.ends_with("_extra_state")) tensors.push_back(file.tensor(name, *stored));
+    return;
+  }
+  if (value.kind() != ValueKind::dict) return;  // extra state: None, bytes
+  if (depth > kMostNesting) fail(ErrorKind::corrupt, "{}: nested too deeply", name.substr(0, 200));
+  for (size_t i = 0; i < value.pair_count(); ++i) {
+    const std::string key = key_text(value.pair_key(i));
+    flatten(file, value.pair_value(i), name.empty() ? key : name + "." + key, depth + 1, tensors);
+  }
+}
+
+NamedStates read_states(const File& file, const Value& states, const std::string& name) {
+  NamedStates found;
+  for (size_t i = 0; i < states.pair_count(); ++i) {
+    const StoredTensor* stored = states.pair_value(i).tensor();
+    if (!stored || stored->shape.empty()) continue;  // step
+    std::string state = key_text(states.pair_key(i));
+    found.emplace_back(state, file.tensor(name + "." + state, *stored));
+  }
+  return found;
+}
+
+std::optional<PlainOptimizer> read_plain(const File& file, const Value& optimizer) {
+  const Value inner = optimizer.has("optimizer") ? optimizer.get("optimizer") : optimizer;
+  const Value states = inner.get("state"), groups = inner.get("param_groups");
+  if (states.kind() != ValueKind::dict || states.pair_count() == 0) return std::nullopt;
+  std::vector<std::pair<int64_t, Value>> by_id;
+  for (size_t i = 0; i < states.pair_count(); ++i) {
+    if (const auto id = states.pair_key(i).integer()) by_id.emplace_back(*id, states.pair_value(i));
+  }
+  std::sort(by_id.begin(), by_id.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  const Value masters = optimizer.get("fp32_from_fp16_params");
+  PlainOptimizer plain;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    PlainOptimizer::Group& group = plain.groups.emplace_back();
+    const Value ids = groups[g].get("params");
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const int64_t id = ids[i].integer().value_or(-1);
+      const auto at = std::lower_bound(by_id.begin(), by_id.end(), id,
+                                       [](const auto& a, int64_t b) { return a.first < b; });
+      if (at == by_id.end() || at->first != id) {
+        fail(ErrorKind::mismatch, "the optimizer has no state of its parameter {}", id);
+      }
+      group.parameters.push_back(
+          {read_states(file, at->second, fmt::format("optimizer state {}", id))});
+    }
+    for (size_t i = 0; i < masters[g].size(); ++i) {
+      const StoredTensor* stored = masters[g][i].tensor();
+      if (stored) group.masters.push_back(file.tensor("fp32_from_fp16_params", *stored));
+    }
+  }
+  return plain;
+}
+
+std::vector<PlainOptimizer> read_plain_optimizers(const File& file, const Value& optimizer) {
+  std::vector<PlainOptimizer> all;
+  const auto add = [&](const Value& one) {
+    if (auto plain = read_plain(file, one)) all.push_back(std::move(*plain));
+  };
+  if (optimizer.kind() == ValueKind::list) {
+    for (size_t i = 0; i < optimizer.size(); ++i) add(optimizer[i]);
+  } else {
+    add(optimizer);
+  }
+  return all;
+}
+
+std::optional<FlatOptimizer> read_flat(const File& file, const Value& optimizer) {
+  if (optimizer.is_none()) return std::nullopt;
+  if (!optimizer.get("buckets_coalesced").boolean().value_or(false)) {
+    fail(ErrorKind::unsupported,
+         "distrib_optim.pt is of a release before March 2024; load and save "
+         "it with --ckpt-convert-update-legacy-dist-opt-format to keep the optimizer's state");
+  }
+  FlatOptimizer flat;
+  for (size_t i = 0; i < optimizer.pair_count(); ++i) {
+    const auto number = optimizer.pair_key(i).integer();
+    if (!number) continue;
+    const Value dtypes = optimizer.pair_value(i);
+    if (*number != static_cast<int64_t>(flat.buffers.size()) || dtypes.pair_count() != 1) {
+      fail(ErrorKind::unsupported, "buffer {} of distrib_optim.pt is not one buffer of one dtype",
+           *number);
+    }
+    flat.buffers.push_back(
+        {read_states(file, dtypes.pair_value(0), fmt::format("buffer {}", *number))});
+  }
+  return flat;
+}
+
+std::vector<std::optional<FlatOptimizer>> read_flat_optimizers(const File& file) {
+  const Value root = file.root();
+  std::vector<std::optional<FlatOptimizer>> all;
+  if (root.kind() == ValueKind::list) {
+    for (size_t i = 0; i < root.size(); ++i) all.push_back(read_flat(file, root[i]));
+  } else {
+    all.push_back(read_flat(file, root));
+  }
+  return all;
+}
+
+bool is_refusal(const Error& error) {
+  return error.kind() == ErrorKind::unsupported || error.kind() == ErrorKind::mismatch;
+}
+
+}  // namespace
+
+LegacyRank read_legacy_rank(Catalog& catalog, const std::string& folder,
+                            std::shared_ptr<const Document>* document) {
+  const File file(catalog, join(folder, kLegacyModelFile));
+  const Value root = file.root();
+  LegacyRank rank;
+  rank.pickle_bytes = file.pickle_bytes();
+  rank.origin = origin_of(root);
+  for (size_t chunk = 0;; ++chunk) {
+    Value model = root.get(fmt::format("model{}", chunk));
+    if (!model && chunk == 0) model = root.get("model");
+    if (!model) break;
+    flatten(file, model, "", 0, rank.chunks.emplace_back());
+  }
+  try {
+    rank.plain = read_plain_optimizers(file, root.get("optimizer"));
+    const std::string flat = join(folder, kLegacyOptimizerFile);
+    if (catalog.file_system->status(flat).kind == PathKind::file) {
+      rank.flat = read_flat_optimizers(File(catalog, flat));
+    } else {
+      rank.lacks_optimizer_file = rank.origin.has_flat_optimizer;
+    }
+  } catch (const Error& error) {
+    if (!is_refusal(error)) throw;
+    rank.optimizer_problem = error.what();
+  }
+  if (document) *document = file.document();
+  return rank;
+}
+
+}  // namespace ferry

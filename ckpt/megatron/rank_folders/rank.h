@@ -1,0 +1,67 @@
+// What one rank folder of a legacy checkpoint holds, as far as tensors go: where each lies, under
+// its own name and in its own shape.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ckpt/core/catalog.h"
+#include "ckpt/format/pickle/values/value.h"
+#include "ckpt/io/file_system.h"
+#include "ckpt/megatron/rank_folders/consistency.h"
+
+namespace ferry {
+
+/// A tensor of a rank's file; the chunk's box is its own shape.
+struct RankTensor {
+  std::string name;
+  DType dtype = DType::f32;
+  Dims shape;
+  Chunk chunk;
+};
+
+using NamedStates = std::vector<std::pair<std::string, RankTensor>>;  // by state: exp_avg, ...
+
+/// A PyTorch optimizer's state: a parameter's states, group by group in the order of its ids.
+struct PlainOptimizer {
+  struct Parameter {
+    NamedStates states;
+  };
+  struct Group {
+    std::vector<Parameter> parameters;
+    std::vector<RankTensor> masters;  // fp32 copies of those that the model holds in 16 bits
+  };
+  std::vector<Group> groups;
+};
+
+/// The distributed optimizer's state, gathered: one flat tensor a state and buffer.
+struct FlatOptimizer {
+  struct Buffer {
+    NamedStates states;
+  };
+  std::vector<Buffer> buffers;
+};
+
+struct LegacyRank {
+  std::vector<std::vector<RankTensor>> chunks;     // the model's, one list a virtual stage
+  std::vector<PlainOptimizer> plain;               // one a chained optimizer
+  std::vector<std::optional<FlatOptimizer>> flat;  // likewise; nothing: another rank has it
+  std::string optimizer_problem;  // why state that is in the files cannot be read; empty: none is
+  RankOrigin origin;
+  bool lacks_optimizer_file = false;  // state that was saved, and is not there
+  uint64_t pickle_bytes = 0;          // 0: the model file is a zip archive
+};
+
+constexpr const char* kLegacyModelFile = "model_optim_rng.pt";
+constexpr const char* kLegacyOptimizerFile = "distrib_optim.pt";
+
+/// Reads the files of `folder` and adds them to the catalog's files. `document`, if given, receives
+/// the model file's pickle. not_found without model_optim_rng.pt, corrupt as read_torch_file.
+LegacyRank read_legacy_rank(Catalog& catalog, const std::string& folder,
+                            std::shared_ptr<const Document>* document);
+
+}  // namespace ferry

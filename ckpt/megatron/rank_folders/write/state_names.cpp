@@ -1,0 +1,118 @@
+#include "ckpt/megatron/rank_folders/write/state_names.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "ckpt/megatron/rank_folders/model.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::string_view kWordEmbeddings = "embedding.word_embeddings.weight";
+constexpr std::string_view kOutput = "output_layer";
+
+class Namer {
+ public:
+  Namer(const ModuleChoice& modules, const StageContents& stage, int64_t first_expert)
+      : modules_(modules), stage_(stage), first_expert_(first_expert) {}
+
+  /// `name` numbers layers and experts through the model.
+  std::string local(std::string name) const {
+    if (name == kWordEmbeddings && !stage_.first && stage_.mtp_layers == 0) {
+      return fmt::format("{}.weight", kOutput);  // its copy of tied embeddings
+    }
+    for (const bool mtp : {false, true}) {
+      const std::string_view prefix = mtp ? "mtp.layers." : "decoder.layers.";
+      if (!name.starts_with(prefix)) continue;
+      std::string_view suffix;
+      const auto layer = leading_number(std::string_view(name).substr(prefix.size()), &suffix);
+      if (!layer) continue;
+      const int64_t first = mtp ? stage_.first_mtp : stage_.first_layer;
+      return fmt::format("{}{}.{}", prefix, *layer - first, mtp ? in_mtp(suffix) : module(suffix));
+    }
+    return name;
+  }
+
+ private:
+  std::string in_mtp(std::string_view suffix) const {
+    const auto inner = inside_mtp(suffix);
+    return inner ? "mtp_model_layer." + module(*inner) : std::string(suffix);
+  }
+
+  std::string module(std::string_view suffix) const {
+    if (const auto expert = expert_rule(suffix)) return of_expert(*expert);
+    std::string name(suffix);
+    // The two halves of a gated projection that torch_dist may store apart are one parameter.
+    if (name.ends_with("weight_w") || name.ends_with("bias_w")) name.resize(name.size() - 2);
+    if (modules_.norms_in_linears) return name;
+    const auto take_out = [&](std::string_view from, std::string_view to) {
+      if (name.starts_with(from)) name.replace(0, from.size(), to);
+    };
+    take_out("self_attention.linear_qkv.layer_norm_", "input_layernorm.");
+    take_out("mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm.");
+    return name;
+  }
+
+  std::string of_expert(const ExpertRule& expert) const {
+    const int64_t number = expert.expert - first_expert_;
+    const std::string_view attribute = expert.bias ? "bias" : "weight";
+    if (modules_.experts == ModuleChoice::Experts::sequential) {
+      return fmt::format("mlp.experts.local_experts.{}.linear_fc{}.{}", number,
+                         expert.projection + 1, attribute);
+    }
+    return fmt::format("mlp.experts.linear_fc{}.{}{}", expert.projection + 1, attribute, number);
+  }
+
+  const ModuleChoice& modules_;
+  const StageContents& stage_;
+  int64_t first_expert_;
+};
+
+// "decoder.layers.0.mlp.linear_fc1" of its weight; nothing when it is no linear module.
+std::optional<std::string> linear_module(std::string_view name) {
+  const size_t dot = name.rfind('.');
+  if (dot == std::string_view::npos) return std::nullopt;
+  const std::string_view module = name.substr(0, dot);
+  const std::string_view last = module.substr(module.rfind('.') + 1);
+  if (!last.starts_with("linear_") && last != "eh_proj" && last != kOutput) return std::nullopt;
+  return std::string(module);
+}
+
+}  // namespace
+
+std::vector<StateDictEntry> state_dict_names(const ModelLayout& layout, const ModuleChoice& modules,
+                                             const StageContents& stage, int64_t first_expert,
+                                             const std::vector<LocalParameter>& parameters) {
+  const Namer namer(modules, stage, first_expert);
+  std::vector<StateDictEntry> entries;
+  std::optional<std::string> open;  // the linear module whose parameters are being listed
+  const auto next_module = [&](std::optional<std::string> module) {
+    if (open && open != module) entries.push_back({*open + "._extra_state", -1});
+    open = std::move(module);
+  };
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    std::string name = namer.local(global_parameter_name(layout, parameters[i]));
+    next_module(linear_module(name));
+    entries.push_back({std::move(name), static_cast<int64_t>(i)});
+  }
+  // The output layer is a module even where it borrows the embeddings' weight.
+  if (stage.last) next_module(std::string(kOutput));
+  next_module(std::nullopt);
+  return entries;
+}
+
+Dims local_shape(const LocalParameter& parameter) {
+  const Dims& size = parameter.pieces.front().box.size;
+  Dims shape(size.end() - parameter.axes, size.end());
+  if (shape.empty()) return shape;
+  shape[0] = 0;
+  for (const LocalPiece& piece : parameter.pieces) {
+    shape[0] += piece.box.size[piece.box.size.size() - shape.size()];
+  }
+  return shape;
+}
+
+}  // namespace ferry

@@ -1,0 +1,179 @@
+// Hugging Face folders: which files hold the weights, and what must agree between them.
+#include "ckpt/format/hugging_face/hugging_face.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "ckpt/base/error.h"
+#include "ckpt/format/hugging_face/safetensors.h"
+#include "tests/io/memory_file_system.h"
+
+namespace ferry {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string shard(const std::vector<std::string>& names) {
+  std::vector<Entry> entries(names.size());
+  std::vector<Entry*> order;
+  for (size_t i = 0; i < names.size(); ++i) {
+    entries[i].name = names[i];
+    entries[i].shape = {2};
+    order.push_back(&entries[i]);
+  }
+  uint64_t bytes = 0;
+  std::string file = write_safetensors_header(order, {{"format", "pt"}}, 0, &bytes);
+  file.resize(bytes);
+  return file;
+}
+
+std::string index_of(const std::vector<std::pair<std::string, std::string>>& map) {
+  nlohmann::json weight_map = nlohmann::json::object();
+  for (const auto& [name, file] : map) weight_map[name] = file;
+  return nlohmann::json{{"metadata", {{"total_size", 8}}}, {"weight_map", weight_map}}.dump();
+}
+
+struct HuggingFace : testing::Test {
+  std::shared_ptr<MemoryFileSystem> memory = std::make_shared<MemoryFileSystem>();
+
+  void put_two_shards() {
+    memory->put("m/a-1.safetensors", shard({"x", "z"}));
+    memory->put("m/a-2.safetensors", shard({"y"}));
+  }
+  void put_index(const std::vector<std::pair<std::string, std::string>>& map) {
+    memory->put("m/model.safetensors.index.json", index_of(map));
+  }
+
+  std::vector<std::string> names() {
+    std::vector<std::string> names;
+    for (const Entry& entry : open_hugging_face(memory, "m").catalog.entries) {
+      names.push_back(entry.name);
+    }
+    return names;
+  }
+
+  std::string refusal(ErrorKind kind) {
+    try {
+      open_hugging_face(memory, "m");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), kind) << error.what();
+      return error.what();
+    }
+    ADD_FAILURE() << "was opened";
+    return "";
+  }
+};
+
+TEST_F(HuggingFace, OpensOneFileWithItsConfig) {
+  memory->put("m/model.safetensors", shard({"b", "a"}));
+  memory->put("m/config.json", R"({"model_type": "llama", "hidden_size": 8})");
+  const HuggingFaceModel model = open_hugging_face(memory, "m");
+  ASSERT_EQ(model.catalog.entries.size(), 2u);
+  EXPECT_EQ(model.catalog.entries[0].name, "b");
+  EXPECT_EQ(model.catalog.files.at(0).path, "m/model.safetensors");
+  ASSERT_NE(model.config, nullptr);
+  EXPECT_EQ(model.config->at("model_type"), "llama");
+  EXPECT_EQ(model.metadata.at("format"), "pt");
+  EXPECT_TRUE(model.notes.empty());
+  for (const Entry& entry : model.catalog.entries) check_chunks(model.catalog, entry);
+}
+
+TEST_F(HuggingFace, OpensShardsOfAnIndex) {
+  put_two_shards();
+  memory->put("m/consolidated.safetensors", shard({"other"}));
+  put_index({{"x", "a-1.safetensors"}, {"z", "a-1.safetensors"}, {"y", "a-2.safetensors"}});
+  EXPECT_THAT(names(), ElementsAre("x", "z", "y"));
+  EXPECT_TRUE(is_hugging_face_folder(*memory, "m"));
+}
+
+TEST_F(HuggingFace, OneFileComesBeforeAnIndex) {
+  memory->put("m/model.safetensors", shard({"a"}));
+  put_index({{"x", "gone.safetensors"}});
+  EXPECT_THAT(names(), ElementsAre("a"));
+  EXPECT_THAT(open_hugging_face(memory, "m").notes, ElementsAre(HasSubstr("ignored")));
+}
+
+TEST_F(HuggingFace, TakesLooseFilesAndCountsThem) {
+  memory->put("m/model-00001-of-00003.safetensors", shard({"x"}));
+  memory->put("m/model-00003-of-00003.safetensors", shard({"y"}));
+  EXPECT_THAT(refusal(ErrorKind::not_found), HasSubstr("model-00002-of-00003.safetensors"));
+  memory->put("m/model-00002-of-00003.safetensors", shard({"z"}));
+  EXPECT_THAT(names(), ElementsAre("x", "z", "y"));
+}
+
+TEST_F(HuggingFace, RefusesFoldersWithoutWeights) {
+  memory->put("m/config.json", "{}");
+  EXPECT_FALSE(is_hugging_face_folder(*memory, "m"));
+  EXPECT_THAT(refusal(ErrorKind::not_found), HasSubstr("pytorch_model.bin"));
+}
+
+TEST_F(HuggingFace, NamesMissingShards) {
+  put_two_shards();
+  put_index({{"x", "a-1.safetensors"}, {"z", "a-1.safetensors"}, {"w", "a-3.safetensors"}});
+  EXPECT_THAT(refusal(ErrorKind::not_found), HasSubstr("a-3.safetensors"));
+}
+
+TEST_F(HuggingFace, RefusesAnIndexThatDiffersFromItsShards) {
+  put_two_shards();
+  put_index({{"x", "a-1.safetensors"}, {"y", "a-2.safetensors"}});
+  EXPECT_THAT(refusal(ErrorKind::mismatch), HasSubstr("not in the index: z"));
+  put_index({{"x", "a-1.safetensors"},
+             {"z", "a-1.safetensors"},
+             {"y", "a-2.safetensors"},
+             {"gone", "a-2.safetensors"}});
+  EXPECT_THAT(refusal(ErrorKind::mismatch), HasSubstr("none of its shards: gone"));
+  put_index({{"x", "a-1.safetensors"}, {"z", "a-2.safetensors"}, {"y", "a-2.safetensors"}});
+  EXPECT_THAT(refusal(ErrorKind::mismatch), HasSubstr("other shards than it says: z"));
+}
+
+TEST_F(HuggingFace, RefusesATensorInTwoShards) {
+  put_two_shards();
+  memory->put("m/a-2.safetensors", shard({"y", "x"}));
+  put_index({{"x", "a-1.safetensors"}, {"z", "a-1.safetensors"}, {"y", "a-2.safetensors"}});
+  EXPECT_THAT(refusal(ErrorKind::corrupt), HasSubstr("tensor x lies in"));
+}
+
+TEST_F(HuggingFace, RefusesShardsOutsideTheFolder) {
+  memory->put("secret.safetensors", shard({"x"}));
+  for (const char* name : {"../secret.safetensors", "/secret.safetensors", ""}) {
+    put_index({{"x", name}});
+    refusal(ErrorKind::corrupt);
+  }
+}
+
+TEST_F(HuggingFace, RefusesBadIndexes) {
+  put_two_shards();
+  for (const char* text :
+       {"", "[]", "{}", "{\"weight_map\": []}", "{\"weight_map\": {\"x\": 1}}", "{\"weight_map\":",
+        "{\"weight_map\": {\"x\": \"a-1.safetensors\", \"x\": \"a-1.safetensors\"}}",
+        "{\"weight_map\": {}, \"weight_map\": {}}", "{\"weight_map\": {\"x\": {}}}"}) {
+    memory->put("m/model.safetensors.index.json", text);
+    refusal(ErrorKind::corrupt);
+  }
+}
+
+TEST_F(HuggingFace, RefusesBadConfigs) {
+  memory->put("m/model.safetensors", shard({"a"}));
+  const std::string deep = std::string(200, '[') + std::string(200, ']');
+  for (const std::string& text : {std::string("{"), std::string("[]"), std::string("{}\0x", 4),
+                                  "{\"a\": " + deep + "}", std::string(1'000'000, '[')}) {
+    memory->put("m/config.json", text);
+    EXPECT_THAT(refusal(ErrorKind::corrupt), HasSubstr("m/config.json"));
+  }
+}
+
+TEST_F(HuggingFace, SaysWhatAGitLfsPointerIs) {
+  memory->put("m/model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n");
+  EXPECT_THAT(refusal(ErrorKind::corrupt), HasSubstr("git lfs pull"));
+}
+
+TEST_F(HuggingFace, OpensALoneFile) {
+  memory->put("m/some.safetensors", shard({"a"}));
+  EXPECT_EQ(open_safetensors_file(memory, "m/some.safetensors").entries.at(0).name, "a");
+}
+
+}  // namespace
+}  // namespace ferry

@@ -2,34 +2,21 @@
 
 #include <algorithm>
 
-#include "ckpt/base/box_index.h"
 #include "ckpt/base/checked.h"
 
 namespace ferry {
 namespace {
 
-bool disjoint_runs(const Chunk& a, const Chunk& b) {
-  return a.is_run() && b.is_run() && a.box == b.box &&
-         (a.run_begin + a.run_count <= b.run_begin || b.run_begin + b.run_count <= a.run_begin);
-}
-
 void check_disjoint(const Catalog& catalog, const Entry& entry) {
-  if (entry.chunks.size() < 2) return;
-  std::vector<Box> boxes;
-  for (const Chunk& chunk : entry.chunks) boxes.push_back(chunk.box);
-  const BoxIndex index(boxes);
-  for (uint32_t i = 0; i < boxes.size(); ++i) {
-    if (std::find(boxes[i].size.begin(), boxes[i].size.end(), 0) != boxes[i].size.end()) continue;
-    for (uint32_t j : index.overlapping(boxes[i])) {
-      const Chunk &a = entry.chunks[i], &b = entry.chunks[j];
-      if (j <= i || disjoint_runs(a, b)) continue;
-      fail(
-          ErrorKind::corrupt,
-          "tensor {}: chunk {} of {} overlaps chunk {} of {}; the checkpoint's metadata is damaged",
-          entry.name, to_string(a.box), catalog.files.at(a.extent.file).path, to_string(b.box),
-          catalog.files.at(b.extent.file).path);
-    }
-  }
+  std::vector<const Shard*> shards;
+  for (const Chunk& chunk : entry.chunks) shards.push_back(&chunk);
+  const auto overlap = find_overlap(shards);
+  if (!overlap) return;
+  const Chunk &a = entry.chunks[overlap->first], &b = entry.chunks[overlap->second];
+  fail(ErrorKind::corrupt,
+       "tensor {}: chunk {} of {} overlaps chunk {} of {}; the checkpoint's metadata is damaged",
+       entry.name, to_string(a.box), catalog.files.at(a.extent.file).path, to_string(b.box),
+       catalog.files.at(b.extent.file).path);
 }
 
 }  // namespace
@@ -84,9 +71,7 @@ void check_chunks(const Catalog& catalog, const Entry& entry) {
            "tensor {}: chunk {} of {} does not lie inside the tensor's shape {}", entry.name,
            to_string(chunk.box), file.path, to_string(entry.shape));
     }
-    const int64_t in_box = element_count(chunk.box.size, entry.name);
-    if (chunk.is_run() && (chunk.run_begin < 0 || chunk.run_begin > in_box ||
-                           chunk.run_count > in_box - chunk.run_begin)) {
+    if (!is_inside(chunk, entry.shape)) {
       fail(ErrorKind::corrupt, "tensor {}: run of {} elements from {} leaves chunk {}", entry.name,
            chunk.run_count, chunk.run_begin, to_string(chunk.box));
     }
@@ -98,7 +83,7 @@ void check_chunks(const Catalog& catalog, const Entry& entry) {
            entry.name, to_string(chunk.box), chunk.extent.offset, chunk.extent.length, file.path,
            file.bytes);
     }
-    covered = checked_add(covered, chunk.is_run() ? chunk.run_count : in_box, entry.name);
+    covered = checked_add(covered, chunk.elements(entry.name), entry.name);
   }
   check_disjoint(catalog, entry);
   if (covered != expected) {

@@ -13,8 +13,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ckpt/base/box.h"
 #include "ckpt/base/dtype.h"
+#include "ckpt/core/shard.h"
 
 namespace ferry {
 
@@ -40,16 +40,10 @@ struct Extent {
   uint64_t decoded_end = 0;
 };
 
-/// Where a part of a tensor is stored: a box of the global tensor, or a run of elements of that box
-/// flattened in row-major order (an optimizer shard that was cut in the middle of a row).
-struct Chunk {
-  Box box;
-  int64_t run_begin = 0;   // first element, in the flattened box
-  int64_t run_count = -1;  // elements; -1: the whole box
+/// A shard in a file.
+struct Chunk : Shard {
   Dims strides;  // of the box in storage, in elements; empty: row-major. Never with a run.
   Extent extent;
-
-  bool is_run() const noexcept { return run_count >= 0; }
 };
 
 /// What a tensor is to the run that saved it.

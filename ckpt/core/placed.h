@@ -28,12 +28,10 @@ struct StateTensor {
 /// A tensor with the box that each rank writes. A flat optimizer bucket is such a tensor, too: one
 /// axis, and a recipe that gathers it.
 struct PlacedTensor {
-  struct Piece {
-    Box box;
-    int64_t rank = 0;  // global rank of the target; one writes, whoever else holds a copy
-  };
   StateTensor tensor;
-  std::vector<Piece> pieces;  // cover the tensor exactly once
+  /// Boxes that cover the tensor exactly once, each with the global rank of the target that writes
+  /// it, whoever else holds a copy.
+  std::vector<Shard> shards;
 };
 
 /// A stored object, under its whole key.
@@ -41,6 +39,12 @@ struct PlacedObject {
   std::string name;
   std::string archive;  // a torch.save archive
   int64_t rank = 0;
+};
+
+/// Everything that is stored under a name.
+struct PlacedState {
+  std::vector<PlacedTensor> tensors;
+  std::vector<PlacedObject> objects;
 };
 
 /// What a writer makes: a plan for the tensor files, and files that are known already. Paths are
@@ -56,8 +60,6 @@ struct PlannedOutput {
   };
   LateFile late_file;
   std::vector<std::string> warnings;
-  /// Of formats with files of ranks: the rank that each file of the plan belongs to.
-  std::vector<int64_t> file_ranks;
 };
 
 }  // namespace ferry

@@ -167,8 +167,7 @@ void check_files(const Plan& plan) {
     check_chunks(plan.target, entry);
     for (const Chunk& chunk : entry.chunks) {
       const Extent& extent = chunk.extent;
-      const int64_t elements =
-          chunk.is_run() ? chunk.run_count : element_count(chunk.box.size, entry.name);
+      const int64_t elements = chunk.elements(entry.name);
       if (extent.encoding != Encoding::raw || extent.zstd || extent.payload_offset != 0 ||
           extent.length != static_cast<uint64_t>(elements * size_bytes(entry.dtype))) {
         fail(ErrorKind::internal, "tensor {}: its target chunk is not a raw run of its bytes",
@@ -311,7 +310,9 @@ void drop_unused(Plan& plan, Role role) {
   }
 }
 
-void check(const Plan& plan) {
+namespace {
+
+void check_target(const Plan& plan) {
   if (plan.recipes.size() != plan.target.entries.size()) {
     fail(ErrorKind::internal, "a plan has {} recipes for {} tensors", plan.recipes.size(),
          plan.target.entries.size());
@@ -319,7 +320,37 @@ void check(const Plan& plan) {
   for (size_t i = 0; i < plan.recipes.size(); ++i) check_recipe(plan, i);
   check_files(plan);
   check_items(plan);
+}
+
+// That the chunks of a source entry hold all that a move reads.
+void check_held(const Entry& source, const Move& move) {
+  const auto bounds = input_bounds(move, source.shape.size());
+  int64_t held = 0;
+  for (const Chunk& chunk : source.chunks) {
+    if (!overlaps(chunk.box, bounds)) continue;
+    for (const FilledBox& filled : filled_boxes(chunk)) {
+      for (const Move& part : clip_input(move, filled.box)) held += part.elements();
+    }
+  }
+  if (held == move.elements()) return;
+  fail(ErrorKind::invalid, "tensor {}: of {} elements in {}, which this rank writes, it gives {}",
+       source.name, move.elements(), to_string(bounds), held);
+}
+
+}  // namespace
+
+void check(const Plan& plan) {
+  check_target(plan);
   check_use(plan);
+}
+
+void check_part(const Plan& part) {
+  check_target(part);
+  for (const Recipe& recipe : part.recipes) {
+    for (const Move& move : recipe.moves) {
+      check_held(part.source->entries[recipe.inputs[move.input]], move);
+    }
+  }
 }
 
 }  // namespace ferry

@@ -48,6 +48,7 @@ struct Item {
   /// By rising offsets, apart from one another. Where there are any, each chunk of the item lies in
   /// one of them.
   std::vector<Payload> payloads;
+  int64_t rank = 0;  // of several processes that run the plan: who writes and seals it
 };
 
 struct Plan {
@@ -68,5 +69,10 @@ void drop_unused(Plan& plan, Role role);
 /// one twice, read outside an input, or lose or double an input element without saying so. internal
 /// when bytes of the target would overlap or lie outside their file or item.
 void check(const Plan& plan);
+
+/// The same for what one rank does of a plan (part_of), whose source holds what lies in the rank's
+/// own memory: invalid, naming the tensor, when a source element is read that lies in no chunk.
+/// Which source elements are used, and how often, is not looked at.
+void check_part(const Plan& part);
 
 }  // namespace ferry

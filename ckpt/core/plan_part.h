@@ -1,16 +1,23 @@
-// The part of a plan that one of several processes runs: some of its files.
+// A plan's work shared out over processes, which all write into the same files.
 #pragma once
 
-#include <vector>
+#include <cstdint>
 
 #include "ckpt/core/plan.h"
 
 namespace ferry {
 
-/// The part of a checked plan that writes its target files `wanted` (one bool a file), complete in
-/// itself but for check(): that the parts together use every source element, check() of the whole
-/// has shown. It has an entry for each chunk of the files, of the chunk's shape, and the files'
-/// items in their order. Refers to the same source.
-Plan part_of(const Plan& plan, const std::vector<bool>& wanted);
+/// Says of each target chunk and each item which of `ranks` processes writes it (Shard::rank,
+/// Item::rank). Chunks of one item have one writer, who seals the item. Large items go to whoever
+/// has least, and small ones, which stay with their neighbours, fill up to the mean: the busiest
+/// has at most a sixteenth of the mean more than it, or one item.
+void share_out(Plan& plan, int64_t ranks);
+
+/// What of a checked plan one rank writes: its chunks and items, in the plan's order, over all of
+/// the plan's files. It has an entry for each chunk, of the shape of the chunk's box (of a run, of
+/// one axis), and is complete in itself but for check(): that the parts together use every source
+/// element, check() of the whole has shown. Without literals, which stand before anyone begins, or
+/// are for the caller to add. Refers to the same source.
+Plan part_of(const Plan& plan, int64_t rank);
 
 }  // namespace ferry

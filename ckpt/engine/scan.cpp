@@ -43,7 +43,7 @@ Plan identity_plan(const Catalog& catalog, const Entry& entry) {
   plan.source = &catalog;
   plan.target.files.push_back({"memory", bytes});
   plan.target.entries.push_back({entry.name, entry.dtype, entry.shape, {}, entry.role});
-  plan.target.entries[0].chunks.push_back({Box::whole(entry.shape), 0, -1, {}, {0, 0, bytes}});
+  plan.target.entries[0].chunks.push_back({{Box::whole(entry.shape)}, {}, {0, 0, bytes}});
   plan.recipes.push_back({{static_cast<uint32_t>(position)}, {copy_all(entry.shape)}, {}});
   return plan;
 }
@@ -103,8 +103,7 @@ void scan_chunk(const Catalog& catalog, const Entry& entry, const Chunk& chunk,
                 std::span<std::byte> buffer,
                 const std::function<void(std::span<const std::byte>)>& consume) {
   const Extent& extent = chunk.extent;
-  const int64_t elements =
-      chunk.is_run() ? chunk.run_count : element_count(chunk.box.size, entry.name);
+  const int64_t elements = chunk.elements(entry.name);
   uint64_t left = static_cast<uint64_t>(elements * size_bytes(entry.dtype));
   if (left == 0) return;
   const auto file = catalog.file_system->open(catalog.files.at(extent.file).path);

@@ -37,7 +37,7 @@ void add_read_tensor(Plan& plan, std::string name, DType dtype, const Dims& shap
   const auto bytes = static_cast<uint64_t>(entry.bytes());
   if (plan.target.files.empty()) plan.target.files.push_back({"memory", 0});
   plan.target.files[0].bytes = std::max(plan.target.files[0].bytes, bytes);
-  entry.chunks.push_back({Box::whole(shape), 0, -1, {}, {0, 0, bytes}});
+  entry.chunks.push_back({{Box::whole(shape)}, {}, {0, 0, bytes}});
   plan.target.entries.push_back(std::move(entry));
   plan.recipes.push_back(std::move(recipe));
 }

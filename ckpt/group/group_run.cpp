@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "ckpt/core/plan_share.h"
+#include "ckpt/core/plan_part.h"
 #include "ckpt/engine/target_files.h"
 #include "ckpt/group/together.h"
 
@@ -42,7 +42,7 @@ std::vector<Digest> run_together(const Plan& plan, const FileSystem& file_system
                                  const std::string& folder, Group& group,
                                  const EngineOptions& options) {
   if (group.size() == 1) return run(plan, file_system, folder, options);
-  const auto own = static_cast<uint32_t>(group.rank());
+  const int own = group.rank();
   std::optional<TargetFiles> files;
   together(group, [&] {
     const TargetMode mode = own == 0 ? TargetMode::create : TargetMode::open;
@@ -53,9 +53,12 @@ std::vector<Digest> run_together(const Plan& plan, const FileSystem& file_system
     }
     return std::string();
   });
-  const PlanShares shares = share_out(plan, static_cast<uint32_t>(group.size()));
-  return digests_together(group, shares.items, [&] {
-    return run_share(share_of(plan, shares, own), file_system, folder, *files, options);
+  Plan shared = plan;
+  share_out(shared, group.size());
+  std::vector<uint32_t> sealers;
+  for (const Item& item : shared.items) sealers.push_back(static_cast<uint32_t>(item.rank));
+  return digests_together(group, sealers, [&] {
+    return run_share(part_of(shared, own), file_system, folder, *files, options);
   });
 }
 

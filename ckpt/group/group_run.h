@@ -10,7 +10,7 @@
 namespace ferry {
 
 /// As run(plan, file_system, folder, options), by all ranks: each has the same checked plan and the
-/// same view of the file system, and moves its share (plan_share.h). Rank 0 creates the files and
+/// same view of the file system, and moves its share (plan_part.h). Rank 0 creates the files and
 /// writes what comes from no source; each rank syncs what it wrote. The bytes are those that one
 /// process writes, and every rank returns all digests. Progress is scaled from the rank's own
 /// share.

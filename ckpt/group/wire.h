@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "ckpt/base/error.h"
 
@@ -20,13 +21,19 @@ class Packer {
     bytes_.append(text);
     return *this;
   }
+  /// Of an enum without negative values.
+  template <typename Enum>
+  Packer& choice(Enum value) {
+    return number(static_cast<uint64_t>(value));
+  }
   std::string take() { return std::move(bytes_); }
 
  private:
   std::string bytes_;
 };
 
-/// Reads what a Packer wrote, which must outlive it; corrupt when it ends before.
+/// Reads what a Packer wrote, which must outlive it. Another rank wrote it: corrupt when it ends
+/// before what is read, or holds what no Packer wrote.
 class Unpacker {
  public:
   explicit Unpacker(std::string_view bytes) : rest_(bytes) {}
@@ -38,11 +45,23 @@ class Unpacker {
     return value;
   }
   std::string text() { return std::string(next(number())); }
-  /// A number of things that follow, each of at least one byte.
-  uint64_t count() {
+  /// A number of things that follow, each of at least so many bytes (a number has 8, a text 8).
+  uint64_t count(uint64_t least_bytes = 1) {
     const uint64_t count = number();
-    if (count > rest_.size()) fail_short();
+    if (count > rest_.size() / least_bytes) fail_short();
     return count;
+  }
+  /// A value of an enum that begins with 0 and has no gaps up to `last`.
+  template <typename Enum>
+  Enum choice(Enum last) {
+    const uint64_t value = number();
+    if (value > static_cast<uint64_t>(last)) fail_unreadable("has a value that is none");
+    return static_cast<Enum>(value);
+  }
+  ErrorKind error_kind() { return choice(ErrorKind::cancelled); }
+  /// All has been read.
+  void finish() const {
+    if (!rest_.empty()) fail_unreadable("goes on after its end");
   }
 
  private:
@@ -52,8 +71,9 @@ class Unpacker {
     rest_.remove_prefix(bytes);
     return part;
   }
-  [[noreturn]] static void fail_short() {
-    fail(ErrorKind::corrupt, "another rank's message ends early; do all run the same release?");
+  [[noreturn]] static void fail_short() { fail_unreadable("ends early"); }
+  [[noreturn]] static void fail_unreadable(std::string_view why) {
+    fail(ErrorKind::corrupt, "another rank's message {}; do all run the same release?", why);
   }
 
   std::string_view rest_;

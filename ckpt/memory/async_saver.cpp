@@ -7,13 +7,15 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <new>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/threads.h"
-#include "ckpt/memory/group_save.h"
+#include "ckpt/group/together.h"
+#include "ckpt/memory/group_saver.h"
 #include "ckpt/memory/staging_buffers.h"
 
 namespace ferry {
@@ -37,65 +39,150 @@ class SignalsBlocked {
   sigset_t former_{};
 };
 
-struct Job {
-  Contribution contribution;
-  SnapshotPlanner planner;
-  std::unique_ptr<StagingBuffers::Slot> buffer;
-  bool is_told = false;  // save() threw why it fails
+Error error_of(const std::exception& exception) {
+  const auto* error = dynamic_cast<const Error*>(&exception);
+  if (error) return *error;
+  const bool no_memory = dynamic_cast<const std::bad_alloc*>(&exception) != nullptr;
+  return {no_memory ? ErrorKind::exhausted : ErrorKind::internal,
+          no_memory ? "out of memory" : exception.what()};
+}
+
+// What went wrong and was not told yet. Told by the saver and by tickets that may outlive it.
+class Untold {
+ public:
+  void add(const Error& error) noexcept {
+    const std::lock_guard lock(mutex_);
+    try {
+      errors_.push_back(error);
+    } catch (const std::bad_alloc&) {
+      ++without_words_;
+    }
+  }
+
+  void tell() {
+    std::vector<Error> errors;
+    size_t more = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      errors = std::exchange(errors_, {});
+      more = std::exchange(without_words_, 0);
+    }
+    if (errors.empty() && more == 0) return;
+    if (errors.empty()) fail(ErrorKind::exhausted, "a save failed: out of memory");
+    more += errors.size() - 1;
+    if (more == 0) throw errors[0];
+    fail(errors[0].kind(), "{} ({} more saves failed)", errors[0].what(), more);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Error> errors_;
+  size_t without_words_ = 0;
 };
 
 }  // namespace
+
+struct AsyncSaver::Ticket::State {
+  explicit State(std::shared_ptr<Untold> errors) : untold(std::move(errors)) {}
+
+  void set_ready(std::optional<Error> why_not) noexcept {
+    const std::lock_guard lock(mutex);
+    refusal = std::move(why_not);
+    is_ready = true;
+    changed.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return is_ready; });
+  }
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool is_ready = false;         // the regions are not needed any more
+  std::optional<Error> refusal;  // why the snapshot is not taken
+  const std::shared_ptr<Untold> untold;
+};
+
+AsyncSaver::Ticket& AsyncSaver::Ticket::operator=(Ticket&& other) noexcept {
+  if (state_) state_->wait();
+  state_ = std::move(other.state_);
+  return *this;
+}
+
+AsyncSaver::Ticket::~Ticket() {
+  if (state_) state_->wait();
+}
+
+bool AsyncSaver::Ticket::is_ready() const {
+  if (!state_) return true;
+  const std::lock_guard lock(state_->mutex);
+  return state_->is_ready;
+}
+
+void AsyncSaver::Ticket::wait() {
+  if (!state_) return;
+  const std::shared_ptr<State> state = std::move(state_);
+  state->wait();
+  if (state->refusal) throw *state->refusal;
+  state->untold->tell();
+}
 
 class AsyncSaver::Worker {
  public:
   Worker(std::shared_ptr<const FileSystem> file_system, std::string run_folder,
          std::shared_ptr<Group> group, AsyncSaverOptions options)
-      : file_system_(std::move(file_system)),
-        run_folder_(std::move(run_folder)),
-        group_(std::move(group)),
-        options_(std::move(options.save)),
-        buffers_(options.most_in_flight, options.staging_bytes) {
+      : group_(std::move(group)),
+        stager_(options.stager ? std::move(options.stager)
+                               : host_stager(options.save.engine.threads)),
+        buffers_(stager_, options.most_in_flight, options.staging_bytes) {
     if (options.most_in_flight < 1) {
       fail(ErrorKind::invalid, "{} saves in flight", options.most_in_flight);
     }
-    options_.engine.cancel = &cancelled_;
+    options.save.engine.cancel = &cancelled_;
+    saver_.emplace(std::move(file_system), std::move(run_folder), *group_, std::move(options.save));
     const SignalsBlocked blocked;
     try {
-      thread_ = std::thread([this] { run(); });
+      staging_ = std::thread([this] { stage_jobs(); });
+      saving_ = std::thread([this] { save_jobs(); });
     } catch (const std::system_error& error) {
+      end();
       fail(ErrorKind::exhausted, "no thread for saving: {}", error.what());
     }
   }
 
-  ~Worker() {
-    {
-      const std::lock_guard lock(mutex_);
-      ended_ = true;
-      changed_.notify_all();
-    }
-    thread_.join();
-  }
+  ~Worker() { end(); }
 
-  void save(const Snapshot& snapshot) {
-    Job job = take_snapshot(snapshot);
-    const Contribution& own = job.contribution;
-    const Error refused(own.problem_kind, own.problem);
-    job.is_told = !own.problem.empty();
-    const bool is_refused = job.is_told;
-    std::unique_lock lock(mutex_);
-    if (!ended_) jobs_.push_back(std::move(job));
-    changed_.notify_all();
-    if (is_refused) throw refused;
-    throw_errors(lock);
+  Ticket save(Snapshot snapshot) {
+    const int64_t iteration = snapshot.iteration;
+    try {
+      auto job = std::make_shared<Job>(job_of(std::move(snapshot)));
+      const auto ticket = std::make_shared<Ticket::State>(untold_);
+      job->ticket = ticket;
+      if (!job->contribution.problem.empty()) refuse(*job);
+      const std::lock_guard lock(mutex_);
+      if (!ended_) {
+        jobs_.push_back(job);
+        to_stage_.push_back(std::move(job));
+      }
+      changed_.notify_all();
+      return Ticket(ticket);
+    } catch (const std::bad_alloc&) {
+      // The others would wait for this rank for ever.
+      group_->abort(Error(ErrorKind::exhausted,
+                          fmt::format("iteration {} is not saved: out of memory", iteration)));
+      throw;
+    }
   }
 
   void finish() {
-    std::unique_lock lock(mutex_);
-    // What other ranks still bring is not waited for by one that takes no snapshot any more.
-    if (stopped_) ended_ = true;
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return jobs_.empty(); });
-    throw_errors(lock);
+    {
+      std::unique_lock lock(mutex_);
+      // What other ranks still bring is not waited for by one that takes no snapshot any more.
+      if (stopped_) ended_ = true;
+      changed_.notify_all();
+      changed_.wait(lock, [&] { return jobs_.empty(); });
+    }
+    untold_->tell();
   }
 
   void stop(StopMode mode) noexcept {
@@ -111,9 +198,20 @@ class AsyncSaver::Worker {
   }
 
  private:
-  // With what went wrong, if anything did: the other ranks wait for this one, and are to know.
-  Job take_snapshot(const Snapshot& snapshot) {
-    Job job{contribution_of(snapshot), snapshot.planner, nullptr, false};
+  struct Job {
+    Contribution contribution;
+    std::shared_ptr<void> moment;  // of the caller's work
+    std::shared_ptr<Ticket::State> ticket;
+    std::unique_ptr<StagingBuffers::Slot> buffer;
+    bool is_told = false;   // the ticket says why it fails
+    bool is_ready = false;  // to be saved; guarded by mutex_
+  };
+
+  // With what is wrong, if anything is: the other ranks wait for this one, and are to know.
+  Job job_of(Snapshot snapshot) {
+    Job job;
+    job.contribution = contribution_of(snapshot);
+    job.moment = stager_->now();
     if (stopped_) {
       job.contribution = failed_contribution(
           snapshot.iteration, Error(ErrorKind::cancelled,
@@ -121,46 +219,71 @@ class AsyncSaver::Worker {
                                                 snapshot.iteration)));
       job.contribution.stopped = true;
     }
-    if (!job.contribution.problem.empty()) return job;
-    try {
-      std::vector<ConstRegion>& regions = job.contribution.tensors;
-      const uint64_t bytes = staged_bytes(regions);
-      job.buffer = buffers_.take(bytes);
-      const SignalsBlocked blocked;
-      stage(regions, job.buffer->buffer.take(bytes), thread_count(options_.engine.threads));
-    } catch (const Error& error) {
-      job.contribution = failed_contribution(snapshot.iteration, error);
-    } catch (const std::exception& error) {  // no memory, no thread
-      job.contribution =
-          failed_contribution(snapshot.iteration, Error(ErrorKind::exhausted, error.what()));
-    }
     return job;
   }
 
-  // Of the saver's thread.
-  void run() {
-    Contribution end;
-    end.ended = true;
+  static void refuse(Job& job) noexcept {
+    const Contribution& own = job.contribution;
+    job.is_told = true;
+    job.ticket->set_ready(Error(own.problem_kind, own.problem));
+  }
+
+  // Of the staging thread.
+  void stage_jobs() {
+    for (;;) {
+      std::shared_ptr<Job> job;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return !to_stage_.empty() || ended_; });
+        if (to_stage_.empty()) return;
+        job = std::move(to_stage_.front());
+        to_stage_.pop_front();
+      }
+      if (!job->is_told) stage(*job);
+      const std::lock_guard lock(mutex_);
+      job->is_ready = true;
+      changed_.notify_all();
+    }
+  }
+
+  void stage(Job& job) noexcept {
+    try {
+      std::vector<ConstRegion>& regions = job.contribution.snapshot.tensors;
+      job.buffer = buffers_.take(staged_bytes(regions));
+      stager_->copy(copies_into(job.buffer->memory.bytes, regions), job.moment);
+      job.ticket->set_ready(std::nullopt);
+    } catch (const std::exception& error) {
+      job.contribution = failed_contribution(job.contribution.iteration, error_of(error));
+      refuse(job);
+    }
+  }
+
+  // Of the saving thread.
+  void save_jobs() {
     try {
       for (;;) {
-        Job* job = wait_for_job();
-        end.stopped = stopped_;
-        const Round round = meet(*group_, job ? job->contribution : end);
-        if (round.is_stopped()) stopped_ = true;
-        if (round.is_over()) return;
-        if (job && job->contribution.iteration == round.iteration) save_job(*job, round);
+        const std::shared_ptr<Job> job = wait_for_job();
+        Contribution end;
+        end.ended = true;
+        Contribution& own = job ? job->contribution : end;
+        own.stopped = own.stopped || (!job && stopped_);
+        const Round round = saver_->meet(own);
+        if (round.is_stopped) stopped_ = true;
+        if (round.is_over) return;
+        if (job && own.iteration == round.iteration) save_job(*job, round);
       }
-    } catch (const std::exception& error) {  // the group itself failed: it cannot be used any more
-      fail_all(Error(ErrorKind::cancelled,
-                     fmt::format("the ranks cannot meet any more: {}", error.what())));
+    } catch (const std::exception& error) {  // the group cannot be used any more
+      abort_with_current_exception(*group_);
+      const Error why = error_of(error);
+      fail_all(Error(why.kind(), fmt::format("the ranks cannot meet any more: {}", why.what())));
     }
   }
 
   // The oldest; null once there are no more.
-  Job* wait_for_job() {
+  std::shared_ptr<Job> wait_for_job() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !jobs_.empty() || ended_; });
-    return jobs_.empty() ? nullptr : &jobs_.front();
+    changed_.wait(lock, [&] { return jobs_.empty() ? ended_ : jobs_.front()->is_ready; });
+    return jobs_.empty() ? nullptr : jobs_.front();
   }
 
   void save_job(Job& job, const Round& round) {
@@ -168,62 +291,62 @@ class AsyncSaver::Worker {
     std::optional<Error> failure;
     try {
       round.check();
-      notes = save_round(file_system_, run_folder_, round, job.planner, *group_, options_);
-    } catch (const Error& error) {
+      notes = saver_->save(round, job.contribution.snapshot);
+    } catch (const SharedError& error) {
       failure = Error(error.kind(),
                       fmt::format("saving iteration {}: {}", round.iteration, error.what()));
     }
+    if (failure && !job.is_told) untold_->add(*failure);
     if (job.buffer) buffers_.give_back(std::move(job.buffer));
     const std::lock_guard lock(mutex_);
     if (!failure) {
       last_saved_ = round.iteration;
       notes_.insert(notes_.end(), notes.begin(), notes.end());
-    } else if (!job.is_told) {
-      errors_.push_back(std::move(*failure));
     }
     jobs_.pop_front();
     changed_.notify_all();
   }
 
   // What is in flight, and all that still comes; the caller is told in any case.
-  void fail_all(const Error& why) {
-    std::unique_lock lock(mutex_);
-    if (jobs_.empty()) errors_.push_back(why);
-    for (;;) {
-      for (Job& job : jobs_) {
-        if (job.buffer) buffers_.give_back(std::move(job.buffer));
-        if (!job.is_told) errors_.push_back(why);
-      }
-      jobs_.clear();
+  void fail_all(const Error& why) noexcept {
+    bool is_told = false;
+    while (const std::shared_ptr<Job> job = wait_for_job()) {
+      is_told = true;
+      if (!job->is_told) untold_->add(why);
+      if (job->buffer) buffers_.give_back(std::move(job->buffer));
+      const std::lock_guard lock(mutex_);
+      jobs_.pop_front();
       changed_.notify_all();
-      if (ended_) return;
-      changed_.wait(lock, [&] { return !jobs_.empty() || ended_; });
     }
+    if (!is_told) untold_->add(why);
   }
 
-  void throw_errors(const std::unique_lock<std::mutex>&) {
-    if (errors_.empty()) return;
-    const std::vector<Error> errors = std::exchange(errors_, {});
-    if (errors.size() == 1) throw errors[0];
-    fail(errors[0].kind(), "{} ({} more saves failed)", errors[0].what(), errors.size() - 1);
+  void end() {
+    {
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+      changed_.notify_all();
+    }
+    if (staging_.joinable()) staging_.join();
+    if (saving_.joinable()) saving_.join();
   }
 
-  std::shared_ptr<const FileSystem> file_system_;
-  std::string run_folder_;
-  std::shared_ptr<Group> group_;
-  SaveOptions options_;
+  const std::shared_ptr<Group> group_;
+  const std::shared_ptr<Stager> stager_;
   StagingBuffers buffers_;
+  const std::shared_ptr<Untold> untold_ = std::make_shared<Untold>();
+  std::optional<GroupSaver> saver_;
   std::atomic<bool> stopped_{false}, cancelled_{false};
   static_assert(std::atomic<bool>::is_always_lock_free);  // stop() is for signal handlers
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  std::deque<Job> jobs_;  // the first is being saved
-  std::vector<Error> errors_;
+  std::deque<std::shared_ptr<Job>> jobs_;      // the first is being saved
+  std::deque<std::shared_ptr<Job>> to_stage_;  // those of them that are not staged yet
   std::vector<std::string> notes_;
   std::optional<int64_t> last_saved_;
   bool ended_ = false;
-  std::thread thread_;  // last: it uses all the others
+  std::thread staging_, saving_;  // last: they use all the others
 };
 
 AsyncSaver::AsyncSaver(std::shared_ptr<const FileSystem> file_system, std::string run_folder,
@@ -232,7 +355,9 @@ AsyncSaver::AsyncSaver(std::shared_ptr<const FileSystem> file_system, std::strin
                                        std::move(group), std::move(options))) {}
 AsyncSaver::~AsyncSaver() = default;
 
-void AsyncSaver::save(const Snapshot& snapshot) { worker_->save(snapshot); }
+AsyncSaver::Ticket AsyncSaver::save(Snapshot snapshot) {
+  return worker_->save(std::move(snapshot));
+}
 void AsyncSaver::finish() { worker_->finish(); }
 void AsyncSaver::stop(StopMode mode) noexcept { worker_->stop(mode); }
 bool AsyncSaver::is_stopped() const noexcept { return worker_->is_stopped(); }

@@ -1,12 +1,16 @@
-// Saves memory while the caller goes on: a snapshot is copied aside, and a thread of the saver
-// writes it.
+// Saves memory while the caller goes on: a snapshot is copied aside, and threads of the saver
+// write it.
 //
 //   AsyncSaver saver(posix_file_system(), "runs/a", lone_group());
+//   AsyncSaver::Ticket ticket;
 //   for (...) {
-//     train();
-//     if (time_to_save) saver.save(snapshot);  // returns when the memory may change again
+//     forward_and_backward();
+//     ticket.wait();  // now the memory may change again
+//     update();
+//     if (time_to_save) ticket = saver.save(snapshot);  // returns at once
 //     if (saver.is_stopped()) break;
 //   }
+//   ticket.wait();
 //   saver.finish();  // all is on disk, or this throws why not
 //
 // What a save is, and what stands in the run folder at which moment, save.h says.
@@ -16,20 +20,25 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ckpt/memory/save.h"
+#include "ckpt/memory/stager.h"
 
 namespace ferry {
 
 struct AsyncSaverOptions {
   SaveOptions save;  // `save.engine.cancel` is the saver's own
-  /// Snapshots that are staged or being written; at least 1. One more waits in save() until the
-  /// first is on disk. Each has a buffer as large as the rank's regions; buffers are used again.
+  /// Snapshots that are staged or being written; at least 1. One more waits, and its ticket with
+  /// it, until the first is on disk. Each has a buffer as large as the rank's regions; buffers are
+  /// used again.
   int most_in_flight = 1;
   /// Most bytes of all buffers of this rank. A snapshot that does not fit waits until others are
   /// written; one that would not fit alone is refused (exhausted).
   uint64_t staging_bytes = UINT64_MAX;
+  /// How memory is copied aside; null: host_stager() with the engine's threads.
+  std::shared_ptr<Stager> stager;
 };
 
 enum class StopMode : uint8_t {
@@ -40,9 +49,9 @@ enum class StopMode : uint8_t {
 /// One of each rank. All ranks take snapshots of the same iterations in the same order; their
 /// threads meet in the group, which nobody else uses meanwhile.
 ///
-/// save(), finish() and status() belong to one thread of the caller. stop() may be called from
-/// anywhere, a signal handler included; no handler is installed here, and the saver's own threads
-/// take no signals.
+/// save(), finish(), status() and tickets belong to one thread of the caller. stop() may be called
+/// from anywhere, a signal handler included; no handler is installed here, and the saver's own
+/// threads take no signals.
 ///
 /// stop() tells one rank. The others learn of it when they next meet it: the save that it takes no
 /// part in fails on them as cancelled, and is_stopped() is true there, too. Ranks whose steps wait
@@ -58,12 +67,33 @@ class AsyncSaver {
   AsyncSaver(const AsyncSaver&) = delete;
   AsyncSaver& operator=(const AsyncSaver&) = delete;
 
-  /// Takes a snapshot: when it returns, the regions have been copied and may change. Waits while
-  /// too many are in flight. Then throws the error of an earlier save, if there was one, of which
-  /// all ranks learn alike: this snapshot is on its way all the same. cancelled, and no snapshot
-  /// taken, after stop(); invalid for regions that are none, exhausted when staging cannot hold
-  /// them: then this save fails on all ranks.
-  void save(const Snapshot& snapshot);
+  /// Of one snapshot: until wait() returns, its regions and their memory stay as they are. May
+  /// outlive the saver. One that is dropped waits, and keeps what it would have thrown to itself.
+  class Ticket {
+   public:
+    Ticket() = default;  // waits for nothing
+    Ticket(Ticket&&) noexcept = default;
+    Ticket& operator=(Ticket&& other) noexcept;
+    ~Ticket();
+
+    /// True when wait() would return at once.
+    bool is_ready() const;
+    /// Returns when the regions have been copied, or will not be. Then throws, once: why this
+    /// snapshot is not taken (invalid for regions that are none, exhausted when staging cannot hold
+    /// them, cancelled after stop()): then this save fails on all ranks; else the error of an
+    /// earlier save, if there was one, of which all ranks learn alike, and this snapshot is on its
+    /// way all the same.
+    void wait();
+
+   private:
+    friend class AsyncSaver;
+    struct State;
+    explicit Ticket(std::shared_ptr<State> state) : state_(std::move(state)) {}
+    std::shared_ptr<State> state_;
+  };
+
+  /// Begins to take a snapshot, and returns at once, whatever its size.
+  [[nodiscard]] Ticket save(Snapshot snapshot);
 
   /// Returns when nothing is in flight. Throws the error of a save that failed since the last call
   /// that threw; when several did, of the first, and says how many more. After stop() it returns

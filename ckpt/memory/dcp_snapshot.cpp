@@ -17,15 +17,25 @@ void check_name(const std::string& name) {
        name);
 }
 
+class DcpFormat final : public SnapshotFormat {
+ public:
+  PlacedState place(OwnState own) const override {
+    for (const PlacedTensor& placed : own.placed.tensors) check_name(placed.tensor.name);
+    for (const PlacedObject& object : own.placed.objects) check_name(object.name);
+    return std::move(own.placed);
+  }
+
+  SmallFiles complete(DcpContent& content, int64_t) const override {
+    std::vector<std::string> keys;
+    keys.reserve(content.entries.size());
+    for (const DcpContent::Entry& entry : content.entries) keys.push_back(entry.name);
+    content.planner_data = dcp_paths(keys);
+    return {};
+  }
+};
+
 }  // namespace
 
-PlannedOutput plan_dcp_snapshot(GatheredState state) {
-  for (const PlacedTensor& placed : state.tensors) check_name(placed.tensor.name);
-  for (const PlacedObject& object : state.objects) check_name(object.name);
-  DcpWriteOptions options;
-  options.files_per_rank = state.files_per_rank;
-  options.planner_data = dcp_paths(state.tensors, state.objects);
-  return lay_out_dcp(*state.source, std::move(state.tensors), std::move(state.objects), options);
-}
+std::shared_ptr<const SnapshotFormat> dcp_format() { return std::make_shared<DcpFormat>(); }
 
 }  // namespace ferry

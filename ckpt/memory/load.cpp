@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
+#include "ckpt/core/recipe_cutter.h"
 #include "ckpt/engine/memory_files.h"
 
 namespace ferry {
@@ -24,17 +25,19 @@ class LoadPlan {
     const Entry& entry = source_of(region);
     const auto position = static_cast<uint32_t>(&entry - catalog_.entries.data());
     const auto file = static_cast<uint32_t>(files_.size());
-    const Dims& size = region.box.size;
+    const Shard& shard = region.shard;
+    const Dims shape = shard.is_run() ? Dims{shard.run_count} : shard.box.size;
     files_.push_back(std::make_unique<MemoryTarget>("memory for tensor " + region.name,
                                                     std::span(region.data, bytes)));
     plan_.target.files.push_back({files_.back()->path(), bytes});
     plan_.target.entries.push_back({region.name,
                                     region.dtype,
-                                    size,
-                                    {{Box::whole(size), 0, -1, {}, {file, 0, bytes}}},
+                                    shape,
+                                    {{{Box::whole(shape)}, {}, {file, 0, bytes}}},
                                     entry.role});
-    plan_.recipes.push_back({{position}, {copy_box(region.box, Dims(size.size(), 0))}, {}});
-    left_[position] -= plan_.recipes.back().moves[0].elements();
+    const Recipe whole{{position}, {copy_all(entry.shape)}, {}};
+    plan_.recipes.push_back(RecipeCutter(whole, entry.shape).cut(shard));
+    left_[position] -= shard.elements(region.name);
   }
 
   void run(const EngineOptions& options) {

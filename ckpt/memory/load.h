@@ -3,7 +3,7 @@
 //   const Checkpoint checkpoint = open_checkpoint(posix_file_system(), "runs/a");
 //   std::vector<float> bias(4096), rows(1000 * 4096);
 //   std::vector<Region> regions{whole_region("bias", DType::f32, {4096}, bias.data())};
-//   regions.push_back({"weight", DType::f32, {50000, 4096}, {{2000, 0}, {1000, 4096}},
+//   regions.push_back({"weight", DType::f32, {50000, 4096}, {{{2000, 0}, {1000, 4096}}},
 //                      reinterpret_cast<std::byte*>(rows.data())});  // rows 2000 to 2999
 //   load(checkpoint, regions);
 //

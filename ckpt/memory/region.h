@@ -5,20 +5,20 @@
 #include <string>
 #include <utility>
 
-#include "ckpt/base/box.h"
 #include "ckpt/base/dtype.h"
+#include "ckpt/core/shard.h"
 
 namespace ferry {
 
-/// A box of a tensor. Its elements lie row-major and without gaps, little-endian; the memory stays
-/// the caller's, who says how long it is looked at.
+/// A shard in memory. Its elements, those of a box in row-major order or of a run, lie without
+/// gaps, little-endian; the memory stays the caller's, who says how long it is looked at.
 template <typename Byte>
 struct BasicRegion {
   std::string name;  // of the tensor
   DType dtype = DType::f32;
   Dims shape;            // of the whole tensor, in elements
-  Box box;               // which part of it lies here
-  Byte* data = nullptr;  // of box.size elements; may be null when there are none
+  Shard shard;           // which part of it lies here; its tensor and rank do not count
+  Byte* data = nullptr;  // of the shard's elements; may be null when there are none
 };
 
 using Region = BasicRegion<std::byte>;             // to load into
@@ -26,15 +26,15 @@ using ConstRegion = BasicRegion<const std::byte>;  // to save from
 
 /// A region that holds all of its tensor. `data` points at elements of any type.
 inline Region whole_region(std::string name, DType dtype, const Dims& shape, void* data) {
-  return {std::move(name), dtype, shape, Box::whole(shape), static_cast<std::byte*>(data)};
+  return {std::move(name), dtype, shape, {Box::whole(shape)}, static_cast<std::byte*>(data)};
 }
 inline ConstRegion whole_region(std::string name, DType dtype, const Dims& shape,
                                 const void* data) {
-  return {std::move(name), dtype, shape, Box::whole(shape), static_cast<const std::byte*>(data)};
+  return {std::move(name), dtype, shape, {Box::whole(shape)}, static_cast<const std::byte*>(data)};
 }
 
-/// Bytes of a region. invalid, naming the tensor, when its box does not lie inside its shape, when
-/// there are elements and no data, or when the size does not fit in 64 bits.
+/// Bytes of a region. invalid, naming the tensor, when its shard does not lie inside its shape,
+/// when there are elements and no data, or when the size does not fit in 64 bits.
 template <typename Byte>
 uint64_t checked_bytes(const BasicRegion<Byte>& region);
 

@@ -1,15 +1,19 @@
 #include "ckpt/memory/save.h"
 
-#include "ckpt/memory/group_save.h"
+#include "ckpt/group/together.h"
+#include "ckpt/memory/group_saver.h"
 
 namespace ferry {
 
 std::vector<std::string> save(std::shared_ptr<const FileSystem> file_system,
                               const std::string& run_folder, const Snapshot& snapshot, Group& group,
                               const SaveOptions& options) {
-  const Round round = meet(group, contribution_of(snapshot));
-  round.check();
-  return save_round(file_system, run_folder, round, snapshot.planner, group, options);
+  return or_abort(group, [&] {
+    GroupSaver saver(std::move(file_system), run_folder, group, options);
+    const Round round = saver.meet(contribution_of(snapshot));
+    round.check();
+    return saver.save(round, snapshot);
+  });
 }
 
 }  // namespace ferry

@@ -1,12 +1,18 @@
-// What a rank gives to be saved, and how what all ranks gave becomes a checkpoint.
+// What a rank gives to be saved, and what it becomes on disk.
+//
+// A save from memory is a reshard whose source is memory: each rank has a catalog of its own
+// regions, a plan for its own files, and runs it. What all files hold together only rank 0 knows,
+// which writes `.metadata`.
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ckpt/core/placed.h"
+#include "ckpt/format/dcp/dcp_metadata_writer.h"
 #include "ckpt/memory/region.h"
 
 namespace ferry {
@@ -17,23 +23,35 @@ struct StoredObject {
   std::string archive;
 };
 
-/// What all ranks gave, as a target without places. Recipes count in `source`, whose chunks are the
-/// ranks' memory: every rank has the same description, and the memory of its own only.
-struct GatheredState {
-  const Catalog* source = nullptr;  // outlives the plan
-  std::vector<PlacedTensor> tensors;
-  std::vector<PlacedObject> objects;
+/// What one rank gives, before its format has looked at it: tensors as they are named and shaped,
+/// with the boxes that the rank holds of them (a run is several), and objects.
+struct OwnState {
+  const Catalog* source = nullptr;  // the rank's regions; what recipes count in
+  PlacedState placed;
   int64_t iteration = 0;
-  int files_per_rank = 1;
+  int rank = 0;
 };
 
-/// Lays the state out. A rank writes the files that `file_ranks` of the result says, and may read
-/// only the pieces that it gave. Called on every rank, and must give the same everywhere.
-using SnapshotPlanner = std::function<PlannedOutput(GatheredState state)>;
+/// How snapshots are stored: as a PyTorch distributed checkpoint in any case, whose names, shapes
+/// and companions differ. Used by several threads at once.
+class SnapshotFormat {
+ public:
+  virtual ~SnapshotFormat() = default;
+
+  /// On every rank: what it writes of what it gives, as boxes of stored tensors and recipes in
+  /// own.source. A rank writes only what it holds itself. Of equal boxes that several ranks come
+  /// with, one is written.
+  virtual PlacedState place(OwnState own) const = 0;
+
+  /// On rank 0, once all is known: what `.metadata` says beside it, and the small files that stand
+  /// beside it, in the order in which they are written. `content` has everyone's names.
+  using SmallFiles = std::vector<std::pair<std::string, std::string>>;  // name, content
+  virtual SmallFiles complete(DcpContent& content, int64_t iteration) const = 0;
+};
 
 /// Plain PyTorch distributed checkpoint: each name is a key of the state dict; invalid when one has
 /// "/shard_" in it, as Megatron-LM's objects do. torch_snapshot.h has Megatron-LM's torch_dist.
-PlannedOutput plan_dcp_snapshot(GatheredState state);
+std::shared_ptr<const SnapshotFormat> dcp_format();
 
 struct Snapshot {
   int64_t iteration = 0;  // at least 0, the same on all ranks
@@ -42,7 +60,7 @@ struct Snapshot {
   std::vector<ConstRegion> tensors;
   /// Of names that no other rank gives.
   std::vector<StoredObject> objects;
-  SnapshotPlanner planner = plan_dcp_snapshot;
+  std::shared_ptr<const SnapshotFormat> format = dcp_format();
 };
 
 }  // namespace ferry

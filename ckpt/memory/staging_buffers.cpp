@@ -1,18 +1,14 @@
 #include "ckpt/memory/staging_buffers.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cstring>
 #include <utility>
 
 #include "ckpt/base/checked.h"
-#include "ckpt/base/threads.h"
 
 namespace ferry {
 namespace {
 
 constexpr uint64_t kLineBytes = 64;
-constexpr uint64_t kCopyBytes = 4 << 20;  // at once, by a thread
 
 uint64_t line_aligned(uint64_t bytes) {
   return checked_add<uint64_t>(bytes, kLineBytes - 1, "a snapshot") / kLineBytes * kLineBytes;
@@ -30,13 +26,12 @@ std::unique_ptr<StagingBuffers::Slot> StagingBuffers::take(uint64_t bytes) {
   changed_.wait(lock, [&] { return (slot = try_take(bytes)) != nullptr; });
   lock.unlock();
   try {
-    slot->buffer.take(slot->bytes);
+    if (slot->memory.bytes.size() < slot->bytes) slot->memory = stager_->allocate(slot->bytes);
   } catch (...) {
-    slot->buffer = {};
     lock.lock();
-    bytes_ -= std::exchange(slot->bytes, 0);
+    bytes_ -= slot->bytes;
     --taken_;
-    fail(ErrorKind::exhausted, "no memory to stage a snapshot of {} bytes", bytes);
+    throw;
   }
   return slot;
 }
@@ -89,28 +84,17 @@ uint64_t staged_bytes(std::span<const ConstRegion> regions) {
   return bytes;
 }
 
-void stage(std::vector<ConstRegion>& regions, std::span<std::byte> buffer, int threads) {
-  struct Copy {
-    const std::byte* from;
-    std::byte* to;
-    uint64_t bytes;
-  };
-  std::vector<Copy> copies;
+std::vector<StagingCopy> copies_into(std::span<std::byte> buffer,
+                                     std::vector<ConstRegion>& regions) {
+  std::vector<StagingCopy> copies;
   std::byte* to = buffer.data();
   for (ConstRegion& region : regions) {
     const uint64_t bytes = checked_bytes(region);
-    for (uint64_t at = 0; at < bytes; at += kCopyBytes) {
-      copies.push_back({region.data + at, to + at, std::min(kCopyBytes, bytes - at)});
-    }
+    copies.push_back({region.data, to, bytes});
     region.data = to;
     to += line_aligned(bytes);
   }
-  std::atomic<size_t> next{0};
-  on_threads(std::min(threads, static_cast<int>(copies.size())), [&](int) {
-    for (size_t i = next++; i < copies.size(); i = next++) {
-      std::memcpy(copies[i].to, copies[i].from, copies[i].bytes);
-    }
-  });
+  return copies;
 }
 
 }  // namespace ferry

@@ -8,19 +8,20 @@
 #include <span>
 #include <vector>
 
-#include "ckpt/engine/tiles/buffer.h"
 #include "ckpt/memory/region.h"
+#include "ckpt/memory/stager.h"
 
 namespace ferry {
 
 /// Safe from several threads.
 class StagingBuffers {
  public:
-  StagingBuffers(int most, uint64_t most_bytes) : most_(most), most_bytes_(most_bytes) {}
+  StagingBuffers(std::shared_ptr<Stager> stager, int most, uint64_t most_bytes)
+      : stager_(std::move(stager)), most_(most), most_bytes_(most_bytes) {}
 
   struct Slot {
-    Buffer buffer;
-    uint64_t bytes = 0;  // of the buffer
+    StagingMemory memory;
+    uint64_t bytes = 0;
   };
 
   /// A buffer of at least `bytes` bytes, once one is free. exhausted when it would never fit.
@@ -31,6 +32,7 @@ class StagingBuffers {
  private:
   std::unique_ptr<Slot> try_take(uint64_t bytes);
 
+  const std::shared_ptr<Stager> stager_;
   const int most_;
   const uint64_t most_bytes_;
   mutable std::mutex mutex_;
@@ -43,7 +45,8 @@ class StagingBuffers {
 /// Bytes that the regions need in one buffer. As checked_bytes().
 uint64_t staged_bytes(std::span<const ConstRegion> regions);
 
-/// Copies the regions, in their order, and lets them point at the copies.
-void stage(std::vector<ConstRegion>& regions, std::span<std::byte> buffer, int threads);
+/// What to copy into a buffer of staged_bytes(). Lets the regions point at their copies there.
+std::vector<StagingCopy> copies_into(std::span<std::byte> buffer,
+                                     std::vector<ConstRegion>& regions);
 
 }  // namespace ferry

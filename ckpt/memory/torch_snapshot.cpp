@@ -1,26 +1,60 @@
 #include "ckpt/memory/torch_snapshot.h"
 
+#include <unordered_map>
 #include <utility>
 
 namespace ferry {
+namespace {
 
-SnapshotPlanner torch_dist_snapshot(RunState run, TorchDistOptions options) {
-  run.tensors.clear();
-  run.dropped.clear();
-  return [run = std::move(run), options = std::move(options)](GatheredState gathered) {
-    RunState state = run;
-    state.source = gathered.source;
-    state.iteration = gathered.iteration;
-    Placement placement;
-    for (PlacedTensor& placed : gathered.tensors) {
-      placement[placed.tensor.name] = std::move(placed.pieces);
-      state.tensors.push_back(std::move(placed.tensor));
+class TorchDistFormat final : public SnapshotFormat {
+ public:
+  TorchDistFormat(RunState state, TorchDistOptions options)
+      : state_(std::move(state)), options_(std::move(options)) {
+    state_.source = nullptr;
+    state_.dropped.clear();
+    for (StateTensor& tensor : state_.tensors) tensor.recipe = {};
+    options_.zstd = false;  // bytes go straight from memory to their places
+  }
+
+  PlacedState place(OwnState own) const override {
+    RunState state = state_;
+    state.source = own.source;
+    state.iteration = own.iteration;
+    std::unordered_map<std::string_view, StateTensor*> described;
+    if (options_.optimizer != ShardedOptimizer::dp_reshardable) state.tensors.clear();
+    for (StateTensor& tensor : state.tensors) described.emplace(tensor.name, &tensor);
+    HeldShards held;
+    std::vector<StateTensor> others;
+    for (PlacedTensor& placed : own.placed.tensors) {
+      held[placed.tensor.name] = std::move(placed.shards);
+      const auto known = described.find(placed.tensor.name);
+      if (known != described.end()) {
+        *known->second = std::move(placed.tensor);
+      } else {
+        others.push_back(std::move(placed.tensor));
+      }
     }
-    TorchDistOptions writer = options;
-    writer.files_per_rank = gathered.files_per_rank;
-    writer.zstd = false;  // bytes go straight from memory to their places
-    return plan_torch_dist(std::move(state), placement, std::move(gathered.objects), writer);
-  };
+    for (StateTensor& tensor : others) state.tensors.push_back(std::move(tensor));
+    PlacedState placed = place_torch_dist_rank(std::move(state), held, own.rank, options_);
+    for (PlacedObject& object : own.placed.objects) placed.objects.push_back(std::move(object));
+    return placed;
+  }
+
+  SmallFiles complete(DcpContent&, int64_t iteration) const override {
+    RunState state = state_;
+    state.iteration = iteration;
+    return torch_dist_small_files(std::move(state), options_);
+  }
+
+ private:
+  RunState state_;
+  TorchDistOptions options_;
+};
+
+}  // namespace
+
+std::shared_ptr<const SnapshotFormat> torch_dist_format(RunState state, TorchDistOptions options) {
+  return std::make_shared<TorchDistFormat>(std::move(state), std::move(options));
 }
 
 }  // namespace ferry

@@ -1,19 +1,27 @@
 // Snapshots as Megatron-LM's torch_dist checkpoints.
 #pragma once
 
+#include <memory>
+
 #include "ckpt/megatron/state/run_state.h"
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
 #include "ckpt/memory/snapshot.h"
 
 namespace ferry {
 
-/// A planner for snapshots of a Megatron-LM run. `state` has what is no tensor (args, param_groups,
-/// scheduler, random number states; the same on all ranks), made by hand or by state_of() of a
-/// checkpoint; its own source, tensors and iteration do not count. The tensors are the snapshot's:
-/// named, shaped and typed as RunState says, optimizer state included, which is written per
-/// parameter (fully_reshardable or plain) or left out. Each rank of the group writes what it gave,
-/// so that the files are those of the group's ranks, whatever layout the arguments name.
-/// unsupported for dp_reshardable; never compressed; otherwise as plan_torch_dist().
-SnapshotPlanner torch_dist_snapshot(RunState state, TorchDistOptions options = {});
+/// Snapshots of a Megatron-LM run. `state` has what is no tensor (args, param_groups, scheduler,
+/// random number states; the same on all ranks), made by hand or by state_of() of a checkpoint; its
+/// own source, recipes and iteration do not count. The tensors that ranks give are named, shaped
+/// and typed as RunState says; optimizer state, if any, as the shards that a rank holds of each
+/// parameter's: of a distributed optimizer the runs that shards_of_rank() says
+/// (megatron/optimizer/buckets/model_buffers.h).
+///
+/// As fully_reshardable or plain, each rank writes what it gave, so that the files are those of the
+/// group's ranks, whatever layout the arguments name. As dp_reshardable the group's ranks are those
+/// of the layout that the arguments name, each writes its part of the flat buckets, and
+/// `state.tensors` tells which tensors the model and the optimizer have. Never compressed;
+/// otherwise as plan_torch_dist().
+std::shared_ptr<const SnapshotFormat> torch_dist_format(RunState state,
+                                                        TorchDistOptions options = {});
 
 }  // namespace ferry

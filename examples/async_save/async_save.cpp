@@ -53,12 +53,12 @@ class Shard {
     return {{"layer.weight",
              ferry::DType::f32,
              {kRows, kColumns},
-             {{begin_, 0}, {rows_, kColumns}},
+             {{{begin_, 0}, {rows_, kColumns}}},
              reinterpret_cast<std::byte*>(weight_.data())},
             {"counts",
              ferry::DType::i64,
              {kRows},
-             {{begin_}, {rows_}},
+             {{{begin_}, {rows_}}},
              reinterpret_cast<std::byte*>(counts_.data())}};
   }
 
@@ -74,7 +74,8 @@ ferry::Snapshot snapshot_of(Shard& shard, int64_t iteration) {
   ferry::Snapshot snapshot;
   snapshot.iteration = iteration;
   for (const ferry::Region& region : shard.regions()) {
-    snapshot.tensors.push_back({region.name, region.dtype, region.shape, region.box, region.data});
+    snapshot.tensors.push_back(
+        {region.name, region.dtype, region.shape, region.shard, region.data});
   }
   return snapshot;
 }
@@ -109,11 +110,14 @@ void train(const std::string& run, int64_t steps, ferry::Group& steps_group,
   ferry::AsyncSaverOptions options;
   options.most_in_flight = 2;
   ferry::AsyncSaver saver(ferry::posix_file_system(), run, group, options);
+  ferry::AsyncSaver::Ticket ticket;
   for (int64_t iteration = first + 1; iteration <= first + steps; ++iteration) {
     if (any_is_stopped(steps_group)) break;
+    ticket.wait();  // until the last snapshot is copied the state stays as it is
     shard.step(iteration);
-    if (iteration % kSaveEvery == 0) saver.save(snapshot_of(shard, iteration));
+    if (iteration % kSaveEvery == 0) ticket = saver.save(snapshot_of(shard, iteration));
   }
+  ticket.wait();
   saver.finish();
   const auto saved = saver.status().last_saved;
   if (rank == 0 && saved) std::printf("iteration %lld\n", static_cast<long long>(*saved));

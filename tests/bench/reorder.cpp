@@ -183,7 +183,7 @@ void add_output(Plan& plan, uint32_t input, DType dtype, const Output& output) {
       static_cast<uint64_t>(element_count(output.shape, "output") * size_bytes(dtype));
   FileInfo& file = plan.target.files[0];
   Entry entry{fmt::format("t{}", plan.target.entries.size()), dtype, output.shape, {}, Role::model};
-  entry.chunks.push_back({Box::whole(output.shape), 0, -1, {}, {0, file.bytes, bytes}});
+  entry.chunks.push_back({{Box::whole(output.shape)}, {}, {0, file.bytes, bytes}});
   file.bytes += bytes;
   plan.target.entries.push_back(std::move(entry));
   plan.recipes.push_back({{input}, output.moves, {}});
@@ -254,7 +254,7 @@ void measure(const Case& c, const Settings& settings) {
   plain.target.files = transform.target.files = {{"file", 0}};
   for (uint32_t i = 0; i < tensors; ++i) {
     Entry entry{fmt::format("s{}", i), c.in, c.shape, {}, Role::model};
-    entry.chunks.push_back({Box::whole(c.shape), 0, -1, {}, {0, i * tensor_bytes, tensor_bytes}});
+    entry.chunks.push_back({{Box::whole(c.shape)}, {}, {0, i * tensor_bytes, tensor_bytes}});
     source.entries.push_back(std::move(entry));
     add_output(plain, i, c.in, {c.shape, {copy_all(c.shape)}});
     for (const Output& output : c.outputs) add_output(transform, i, c.out, output);

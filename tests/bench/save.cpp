@@ -72,8 +72,7 @@ class Model {
   }
 
   static uint64_t bytes_of(const Region& region) {
-    return static_cast<uint64_t>(element_count(region.box.size, region.name) *
-                                 size_bytes(region.dtype));
+    return static_cast<uint64_t>(region.shard.elements(region.name) * size_bytes(region.dtype));
   }
   std::span<const std::byte> memory() const { return memory_; }
   uint64_t bytes() const { return memory_.size(); }
@@ -83,7 +82,7 @@ class Model {
     snapshot.iteration = iteration;
     for (const Region& region : regions_) {
       snapshot.tensors.push_back(
-          {region.name, region.dtype, region.shape, region.box, region.data});
+          {region.name, region.dtype, region.shape, region.shard, region.data});
     }
     return snapshot;
   }
@@ -241,7 +240,7 @@ void run_all(const Settings& settings) {
   async.save = options;
   clean();
   AsyncSaver saver(posix_file_system(), run, lone_group(), async);
-  saver.save(model.snapshot(1));  // has its buffer from now on
+  saver.save(model.snapshot(1)).wait();  // has its buffer from now on
   saver.finish();
   Timings timings;
   const auto group = lone_group();
@@ -249,7 +248,7 @@ void run_all(const Settings& settings) {
     clean();
     timings.time("plain pwrite + fsync", [&] { plain_write(plain, model.memory(), threads); });
     clean();
-    const double staged = seconds_of([&] { saver.save(model.snapshot(1)); });
+    const double staged = seconds_of([&] { saver.save(model.snapshot(1)).wait(); });
     timings.add("AsyncSaver: save() returns", staged);
     timings.add("AsyncSaver: all on disk", staged + seconds_of([&] { saver.finish(); }));
     clean();

@@ -20,12 +20,12 @@ TEST(PlanCheck, RefusesGapsDoublesAndLosses) {
   Catalog source;
   source.add_file("a", 64);
   source.entries.push_back({"a", DType::u32, {16}, {}, Role::model});
-  source.entries[0].chunks.push_back({Box::whole({16}), 0, -1, {}, {0, 0, 64}});
+  source.entries[0].chunks.push_back({{Box::whole({16})}, {}, {0, 0, 64}});
   Plan plan;
   plan.source = &source;
   plan.target.files.push_back({"out", 64});
   plan.target.entries.push_back({"t", DType::u32, {16}, {}, Role::model});
-  plan.target.entries[0].chunks.push_back({Box::whole({16}), 0, -1, {}, {0, 0, 64}});
+  plan.target.entries[0].chunks.push_back({{Box::whole({16})}, {}, {0, 0, 64}});
   plan.recipes.push_back({{0}, {copy_all({16})}, {}});
   EXPECT_NO_THROW(check(plan));
 
@@ -48,7 +48,7 @@ TEST(PlanCheck, RefusesGapsDoublesAndLosses) {
 
   Plan lost = plan;  // half of the input is left out without a word
   lost.target.entries[0].shape = {8};
-  lost.target.entries[0].chunks = {{Box::whole({8}), 0, -1, {}, {0, 0, 32}}};
+  lost.target.entries[0].chunks = {{{Box::whole({8})}, {}, {0, 0, 32}}};
   lost.recipes[0].moves = {copy_box({{0}, {8}}, {0})};
   EXPECT_EQ(kind_of(lost), ErrorKind::mismatch);
   lost.dropped.push_back({0, 8});

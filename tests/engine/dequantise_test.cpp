@@ -56,15 +56,14 @@ struct World {
   }
 
   void add(const char* name, DType dtype, const Dims& shape, const Extent& extent) {
-    source.entries.push_back({name, dtype, shape, {{Box::whole(shape), 0, -1, {}, extent}}});
+    source.entries.push_back({name, dtype, shape, {{{Box::whole(shape)}, {}, extent}}});
   }
 
   // The output that `recipe` makes, as bf16.
   std::vector<uint16_t> run(const Dims& shape, Recipe recipe) {
     const auto bytes = static_cast<uint64_t>(element_count(shape, "out")) * 2;
     plan.target.add_file("data", bytes);
-    plan.target.entries = {
-        {"out", DType::bf16, shape, {{Box::whole(shape), 0, -1, {}, {0, 0, bytes}}}}};
+    plan.target.entries = {{"out", DType::bf16, shape, {{{Box::whole(shape)}, {}, {0, 0, bytes}}}}};
     plan.recipes = {std::move(recipe)};
     check(plan);
     EngineOptions options;

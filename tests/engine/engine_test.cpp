@@ -87,7 +87,7 @@ struct World {
       }
       switch (pick(random, 0, 2)) {
         case 0:
-          add_chunk({box, 0, -1, {}, {}}, elements);
+          add_chunk({{box}, {}, {}}, elements);
           break;
         case 1:
           store_column_major(box, elements);
@@ -113,14 +113,14 @@ struct World {
           std::inner_product(index.begin(), index.end(), strides.begin(), int64_t{0});
       permuted[static_cast<size_t>(at)] = elements[i++];
     }
-    add_chunk({box, 0, -1, strides, {}}, permuted);
+    add_chunk({{box}, strides, {}}, permuted);
   }
 
   void store_runs(const Box& box, const std::vector<uint32_t>& elements) {
     const auto count = static_cast<int64_t>(elements.size());
     for (int64_t begin = 0; begin < count;) {
       const int64_t length = pick(random, 1, count - begin);
-      add_chunk({box, begin, length, {}, {}},
+      add_chunk({{box, 0, 0, begin, length}, {}, {}},
                 {elements.begin() + begin, elements.begin() + begin + length});
       begin += length;
     }
@@ -146,7 +146,7 @@ struct World {
       const auto file = static_cast<uint32_t>(plan.target.files.size());
       plan.target.files.push_back({"f" + std::to_string(file), junk + bytes});
       if (junk) plan.literals.push_back({file, 0, std::string(junk, 'h')});
-      target.chunks.push_back({box, 0, -1, {}, {file, junk, bytes}});
+      target.chunks.push_back({{box}, {}, {file, junk, bytes}});
     }
     plan.target.entries.push_back(std::move(target));
     plan.recipes.push_back(std::move(recipe));
@@ -245,10 +245,10 @@ TEST(Engine, TransposesPadsAndCasts) {
   world.source.add_file("src/a", values.size() * 4);
   world.source.entries.push_back({"a", DType::f32, {300, 200}, {}, Role::model});
   world.source.entries[0].chunks.push_back(
-      {Box::whole({300, 200}), 0, -1, {}, {0, 0, values.size() * 4}});
+      {{Box::whole({300, 200})}, {}, {0, 0, values.size() * 4}});
   Entry target{"t", DType::bf16, {210, 300}, {}, Role::model};
   world.plan.target.files.push_back({"t", 210 * 300 * 2});
-  target.chunks.push_back({Box::whole(target.shape), 0, -1, {}, {0, 0, 210 * 300 * 2}});
+  target.chunks.push_back({{Box::whole(target.shape)}, {}, {0, 0, 210 * 300 * 2}});
   world.plan.target.entries.push_back(target);
   const Move move{0, {0, 0}, {0, 0}, {{300, 0, 1, 1, 1}, {200, 1, 1, 0, 1}}};
   world.plan.recipes.push_back({{0}, {move}, {{{200, 0}, {10, 300}}}});
@@ -299,7 +299,7 @@ TEST(Engine, ReadsElementsInsideZstdStreams) {
   packed.resize(ZSTD_compress(packed.data(), packed.size(), raw.data(), raw.size(), 3));
   world.memory->put("src/z", "junk" + packed);
   world.source.add_file("src/z", 4 + packed.size());
-  Chunk chunk{Box::whole({50, 20}), 0, -1, {}, {0, 4, packed.size()}};
+  Chunk chunk{{Box::whole({50, 20})}, {}, {0, 4, packed.size()}};
   chunk.extent.zstd = true;
   chunk.extent.payload_offset = 4;
   world.source.entries.push_back({"a", DType::u32, {50, 20}, {chunk}, Role::model});
@@ -320,7 +320,7 @@ TEST(Engine, DecodesNoMoreOfAStreamThanItsChunkNeeds) {
   packed.resize(ZSTD_compress(packed.data(), packed.size(), raw.data(), raw.size(), 3));
   world.memory->put("src/z", packed);
   world.source.add_file("src/z", packed.size());
-  Chunk chunk{Box::whole({50, 20}), 0, -1, {}, {0, 0, packed.size()}};
+  Chunk chunk{{Box::whole({50, 20})}, {}, {0, 0, packed.size()}};
   chunk.extent.zstd = true;
   chunk.extent.decoded_end = 4000;
   world.source.entries.push_back({"a", DType::u32, {50, 20}, {chunk}, Role::model});

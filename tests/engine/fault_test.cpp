@@ -18,14 +18,14 @@ struct Job {
     source.file_system = memory;
     source.add_file("src/a", 1 << 18);
     source.entries.push_back({"a", DType::u8, {512, 512}, {}, Role::model});
-    source.entries[0].chunks.push_back({Box::whole({512, 512}), 0, -1, {}, {0, 0, 1 << 18}});
+    source.entries[0].chunks.push_back({{Box::whole({512, 512})}, {}, {0, 0, 1 << 18}});
     plan.source = &source;
     Entry target{"a", DType::u8, {512, 512}, {}, Role::model};
     for (int64_t half = 0; half < 2; ++half) {
       const auto file = static_cast<uint32_t>(half);
       plan.target.files.push_back({"part" + std::to_string(half), 4 + (1 << 17)});
       plan.literals.push_back({file, 0, "head"});
-      target.chunks.push_back({{{0, half * 256}, {512, 256}}, 0, -1, {}, {file, 4, 1 << 17}});
+      target.chunks.push_back({{{{0, half * 256}, {512, 256}}}, {}, {file, 4, 1 << 17}});
     }
     plan.target.entries.push_back(target);
     plan.recipes.push_back({{0}, {copy_all({512, 512})}, {}});

@@ -71,7 +71,7 @@ struct Job {
     for (uint64_t i = 0; i < 2; ++i) {
       source.entries.push_back({i ? "b" : "a", DType::u16, {kRows, kColumns}, {}, Role::model});
       source.entries[i].chunks.push_back(
-          {Box::whole({kRows, kColumns}), 0, -1, {}, {0, i * kBytes, kBytes}});
+          {{Box::whole({kRows, kColumns})}, {}, {0, i * kBytes, kBytes}});
     }
     plan.source = &source;
     plan.target.files = {{"one", 10 + 30 + kBytes + 40}, {"two", 6 + kBytes}};
@@ -81,7 +81,7 @@ struct Job {
                      {1, 0, "no item"}};
     plan.literals[3].bytes.pop_back();
     Entry transposed{"a", DType::u16, {kColumns, kRows}, {}, Role::model};
-    transposed.chunks.push_back({Box::whole({kColumns, kRows}), 0, -1, {}, {0, 40, kBytes}});
+    transposed.chunks.push_back({{Box::whole({kColumns, kRows})}, {}, {0, 40, kBytes}});
     plan.target.entries.push_back(transposed);
     plan.recipes.push_back(
         {{0}, {{0, {0, 0}, {0, 0}, {{kRows, 0, 1, 1, 1}, {kColumns, 1, 1, 0, 1}}}}, {}});
@@ -89,7 +89,7 @@ struct Job {
     for (int64_t half = 0; half < 2; ++half) {  // the second half comes first
       const auto offset = static_cast<uint64_t>(6 + (1 - half) * (kRows / 2) * kColumns * 2);
       halves.chunks.push_back(
-          {{{half * kRows / 2, 0}, {kRows / 2, kColumns}}, 0, -1, {}, {1, offset, kBytes / 2}});
+          {{{{half * kRows / 2, 0}, {kRows / 2, kColumns}}}, {}, {1, offset, kBytes / 2}});
     }
     plan.target.entries.push_back(halves);
     plan.recipes.push_back({{1}, {copy_all({kRows, kColumns})}, {}});
@@ -162,7 +162,7 @@ TEST_P(SealOfOneFile, IsThatOfTheBytes) {
     source.entries.push_back(
         {"t" + std::to_string(i), DType::f32, {kRows, kColumns}, {}, Role::model});
     source.entries[i].chunks.push_back(
-        {Box::whole({kRows, kColumns}), 0, -1, {}, {0, i * kBytes, kBytes}});
+        {{Box::whole({kRows, kColumns})}, {}, {0, i * kBytes, kBytes}});
     plan.literals.push_back({0, i * kStep, std::string(kHeader, 'h')});
     plan.literals.push_back({0, i * kStep + kHeader + kBytes, std::string(kTrailer, 't')});
     const uint64_t at = i * kStep + kHeader;
@@ -170,7 +170,7 @@ TEST_P(SealOfOneFile, IsThatOfTheBytes) {
     const bool turned = i % 2 == 1;
     const Dims shape = turned ? Dims{kColumns, kRows} : Dims{kRows, kColumns};
     Entry target{"t" + std::to_string(i), DType::f32, shape, {}, Role::model};
-    target.chunks.push_back({Box::whole(shape), 0, -1, {}, {0, at, kBytes}});
+    target.chunks.push_back({{Box::whole(shape)}, {}, {0, at, kBytes}});
     plan.target.entries.push_back(target);
     const Move turn{0, {0, 0}, {0, 0}, {{kRows, 0, 1, 1, 1}, {kColumns, 1, 1, 0, 1}}};
     plan.recipes.push_back({{i}, {turned ? turn : copy_all(shape)}, {}});

@@ -43,14 +43,14 @@ struct Job {
     source.add_file("src", bytes.size());
     const Dims shape{kColumns, rows};
     source.entries.push_back({"a", DType::u8, shape, {}, Role::model});
-    source.entries[0].chunks.push_back({Box::whole(shape), 0, -1, {}, {0, 0, bytes.size()}});
+    source.entries[0].chunks.push_back({{Box::whole(shape)}, {}, {0, 0, bytes.size()}});
     plan.source = &source;
     Entry target{"a", DType::u8, shape, {}, Role::model};
     for (uint32_t i = 0; i < kFiles; ++i) {
       plan.target.files.push_back({"f" + std::to_string(i), kColumns + 1});
       plan.literals.push_back({i, kColumns, "."});
       plan.items.push_back({i, 0, kColumns + 1, {}});
-      target.chunks.push_back({{{0, i}, {kColumns, 1}}, 0, -1, {}, {i, 0, kColumns}});
+      target.chunks.push_back({{{{0, i}, {kColumns, 1}}}, {}, {i, 0, kColumns}});
       for (int64_t row = 0; row < kColumns; ++row) {
         expected[i] += bytes[static_cast<size_t>(row * rows + i)];
       }

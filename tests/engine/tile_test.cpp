@@ -21,7 +21,7 @@ void expect_cover(const Dims& shape, int64_t max_elements, int64_t max_columns) 
     const int64_t count = element_count(tile.size, "tile");
     EXPECT_LE(count, max_elements);
     EXPECT_LE(tile.size.back(), max_columns);
-    entry.chunks.push_back({tile, 0, -1, {}, {0, 0, static_cast<uint64_t>(count)}});
+    entry.chunks.push_back({{tile}, {}, {0, 0, static_cast<uint64_t>(count)}});
   }
   EXPECT_NO_THROW(check_chunks(catalog, entry));
 }
@@ -51,12 +51,12 @@ struct Job {
     source.file_system = memory;
     source.add_file("src", 2 * count);
     source.entries.push_back({"a", DType::bf16, source_shape, {}, Role::model});
-    source.entries[0].chunks.push_back({Box::whole(source_shape), 0, -1, {}, {0, 0, 2 * count}});
+    source.entries[0].chunks.push_back({{Box::whole(source_shape)}, {}, {0, 0, 2 * count}});
     plan.source = &source;
     const auto bytes = static_cast<uint64_t>(element_count(shape, "test") * size_bytes(out));
     plan.target.files.push_back({"t", bytes});
     plan.target.entries.push_back({"t", out, shape, {}, Role::model});
-    plan.target.entries[0].chunks.push_back({Box::whole(shape), 0, -1, {}, {0, 0, bytes}});
+    plan.target.entries[0].chunks.push_back({{Box::whole(shape)}, {}, {0, 0, bytes}});
     plan.recipes.push_back({{0}, std::move(moves), {}});
     check(plan);
   }

@@ -51,7 +51,7 @@ struct Job {
       const std::string path = "src/" + std::to_string(block);
       memory->put(path, packed);
       const uint32_t file = source.add_file(path, packed.size());
-      Chunk chunk{{{0, block * width}, {rows, width}}, 0, -1, {}, {file, 0, packed.size()}};
+      Chunk chunk{{{{0, block * width}, {rows, width}}}, {}, {file, 0, packed.size()}};
       chunk.extent.zstd = true;
       chunk.extent.decoded_end = bytes.size();
       entry.chunks.push_back(chunk);
@@ -60,7 +60,7 @@ struct Job {
     plan.source = &source;
     plan.target.files.push_back({"all", content.size()});
     Entry target{"matrix", DType::u8, {rows, columns}, {}, Role::model};
-    target.chunks.push_back({Box::whole(target.shape), 0, -1, {}, {0, 0, content.size()}});
+    target.chunks.push_back({{Box::whole(target.shape)}, {}, {0, 0, content.size()}});
     plan.target.entries.push_back(target);
     plan.recipes.push_back({{0}, {copy_all(target.shape)}, {}});
     check(plan);
@@ -113,7 +113,7 @@ std::string first_rows(const Job& job, int64_t rows, uint64_t memory_bytes) {
   plan.source = &job.source;
   plan.target.files.push_back({"memory", bytes.size()});
   plan.target.entries.push_back({"rows", DType::u8, shape, {}, Role::model});
-  plan.target.entries[0].chunks.push_back({Box::whole(shape), 0, -1, {}, {0, 0, bytes.size()}});
+  plan.target.entries[0].chunks.push_back({{Box::whole(shape)}, {}, {0, 0, bytes.size()}});
   plan.recipes.push_back({{0}, {copy_box(Box::whole(shape), {0, 0})}, {}});
   MemoryTarget target("memory", std::as_writable_bytes(std::span(bytes)));
   WritableFile* files[] = {&target};

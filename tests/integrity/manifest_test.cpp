@@ -151,9 +151,9 @@ TEST(PlanManifest, FillsTheGapsBetweenItems) {
   Plan plan;
   plan.target.files = {{"a", 100}, {"empty", 0}, {"b", 10}};
   plan.target.entries.push_back({"x", DType::u8, {30}, {}, Role::model});
-  plan.target.entries[0].chunks = {{{{0}, {10}}, 0, -1, {}, {0, 20, 10}},
-                                   {{{10}, {10}}, 0, -1, {}, {0, 30, 10}},
-                                   {{{20}, {10}}, 0, -1, {}, {0, 65, 10}}};
+  plan.target.entries[0].chunks = {{{{{0}, {10}}}, {}, {0, 20, 10}},
+                                   {{{{10}, {10}}}, {}, {0, 30, 10}},
+                                   {{{{20}, {10}}}, {}, {0, 65, 10}}};
   plan.target.objects = {{"o", {2, 0, 4}, {}}, {"inside", {0, 62, 1}, {}}};
   plan.items = {{0, 60, 20, {{65, 10, {75}}}}};
   complete_items(plan);

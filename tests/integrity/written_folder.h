@@ -25,7 +25,7 @@ struct WrittenFolder {
       Entry& entry = source.entries.emplace_back();
       entry.name = "layer." + std::to_string(rows) + ".weight";
       entry.shape = {rows, 8};
-      entry.chunks.push_back({Box::whole(entry.shape), 0, -1, {}, {}});
+      entry.chunks.push_back({{Box::whole(entry.shape)}, {}, {}});
       entry.chunks[0].extent = {0, content.size(), static_cast<uint64_t>(entry.bytes())};
       for (int64_t i = 0; i < entry.bytes(); ++i) content += static_cast<char>(7 * i + rows);
     }

@@ -56,5 +56,18 @@ trap 'rm -rf "$work"' EXIT
     cmake --build "$work/build"
 } >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 "$FERRY_PYTHON" tests/interop/check_memory.py "$work/build/async_save"
+# What the ranks of a run save, each from its own memory, is what reshard makes of it, and PyTorch reads both.
+save_run=$(dirname "$ferry")/../tests/save_run
+mkdir "$work/saved"
+for form in fully_reshardable dp_reshardable; do
+    "$save_run" $fixtures/llama_dp4_dpr_buckets "$work/saved/llama_$form" $form 2 1 1 2
+    "$save_run" $fixtures/qwen3moe_te_ep2pp2_dpr "$work/saved/qwen3moe_$form" $form 1 2 2 2
+done
+for run in llama_dp4_dpr_buckets:llama qwen3moe_te_ep2pp2_dpr:qwen3moe; do
+    for form in fully_reshardable dp_reshardable; do
+        "$ferry" diff "$fixtures/${run%:*}" "$work/saved/${run#*:}_$form" --quiet
+    done
+done
+"$FERRY_PYTHON" tests/interop/check_bytes.py "$ferry" "$work/saved"
 # shellcheck disable=SC2086 # a list of folders
 "$FERRY_PYTHON" tests/interop/check_logits.py "$ferry" tests/fixtures/core $peers

@@ -140,7 +140,7 @@ Entry in_fragments(const Catalog& catalog, const Entry& entry, std::string& byte
       box.offset.push_back(begin);
       box.size.push_back(count);
       const auto at = static_cast<uint64_t>(bytes.size() + begin * unit);
-      stored.chunks.push_back({box, 0, -1, {}, {0, at, static_cast<uint64_t>(count * unit)}});
+      stored.chunks.push_back({{box}, {}, {0, at, static_cast<uint64_t>(count * unit)}});
       begin += count;
     }
     bytes += cut_out(whole, entry.shape, part, unit);

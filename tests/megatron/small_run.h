@@ -203,7 +203,7 @@ class SmallRun {
       std::fill(content.begin() + static_cast<std::ptrdiff_t>(used), content.end(), '\0');
     }
     const Extent extent{0, next_offset_, length, Encoding::raw, false, 0};
-    source_.entries.push_back({name, dtype, shape, {{Box::whole(shape), 0, -1, {}, extent}}, role});
+    source_.entries.push_back({name, dtype, shape, {{{Box::whole(shape)}, {}, extent}}, role});
     bytes_ += content;
     next_offset_ += length;
   }

@@ -38,7 +38,7 @@ class MemoryTensors {
     Extent extent;
     extent.offset = content_.size();
     extent.length = bytes.size();
-    Chunk chunk{Box::whole(shape), 0, -1, {}, extent};
+    Chunk chunk{{Box::whole(shape)}, {}, extent};
     catalog_.entries.push_back({std::move(name), dtype, std::move(shape), {chunk}, role});
     content_ += bytes;
   }

@@ -22,7 +22,7 @@ TEST_F(AsyncGroup, ManyRanksSaveTogether) {
     AsyncSaver saver(memory_, "runs/a", std::move(group), options);
     for (int64_t i = 1; i <= 6; ++i) {
       const RandomModel model = random_model(static_cast<uint32_t>(i));
-      saver.save(part_of_model(model, i, rank, 4));
+      saver.save(part_of_model(model, i, rank, 4)).wait();
     }
     saver.finish();
   });
@@ -43,7 +43,7 @@ TEST_F(AsyncGroup, OneRanksErrorIsEveryRanks) {
       Snapshot snapshot = part_of_model(model_, i, rank, 3);
       if (i == 2 && rank == 1) snapshot.tensors[4].data = nullptr;
       try {
-        saver.save(snapshot);
+        saver.save(snapshot).wait();
       } catch (const Error& error) {
         told += error.what();
       }
@@ -66,7 +66,7 @@ TEST_F(AsyncGroup, ARankThatEndsFailsTheSavesOfTheOthers) {
     const int rank = group->rank();
     AsyncSaver saver(memory_, "runs/a", std::move(group), {});
     for (int64_t i = 1; i <= (rank == 0 ? 3 : 1); ++i) {
-      saver.save(part_of_model(model_, i, rank, 2));
+      saver.save(part_of_model(model_, i, rank, 2)).wait();
     }
     saver.finish();
   });
@@ -85,7 +85,7 @@ TEST_F(AsyncGroup, RanksAtOtherIterationsMeetAtThoseThatTheyShare) {
     for (int64_t i = 1; i <= 4; ++i) {
       if (i == 2 + rank) continue;  // rank 0 leaves 2 out, rank 1 leaves 3 out
       try {
-        saver.save(part_of_model(model_, i, rank, 2));
+        saver.save(part_of_model(model_, i, rank, 2)).wait();
       } catch (const Error&) {
       }
     }
@@ -102,7 +102,7 @@ TEST_F(AsyncGroup, RanksAtOtherIterationsMeetAtThoseThatTheyShare) {
 TEST_F(AsyncGroup, AGroupThatBreaksIsAnErrorNotAHang) {
   std::vector<std::shared_ptr<Group>> groups = thread_groups(2);
   AsyncSaver saver(memory_, "runs/a", groups[0]);
-  saver.save(part_of_model(model_, 1, 0, 2));
+  saver.save(part_of_model(model_, 1, 0, 2)).wait();
   groups[1].reset();
   try {
     saver.finish();

@@ -20,7 +20,7 @@ TEST_F(Async, WhatChangesAfterwardsIsNotSaved) {
   AsyncSaver saver(gated_, "runs/a", lone_group());
   RandomModel changing = model_;
   gated_->close();
-  saver.save(snapshot_of(changing, 1));
+  saver.save(snapshot_of(changing, 1)).wait();
   for (auto& [name, tensor] : changing) {
     for (char& byte : tensor.bytes) byte = '!';
   }
@@ -38,12 +38,12 @@ TEST_F(Async, SeveralInFlightAreWrittenInTheirOrderIntoReusedBuffers) {
   options.most_in_flight = 3;
   AsyncSaver saver(gated_, "runs/a", lone_group(), options);
   gated_->close();
-  for (int64_t i = 1; i <= 3; ++i) saver.save(snapshot_of(random_model(i), i));
+  for (int64_t i = 1; i <= 3; ++i) saver.save(snapshot_of(random_model(i), i)).wait();
   EXPECT_EQ(saver.status().in_flight, 3);
   const uint64_t bytes = saver.status().staging_bytes;
   EXPECT_THAT(memory_->list("runs"), Each(HasSubstr(".ferry-")));
   gated_->open_gate();
-  for (int64_t i = 4; i <= 12; ++i) saver.save(snapshot_of(random_model(i), i));
+  for (int64_t i = 4; i <= 12; ++i) saver.save(snapshot_of(random_model(i), i)).wait();
   saver.finish();
   EXPECT_EQ(saver.status().staging_bytes, bytes);
   for (int64_t i = 1; i <= 12; ++i) {
@@ -52,13 +52,73 @@ TEST_F(Async, SeveralInFlightAreWrittenInTheirOrderIntoReusedBuffers) {
   EXPECT_EQ(tracker(), "12");
 }
 
+// Copies only while its gate is open.
+class GatedStager final : public Stager {
+ public:
+  StagingMemory allocate(uint64_t bytes) override { return inner_->allocate(bytes); }
+  std::shared_ptr<void> now() override { return std::make_shared<int>(++moments_); }
+  void copy(std::span<const StagingCopy> copies, const std::shared_ptr<void>& moment) override {
+    while (!open) std::this_thread::yield();
+    last_moment = *std::static_pointer_cast<int>(moment);
+    inner_->copy(copies, moment);
+  }
+
+  std::atomic<bool> open{false};
+  std::atomic<int> last_moment{0};
+
+ private:
+  int moments_ = 0;
+  const std::shared_ptr<Stager> inner_ = host_stager(2);
+};
+
+TEST_F(Async, ATicketIsReadyOnceTheMemoryIsCopied) {
+  const auto stager = std::make_shared<GatedStager>();
+  AsyncSaverOptions options;
+  options.stager = stager;
+  AsyncSaver saver(gated_, "runs/a", lone_group(), options);
+  gated_->close();
+  RandomModel changing = model_;
+  AsyncSaver::Ticket ticket = saver.save(snapshot_of(changing, 1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(ticket.is_ready());
+  stager->open = true;
+  ticket.wait();  // nothing is written yet
+  EXPECT_TRUE(ticket.is_ready());
+  EXPECT_EQ(saver.status().in_flight, 1);
+  for (auto& [name, tensor] : changing) tensor.bytes.assign(tensor.bytes.size(), '!');
+  gated_->open_gate();
+  saver.finish();
+  expect_holds(memory_, "runs/a", model_);
+  EXPECT_EQ(stager->last_moment, 1);
+  saver.save(snapshot_of(model_, 2)).wait();
+  EXPECT_EQ(stager->last_moment, 2);
+}
+
+TEST_F(Async, ADroppedTicketWaitsAndOneMayOutliveItsSaver) {
+  AsyncSaver::Ticket ticket;
+  ticket.wait();  // for nothing
+  const auto broken = std::make_shared<FaultFileSystem>(memory_, 12, ErrorKind::exhausted, false);
+  {
+    AsyncSaver saver(broken, "runs/a", lone_group());
+    RandomModel changing = model_;
+    { const AsyncSaver::Ticket dropped = saver.save(snapshot_of(changing, 1)); }
+    for (auto& [name, tensor] : changing) tensor.bytes.assign(tensor.bytes.size(), '!');
+    while (saver.status().in_flight > 0) std::this_thread::yield();
+    ticket = saver.save(snapshot_of(model_, 2));
+  }
+  EXPECT_TRUE(ticket.is_ready());
+  EXPECT_THROW(ticket.wait(), Error);  // of the first one
+  ticket.wait();
+  expect_holds(memory_, "runs/a", model_);
+}
+
 TEST_F(Async, OneMoreThanMayBeInFlightWaits) {
   AsyncSaver saver(gated_, "runs/a", lone_group());
   gated_->close();
-  saver.save(snapshot_of(model_, 1));
+  saver.save(snapshot_of(model_, 1)).wait();
   std::atomic<bool> returned{false};
   std::jthread other([&] {
-    saver.save(snapshot_of(model_, 2));
+    saver.save(snapshot_of(model_, 2)).wait();
     returned = true;
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -77,7 +137,7 @@ TEST_F(Async, StagingMemoryIsBounded) {
   options.staging_bytes = one;
   AsyncSaver saver(gated_, "runs/a", lone_group(), options);
   for (int64_t i = 1; i <= 5; ++i) {
-    saver.save(snapshot_of(model_, i));
+    saver.save(snapshot_of(model_, i)).wait();
     EXPECT_LE(saver.status().staging_bytes, one);
   }
   const RandomTensor large = random_tensor(DType::u8, {one + 1}, 1);
@@ -85,7 +145,7 @@ TEST_F(Async, StagingMemoryIsBounded) {
   snapshot.iteration = 6;
   snapshot.tensors.push_back(large.region("large"));
   try {
-    saver.save(snapshot);
+    saver.save(snapshot).wait();
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::exhausted);
@@ -98,8 +158,8 @@ TEST_F(Async, StagingMemoryIsBounded) {
   small.iteration = 7;
   const RandomTensor tensor = random_tensor(DType::u8, {1 << 20}, 1);
   small.tensors.push_back(tensor.region("small"));
-  saver.save(small);
-  saver.save(snapshot_of(model_, 8));
+  saver.save(small).wait();
+  saver.save(snapshot_of(model_, 8)).wait();
   saver.finish();
   EXPECT_LE(saver.status().staging_bytes, one);
   EXPECT_EQ(tracker(), "8");
@@ -108,11 +168,11 @@ TEST_F(Async, StagingMemoryIsBounded) {
 TEST_F(Async, AnErrorIsToldAtTheNextCallOnceAndTheNextSaveGoesOn) {
   const auto broken = std::make_shared<FaultFileSystem>(memory_, 12, ErrorKind::exhausted, false);
   AsyncSaver saver(broken, "runs/a", lone_group());
-  saver.save(snapshot_of(model_, 1));
+  saver.save(snapshot_of(model_, 1)).wait();
   while (saver.status().in_flight > 0) std::this_thread::yield();
   EXPECT_EQ(memory_->status("runs/a").kind, PathKind::missing);
   try {
-    saver.save(snapshot_of(model_, 2));
+    saver.save(snapshot_of(model_, 2)).wait();
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::exhausted);
@@ -136,7 +196,7 @@ TEST_F(Async, FinishTellsOfAllThatFailed) {
       told.emplace_back(error.what());
     }
   };
-  for (int64_t i = 1; i <= 3; ++i) listen([&] { saver.save(snapshot_of(model_, i)); });
+  for (int64_t i = 1; i <= 3; ++i) listen([&] { saver.save(snapshot_of(model_, i)).wait(); });
   listen([&] { saver.finish(); });
   ASSERT_FALSE(told.empty());
   EXPECT_THAT(told[0], HasSubstr("saving iteration 1"));
@@ -152,9 +212,9 @@ TEST_F(Async, BadOptionsAndRegionsAreRefused) {
   EXPECT_THROW(AsyncSaver(gated_, "runs/a", lone_group(), options), Error);
   AsyncSaver saver(gated_, "runs/a", lone_group());
   Snapshot wrong = snapshot_of(model_, 1);
-  wrong.tensors[0].box.offset[0] = 1;
-  EXPECT_THROW(saver.save(wrong), Error);
-  saver.save(snapshot_of(model_, 1));
+  wrong.tensors[0].shard.box.offset[0] = 1;
+  EXPECT_THROW(saver.save(wrong).wait(), Error);
+  saver.save(snapshot_of(model_, 1)).wait();
   saver.finish();
   EXPECT_EQ(tracker(), "1");
 }
@@ -164,12 +224,12 @@ TEST_F(Async, StoppedAfterWritesWhatIsStagedGetsToDisk) {
   options.most_in_flight = 2;
   AsyncSaver saver(gated_, "runs/a", lone_group(), options);
   gated_->close();
-  saver.save(snapshot_of(model_, 1));
-  saver.save(snapshot_of(model_, 2));
+  saver.save(snapshot_of(model_, 1)).wait();
+  saver.save(snapshot_of(model_, 2)).wait();
   saver.stop(StopMode::after_writes);
   EXPECT_TRUE(saver.is_stopped());
   try {
-    saver.save(snapshot_of(model_, 3));
+    saver.save(snapshot_of(model_, 3)).wait();
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::cancelled);
@@ -185,8 +245,8 @@ TEST_F(Async, StoppedAtOnceWhatIsStagedIsGivenUp) {
   options.most_in_flight = 2;
   AsyncSaver saver(gated_, "runs/a", lone_group(), options);
   gated_->close();
-  saver.save(snapshot_of(model_, 1));
-  saver.save(snapshot_of(model_, 2));
+  saver.save(snapshot_of(model_, 1)).wait();
+  saver.save(snapshot_of(model_, 2)).wait();
   saver.stop(StopMode::at_once);
   gated_->open_gate();
   try {

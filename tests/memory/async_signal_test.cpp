@@ -31,7 +31,7 @@ class AsyncSignal : public testing::TestWithParam<StopMode> {
     int64_t iteration = 0;
     try {
       while (!saver.is_stopped()) {
-        saver.save(snapshot_of(model, ++iteration));
+        saver.save(snapshot_of(model, ++iteration)).wait();
         if (iteration == 3 && ::write(ready, "x", 1) != 1) return 1;
       }
       saver.finish();

@@ -60,11 +60,11 @@ void expect_cancelled(const std::optional<Error>& error, const std::string& why)
 
 TEST_F(AsyncStop, TheSaveThatOneRankRefusesFailsOnAllAndAllAreStopped) {
   on_ranks(3, [&](AsyncSaver& saver, int rank) {
-    saver.save(part(1, rank, 3));
+    saver.save(part(1, rank, 3)).wait();
     saver.finish();
     if (rank == 1) saver.stop(StopMode::after_writes);
     const auto failed = error_of([&] {
-      saver.save(part(2, rank, 3));
+      saver.save(part(2, rank, 3)).wait();
       saver.finish();
     });
     expect_cancelled(failed, rank == 1 ? "iteration 2 is not saved: the saver was stopped"
@@ -80,11 +80,12 @@ TEST_F(AsyncStop, NobodyWaitsForARankThatFinishesAndSavesNoMore) {
     if (rank == 2) {
       saver.stop(StopMode::after_writes);
       saver.finish();
-      expect_cancelled(error_of([&] { saver.save(part(1, rank, 3)); }), "the saver was stopped");
+      expect_cancelled(error_of([&] { saver.save(part(1, rank, 3)).wait(); }),
+                       "the saver was stopped");
       return saver.finish();
     }
     const auto failed = error_of([&] {
-      saver.save(part(1, rank, 3));
+      saver.save(part(1, rank, 3)).wait();
       saver.finish();
     });
     expect_cancelled(failed, "saving iteration 1: rank 2: its saver was stopped before");
@@ -95,7 +96,7 @@ TEST_F(AsyncStop, NobodyWaitsForARankThatFinishesAndSavesNoMore) {
 TEST_F(AsyncStop, WhatAllHaveStagedIsWrittenWhoeverIsStoppedMeanwhile) {
   std::barrier staged(2);
   on_ranks(2, [&](AsyncSaver& saver, int rank) {
-    saver.save(part(1, rank, 2));
+    saver.save(part(1, rank, 2)).wait();
     staged.arrive_and_wait();
     if (rank == 0) saver.stop(StopMode::after_writes);
     saver.finish();
@@ -108,7 +109,7 @@ TEST_F(AsyncStop, AtOnceOnOneRankGivesUpTheSaveOfAll) {
   on_ranks(2, [&](AsyncSaver& saver, int rank) {
     if (rank == 1) saver.stop(StopMode::at_once);
     const auto failed = error_of([&] {
-      saver.save(part(1, rank, 2));
+      saver.save(part(1, rank, 2)).wait();
       saver.finish();
     });
     ASSERT_TRUE(failed);
@@ -120,7 +121,7 @@ TEST_F(AsyncStop, AtOnceOnOneRankGivesUpTheSaveOfAll) {
 TEST_F(AsyncStop, ABrokenGroupIsOneErrorForTheSaveInFlight) {
   std::vector<std::shared_ptr<Group>> groups = thread_groups(2);
   AsyncSaver saver(memory_, "runs/a", groups[0]);
-  saver.save(part(1, 0, 2));
+  saver.save(part(1, 0, 2)).wait();
   groups[1].reset();
   const auto failed = error_of([&] { saver.finish(); });
   expect_cancelled(failed, "the ranks cannot meet any more");

@@ -19,7 +19,7 @@ std::string load_box(const Checkpoint& checkpoint, const Entry& entry, const Box
   const int64_t elements = element_count(box.size, entry.name);
   std::string bytes(static_cast<size_t>(elements * size_bytes(entry.dtype)), '?');
   const std::vector<Region> regions{
-      {entry.name, entry.dtype, entry.shape, box, reinterpret_cast<std::byte*>(bytes.data())}};
+      {entry.name, entry.dtype, entry.shape, {box}, reinterpret_cast<std::byte*>(bytes.data())}};
   load(checkpoint, regions);
   return bytes;
 }
@@ -136,9 +136,9 @@ TEST_F(Load, SaysWhatDoesNotFit) {
   wrong.shape[0] += 1;
   expect_error(wrong, ErrorKind::mismatch, "in memory");
   wrong = region;
-  wrong.box.offset[0] = 1;
+  wrong.shard.box.offset[0] = 1;
   expect_error(wrong, ErrorKind::invalid, "does not lie inside its shape");
-  wrong.box.offset[0] = -1;
+  wrong.shard.box.offset[0] = -1;
   expect_error(wrong, ErrorKind::invalid, "does not lie inside its shape");
   wrong = region;
   wrong.data = nullptr;

@@ -62,8 +62,8 @@ inline Snapshot part_of_model(const RandomModel& model, int64_t iteration, int r
     const int64_t rows = region.shape[0];
     const int64_t begin = rows * rank / ranks, end = rows * (rank + 1) / ranks;
     const int64_t row_bytes = rows == 0 ? 0 : static_cast<int64_t>(checked_bytes(region)) / rows;
-    region.box.offset[0] = begin;
-    region.box.size[0] = end - begin;
+    region.shard.box.offset[0] = begin;
+    region.shard.box.size[0] = end - begin;
     region.data += begin * row_bytes;
   }
   return snapshot;

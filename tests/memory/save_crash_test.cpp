@@ -50,7 +50,7 @@ class SaveCrash : public testing::Test {
       AsyncSaver saver(files_, run_, std::move(group), options);
       for (const int64_t iteration : iterations) {
         const RandomModel own = model(iteration);
-        saver.save(part_of_model(own, iteration, rank, ranks));
+        saver.save(part_of_model(own, iteration, rank, ranks)).wait();
       }
       saver.finish();
     });

@@ -26,6 +26,12 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
+class NoPlace final : public SnapshotFormat {
+ public:
+  PlacedState place(OwnState) const override { fail(ErrorKind::unsupported, "no place"); }
+  SmallFiles complete(DcpContent&, int64_t) const override { return {}; }
+};
+
 class Save : public testing::Test {
  protected:
   Save() { memory_->create_folder("runs"); }
@@ -134,7 +140,7 @@ TEST_F(Save, TorchDist) {
     const std::string run = std::string("runs/") + name;
     const auto errors = on_ranks(2, [&](std::shared_ptr<Group> group) {
       Snapshot snapshot = part_of_model(model, 6, group->rank(), 2);
-      snapshot.planner = torch_dist_snapshot(state_of(old));
+      snapshot.format = torch_dist_format(state_of(old));
       save(memory_, run, snapshot, *group);
     });
     EXPECT_THAT(errors, Each(IsEmpty()));
@@ -165,28 +171,21 @@ TEST_F(Save, WhatDoesNotFitTogetherFailsOnAllRanks) {
   const auto weight = [](Snapshot& snapshot) -> ConstRegion& { return snapshot.tensors[4]; };
   expect_failure("is given as", [&](Snapshot& s) { weight(s).dtype = DType::i32; });
   expect_failure("is given as", [&](Snapshot& s) { weight(s).shape[1] = 2048; });
-  expect_failure("chunks hold", [&](Snapshot& s) { s.tensors.pop_back(); });
-  expect_failure("overlap", [&](Snapshot& s) { weight(s).box.offset[0] -= 1; });
+  expect_failure("they hold", [&](Snapshot& s) { s.tensors.pop_back(); });
+  expect_failure("overlap", [&](Snapshot& s) { weight(s).shard.box.offset[0] -= 1; });
   expect_failure("rank 1: tensor weight: the part",
-                 [&](Snapshot& s) { weight(s).box.offset[0] += 1; });
+                 [&](Snapshot& s) { weight(s).shard.box.offset[0] += 1; });
   expect_failure("no memory is given", [&](Snapshot& s) { weight(s).data = nullptr; });
-  expect_failure("gives [256:512, 0:1024] twice",
+  expect_failure("the regions [256:512, 0:1024] and [256:512, 0:1024] of one rank overlap",
                  [&](Snapshot& s) { s.tensors.push_back(weight(s)); });
   expect_failure("saves iteration 4 next", [&](Snapshot& s) { s.iteration = 4; });
   expect_failure("is no iteration", [&](Snapshot& s) { s.iteration = -1; });
   expect_failure("marks Megatron-LM's own objects", [&](Snapshot& s) {
     s.objects.push_back({"x/shard_0", "x"});
   });
-  expect_failure("no planner", [&](Snapshot& s) { s.planner = nullptr; });
-  expect_failure("plan iteration 3 differently", [&](Snapshot& s) {
-    s.planner = [](GatheredState state) {
-      state.objects.push_back({"one_more", "x", 0});
-      return plan_dcp_snapshot(std::move(state));
-    };
-  });
-  expect_failure("rank 1: no plan", [&](Snapshot& s) {
-    s.planner = [](GatheredState) -> PlannedOutput { fail(ErrorKind::unsupported, "no plan"); };
-  });
+  expect_failure("is given twice", [&](Snapshot& s) { s.objects.push_back({"weight", "x"}); });
+  expect_failure("no format", [&](Snapshot& s) { s.format = nullptr; });
+  expect_failure("rank 1: no place", [&](Snapshot& s) { s.format = std::make_shared<NoPlace>(); });
 }
 
 TEST_F(Save, AnIterationThatIsThereIsReplacedOnRequestOnly) {

@@ -23,7 +23,7 @@ Entry entry(const std::string& name, const Dims& shape, Role role = Role::model)
 }
 
 void add_chunk(Entry& to, const Dims& offset, const Dims& size, uint32_t file) {
-  to.chunks.push_back({{offset, size}, 0, -1, {}, {file, 0, 0, Encoding::raw}});
+  to.chunks.push_back({{{offset, size}}, {}, {file, 0, 0, Encoding::raw}});
 }
 
 // Like a 70B run of 8 ranks: 2,169 tensors, 13,971 chunks.

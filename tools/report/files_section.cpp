@@ -24,8 +24,7 @@ std::vector<FileContent> contents(const Catalog& catalog) {
     for (const Chunk& chunk : entry.chunks) {
       FileContent& file = files[chunk.extent.file];
       ++file.pieces;
-      const int64_t elements =
-          chunk.is_run() ? chunk.run_count : element_count(chunk.box.size, entry.name);
+      const int64_t elements = chunk.elements(entry.name);
       const auto bytes = static_cast<uint64_t>(elements * size_bytes(entry.dtype));
       (entry.role == Role::model ? file.model_bytes : file.optimizer_bytes) += bytes;
     }

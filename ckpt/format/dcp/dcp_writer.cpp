@@ -62,26 +62,18 @@ std::string compressed_metadata(DcpContent content, const Catalog& target) {
 
 class Layout {
  public:
-  Layout(const Catalog& source, std::vector<PlacedTensor> tensors,
-         std::vector<PlacedObject> objects, const DcpWriteOptions& options)
-      : tensors_(std::move(tensors)), objects_(std::move(objects)), options_(options) {
-    output_.plan.source = &source;
+  Layout(const Catalog& source, PlacedState state, int files_per_rank)
+      : tensors_(std::move(state.tensors)),
+        objects_(std::move(state.objects)),
+        files_per_rank_(files_per_rank) {
+    plan_.source = &source;
   }
 
-  PlannedOutput build() {
+  DcpFiles build() {
     check_names();
     add_entries();
     for (const auto& [file, works] : works_by_file()) place_file(file, works);
-    content_.planner_data = options_.planner_data;
-    content_.save_id = uuid_of(write_dcp_metadata(content_));
-    if (options_.zstd) {
-      output_.late_file = {".metadata", [content = std::move(content_)](const Catalog& target) {
-                             return compressed_metadata(content, target);
-                           }};
-    } else {
-      output_.small_files.emplace_back(".metadata", write_dcp_metadata(content_));
-    }
-    return std::move(output_);
+    return {std::move(plan_), std::move(content_)};
   }
 
  private:
@@ -100,8 +92,8 @@ class Layout {
     };
     for (const PlacedTensor& placed : tensors_) take(placed.tensor.name);
     for (const PlacedObject& object : objects_) take(object.name);
-    if (options_.files_per_rank < 1) {
-      fail(ErrorKind::invalid, "{} files a rank", options_.files_per_rank);
+    if (files_per_rank_ < 1) {
+      fail(ErrorKind::invalid, "{} files a rank", files_per_rank_);
     }
   }
 
@@ -111,18 +103,18 @@ class Layout {
       StateTensor& tensor = placed.tensor;
       Entry entry{tensor.name, tensor.dtype, tensor.shape, {}, tensor.role};
       DcpContent::Entry content{tensor.name, false, tensor.dtype, tensor.shape, {}, {}};
-      entry.chunks.reserve(placed.pieces.size());
-      content.chunks.reserve(placed.pieces.size());
-      for (PlacedTensor::Piece& piece : placed.pieces) {
-        if (!is_inside(piece.box, tensor.shape)) {
-          fail(ErrorKind::mismatch, "piece {} of tensor {} lies outside its shape {}",
-               to_string(piece.box), tensor.name, to_string(tensor.shape));
+      entry.chunks.reserve(placed.shards.size());
+      content.chunks.reserve(placed.shards.size());
+      for (Shard& shard : placed.shards) {
+        if (shard.is_run() || !is_inside(shard.box, tensor.shape)) {
+          fail(ErrorKind::mismatch, "shard {} of tensor {} is no box inside its shape {}",
+               to_string(shard), tensor.name, to_string(tensor.shape));
         }
-        content.chunks.push_back({piece.box, {}});
-        entry.chunks.push_back({std::move(piece.box), 0, -1, {}, {}});
+        content.chunks.push_back({shard.box, {}});
+        entry.chunks.push_back({std::move(shard), {}, {}});
       }
-      output_.plan.target.entries.push_back(std::move(entry));
-      output_.plan.recipes.push_back(std::move(tensor.recipe));
+      plan_.target.entries.push_back(std::move(entry));
+      plan_.recipes.push_back(std::move(tensor.recipe));
       content_.entries.push_back(std::move(content));
     }
     for (const PlacedObject& object : objects_) {
@@ -139,8 +131,8 @@ class Layout {
           {objects_[i].rank, true, i, 0, objects_[i].archive.size()});
     }
     for (uint32_t i = 0; i < tensors_.size(); ++i) {
-      for (uint32_t j = 0; j < tensors_[i].pieces.size(); ++j) {
-        const int64_t rank = tensors_[i].pieces[j].rank;
+      for (uint32_t j = 0; j < tensors_[i].shards.size(); ++j) {
+        const int64_t rank = tensors_[i].shards[j].rank;
         by_rank[rank].push_back({rank, false, i, j, archive_of(i, j).length});
       }
     }
@@ -155,7 +147,7 @@ class Layout {
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(),
                      [&](uint32_t a, uint32_t b) { return works[a].bytes > works[b].bytes; });
-    std::vector<uint64_t> filled(options_.files_per_rank);
+    std::vector<uint64_t> filled(files_per_rank_);
     std::vector<int> file_of(works.size());
     for (uint32_t i : order) {
       const auto least = std::min_element(filled.begin(), filled.end());
@@ -167,7 +159,7 @@ class Layout {
 
   // Pieces of one shape have one layout.
   const TorchArchiveLayout& archive_of(uint32_t tensor, uint32_t piece) {
-    const Entry& entry = output_.plan.target.entries[tensor];
+    const Entry& entry = plan_.target.entries[tensor];
     const Dims& shape = entry.chunks[piece].box.size;
     const auto [at, added] = archives_.try_emplace({entry.dtype, shape});
     if (added) at->second = lay_out_torch_tensor(entry.dtype, shape);
@@ -176,32 +168,30 @@ class Layout {
 
   void place_file(const FileKey& key, const std::vector<Work>& works) {
     file_ = static_cast<uint32_t>(content_.files.size());
+    rank_ = key.first;
     content_.files.push_back(fmt::format("__{}_{}.distcp", key.first, key.second));
     uint64_t offset = 0;
     for (const Work& work : works) {
       work.is_object ? place_object(work, offset) : place_piece(work, offset);
       offset = checked_add(offset, work.bytes, content_.files.back());
     }
-    output_.plan.target.files.push_back({content_.files.back(), offset});
-    output_.file_ranks.push_back(key.first);
+    plan_.target.files.push_back({content_.files.back(), offset});
   }
 
   void place_object(const Work& work, uint64_t offset) {
-    Plan& plan = output_.plan;
     content_.entries[tensors_.size() + work.owner].place = {file_, offset, work.bytes, false};
     const Extent extent{file_, offset, work.bytes, Encoding::raw, false, 0};
-    plan.target.objects.push_back({objects_[work.owner].name, extent, {}});
-    plan.literals.push_back({file_, offset, std::move(objects_[work.owner].archive)});
-    plan.items.push_back({file_, offset, work.bytes, {}});
+    plan_.target.objects.push_back({objects_[work.owner].name, extent, {}});
+    plan_.literals.push_back({file_, offset, std::move(objects_[work.owner].archive)});
+    plan_.items.push_back({file_, offset, work.bytes, {}, rank_});
   }
 
   void place_piece(const Work& work, uint64_t offset) {
-    Plan& plan = output_.plan;
     const TorchArchiveLayout& archive = archive_of(work.owner, work.piece);
     for (const TorchArchiveLayout::Literal& literal : archive.literals) {
-      plan.literals.push_back({file_, offset + literal.offset, literal.bytes});
+      plan_.literals.push_back({file_, offset + literal.offset, literal.bytes});
     }
-    Item item{file_, offset, work.bytes, {}};
+    Item item{file_, offset, work.bytes, {}, rank_};
     Extent extent{file_, offset, 0, Encoding::raw, false, 0};
     if (!archive.payloads.empty()) {
       const TorchArchiveLayout::Payload& payload = archive.payloads.front();
@@ -212,38 +202,57 @@ class Layout {
         item.payloads.front().crc32_offsets.push_back(offset + at);
       }
     }
-    plan.items.push_back(std::move(item));
-    plan.target.entries[work.owner].chunks[work.piece].extent = extent;
+    plan_.items.push_back(std::move(item));
+    plan_.target.entries[work.owner].chunks[work.piece].extent = extent;
     content_.entries[work.owner].chunks[work.piece].place = {file_, offset, work.bytes, false};
   }
 
   std::vector<PlacedTensor> tensors_;
   std::vector<PlacedObject> objects_;
-  const DcpWriteOptions& options_;
+  int files_per_rank_;
   std::map<std::pair<DType, Dims>, TorchArchiveLayout> archives_;
-  PlannedOutput output_;
+  Plan plan_;
   DcpContent content_;
   uint32_t file_ = 0;  // that is being filled
+  int64_t rank_ = 0;   // whose it is
 };
 
 }  // namespace
 
-PlannedOutput lay_out_dcp(const Catalog& source, std::vector<PlacedTensor> tensors,
-                          std::vector<PlacedObject> objects, const DcpWriteOptions& options) {
-  return Layout(source, std::move(tensors), std::move(objects), options).build();
+DcpFiles lay_out_dcp_files(const Catalog& source, PlacedState state, int files_per_rank) {
+  return Layout(source, std::move(state), files_per_rank).build();
 }
 
-LoadedValue dcp_paths(const std::vector<PlacedTensor>& tensors,
-                      const std::vector<PlacedObject>& objects, const Value& known) {
+std::string dcp_metadata(DcpContent& content) {
+  content.save_id = uuid_of(write_dcp_metadata(content));
+  return write_dcp_metadata(content);
+}
+
+PlannedOutput lay_out_dcp(const Catalog& source, PlacedState state,
+                          const DcpWriteOptions& options) {
+  DcpFiles files = lay_out_dcp_files(source, std::move(state), options.files_per_rank);
+  files.content.planner_data = options.planner_data;
+  std::string metadata = dcp_metadata(files.content);
+  PlannedOutput output;
+  output.plan = std::move(files.plan);
+  if (options.zstd) {
+    output.late_file = {".metadata", [content = std::move(files.content)](const Catalog& target) {
+                          return compressed_metadata(content, target);
+                        }};
+  } else {
+    output.small_files.emplace_back(".metadata", std::move(metadata));
+  }
+  return output;
+}
+
+LoadedValue dcp_paths(const std::vector<std::string>& keys, const Value& known) {
   Draft draft;
   const Value paths = draft.dict();
-  const auto add = [&](const std::string& name) {
+  for (const std::string& name : keys) {
     const Value key = draft.string(name);
     const Value path = known.get(name);
     draft.add(paths, key, path ? draft.copy(path) : draft.tuple({key}));
-  };
-  for (const PlacedTensor& placed : tensors) add(placed.tensor.name);
-  for (const PlacedObject& object : objects) add(object.name);
+  }
   return std::move(draft).finish(paths);
 }
 

@@ -167,7 +167,7 @@ std::string key_text(const Value& key) {
 
 Chunk stored_chunk(const TorchArchive& archive, const StoredTensor& tensor, uint32_t file,
                    const std::string& what) {
-  Chunk chunk{Box::whole(tensor.shape), 0, -1, {}, {}};
+  Chunk chunk{{Box::whole(tensor.shape)}, {}, {}};
   chunk.extent.file = file;
   const int64_t elements = element_count(tensor.shape, what);
   if (elements == 0) return chunk;  // its storage may be missing

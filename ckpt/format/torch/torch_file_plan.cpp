@@ -49,7 +49,7 @@ void TorchFilePlan::add_to(Plan& plan, const std::string& path, const Value& roo
     extent.file = file;
     extent.offset = payload.offset;
     extent.length = payload.length;
-    entry.chunks.push_back({Box::whole(tensor.shape), 0, -1, {}, extent});
+    entry.chunks.push_back({{Box::whole(tensor.shape)}, {}, extent});
     plan.target.entries.push_back(std::move(entry));
     plan.recipes.push_back(std::move(tensor.recipe));
     const auto& offsets = payload.crc32_offsets;

@@ -10,11 +10,18 @@ void write_small_files(const PlannedOutput& planned, std::span<const Digest> dig
                        const std::string& folder, const EngineOptions& engine) {
   Manifest manifest;
   if (options.manifest) manifest = manifest_of(planned.plan, digests);
+  write_small_files(planned.small_files, std::move(manifest), options, file_system, folder, engine);
+}
+
+void write_small_files(const std::vector<std::pair<std::string, std::string>>& small_files,
+                       Manifest manifest, const VoucherOptions& options,
+                       const FileSystem& file_system, const std::string& folder,
+                       const EngineOptions& engine) {
   const auto write = [&](const std::string& name, const std::string& content) {
     write_file(file_system, join(folder, name), content);
     manifest.add_file(name, content);
   };
-  for (const auto& [name, content] : planned.small_files) write(name, content);
+  for (const auto& [name, content] : small_files) write(name, content);
   if (options.sha256) {
     write(kSha256ManifestName,
           sha256_manifest_text(hash_folder(file_system, folder, engine.threads, engine.cancel)));

@@ -3,10 +3,13 @@
 
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "ckpt/base/digest.h"
 #include "ckpt/core/placed.h"
 #include "ckpt/engine/engine.h"
+#include "ckpt/integrity/manifest.h"
 #include "ckpt/io/file_system.h"
 
 namespace ferry {
@@ -23,5 +26,11 @@ struct VoucherOptions {
 void write_small_files(const PlannedOutput& planned, std::span<const Digest> digests,
                        const VoucherOptions& options, const FileSystem& file_system,
                        const std::string& folder, const EngineOptions& engine);
+
+/// The same for files that are known by name and content, beside those that `manifest` names.
+void write_small_files(const std::vector<std::pair<std::string, std::string>>& small_files,
+                       Manifest manifest, const VoucherOptions& options,
+                       const FileSystem& file_system, const std::string& folder,
+                       const EngineOptions& engine);
 
 }  // namespace ferry

@@ -320,7 +320,7 @@ class ModelLayout::Builder {
 
   static void add_box(LocalParameter& parameter, uint32_t tensor, Box box) {
     parameter.elements += element_count(box.size, "part of a model tensor");
-    parameter.pieces.push_back({tensor, std::move(box)});
+    parameter.shards.push_back({std::move(box), 0, tensor});
   }
 
   [[noreturn]] static void refuse(const ModelTensor& tensor, int64_t ranks) {

@@ -13,6 +13,7 @@
 
 #include "ckpt/base/box.h"
 #include "ckpt/base/dtype.h"
+#include "ckpt/core/shard.h"
 #include "ckpt/megatron/model/parameter_rules.h"
 #include "ckpt/megatron/model/pipeline_layout.h"
 #include "ckpt/megatron/model/run_arguments.h"
@@ -49,15 +50,10 @@ struct ModuleChoice {
 /// What Megatron-LM builds today from these arguments.
 ModuleChoice default_modules(const RunArguments& run);
 
-/// Part of a tensor; the local parameter is its pieces' elements, one piece after another.
-struct LocalPiece {
-  uint32_t tensor = 0;  // position among the model's tensors
-  Box box;
-  bool operator==(const LocalPiece&) const = default;
-};
-
+/// A rank's parameter: the elements of its shards, one shard after another. Each is a box of a
+/// tensor, named by its position among the model's.
 struct LocalParameter {
-  std::vector<LocalPiece> pieces;
+  std::vector<Shard> shards;
   int64_t elements = 0;
   int64_t layer = -1;   // in the decoder, or among the MTP layers; -1: outside of them
   int64_t expert = -1;  // number in the model

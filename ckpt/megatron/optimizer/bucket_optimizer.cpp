@@ -28,7 +28,7 @@ struct Fit {
 
 bool same(const std::vector<Fit>& a, const std::vector<Fit>& b) {
   const auto same_parameter = [](const LocalParameter& x, const LocalParameter& y) {
-    return x.pieces == y.pieces;
+    return x.shards == y.shards;
   };
   return std::ranges::equal(a, b, [&](const Fit& x, const Fit& y) {
     return x.stored == y.stored &&

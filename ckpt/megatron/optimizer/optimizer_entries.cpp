@@ -49,7 +49,7 @@ OptimizerEntries::State& OptimizerEntries::state(std::string_view name, DType dt
 
 void OptimizerEntries::add(std::string_view name, DType dtype, uint32_t tensor, const Box& box,
                            int64_t begin, int64_t count, const Extent& extent, bool shared) {
-  Chunk chunk{box, begin, count, {}, extent};
+  Chunk chunk{{box, 0, 0, begin, count}, {}, extent};
   if (!shared && begin == 0 && count == element_count(box.size, (*tensors_)[tensor].name)) {
     chunk.run_count = -1;
   }
@@ -58,18 +58,18 @@ void OptimizerEntries::add(std::string_view name, DType dtype, uint32_t tensor, 
 
 void OptimizerEntries::add(std::string_view name, DType dtype, const LocalParameter& parameter,
                            int64_t begin, int64_t count, const Extent& extent) {
-  int64_t piece_begin = 0;
-  for (const LocalPiece& piece : parameter.pieces) {
-    const int64_t elements = element_count(piece.box.size, "part of a model tensor");
-    const int64_t from = std::max(begin, piece_begin);
-    const int64_t to = std::min(begin + count, piece_begin + elements);
+  int64_t shard_begin = 0;
+  for (const Shard& shard : parameter.shards) {
+    const int64_t elements = element_count(shard.box.size, "part of a model tensor");
+    const int64_t from = std::max(begin, shard_begin);
+    const int64_t to = std::min(begin + count, shard_begin + elements);
     if (from < to) {
       Extent part = extent;
       part.payload_offset += static_cast<uint64_t>(from - begin) * size_bytes(dtype);
-      add(name, dtype, piece.tensor, piece.box, from - piece_begin, to - from, part,
+      add(name, dtype, shard.tensor, shard.box, from - shard_begin, to - from, part,
           to - from < count);
     }
-    piece_begin += elements;
+    shard_begin += elements;
   }
 }
 
@@ -90,7 +90,7 @@ std::vector<Entry> OptimizerEntries::take() {
                   std::move(state.chunks[i]), Role::optimizer};
       int64_t stored = 0;
       for (const Chunk& chunk : entry.chunks) {
-        stored += chunk.is_run() ? chunk.run_count : element_count(chunk.box.size, entry.name);
+        stored += chunk.elements(entry.name);
       }
       if (stored != entry.elements()) {
         fail(ErrorKind::mismatch, "{}: the ranks hold {} of {} elements", entry.name, stored,

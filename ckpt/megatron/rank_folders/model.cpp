@@ -230,7 +230,7 @@ Chunk rows_chunk(const LocalView& view, const RankTensor& base, Box box, int64_t
   strides.insert(strides.begin(), prefix, 1);  // of axes of one element
   int64_t span = 1;
   for (size_t axis = 0; axis < strides.size(); ++axis) span += (box.size[axis] - 1) * strides[axis];
-  Chunk chunk{std::move(box), 0, -1, {}, base.chunk.extent};
+  Chunk chunk{{std::move(box)}, {}, base.chunk.extent};
   chunk.extent.offset += static_cast<uint64_t>(offset * element_bytes);
   chunk.extent.length = static_cast<uint64_t>(span * element_bytes);
   Dims row_major = row_major_strides(chunk.box.size);
@@ -243,7 +243,7 @@ Chunk rows_chunk(const LocalView& view, const RankTensor& base, Box box, int64_t
 }  // namespace
 
 std::string global_parameter_name(const ModelLayout& layout, const LocalParameter& parameter) {
-  std::string name = layout.tensors()[parameter.pieces.front().tensor].name;
+  std::string name = layout.tensors()[parameter.shards.front().tensor].name;
   std::string_view rest;
   if (parameter.layer >= 0 && name.starts_with(kLayers) &&
       !leading_number(std::string_view(name).substr(kLayers.size()), &rest)) {
@@ -275,11 +275,11 @@ void give_pieces(const LegacyTensor::Part& part, const RankTensor& base, int64_t
   }
   if (element_count(view.shape, base.name) == 0) return;
   int64_t row = 0;
-  for (const LocalPiece& piece : part.parameter.pieces) {
-    const size_t axis = piece.box.size.size() - view.shape.size();
+  for (const Shard& shard : part.parameter.shards) {
+    const size_t axis = shard.box.size.size() - view.shape.size();
     if (view.qkv_version >= 2) {
-      give(piece.tensor, rows_chunk(view, base, piece.box, row, 1));
-      row += view.shape.empty() ? 1 : piece.box.size[axis];
+      give(shard.tensor, rows_chunk(view, base, shard.box, row, 1));
+      row += view.shape.empty() ? 1 : shard.box.size[axis];
       continue;
     }
     // Query, key and value of a head lie apart: all heads' queries first (version 0), or the three
@@ -292,12 +292,12 @@ void give_pieces(const LegacyTensor::Part& part, const RankTensor& base, int64_t
     const int64_t size = rows / 3 / heads;
     for (int64_t head = 0; head < heads; ++head) {
       for (int64_t kind = 0; kind < 3; ++kind) {
-        Box box = piece.box;
+        Box box = shard.box;
         box.offset[axis] += (head * 3 + kind) * size;
         box.size[axis] = size;
         const bool apart = view.qkv_version == 0;
         const int64_t first = apart ? (kind * heads + head) * size : head * size * 3 + kind;
-        give(piece.tensor, rows_chunk(view, base, std::move(box), first, apart ? 1 : 3));
+        give(shard.tensor, rows_chunk(view, base, std::move(box), first, apart ? 1 : 3));
       }
     }
   }

@@ -166,8 +166,8 @@ void check_complete(const LegacyModel& model, const std::vector<Entry>& entries)
     for (const LegacyChunk& chunk : chunks) {
       for (const LegacyTensor& tensor : chunk) {
         for (const LegacyTensor::Part& part : tensor.parts) {
-          for (const LocalPiece& piece : part.parameter.pieces) {
-            trainable[piece.tensor] = trainable[piece.tensor] || part.parameter.trainable;
+          for (const Shard& shard : part.parameter.shards) {
+            trainable[shard.tensor] = trainable[shard.tensor] || part.parameter.trainable;
           }
         }
       }

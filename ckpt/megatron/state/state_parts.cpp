@@ -58,8 +58,8 @@ const StateParts::Part& StateParts::optimizer(size_t kind, uint32_t tensor) cons
        kinds_[kind], tensors_.at(tensor).name);
 }
 
-void StateParts::append(const Part& part, const Box& box, bool again, FlatRecipe& flat) {
-  const size_t first = flat.append(part.cutter, box);
+void StateParts::append(const Part& part, const Shard& shard, bool again, FlatRecipe& flat) {
+  const size_t first = flat.append(part.cutter, shard);
   if (!again && !part.of_model) return;
   const Recipe& recipe = flat.recipe();
   for (size_t i = first; i < recipe.moves.size(); ++i) {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ckpt/core/flat_recipe.h"
+#include "ckpt/core/recipe_cutter.h"
 #include "ckpt/megatron/model/model_layout.h"
 #include "ckpt/megatron/state/run_state.h"
 
@@ -35,9 +35,9 @@ class StateParts {
   /// parameter, because the model is in fp32, "param" is the model's tensor.
   const Part& optimizer(size_t kind, uint32_t tensor) const;
 
-  /// Appends a box of `part` to `flat`. `again`: what is written elsewhere, too (parameters that
+  /// Appends a shard of `part` to `flat`. `again`: what is written elsewhere, too (parameters that
   /// several ranks hold); counted, as what stands in for something else.
-  void append(const Part& part, const Box& box, bool again, FlatRecipe& flat);
+  void append(const Part& part, const Shard& shard, bool again, FlatRecipe& flat);
   /// What was counted, as a plan wants it said.
   std::vector<Dropped> repeated() const;
 

@@ -14,7 +14,7 @@
 namespace ferry {
 namespace {
 
-// Hands out pieces among the ranks that hold copies: the next to whoever has least so far.
+// Hands out shards among the ranks that hold copies: the next to whoever has least so far.
 class Writers {
  public:
   void add(int64_t rank) { loads_.push({0, rank}); }
@@ -88,17 +88,17 @@ class Placer {
     for (; rank.chunk < layout_.pipeline().chunks(); ++rank.chunk) {
       for (const LocalParameter& parameter : layout_.parameters(rank, modules_)) {
         if (parameter.routed_expert != routed || !parameter.first_copy) continue;
-        for (const LocalPiece& piece : parameter.pieces) place_piece(piece, writers);
+        for (const Shard& shard : parameter.shards) place_shard(shard, writers);
       }
     }
   }
 
-  void place_piece(const LocalPiece& piece, Writers& writers) {
-    const int64_t elements = element_count(piece.box.size, layout_.tensors()[piece.tensor].name);
-    for (uint32_t number : belonging_[piece.tensor]) {
+  void place_shard(const Shard& shard, Writers& writers) {
+    const int64_t elements = element_count(shard.box.size, layout_.tensors()[shard.tensor].name);
+    for (uint32_t number : belonging_[shard.tensor]) {
       PlacedTensor& placed = placed_[number];
-      placed.pieces.push_back(
-          {piece.box, writers.next(elements * size_bytes(placed.tensor.dtype))});
+      placed.shards.push_back(
+          {shard.box, writers.next(elements * size_bytes(placed.tensor.dtype))});
     }
   }
 

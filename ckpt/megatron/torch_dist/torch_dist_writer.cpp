@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <charconv>
 #include <iterator>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/core/recipe_cutter.h"
 #include "ckpt/format/dcp/dcp_writer.h"
 #include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/format/torch/archive/torch_archive_writer.h"
@@ -24,6 +26,7 @@
 namespace ferry {
 namespace {
 
+constexpr const char* kCommonFile = "common.pt";
 constexpr std::string_view kBackend =
     R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1})";
 constexpr std::string_view kBackendWithCommon =
@@ -46,26 +49,47 @@ class Writer {
  public:
   Writer(RunState state, const TorchDistOptions& options)
       : state_(std::move(state)), options_(options), run_(read_run_arguments(state_.args.value)) {}
-  Writer(RunState state, const Placement& placement, std::vector<PlacedObject> objects,
-         const TorchDistOptions& options)
-      : Writer(std::move(state), options) {
-    placement_ = &placement;
-    objects_ = std::move(objects);
-  }
 
   PlannedOutput plan() {
     check_query_groups();
     settle_optimizer();
     const LoadedValue common = common_state(state_, optimizer_, options_.release);
     add_objects(common);
-    std::vector<PlacedTensor> placed = place();
-    const DcpWriteOptions options = {options_.files_per_rank, {}, options_.zstd};
-    PlannedOutput output =
-        lay_out_dcp(*state_.source, std::move(placed), std::move(objects_), options);
+    std::vector<PlacedTensor> buckets = place_flat();
+    std::vector<PlacedTensor> placed = place_state(state_);
+    std::move(buckets.begin(), buckets.end(), std::back_inserter(placed));
+    PlannedOutput output = lay_out_dcp(*state_.source, finish(std::move(placed)),
+                                       {options_.files_per_rank, {}, options_.zstd});
     output.plan.dropped = std::move(state_.dropped);
-    add_common_file(common, output);
+    for (auto& file : small_files(common)) {
+      const bool is_common = file.first == kCommonFile;  // before .metadata
+      output.small_files.insert(is_common ? output.small_files.begin() : output.small_files.end(),
+                                std::move(file));
+    }
     output.warnings = std::move(state_.warnings);
     return output;
+  }
+
+  PlacedState place_rank(const HeldShards& held, int64_t rank) {
+    rank_ = rank;
+    check_query_groups();
+    settle_optimizer();
+    if (rank == 0) add_objects(common_state(state_, optimizer_, options_.release));
+    std::vector<PlacedTensor> placed = place_flat();
+    check_all_used(placed);
+    for (StateTensor& tensor : state_.tensors) {
+      // A master that was made here lies as the tensor that it was made of.
+      auto found = held.find(tensor.name);
+      if (found == held.end()) found = held.find(model_name(tensor.name));
+      if (found != held.end()) placed.push_back({std::move(tensor), found->second});
+    }
+    return finish(std::move(placed));
+  }
+
+  std::vector<std::pair<std::string, std::string>> small_files() {
+    rank_ = 0;
+    settle_optimizer();
+    return small_files(common_state(state_, optimizer_, options_.release));
   }
 
  private:
@@ -87,7 +111,9 @@ class Writer {
   }
 
   void settle_optimizer() {
-    optimizer_ = has_optimizer(state_) ? options_.optimizer : ShardedOptimizer::none;
+    // What one rank holds does not tell whether there is an optimizer.
+    const bool has_one = rank_ ? !state_.param_groups.empty() : has_optimizer(state_);
+    optimizer_ = has_one ? options_.optimizer : ShardedOptimizer::none;
     switch (optimizer_) {
       case ShardedOptimizer::none:
         drop_optimizer(state_);
@@ -118,42 +144,46 @@ class Writer {
          to_string(options_.release), to_string(kFullyReshardable));
   }
 
-  std::vector<PlacedTensor> place() {
-    std::vector<PlacedTensor> buckets = place_flat();
-    std::vector<PlacedTensor> placed = placement_ ? place_as_given() : place_state(state_);
+  PlacedState finish(std::vector<PlacedTensor> placed) {
     if (optimizer_ == ShardedOptimizer::plain) spell_plain(placed);
-    std::move(buckets.begin(), buckets.end(), std::back_inserter(placed));
-    return placed;
-  }
-
-  // A master that was made here lies as the tensor that it was made of.
-  std::vector<PlacedTensor> place_as_given() {
-    std::vector<PlacedTensor> placed;
-    for (StateTensor& tensor : state_.tensors) {
-      auto found = placement_->find(tensor.name);
-      if (found == placement_->end()) found = placement_->find(model_name(tensor.name));
-      if (found == placement_->end()) {
-        fail(ErrorKind::internal, "nothing says who writes tensor {}", tensor.name);
-      }
-      placed.push_back({std::move(tensor), found->second});
-    }
-    return placed;
+    return {std::move(placed), std::move(objects_)};
   }
 
   // The optimizer's state as flat buckets, instead of its tensors.
   std::vector<PlacedTensor> place_flat() {
     if (optimizer_ != ShardedOptimizer::dp_reshardable) return {};
-    if (placement_) {
-      fail(ErrorKind::unsupported,
-           "flat buckets (dp_reshardable) cannot be written where it is given who writes what: "
-           "choose fully_reshardable");
-    }
-    PlacedBuckets buckets = place_buckets(state_, run_);
+    PlacedBuckets buckets =
+        rank_ ? place_buckets_of_rank(state_, run_, *rank_) : place_buckets(state_, run_);
     std::erase_if(state_.tensors,
                   [](const StateTensor& tensor) { return tensor.role == Role::optimizer; });
     std::move(buckets.objects.begin(), buckets.objects.end(), std::back_inserter(objects_));
     state_.dropped.insert(state_.dropped.end(), buckets.repeated.begin(), buckets.repeated.end());
     return std::move(buckets.tensors);
+  }
+
+  // A rank's own optimizer state, of which nothing else would be written.
+  void check_all_used(const std::vector<PlacedTensor>& buckets) const {
+    if (optimizer_ != ShardedOptimizer::dp_reshardable) return;
+    std::vector<int64_t> used(state_.source->entries.size());
+    for (const PlacedTensor& bucket : buckets) {
+      const RecipeCutter cutter(bucket.tensor.recipe, bucket.tensor.shape);
+      for (const Shard& shard : bucket.shards) {
+        for (const Move& move : cutter.moves(shard.box)) {
+          used[bucket.tensor.recipe.inputs[move.input]] += move.elements();
+        }
+      }
+    }
+    for (size_t i = 0; i < used.size(); ++i) {
+      const Entry& entry = state_.source->entries[i];
+      int64_t held = 0;
+      for (const Chunk& chunk : entry.chunks) held += chunk.elements(entry.name);
+      if (entry.role != Role::optimizer || held == used[i]) continue;
+      fail(ErrorKind::invalid,
+           "tensor {}: rank {} gives {} elements, and its part of the flat buckets has place for "
+           "{}: "
+           "are the arguments those of this run?",
+           entry.name, *rank_, held, used[i]);
+    }
   }
 
   // Without a distributed optimizer the fp32 copy has another name.
@@ -185,7 +215,7 @@ class Writer {
   int64_t rank_of(std::string_view name) const {
     constexpr std::string_view kRerun = "rerun_state_machine_state/shard_";
     int64_t rank = 0;
-    if (placement_) return rank;
+    if (rank_) return *rank_;
     if (name.starts_with(kRerun)) {
       name.remove_prefix(kRerun.size());
       std::from_chars(name.data(), name.data() + name.size(), rank);
@@ -197,21 +227,20 @@ class Writer {
     const RankGroups ranks(run_, false);
     for (const RngState& rng : state_.rng) {
       const bool of_grid = rng.stages == run_.pipeline && rng.tensor_ranks == run_.tensor;
-      objects_.push_back(
-          {fmt::format("rng_state/shard_{}.{}_{}.{}", rng.stage, rng.tensor, rng.stages,
-                       rng.tensor_ranks),
-           archive_of_one(rng.value.value),
-           of_grid && !placement_ ? ranks.global_rank(rng.stage, rng.tensor, 0) : 0});
+      objects_.push_back({fmt::format("rng_state/shard_{}.{}_{}.{}", rng.stage, rng.tensor,
+                                      rng.stages, rng.tensor_ranks),
+                          archive_of_one(rng.value.value),
+                          of_grid && !rank_ ? ranks.global_rank(rng.stage, rng.tensor, 0) : 0});
     }
   }
 
-  void add_common_file(const LoadedValue& common, PlannedOutput& output) const {
+  std::vector<std::pair<std::string, std::string>> small_files(const LoadedValue& common) const {
+    std::vector<std::pair<std::string, std::string>> files;
     if (!common_inside()) {
-      output.small_files.emplace(output.small_files.begin(), "common.pt",
-                                 write_torch_archive(common.value, "common"));
+      files.emplace_back(kCommonFile, write_torch_archive(common.value, "common"));
     }
-    output.small_files.emplace_back("metadata.json",
-                                    common_inside() ? kBackend : kBackendWithCommon);
+    files.emplace_back("metadata.json", common_inside() ? kBackend : kBackendWithCommon);
+    return files;
   }
 
   RunState state_;
@@ -219,7 +248,7 @@ class Writer {
   const RunArguments run_;
   ShardedOptimizer optimizer_ = ShardedOptimizer::none;
   std::vector<PlacedObject> objects_;
-  const Placement* placement_ = nullptr;  // null: the layout of the arguments decides
+  std::optional<int64_t> rank_;  // that writes what it holds; nothing: the plan is for all ranks
 };
 
 }  // namespace
@@ -228,9 +257,14 @@ PlannedOutput plan_torch_dist(RunState state, const TorchDistOptions& options) {
   return Writer(std::move(state), options).plan();
 }
 
-PlannedOutput plan_torch_dist(RunState state, const Placement& placement,
-                              std::vector<PlacedObject> objects, const TorchDistOptions& options) {
-  return Writer(std::move(state), placement, std::move(objects), options).plan();
+PlacedState place_torch_dist_rank(RunState state, const HeldShards& held, int64_t rank,
+                                  const TorchDistOptions& options) {
+  return Writer(std::move(state), options).place_rank(held, rank);
+}
+
+std::vector<std::pair<std::string, std::string>> torch_dist_small_files(
+    RunState state, const TorchDistOptions& options) {
+  return Writer(std::move(state), options).small_files();
 }
 
 }  // namespace ferry

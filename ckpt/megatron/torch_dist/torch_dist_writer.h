@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ckpt/core/placed.h"
@@ -33,13 +34,19 @@ struct TorchDistOptions {
 /// cannot be split over the target's ranks.
 PlannedOutput plan_torch_dist(RunState state, const TorchDistOptions& options);
 
-/// By name of a tensor: which rank writes which box of it.
-using Placement = std::map<std::string, std::vector<PlacedTensor::Piece>, std::less<>>;
+/// What one rank of a run holds of its state, in boxes, by name of the tensor.
+using HeldShards = std::map<std::string, std::vector<Shard>, std::less<>>;
 
-/// The same where it is given who writes what, whatever layout the arguments name. `placement` has
-/// every tensor of the state; what rank 0 adds to `objects` is the state's own. unsupported for
-/// dp_reshardable.
-PlannedOutput plan_torch_dist(RunState state, const Placement& placement,
-                              std::vector<PlacedObject> objects, const TorchDistOptions& options);
+/// What global rank `rank` itself writes of a state that lies in the memory of all ranks: what it
+/// holds, whatever layout the arguments name, or for dp_reshardable its part of the buckets that
+/// they say. Recipes of tensors that it has no part of may be empty. Rank 0 adds the objects of the
+/// state. As plan_torch_dist(), but that dp_reshardable asks for a state with all tensors of the
+/// model, and is invalid when the rank holds optimizer state that its buckets have no place for.
+PlacedState place_torch_dist_rank(RunState state, const HeldShards& held, int64_t rank,
+                                  const TorchDistOptions& options);
+
+/// The small files that stand beside `.metadata`, in the order in which they are written.
+std::vector<std::pair<std::string, std::string>> torch_dist_small_files(
+    RunState state, const TorchDistOptions& options);
 
 }  // namespace ferry

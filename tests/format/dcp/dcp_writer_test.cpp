@@ -38,11 +38,11 @@ struct DcpWriter : testing::Test {
     const uint32_t file = source.add_file(name, bytes.size());
     Extent extent{file, 0, bytes.size(), Encoding::raw, false, 0};
     source.entries.push_back(
-        {name, DType::i32, shape, {{Box::whole(shape), 0, -1, {}, extent}}, Role::model});
+        {name, DType::i32, shape, {{{Box::whole(shape)}, {}, extent}}, Role::model});
     return number;
   }
 
-  PlacedTensor placed(uint32_t input, std::vector<PlacedTensor::Piece> pieces) const {
+  PlacedTensor placed(uint32_t input, std::vector<Shard> pieces) const {
     const Entry& entry = source.entries[input];
     return {{entry.name, entry.dtype, entry.shape, {{input}, {copy_all(entry.shape)}, {}}},
             std::move(pieces)};
@@ -50,7 +50,7 @@ struct DcpWriter : testing::Test {
 
   PlannedOutput lay_out(std::vector<PlacedTensor> tensors, std::vector<PlacedObject> objects,
                         int files_per_rank = 1) const {
-    return lay_out_dcp(source, std::move(tensors), std::move(objects), {files_per_rank, {}});
+    return lay_out_dcp(source, {std::move(tensors), std::move(objects)}, {files_per_rank, {}});
   }
 
   Catalog write(const PlannedOutput& output) {

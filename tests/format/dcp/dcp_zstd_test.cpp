@@ -45,12 +45,12 @@ struct DcpZstd : testing::Test {
       for (int64_t rank = 0; rank < parts; ++rank) {
         if (parts > 1) box.size[0] = entry.shape[0] / parts;
         if (parts > 1) box.offset[0] = rank * box.size[0];
-        one.pieces.push_back({box, rank % 2});
+        one.shards.push_back({box, rank % 2});
       }
       placed.push_back(std::move(one));
     }
     const std::string archive(300'000, 'o');  // longer than what is read at once
-    return lay_out_dcp(source, std::move(placed), {{"object", archive, 1}}, {1, {}, zstd});
+    return lay_out_dcp(source, {std::move(placed), {{"object", archive, 1}}}, {1, {}, zstd});
   }
 
   std::vector<Digest> compress(PlannedOutput& output, int threads, const std::string& folder,

@@ -22,7 +22,7 @@ class LocatorTest : public testing::Test {
     memory_->put("/f", content);
     catalog_.files = {{"/f", content.size()}};
     entry_ = {"layer.weight", dtype, shape, {}, Role::model};
-    chunk_ = {Box::whole(shape), 0, -1, {}, {0, 0, content.size(), Encoding::torch_zip, false, 0}};
+    chunk_ = {{Box::whole(shape)}, {}, {0, 0, content.size(), Encoding::torch_zip, false, 0}};
     locator_ = torch_zip_locator();
   }
   void set_fixture(const std::string& name, DType dtype, Dims shape) {

@@ -44,9 +44,9 @@ TEST_P(ModuleOrder, IsThatOfMegatronsModules) {
   ASSERT_EQ(ours.size(), theirs.size());
   for (size_t i = 0; i < ours.size(); ++i) {
     ASSERT_EQ(theirs[i].parts.size(), 1u);
-    EXPECT_EQ(ours[i].pieces, theirs[i].parts[0].parameter.pieces)
+    EXPECT_EQ(ours[i].shards, theirs[i].parts[0].parameter.shards)
         << theirs[i].stored->name << " at " << i << ", ours "
-        << layout.tensors()[ours[i].pieces[0].tensor].name;
+        << layout.tensors()[ours[i].shards[0].tensor].name;
   }
 }
 

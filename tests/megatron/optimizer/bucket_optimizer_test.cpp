@@ -181,7 +181,7 @@ class Writer {
       extent.file = file;
       extent.offset = static_cast<uint64_t>(begin) * 4;
       extent.length = static_cast<uint64_t>(*end - begin) * 4;
-      entry.chunks.push_back({Box{{begin}, {*end - begin}}, 0, -1, {}, extent});
+      entry.chunks.push_back({{Box{{begin}, {*end - begin}}}, {}, extent});
     }
     std::reverse(entry.chunks.begin(), entry.chunks.end());  // the order says nothing
     catalog_.entries.push_back(std::move(entry));
@@ -194,14 +194,14 @@ class Writer {
     for (size_t i = 0; i < parameters.size(); ++i) {
       if (flat.places[i].bucket != bucket) continue;
       int64_t at = flat.places[i].begin;
-      for (const LocalPiece& piece : parameters[i].pieces) {
-        const Dims strides = row_major_strides(layout_.tensors()[piece.tensor].shape);
-        for_each(piece.box, [&](const Dims& position) {
+      for (const Shard& shard : parameters[i].shards) {
+        const Dims strides = row_major_strides(layout_.tensors()[shard.tensor].shape);
+        for_each(shard.box, [&](const Dims& position) {
           int64_t element = 0;
           for (size_t axis = 0; axis < position.size(); ++axis) {
             element += position[axis] * strides[axis];
           }
-          values[at++] = value_of(piece.tensor, element);
+          values[at++] = value_of(shard.tensor, element);
         });
       }
     }

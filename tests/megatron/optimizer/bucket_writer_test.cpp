@@ -77,8 +77,8 @@ std::vector<Cut> cuts_of(const Catalog& catalog, const Entry& entry) {
 
 std::vector<Cut> cuts_of(const PlacedTensor& tensor) {
   std::vector<Cut> cuts;
-  for (const auto& piece : tensor.pieces) {
-    cuts.emplace_back(piece.box.offset[0], piece.box.size[0], piece.rank);
+  for (const Shard& shard : tensor.shards) {
+    cuts.emplace_back(shard.box.offset[0], shard.box.size[0], shard.rank);
   }
   return cuts;
 }
@@ -93,7 +93,7 @@ Catalog write_tensors(const Catalog& source, const std::vector<PlacedTensor>& te
     Extent extent;
     extent.length = static_cast<uint64_t>(entry.bytes());
     extent.file = output.plan.target.add_file(entry.name, extent.length);
-    entry.chunks.push_back({Box::whole(entry.shape), 0, -1, {}, extent});
+    entry.chunks.push_back({{Box::whole(entry.shape)}, {}, extent});
     output.plan.target.entries.push_back(entry);
     output.plan.recipes.push_back(placed.tensor.recipe);
   }

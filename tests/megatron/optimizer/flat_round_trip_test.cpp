@@ -29,7 +29,7 @@ Catalog stored(const RunState& state, const PlacedBuckets& placed) {
       extent.offset = bytes;
       extent.length = static_cast<uint64_t>(element_count(box.size, "") * size_bytes(tensor.dtype));
       bytes += extent.length;
-      entry.chunks.push_back({box, 0, -1, {}, extent});
+      entry.chunks.push_back({{box}, {}, extent});
     }
     plan.target.entries.push_back(std::move(entry));
     plan.recipes.push_back(tensor.recipe);
@@ -39,7 +39,7 @@ Catalog stored(const RunState& state, const PlacedBuckets& placed) {
   }
   for (const PlacedTensor& tensor : placed.tensors) {
     std::vector<Box> boxes;
-    for (const auto& piece : tensor.pieces) boxes.push_back(piece.box);
+    for (const Shard& shard : tensor.shards) boxes.push_back(shard.box);
     add(tensor.tensor, boxes);
   }
   plan.target.files = {{"file", bytes}};

@@ -54,7 +54,7 @@ class Builder {
     std::memcpy(bytes.data(), values.data(), bytes.size());
     const std::string path = "f" + std::to_string(catalog.files.size());
     files_->put(path, bytes);
-    Chunk chunk{Box::whole(shape), 0, -1, {}, {}};
+    Chunk chunk{{Box::whole(shape)}, {}, {}};
     chunk.extent.file = catalog.add_file(path, bytes.size());
     chunk.extent.length = bytes.size();
     return {name, DType::f32, std::move(shape), std::move(chunk)};

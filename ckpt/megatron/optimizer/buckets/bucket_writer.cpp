@@ -1,6 +1,7 @@
 #include "ckpt/megatron/optimizer/buckets/bucket_writer.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -64,8 +65,10 @@ class BucketPlacer {
     choice_.separate_experts = layout_.has_experts() && experts_are_separate(run);
   }
 
-  PlacedBuckets place() && {
+  // Of all ranks, or of one.
+  PlacedBuckets place(std::optional<int64_t> only_rank) && {
     if (parts_.kinds().empty()) return {};
+    only_rank_ = only_rank;
     const std::vector<RankOptimizer> chain =
         rank_optimizers(run_, layout_.pipeline().chunks(), choice_.separate_experts);
     const std::vector<std::string> groups_of_parameters = archives_of_parameter_groups(chain);
@@ -73,6 +76,7 @@ class BucketPlacer {
       for (size_t i = 0; i < chain.size(); ++i) {
         const RankGroups groups(run_, chain[i].experts);
         for (int64_t number = 0; number < groups.count(); ++number) {
+          if (!concerns(groups, stage, number)) continue;
           const BufferKey key{chain.size() > 1 ? static_cast<int64_t>(i) : -1,
                               groups.index(stage, number), 0};
           place_group(stage, number, groups, chain[i], key, groups_of_parameters[i]);
@@ -84,6 +88,13 @@ class BucketPlacer {
   }
 
  private:
+  bool concerns(const RankGroups& groups, int64_t stage, int64_t number) const {
+    if (!only_rank_) return true;
+    const RankGroups::Place place = groups.place_of(*only_rank_);
+    return place.stage == stage && place.number == number;
+  }
+  bool concerns(int64_t rank) const { return !only_rank_ || *only_rank_ == rank; }
+
   // One a member of the chain: dense optimizers share theirs.
   std::vector<std::string> archives_of_parameter_groups(
       const std::vector<RankOptimizer>& chain) const {
@@ -119,6 +130,7 @@ class BucketPlacer {
         ++key.buffer;
       }
     }
+    if (!concerns(rank_of(0))) return;
     const auto object = [&](std::string_view member, std::string archive) {
       placed_.objects.push_back({group_object_name(key, member), std::move(archive), rank_of(0)});
     };
@@ -137,16 +149,17 @@ class BucketPlacer {
       const FlatBucket& bucket = buffer.flat.buckets[i];
       bounds[i].insert(bounds[i].end(), {0, bucket.unpadded});
       add_rank_bounds(bucket, data_ranks, bounds[i]);
-      std::vector<PlacedTensor::Piece> pieces;
+      std::vector<Shard> shards;
       for (size_t j = 1; j < bounds[i].size(); ++j) {
         const int64_t begin = bounds[i][j - 1];
-        pieces.push_back({Box{{begin}, {bounds[i][j] - begin}},
-                          rank_of(begin / (bucket.elements / data_ranks))});
+        const int64_t writer = rank_of(begin / (bucket.elements / data_ranks));
+        if (concerns(writer)) shards.push_back({Box{{begin}, {bounds[i][j] - begin}}, writer});
       }
+      if (only_rank_ && shards.empty()) continue;
       for (size_t kind = 0; kind < parts_.kinds().size(); ++kind) {
         std::string name = bucket_name(key, buffer.dtype, gradients, static_cast<int64_t>(i),
                                        parts_.kinds()[kind]);
-        placed_.tensors.push_back({state.gather(kind, i, i + 1, std::move(name)), pieces});
+        placed_.tensors.push_back({state.gather(kind, i, i + 1, std::move(name)), shards});
       }
     }
   }
@@ -156,12 +169,12 @@ class BucketPlacer {
   const RunArguments& run_;
   const RunState& state_;
   BufferChoice choice_;
+  std::optional<int64_t> only_rank_;  // nothing: all
   PlacedBuckets placed_;
 };
 
-}  // namespace
-
-PlacedBuckets place_buckets(const RunState& state, const RunArguments& target) {
+PlacedBuckets place(const RunState& state, const RunArguments& target,
+                    std::optional<int64_t> only_rank) {
   if (!target.other_modules.empty()) {
     fail(ErrorKind::unsupported,
          "the target is trained with {}: in which order its modules hold their parameters is not "
@@ -169,7 +182,18 @@ PlacedBuckets place_buckets(const RunState& state, const RunArguments& target) {
          "fully_reshardable writes it otherwise",
          target.other_modules);
   }
-  return BucketPlacer(state, target).place();
+  return BucketPlacer(state, target).place(only_rank);
+}
+
+}  // namespace
+
+PlacedBuckets place_buckets(const RunState& state, const RunArguments& target) {
+  return place(state, target, std::nullopt);
+}
+
+PlacedBuckets place_buckets_of_rank(const RunState& state, const RunArguments& target,
+                                    int64_t rank) {
+  return place(state, target, rank);
 }
 
 }  // namespace ferry

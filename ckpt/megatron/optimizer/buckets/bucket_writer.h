@@ -33,4 +33,10 @@ struct PlacedBuckets {
 /// known.
 PlacedBuckets place_buckets(const RunState& state, const RunArguments& target);
 
+/// What of them one rank of the target writes, as it does for itself: of each bucket the shards
+/// that it holds, under recipes that are whole as far as `state` has them. `state` describes all
+/// tensors of the model; of those that the rank has no part of, recipes may be empty.
+PlacedBuckets place_buckets_of_rank(const RunState& state, const RunArguments& target,
+                                    int64_t rank);
+
 }  // namespace ferry

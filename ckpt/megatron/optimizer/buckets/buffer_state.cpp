@@ -27,10 +27,10 @@ StateTensor BufferState::gather(size_t kind, size_t begin, size_t end, std::stri
 
 void BufferState::append(size_t kind, size_t parameter, FlatRecipe& flat) {
   const LocalParameter& local = buffer_.parameters[parameter];
-  for (const LocalPiece& piece : local.pieces) {
-    const StateParts::Part& part = parts_.optimizer(kind, piece.tensor);
+  for (const Shard& shard : local.shards) {
+    const StateParts::Part& part = parts_.optimizer(kind, shard.tensor);
     agree_on_dtype(part);
-    parts_.append(part, piece.box, !local.first_copy, flat);
+    parts_.append(part, shard, !local.first_copy, flat);
   }
 }
 

@@ -59,6 +59,11 @@ int64_t RankGroups::global_rank(int64_t stage, int64_t number, int64_t data) con
   return number + count_ * data + stage_ranks_ * stage;
 }
 
+RankGroups::Place RankGroups::place_of(int64_t global_rank) const {
+  const int64_t in_stage = global_rank % stage_ranks_;
+  return {global_rank / stage_ranks_, in_stage % count_, in_stage / count_};
+}
+
 std::vector<ModelBuffer> chunk_buffers(const ModelLayout& layout, const BufferChoice& choice,
                                        const RankCoordinates& rank, bool experts) {
   const RunArguments& run = layout.run();
@@ -79,6 +84,32 @@ std::vector<ModelBuffer> chunk_buffers(const ModelLayout& layout, const BufferCh
     buffer.flat = lay_out_buffer(run, rank, experts, sizes, elements);
   }
   return buffers;
+}
+
+std::vector<BufferShard> shards_of_rank(const ModelBuffer& buffer, int64_t data_ranks,
+                                        int64_t data_rank) {
+  std::vector<BufferShard> shards;
+  const std::vector<std::vector<size_t>> members = parameters_of_buckets(buffer.flat);
+  for (size_t bucket = 0; bucket < members.size(); ++bucket) {
+    const int64_t part = buffer.flat.buckets[bucket].elements / data_ranks;
+    const int64_t part_begin = part * data_rank, part_end = part_begin + part;
+    for (const size_t parameter : members[bucket]) {
+      int64_t begin = buffer.flat.places[parameter].begin;
+      for (const Shard& shard : buffer.parameters[parameter].shards) {
+        const int64_t elements = shard.elements("part of a model tensor");
+        const int64_t from = std::max(begin, part_begin);
+        const int64_t to = std::min(begin + elements, part_end);
+        if (from < to) {
+          Shard held = shard;
+          held.rank = data_rank;
+          if (to - from < elements) held.run_begin = from - begin, held.run_count = to - from;
+          shards.push_back({std::move(held), parameter, bucket, from});
+        }
+        begin += elements;
+      }
+    }
+  }
+  return shards;
 }
 
 FlatBuffer lay_out_buffer(const RunArguments& run, const RankCoordinates& rank, bool experts,

@@ -48,6 +48,11 @@ class RankGroups {
   int64_t data_ranks() const noexcept { return data_ranks_; }
   /// Global rank of one of them.
   int64_t global_rank(int64_t stage, int64_t number, int64_t data) const;
+  /// Where a global rank stands: the inverse.
+  struct Place {
+    int64_t stage = 0, number = 0, data = 0;
+  };
+  Place place_of(int64_t global_rank) const;
 
  private:
   int64_t tensor_, expert_tensor_, expert_;
@@ -70,6 +75,21 @@ struct ModelBuffer {
 /// that of experts of their own, or another.
 std::vector<ModelBuffer> chunk_buffers(const ModelLayout& layout, const BufferChoice& choice,
                                        const RankCoordinates& rank, bool experts);
+
+/// A part of a model tensor whose optimizer state one data rank holds, and where it lies in the
+/// rank's buffer.
+struct BufferShard {
+  Shard shard;           // a run of a box, or the box where it is whole; `tensor` of the model's
+  size_t parameter = 0;  // position in ModelBuffer::parameters
+  size_t bucket = 0;
+  int64_t offset = 0;  // of the shard's first element, in elements from the bucket's start
+};
+
+/// What of a buffer data rank `data_rank` of `data_ranks` holds: each bucket is cut into equal
+/// parts, one a rank, wherever parameters begin. By rising bucket and offset; the elements between
+/// shards are padding. An optimizer allocates by it, and names by it what it saves and loads.
+std::vector<BufferShard> shards_of_rank(const ModelBuffer& buffer, int64_t data_ranks,
+                                        int64_t data_rank);
 
 /// Places the parameters of a buffer of that chunk. `rank_elements`: of all parameters of all
 /// chunks of the rank; matters to the first one, where the run says a number of buckets.

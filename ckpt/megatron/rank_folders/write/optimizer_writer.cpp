@@ -166,9 +166,9 @@ class PlainOptimizerValue {
         std::ranges::find(target_.parts.kinds(), kind) - target_.parts.kinds().begin();
     FlatRecipe flat;
     DType dtype = DType::f32;
-    for (const LocalPiece& piece : parameter.pieces) {
-      const StateParts::Part& part = target_.parts.optimizer(number, piece.tensor);
-      target_.parts.append(part, piece.box, !rank_.gives(parameter), flat);
+    for (const Shard& shard : parameter.shards) {
+      const StateParts::Part& part = target_.parts.optimizer(number, shard.tensor);
+      target_.parts.append(part, shard, !rank_.gives(parameter), flat);
       if (!part.of_model) dtype = part.tensor->dtype;
     }
     const Dims elements{flat.elements()};

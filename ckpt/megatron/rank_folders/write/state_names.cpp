@@ -105,12 +105,12 @@ std::vector<StateDictEntry> state_dict_names(const ModelLayout& layout, const Mo
 }
 
 Dims local_shape(const LocalParameter& parameter) {
-  const Dims& size = parameter.pieces.front().box.size;
+  const Dims& size = parameter.shards.front().box.size;
   Dims shape(size.end() - parameter.axes, size.end());
   if (shape.empty()) return shape;
   shape[0] = 0;
-  for (const LocalPiece& piece : parameter.pieces) {
-    shape[0] += piece.box.size[piece.box.size.size() - shape.size()];
+  for (const Shard& shard : parameter.shards) {
+    shape[0] += shard.box.size[shard.box.size.size() - shape.size()];
   }
   return shape;
 }

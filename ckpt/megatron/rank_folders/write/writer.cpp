@@ -123,9 +123,8 @@ class LegacyPlanner {
   Value tensor(TorchFilePlan& file, const LegacyRankTarget& rank, const LocalParameter& parameter,
                std::string name) {
     FlatRecipe flat;
-    for (const LocalPiece& piece : parameter.pieces) {
-      target_.parts.append(target_.parts.model(piece.tensor), piece.box, !rank.gives(parameter),
-                           flat);
+    for (const Shard& shard : parameter.shards) {
+      target_.parts.append(target_.parts.model(shard.tensor), shard, !rank.gives(parameter), flat);
     }
     const Dims elements{flat.elements()};
     StateTensor state{std::move(name), parameter.dtype, elements, std::move(flat).take(),

@@ -1,21 +1,21 @@
-// Recipes of flat outputs, put together from parts of other recipes.
+// Recipes put together from parts of other recipes.
 //
 // Some formats store many tensors one after another in one row of elements (flat optimizer
-// buffers), others a part of a tensor as a tensor of its own (rank files). Both are boxes of
-// tensors that recipes make, laid out row-major.
+// buffers), others a part of a tensor as a tensor of its own (rank files), and a process may have
+// a part of a plan to do. All are shards of tensors that recipes make.
 #pragma once
 
 #include <cstdint>
 #include <unordered_map>
 #include <vector>
 
-#include "ckpt/base/box.h"
 #include "ckpt/base/box_index.h"
 #include "ckpt/core/recipe.h"
+#include "ckpt/core/shard.h"
 
 namespace ferry {
 
-/// Finds what writes a box of a recipe's output. Keeps a reference to the recipe.
+/// Finds what writes a part of a recipe's output. Keeps a reference to the recipe.
 class RecipeCutter {
  public:
   /// `shape`: of what the recipe writes.
@@ -25,10 +25,13 @@ class RecipeCutter {
   /// The parts of the recipe's moves and zeros that write `box`, which lies inside the shape.
   std::vector<Move> moves(const Box& box) const;
   std::vector<Box> zeros(const Box& box) const;
+  /// The recipe of a tensor that holds the elements of `shard` alone: of the shape of its box, or
+  /// of one axis where it is a run.
+  Recipe cut(const Shard& shard) const;
 
  private:
   const Recipe* recipe_;
-  BoxIndex index_;  // of the moves, where there are many
+  BoxIndex moves_, zeros_;  // where there are many
 };
 
 /// A recipe under construction, whose output has one axis.
@@ -38,9 +41,9 @@ class FlatRecipe {
   const Recipe& recipe() const noexcept { return recipe_; }
   Recipe take() && { return std::move(recipe_); }
 
-  /// The elements of `box` of what `from` makes, in row-major order, after all that is there.
+  /// The elements of `shard` of what `from` makes, in row-major order, after all that is there.
   /// Returns how many moves there were before.
-  size_t append(const RecipeCutter& from, const Box& box);
+  size_t append(const RecipeCutter& from, const Shard& shard);
   void append_zeros(int64_t count);
 
  private:

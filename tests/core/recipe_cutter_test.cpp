@@ -1,5 +1,5 @@
 // Parts of recipes laid out flat, against an element-by-element reading of what recipes mean.
-#include "ckpt/core/flat_recipe.h"
+#include "ckpt/core/recipe_cutter.h"
 
 #include <gmock/gmock.h>
 
@@ -111,7 +111,7 @@ TEST(FlatRecipe, HoldsBoxesOneAfterAnother) {
         box.offset.push_back(begin);
         box.size.push_back(1 + static_cast<int64_t>(random()) % (extent - begin));
       }
-      flat.append(cutter, box);
+      flat.append(cutter, {box});
       const std::vector<int64_t> elements = cut(whole, from.shape, box);
       expected.insert(expected.end(), elements.begin(), elements.end());
       flat.append_zeros(part);
@@ -122,12 +122,36 @@ TEST(FlatRecipe, HoldsBoxesOneAfterAnother) {
   });
 }
 
+// Runs of boxes, as an optimizer's shards are, and boxes as tensors of their own.
+TEST(RecipeCutter, CutsShards) {
+  const Interleaved from;
+  const std::vector<int64_t> whole = meaning(from.recipe, from.shape, from.inputs);
+  const RecipeCutter cutter(from.recipe, from.shape);
+  test::for_random_cases(300, [&](uint64_t number) {
+    std::mt19937 random(static_cast<uint32_t>(number));
+    Shard shard;
+    for (const int64_t extent : from.shape) {
+      const int64_t begin = static_cast<int64_t>(random()) % extent;
+      shard.box.offset.push_back(begin);
+      shard.box.size.push_back(1 + static_cast<int64_t>(random()) % (extent - begin));
+    }
+    std::vector<int64_t> expected = cut(whole, from.shape, shard.box);
+    ASSERT_EQ(meaning(cutter.cut(shard), shard.box.size, from.inputs), expected);
+    const auto elements = static_cast<int64_t>(expected.size());
+    shard.run_begin = static_cast<int64_t>(random()) % elements;
+    shard.run_count = 1 + static_cast<int64_t>(random()) % (elements - shard.run_begin);
+    expected = {expected.begin() + shard.run_begin,
+                expected.begin() + shard.run_begin + shard.run_count};
+    ASSERT_EQ(meaning(cutter.cut(shard), {shard.run_count}, from.inputs), expected);
+  });
+}
+
 TEST(FlatRecipe, IsCompact) {
   // A column slice of a stacked tensor is one nest of loops, however many layers and rows.
   const Dims shape{126, 16384, 53248};
   const Recipe whole{{0}, {copy_all(shape)}, {}};
   FlatRecipe flat;
-  flat.append(RecipeCutter(whole, shape), {{7, 0, 3328}, {1, 16384, 3328}});
+  flat.append(RecipeCutter(whole, shape), {{{7, 0, 3328}, {1, 16384, 3328}}});
   ASSERT_EQ(flat.recipe().moves.size(), 1u);
   EXPECT_EQ(flat.recipe().moves[0].loops.size(), 2u);
   EXPECT_EQ(flat.elements(), 16384 * 3328);
@@ -137,9 +161,9 @@ TEST(FlatRecipe, KeepsTheScalesOfItsInputs) {
   const Recipe scaled{{5}, {copy_all({4, 4})}, {}, {{0, 6, {2, 2}}}};
   const Recipe plain{{4}, {copy_all({4, 4})}, {}};
   FlatRecipe flat;
-  flat.append(RecipeCutter(plain, {4, 4}), {{0, 0}, {4, 4}});
-  flat.append(RecipeCutter(scaled, {4, 4}), {{0, 0}, {2, 4}});
-  flat.append(RecipeCutter(scaled, {4, 4}), {{2, 0}, {2, 4}});
+  flat.append(RecipeCutter(plain, {4, 4}), {{{0, 0}, {4, 4}}});
+  flat.append(RecipeCutter(scaled, {4, 4}), {{{0, 0}, {2, 4}}});
+  flat.append(RecipeCutter(scaled, {4, 4}), {{{2, 0}, {2, 4}}});
   const Recipe recipe = std::move(flat).take();
   EXPECT_EQ(recipe.inputs, (std::vector<uint32_t>{4, 5}));
   ASSERT_EQ(recipe.scales.size(), 1u);

@@ -1,4 +1,4 @@
-#include "ckpt/core/flat_recipe.h"
+#include "ckpt/core/recipe_cutter.h"
 
 #include <algorithm>
 #include <utility>
@@ -53,11 +53,12 @@ void flatten(const Box& part, const Box& box, const Dims& strides, int64_t begin
 }  // namespace
 
 RecipeCutter::RecipeCutter(const Recipe& recipe, const Dims& shape) : recipe_(&recipe) {
+  if (recipe.zeros.size() > kFew) zeros_ = BoxIndex(recipe.zeros);
   if (recipe.moves.size() <= kFew) return;
   std::vector<Box> boxes;
   boxes.reserve(recipe.moves.size());
   for (const Move& move : recipe.moves) boxes.push_back(output_bounds(move, shape.size()));
-  index_ = BoxIndex(boxes);
+  moves_ = BoxIndex(boxes);
 }
 
 std::vector<Move> RecipeCutter::moves(const Box& box) const {
@@ -68,32 +69,56 @@ std::vector<Move> RecipeCutter::moves(const Box& box) const {
   if (recipe_->moves.size() <= kFew) {
     for (const Move& move : recipe_->moves) add(move);
   } else {
-    for (const uint32_t i : index_.overlapping(box)) add(recipe_->moves[i]);
+    for (const uint32_t i : moves_.overlapping(box)) add(recipe_->moves[i]);
   }
   return all;
 }
 
 std::vector<Box> RecipeCutter::zeros(const Box& box) const {
   std::vector<Box> all;
-  for (const Box& zeros : recipe_->zeros) {
+  const auto add = [&](const Box& zeros) {
     Box part = intersection(zeros, box);
     if (std::ranges::find(part.size, 0) == part.size.end()) all.push_back(std::move(part));
+  };
+  if (recipe_->zeros.size() <= kFew) {
+    for (const Box& zeros : recipe_->zeros) add(zeros);
+  } else {
+    for (const uint32_t i : zeros_.overlapping(box)) add(recipe_->zeros[i]);
   }
   return all;
 }
 
-size_t FlatRecipe::append(const RecipeCutter& from, const Box& box) {
+Recipe RecipeCutter::cut(const Shard& shard) const {
+  if (shard.is_run()) {
+    FlatRecipe flat;
+    flat.append(*this, shard);
+    return std::move(flat).take();
+  }
+  const auto shift = [&](Dims& origin) {
+    for (size_t axis = 0; axis < origin.size(); ++axis) origin[axis] -= shard.box.offset[axis];
+  };
+  Recipe part{recipe_->inputs, moves(shard.box), zeros(shard.box), recipe_->scales};
+  for (Move& move : part.moves) shift(move.out_origin);
+  for (Box& box : part.zeros) shift(box.offset);
+  return part;
+}
+
+size_t FlatRecipe::append(const RecipeCutter& from, const Shard& shard) {
   const size_t before = recipe_.moves.size();
-  const Dims strides = row_major_strides(box.size);
-  for (Move& part : from.moves(box)) {
-    Move move = flatten(std::move(part), box, strides, elements_);
-    move.input = input(from.recipe(), move.input);
-    recipe_.moves.push_back(std::move(move));
+  const Dims strides = row_major_strides(shard.box.size);
+  for (const FilledBox& filled : filled_boxes(shard)) {
+    const Box frame{filled.box.offset, shard.box.size};
+    const int64_t begin = elements_ + filled.first;
+    for (Move& part : from.moves(filled.box)) {
+      Move move = flatten(std::move(part), frame, strides, begin);
+      move.input = input(from.recipe(), move.input);
+      recipe_.moves.push_back(std::move(move));
+    }
+    for (const Box& part : from.zeros(filled.box)) {
+      flatten(part, frame, strides, begin, recipe_.zeros);
+    }
   }
-  for (const Box& part : from.zeros(box)) {
-    flatten(part, box, strides, elements_, recipe_.zeros);
-  }
-  elements_ += element_count(box.size, "part of a tensor");
+  elements_ += shard.elements("part of a tensor");
   return before;
 }
 

@@ -1,0 +1,191 @@
+// Ranks of a run with a distributed optimizer save what each of them holds, runs of flattened
+// tensors included, and load it again at other layouts.
+#include <gmock/gmock.h>
+
+#include <thread>
+
+#include "ckpt/memory/load.h"
+#include "ckpt/memory/open_together.h"
+#include "ckpt/memory/save.h"
+#include "ckpt/memory/torch_snapshot.h"
+#include "tests/megatron/reshard_support.h"
+#include "tests/memory/random_model.h"
+#include "tests/memory/run_ranks.h"
+
+namespace ferry::test {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+struct Case {
+  const char* fixture;
+  ParallelTarget saved;
+  std::vector<ParallelTarget> loaded;
+};
+
+class DistributedOptimizer : public testing::TestWithParam<Case> {
+ protected:
+  DistributedOptimizer() {
+    memory_->create_folder("runs");
+    const Checkpoint peer = open_checkpoint(posix_file_system(),
+                                            fixture(std::string("megatron/") + GetParam().fixture));
+    truth_ = reshard(peer, GetParam().saved, memory_, "truth");
+    for (const Entry& entry : truth_.catalog.entries) {
+      bytes_[entry.name] = read_tensor(truth_.catalog, entry, 1 << 28);
+    }
+  }
+
+  std::vector<std::string> save_from_memory(ShardedOptimizer form, const std::string& run) const {
+    const RunState state = state_of(truth_);
+    const RunRanks ranks(state);
+    TorchDistOptions options;
+    options.optimizer = form;
+    const bool copies = form == ShardedOptimizer::dp_reshardable;
+    return on_ranks(ranks.size(), [&](std::shared_ptr<Group> group) {
+      std::list<std::string> own;  // this rank's memory
+      Snapshot snapshot;
+      snapshot.iteration = 7;
+      snapshot.format = torch_dist_format(state_of(truth_), options);
+      for (const HeldShard& held : ranks.held_by(group->rank(), copies)) {
+        own.push_back(elements_of(*held.tensor, held.shard));
+        snapshot.tensors.push_back({held.tensor->name, held.tensor->dtype, held.tensor->shape,
+                                    held.shard,
+                                    reinterpret_cast<const std::byte*>(own.back().data())});
+      }
+      save(memory_, run, snapshot, *group);
+    });
+  }
+
+  std::string elements_of(const StateTensor& tensor, const Shard& shard) const {
+    return cut(bytes_.at(tensor.name), tensor.shape, size_bytes(tensor.dtype), shard);
+  }
+
+  // What `ferry reshard` makes of the same state.
+  Checkpoint expected(ShardedOptimizer form, bool raw) const {
+    TorchDistOptions options;
+    options.optimizer = form;
+    const std::string folder = fmt::format("expected {} {}", static_cast<int>(form), raw);
+    write(plan_torch_dist(state_of(truth_), options), memory_, folder);
+    return open_checkpoint(memory_, folder, {{}, raw});
+  }
+
+  // Every rank of another layout loads what it will hold.
+  void expect_loads(const std::string& run, const ParallelTarget& target) const {
+    SCOPED_TRACE(fmt::format("tp {} pp {} dp {}", target.tensor.value_or(0),
+                             target.pipeline.value_or(0), target.data.value_or(0)));
+    const int size = static_cast<int>(*target.tensor * *target.pipeline * *target.data);
+    const auto errors = on_ranks(size, [&](std::shared_ptr<Group> group) {
+      const Checkpoint saved = open_together(memory_, run, *group);
+      RunState state = state_of(saved);
+      state.args = apply_target(state.args, target);
+      const RunRanks ranks(state);
+      EXPECT_EQ(ranks.size(), size);
+      const int rank = group->rank();
+      const std::vector<HeldShard> held = ranks.held_by(rank, true);
+      std::list<std::string> own;
+      std::vector<Region> regions;
+      for (const HeldShard& one : held) {
+        own.emplace_back(elements_of(*one.tensor, one.shard).size(), '?');
+        regions.push_back({one.tensor->name, one.tensor->dtype, one.tensor->shape, one.shard,
+                           reinterpret_cast<std::byte*>(own.back().data())});
+      }
+      load(saved, regions);
+      auto loaded = own.begin();
+      for (const HeldShard& one : held) {
+        EXPECT_TRUE(*loaded++ == elements_of(*one.tensor, one.shard))
+            << "rank " << rank << " " << one.tensor->name << " " << to_string(one.shard);
+      }
+      group->barrier();  // rank 0's mark is everyone's
+    });
+    EXPECT_THAT(errors, Each(IsEmpty()));
+  }
+
+  const std::shared_ptr<MemoryFileSystem> memory_ = std::make_shared<MemoryFileSystem>();
+  Checkpoint truth_;
+  std::map<std::string, std::string> bytes_;  // of whole tensors
+};
+
+void expect_same_objects(const Checkpoint& a, const Checkpoint& b) {
+  std::set<std::string> names, others;
+  for (const Object& object : a.catalog.objects) names.insert(object.name);
+  for (const Object& object : b.catalog.objects) others.insert(object.name);
+  EXPECT_EQ(names, others);
+}
+
+TEST_P(DistributedOptimizer, SavedByItsRanksItIsWhatReshardMakes) {
+  for (const ShardedOptimizer form :
+       {ShardedOptimizer::fully_reshardable, ShardedOptimizer::dp_reshardable}) {
+    const bool flat = form == ShardedOptimizer::dp_reshardable;
+    SCOPED_TRACE(flat ? "dp_reshardable" : "fully_reshardable");
+    const std::string run = flat ? "runs/flat" : "runs/full";
+    EXPECT_THAT(save_from_memory(form, run), Each(IsEmpty()));
+    for (const bool raw : {true, false}) {
+      const Checkpoint saved = open_checkpoint(memory_, run, {{}, raw});
+      const Checkpoint same = expected(form, raw);
+      EXPECT_EQ(saved.optimizer, same.optimizer);
+      EXPECT_EQ(saved.optimizer_problem, "");
+      expect_same_tensors(saved.catalog, same.catalog);
+      expect_same_objects(saved, same);
+    }
+    for (const ParallelTarget& target : GetParam().loaded) expect_loads(run, target);
+  }
+}
+
+// The ranks of the first case hold runs, and ends of rows.
+TEST_P(DistributedOptimizer, RanksHoldRuns) {
+  const RunState state = state_of(truth_);
+  const RunRanks ranks(state);
+  int runs = 0, cut_rows = 0;
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    for (const HeldShard& one : ranks.held_by(rank, true)) {
+      runs += one.shard.is_run();
+      cut_rows += filled_boxes(one.shard).size() > 1;
+    }
+  }
+  const bool has_optimizer = truth_.optimizer != OptimizerLayout::none;
+  EXPECT_EQ(runs > 0, has_optimizer);
+  EXPECT_TRUE(cut_rows > 0 || !std::string_view(GetParam().fixture).starts_with("llama"));
+}
+
+// A rank that gives state of another layout is told so, and nothing is saved.
+TEST_P(DistributedOptimizer, WhatBucketsHaveNoPlaceForIsRefused) {
+  RunState state = state_of(truth_);
+  const RunRanks ranks(state);
+  TorchDistOptions options;
+  options.optimizer = ShardedOptimizer::dp_reshardable;
+  const auto errors = on_ranks(ranks.size(), [&](std::shared_ptr<Group> group) {
+    std::list<std::string> own;
+    Snapshot snapshot;
+    snapshot.format = torch_dist_format(state_of(truth_), options);
+    const int rank = (group->rank() + 1) % group->size();  // another one's
+    for (const HeldShard& held : ranks.held_by(rank, true)) {
+      own.push_back(elements_of(*held.tensor, held.shard));
+      snapshot.tensors.push_back({held.tensor->name, held.tensor->dtype, held.tensor->shape,
+                                  held.shard,
+                                  reinterpret_cast<const std::byte*>(own.back().data())});
+    }
+    save(memory_, "runs/a", snapshot, *group);
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("has place for")));
+  EXPECT_THAT(memory_->list("runs"), IsEmpty());
+}
+
+ParallelTarget layout(int64_t tensor, int64_t pipeline, int64_t expert, int64_t data) {
+  ParallelTarget target;
+  target.tensor = tensor, target.pipeline = pipeline, target.expert = expert, target.data = data;
+  return target;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Peers, DistributedOptimizer,
+    testing::Values(Case{"llama_dp4_dpr_buckets",
+                         layout(2, 1, 1, 2),
+                         {layout(1, 1, 1, 4), layout(4, 1, 1, 1), layout(1, 2, 1, 2)}},
+                    Case{"qwen2_pp2", layout(1, 2, 1, 2), {layout(2, 1, 1, 2)}},
+                    Case{"qwen3moe_te_ep2pp2_dpr", layout(1, 2, 2, 2), {layout(1, 1, 4, 4)}}),
+    [](const auto& each) { return std::string(each.param.fixture); });
+
+}  // namespace
+}  // namespace ferry::test

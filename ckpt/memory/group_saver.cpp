@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "ckpt/format/dcp/dcp_writer.h"
+#include "ckpt/format/dcp/dcp_metadata_writer.h"
 #include "ckpt/group/together.h"
 #include "ckpt/group/wire.h"
 #include "ckpt/integrity/checks/vouchers.h"
@@ -180,7 +180,7 @@ std::string GroupSaver::commit(const Snapshot& own, const std::vector<std::strin
                                StagedIteration& staged) {
   shards_->set_places(places);
   SnapshotFormat::SmallFiles small_files = own.format->complete(shards_->content(), own.iteration);
-  small_files.emplace(small_files.begin(), ".metadata", dcp_metadata(shards_->content()));
+  small_files.emplace(small_files.begin(), ".metadata", write_dcp_metadata_with_id(shards_->content()));
   write_small_files(small_files, std::move(shards_->manifest()), options_.vouchers, *file_system_,
                     staged.path(), options_.engine);
   if (options_.engine.cancel && *options_.engine.cancel) {

@@ -338,7 +338,7 @@ TEST(Engine, ScanMeetsElementsThatLieInAnotherOrderOrApart) {
     std::iota(stored.begin(), stored.end(), 0u);
     world.memory->put("src/t", std::string(reinterpret_cast<const char*>(stored.data()), 1600));
     world.source.add_file("src/t", 1600);
-    Chunk chunk{Box::whole({10, 20}), 0, -1, strides, {0, 0, 1600}};
+    Chunk chunk{{Box::whole({10, 20})}, strides, {0, 0, 1600}};
     world.source.entries.push_back({"a", DType::u32, {10, 20}, {chunk}, Role::model});
     std::vector<uint32_t> expected;
     for (int64_t row = 0; row < 10; ++row) {

@@ -118,7 +118,8 @@ class Reader {
     Entry entry{tensor.name, tensor.dtype, tensor.shape, {}, Role::model};
     entry.chunks.reserve(tensor.chunks.size());
     for (const Box& box : tensor.chunks) {
-      entry.chunks.push_back({{box}, {}, extent_of(tensor, box, *items_[next_item_++])});
+      const Extent extent = extent_of(tensor, box, *items_[next_item_++]);
+      entry.chunks.push_back({{box}, {}, extent});
     }
     catalog_.entries.push_back(std::move(entry));
   }

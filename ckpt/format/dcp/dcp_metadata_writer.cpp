@@ -1,8 +1,11 @@
 #include "ckpt/format/dcp/dcp_metadata_writer.h"
 
+#include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "ckpt/base/digest.h"
 #include "ckpt/base/error.h"
 #include "ckpt/format/pickle/pickle_emitter.h"
 #include "ckpt/format/pickle/pickle_opcodes.h"
@@ -25,6 +28,15 @@ struct Name {
   uint32_t memo = kNotYet;
 };
 
+// Text of a UUID that only the content decides, so that the same plan gives the same bytes.
+std::string uuid_of(const Digest& digest) {
+  std::string hex = to_hex(digest);
+  hex[12] = '8';                                                                // version: custom
+  hex[16] = "89ab"[(hex[16] >= 'a' ? hex[16] - 'a' + 10 : hex[16] - '0') & 3];  // variant
+  for (size_t at : {20, 16, 12, 8}) hex.insert(at, "-");
+  return hex;
+}
+
 // Writes the objects in the order of their fields, as Python does; only what is mentioned again
 // goes into the memo, so that the memo stays small.
 class Writer {
@@ -32,6 +44,9 @@ class Writer {
   explicit Writer(const DcpContent& content) : content_(content) {
     for (const std::string& file : content.files) files_.push_back({{}, file});
   }
+
+  /// Once written: where the pickle has the save_id, from its opcode on.
+  std::pair<size_t, size_t> save_id() const { return {save_id_begin_, save_id_end_}; }
 
   std::string write() {
     begin_instance(metadata_class_);
@@ -200,7 +215,9 @@ class Writer {
     out_.constant("checkpoint_id");
     out_.opcode(NONE);  // where it lies: PyTorch does not ask, and a folder can be moved
     out_.constant("save_id");
+    save_id_begin_ = out_.size();
     out_.string(content_.save_id);
+    save_id_end_ = save_id_begin_ + kStringHeader + content_.save_id.size();
     out_.constant("load_id");
     out_.opcode(NONE);
     out_.constant("modules");
@@ -208,8 +225,11 @@ class Writer {
     end_instance();
   }
 
+  static constexpr size_t kStringHeader = 5;  // BINUNICODE and a length of four bytes
+
   const DcpContent& content_;
   PickleEmitter out_;
+  size_t save_id_begin_ = 0, save_id_end_ = 0;
   std::vector<uint32_t> names_;  // memo indices, by entry
   std::vector<Name> files_;
 
@@ -233,5 +253,23 @@ class Writer {
 }  // namespace
 
 std::string write_dcp_metadata(const DcpContent& content) { return Writer(content).write(); }
+
+// The UUID is made of the pickle that has none: an empty string in its place.
+std::string write_dcp_metadata_with_id(DcpContent& content) {
+  constexpr size_t kUuid = 36;
+  content.save_id = std::string(kUuid, '0');
+  Writer writer(content);
+  std::string text = writer.write();
+  const auto [begin, end] = writer.save_id();
+  const std::string none{static_cast<char>(BINUNICODE), 0, 0, 0, 0};
+  DigestStream stream;
+  for (const std::string_view part : {std::string_view(text).substr(0, begin),
+                                      std::string_view(none), std::string_view(text).substr(end)}) {
+    stream.add(std::as_bytes(std::span(part)));
+  }
+  content.save_id = uuid_of(stream.digest());
+  text.replace(end - kUuid, kUuid, content.save_id);
+  return text;
+}
 
 }  // namespace ferry

@@ -47,4 +47,7 @@ struct DcpContent {
 /// invalid when a chunk has another rank than its tensor or names a file that is not there.
 std::string write_dcp_metadata(const DcpContent& content);
 
+/// The same under a save_id that follows from all else, which it is set to.
+std::string write_dcp_metadata_with_id(DcpContent& content);
+
 }  // namespace ferry

@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "ckpt/base/checked.h"
-#include "ckpt/base/digest.h"
 #include "ckpt/base/error.h"
 #include "ckpt/base/utf8.h"
 #include "ckpt/format/dcp/dcp_metadata_writer.h"
@@ -30,15 +29,6 @@ struct Work {
   uint32_t piece = 0;
   uint64_t bytes = 0;  // of the whole item
 };
-
-// Text of a UUID that only the content decides, so that the same plan gives the same bytes.
-std::string uuid_of(std::string_view content) {
-  std::string hex = to_hex(digest_of(std::as_bytes(std::span(content))));
-  hex[12] = '8';                                                                // version: custom
-  hex[16] = "89ab"[(hex[16] >= 'a' ? hex[16] - 'a' + 10 : hex[16] - '0') & 3];  // variant
-  for (size_t at : {20, 16, 12, 8}) hex.insert(at, "-");
-  return hex;
-}
 
 // The metadata of items that became zstd streams: the same in other places.
 std::string compressed_metadata(DcpContent content, const Catalog& target) {
@@ -223,16 +213,11 @@ DcpFiles lay_out_dcp_files(const Catalog& source, PlacedState state, int files_p
   return Layout(source, std::move(state), files_per_rank).build();
 }
 
-std::string dcp_metadata(DcpContent& content) {
-  content.save_id = uuid_of(write_dcp_metadata(content));
-  return write_dcp_metadata(content);
-}
-
 PlannedOutput lay_out_dcp(const Catalog& source, PlacedState state,
                           const DcpWriteOptions& options) {
   DcpFiles files = lay_out_dcp_files(source, std::move(state), options.files_per_rank);
   files.content.planner_data = options.planner_data;
-  std::string metadata = dcp_metadata(files.content);
+  std::string metadata = write_dcp_metadata_with_id(files.content);
   PlannedOutput output;
   output.plan = std::move(files.plan);
   if (options.zstd) {

@@ -39,9 +39,6 @@ struct DcpFiles {
 };
 DcpFiles lay_out_dcp_files(const Catalog& source, PlacedState state, int files_per_rank);
 
-/// `.metadata`, under a save_id that follows from the content.
-std::string dcp_metadata(DcpContent& content);
-
 /// What PyTorch's own planner keeps: the path of each key in the state dict, of which the key was
 /// made. That of `known` (a dict, or none), else the key itself: of a flat state dict.
 LoadedValue dcp_paths(const std::vector<std::string>& keys, const Value& known = {});

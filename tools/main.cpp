@@ -11,6 +11,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/group/mpi/launcher.h"
 #include "ckpt/group/mpi/process_group.h"
+#include "ckpt/group/together.h"
 #include "tools/commands.h"
 #include "tools/terminal/exit_code.h"
 #include "tools/terminal/output.h"
@@ -98,7 +99,65 @@ void open_all_files_that_are_allowed() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-int run(const Processes& processes, int argc, char** argv, const Reporter& reporter) {
+// The processes of one launch, once the command has joined them.
+class Launch {
+ public:
+  // Rank 0 speaks for all.
+  std::shared_ptr<Group> join() {
+    group_ = process_group();
+    if (group_->rank() > 0) silenced_ = silence_standard_streams();
+    return group_;
+  }
+
+  // Throws what ended another one's work.
+  void wait_for_all() {
+    if (group_) group_->barrier();
+  }
+
+  // For a handler of exceptions that this rank alone may have met.
+  void abort() noexcept {
+    if (group_) abort_with_current_exception(*group_);
+  }
+
+  void end(int exit_code, const Reporter& reporter) {
+    if (!group_) return;
+    end_process_group(std::move(group_), exit_code, [&](const Error& error) {
+      restore_standard_error(silenced_);
+      reporter.report(error.kind(), error.what());
+    });
+  }
+
+ private:
+  std::shared_ptr<Group> group_;
+  int silenced_ = -1;
+};
+
+// Of the exception that is being handled.
+int report_any(const Reporter& reporter) {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return reporter.report(error.kind(), error.what());
+  } catch (const std::bad_alloc&) {
+    return reporter.report(ErrorKind::exhausted, "out of memory");
+  } catch (const std::exception& error) {
+    return reporter.report(ErrorKind::internal, error.what());
+  } catch (...) {
+    return reporter.report(ErrorKind::internal, "an exception that is no std::exception");
+  }
+}
+
+int report_current_exception(const Reporter& reporter) noexcept {
+  try {
+    return report_any(reporter);
+  } catch (...) {  // no memory for its message
+    print_aside("ferry: error: out of memory\n");
+    return exit_code(ErrorKind::exhausted);
+  }
+}
+
+int run(Launch& launch, int argc, char** argv, const Reporter& reporter) {
+  const Processes processes = [&launch] { return launch.join(); };
   CLI::App program("Opens, converts and describes checkpoints of language models.", "ferry");
   program.set_version_flag("--version", "ferry " FERRY_VERSION);
   program.require_subcommand(1);
@@ -124,6 +183,7 @@ int run(const Processes& processes, int argc, char** argv, const Reporter& repor
   add_diff(program, exit_code);
   try {
     program.parse(argc, argv);
+    launch.wait_for_all();
     return exit_code;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return exit_with_text(program, error, reporter);
@@ -131,12 +191,11 @@ int run(const Processes& processes, int argc, char** argv, const Reporter& repor
     const std::string command = commands.empty() ? "" : " " + commands.front()->get_name();
     return reporter.report(ErrorKind::invalid, problem_of(error, program),
                            fmt::format("ferry{} --help tells how to use it", command));
-  } catch (const Error& error) {
-    return reporter.report(error.kind(), error.what());
-  } catch (const std::bad_alloc&) {
-    return reporter.report(ErrorKind::exhausted, "out of memory");
-  } catch (const std::exception& error) {
-    return reporter.report(ErrorKind::internal, error.what());
+  } catch (const SharedError&) {
+    return report_current_exception(reporter);
+  } catch (...) {
+    launch.abort();
+    return report_current_exception(reporter);
   }
 }
 
@@ -147,12 +206,10 @@ int main(int argc, char** argv) {
   using namespace ferry::tool;
   hold_standard_streams();
   open_all_files_that_are_allowed();
-  std::shared_ptr<ferry::Group> group;  // until all is told
-  const Processes processes = [&group] {
-    group = ferry::process_group();
-    if (group->rank() > 0) silence_standard_streams();  // rank 0 speaks for all
-    return group;
-  };
   const bool json = std::find(argv, argv + argc, std::string_view("--json")) != argv + argc;
-  return run(processes, argc, argv, Reporter(json));
+  const Reporter reporter(json);
+  Launch launch;
+  const int exit_code = run(launch, argc, argv, reporter);
+  launch.end(exit_code, reporter);
+  return exit_code;
 }

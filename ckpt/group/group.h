@@ -17,23 +17,25 @@ namespace ferry {
 /// One rank's place among its fellows, and what they do together.
 ///
 /// **Order.** All ranks of a group call the same operations in the same order; `bytes` may have any
-/// length on each, none included. Ranks that call different ones are told so (mismatch). A rank's
-/// part may be over before others have begun theirs, except that exchange(), barrier() and split()
-/// return when all ranks have called them.
+/// length on each, none included. Where a rank gets a message of another operation than its own,
+/// all throw (mismatch); where none shows it, ranks that call different ones wait for ever. A
+/// rank's part may be over before others have begun theirs, except that exchange(), barrier() and
+/// split() return when all ranks have called them.
 ///
 /// **Threads.** One thread of a rank at a time calls the operations of one group. Groups that were
 /// split from each other may be called by different threads at the same time. abort() may be called
 /// by any thread at any time.
 ///
-/// **Errors.** An operation that throws on one rank ends the group on all: ranks that are in one,
-/// or call one later, throw, too. Nothing that the ranks of a group do wait for each other can go
-/// on after one of them threw elsewhere, so such a rank calls abort(), as together() and
-/// abort_with_current_exception() do, or its object goes away.
+/// **Errors.** What an operation throws on one rank ends the group on all: ranks that are in one,
+/// or call one later, throw, too. A rank that throws elsewhere, where others may wait for it, has
+/// to end the group by abort(), as together(), or_abort() and abort_with_current_exception() do. Of
+/// threads it is enough that the rank's object goes away (cancelled on those that need it), of
+/// processes that they end without MPI_Finalize: then the launcher ends the others.
 ///
 /// **Cost**, of n ranks: messages of each rank and of rank 0 alike are about log2(n) an operation.
-/// gather() and scatter() move each rank's bytes up to log2(n) times, and half of all of them
-/// through no more than one rank; memory of rank 0 is about twice what it has in the end.
-/// exchange() leaves everyone's bytes with everyone: for a few bytes, or few ranks.
+/// gather() and scatter() pass a rank's bytes on up to log2(n) times; rank n/2 passes on half of
+/// all of them, and rank 0 needs about twice the memory of what it has in the end. exchange()
+/// leaves everyone's bytes with everyone: for a few bytes, or few ranks.
 class Group {
  public:
   virtual ~Group() = default;

@@ -83,7 +83,7 @@ class MessageGroup final : public Group {
   std::string broadcast(std::string bytes) override {
     return perform(Operation::broadcast, [&] {
       if (rank_ != 0) bytes = receive(parent()).bytes;
-      send(children(), bytes);
+      if (const std::vector<size_t> below = children(); !below.empty()) send(below, bytes);
       return std::move(bytes);
     });
   }

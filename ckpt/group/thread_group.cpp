@@ -14,6 +14,9 @@
 namespace ferry {
 namespace {
 
+// Made while there is memory.
+const Error kOutOfMemory(ErrorKind::exhausted, "out of memory");
+
 using Sender = std::pair<uint64_t, int>;  // group and rank
 
 // What has been sent to one rank.
@@ -99,7 +102,7 @@ class ThreadTransport final : public Transport {
         mailbox.changed.notify_all();
       }
     } catch (const std::bad_alloc&) {
-      abort(Departed());
+      abort(kOutOfMemory);
     }
   }
 
@@ -119,8 +122,12 @@ class ThreadTransport final : public Transport {
 
  private:
   void check_is_here(const Sender& receiver) {
-    const std::lock_guard lock(own_.mutex);
-    if (own_.departed.contains(receiver)) throw Departed();
+    {
+      const std::lock_guard lock(own_.mutex);
+      if (!own_.departed.contains(receiver)) return;
+    }
+    check();  // why it has left comes first
+    throw Departed();
   }
 
   // Removes what came in the group and returns who has left it.

@@ -1,5 +1,5 @@
 # Installs the build into a folder of its own, builds the consumer and the example against it and runs all programs.
-#   cmake -D BUILD=... -D SOURCE=... -D EXAMPLES=... -D WORK=... -D FIXTURE=... -D CXX=... [-D FLAGS=...] -P check_install.cmake
+#   cmake -D BUILD=... -D SOURCE=... -D EXAMPLES=... -D WORK=... -D FIXTURE=... -D CXX=... [-D FLAGS=...] [-D MPIRUN=...] -P check_install.cmake
 file(REMOVE_RECURSE ${WORK})
 function(step)
   execute_process(COMMAND ${ARGV} RESULT_VARIABLE code OUTPUT_VARIABLE output ERROR_VARIABLE output)
@@ -24,3 +24,11 @@ step(${WORK}/async_save/async_save ${WORK}/run 10 2)
 step(${WORK}/async_save/async_save ${WORK}/run 5 3)
 step(${WORK}/prefix/bin/ferry verify ${WORK}/run)
 step(${WORK}/prefix/bin/ferry inspect ${FIXTURE})
+if(MPIRUN)
+  build_outside(${SOURCE}/mpi ${WORK}/mpi)
+  foreach(variable ALLOW_RUN_AS_ROOT ALLOW_RUN_AS_ROOT_CONFIRM MCA_rmaps_base_oversubscribe)
+    set(ENV{OMPI_${variable}} 1)
+  endforeach()
+  step(${MPIRUN} -n 3 ${WORK}/mpi/mpi_consumer ${WORK}/mpi_run)
+  step(${WORK}/prefix/bin/ferry verify ${WORK}/mpi_run)
+endif()

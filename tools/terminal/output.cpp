@@ -19,12 +19,18 @@ void hold_standard_streams() noexcept {
   }
 }
 
-void silence_standard_streams() noexcept {
+int silence_standard_streams() noexcept {
   const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
-  if (nowhere < 0) return;
+  if (nowhere < 0) return -1;
+  const int silenced = ::fcntl(2, F_DUPFD_CLOEXEC, 3);
   ::dup2(nowhere, 1);
   ::dup2(nowhere, 2);
   ::close(nowhere);
+  return silenced;
+}
+
+void restore_standard_error(int silenced) noexcept {
+  if (silenced >= 0) ::dup2(silenced, 2);
 }
 
 void print(std::string_view text) {

@@ -1,6 +1,8 @@
-// The processes that a launcher (mpirun, srun) started together, as ranks of a group.
+// The processes that a launcher (mpirun, srun) started together, as ranks of a group: for a program
+// that has MPI to itself. What is part of another program uses mpi_group.h.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "ckpt/group/group.h"
@@ -8,11 +10,18 @@
 namespace ferry {
 
 /// The group of all of them where there are several, and ferry was built with MPI; else a group of
-/// one. Once a process. While it lives, MPI is initialised; exchange() belongs to the thread that
-/// made it. A process that dies takes the others with it, by the launcher.
+/// one. Once a process: initialises MPI, and finalises it when the last pointer is gone. It is for
+/// the thread that made it. A process that dies takes the others with it, by the launcher.
 ///
 /// unsupported when a launcher started several that do not find each other, as this build has no
 /// MPI or another than the launcher's: each would do all the work, in each other's way.
 std::shared_ptr<Group> process_group();
+
+/// The last that a program does with it; `exit_code` is what it then exits with. Waits until all
+/// ranks are here. Where the group was aborted it waits 5 seconds at most, and does not return if
+/// others are not here by then: MPI_Abort(exit_code) ends all. Whose error that was, and who may be
+/// the only one that could tell it as rank 0 is not here, is called before: tell(error).
+void end_process_group(std::shared_ptr<Group> group, int exit_code,
+                       std::function<void(const Error& error)> tell);
 
 }  // namespace ferry

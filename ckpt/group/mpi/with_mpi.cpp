@@ -1,69 +1,65 @@
 #include <mpi.h>
 
-#include <algorithm>
 #include <chrono>
-#include <climits>
-#include <numeric>
 #include <thread>
+#include <utility>
 
-#include "ckpt/base/error.h"
+#include "ckpt/group/message_group.h"
 #include "ckpt/group/mpi/launcher.h"
+#include "ckpt/group/mpi/mpi_transport.h"
 #include "ckpt/group/mpi/process_group.h"
 
 namespace ferry {
 namespace {
 
-// What MPI waits for it spins for, which takes a core from those who work: ranks wait for each
-// other as long as one of them compresses, hashes or flushes.
-void wait_for(MPI_Request request) {
-  constexpr std::chrono::microseconds kFirst{50}, kLongest{5000};
-  for (auto pause = kFirst;; pause = std::min(pause * 2, kLongest)) {
-    int done = 0;
-    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-    if (done) return;
-    std::this_thread::sleep_for(pause);
-  }
-}
+constexpr std::chrono::seconds kPatience{5};
 
-class MpiGroup final : public Group {
+class RunningMpi {
  public:
-  MpiGroup() {
+  RunningMpi() {
     int provided = 0;
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
-    MPI_Comm_dup(MPI_COMM_WORLD, &ranks_);
-    MPI_Comm_rank(ranks_, &rank_);
-    MPI_Comm_size(ranks_, &size_);
   }
-  ~MpiGroup() override { MPI_Finalize(); }
+  ~RunningMpi() { MPI_Finalize(); }
+  RunningMpi(const RunningMpi&) = delete;
+  RunningMpi& operator=(const RunningMpi&) = delete;
+};
 
-  int rank() const noexcept override { return rank_; }
-  int size() const noexcept override { return size_; }
+// What the pointer to the group of all processes does at last.
+class Ending {
+ public:
+  Ending(std::shared_ptr<RunningMpi> mpi, std::shared_ptr<MpiTransport> transport,
+         std::shared_ptr<Group> group)
+      : mpi_(std::move(mpi)), transport_(std::move(transport)), group_(std::move(group)) {}
 
-  // Errors of MPI end all processes: its default.
-  std::vector<std::string> exchange(std::string bytes) override {
-    uint64_t length = bytes.size();
-    std::vector<uint64_t> lengths(static_cast<size_t>(size_));
-    MPI_Request request = MPI_REQUEST_NULL;
-    MPI_Iallgather(&length, 1, MPI_UINT64_T, lengths.data(), 1, MPI_UINT64_T, ranks_, &request);
-    wait_for(request);
-    const uint64_t total = std::accumulate(lengths.begin(), lengths.end(), uint64_t{0});
-    if (total > INT_MAX) fail(ErrorKind::exhausted, "ranks exchange {} bytes at once", total);
-    std::vector<int> counts(lengths.begin(), lengths.end()), places(lengths.size());
-    std::exclusive_scan(counts.begin(), counts.end(), places.begin(), 0);
-    std::string all(total, '\0');
-    MPI_Iallgatherv(bytes.data(), static_cast<int>(length), MPI_BYTE, all.data(), counts.data(),
-                    places.data(), MPI_BYTE, ranks_, &request);
-    wait_for(request);
-    std::vector<std::string> parts;
-    for (size_t i = 0; i < lengths.size(); ++i) {
-      parts.push_back(all.substr(static_cast<size_t>(places[i]), lengths[i]));
-    }
-    return parts;
+  void prepare(int exit_code, std::function<void(const Error&)> tell) {
+    exit_code_ = exit_code;
+    tell_ = std::move(tell);
+  }
+
+  void operator()(Group*) {
+    if (!transport_->conclude(kPatience)) end_all();
+    group_.reset();
+    transport_.reset();
+    mpi_.reset();
   }
 
  private:
-  MPI_Comm ranks_ = MPI_COMM_NULL;
-  int rank_ = 0, size_ = 1;
+  void end_all() {
+    const auto failure = transport_->failure();
+    if (failure && failure->rank == transport_->rank()) {
+      if (!transport_->rank_0_is_here() && tell_) tell_(failure->error);
+    } else {
+      std::this_thread::sleep_for(std::chrono::seconds(1));  // whose error it is comes first
+    }
+    MPI_Abort(MPI_COMM_WORLD, exit_code_);
+  }
+
+  std::shared_ptr<RunningMpi> mpi_;
+  std::shared_ptr<MpiTransport> transport_;
+  std::shared_ptr<Group> group_;
+  int exit_code_ = 1;
+  std::function<void(const Error&)> tell_;
 };
 
 }  // namespace
@@ -72,12 +68,20 @@ class MpiGroup final : public Group {
 std::shared_ptr<Group> process_group() {
   const std::vector<Launcher> started_by = launchers(process_environment());
   if (!started_several(started_by)) return lone_group();
-  auto group = std::make_shared<MpiGroup>();
+  const auto mpi = std::make_shared<RunningMpi>();
+  const auto transport = std::make_shared<MpiTransport>(MPI_COMM_WORLD);
   check_group_size(
-      started_by, group->size(),
+      started_by, transport->size(),
       "Use the launcher of the MPI that ferry was built with (of Slurm, srun --mpi=pmix or "
       "another of srun --mpi=list)");
-  return group;
+  const std::shared_ptr<Group> group = message_group(transport);
+  return {group.get(), Ending(mpi, transport, group)};
+}
+
+void end_process_group(std::shared_ptr<Group> group, int exit_code,
+                       std::function<void(const Error& error)> tell) {
+  Ending* const ending = std::get_deleter<Ending>(group);
+  if (ending) ending->prepare(exit_code, std::move(tell));
 }
 
 }  // namespace ferry

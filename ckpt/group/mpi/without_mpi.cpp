@@ -9,4 +9,6 @@ std::shared_ptr<Group> process_group() {
   return lone_group();
 }
 
+void end_process_group(std::shared_ptr<Group>, int, std::function<void(const Error&)>) {}
+
 }  // namespace ferry

@@ -1,0 +1,61 @@
+// What a rank of a group of many thousands has to do.
+#include <gmock/gmock.h>
+
+#include <map>
+
+#include "ckpt/group/message_group.h"
+#include "ckpt/group/wire.h"
+
+namespace ferry::test {
+namespace {
+
+constexpr int kRanks = 16'384;
+
+std::string text(int rank) { return std::string(2000, static_cast<char>(rank % 251)); }
+
+// Of rank 0; others are made up from what is asked of them.
+class Rank0 final : public Transport {
+ public:
+  int rank() const noexcept override { return 0; }
+  int size() const noexcept override { return kRanks; }
+  uint64_t reserve_groups(uint64_t) override { return 1; }
+  void send(uint64_t, std::span<const int> ranks, Message message) override {
+    for (const int to : ranks) sent[to] += message.bytes.size();
+  }
+  // A child's part of the tree in gather(), the first operation.
+  Message receive(uint64_t, int from) override {
+    ++received;
+    Packer packer;
+    for (int rank = from; rank < 2 * from; ++rank) packer.text(text(rank));
+    constexpr uint64_t kFirstGather = 8 + 1;
+    return {kFirstGather, packer.take()};
+  }
+  void check() override {}
+  void leave(uint64_t, std::span<const int>) noexcept override {}
+  void abort(const Error&) noexcept override {}
+
+  std::map<int, size_t> sent;
+  int received = 0;
+};
+
+TEST(GroupScale, Rank0HandlesAFewMessages) {
+  const auto transport = std::make_shared<Rank0>();
+  const auto group = message_group(transport);
+  const std::vector<std::string> all = group->gather(text(0));
+  EXPECT_EQ(transport->received, 14);
+  ASSERT_EQ(all.size(), static_cast<size_t>(kRanks));
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ASSERT_EQ(all[static_cast<size_t>(rank)], text(rank)) << rank;
+  }
+  group->broadcast(text(7));
+  EXPECT_EQ(transport->sent.size(), 14U);
+  transport->sent.clear();
+  EXPECT_EQ(group->scatter(all), text(0));
+  ASSERT_EQ(transport->sent.size(), 14U);
+  for (const auto& [child, bytes] : transport->sent) {
+    EXPECT_EQ(bytes, static_cast<size_t>(child) * (2000 + 8)) << child;
+  }
+}
+
+}  // namespace
+}  // namespace ferry::test

@@ -50,8 +50,8 @@ all)
 *)
     fuzz_targets=$(ls tests/fuzz/fuzz_*.cpp | sed 's|.*/||; s|\.cpp$||' | grep -v config)
     # shellcheck disable=SC2086 # a list of words
-    build asan core_test io_test group_test format_test store_test megatron_test integrity_test memory_test $fuzz_targets
-    run_tests asan -R '^(core|io|group|format|store|megatron|integrity|memory|fuzz)\.' -E '^(fuzz\.config|integrity\.Flips|megatron\.(FlatBuckets|RankFolders|ReshardProperty))'
+    build asan base_test core_test io_test engine_test group_test format_test store_test megatron_test integrity_test memory_test $fuzz_targets
+    run_tests asan -R '^(base|core|io|engine|group|format|store|megatron|integrity|memory|fuzz)\.' -E '^(fuzz\.config|integrity\.Flips|megatron\.(FlatBuckets|RankFolders|ReshardProperty))'
     ;;
 esac
 if [ "${FERRY_TEST_INTEROP:-${CI:+1}}" = 1 ]; then

@@ -1,7 +1,6 @@
 // A few threads for one piece of work.
 #pragma once
 
-#include <algorithm>
 #include <exception>
 #include <mutex>
 #include <system_error>
@@ -10,11 +9,9 @@
 
 namespace ferry {
 
-/// `wanted`, or one a core and at most 16 when it is not positive.
-inline int thread_count(int wanted) {
-  if (wanted > 0) return wanted;
-  return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u));
-}
+/// `wanted`; when that is not positive, one for each core that this process may run on, and at most
+/// 64: beyond it is the memory that limits, and each thread's share of a budget that shrinks.
+int thread_count(int wanted);
 
 /// Runs work(number) for the numbers below `threads`, each on a thread of its own (0: the
 /// caller's), and returns when all have ended. Rethrows the first error. Where the system has no

@@ -28,7 +28,7 @@ struct Progress {
 
 struct EngineOptions {
   uint64_t memory_bytes = uint64_t{512} << 20;
-  int threads = 0;  // 0: one a core, at most 16
+  int threads = 0;  // 0: one for each core, at most 64
   /// Called from one thread at a time, at most ten times a second and once at the end.
   std::function<void(const Progress&)> progress;
   const std::atomic<bool>* cancel = nullptr;  // set: stop soon with Error(cancelled)

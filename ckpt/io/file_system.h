@@ -128,8 +128,20 @@ class FileSystem {
                         uint64_t to_offset, uint64_t length) const = 0;
 };
 
+/// Whether whole pages are put into files in memory (tmpfs) past the file's lock, where the system
+/// lets, so that threads which write to one file do not wait for each other.
+enum class PageWrites : uint8_t {
+  when_crowded,  // as long as several threads write to a file at once
+  always,
+  never
+};
+
+struct PosixOptions {
+  PageWrites page_writes = PageWrites::when_crowded;
+};
+
 /// The operating system's files.
-std::shared_ptr<const FileSystem> posix_file_system();
+std::shared_ptr<const FileSystem> posix_file_system(const PosixOptions& options = {});
 
 /// Whole content of a file of at most `limit` bytes; exhausted when it is larger.
 std::string read_file(const FileSystem& file_system, const std::string& path, uint64_t limit);

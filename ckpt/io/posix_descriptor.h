@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cerrno>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -35,6 +36,9 @@ class Descriptor {
  private:
   int value_;
 };
+
+/// statfs::f_type of tmpfs.
+inline constexpr uint32_t kTmpfs = 0x01021994;
 
 /// FileSystem::open_lockable() of the operating system's files.
 std::unique_ptr<LockableFile> open_posix_lockable(const std::string& path, LockMode strongest);

@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,138 +9,22 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
 
 #include "ckpt/base/error.h"
 #include "ckpt/io/file_system.h"
 #include "ckpt/io/open_file_limit.h"
+#include "ckpt/io/page_writer.h"
 #include "ckpt/io/posix_descriptor.h"
+#include "ckpt/io/posix_files.h"
 
 namespace ferry {
 namespace {
 
-// True on file systems where copy_file_range shares blocks or leaves the copy to a server.
-// Elsewhere (ext4, tmpfs) it moves the same bytes through the page cache, but under the target's
-// lock, so that threads which read and write by themselves are faster.
-bool kernel_copies_pay(int descriptor) {
-  struct statfs info {};
-  if (::fstatfs(descriptor, &info) != 0) return false;
-  switch (static_cast<uint32_t>(info.f_type)) {
-    case 0x9123683e:  // btrfs
-    case 0x58465342:  // xfs
-    case 0xca451a4e:  // bcachefs
-    case 0x2fc12fc1:  // zfs
-    case 0x7461636f:  // ocfs2
-    case 0x6969:      // nfs
-    case 0xfe534d42:  // smb2
-    case 0xff534d42:  // cifs
-    case 0x00c36400:  // ceph
-      return true;
-    default:
-      return false;
-  }
-}
-
-// Reserves space, so that a disk which is too small says so now; false with errno when it does. Not
-// every file system can. tmpfs would clear all the memory that is about to be written, which takes
-// as long as writing does: there it is only looked at what is free.
-bool has_room(int descriptor, off_t bytes) {
-  constexpr auto kTmpfs = 0x01021994;
-  struct statfs info {};
-  if (::fstatfs(descriptor, &info) == 0 && info.f_type == kTmpfs) {
-    const auto free_bytes =
-        static_cast<uint64_t>(info.f_bavail) * static_cast<uint64_t>(info.f_bsize);
-    if (info.f_blocks == 0 || static_cast<uint64_t>(bytes) <= free_bytes)
-      return true;  // 0: no limit
-    errno = ENOSPC;
-    return false;
-  }
-  return ::fallocate(descriptor, 0, 0, bytes) == 0 || errno == EOPNOTSUPP || errno == ENOSYS ||
-         errno == EINTR;
-}
-
-void read_all(const Descriptor& descriptor, const std::string& path, uint64_t offset,
-              std::span<std::byte> into) {
-  while (!into.empty()) {
-    const ssize_t n =
-        ::pread(descriptor.get(), into.data(), into.size(), static_cast<off_t>(offset));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail_errno("read", path);
-    if (n == 0) {
-      fail(ErrorKind::corrupt,
-           "{} ends at byte {} where {} more were expected; the file is truncated or was changed "
-           "while it was read",
-           path, offset, into.size());
-    }
-    offset += static_cast<uint64_t>(n);
-    into = into.subspan(static_cast<size_t>(n));
-  }
-}
-
-class PosixReadableFile final : public ReadableFile {
- public:
-  PosixReadableFile(std::string path, int descriptor, uint64_t bytes)
-      : path_(std::move(path)), descriptor_(descriptor), bytes_(bytes) {}
-
-  const std::string& path() const noexcept override { return path_; }
-  uint64_t size() const noexcept override { return bytes_; }
-
-  void read(uint64_t offset, std::span<std::byte> into) const override {
-    read_all(descriptor_, path_, offset, into);
-  }
-
-  int descriptor() const noexcept { return descriptor_.get(); }
-
- private:
-  std::string path_;
-  Descriptor descriptor_;
-  uint64_t bytes_;
-};
-
-class PosixWritableFile final : public WritableFile {
- public:
-  PosixWritableFile(std::string path, int descriptor)
-      : path_(std::move(path)),
-        descriptor_(descriptor),
-        kernel_copies_pay_(kernel_copies_pay(descriptor)) {}
-
-  const std::string& path() const noexcept override { return path_; }
-
-  void write(uint64_t offset, std::span<const std::byte> from) override {
-    while (!from.empty()) {
-      const ssize_t n =
-          ::pwrite(descriptor_.get(), from.data(), from.size(), static_cast<off_t>(offset));
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) fail_errno("write", path_);
-      offset += static_cast<uint64_t>(n);
-      from = from.subspan(static_cast<size_t>(n));
-    }
-  }
-
-  void read(uint64_t offset, std::span<std::byte> into) const override {
-    read_all(descriptor_, path_, offset, into);
-  }
-
-  void sync() override {
-    if (uninterrupted([&] { return ::fsync(descriptor_.get()); }) != 0)
-      fail_errno("flush to disk", path_);
-  }
-
-  void close() override {
-    // Where a signal interrupts, the descriptor is gone all the same.
-    if (::close(descriptor_.release()) != 0 && errno != EINTR) fail_errno("write", path_);
-  }
-
-  int descriptor() const noexcept { return descriptor_.get(); }
-  bool takes_kernel_copies() const noexcept { return kernel_copies_pay_; }
-
- private:
-  std::string path_;
-  Descriptor descriptor_;
-  bool kernel_copies_pay_;
-};
-
 class PosixFileSystem final : public FileSystem {
  public:
+  explicit PosixFileSystem(const PosixOptions& options) : options_(options) {}
+
   PathStatus status(const std::string& path) const override {
     struct stat info {};
     int code = ::lstat(path.c_str(), &info);
@@ -200,11 +83,8 @@ class PosixFileSystem final : public FileSystem {
     const int descriptor = uninterrupted(
         [&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
     if (descriptor < 0) fail_errno("create", path);
-    auto file = std::make_unique<PosixWritableFile>(path, descriptor);
-    const auto length = static_cast<off_t>(bytes);
-    if (uninterrupted([&] { return ::ftruncate(descriptor, length); }) != 0)
-      fail_errno("size", path);
-    if (bytes > 0 && !has_room(descriptor, length)) fail_errno("reserve space for", path);
+    auto file = make_file(path, descriptor);
+    file->reserve(bytes);
     return file;
   }
 
@@ -212,7 +92,7 @@ class PosixFileSystem final : public FileSystem {
     const int descriptor = uninterrupted(
         [&] { return ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW); });
     if (descriptor < 0) fail_errno("open", path);
-    return std::make_unique<PosixWritableFile>(path, descriptor);
+    return make_file(path, descriptor);
   }
 
   void create_folder(const std::string& path) const override {
@@ -300,6 +180,28 @@ class PosixFileSystem final : public FileSystem {
     }
     if (::rename(from.c_str(), to.c_str()) != 0) fail_errno("rename", from);
   }
+
+  std::unique_ptr<PosixWritableFile> make_file(const std::string& path, int descriptor) const {
+    return std::make_unique<PosixWritableFile>(path, descriptor, pages_for(descriptor),
+                                               options_.page_writes == PageWrites::always);
+  }
+
+  // What writes pages of the file that a descriptor leads to; null where write() does all. Opened
+  // when first needed, and again in a forked process.
+  std::shared_ptr<PageWriter> pages_for(int descriptor) const {
+    if (options_.page_writes == PageWrites::never || !PageWriter::takes(descriptor)) return nullptr;
+    const std::lock_guard lock(mutex_);
+    if (opener_ != ::getpid()) {
+      opener_ = ::getpid();
+      pages_ = PageWriter::open();
+    }
+    return pages_;
+  }
+
+  const PosixOptions options_;
+  mutable std::mutex mutex_;  // guards what follows
+  mutable pid_t opener_ = 0;
+  mutable std::shared_ptr<PageWriter> pages_;
 };
 
 }  // namespace
@@ -310,8 +212,8 @@ size_t most_open_files() {
   return limit.rlim_cur;
 }
 
-std::shared_ptr<const FileSystem> posix_file_system() {
-  return std::make_shared<PosixFileSystem>();
+std::shared_ptr<const FileSystem> posix_file_system(const PosixOptions& options) {
+  return std::make_shared<PosixFileSystem>(options);
 }
 
 }  // namespace ferry

@@ -42,7 +42,7 @@ class Stager {
   virtual void copy(std::span<const StagingCopy> copies, const std::shared_ptr<void>& moment) = 0;
 };
 
-/// Host memory to host memory, by several threads (0: one a core, at most 16), which take no
+/// Host memory to host memory, by several threads (0: one for each core, at most 64), which take no
 /// signals.
 std::shared_ptr<Stager> host_stager(int threads = 0);
 

@@ -285,7 +285,7 @@ int main(int argc, char** argv) {
   app.add_option("--load", settings.load, "times loads of this checkpoint only");
   app.add_option("--mebibytes", settings.mebibytes, "of tensors");
   app.add_option("--repeat", settings.repeat);
-  app.add_option("--threads", settings.threads, "0: one a core, at most 16");
+  app.add_option("--threads", settings.threads, "0: one for each core, at most 64");
   app.add_flag("--warm", settings.warm,
                "touches three times as much free memory before each write");
   app.add_option("--touch", settings.touched_mebibytes,

@@ -3,7 +3,9 @@
 #include "tests/faults/syscalls.h"
 
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -18,6 +20,8 @@
 
 namespace ferry::test {
 namespace {
+
+constexpr uint64_t kPageBytes = 4 << 10;  // of the systems that the tests run on
 
 FaultPlan armed;
 std::atomic<uint64_t> count{0};
@@ -101,6 +105,27 @@ long write_at(int descriptor, const void* buffer, size_t length, off_t offset) {
   const long second = ::syscall(SYS_pwrite64, descriptor, static_cast<const char*>(buffer) + half,
                                 length - half, offset + static_cast<off_t>(half));
   return second < 0 ? second : first + second;
+}
+
+// Pages of files in memory, past write().
+long pages_at(int descriptor, struct uffdio_copy& copy) {
+  if (strikes(Kind::transfer)) return -1;
+  if (armed.fault == Fault::interrupt || copy.len < 2 * kPageBytes) {
+    return ::syscall(SYS_ioctl, descriptor, UFFDIO_COPY, &copy);
+  }
+  const uint64_t length = copy.len;
+  copy.len = length / 2 / kPageBytes * kPageBytes;
+  long result = ::syscall(SYS_ioctl, descriptor, UFFDIO_COPY, &copy);
+  copy.len = length;
+  if (result != 0 || armed.fault == Fault::short_count) return result;
+  const int64_t first = copy.copy;
+  if (strikes(Kind::transfer)) return -1;
+  copy.dst += static_cast<uint64_t>(first);
+  copy.src += static_cast<uint64_t>(first);
+  copy.len -= static_cast<uint64_t>(first);
+  result = ::syscall(SYS_ioctl, descriptor, UFFDIO_COPY, &copy);
+  copy.copy = first + std::max<int64_t>(copy.copy, 0);
+  return result;
 }
 
 long rename_at(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) {
@@ -212,6 +237,17 @@ ssize_t pwrite64(int descriptor, const void* buffer, size_t length, off64_t offs
 ssize_t write(int descriptor, const void* buffer, size_t length) {
   if (is_regular(descriptor) && strikes(Kind::transfer)) return -1;
   return ::syscall(SYS_write, descriptor, buffer, length);
+}
+
+int ioctl(int descriptor, unsigned long request, ...) noexcept {
+  va_list arguments;
+  va_start(arguments, request);
+  void* argument = va_arg(arguments, void*);
+  va_end(arguments);
+  if (request == UFFDIO_COPY) {
+    return static_cast<int>(pages_at(descriptor, *static_cast<struct uffdio_copy*>(argument)));
+  }
+  return static_cast<int>(::syscall(SYS_ioctl, descriptor, request, argument));
 }
 
 int ftruncate(int descriptor, off_t length) noexcept {

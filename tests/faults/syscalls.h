@@ -4,8 +4,9 @@
 //
 // What counts as an operation: open with O_CREAT, ftruncate, fallocate, pwrite, write to a regular
 // file, fsync, fdatasync, mkdir, rename, link, unlink, rmdir, copy_file_range (in all their forms);
-// with `reads` also open without O_CREAT and pread. A pwrite of more than one byte counts twice: at
-// the second one half of its bytes are written.
+// UFFDIO_COPY (pages of files in memory); with `reads` also open without O_CREAT and pread. A
+// pwrite of more than one byte counts twice: at the second one half of its bytes are written; so
+// does UFFDIO_COPY.
 //
 // The plan belongs to the process: arm it in a forked child (crash.h does).
 #pragma once
@@ -18,7 +19,8 @@ enum class Fault : uint8_t {
   none,
   kill,         // SIGKILL before the operation
   error,        // fails with error_number
-  short_count,  // pread, pwrite and copy_file_range do half of it (one byte at least)
+  short_count,  // pread, pwrite, copy_file_range, UFFDIO_COPY do half of it (a byte, a page at
+                // least)
   shrink,     // a pread, with `reads`: the file is cut short first, in the middle of what it reads
   interrupt,  // fails once with EINTR (what can: not rename, unlink and the like)
 };

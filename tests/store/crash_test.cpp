@@ -46,7 +46,8 @@ class Crash : public testing::TestWithParam<Quirks> {
     write_file(*files_, run_ + "/" + std::string(kTrackerName), std::to_string(iterations.back()));
   }
 
-  // What a saver does, with a file more than the source, to tell the new one.
+  // What a saver does, with files more than the source: one to tell the new one, and one large
+  // enough for the ways of writing that small ones do not take.
   void save(int64_t iteration) const {
     BeginOptions options;
     options.overwrite = true;
@@ -55,6 +56,7 @@ class Crash : public testing::TestWithParam<Quirks> {
       staged.write_file(name, read_file(*files_, kSource + "/" + name, 1 << 20));
     }
     files_->create_folder(staged.path() + "/tokenizer");
+    staged.write_file("tokenizer/large", kLarge);
     staged.write_file("tokenizer/new", "x");
     staged.commit();
   }
@@ -68,6 +70,10 @@ class Crash : public testing::TestWithParam<Quirks> {
       std::erase(found, "tokenizer");
       EXPECT_EQ(found, files_->list(kSource)) << name;
       EXPECT_NO_THROW(open_checkpoint(files_, run_ + "/" + name)) << name;
+      const std::string large = run_ + "/" + name + "/tokenizer/large";
+      if (fs::exists(large)) {
+        EXPECT_TRUE(read_file(*files_, large, 1 << 20) == kLarge) << name;
+      }
     }
   }
 
@@ -132,8 +138,9 @@ class Crash : public testing::TestWithParam<Quirks> {
     };
   }
 
+  const std::string kLarge = std::string(70'001, 'a') + std::string(70'002, 'b');
   const std::string kSource = fixture("megatron/hot_llama/iter_0000005");
-  std::shared_ptr<const FileSystem> files_ = posix_file_system();
+  std::shared_ptr<const FileSystem> files_ = posix_file_system({PageWrites::always});
   const CrashFolder folder_;
   const std::string run_ = folder_.path("run");
   CrashCase test_;

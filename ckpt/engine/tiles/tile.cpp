@@ -16,6 +16,8 @@ constexpr uint64_t kDirectCopyBytes = 64 << 10;
 // is written in pieces of it: read or written, the bytes are still in a core's cache (with those of
 // the file) when they are met again.
 constexpr uint64_t kBounceBytes = 256 << 10;
+// Pieces end where a page of the target ends, so that as few pages as can be are written in parts.
+constexpr uint64_t kPageBytes = 4 << 10;
 // From this length on, runs are read to where they are written from, one by one; shorter ones that
 // touch are read together first.
 constexpr uint64_t kDirectReadBytes = 4 << 10;
@@ -25,6 +27,11 @@ constexpr uint64_t kStripBytes = 512 << 10;
 // but rows longer than that many bytes are cut.
 constexpr int64_t kStripRows = 64;
 constexpr int64_t kStripRowBytes = 16 << 10;
+
+// Of `bytes` bytes for a target's `offset`, how many to move on as one piece.
+uint64_t piece_of(uint64_t offset, uint64_t bytes) {
+  return bytes <= kBounceBytes ? bytes : kBounceBytes - offset % kPageBytes;
+}
 
 bool is_copied(const Transfer& transfer) { return transfer.run_bytes() >= kDirectCopyBytes; }
 
@@ -113,7 +120,7 @@ uint64_t TileRunner::run(const std::vector<Transfer>& transfers) {
 // In pieces that are still in the cache when they are shown.
 void TileRunner::write(uint32_t file, uint64_t offset, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const auto piece = sealer_ ? bytes.first(std::min(kBounceBytes, bytes.size())) : bytes;
+    const auto piece = sealer_ ? bytes.first(piece_of(offset, bytes.size())) : bytes;
     targets_[file]->write(offset, piece);
     if (sealer_) sealer_->show(file, offset, piece);
     offset += piece.size();
@@ -138,7 +145,7 @@ void TileRunner::copy_runs(const Transfer& transfer, size_t level, const Readabl
     done = TargetFiles::copy(*file_system_, source, in_offset, target, out_offset, bytes);
   }
   while (done < bytes) {
-    const uint64_t length = std::min(kBounceBytes, bytes - done);
+    const uint64_t length = piece_of(out_offset + done, bytes - done);
     auto part = source.view(in_offset + done, length);
     if (part.empty()) {
       const auto room = targets_[transfer.out_file]->room(out_offset + done, length);

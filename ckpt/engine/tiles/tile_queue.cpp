@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "ckpt/core/item_index.h"
+#include "ckpt/engine/tiles/slab.h"
 #include "ckpt/engine/tiles/tile_cut.h"
 
 namespace ferry {
@@ -15,12 +16,14 @@ std::vector<TileQueue::Group> TileQueue::groups_of(const Plan& plan) {
   for (size_t i = 0; i < plan.target.entries.size(); ++i) {
     const Entry& entry = plan.target.entries[i];
     if (entry.elements() == 0) continue;
-    const Extent& extent = entry.chunks.at(0).extent;
-    const auto item = index.find(extent.file, extent.offset, extent.length);
-    const auto [at, is_new] = item ? group_of_item.try_emplace(*item, groups.size())
-                                   : std::pair(group_of_item.end(), true);
-    if (is_new) groups.push_back({extent.file, {}});
-    groups[is_new ? groups.size() - 1 : at->second].entries.push_back(i);
+    for (Slab& slab : slabs_of(entry)) {
+      const Extent& extent = entry.chunks.at(slab.first_chunk).extent;
+      const auto item = index.find(extent.file, extent.offset, extent.length);
+      const auto [at, is_new] = item ? group_of_item.try_emplace(*item, groups.size())
+                                     : std::pair(group_of_item.end(), true);
+      if (is_new) groups.push_back({extent.file, {}});
+      groups[is_new ? groups.size() - 1 : at->second].parts.push_back({i, std::move(slab.box)});
+    }
   }
   return groups;
 }
@@ -32,16 +35,17 @@ TileQueue::TileQueue(const Plan& plan, PlanCompiler& compiler, int threads, uint
       groups_(groups_of(plan)),
       lanes_(static_cast<size_t>(threads), Lane{kNoFile, groups_.size(), 0, 0, {}, 0}) {
   for (size_t i = 0; i < groups_.size(); ++i) waiting_[groups_[i].file].push_back(i);
+  for (const auto& [file, groups] : waiting_) turns_.push_back(file);
 }
 
 std::optional<TileQueue::Tile> TileQueue::next(int thread) {
   const std::lock_guard lock(mutex_);
   Lane* lane = &lanes_[static_cast<size_t>(thread)];
   if (!refill(*lane)) {
-    // The lane with the most entries left, then the most tiles.
+    // The lane with the most slabs left, then the most tiles.
     const auto left = [&](const Lane& other) {
-      const size_t entries = other.group < groups_.size() ? groups_[other.group].entries.size() : 0;
-      return std::pair(entries - std::min(entries, other.next_entry),
+      const size_t parts = other.group < groups_.size() ? groups_[other.group].parts.size() : 0;
+      return std::pair(parts - std::min(parts, other.next_part),
                        other.tiles.size() - other.next_tile);
     };
     lane = &*std::max_element(lanes_.begin(), lanes_.end(),
@@ -51,49 +55,57 @@ std::optional<TileQueue::Tile> TileQueue::next(int thread) {
   return Tile{lane->entry, std::move(lane->tiles[lane->next_tile++])};
 }
 
-// The next group of the lane's own file, else of one that no other lane is at, else of any.
+// The next group of the lane's own file, else of the file whose turn it is.
 bool TileQueue::take_group(Lane& lane) {
   if (waiting_.empty()) return false;
   auto from = waiting_.find(lane.file);
-  if (from == waiting_.end()) {
-    from = std::find_if(waiting_.begin(), waiting_.end(), [&](const auto& file) {
-      return std::none_of(lanes_.begin(), lanes_.end(),
-                          [&](const Lane& other) { return other.file == file.first; });
-    });
+  while (from == waiting_.end()) {
+    from = waiting_.find(turns_.front());
+    if (from != waiting_.end()) turns_.push_back(turns_.front());
+    turns_.pop_front();
   }
-  if (from == waiting_.end()) from = waiting_.begin();
   lane.file = from->first;
   lane.group = from->second.front();
-  lane.next_entry = 0;
+  lane.next_part = 0;
   from->second.pop_front();
   if (from->second.empty()) waiting_.erase(from);
   return true;
 }
 
-// Makes sure that a lane has a tile to hand out: of its entry, of its group or of a new group.
+// Makes sure that a lane has a tile to hand out: of its slab, of its group or of a new group.
 bool TileQueue::refill(Lane& lane) {
   while (lane.next_tile == lane.tiles.size()) {
     const bool is_done =
-        lane.group == groups_.size() || lane.next_entry == groups_[lane.group].entries.size();
+        lane.group == groups_.size() || lane.next_part == groups_[lane.group].parts.size();
     if (is_done && !take_group(lane)) return false;
-    lane.entry = groups_[lane.group].entries[lane.next_entry++];
-    lane.tiles = cut(lane.entry);
+    const Part& part = groups_[lane.group].parts[lane.next_part++];
+    lane.entry = part.entry;
+    lane.tiles = cut(part);
     lane.next_tile = 0;
   }
   return true;
 }
 
-std::vector<Box> TileQueue::cut(size_t position) const {
-  const Entry& entry = plan_.target.entries[position];
+std::vector<Box> TileQueue::cut(const Part& part) const {
+  const Entry& entry = plan_.target.entries[part.entry];
   const int64_t out_bytes = size_bytes(entry.dtype);
   int64_t in_bytes = out_bytes;
-  for (uint32_t input : plan_.recipes[position].inputs) {
+  for (uint32_t input : plan_.recipes[part.entry].inputs) {
     in_bytes = std::max(in_bytes, size_bytes(plan_.source->entries[input].dtype));
   }
   const auto most =
       std::max<int64_t>(1, static_cast<int64_t>(tile_bytes_) / (in_bytes + out_bytes));
-  return choose_tiles(entry.shape, entry.dtype, most,
-                      [&](const Box& box) { return compiler_.compile(position, box); });
+  const auto in_the_entry = [&](Box tile) {
+    for (size_t axis = 0; axis < tile.offset.size(); ++axis) {
+      tile.offset[axis] += part.box.offset[axis];
+    }
+    return tile;
+  };
+  std::vector<Box> tiles = choose_tiles(part.box.size, entry.dtype, most, [&](const Box& tile) {
+    return compiler_.compile(part.entry, in_the_entry(tile));
+  });
+  for (Box& tile : tiles) tile = in_the_entry(std::move(tile));
+  return tiles;
 }
 
 }  // namespace ferry

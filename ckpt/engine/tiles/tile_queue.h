@@ -13,8 +13,8 @@
 
 namespace ferry {
 
-/// Each thread gets the tiles of one entry in their order, and the entries of one item, so that
-/// what it writes goes on where it wrote last, and files of its own as long as there are any: file
+/// Each thread gets the tiles of one slab in their order, and the slabs of one item, so that what
+/// it writes goes on where it wrote last. Threads are spread evenly over the files, since most file
 /// systems let one thread at a time write to a file. Threads without work of their own help the
 /// others. Safe from several threads.
 class TileQueue {
@@ -34,17 +34,21 @@ class TileQueue {
  private:
   static constexpr uint32_t kNoFile = UINT32_MAX;
 
-  // Entries that go together, by the item of their first chunk.
+  struct Part {
+    size_t entry;
+    Box box;  // of a slab
+  };
+  // Slabs that go together, by the item of their first chunk.
   struct Group {
     uint32_t file = kNoFile;  // of that item
-    std::vector<size_t> entries;
+    std::vector<Part> parts;
   };
   // What a thread is at.
   struct Lane {
     uint32_t file = kNoFile;
-    size_t group = 0;       // of entries, beyond which all but `entries_left` are handed out
-    size_t next_entry = 0;  // in the group
-    size_t entry = 0;
+    size_t group = 0;
+    size_t next_part = 0;  // in the group
+    size_t entry = 0;      // of the tiles
     std::vector<Box> tiles;
     size_t next_tile = 0;
   };
@@ -52,7 +56,7 @@ class TileQueue {
   static std::vector<Group> groups_of(const Plan& plan);
   bool take_group(Lane& lane);
   bool refill(Lane& lane);
-  std::vector<Box> cut(size_t position) const;
+  std::vector<Box> cut(const Part& part) const;
 
   const Plan& plan_;
   PlanCompiler& compiler_;
@@ -60,6 +64,7 @@ class TileQueue {
   std::mutex mutex_;
   std::vector<Group> groups_;
   std::map<uint32_t, std::deque<size_t>> waiting_;  // groups that no thread has taken, by file
+  std::deque<uint32_t> turns_;  // these files, in the order in which threads are sent to them
   std::vector<Lane> lanes_;
 };
 

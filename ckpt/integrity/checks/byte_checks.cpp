@@ -16,6 +16,7 @@ namespace {
 constexpr uint64_t kBlockBytes = 256 << 10;  // read at once: stays in the second-level cache
 constexpr uint64_t kTaskBytes = 1 << 20;     // neighbours are done together up to here,
 constexpr uint64_t kGapBytes = 4 << 10;      // and what little lies between them is read, too
+constexpr uint64_t kLongBytes = 64 << 20;    // a task of this length is not left for the end
 
 // A run of bytes that is read from front to back, and the checks that lie in it.
 struct Task {
@@ -49,6 +50,16 @@ std::vector<Task> cut_into_tasks(std::span<const ByteCheck> checks,
     task.last = i + 1;
   }
   return tasks;
+}
+
+// The long ones first, the longest before all, so that no thread is still at one when the others
+// have nothing left to do. The others stay in order, as disks like it.
+void put_long_ones_first(std::vector<Task>& tasks) {
+  const auto length = [](const Task& task) {
+    return task.end - task.begin < kLongBytes ? 0 : task.end - task.begin;
+  };
+  std::stable_sort(tasks.begin(), tasks.end(),
+                   [&](const Task& a, const Task& b) { return length(a) > length(b); });
 }
 
 // One checksum that is being computed.
@@ -181,7 +192,8 @@ std::vector<FailedCheck> run_checks(const FileSystem& file_system, std::span<con
                                     std::span<const ByteCheck> checks,
                                     const EngineOptions& options) {
   const std::vector<uint32_t> order = in_order(checks);
-  const std::vector<Task> tasks = cut_into_tasks(checks, order);
+  std::vector<Task> tasks = cut_into_tasks(checks, order);
+  put_long_ones_first(tasks);
   const int threads = std::min<int>(thread_count(options.threads), static_cast<int>(tasks.size()));
   if (threads == 0) return {};
   uint64_t total = 0, longest = 0;

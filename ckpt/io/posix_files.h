@@ -1,0 +1,71 @@
+// Open files of the operating system.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+
+#include "ckpt/io/file_system.h"
+#include "ckpt/io/page_writer.h"
+#include "ckpt/io/posix_descriptor.h"
+
+namespace ferry {
+
+class PosixReadableFile final : public ReadableFile {
+ public:
+  /// Takes the descriptor.
+  PosixReadableFile(std::string path, int descriptor, uint64_t bytes)
+      : path_(std::move(path)), descriptor_(descriptor), bytes_(bytes) {}
+
+  const std::string& path() const noexcept override { return path_; }
+  uint64_t size() const noexcept override { return bytes_; }
+  void read(uint64_t offset, std::span<std::byte> into) const override;
+
+  int descriptor() const noexcept { return descriptor_.get(); }
+
+ private:
+  std::string path_;
+  Descriptor descriptor_;
+  uint64_t bytes_;
+};
+
+class PosixWritableFile final : public WritableFile {
+ public:
+  /// Takes the descriptor. `pages` writes whole pages, always or while several threads write at
+  /// once; null where it cannot write to this file.
+  PosixWritableFile(std::string path, int descriptor, std::shared_ptr<PageWriter> pages,
+                    bool always_pages);
+  ~PosixWritableFile() override;
+
+  const std::string& path() const noexcept override { return path_; }
+  void write(uint64_t offset, std::span<const std::byte> from) override;
+  void read(uint64_t offset, std::span<std::byte> into) const override;
+  void sync() override;
+  void close() override;
+
+  /// Gives a new file its size, and its space where the file system can.
+  void reserve(uint64_t bytes);
+  int descriptor() const noexcept { return descriptor_.get(); }
+  bool takes_kernel_copies() const noexcept { return kernel_copies_pay_; }
+
+ private:
+  bool is_crowded(int writers);
+  void write_pages(uint64_t offset, std::span<const std::byte> from);
+  void write_plainly(uint64_t offset, std::span<const std::byte> from);
+  void unmap();
+
+  std::string path_;
+  Descriptor descriptor_;
+  bool kernel_copies_pay_;
+  std::shared_ptr<PageWriter> pages_;
+  bool always_pages_;
+  std::once_flag is_mapped_;
+  std::shared_ptr<const MappedFile> mapped_;  // for pages_, from the first time on
+  std::atomic<int> writers_{0};               // of large pieces, at the moment
+  std::atomic<int> crowded_{0};               // so many more pieces count as written by several
+};
+
+}  // namespace ferry

@@ -60,4 +60,8 @@ std::string read_tensor(const Catalog& catalog, const Entry& entry, uint64_t lim
 void scan(const Catalog& catalog, const Entry& entry, uint64_t memory_bytes,
           const std::function<void(std::span<const std::byte>)>& consume);
 
+/// Whether two of the catalog's own entries are of one dtype and shape and hold the same bytes.
+/// Reads no further than the first difference, in about `memory_bytes`.
+bool same_elements(const Catalog& catalog, const Entry& a, const Entry& b, uint64_t memory_bytes);
+
 }  // namespace ferry

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
+#include "ckpt/engine/engine.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/megatron/state/vocabulary.h"
 #include "convert/arguments/arguments.h"
@@ -19,6 +21,9 @@
 namespace ferry {
 namespace {
 
+constexpr std::string_view kEmbedding = "embedding.word_embeddings.weight";
+constexpr std::string_view kOutputLayer = "lm_head.weight";
+constexpr uint64_t kComparisonBytes = 8 << 20;
 constexpr int64_t kMaxPadding = int64_t{1} << 20;
 constexpr double kCheckpointVersion = 3.0;  // of Megatron-LM, since 2020
 
@@ -44,6 +49,29 @@ void look_at_tensors(const HuggingFaceTensors& tensors, ReadConfig& read) {
   read.warnings.push_back(fmt::format(
       "config.json counts {} prediction layers, but the file holds none: the model will have none",
       before));
+}
+
+// An output layer of its own is what transformers computes with, whatever config.json says of
+// tying; one that is the embedding's copy is not.
+void look_at_output_layer(const Catalog& catalog, const HuggingFaceTensors& tensors,
+                          ReadConfig& read) {
+  const auto head = tensors.position(std::string(kOutputLayer));
+  if (!read.architecture.tied || !head) return;
+  const auto& rules = read.family->rules;
+  const auto rule = std::find_if(rules.begin(), rules.end(), [](const Rule& each) {
+    return each.megatron == kEmbedding && !each.copies;
+  });
+  if (rule == rules.end()) return;
+  const auto embedding = tensors.position(std::string(rule->hugging_face.front()));
+  if (!embedding) return;  // it is missed soon
+  const Entry &a = catalog.entries[*embedding], &b = catalog.entries[*head];
+  if (same_elements(catalog, a, b, kComparisonBytes)) return;
+  read.architecture.tied = false;
+  read.warnings.push_back(fmt::format(
+      "config.json ties the output layer to the embedding (tie_word_embeddings), but tensor {} "
+      "differs from {}: as in transformers, the model has both "
+      "(--untie-embeddings-and-output-weights)",
+      b.name, a.name));
 }
 
 // The run that a conversion makes up, as far as the model alone does not tell.
@@ -155,6 +183,7 @@ Import import_model(const Checkpoint& checkpoint, const ImportOptions& options) 
   ReadConfig read = read_model(checkpoint, options);
   HuggingFaceTensors model(checkpoint.catalog, *read.family);
   look_at_tensors(model, read);
+  look_at_output_layer(checkpoint.catalog, model, read);
   Architecture& a = read.architecture;
   a.padded_vocab = padded_rows(a.vocab, options);
 

@@ -40,6 +40,9 @@ class HuggingFaceTensors {
 
   bool has(const std::string& name) const;
 
+  /// Position in the catalog of a tensor that is stored by itself, without marking it as used.
+  std::optional<uint32_t> position(const std::string& name) const;
+
   /// Nothing when the file has no such tensor. mismatch when it is quantised without scales, or
   /// experts that are fused are not as many as `architecture` says. Marks what it finds as used.
   std::optional<FoundTensor> find(const std::string& name, const Architecture& architecture);
@@ -49,7 +52,6 @@ class HuggingFaceTensors {
 
  private:
   std::optional<FoundTensor> find_fused(const std::string& name, const Architecture& architecture);
-  std::optional<uint32_t> position(const std::string& name) const;
   void add_scales(const std::string& name, FoundTensor& found);
 
   const Catalog& catalog_;

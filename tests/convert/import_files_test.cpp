@@ -48,6 +48,33 @@ TEST(Import, BareModelsAndBuffersAreKnown) {
   EXPECT_EQ(llama.import(), other);
 }
 
+// As transformers loads it: what both tensors hold decides, not what config.json says.
+TEST(Import, AnOutputLayerOfItsOwnIsNotTied) {
+  for (const std::string name : {"llama_tied_wide_heads", "gpt2"}) {
+    File file(name);
+    const std::string embedding =
+        name == "gpt2" ? "transformer.wte.weight" : "model.embed_tokens.weight";
+    ASSERT_EQ(file.config["tie_word_embeddings"], true);
+    Bytes& head = file.tensors["lm_head.weight"];
+    head = file.tensors.at(embedding);
+    head.data.back() = static_cast<char>(head.data.back() + 1);
+    const Checkpoint checkpoint = file.open();
+    const Import import = import_model(checkpoint, {});
+    EXPECT_EQ(import.state.args.value.get("untie_embeddings_and_output_weights").boolean(), true);
+    EXPECT_THAT(import.state.warnings,
+                testing::Contains(HasSubstr("lm_head.weight differs from " + embedding)));
+    const auto written = test::tensors_of(test::write_state(import.state, file.files, "megatron"));
+    EXPECT_EQ(written.at("output_layer.weight").data.substr(0, head.data.size()), head.data);
+
+    head = file.tensors.at(embedding);
+    const Checkpoint copied = file.open();
+    const Import tied = import_model(copied, {});
+    EXPECT_EQ(tied.state.args.value.get("untie_embeddings_and_output_weights").boolean(), false);
+    EXPECT_THAT(tied.state.warnings, testing::Contains(HasSubstr("lm_head.weight is left out")));
+    EXPECT_EQ(tied.state.tensors.size() + 1, import.state.tensors.size());
+  }
+}
+
 TEST(Import, WhatIsMissingLeftOverOrMisshapenIsNamed) {
   File file("llama");
   file.tensors["model.layers.0.adapter.weight"] = file.tensors["model.norm.weight"];

@@ -64,6 +64,7 @@ struct Checkpoint {
   OptimizerLayout optimizer = OptimizerLayout::none;
   /// Why optimizer state that is on disk is missing from the catalog; empty when nothing is.
   std::string optimizer_problem;
+  bool optimizer_unsupported = false;  // that is ferry's lack, not the checkpoint's: it is sound
   /// How Megatron-LM's modules registered their parameters, where flat buffers or rank files show
   /// it.
   std::optional<ModuleChoice> modules;

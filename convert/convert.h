@@ -41,6 +41,7 @@ std::vector<std::string> export_families();
 struct ExportOptions {
   std::optional<std::string> family;  // instead of recognising it
   std::optional<int64_t> vocab_size;  // rows to keep of the embedding and the output layer
+  bool cut_tokens = false;            // let vocab_size cut rows of tokens that are known
   bool keep_padding = false;          // keep all rows; excludes vocab_size
   std::optional<DType> dtype;  // of floating-point tensors; those kept in fp32 by design stay
   uint64_t max_shard_bytes = 5'000'000'000;

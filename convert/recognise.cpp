@@ -7,6 +7,7 @@
 
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
+#include "ckpt/format/hugging_face/json_events.h"
 #include "ckpt/megatron/state/vocabulary.h"
 #include "convert/arguments/arguments.h"
 #include "convert/config_json.h"
@@ -88,8 +89,7 @@ void recognise_config(const Checkpoint& checkpoint, ModelSummary& summary) {
     summary.reasons.push_back(path + " is missing");
     return;
   }
-  const auto config =
-      nlohmann::json::parse(read_file(files, path, kMaxConfigBytes), nullptr, false);
+  const nlohmann::json config = parse_python_json(read_file(files, path, kMaxConfigBytes), path);
   if (!config.is_object()) {
     summary.reasons.push_back(path + " is not a JSON object");
     return;

@@ -1,16 +1,17 @@
 #include "convert/tokenizer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <functional>
+#include <charconv>
 #include <iterator>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "convert/json_scalars.h"
 
 namespace ferry {
 namespace {
@@ -19,6 +20,7 @@ constexpr uint64_t kMaxJsonBytes = uint64_t{256} << 20;
 constexpr int64_t kMaxTokenId = int64_t{1} << 31;
 
 constexpr const char* kGenerationConfig = "generation_config.json";
+constexpr const char* kTokenizerConfig = "tokenizer_config.json";
 
 constexpr std::string_view kNames[] = {"tokenizer.json",
                                        "tokenizer_config.json",
@@ -35,52 +37,12 @@ constexpr std::string_view kNames[] = {"tokenizer.json",
                                        "tokenizer.model.v3",
                                        "sentencepiece.bpe.model"};
 
-// Calls back with every scalar of a JSON text and the keys that lead to it; array elements have no
-// key of their own but end in "[]". Keeps nothing: tokenizer.json can be tens of megabytes.
-class Scalars : public nlohmann::json_sax<nlohmann::json> {
- public:
-  using Visit = std::function<void(const std::vector<std::string>& path, const std::string* text,
-                                   std::optional<int64_t> number)>;
-  explicit Scalars(Visit visit) : visit_(std::move(visit)) {}
+constexpr std::string_view kSpecial[] = {"bos_token", "eos_token", "pad_token"};
 
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(int64_t value) override { return scalar(nullptr, value); }
-  bool number_unsigned(uint64_t value) override {
-    return scalar(nullptr, value <= INT64_MAX ? static_cast<int64_t>(value) : INT64_MAX);
-  }
-  bool number_float(double, const std::string&) override { return scalar(nullptr, std::nullopt); }
-  bool string(std::string& value) override { return scalar(&value, std::nullopt); }
-  bool binary(nlohmann::json::binary_t&) override { return true; }
-  bool start_object(size_t) override { return push({}); }
-  bool key(std::string& name) override {
-    path_.back() = name;
-    return true;
-  }
-  bool end_object() override { return pop(); }
-  bool start_array(size_t) override { return push("[]"); }
-  bool end_array() override { return pop(); }
-  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
-    return false;
-  }
-
- private:
-  bool scalar(const std::string* text, std::optional<int64_t> number) {
-    visit_(path_, text, number);
-    return true;
-  }
-  bool push(std::string name) {
-    path_.push_back(std::move(name));
-    return path_.size() < 64;
-  }
-  bool pop() {
-    path_.pop_back();
-    return true;
-  }
-
-  Visit visit_;
-  std::vector<std::string> path_;
-};
+template <size_t N>
+bool contains(const std::string_view (&names)[N], std::string_view name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
 
 class Finder {
  public:
@@ -93,28 +55,14 @@ class Finder {
       const PathStatus status = files_.status(path);
       if (status.kind == PathKind::file) result_.files.push_back({path, name, status.bytes});
     }
-    if (result_.files.empty()) return {};
+    const bool is_tokenizer = !result_.files.empty();
     add_generation_config();
-    read("tokenizer.json",
-         [this](auto& path, auto* text, auto number) { on_tokenizer(path, text, number); });
-    if (!result_.vocab) {
-      const auto grow_vocab = [this](auto& path, auto*, auto number) {
-        if (path.size() == 1 && number) grow(*number);
-      };
-      read("vocab.json", grow_vocab);
-      read("added_tokens.json", [this](auto& path, auto*, auto number) {
-        if (path.size() == 1 && number) add(path[0], *number);
-      });
-    }
-    const auto on_special = [this](auto& path, auto* text, auto) {
-      const bool content = path.size() == 2 && path[1] == "content";
-      if (text != nullptr && (path.size() == 1 || content)) special_.emplace(path[0], *text);
-    };
-    read("tokenizer_config.json", on_special);
-    read("special_tokens_map.json", on_special);
-    result_.bos = id_of("bos_token");
-    result_.eos = id_of("eos_token");
-    result_.pad = id_of("pad_token");
+    read_special_tokens();
+    read_vocabulary();
+    for (const auto& [which, text] : special_) settle(which, text);
+    if (is_tokenizer) return std::move(result_);
+    result_.files.clear();
+    result_.has_generation_config = false;
     return std::move(result_);
   }
 
@@ -127,19 +75,61 @@ class Finder {
     result_.has_generation_config = true;
   }
 
-  void read(std::string_view name, Scalars::Visit visit) {
+  // Ids stand in generation_config.json; of a tokenizer, the texts of its tokens.
+  void read_special_tokens() {
+    read(kGenerationConfig, [this](auto& path, auto*, auto number) {
+      const bool is_one = path.size() == 1 || (path.size() == 2 && path[1] == "[]");
+      if (is_one && number) add_id(path[0], *number);
+    });
+    const auto on_special = [this](auto& path, auto* text, auto) {
+      const bool content = path.size() == 2 && path[1] == "content";
+      const bool is_one = path.size() == 1 || content;
+      if (text && is_one && contains(kSpecial, path[0])) special_.emplace(path[0], *text);
+    };
+    const bool has_config = read(kTokenizerConfig, on_special);
+    read("special_tokens_map.json", on_special);
+    if (!has_config) return;
+    // {"added_tokens_decoder": {"2": {"content": "</s>"}}} stands before the names.
+    read(kTokenizerConfig, [this](auto& path, auto* text, auto) {
+      const bool added = path.size() == 3 && path[0] == "added_tokens_decoder";
+      if (!text || !added || path[2] != "content") return;
+      int64_t id = -1;
+      const std::string& key = path[1];
+      const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+      if (error == std::errc() && end == key.data() + key.size()) name_token(*text, id);
+    });
+  }
+
+  void read_vocabulary() {
+    read("tokenizer.json",
+         [this](auto& path, auto* text, auto number) { on_tokenizer(path, text, number); });
+    if (result_.vocab) return;
+    const auto on_vocabulary = [this](auto& path, auto*, auto number) {
+      if (path.size() == 1 && number) add(path[0], *number);
+    };
+    read("vocab.json", on_vocabulary);
+    read("added_tokens.json", on_vocabulary);
+  }
+
+  // False when there is no such file that parses.
+  bool read(std::string_view name, JsonScalars::Visit visit) {
     const auto found = std::find_if(result_.files.begin(), result_.files.end(),
                                     [&](const CopiedFile& file) { return file.name == name; });
-    if (found == result_.files.end()) return;
+    if (found == result_.files.end()) return false;
     if (found->bytes > kMaxJsonBytes) {
-      return result_.warnings.push_back(fmt::format("{} is too large to be read", found->from));
+      result_.warnings.push_back(fmt::format("{} is too large to be read", found->from));
+      return false;
     }
     const std::string text = read_file(files_, found->from, kMaxJsonBytes);
-    Scalars handler(std::move(visit));
+    JsonScalars handler(std::move(visit));
     if (!nlohmann::json::sax_parse(text, &handler)) {
       result_.warnings.push_back(
           fmt::format("{} is not valid JSON; it is copied as it is", found->from));
+      return false;
     }
+    result_.tells_special |=
+        name == kGenerationConfig || name == kTokenizerConfig || name == "special_tokens_map.json";
+    return true;
   }
 
   void grow(int64_t id) {
@@ -148,33 +138,52 @@ class Finder {
   }
   void add(const std::string& content, int64_t id) {
     grow(id);
-    ids_.emplace(content, id);
+    name_token(content, id);
+  }
+  // Of tokens that are asked for alone: a vocabulary is long.
+  void name_token(const std::string& content, int64_t id) {
+    const bool wanted = std::any_of(special_.begin(), special_.end(),
+                                    [&](const auto& each) { return each.second == content; });
+    const bool is_id = id >= 0 && id < kMaxTokenId;
+    if (wanted && is_id) ids_.emplace(content, id);
   }
 
   // model.vocab is {token: id} or, of Unigram models, [[token, score], ...].
   void on_tokenizer(const std::vector<std::string>& path, const std::string* text,
                     std::optional<int64_t> number) {
     if (path.size() >= 3 && path[0] == "model" && path[1] == "vocab") {
-      if (path.size() == 3 && number) grow(*number);
-      if (path.size() == 4 && path[2] == "[]" && text != nullptr) grow(unigram_++);
+      if (path.size() == 3 && number) add(path[2], *number);
+      if (path.size() == 4 && path[2] == "[]" && text != nullptr) add(*text, unigram_++);
     } else if (path.size() == 3 && path[0] == "added_tokens") {
       if (path[2] == "id" && number) added_id_ = *number;
       if (path[2] == "content" && text != nullptr) add(*text, added_id_);
     }
   }
 
-  std::optional<int64_t> id_of(const std::string& which) const {
-    const auto token = special_.find(which);
-    if (token == special_.end()) return std::nullopt;
-    const auto id = ids_.find(token->second);
-    if (id == ids_.end()) return std::nullopt;
-    return id->second;
+  void add_id(const std::string& key, int64_t id) {
+    if (id < 0 || id >= kMaxTokenId) return;
+    SpecialTokens& special = result_.special;
+    if (key == "bos_token_id" && !special.bos) special.bos = id;
+    if (key == "pad_token_id" && !special.pad) special.pad = id;
+    if (key == "eos_token_id") special.eos.push_back(id);
+  }
+
+  // What generation_config.json says goes before what a tokenizer is called to do.
+  void settle(const std::string& which, const std::string& text) {
+    const SpecialTokens& special = result_.special;
+    const bool is_open = (which == "bos_token" && !special.bos) ||
+                         (which == "pad_token" && !special.pad) ||
+                         (which == "eos_token" && special.eos.empty());
+    if (!is_open) return;
+    if (const auto id = ids_.find(text); id != ids_.end()) return add_id(which + "_id", id->second);
+    result_.warnings.push_back(
+        fmt::format("the tokenizer's {} is '{}', whose id its files do not tell", which, text));
   }
 
   const FileSystem& files_;
   std::string folder_;
   Tokenizer result_;
-  std::map<std::string, int64_t> ids_;          // of added tokens
+  std::map<std::string, int64_t> ids_;          // of those texts
   std::map<std::string, std::string> special_;  // "eos_token" -> its text
   int64_t unigram_ = 0;
   int64_t added_id_ = 0;
@@ -190,9 +199,25 @@ std::string parent(const std::string& path) {
 }  // namespace
 
 bool is_tokenizer_file(std::string_view name) {
-  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames) ||
-         name.ends_with(".tiktoken") ||
+  return contains(kNames, name) || name.ends_with(".tiktoken") ||
          (name.starts_with("tokenization_") && name.ends_with(".py"));
+}
+
+void complete_tokens(SpecialTokens& tokens, const Tokenizer& tokenizer,
+                     std::vector<std::string>& warnings) {
+  if (!tokens.bos) tokens.bos = tokenizer.special.bos;
+  if (!tokens.pad) tokens.pad = tokenizer.special.pad;
+  if (tokens.eos.empty()) tokens.eos = tokenizer.special.eos;
+  // Where files tell of special tokens, a model may well have none to begin or pad with.
+  std::vector<std::string_view> unknown;
+  if (tokens.eos.empty()) unknown.push_back("eos_token_id");
+  if (!tokens.bos && !tokenizer.tells_special) unknown.push_back("bos_token_id");
+  if (!tokens.pad && !tokenizer.tells_special) unknown.push_back("pad_token_id");
+  if (unknown.empty()) return;
+  warnings.push_back(fmt::format(
+      "{} stay{} unknown: neither the model's own configuration nor generation_config.json or "
+      "tokenizer_config.json beside a tokenizer tells",
+      fmt::join(unknown, ", "), unknown.size() == 1 ? "s" : ""));
 }
 
 Tokenizer tokenizer_beside(const FileSystem& files, const std::string& folder) {

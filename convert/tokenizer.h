@@ -9,6 +9,7 @@
 
 #include "ckpt/checkpoint.h"
 #include "convert/convert.h"
+#include "convert/special_tokens.h"
 
 namespace ferry {
 
@@ -17,15 +18,23 @@ struct Tokenizer {
   /// generation_config.json, where it lies beside them; one of `files`, which it alone does not
   /// make a tokenizer.
   bool has_generation_config = false;
-  std::optional<int64_t> vocab;          // one more than the largest token id
-  std::optional<int64_t> bos, eos, pad;  // ids
+  std::optional<int64_t> vocab;  // one more than the largest token id
+  /// As generation_config.json says, else by the texts in tokenizer_config.json and
+  /// special_tokens_map.json.
+  SpecialTokens special;
+  bool tells_special = false;  // one of those is there
   std::vector<std::string> warnings;
 };
 
 /// True for names that files of a tokenizer have: "tokenizer.json", "tokenization_foo.py".
 bool is_tokenizer_file(std::string_view name);
 
-/// The tokenizer in a folder; no files when there is none.
+/// Fills in from a tokenizer's files what `tokens` lacks, and warns of what stays unknown.
+void complete_tokens(SpecialTokens& tokens, const Tokenizer& tokenizer,
+                     std::vector<std::string>& warnings);
+
+/// The tokenizer in a folder; no files when there is none. generation_config.json is read alone,
+/// too.
 Tokenizer tokenizer_beside(const FileSystem& files, const std::string& folder);
 
 /// The tokenizer in `folder`, or, when that is empty, the one that the run keeps: `tokenizer/`

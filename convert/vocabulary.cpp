@@ -2,15 +2,37 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
+#include <string>
 
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/state/vocabulary.h"
 
 namespace ferry {
 namespace {
+
 constexpr int64_t kMaxVocabulary = int64_t{1} << 31;
+
+// Rows beyond the vocabulary are padding; those inside are what training taught.
+void check_cut(const Value& args, const Tokenizer& tokenizer, int64_t padded_rows,
+               const ExportOptions& options, std::vector<std::string>& warnings) {
+  const int64_t from_args = vocabulary_of_arguments(args);
+  const int64_t from_tokenizer = std::min(tokenizer.vocab.value_or(0), padded_rows);
+  const bool by_args = from_args <= padded_rows && from_args >= from_tokenizer;
+  const int64_t known = by_args ? from_args : from_tokenizer;
+  const int64_t size = *options.vocab_size;
+  if (size >= known) return;
+  const std::string cut =
+      fmt::format("tokens {} to {}, which {}", size, known - 1,
+                  by_args ? "the run's arguments count (vocab_size)" : "the tokenizer has");
+  if (!options.cut_tokens) {
+    fail(ErrorKind::invalid, "--vocab-size {} would cut off {}; --force does so", size, cut);
+  }
+  warnings.push_back(fmt::format("the embedding ends before {}, as --force asks", cut));
 }
+
+}  // namespace
 
 int64_t true_vocabulary(const Value& args, const Tokenizer& tokenizer, int64_t padded_rows,
                         const ExportOptions& options, std::vector<std::string>& warnings) {
@@ -23,6 +45,7 @@ int64_t true_vocabulary(const Value& args, const Tokenizer& tokenizer, int64_t p
       fail(ErrorKind::invalid, "vocabulary size {} is not between 1 and the embedding's {} rows",
            *options.vocab_size, padded_rows);
     }
+    check_cut(args, tokenizer, padded_rows, options, warnings);
     return *options.vocab_size;
   }
   const int64_t from_args = vocabulary_of_arguments(args);

@@ -23,10 +23,30 @@ void check_disjoint(const Catalog& catalog, const Entry& entry) {
 
 int64_t Entry::bytes() const { return checked_multiply(elements(), size_bytes(dtype), name); }
 
-uint32_t Catalog::add_file(std::string path, uint64_t bytes) {
-  for (size_t i = 0; i < files.size(); ++i) {
-    if (files[i].path == path) return static_cast<uint32_t>(i);
+std::optional<uint32_t> PathNumbers::find(const std::vector<FileInfo>& files,
+                                          const std::string& path) {
+  const auto is_other_list = [&] {
+    return counted_ > files.size() || (counted_ > 0 && files[counted_ - 1].path != last_);
+  };
+  const auto count_all = [&] {
+    for (; counted_ < files.size(); ++counted_) {
+      numbers_.emplace(files[counted_].path, static_cast<uint32_t>(counted_));
+    }
+    if (counted_ > 0) last_ = files[counted_ - 1].path;
+  };
+  if (is_other_list()) *this = {};
+  count_all();
+  auto found = numbers_.find(path);
+  if (found != numbers_.end() && files[found->second].path != path) {  // renamed in its place
+    *this = {};
+    count_all();
+    found = numbers_.find(path);
   }
+  return found == numbers_.end() ? std::nullopt : std::optional(found->second);
+}
+
+uint32_t Catalog::add_file(std::string path, uint64_t bytes) {
+  if (const auto number = file_numbers.find(files, path)) return *number;
   files.push_back({std::move(path), bytes});
   return static_cast<uint32_t>(files.size() - 1);
 }

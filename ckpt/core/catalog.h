@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -15,6 +16,7 @@
 
 #include "ckpt/base/dtype.h"
 #include "ckpt/core/shard.h"
+#include "ckpt/base/math_bits.h"
 
 namespace ferry {
 
@@ -44,6 +46,7 @@ struct Extent {
 struct Chunk : Shard {
   Dims strides;  // of the box in storage, in elements; empty: row-major. Never with a run.
   Extent extent;
+  MathBits math = {};  // of a view that torch.save left as it was
 };
 
 /// What a tensor is to the run that saved it.
@@ -95,12 +98,25 @@ class ChunkLocator {
   virtual Chunk locate(const Catalog& catalog, const Entry& entry, const Chunk& chunk) const = 0;
 };
 
+/// Numbers of files by their paths, kept up with a list that grows.
+class PathNumbers {
+ public:
+  /// Position of `path` in `files`; nothing when it is not there.
+  std::optional<uint32_t> find(const std::vector<FileInfo>& files, const std::string& path);
+
+ private:
+  std::unordered_map<std::string, uint32_t> numbers_;
+  std::string last_;  // path of the last file that is counted in
+  size_t counted_ = 0;
+};
+
 struct Catalog {
   std::shared_ptr<const FileSystem> file_system;
   std::vector<FileInfo> files;
   std::vector<Entry> entries;  // in the order of the checkpoint
   std::vector<Object> objects;
   std::shared_ptr<const ChunkLocator> locator;  // null when every extent is raw
+  PathNumbers file_numbers;                     // of add_file()
 
   /// Index of `path` in files, added when absent.
   uint32_t add_file(std::string path, uint64_t bytes);

@@ -56,7 +56,7 @@ std::string read_tensor(const Catalog& catalog, const Entry& entry, uint64_t lim
 
 /// Calls `consume` with the raw bytes of every element of one of the catalog's own entries exactly
 /// once, whole elements at a time and at most `memory_bytes` of them, in no particular order; from
-/// one thread.
+/// one thread. Looks at no other entry, so that all of them can be scanned one by one.
 void scan(const Catalog& catalog, const Entry& entry, uint64_t memory_bytes,
           const std::function<void(std::span<const std::byte>)>& consume);
 

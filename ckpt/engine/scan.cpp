@@ -93,7 +93,7 @@ std::optional<std::vector<Chunk>> locate_packed(const Catalog& catalog, const En
       fail(ErrorKind::internal, "tensor {}: no locator for its chunks", entry.name);
     }
     located.push_back(raw ? chunk : catalog.locator->locate(catalog, entry, chunk));
-    if (!is_packed(located.back())) return std::nullopt;
+    if (!is_packed(located.back()) || located.back().math.any()) return std::nullopt;
   }
   return located;
 }
@@ -128,7 +128,7 @@ void scan_tiles(const Catalog& catalog, const Entry& entry, uint64_t tile_bytes,
                 const std::function<void(std::span<const std::byte>)>& consume) {
   const Plan plan = identity_plan(catalog, entry);
   PlanCompiler compiler(plan);
-  SourceFiles sources(catalog, {}, stream_memory(catalog, tile_bytes), 1);
+  SourceFiles sources(catalog, {}, stream_memory(entry, tile_bytes), 1);
   CallbackFile file([&](uint64_t, std::span<const std::byte> from) { consume(from); });
   WritableFile* files[] = {&file};
   TileRunner runner(sources, files, nullptr, nullptr);

@@ -198,11 +198,15 @@ std::string SourceFiles::State::tensor_at(const Extent& extent) const {
 
 uint64_t stream_memory(const Catalog& catalog, uint64_t memory_bytes) {
   for (const Entry& entry : catalog.entries) {
-    for (const Chunk& chunk : entry.chunks) {
-      if (chunk.extent.zstd) return memory_bytes / 4;
-    }
+    if (const uint64_t bytes = stream_memory(entry, memory_bytes)) return bytes;
   }
   return 0;
+}
+
+uint64_t stream_memory(const Entry& entry, uint64_t memory_bytes) {
+  const bool has_streams = std::any_of(entry.chunks.begin(), entry.chunks.end(),
+                                       [](const Chunk& chunk) { return chunk.extent.zstd; });
+  return has_streams ? memory_bytes / 4 : 0;
 }
 
 SourceFiles::SourceFiles(const Catalog& catalog, SpoolPlace spool, uint64_t memory_bytes,

@@ -21,6 +21,8 @@ struct SpoolPlace {
 
 /// What decoded streams of a catalog get of a budget: 0 where it has none.
 uint64_t stream_memory(const Catalog& catalog, uint64_t memory_bytes);
+/// The same where no other entry is read.
+uint64_t stream_memory(const Entry& entry, uint64_t memory_bytes);
 
 /// Files of a source catalog, opened when first used, and decoded copies of zstd streams, which
 /// cannot be read by position. Small ones lie in memory. Those are dropped, oldest first, when they

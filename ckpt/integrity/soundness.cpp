@@ -33,7 +33,9 @@ std::string problem_by_structure(const std::shared_ptr<const FileSystem>& file_s
   try {
     const Checkpoint checkpoint = open_checkpoint(file_system, folder);
     if (!checkpoint.damage.empty()) return checkpoint.damage[0];
-    if (!checkpoint.optimizer_problem.empty()) return checkpoint.optimizer_problem;
+    if (!checkpoint.optimizer_problem.empty() && !checkpoint.optimizer_unsupported) {
+      return checkpoint.optimizer_problem;
+    }
     return problem_by_manifest(*file_system, folder);
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::cancelled) throw;

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -62,6 +63,14 @@ struct PathStatus {
   bool link = false;            // reached through a symbolic link
 };
 
+/// What a file system says of the room for new files.
+struct FreeSpace {
+  uint64_t bytes = 0;  // that this user may write
+  /// A file takes its own size of them. Else the file system may compress what it stores, or share
+  /// it among files, and more may fit.
+  bool is_exact = false;
+};
+
 enum class LockMode : uint8_t { shared, exclusive };
 
 enum class LockState : uint8_t {
@@ -103,6 +112,16 @@ class FileSystem {
   /// Opens a file that another process created, to write parts of it that no other one writes.
   /// unsupported where the file system cannot.
   virtual std::unique_ptr<WritableFile> open_to_write(const std::string& path) const;
+  /// Of the file system that a folder lies in; nothing where it sets no limit or does not tell.
+  virtual std::optional<FreeSpace> free_space(const std::string& folder) const {
+    static_cast<void>(folder);
+    return std::nullopt;
+  }
+  /// Whether this user may create files and folders in a folder.
+  virtual bool may_create_in(const std::string& folder) const {
+    static_cast<void>(folder);
+    return true;
+  }
   /// Creates a folder; the parent must exist. invalid when `path` exists.
   virtual void create_folder(const std::string& path) const = 0;
   /// Moves a file or folder; `to` must not exist.

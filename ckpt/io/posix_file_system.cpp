@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +21,24 @@
 
 namespace ferry {
 namespace {
+
+// False on file systems that compress what they store, that share blocks among files, or that stand
+// before another one which may do so.
+bool stores_as_it_is(const struct statfs& info) {
+  switch (static_cast<uint32_t>(info.f_type)) {
+    case 0xef53:      // ext2, 3, 4
+    case 0x58465342:  // xfs: what is reserved is not shared
+    case 0x01021994:  // tmpfs
+    case 0x858458f6:  // ramfs
+    case 0xf2f52010:  // f2fs
+    case 0x0bd00bd0:  // lustre
+    case 0x47504653:  // gpfs
+    case 0x19830326:  // beegfs
+      return true;
+    default:
+      return false;
+  }
+}
 
 class PosixFileSystem final : public FileSystem {
  public:
@@ -93,6 +112,24 @@ class PosixFileSystem final : public FileSystem {
         [&] { return ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW); });
     if (descriptor < 0) fail_errno("open", path);
     return make_file(path, descriptor);
+  }
+
+  std::optional<FreeSpace> free_space(const std::string& folder) const override {
+    struct statfs info {};
+    int result = 0;
+    while ((result = ::statfs(folder.c_str(), &info)) != 0 && errno == EINTR) {
+    }
+    if (result != 0 || info.f_blocks == 0) return std::nullopt;  // 0: no limit, or not told
+    const auto block = static_cast<uint64_t>(info.f_frsize > 0 ? info.f_frsize : info.f_bsize);
+    uint64_t bytes = 0;
+    if (__builtin_mul_overflow(static_cast<uint64_t>(info.f_bavail), block, &bytes)) {
+      return std::nullopt;
+    }
+    return FreeSpace{bytes, stores_as_it_is(info)};
+  }
+
+  bool may_create_in(const std::string& folder) const override {
+    return ::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) == 0;
   }
 
   void create_folder(const std::string& path) const override {

@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "ckpt/base/error.h"
+#include "ckpt/megatron/model/run_arguments.h"
 #include "convert/arguments/argument_table.h"
 #include "convert/model/sizes.h"
 
@@ -34,6 +35,7 @@ class Reader {
     read_positions();
     read_window();
     read_mlp();
+    read_alternation();
     if (a_.experts > 0) read_moe();
     a_.tied = is("untie_embeddings_and_output_weights", false) ||
               is("share_embeddings_and_output_weights", true);
@@ -167,6 +169,18 @@ class Reader {
     a_.activation = flag != flags.end() ? flag->activation : read_gelu();
     const int64_t hidden = std::clamp<int64_t>(a_.hidden, 0, kMaxModelSize);  // checked later
     if (a_.ffn == 0) a_.ffn = a_.gated() ? hidden * 4 * 2 / 3 / 64 * 64 : 4 * hidden;
+  }
+
+  void read_alternation() {
+    const GluBlocks blocks = read_glu_blocks(args_);
+    a_.dense_glu_block = blocks.dense;
+    a_.expert_glu_block = blocks.experts;
+    a_.shared_glu_block = blocks.shared;
+    const auto ranks = [this](std::string_view name, int64_t otherwise) {
+      return std::clamp<int64_t>(get(name).integer().value_or(otherwise), 1, kMaxHeads);
+    };
+    a_.glu_ranks = ranks("tensor_model_parallel_size", 1);
+    a_.expert_glu_ranks = ranks("expert_tensor_parallel_size", a_.glu_ranks);
   }
 
   Activation read_gelu() const {

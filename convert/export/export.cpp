@@ -68,15 +68,6 @@ void lay_out(ExportedTensors tensors, const ExportOptions& options, Export& resu
   }
 }
 
-// What a conversion kept, else what the tokenizer says.
-SpecialTokens special_tokens(const Value& args, const Tokenizer& tokenizer) {
-  SpecialTokens tokens = tokens_of_arguments(args);
-  if (!tokens.bos) tokens.bos = tokenizer.bos;
-  if (!tokens.pad) tokens.pad = tokenizer.pad;
-  if (tokens.eos.empty() && tokenizer.eos) tokens.eos = {*tokenizer.eos};
-  return tokens;
-}
-
 }  // namespace
 
 Export plan_export(const Checkpoint& checkpoint, const ExportOptions& options) {
@@ -105,7 +96,8 @@ Export plan_export(const Checkpoint& checkpoint, const ExportOptions& options) {
 
   ExportedTensors tensors =
       export_tensors(checkpoint.catalog, family, a, options.dtype, checkpoint.path);
-  const SpecialTokens special = special_tokens(checkpoint.args.value, tokenizer);
+  SpecialTokens special = tokens_of_arguments(checkpoint.args.value);  // what a conversion kept
+  complete_tokens(special, tokenizer, result.warnings);
   const auto config = config_json(family, a, tensors.dtype, special, result.warnings);
   result.small_files.emplace_back("config.json", config.dump(2) + "\n");
   if (!tokenizer.has_generation_config) {

@@ -140,13 +140,14 @@ class Arguments {
 };
 
 void find_tokenizer_files(const Checkpoint& checkpoint, const ImportOptions& options,
-                          Import& import) {
+                          SpecialTokens& tokens, Import& import) {
   const FileSystem& files = *checkpoint.catalog.file_system;
   Tokenizer tokenizer = options.tokenizer_folder.empty()
                             ? tokenizer_beside(files, checkpoint.path)
                             : find_tokenizer(files, checkpoint, options.tokenizer_folder);
-  import.tokenizer_files = std::move(tokenizer.files);
   import.state.warnings = std::move(tokenizer.warnings);
+  complete_tokens(tokens, tokenizer, import.state.warnings);
+  import.tokenizer_files = std::move(tokenizer.files);
   if (!import.tokenizer_files.empty()) return;
   import.state.warnings.push_back(
       "the folder holds no tokenizer files; --tokenizer DIR copies them from elsewhere");
@@ -189,7 +190,7 @@ Import import_model(const Checkpoint& checkpoint, const ImportOptions& options) 
 
   Import result;
   result.family = read.family->name;
-  find_tokenizer_files(checkpoint, options, result);
+  find_tokenizer_files(checkpoint, options, read.tokens, result);
   ImportedTensors tensors =
       import_tensors(checkpoint.catalog, model, *read.family, a,
                      {options.dtype, read.fp8_block, options.drop_unknown}, checkpoint.path);

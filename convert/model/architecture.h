@@ -78,9 +78,10 @@ struct Architecture {
   int64_t router_groups = 0;  // 0: experts are not grouped
   int64_t router_groups_per_token = 0;
   double aux_loss_coeff = 0;
-  int64_t expert_glu_block =
-      0;  // rows of gate and up alternate in blocks of this many; 0: [gate; up]
-  int64_t shared_glu_block = 0;
+  /// Rows of gate and up alternate in blocks of this many on each tensor rank that they were saved
+  /// by; 0: [gate; up], on however many.
+  int64_t dense_glu_block = 0, expert_glu_block = 0, shared_glu_block = 0;
+  int64_t glu_ranks = 1, expert_glu_ranks = 1;  // those ranks
 
   int64_t mtp_layers = 0;  // multi-token prediction
 

@@ -166,9 +166,10 @@ std::vector<std::string> missing_sizes(const Family& family, const Architecture&
     const std::string expected = expectation({1, range_of(member).most});
     const auto said = std::find_if(keys.begin(), keys.end(),
                                    [&](const std::string& key) { return config.contains(key); });
-    reasons.push_back(said != keys.end()
-                          ? fmt::format("{} is {}, not {}", *said, shown(config[*said]), expected)
-                          : fmt::format("{} is missing; it must be {}", fmt::join(keys, " or "), expected));
+    reasons.push_back(
+        said != keys.end()
+            ? fmt::format("{} is {}, not {}", *said, shown(config[*said]), expected)
+            : fmt::format("{} is missing; it must be {}", fmt::join(keys, " or "), expected));
   }
   if (a.experts > 0 && a.experts_per_token > a.experts) {
     reasons.push_back(fmt::format("a token goes to {} experts ({}) where there are {} ({})",

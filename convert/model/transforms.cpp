@@ -1,5 +1,6 @@
 #include "convert/model/transforms.h"
 
+#include <string_view>
 #include <utility>
 
 #include "ckpt/base/error.h"
@@ -25,15 +26,21 @@ Dims at_row(const Dims& shape, int64_t row) {
   return origin;
 }
 
-// `blocks` blocks of `rows` rows, the first at `first_row`, `in_step` apart, to consecutive rows.
-Part gather_rows(const Dims& shape, int64_t first_row, int64_t blocks, int64_t in_step,
-                 int64_t rows) {
+// `blocks` blocks of `rows` rows, the first at `first_row`, `in_step` apart, to consecutive rows
+// from `out_row` on.
+Move move_rows(const Dims& shape, int64_t first_row, int64_t blocks, int64_t in_step, int64_t rows,
+               int64_t out_row = 0) {
   Move move;
   move.in_origin = at_row(shape, first_row);
-  move.out_origin = Dims(shape.size(), 0);
+  move.out_origin = at_row(shape, out_row);
   move.loops = {{blocks, 0, in_step, 0, rows}, {rows, 0, 1, 0, 1}};
   add_rest(move.loops, shape, 1);
-  return {with_rows(shape, blocks * rows), {std::move(move)}};
+  return move;
+}
+
+Part gather_rows(const Dims& shape, int64_t first_row, int64_t blocks, int64_t in_step,
+                 int64_t rows) {
+  return {with_rows(shape, blocks * rows), {move_rows(shape, first_row, blocks, in_step, rows)}};
 }
 
 std::vector<Part> split_qkv(const Dims& shape, const Architecture& a) {
@@ -45,21 +52,57 @@ std::vector<Part> split_qkv(const Dims& shape, const Architecture& a) {
           gather_rows(shape, query_rows + head, a.groups, group_rows, head)};
 }
 
+// How gate and up lie in a tensor: in halves, or in blocks in turn on each of some ranks.
+struct Alternation {
+  int64_t block = 0, ranks = 1;
+};
+
+Alternation alternation_of(std::string_view name, const Architecture& a) {
+  if (name.find(".shared_experts.") != std::string_view::npos) {
+    return {a.shared_glu_block, a.glu_ranks};
+  }
+  if (name.find(".experts.") != std::string_view::npos) {
+    return {a.expert_glu_block, a.expert_glu_ranks};
+  }
+  return {a.dense_glu_block, a.glu_ranks};
+}
+
+// Every other block of each rank's rows, from the first or the second on. Megatron-LM saves the
+// first halves of all ranks' rows, then the second ones, taking them for gate and up.
+Part gather_blocks(const Dims& shape, const Alternation& how, int64_t first) {
+  const int64_t half = shape[0] / 2, rows = half / how.ranks, blocks = rows / how.block;
+  const int64_t in_first_half = first == 0 ? (blocks + 1) / 2 : blocks / 2;
+  const int64_t in_second_half = blocks - in_first_half;
+  const int64_t step = 2 * how.block;
+  Part part{with_rows(shape, half), {}};
+  for (int64_t rank = 0; rank < how.ranks; ++rank) {
+    const int64_t to = rank * rows;
+    if (in_first_half > 0) {
+      part.moves.push_back(move_rows(shape, to + first, in_first_half, step, how.block, to));
+    }
+    if (in_second_half > 0) {
+      const int64_t from = half + to + first + in_first_half * step - rows;
+      part.moves.push_back(
+          move_rows(shape, from, in_second_half, step, how.block, to + in_first_half * how.block));
+    }
+  }
+  return part;
+}
+
 std::vector<Part> split_gate_up(const Link& link, const Architecture& a) {
   const int64_t half = link.shape[0] / 2;
-  int64_t block = 0;
-  if (link.megatron.find(".shared_experts.") != std::string::npos) {
-    block = a.shared_glu_block;
-  } else if (link.megatron.find(".experts.") != std::string::npos) {
-    block = a.expert_glu_block;
+  const Alternation how = alternation_of(link.megatron, a);
+  if (how.block == 0) {
+    return {gather_rows(link.shape, 0, 1, half, half),
+            gather_rows(link.shape, half, 1, half, half)};
   }
-  if (block == 0) block = half;
-  if (block < 0 || half % block != 0) {
-    fail(ErrorKind::mismatch, "tensor {}: {} rows do not divide into blocks of {} gate and up rows",
-         link.megatron, link.shape[0], block);
+  if (how.block < 0 || how.ranks < 1 || half % how.ranks != 0 ||
+      half / how.ranks % how.block != 0) {
+    fail(ErrorKind::mismatch,
+         "tensor {}: {} rows on {} ranks do not divide into blocks of {} gate and up rows",
+         link.megatron, link.shape[0], how.ranks, how.block);
   }
-  return {gather_rows(link.shape, 0, half / block, 2 * block, block),
-          gather_rows(link.shape, block, half / block, 2 * block, block)};
+  return {gather_blocks(link.shape, how, 0), gather_blocks(link.shape, how, how.block)};
 }
 
 Part transpose(const Dims& shape) {

@@ -221,8 +221,9 @@ TEST(Vocabulary, ComesFromOptionsTokenizerOrArguments) {
                  {}, {}),
             250);
   ExportOptions options;
-  options.vocab_size = 200;
-  EXPECT_EQ(size(args, {}, options), 200);
+  options.vocab_size = 250;
+  EXPECT_EQ(size(args, {}, options), 250);
+  EXPECT_THAT(warnings, IsEmpty());
   options.vocab_size = 257;
   EXPECT_THROW(size(args, {}, options), Error);
   options.vocab_size = 200;
@@ -230,6 +231,40 @@ TEST(Vocabulary, ComesFromOptionsTokenizerOrArguments) {
   EXPECT_THROW(size(args, {}, options), Error);
   options.vocab_size = std::nullopt;
   EXPECT_EQ(size(args, {}, options), 256);
+}
+
+TEST(Vocabulary, TokensThatAreKnownAreCutOnRequestOnly) {
+  std::vector<std::string> warnings;
+  const auto cut = [&](const json& args, std::optional<int64_t> tokens, int64_t size, bool force) {
+    warnings.clear();
+    Tokenizer tokenizer;
+    tokenizer.vocab = tokens;
+    ExportOptions options;
+    options.vocab_size = size;
+    options.cut_tokens = force;
+    try {
+      const LoadedValue loaded = test::loaded(args);
+      EXPECT_EQ(true_vocabulary(loaded.value, tokenizer, 256, options, warnings), size);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::invalid);
+      return std::string(error.what());
+    }
+    return std::string(warnings.empty() ? "" : warnings.front());
+  };
+  const json args = {{"vocab_size", 250}};
+  EXPECT_EQ(cut(args, std::nullopt, 250, false), "");
+  EXPECT_EQ(cut(args, std::nullopt, 254, false), "");
+  EXPECT_EQ(cut(args, std::nullopt, 249, false),
+            "--vocab-size 249 would cut off tokens 249 to 249, which the run's arguments count "
+            "(vocab_size); --force does so");
+  EXPECT_THAT(cut(args, std::nullopt, 200, true), HasSubstr("as --force asks"));
+  EXPECT_THAT(cut(args, 253, 250, false), HasSubstr("250 to 252, which the tokenizer has"));
+  EXPECT_THAT(cut(json::object(), 240, 239, false), HasSubstr("239 to 239, which the tokenizer"));
+  EXPECT_EQ(cut(json::object(), 240, 240, false), "");
+  EXPECT_EQ(cut(json::object(), std::nullopt, 1, false), "");
+  // A size that the embedding has no room for says nothing; a tokenizer that it has none for does.
+  EXPECT_EQ(cut({{"vocab_size", 300}}, 240, 240, false), "");
+  EXPECT_THAT(cut(json::object(), 300, 255, false), HasSubstr("255 to 255"));
 }
 
 }  // namespace

@@ -229,6 +229,48 @@ TEST(Export, TokenizerFilesAreFoundAndRead) {
   EXPECT_FALSE(generation.contains("pad_token_id"));
 }
 
+// Of a SentencePiece model, whose own file is not read, tokenizer_config.json has the ids.
+TEST(Export, SpecialTokensAreFoundWhereverTheyStand) {
+  const auto ids_of = [](const std::map<std::string, std::string>& files,
+                         std::vector<std::string>* warnings = nullptr) {
+    Model model("llama");
+    for (const auto& [name, content] : files) model.files->put("tok/" + name, content);
+    ExportOptions options;
+    if (!files.empty()) options.tokenizer_folder = "tok";
+    const Export result = model.plan(options);
+    if (warnings) *warnings = result.warnings;
+    const auto config = config_of(result);
+    return nlohmann::json{config["bos_token_id"], config["eos_token_id"], config["pad_token_id"]}
+        .dump();
+  };
+  const std::string named = R"({"added_tokens_decoder": {"7": {"content": "<s>"}, "8": {"content":
+      "</s>"}, "x": {"content": "<pad>"}}, "bos_token": "<s>", "eos_token": {"content": "</s>"}})";
+  EXPECT_EQ(ids_of({{"tokenizer.model", "?"}, {"tokenizer_config.json", named}}), "[7,8,null]");
+  // In an old vocabulary they are tokens like others.
+  EXPECT_EQ(ids_of({{"vocab.json", R"({"a": 0, "<end>": 5})"},
+                    {"merges.txt", ""},
+                    {"special_tokens_map.json", R"({"eos_token": "<end>"})"}}),
+            "[null,5,null]");
+  EXPECT_EQ(ids_of({{"tokenizer.json", R"({"model": {"type": "Unigram", "vocab":
+                         [["<unk>", 0], ["<s>", 0], ["</s>", 0]]}})"},
+                    {"tokenizer_config.json", R"({"bos_token": "<s>", "eos_token": "</s>"})"}}),
+            "[1,2,null]");
+  // What generation_config.json says is what ends a text.
+  EXPECT_EQ(ids_of({{"tokenizer.model", "?"},
+                    {"tokenizer_config.json", named},
+                    {"generation_config.json", R"({"eos_token_id": [8, 9], "pad_token_id": 3})"}}),
+            "[7,[8,9],3]");
+  std::vector<std::string> warnings;
+  EXPECT_EQ(ids_of({{"tokenizer.model", "?"}, {"tokenizer_config.json", R"({"eos_token": "<e>"})"}},
+                   &warnings),
+            "[null,null,null]");
+  EXPECT_THAT(warnings, Contains(HasSubstr("eos_token is '<e>', whose id")));
+  EXPECT_THAT(warnings, Contains(HasSubstr("eos_token_id stays unknown")));
+  EXPECT_EQ(ids_of({}, &warnings), "[null,null,null]");
+  EXPECT_THAT(warnings,
+              Contains(HasSubstr("eos_token_id, bos_token_id, pad_token_id stay unknown")));
+}
+
 TEST(Export, AnUnigramTokenizerCountsItsList) {
   Model model("llama", {{"vocab_size", nullptr}});
   model.files->put(
@@ -273,7 +315,7 @@ TEST(Recognise, HuggingFaceFoldersByTheirConfig) {
   files->put("hf/config.json", deepseek + "9223372036854775807}");
   EXPECT_THAT(recognise(checkpoint).reasons, Contains(HasSubstr("does not fit")));
   files->put("hf/config.json", "[1, 2");
-  EXPECT_THAT(recognise(checkpoint).reasons, Contains(HasSubstr("is not a JSON object")));
+  EXPECT_THAT(recognise(checkpoint).reasons, Contains(HasSubstr("hf/config.json: not JSON")));
 }
 
 TEST(EditDistance, CountsEditsUpToALimit) {

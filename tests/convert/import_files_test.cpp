@@ -163,6 +163,31 @@ TEST(Import, QuantisedWeightsBecomeBfloat16) {
   EXPECT_THAT(file.failure(ErrorKind::mismatch, as_bf16), HasSubstr("holds no scales"));
 }
 
+TEST(Import, TokensThatConfigDoesNotTellAreThoseOfTheFilesBesideIt) {
+  File file("llama");
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) file.config.erase(key);
+  Checkpoint checkpoint = file.open();
+  const auto args = [&] { return import_model(checkpoint, {}).state.args; };
+  EXPECT_THAT(
+      import_model(checkpoint, {}).state.warnings,
+      testing::Contains(HasSubstr("eos_token_id, bos_token_id, pad_token_id stay unknown")));
+  file.files->put("hf/generation_config.json", R"({"eos_token_id": [5, 6], "pad_token_id": -1})");
+  EXPECT_EQ(args().value.get("eos_token_id").size(), 2u);
+  EXPECT_TRUE(args().value.get("pad_token_id").is_none());
+  file.files->put("hf/tokenizer_config.json", R"({"bos_token": "<s>", "eos_token": "</s>"})");
+  file.files->put(
+      "hf/tokenizer.json",
+      R"({"added_tokens": [{"id": 3, "content": "<s>"}], "model": {"vocab": {"a": 0}}})");
+  EXPECT_EQ(args().value.get("eos_token_id")[1].integer(), 6);
+  EXPECT_EQ(args().value.get("bos_token_id").integer(), 3);
+  EXPECT_THAT(import_model(checkpoint, {}).state.warnings,
+              testing::Not(testing::Contains(HasSubstr("unknown"))));
+  // config.json goes first.
+  file.config["bos_token_id"] = 1;
+  file.files->put("hf/config.json", file.config.dump());
+  EXPECT_EQ(args().value.get("bos_token_id").integer(), 1);
+}
+
 TEST(Import, TokensAndTokenizerFilesComeAlong) {
   File file("llama");
   file.config["bos_token_id"] = 1;

@@ -137,6 +137,48 @@ TEST(Transforms, GateAndUpMayAlternateInBlocks) {
   EXPECT_EQ(shared[0].values, (std::vector<int>{0, 1, 2, 3}));
 }
 
+// Each rank of experts has blocks of its own rows in turn; a save puts the first halves of all
+// ranks before the second ones.
+TEST(Transforms, GateAndUpAlternateOnEachRankThatSaved) {
+  for (const int64_t ranks : {1, 2, 3}) {
+    for (const int64_t blocks : {1, 2, 3, 4}) {
+      const int64_t block = 2, rows = blocks * block;  // of gate on a rank
+      std::vector<std::vector<int64_t>> halves(2);     // of all ranks: labels, gate 1.., up -1..
+      for (int64_t rank = 0; rank < ranks; ++rank) {
+        std::vector<int64_t> local;
+        for (int64_t b = 0; b < blocks; ++b) {
+          for (const int64_t sign : {1, -1}) {
+            for (int64_t r = 0; r < block; ++r) {
+              local.push_back(sign * (rank * rows + b * block + r + 1));
+            }
+          }
+        }
+        for (int64_t i = 0; i < 2 * rows; ++i) {
+          halves[static_cast<size_t>(i / rows)].push_back(local[static_cast<size_t>(i)]);
+        }
+      }
+      std::vector<int64_t> stored = halves[0];
+      stored.insert(stored.end(), halves[1].begin(), halves[1].end());
+      Architecture a;
+      a.expert_glu_block = block;
+      a.expert_glu_ranks = ranks;
+      a.glu_ranks = 7;  // of what is no routed expert
+      const auto parts = transform(Transform::gate_up, {2 * ranks * rows, 1}, a,
+                                   "decoder.layers.0.mlp.experts.experts.1.x");
+      for (int64_t i = 0; i < ranks * rows; ++i) {
+        EXPECT_EQ(stored[static_cast<size_t>(parts[0].values[static_cast<size_t>(i)])], i + 1);
+        EXPECT_EQ(stored[static_cast<size_t>(parts[1].values[static_cast<size_t>(i)])], -i - 1);
+      }
+    }
+  }
+  Architecture dense;
+  dense.dense_glu_block = 1;
+  dense.glu_ranks = 2;
+  const auto parts = transform(Transform::gate_up, {4, 1}, dense, "decoder.layers.0.mlp.x");
+  EXPECT_EQ(parts[0].values, (std::vector<int>{0, 1}));
+  EXPECT_EQ(parts[1].values, (std::vector<int>{2, 3}));
+}
+
 TEST(Transforms, GateAndUpBlocksMustDivideTheRows) {
   Architecture a;
   a.expert_glu_block = 3;

@@ -78,6 +78,16 @@ def tensors():
     }
 
 
+def views_to_be_worked_out():
+    """Views whose storage has other elements than they: PyTorch conjugates and negates when it must."""
+    z = torch.complex(torch.arange(12.0), -torch.arange(12.0) - 1).reshape(3, 4)
+    return {
+        'plain': z, 'conjugated': z.conj(), 'transposed': z.t().conj(), 'imaginary': z.clone().conj().imag, 'both': torch._neg_view(z.conj()),
+        'negated': torch._neg_view(torch.arange(5.0)), 'bf16': torch._neg_view(torch.arange(5.0).bfloat16()),
+        'doubles': z.to(torch.complex128).conj()[1:, ::2],
+    }
+
+
 def write_torch_files(folder):
     folder.mkdir(parents=True, exist_ok=True)
     for name, tensor in tensors().items():
@@ -85,6 +95,11 @@ def write_torch_files(folder):
     tagged = torch.nn.Parameter(torch.arange(3.0))
     tagged.partition_dim = 0
     torch.save(tagged, folder / 'tagged.pt')
+    views = views_to_be_worked_out()
+    torch.save(views, folder / 'math_bits.pt')
+    torch.save({name: view.resolve_conj().resolve_neg().contiguous() for name, view in views.items()}, folder / 'math_bits_resolved.pt')
+    torch.save(torch._neg_view(torch.arange(5.0)), folder / 'negated.pt')
+    torch.save(torch._neg_view(torch.arange(4, dtype=torch.int32)), folder / 'negated_integers.pt')
     shared = torch.arange(8, dtype=torch.int16)
     state = {'args': argparse.Namespace(lr=0.5), 'low': shared[:4], 'high': shared[4:], 'other': torch.arange(3, dtype=torch.bfloat16)}
     torch.save(state, folder / 'state.pt')

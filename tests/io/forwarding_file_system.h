@@ -29,6 +29,12 @@ class ForwardingFileSystem : public FileSystem {
   std::unique_ptr<WritableFile> open_to_write(const std::string& path) const override {
     return inner_->open_to_write(path);
   }
+  std::optional<FreeSpace> free_space(const std::string& folder) const override {
+    return inner_->free_space(folder);
+  }
+  bool may_create_in(const std::string& folder) const override {
+    return inner_->may_create_in(folder);
+  }
   void create_folder(const std::string& path) const override { inner_->create_folder(path); }
   void rename(const std::string& from, const std::string& to) const override {
     inner_->rename(from, to);

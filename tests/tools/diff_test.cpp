@@ -63,7 +63,7 @@ TEST_F(Diff, VocabularyPaddingIsNoDifference) {
 
 TEST_F(Diff, MissingRowsOfTheVocabularyAreADifference) {
   convert(kLlama, "hf", "--to hf");
-  convert(kLlama, "cut", "--to hf --vocab-size 100");
+  convert(kLlama, "cut", "--to hf --vocab-size 100 --force");
   convert(kLlama, "tensors", "--to safetensors");
   convert(path("cut"), "plain", "--to safetensors");
   const std::string with[] = {path("hf"), kLlama, path("tensors")};

@@ -42,7 +42,8 @@ TEST_F(Program, RefusesWrongUse) {
        {"", "sail", "inspect", "inspect --no-such-flag x", "convert x y", "convert x y --to gguf",
         "convert x y --to hf --threads 0", "convert x y --to hf --memory lots",
         "convert x y --to hf --dtype int8", "convert x y --to hf --vocab-size 0",
-        "convert x y --to hf --optimizer", "convert x y --to torch --max-shard-size 1GB",
+        "convert x y --to hf --force", "convert x y --to hf --optimizer",
+        "convert x y --to torch --max-shard-size 1GB",
         "convert x y --to safetensors --family llama"}) {
     const Outcome outcome = ferry(wrong);
     EXPECT_EQ(outcome.code, 2) << wrong;

@@ -88,6 +88,8 @@ void add_model_options(CLI::App& command, ConvertOptions& options) {
                   "Rows to keep of the embedding and the output layer")
       ->type_name("N")
       ->transform(whole_number(1, INT64_MAX));
+  command.add_flag("--force", model.cut_tokens,
+                   "Let --vocab-size cut rows of tokens that arguments or tokenizer know");
   command.add_flag("--keep-padding", model.keep_padding, "Keep the padding rows of the vocabulary");
   add_dtype_option(command, model.dtype);
   command

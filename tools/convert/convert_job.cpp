@@ -47,6 +47,7 @@ void check_options(const ConvertOptions& options) {
   const Option all[] = {
       {"--family", model.family.has_value(), !plain},
       {"--vocab-size", model.vocab_size.has_value(), hf},
+      {"--force", model.cut_tokens, hf},
       {"--keep-padding", model.keep_padding, hf},
       {"--tokenizer", !model.tokenizer_folder.empty(), !plain},
       {"--max-shard-size", model.max_shard_bytes != ExportOptions().max_shard_bytes, !megatron},
@@ -64,6 +65,9 @@ void check_options(const ConvertOptions& options) {
     if (option.given && !option.heeded) {
       fail(ErrorKind::invalid, "{} means nothing with --to {}", option.flag, spelling(to));
     }
+  }
+  if (model.cut_tokens && !model.vocab_size) {
+    fail(ErrorKind::invalid, "--force means nothing without --vocab-size");
   }
   if (!plain && model.dtype && size_bytes(*model.dtype) == 1) {
     fail(ErrorKind::invalid,

@@ -41,22 +41,24 @@ std::string to_text(const ConvertReport& report) {
 
 nlohmann::json to_json(const ConvertReport& report) {
   using nlohmann::json;
-  return {{"source", report.source},
-          {"target", report.target},
-          {"format", report.source_format},
-          {"iteration", report.iteration ? json(*report.iteration) : json(nullptr)},
-          {"family", report.family.empty() ? json(nullptr) : json(report.family)},
-          {"layout", report.flags.empty() ? json(nullptr) : layout_json(report.layout)},
-          {"load_with", report.flags},
-          {"before_loading",
-           report.before_loading.empty() ? json(nullptr) : json(report.before_loading)},
-          {"tensors", report.tensors},
-          {"parameters", report.parameters},
-          {"bytes", report.written.bytes()},
-          {"files", written_json(report.written)},
-          {"warnings", report.warnings},
-          {"dry_run", report.written.dry_run},
-          {"seconds", report.written.seconds}};
+  return {
+      {"source", report.source},
+      {"target", report.target},
+      {"format", report.source_format},
+      {"iteration", report.iteration ? json(*report.iteration) : json(nullptr)},
+      {"family", report.family.empty() ? json(nullptr) : json(report.family)},
+      {"layout", report.flags.empty() ? json(nullptr) : layout_json(report.layout)},
+      {"load_with", report.flags},
+      {"before_loading",
+       report.before_loading.empty() ? json(nullptr) : json(report.before_loading)},
+      {"tensors", report.tensors},
+      {"parameters", report.parameters},
+      {"bytes", report.written.bytes()},
+      {"free_bytes", report.written.free_bytes ? json(*report.written.free_bytes) : json(nullptr)},
+      {"files", written_json(report.written)},
+      {"warnings", report.warnings},
+      {"dry_run", report.written.dry_run},
+      {"seconds", report.written.seconds}};
 }
 
 }  // namespace ferry::tool

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "ckpt/base/checked.h"
 #include "ckpt/engine/compressed_run.h"
 #include "ckpt/group/group_run.h"
 #include "ckpt/group/together.h"
@@ -11,6 +12,7 @@
 #include "ckpt/io/staging/staging.h"
 #include "ckpt/store/run_folder.h"
 #include "ckpt/store/run_store.h"
+#include "tools/output/room.h"
 #include "tools/terminal/interrupt.h"
 
 namespace ferry::tool {
@@ -21,6 +23,23 @@ std::vector<std::pair<std::string, uint64_t>> files_of(const PlannedOutput& plan
   for (const FileInfo& file : planned.plan.target.files) files.emplace_back(file.path, file.bytes);
   for (const auto& [name, content] : planned.small_files) files.emplace_back(name, content.size());
   return files;
+}
+
+uint64_t bytes_of(const PlannedOutput& planned) {
+  uint64_t sum = 0;
+  for (const auto& [name, bytes] : files_of(planned)) {
+    sum = checked_add(sum, bytes, "size of all files");
+  }
+  return sum;
+}
+
+// Of a dry run: what would else show when the work begins.
+std::optional<uint64_t> look_at_place(const FileSystem& file_system, const Output& output,
+                                      PlannedOutput& planned, bool size_is_known) {
+  const std::string folder = nearest_folder(file_system, split_path(output.folder()).parent);
+  check_permission(file_system, folder);
+  const uint64_t bytes = size_is_known ? bytes_of(planned) : 0;
+  return check_room(file_system, folder, bytes, planned.warnings);
 }
 
 void create_inner_folders(const FileSystem& file_system, const std::string& folder,
@@ -42,6 +61,7 @@ std::vector<std::string> write_staged(const FileSystem& file_system, PlannedOutp
                                       const ReadMark* source, const WriteOptions& options,
                                       const Begin& begin) {
   Group& group = *options.group;
+  const uint64_t bytes = bytes_of(planned);
   const bool leads = group.rank() == 0;
   const InterruptScope interrupt;
   EngineOptions engine = options.engine;
@@ -49,7 +69,9 @@ std::vector<std::string> write_staged(const FileSystem& file_system, PlannedOutp
   decltype(begin()) staged;
   const std::string folder = together(group, [&] {
     if (!leads) return std::string();
-    staged = begin();
+    staged = begin();  // removes what an earlier run left behind
+    if (!options.zstd_level)
+      check_room(file_system, split_path(staged->path()).parent, bytes, planned.warnings);
     create_inner_folders(file_system, staged->path(), planned);
     return staged->path();
   })[0];
@@ -105,13 +127,14 @@ WrittenFiles write_output(std::shared_ptr<const FileSystem> file_system, const O
                           const WriteOptions& options) {
   if (options.dry_run) {
     if (options.zstd_level) planned.warnings.push_back("sizes are those before compression");
-    return {files_of(planned), true, 0};
+    const auto free_bytes = look_at_place(*file_system, output, planned, !options.zstd_level);
+    return {files_of(planned), true, 0, free_bytes};
   }
   const auto start = std::chrono::steady_clock::now();
   const auto notes = write(file_system, output, planned, source, options);
   planned.warnings.insert(planned.warnings.end(), notes.begin(), notes.end());
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-  return {files_of(planned), false, taken.count()};
+  return {files_of(planned), false, taken.count(), {}};
 }
 
 }  // namespace ferry::tool

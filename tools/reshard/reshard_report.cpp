@@ -36,16 +36,18 @@ std::string to_text(const ReshardReport& report) {
 
 nlohmann::json to_json(const ReshardReport& report) {
   using nlohmann::json;
-  return {{"source", side_json(report.source)},
-          {"target", side_json(report.target)},
-          {"iteration", report.iteration ? json(*report.iteration) : json(nullptr)},
-          {"tensors", report.tensors},
-          {"parameters", report.parameters},
-          {"bytes", report.written.bytes()},
-          {"files", written_json(report.written)},
-          {"warnings", report.warnings},
-          {"dry_run", report.written.dry_run},
-          {"seconds", report.written.seconds}};
+  return {
+      {"source", side_json(report.source)},
+      {"target", side_json(report.target)},
+      {"iteration", report.iteration ? json(*report.iteration) : json(nullptr)},
+      {"tensors", report.tensors},
+      {"parameters", report.parameters},
+      {"bytes", report.written.bytes()},
+      {"free_bytes", report.written.free_bytes ? json(*report.written.free_bytes) : json(nullptr)},
+      {"files", written_json(report.written)},
+      {"warnings", report.warnings},
+      {"dry_run", report.written.dry_run},
+      {"seconds", report.written.seconds}};
 }
 
 }  // namespace ferry::tool

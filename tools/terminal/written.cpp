@@ -14,7 +14,11 @@ std::string line_of(const WrittenFiles& written, int64_t tensors, int64_t parame
   const std::string text = fmt::format("{} tensor{}, {} parameter{}, {}", grouped(tensors),
                                        tensors == 1 ? "" : "s", human_count(parameters),
                                        parameters == 1 ? "" : "s", human_bytes(written.bytes()));
-  if (written.dry_run) return "would write " + text;
+  if (written.dry_run) {
+    const auto free_bytes = written.free_bytes;
+    return "would write " + text +
+           (free_bytes ? fmt::format(" ({} free there)", human_bytes(*free_bytes)) : "");
+  }
   std::string line = fmt::format("wrote {} in {}", text, human_seconds(written.seconds));
   if (written.seconds >= 0.1) {
     const double rate = static_cast<double>(written.bytes()) / written.seconds;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,7 +13,8 @@ namespace ferry::tool {
 struct WrittenFiles {
   std::vector<std::pair<std::string, uint64_t>> files;  // name, bytes
   bool dry_run = false;
-  double seconds = 0;  // of reading and writing
+  double seconds = 0;                  // of reading and writing
+  std::optional<uint64_t> free_bytes;  // of a dry run: at the target's place, where that is told
 
   uint64_t bytes() const;
 };

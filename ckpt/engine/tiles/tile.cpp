@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ckpt/engine/elements/flip_signs.h"
 #include "ckpt/engine/elements/strided_copy.h"
 #include "ckpt/engine/target_files.h"
 #include "ckpt/engine/transfers/dequantise.h"
@@ -60,7 +61,12 @@ void move_elements(const Transfer& transfer, const std::byte* in,
   if (transfer.scale) {
     dequantise(in, transfer.in_dtype, *transfer.scale, out, transfer.out_dtype, loops);
   } else {
-    strided_copy(in, transfer.in_dtype, out, transfer.out_dtype, std::move(loops));
+    strided_copy(in, transfer.in_dtype, out, transfer.out_dtype, loops);
+  }
+  // A sign is one whatever the elements were converted to.
+  if (transfer.math.any()) {
+    flip_signs(out, size_bytes(transfer.out_dtype), sign_flips(transfer.math, transfer.out_dtype),
+               loops);
   }
 }
 

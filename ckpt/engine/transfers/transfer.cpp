@@ -63,7 +63,7 @@ int64_t Transfer::elements() const {
 }
 
 uint64_t Transfer::run_bytes() const {
-  if (in_file == kZeros || in_dtype != out_dtype || scale) return 0;
+  if (in_file == kZeros || in_dtype != out_dtype || scale || math.any()) return 0;
   const int64_t bytes = size_bytes(in_dtype);
   if (loops.empty()) return static_cast<uint64_t>(bytes);
   const Loop& last = loops.back();
@@ -205,12 +205,14 @@ std::vector<Transfer> PlanCompiler::compile(size_t target_entry, const Box& box)
           const Box in_bounds = input_bounds(part, source.shape.size());
           for (uint32_t in_position : in_index.index.overlapping(in_bounds)) {
             for (const Piece& in : state_->source_pieces(source_position, in_index, in_position)) {
-              const Extent& extent = in_index.located[in_position].extent;
+              const Chunk& located = in_index.located[in_position];
+              const Extent& extent = located.extent;
               const auto add_move = [&](const Move& exact, std::optional<float> scale) {
                 Transfer transfer = transfer_of(exact, in, out);
                 transfer.in_file = extent.file;
                 transfer.in_dtype = source.dtype;
                 transfer.scale = scale;
+                transfer.math = located.math;
                 if (extent.zstd) transfer.zstd = &extent;
                 add(std::move(transfer), out_chunk);
               };

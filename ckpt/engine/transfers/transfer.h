@@ -28,6 +28,7 @@ struct Transfer {
       loops;  // over elements, outermost first by out_stride, merged as far as they go
   const Extent* zstd = nullptr;  // the compressed extent that in_offset counts in, if any
   std::optional<float> scale;  // of a quantised block: its elements stand for themselves times this
+  MathBits math;               // of a view: what is to be done to its elements
 
   int64_t elements() const;
   uint64_t out_bytes() const { return elements() * static_cast<uint64_t>(size_bytes(out_dtype)); }

@@ -247,7 +247,7 @@ std::shared_ptr<const nlohmann::json> read_hugging_face_config(const FileSystem&
                                                                const std::string& folder) {
   const std::string path = join(folder, "config.json");
   if (file_system.status(path).kind == PathKind::missing) return nullptr;
-  nlohmann::json config = parse_json(read_file(file_system, path, kMaxConfigBytes), path);
+  nlohmann::json config = parse_python_json(read_file(file_system, path, kMaxConfigBytes), path);
   if (!config.is_object()) fail(ErrorKind::corrupt, "{}: is not an object", path);
   return std::make_shared<const nlohmann::json>(std::move(config));
 }

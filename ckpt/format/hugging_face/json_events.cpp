@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
 namespace ferry {
 namespace {
 
@@ -38,20 +40,94 @@ void parse_events(std::string_view text, JsonEvents& events) {
   nlohmann::json::sax_parse(text.begin(), text.end(), &events);
 }
 
-nlohmann::json parse_json(std::string_view text, const std::string& what) {
+namespace {
+
+struct Word {
+  std::string_view text;
+  double value;
+};
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr Word kWords[] = {{"NaN", std::numeric_limits<double>::quiet_NaN()},
+                           {"Infinity", kInfinity},
+                           {"-Infinity", -kInfinity}};
+
+// Of a word that stands for a number at the beginning of `text`; null: there is none.
+const Word* word_at(std::string_view text) {
+  for (const Word& word : kWords) {
+    if (text.starts_with(word.text)) return &word;
+  }
+  return nullptr;
+}
+
+// A text that no string of `text` holds as it is.
+std::string unused_mark(std::string_view text) {
+  std::string mark = "number:";
+  while (text.find(mark) != std::string_view::npos) mark += ':';
+  return mark;
+}
+
+// The words outside of strings made strings: the mark, and the word.
+std::string with_marked_words(std::string_view text, const std::string& mark) {
+  std::string marked;
+  marked.reserve(text.size() + 64);
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (in_string && text[i] == '\\' && i + 1 < text.size()) {
+      marked += text[i++];
+    } else if (text[i] == '"') {
+      in_string = !in_string;
+    } else if (const Word* word = in_string ? nullptr : word_at(text.substr(i))) {
+      marked += '"' + mark;
+      marked += word->text;
+      marked += '"';
+      i += word->text.size() - 1;
+      continue;
+    }
+    marked += text[i];
+  }
+  return marked;
+}
+
+// `mark`: of strings that are words; empty: there are none.
+nlohmann::json parse_tree(std::string_view text, const std::string& what, std::string_view mark) {
   refuse_nul(text, what);
-  const auto bound = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+  using Event = nlohmann::json::parse_event_t;
+  const auto visit = [&](int depth, Event event, nlohmann::json& value) {
     if (depth > kMaxDepth) {
       fail(ErrorKind::corrupt, "{}: nested deeper than {} levels", what, kMaxDepth);
     }
+    if (mark.empty() || !value.is_string()) return true;
+    const std::string_view string = value.get_ref<const std::string&>();
+    const Word* word = string.starts_with(mark) ? word_at(string.substr(mark.size())) : nullptr;
+    if (word == nullptr) return true;
+    if (event == Event::key) {
+      fail(ErrorKind::corrupt,
+           "{}: not JSON ({} for a key); the file is damaged or is something else", what,
+           word->text);
+    }
+    if (event == Event::value) value = word->value;
     return true;
   };
   try {
-    return nlohmann::json::parse(text.begin(), text.end(), bound);
+    return nlohmann::json::parse(text.begin(), text.end(), visit);
   } catch (const nlohmann::json::exception& error) {
     fail(ErrorKind::corrupt, "{}: not JSON ({}); the file is damaged or is something else", what,
          plain(error.what()));
   }
+}
+
+}  // namespace
+
+nlohmann::json parse_json(std::string_view text, const std::string& what) {
+  return parse_tree(text, what, {});
+}
+
+nlohmann::json parse_python_json(std::string_view text, const std::string& what) {
+  const bool has_words =
+      text.find("NaN") != std::string_view::npos || text.find("Infinity") != std::string_view::npos;
+  if (!has_words) return parse_tree(text, what, {});
+  const std::string mark = unused_mark(text);
+  return parse_tree(with_marked_words(text, mark), what, mark);
 }
 
 }  // namespace ferry

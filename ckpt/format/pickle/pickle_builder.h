@@ -115,6 +115,7 @@ class PickleBuilder {
   uint32_t tensor(int64_t number, uint32_t callable, Range args);
   uint32_t add_tensor(StoredTensor tensor, uint32_t callable, Range args);
   Dims make_dims(uint32_t node) const;
+  MathBits math_bits(uint32_t metadata) const;
   int64_t non_negative(uint32_t node, std::string_view what) const;
 
   const PicklePosition& position_;

@@ -72,8 +72,24 @@ Dims PickleBuilder::make_dims(uint32_t node) const {
   return dims;
 }
 
+// A tensor's metadata: {"conj": True, "neg": True} of views, where they are so.
+MathBits PickleBuilder::math_bits(uint32_t metadata) const {
+  MathBits bits;
+  if (at(metadata).kind != ValueKind::dict) return bits;
+  const auto pairs = slots(at(metadata).pairs);
+  for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+    const auto key = text_of(pairs[i], ValueKind::string);
+    const ValueNode& value = at(pairs[i + 1]);
+    const bool is_set = value.kind == ValueKind::boolean && value.number != 0;
+    if (key == "conj") bits.conjugated = is_set;
+    if (key == "neg") bits.negated = is_set;
+  }
+  return bits;
+}
+
 // _rebuild_tensor(storage, offset, shape, stride); _v2 adds (requires_grad, hooks[, metadata]); _v3
-// adds dtype after hooks, for types that have no storage class. The storage is the persistent id
+// has dtype before the metadata, for types that have no storage class. The storage is the
+// persistent id
 // ("storage", class, key, location, elements).
 std::optional<StoredTensor> PickleBuilder::read_tensor(int constructor, Range args) {
   const auto a = slots(args);
@@ -111,6 +127,12 @@ std::optional<StoredTensor> PickleBuilder::read_tensor(int constructor, Range ar
   tensor.strides = make_dims(a[3]);
   if (tensor.shape.size() != tensor.strides.size()) {
     position_.corrupt("a tensor's shape and strides have different lengths");
+  }
+  const size_t metadata_at = constructor == kTensorV3 ? dtype_at + 1 : dtype_at;
+  if (constructor != kTensorV1 && a.size() > metadata_at) {
+    const ValueNode& metadata = at(a[metadata_at]);
+    charge_copy(uint64_t{metadata.pairs.count} * sizeof(uint32_t));
+    tensor.math = math_bits(a[metadata_at]);
   }
   charge_copy(sizeof tensor + tensor.storage_key.size() +
               2 * sizeof(int64_t) * tensor.shape.size());

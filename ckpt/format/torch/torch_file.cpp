@@ -171,6 +171,8 @@ Chunk stored_chunk(const TorchArchive& archive, const StoredTensor& tensor, uint
   chunk.extent.file = file;
   const int64_t elements = element_count(tensor.shape, what);
   if (elements == 0) return chunk;  // its storage may be missing
+  check_math_bits(tensor.math, tensor.dtype, what);
+  chunk.math = tensor.math;
   const TorchArchive::Record record = archive.storage(tensor, what);
   const auto element_bytes = static_cast<uint64_t>(size_bytes(tensor.dtype));
   int64_t span = 1;  // elements from the first to the last

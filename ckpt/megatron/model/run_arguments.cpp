@@ -11,6 +11,7 @@ namespace {
 // No run is larger; bounds what hostile arguments can make us loop over.
 constexpr int64_t kMostRanks = int64_t{1} << 24;
 constexpr int64_t kMostLayers = int64_t{1} << 16;
+constexpr int64_t kMostRows = int64_t{1} << 40;
 
 std::optional<int64_t> optional_size(const Value& args, std::string_view name, int64_t least,
                                      int64_t most) {
@@ -97,12 +98,6 @@ void refuse_other_placements(const Value& args) {
            shards);
     }
   }
-  for (const char* name :
-       {"moe_mlp_glu_interleave_size", "moe_shared_expert_glu_interleave_size"}) {
-    if (!args.get(name).is_none()) {
-      fail(ErrorKind::unsupported, "the run interleaved gate and up rows ({})", name);
-    }
-  }
 }
 
 // Gradients are reduced in fp32 unless 16 bits were asked for, or are the parameters' own. Absent
@@ -111,6 +106,11 @@ bool reduces_in_fp32(const Value& args) {
   const Value said = args.get("accumulate_allreduce_grads_in_fp32");
   if (said.boolean()) return *said.boolean();
   return !flag(args, "fp16") && !flag(args, "grad_reduce_in_bf16");
+}
+
+bool is_gated(const Value& args) {
+  return flag(args, "swiglu") || flag(args, "quick_geglu") || flag(args, "geglu") ||
+         flag(args, "gated_linear_unit");
 }
 
 std::string other_modules(const Value& args) {
@@ -147,6 +147,27 @@ std::optional<int64_t> RunArguments::bucket_limit(int64_t stage, int64_t chunk,
   return std::max(kLeast, kOfEachRank * dense_data_parallel() * optimizer_instances);
 }
 
+// Source: Megatron-LM megatron/core/transformer/moe/{experts,shared_experts}.py, extensions/
+// transformer_engine.py (TEFusedMLPWithGroupedLinear, whose blocks are fixed).
+GluBlocks read_glu_blocks(const Value& args) {
+  constexpr int64_t kBlockOfDense = 32;
+  GluBlocks blocks;
+  if (!is_gated(args)) return blocks;
+  const auto rows = [&](std::string_view name) {
+    return optional_size(args, name, 1, kMostRows).value_or(0);
+  };
+  const auto is_off = [&](std::string_view name) { return args.get(name).boolean() == false; };
+  if (!is_off("moe_grouped_gemm")) blocks.experts = rows("moe_mlp_glu_interleave_size");
+  if (!is_off("use_grouped_gemm_for_shared_expert")) {
+    blocks.shared = rows("moe_shared_expert_glu_interleave_size");
+  }
+  if (flag(args, "use_grouped_gemm_for_dense_mlp") &&
+      flag(args, "use_transformer_engine_op_fuser")) {
+    blocks.dense = kBlockOfDense;
+  }
+  return blocks;
+}
+
 RunArguments read_run_arguments(const Value& args) {
   refuse_other_placements(args);
   RunArguments run;
@@ -174,8 +195,8 @@ RunArguments read_run_arguments(const Value& args) {
   const Value layout = args.get("pipeline_model_parallel_layout");
   if (!layout.is_none()) run.stage_letters = read_stage_letters(layout);
 
-  run.gated_mlp = flag(args, "swiglu") || flag(args, "quick_geglu") || flag(args, "geglu") ||
-                  flag(args, "gated_linear_unit");
+  run.gated_mlp = is_gated(args);
+  run.glu_blocks = read_glu_blocks(args);
   run.transformer_engine = args.get("transformer_impl").string() != "local";
   run.grouped_experts = flag(args, "moe_grouped_gemm");
   run.fp32_gradients = reduces_in_fp32(args);

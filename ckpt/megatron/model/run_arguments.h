@@ -15,6 +15,18 @@ namespace ferry {
 /// embedding, 't' decoder layer, 'm' multi-token-prediction layer, 'L' loss.
 using StageLetters = std::vector<std::string>;
 
+/// Rows of gate and up that alternate in blocks of this many on each tensor rank, as fused kernels
+/// want them; 0: a rank has all rows of gate, then all of up. A save takes the first half of a
+/// rank's rows for gate and the second for up, whichever they are, so that the order in a
+/// checkpoint depends on the number of ranks.
+struct GluBlocks {
+  int64_t dense = 0, experts = 0, shared = 0;
+};
+
+/// Of the run's own modules: a setting that those do not heed gives 0. unsupported when one is not
+/// a number of rows.
+GluBlocks read_glu_blocks(const Value& args);
+
 struct RunArguments {
   int64_t layers = 0;
   int64_t mtp_layers = 0;  // multi-token-prediction depths
@@ -34,6 +46,7 @@ struct RunArguments {
   StageLetters stage_letters;         // empty: none
 
   bool gated_mlp = false;          // swiglu or another gated linear unit
+  GluBlocks glu_blocks;            // of its rows
   bool transformer_engine = true;  // what the modules are built of; false: Megatron-LM's own
   bool grouped_experts = false;
   bool fp32_gradients = true;  // reduced in fp32, whatever the parameters' dtype

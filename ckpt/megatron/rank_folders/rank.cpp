@@ -23,6 +23,12 @@ class File {
   uint64_t pickle_bytes() const { return pickle_bytes_; }
 
   RankTensor tensor(std::string name, const StoredTensor& stored) const {
+    if (stored.math.any()) {
+      fail(ErrorKind::unsupported,
+           "tensor {}: a view that PyTorch has yet to conjugate or negate, which no run of "
+           "Megatron-LM saves; save what resolve_conj().resolve_neg() gives",
+           name);
+    }
     Chunk chunk = stored_chunk(archive_, stored, number_, name);
     return {std::move(name), stored.dtype, stored.shape, std::move(chunk)};
   }

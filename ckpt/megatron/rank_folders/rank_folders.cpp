@@ -12,6 +12,7 @@
 #include "ckpt/megatron/rank_folders/model.h"
 #include "ckpt/megatron/rank_folders/optimizer.h"
 #include "ckpt/megatron/rank_folders/rank.h"
+#include "ckpt/megatron/optimizer/layer_wise_files.h"
 
 namespace ferry {
 namespace {
@@ -273,6 +274,7 @@ void open_model(Checkpoint& checkpoint, const std::vector<std::string>& names) {
   add_model_entries(catalog, folders, model, heads);
   find_damage(checkpoint, folders, ranks, run);
   add_optimizer_entries(checkpoint, folders, ranks, model, run, heads);
+  look_for_layer_wise_optimizer(checkpoint, {join(checkpoint.path, folders.front().name)});
   for (const Entry& entry : catalog.entries) check_chunks(catalog, entry);
   add_objects(catalog, folders, ranks, checkpoint.path, root, run);
 }

@@ -30,6 +30,30 @@ void drop_rerun_state(RunState& state, bool same) {
   std::erase_if(state.common, [](const auto& member) { return member.first == kRerunMember; });
 }
 
+// Rows of gate and up that alternate lie in the checkpoint as the ranks that saved them had them.
+void check_alternating_rows(const RunArguments& before, const RunArguments& after) {
+  const struct {
+    int64_t block, before, after;
+    std::string_view setting, option;
+  } kinds[] = {
+      {before.glu_blocks.experts, before.expert_tensor, after.expert_tensor,
+       "moe_mlp_glu_interleave_size", "--etp"},
+      {before.glu_blocks.shared, before.tensor, after.tensor,
+       "moe_shared_expert_glu_interleave_size", "--tp"},
+      {before.glu_blocks.dense, before.tensor, after.tensor, "use_grouped_gemm_for_dense_mlp",
+       "--tp"},
+  };
+  for (const auto& kind : kinds) {
+    if (kind.block == 0 || kind.before == kind.after) continue;
+    fail(
+        ErrorKind::unsupported,
+        "on each tensor rank gate and up alternate in blocks of {} rows ({}), and a checkpoint has "
+        "them in the order of the {} ranks that saved it: {} ranks would take rows of one for "
+        "rows of the other. Keep {} {}",
+        kind.block, kind.setting, kind.before, kind.after, kind.option, kind.before);
+  }
+}
+
 bool has_expert_biases(const RunState& state) {
   return std::any_of(state.tensors.begin(), state.tensors.end(), [](const StateTensor& tensor) {
     return tensor.role == Role::model && tensor.name.ends_with(".bias") &&
@@ -44,6 +68,7 @@ void retarget(RunState& state, const ParallelTarget& target, std::optional<int64
   state.args = apply_target(source_args, target);
   const RunArguments before = read_run_arguments(source_args.value);
   const RunArguments after = read_run_arguments(state.args.value);
+  check_alternating_rows(before, after);
   pad_vocabulary(state, source_args.value, divisor);
   drop_rerun_state(state, same_ranks(before, after));
   state.param_groups =

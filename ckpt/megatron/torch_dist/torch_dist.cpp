@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <unordered_set>
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/dcp/dcp.h"
 #include "ckpt/format/torch/objects.h"
 #include "ckpt/megatron/model/args.h"
 #include "ckpt/megatron/nemo/bridge.h"
+#include "ckpt/megatron/optimizer/layer_wise_files.h"
 #include "ckpt/megatron/optimizer/optimizer_state.h"
 #include "ckpt/store/run_folder.h"
 
@@ -137,14 +139,24 @@ void list_common_members(StoredTorchDist& stored) {
   std::vector<Object>& objects = stored.checkpoint.catalog.objects;
   std::erase_if(objects, [](const Object& object) { return object.name == kCommonKey; });
   const Value& common = stored.common.value;
+  std::unordered_set<std::string> known;
+  for (const Object& object : objects) known.insert(object.name);
   for (size_t i = 0; i < common.pair_count(); ++i) {
     const auto key = common.pair_key(i).string();
-    if (!key || stored.checkpoint.catalog.find_object(*key)) continue;
+    if (!key || !known.emplace(*key).second) continue;
     Object object = stored.common_object;
     object.name = *key;
     object.path.emplace_back(*key);
     objects.push_back(std::move(object));
   }
+}
+
+void leave_optimizer_out(Checkpoint& checkpoint, const std::string& problem) {
+  const auto gone = std::erase_if(checkpoint.catalog.entries,
+                                  [](const Entry& entry) { return entry.role == Role::optimizer; });
+  if (gone == 0) return;
+  checkpoint.optimizer_problem = problem;
+  checkpoint.optimizer_unsupported = true;
 }
 
 }  // namespace
@@ -196,13 +208,15 @@ void apply_megatron_meaning(StoredTorchDist& stored) {
 Checkpoint open_torch_dist(std::shared_ptr<const FileSystem> file_system, const std::string& folder,
                            bool raw) {
   StoredTorchDist stored = read_torch_dist(std::move(file_system), folder);
-  fill_from_bridge_config(stored.checkpoint);
+  const std::string problem = fill_from_bridge_config(stored.checkpoint);
   if (raw) {
     Catalog logical = stored.checkpoint.catalog;
     const Value &args = stored.checkpoint.args.value, &metadata = stored.checkpoint.metadata.value;
     stored.checkpoint.optimizer = describe_optimizer(logical, args, metadata).layout;
   } else {
     apply_megatron_meaning(stored);
+    if (!problem.empty()) leave_optimizer_out(stored.checkpoint, problem);
+    look_for_layer_wise_optimizer(stored.checkpoint, {folder, split_path(folder).parent});
   }
   return std::move(stored.checkpoint);
 }

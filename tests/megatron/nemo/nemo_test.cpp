@@ -10,6 +10,7 @@
 #include "ckpt/megatron/nemo/nemo_config.h"
 #include "ckpt/megatron/torch_dist/torch_dist.h"
 #include "tests/io/memory_file_system.h"
+#include "ckpt/megatron/model/run_arguments.h"
 #include "tests/support.h"
 
 namespace ferry {
@@ -215,6 +216,29 @@ TEST_F(BridgeFolder, TransformerFieldsMayLieInAPartOfTheirOwn) {
   EXPECT_EQ(args.get("rope_scaling_factor").real(), 8);
   EXPECT_EQ(args.get("untie_embeddings_and_output_weights").boolean(), true);
   EXPECT_EQ(bridge.layout.tensor, 1);
+}
+
+// What fused kernels want in memory Megatron Bridge undoes as it saves the model, and only there.
+TEST_F(BridgeFolder, RowsOfGateAndUpDoNotAlternateInFiles) {
+  std::string config = read_file(*posix_file_system(), kFixture + "/context/model.yaml", 1 << 20);
+  config = "model:" + config.substr(config.find("config:\n") + 7);
+  const Checkpoint plain = open(config);
+  EXPECT_EQ(plain.optimizer_problem, "");
+  const bool has_optimizer =
+      std::any_of(plain.catalog.entries.begin(), plain.catalog.entries.end(),
+                  [](const Entry& entry) { return entry.role == Role::optimizer; });
+  const size_t at = config.find("  hidden_size:");
+  ASSERT_NE(at, std::string::npos);
+  config.insert(at, "  moe_mlp_glu_interleave_size: 32\n");
+  const Checkpoint bridge = open(config);
+  EXPECT_TRUE(bridge.args.value.get("moe_mlp_glu_interleave_size").is_none());
+  EXPECT_EQ(read_run_arguments(bridge.args.value).glu_blocks.experts, 0);
+  EXPECT_THAT(bridge.notes,
+              testing::Contains(HasSubstr("one after the other, as Megatron Bridge saves")));
+  ASSERT_TRUE(has_optimizer);
+  EXPECT_THAT(bridge.optimizer_problem, HasSubstr("moe_mlp_glu_interleave_size 32"));
+  EXPECT_TRUE(bridge.optimizer_unsupported);
+  for (const Entry& entry : bridge.catalog.entries) EXPECT_EQ(entry.role, Role::model);
 }
 
 TEST_F(BridgeFolder, WhatCannotBeReadIsANote) {

@@ -58,7 +58,7 @@ class Plain {
     const bool is_whole = tensor.storage_offset == 0 &&
                           tensor.strides == row_major_strides(tensor.shape) &&
                           tensor.storage_elements == element_count(tensor.shape, "tensor");
-    if (held == storages.end() || !is_whole) return draft_.copy(value);
+    if (held == storages.end() || !is_whole || tensor.math.any()) return draft_.copy(value);
     return draft_.tensor(tensor.dtype, tensor.shape, held->second);
   }
 

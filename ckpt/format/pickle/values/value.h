@@ -18,6 +18,7 @@
 
 #include "ckpt/base/box.h"
 #include "ckpt/base/dtype.h"
+#include "ckpt/base/math_bits.h"
 
 namespace ferry {
 
@@ -47,6 +48,7 @@ struct StoredTensor {
   int64_t storage_elements = 0;  // of the whole storage, as the pickle says
   Dims shape;
   Dims strides;  // elements
+  MathBits math = {};
 };
 
 /// One value of a Document, small because a checkpoint's metadata has hundreds of thousands. What

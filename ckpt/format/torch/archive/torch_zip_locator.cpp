@@ -114,6 +114,8 @@ class TorchZipLocator final : public ChunkLocator {
           what, held, needed, skipped);
     }
     Chunk placed = chunk;
+    check_math_bits(tensor.math, tensor.dtype, what);
+    placed.math = tensor.math;
     uint64_t span_bytes = checked_multiply(held, element_bytes, what);
     if (!is_row_major(tensor)) {
       if (!is_whole)

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "ckpt/engine/engine.h"
-#include "ckpt/io/memory_file_system.h"
+#include "tests/io/memory_file_system.h"
 
 namespace ferry {
 namespace {
@@ -56,7 +56,7 @@ struct Tensors {
     extent.offset = offset;
     extent.length = kBytes;
     catalog.entries.push_back(
-        {name, dtype, shape, {{Box::whole(shape), 0, -1, {}, extent}}, Role::model});
+        {name, dtype, shape, {{{Box::whole(shape)}, {}, extent}}, Role::model});
   }
 
   bool same(size_t a, size_t b) {

@@ -1,0 +1,62 @@
+#include "ckpt/megatron/optimizer/layer_wise_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+namespace ferry {
+namespace {
+
+bool is_layer_wise_file(std::string_view name) {
+  constexpr std::string_view kPrefix = "layer_wise_optimizer_", kSuffix = ".pt";
+  if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return false;
+  name.remove_prefix(kPrefix.size());
+  if (name.size() <= kSuffix.size()) return false;
+  name.remove_suffix(kSuffix.size());
+  return name.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// Of one folder: files, and how many.
+struct Found {
+  std::string folder;
+  int64_t files = 0;
+};
+
+Found find_files(const FileSystem& file_system, const std::vector<std::string>& folders) {
+  for (const std::string& folder : folders) {
+    if (file_system.status(folder).kind != PathKind::folder) continue;
+    const auto names = file_system.list(folder);
+    const auto files = std::count_if(names.begin(), names.end(), is_layer_wise_file);
+    if (files > 0) return {folder, files};
+  }
+  return {};
+}
+
+}  // namespace
+
+void look_for_layer_wise_optimizer(Checkpoint& checkpoint,
+                                   const std::vector<std::string>& folders) {
+  auto& entries = checkpoint.catalog.entries;
+  const auto is_state = [](const Entry& entry) { return entry.role == Role::optimizer; };
+  const bool has_state = std::any_of(entries.begin(), entries.end(), is_state);
+  const bool layer_wise =
+      checkpoint.args.value.get("use_layer_wise_distributed_optimizer").boolean().value_or(false);
+  const bool is_settled = has_state && checkpoint.optimizer_problem.empty();
+  // The model's file of a rank folder has the first data rank's part, too. A distributed checkpoint
+  // that has any state has all of it.
+  const bool by_folders = checkpoint.format == Format::megatron_torch;
+  if (is_settled && (!layer_wise || !by_folders)) return;
+  if (!by_folders && checkpoint.optimizer != OptimizerLayout::none) return;
+  const Found found = find_files(*checkpoint.catalog.file_system, folders);
+  if (found.files == 0 || (is_settled && found.files == 1)) return;
+  std::erase_if(entries, is_state);
+  checkpoint.optimizer_problem = fmt::format(
+      "The optimizer's state is left out: it lies in {} file{} layer_wise_optimizer_*.pt in {}, "
+      "one "
+      "of each data rank, which cannot be read.",
+      found.files, found.files == 1 ? "" : "s", found.folder);
+  checkpoint.optimizer_unsupported = true;
+}
+
+}  // namespace ferry

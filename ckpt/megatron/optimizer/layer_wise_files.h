@@ -1,0 +1,20 @@
+// Optimizer state that lies in files of its own beside a checkpoint: layer_wise_optimizer_N.pt, one
+// of each data-parallel rank, with the state of the layers that it owns.
+//
+// Source: megatron/training/checkpointing.py (save_checkpoint), core/optimizer/
+// layer_wise_optimizer.py (save_state_dict_to_file).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ckpt/checkpoint.h"
+
+namespace ferry {
+
+/// Looks for such files in `folders`, those that exist, where `checkpoint` tells of no optimizer
+/// state, cannot take it, or has one rank's part of it. Then its entries are left out, and
+/// `optimizer_problem` says where the state is.
+void look_for_layer_wise_optimizer(Checkpoint& checkpoint, const std::vector<std::string>& folders);
+
+}  // namespace ferry

@@ -1,0 +1,66 @@
+// Optimizers whose state lies in files beside the checkpoint are not taken for none.
+#include "ckpt/megatron/optimizer/layer_wise_files.h"
+
+#include <gmock/gmock.h>
+
+#include "ckpt/format/pickle/values/draft.h"
+#include "ckpt/integrity/soundness.h"
+#include "tests/io/memory_file_system.h"
+#include "ckpt/megatron/state/state_of.h"
+#include "tests/support.h"
+
+namespace ferry {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+
+TEST(LayerWiseFiles, OfADistributedCheckpointLieInItOrInTheRunsFolder) {
+  for (const std::string folder : {"run/iter_0000005", "run"}) {
+    const auto files = std::make_shared<MemoryFileSystem>();
+    test::copy_tree(test::fixture("megatron/hot_llama"), *files, "run");
+    EXPECT_EQ(open_checkpoint(files, "run").optimizer_problem, "");
+    files->put(folder + "/layer_wise_optimizer_0.pt", "x");
+    files->put(folder + "/layer_wise_optimizer_1.pt", "x");
+    files->put(folder + "/layer_wise_optimizer_.pt", "no number");
+    const Checkpoint checkpoint = open_checkpoint(files, "run");
+    EXPECT_THAT(checkpoint.optimizer_problem,
+                HasSubstr("in 2 files layer_wise_optimizer_*.pt in " + folder + ","));
+    EXPECT_THAT(state_of(checkpoint).warnings, Contains(HasSubstr("layer_wise_optimizer_")));
+    // Nothing is wrong with it: older iterations may go.
+    EXPECT_EQ(problem_by_structure(files, "run/iter_0000005"), "");
+  }
+}
+
+TEST(LayerWiseFiles, AreOfNoMatterWhereTheCheckpointHasTheState) {
+  const auto files = std::make_shared<MemoryFileSystem>();
+  test::copy_tree(test::fixture("megatron/llama_tp2dp2_dpr"), *files, "run");
+  files->put("run/layer_wise_optimizer_0.pt", "x");
+  const Checkpoint checkpoint = open_checkpoint(files, "run");
+  EXPECT_EQ(checkpoint.optimizer_problem, "");
+  EXPECT_EQ(checkpoint.optimizer, OptimizerLayout::dp_reshardable);
+}
+
+// Beside the model of a rank folder is the first data rank's part alone.
+TEST(LayerWiseFiles, OfRankFoldersHoldAllParts) {
+  const auto files = std::make_shared<MemoryFileSystem>();
+  test::copy_tree(test::fixture("megatron/llama_legacy_tp2_nodo"), *files, "run");
+  const std::string rank = "run/iter_0000005/mp_rank_00";
+  files->put(rank + "/layer_wise_optimizer_0.pt", "x");
+  Checkpoint checkpoint = open_checkpoint(files, "run");
+  EXPECT_EQ(checkpoint.optimizer_problem, "");  // not by these arguments
+  Draft draft;
+  const Value args = draft.copy(checkpoint.args.value);
+  draft.put(args, "use_layer_wise_distributed_optimizer", draft.boolean(true));
+  checkpoint.args = std::move(draft).finish(args);
+  look_for_layer_wise_optimizer(checkpoint, {"run/missing", rank});
+  EXPECT_EQ(checkpoint.optimizer_problem, "");  // one data rank: its part is all
+  files->put(rank + "/layer_wise_optimizer_1.pt", "x");
+  look_for_layer_wise_optimizer(checkpoint, {"run/missing", rank});
+  EXPECT_THAT(checkpoint.optimizer_problem,
+              HasSubstr("2 files layer_wise_optimizer_*.pt in " + rank));
+  for (const Entry& entry : checkpoint.catalog.entries) EXPECT_EQ(entry.role, Role::model);
+}
+
+}  // namespace
+}  // namespace ferry

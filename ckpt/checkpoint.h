@@ -1,17 +1,17 @@
-// Opens any checkpoint: the one door to the readers.
+// What was opened, as data: the same for every format. ckpt/open.h opens.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ckpt/core/catalog.h"
 #include "ckpt/format/pickle/values/value.h"
-#include "ckpt/io/file_system.h"
 #include "ckpt/io/staging/read_mark.h"
-#include "ckpt/megatron/model/model_layout.h"
+#include "ckpt/megatron/model/module_choice.h"
 
 namespace ferry {
 
@@ -27,11 +27,6 @@ enum class Format {
 
 /// Spelled as on the command line: "torch_dist", "dcp", "torch", "nemo", "hf", "safetensors", "pt".
 std::string_view name(Format format) noexcept;
-
-struct OpenOptions {
-  std::string iteration;  // of a run folder: a number, "release", or empty: the tracker decides
-  bool raw = false;       // the entries as stored, before Megatron's meaning is applied
-};
 
 /// How the optimizer's state is laid out on disk. The catalog hides it; inspect tells it.
 enum class OptimizerLayout {
@@ -76,9 +71,5 @@ struct Checkpoint {
   /// lives. Whoever has read from it checks the mark before relying on what was read.
   std::shared_ptr<const ReadMark> mark;
 };
-
-/// Opens a run folder, an iteration folder, a Hugging Face folder, a NeMo folder or a single file.
-Checkpoint open_checkpoint(std::shared_ptr<const FileSystem> file_system, const std::string& path,
-                           const OpenOptions& options = {});
 
 }  // namespace ferry

@@ -3,7 +3,8 @@
 #   base -> base    io -> base, io    core -> base, core    engine -> base, io, core, engine
 #   in engine: elements <- transfers <- items <- tiles
 #   format, store -> all of these, format (store -> store too)
-#   megatron, integrity -> all of these and checkpoint.h    convert -> ckpt    tools -> ckpt, convert
+#   megatron -> all of these and checkpoint.h (data)    open.h, integrity, memory -> megatron, too
+#   convert -> ckpt    tools -> ckpt, convert
 # and that nothing outside the device code includes CUDA, NCCL or MPI.
 set -eu
 cd "$(dirname "$0")/.."
@@ -30,7 +31,7 @@ allow ckpt/engine/transfers 'ckpt/(base|io|core|engine/(elements|transfers))/[^"
 allow ckpt/engine/items     'ckpt/(base|io|core|engine/(elements|transfers|items))/[^"]*'
 allow ckpt/format   'ckpt/(base|io|core|engine|format)/[^"]*'
 allow ckpt/store    'ckpt/(base|io|core|engine|format|store)/[^"]*'
-allow ckpt/integrity 'ckpt/(base|io|core|engine|format|store|integrity)/[^"]*|ckpt/checkpoint\.h'
+allow ckpt/integrity 'ckpt/(base|io|core|engine|format|store|integrity)/[^"]*|ckpt/(checkpoint|open)\.h'
 allow ckpt/megatron 'ckpt/(base|io|core|engine|format|store|megatron)/[^"]*|ckpt/checkpoint\.h'
 allow ckpt          'ckpt/[^"]*'
 allow convert       '(ckpt|convert)/[^"]*'

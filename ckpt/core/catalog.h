@@ -12,11 +12,12 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "ckpt/base/dtype.h"
-#include "ckpt/core/shard.h"
 #include "ckpt/base/math_bits.h"
+#include "ckpt/core/shard.h"
 
 namespace ferry {
 
@@ -44,6 +45,12 @@ struct Extent {
 
 /// A shard in a file.
 struct Chunk : Shard {
+  Chunk() = default;
+  // Not an aggregate: of one with a base, GCC 12 destroys the base twice where a later initialiser
+  // throws.
+  Chunk(Shard shard, Dims strides_, Extent extent_ = {})
+      : Shard(std::move(shard)), strides(std::move(strides_)), extent(extent_) {}
+
   Dims strides;  // of the box in storage, in elements; empty: row-major. Never with a run.
   Extent extent;
   MathBits math = {};  // of a view that torch.save left as it was

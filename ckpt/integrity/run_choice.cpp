@@ -31,13 +31,6 @@ const IterationFolder* requested_there(const RunFolder& run, const std::string& 
 
 }  // namespace
 
-bool is_run(const FileSystem& file_system, const std::string& path) {
-  const std::vector<std::string> names = file_system.list(path);
-  return std::find(names.begin(), names.end(), ".metadata") == names.end() &&
-         std::find(names.begin(), names.end(), "metadata.json") == names.end() &&
-         is_run_folder(file_system, path);
-}
-
 // The tracker is checked even where the iteration is chosen otherwise.
 RunChoice choose_to_verify(const FileSystem& file_system, const std::string& path,
                            const std::string& requested) {

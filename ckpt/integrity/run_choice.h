@@ -15,9 +15,6 @@ struct RunChoice {
   std::vector<std::string> notes;  // other iterations that are unfinished, ...
 };
 
-/// True when `path` is a run folder rather than a checkpoint.
-bool is_run(const FileSystem& file_system, const std::string& path);
-
 /// The iteration that is `requested`, finished or not; else the one that the tracker leads to;
 /// else, as it leads nowhere, the latest complete one; else the latest. not_found when that is not
 /// there, or none is; invalid when `requested` is no iteration. `file_system` must outlive the

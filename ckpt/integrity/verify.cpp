@@ -6,7 +6,6 @@
 #include <unordered_set>
 
 #include "ckpt/base/error.h"
-#include "ckpt/checkpoint.h"
 #include "ckpt/format/dcp/dcp.h"
 #include "ckpt/integrity/checks/archive_checks.h"
 #include "ckpt/integrity/checks/failures.h"
@@ -14,6 +13,8 @@
 #include "ckpt/integrity/folder_files.h"
 #include "ckpt/integrity/run_choice.h"
 #include "ckpt/io/staging/read_mark.h"
+#include "ckpt/open.h"
+#include "ckpt/store/run_folder.h"
 
 namespace ferry {
 namespace {
@@ -32,7 +33,7 @@ class Verification {
   VerifyReport run(const std::string& path) {
     report_.path = path;
     const PathKind kind = file_system_->status(path).kind;
-    if (kind == PathKind::folder && is_run(*file_system_, path)) {
+    if (kind == PathKind::folder && is_run_folder(*file_system_, path)) {
       RunChoice choice = choose_to_verify(*file_system_, path, options_.iteration);
       report_.path = join(path, choice.folder.name);
       report_.iteration = choice.folder.iteration;

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "ckpt/checkpoint.h"
 #include "ckpt/group/group.h"
+#include "ckpt/open.h"
 
 namespace ferry {
 

@@ -233,7 +233,12 @@ std::string problem_of_tracker(const RunFolder& run) {
 }
 
 bool is_run_folder(const FileSystem& file_system, const std::string& path) {
-  for (const std::string& name : file_system.list(path)) {
+  const std::vector<std::string> names = file_system.list(path);
+  const auto is_checkpoint_file = [](const std::string& name) {
+    return name == ".metadata" || name == "metadata.json";
+  };
+  if (std::any_of(names.begin(), names.end(), is_checkpoint_file)) return false;
+  for (const std::string& name : names) {
     if (name == kTrackerName) return true;
     if (!iteration_of(name) && name != kReleaseName) continue;
     const std::string folder = join(path, name);

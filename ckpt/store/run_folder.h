@@ -72,7 +72,8 @@ struct RunFolder {
 /// there is none.
 std::string problem_of_tracker(const RunFolder& run);
 
-/// True when `path` holds a tracker, a folder named like an iteration or a complete release.
+/// True when `path` holds a tracker, a folder named like an iteration or a complete release, and is
+/// no checkpoint itself.
 bool is_run_folder(const FileSystem& file_system, const std::string& path);
 
 /// Looks at a run folder: the tracker and the names. `file_system` must outlive the result, which

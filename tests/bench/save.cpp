@@ -30,6 +30,7 @@
 #include "ckpt/engine/tiles/buffer.h"
 #include "ckpt/memory/async_saver.h"
 #include "ckpt/memory/load.h"
+#include "ckpt/open.h"
 
 namespace ferry {
 namespace {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "ckpt/open.h"
 #include "convert/convert.h"
 #include "tests/convert/support.h"
 

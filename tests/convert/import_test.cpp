@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "ckpt/base/error.h"
+#include "ckpt/open.h"
 #include "tests/convert/models.h"
 
 namespace ferry {

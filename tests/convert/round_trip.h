@@ -12,6 +12,7 @@
 #include "ckpt/megatron/model/args.h"
 #include "ckpt/megatron/rank_folders/write/writer.h"
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
+#include "ckpt/open.h"
 #include "convert/import.h"
 #include "tests/convert/support.h"
 

@@ -11,8 +11,8 @@
 #include <filesystem>
 
 #include "ckpt/base/error.h"
-#include "ckpt/checkpoint.h"
 #include "ckpt/io/staging/claim_record.h"
+#include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"
 
 namespace ferry::test {

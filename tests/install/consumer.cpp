@@ -1,5 +1,5 @@
-#include <ckpt/checkpoint.h>
 #include <ckpt/engine/engine.h>
+#include <ckpt/open.h>
 #include <convert/convert.h>
 
 #include <cstdio>

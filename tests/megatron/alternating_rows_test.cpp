@@ -5,6 +5,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/megatron/model/run_arguments.h"
+#include "ckpt/open.h"
 #include "tests/megatron/reshard_support.h"
 
 namespace ferry {

@@ -1,6 +1,4 @@
 // The one door: every kind of path, and what is said of those that are no checkpoint.
-#include "ckpt/checkpoint.h"
-
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,6 +6,7 @@
 #include <filesystem>
 
 #include "ckpt/base/error.h"
+#include "ckpt/open.h"
 #include "tests/io/memory_file_system.h"
 
 namespace ferry {

@@ -9,6 +9,7 @@
 #include "ckpt/megatron/optimizer/optimizer_state.h"
 #include "ckpt/megatron/rank_folders/write/writer.h"
 #include "ckpt/megatron/torch_dist/plain_dcp_writer.h"
+#include "ckpt/open.h"
 #include "tests/megatron/reshard_support.h"
 #include "tests/megatron/small_run.h"
 #include "tests/random_cases.h"

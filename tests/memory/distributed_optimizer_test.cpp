@@ -8,6 +8,7 @@
 #include "ckpt/memory/open_together.h"
 #include "ckpt/memory/save.h"
 #include "ckpt/memory/torch_snapshot.h"
+#include "ckpt/open.h"
 #include "tests/megatron/reshard_support.h"
 #include "tests/memory/random_model.h"
 #include "tests/memory/run_ranks.h"

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "ckpt/base/error.h"
+#include "ckpt/open.h"
 #include "tests/support.h"
 
 namespace ferry::test {

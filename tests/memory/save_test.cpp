@@ -11,6 +11,7 @@
 #include "ckpt/megatron/state/state_of.h"
 #include "ckpt/memory/load.h"
 #include "ckpt/memory/torch_snapshot.h"
+#include "ckpt/open.h"
 #include "tests/io/fault_file_system.h"
 #include "tests/io/memory_file_system.h"
 #include "tests/memory/random_model.h"

@@ -3,6 +3,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/io/staging/claim.h"
+#include "ckpt/open.h"
 #include "tests/tools/program.h"
 #include "tools/report/chunk_map.h"
 #include "tools/report/histogram.h"

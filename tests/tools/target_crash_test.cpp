@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
-#include "ckpt/checkpoint.h"
 #include "ckpt/integrity/verify.h"
+#include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"
 #include "tests/faults/crash.h"
 #include "tests/support.h"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "ckpt/checkpoint.h"
+#include "ckpt/open.h"
 #include "convert/convert.h"
 #include "convert/import.h"
 #include "tools/output/write_options.h"

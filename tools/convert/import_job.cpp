@@ -12,6 +12,7 @@
 #include "ckpt/megatron/model/args.h"
 #include "ckpt/megatron/rank_folders/write/writer.h"
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
+#include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"
 #include "tools/output/paths.h"
 #include "tools/output/tokenizer_folder.h"

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
+#include "ckpt/open.h"
 #include "tools/diff/object_diff.h"
 #include "tools/diff/tensor_diff.h"
 

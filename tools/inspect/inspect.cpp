@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ckpt/base/error.h"
+#include "ckpt/open.h"
 #include "tools/commands.h"
 #include "tools/inspect/inspect_report.h"
 #include "tools/terminal/common_options.h"

@@ -4,9 +4,8 @@
 #include <filesystem>
 
 #include "ckpt/base/error.h"
-#include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/io/staging/staging.h"
-#include "ckpt/megatron/nemo/nemo.h"
+#include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"
 #include "tools/output/foreign_entries.h"
 #include "tools/output/paths.h"
@@ -17,15 +16,13 @@ namespace {
 
 constexpr size_t kForeignShown = 5;
 
-// Finished or not.
-bool holds_checkpoint(const FileSystem& file_system, const std::string& folder) {
-  for (const std::string& name : file_system.list(folder)) {
-    if (name == ".metadata" || name == "metadata.json" || name.starts_with("mp_rank_") ||
-        name.ends_with(".distcp")) {
-      return true;
-    }
-  }
-  return false;
+// Finished or not, as an iteration of a run is.
+bool holds_iteration(const FileSystem& file_system, const std::string& folder) {
+  const std::optional<Format> format = format_of_folder(file_system, folder);
+  if (format) return *format != Format::hugging_face && *format != Format::nemo;
+  const std::vector<std::string> names = file_system.list(folder);
+  return std::any_of(names.begin(), names.end(),
+                     [](const std::string& name) { return name.ends_with(".distcp"); });
 }
 
 // An iteration inside what is no run folder would hide what is there, or be hidden by it.
@@ -37,14 +34,15 @@ void check_run_folder(const FileSystem& file_system, const std::string& folder) 
   const std::filesystem::path path = canonical(folder);
   const PathKind kind = file_system.status(folder).kind;
   if (iteration_of(path.filename().string()) ||
-      (kind == PathKind::folder && holds_checkpoint(file_system, folder))) {
+      (kind == PathKind::folder && holds_iteration(file_system, folder))) {
     refuse(fmt::format("is an iteration itself (of {})", path.parent_path().string()));
   }
   if (kind == PathKind::missing) return;
   if (kind != PathKind::folder) refuse("is a file");
   if (is_run_folder(file_system, folder)) return;
-  if (is_hugging_face_folder(file_system, folder)) refuse("holds a Hugging Face model");
-  if (is_nemo_folder(file_system, folder)) refuse("is a NeMo checkpoint");
+  const std::optional<Format> format = format_of_folder(file_system, folder);
+  if (format == Format::hugging_face) refuse("holds a Hugging Face model");
+  if (format == Format::nemo) refuse("is a NeMo checkpoint");
 }
 
 // Whether all that stands there may be replaced: --overwrite removes the whole folder, with a
@@ -52,8 +50,9 @@ void check_run_folder(const FileSystem& file_system, const std::string& folder) 
 void check_replaceable(const FileSystem& file_system, const std::string& target, OutputKind kind) {
   const bool is_model = kind == OutputKind::model_folder;
   const std::string_view what = is_model ? "converted model" : "checkpoint";
-  const bool is_replaceable = is_model ? is_hugging_face_folder(file_system, target)
-                                       : holds_checkpoint(file_system, target);
+  const bool is_replaceable = is_model
+                                  ? format_of_folder(file_system, target) == Format::hugging_face
+                                  : holds_iteration(file_system, target);
   if (!is_replaceable && !file_system.list(target).empty()) {
     fail(ErrorKind::invalid,
          "the target {} is not empty and holds no {}; --overwrite replaces only such folders. "

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "ckpt/base/dtype.h"
-#include "ckpt/checkpoint.h"
 #include "ckpt/megatron/model/parallel_target.h"
+#include "ckpt/open.h"
 #include "tools/output/write_options.h"
 #include "tools/terminal/written.h"
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ckpt/base/error.h"
-#include "ckpt/integrity/run_choice.h"
+#include "ckpt/store/run_folder.h"
 #include "tools/commands.h"
 #include "tools/terminal/common_options.h"
 #include "tools/terminal/exit_code.h"
@@ -51,7 +51,7 @@ TimedReport verify_one(const Flags& flags, const std::string& path, const std::s
 RunReport verify_all(const Flags& flags, const std::atomic<bool>* cancel) {
   const auto file_system = posix_file_system();
   if (file_system->status(flags.path).kind != PathKind::folder ||
-      !is_run(*file_system, flags.path)) {
+      !is_run_folder(*file_system, flags.path)) {
     fail(ErrorKind::invalid, "--all checks the iterations of a run folder, but {} is not one",
          flags.path);
   }

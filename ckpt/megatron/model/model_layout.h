@@ -14,6 +14,7 @@
 #include "ckpt/base/box.h"
 #include "ckpt/base/dtype.h"
 #include "ckpt/core/shard.h"
+#include "ckpt/megatron/model/module_choice.h"
 #include "ckpt/megatron/model/parameter_rules.h"
 #include "ckpt/megatron/model/pipeline_layout.h"
 #include "ckpt/megatron/model/run_arguments.h"
@@ -33,22 +34,6 @@ struct RankCoordinates {
   int64_t stage = 0;
   int64_t chunk = 0;  // virtual stage
 };
-
-/// What neither names nor arguments settle about the modules that were used.
-struct ModuleChoice {
-  enum class Experts : uint8_t {
-    sequential,     // all of expert 0, all of expert 1, ...
-    grouped,        // fc1 of every expert (weight and bias of each), then fc2
-    grouped_apart,  // as grouped, but all weights of a projection before its biases
-  };
-  bool norms_in_linears = false;   // linear_qkv registers the norm before it (Transformer Engine)
-  bool split_latent_down = false;  // MLA down-projections are column parallel (local modules)
-  Experts experts = Experts::sequential;
-  bool operator==(const ModuleChoice&) const = default;
-};
-
-/// What Megatron-LM builds today from these arguments.
-ModuleChoice default_modules(const RunArguments& run);
 
 /// A rank's parameter: the elements of its shards, one shard after another. Each is a box of a
 /// tensor, named by its position among the model's.

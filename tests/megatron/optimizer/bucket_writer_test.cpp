@@ -9,6 +9,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/format/torch/archive/torch_archive.h"
 #include "ckpt/megatron/optimizer/bucket_optimizer.h"
+#include "ckpt/open.h"
 #include "tests/megatron/writer_support.h"
 #include "tests/support.h"
 

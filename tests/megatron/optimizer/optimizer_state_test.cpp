@@ -8,8 +8,8 @@
 #include <set>
 
 #include "ckpt/base/error.h"
-#include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
+#include "ckpt/open.h"
 
 namespace ferry {
 namespace {

@@ -5,6 +5,7 @@
 #include "ckpt/megatron/state/edit.h"
 #include "ckpt/megatron/state/state_of.h"
 #include "ckpt/megatron/torch_dist/plain_dcp_writer.h"
+#include "ckpt/open.h"
 #include "tests/megatron/writer_support.h"
 #include "tests/same_value.h"
 #include "tests/support.h"

@@ -10,6 +10,7 @@
 #include "ckpt/format/torch/objects.h"
 #include "ckpt/megatron/model/run_arguments.h"
 #include "ckpt/megatron/state/edit.h"
+#include "ckpt/open.h"
 #include "tests/megatron/reshard_support.h"
 
 namespace ferry {

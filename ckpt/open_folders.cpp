@@ -1,0 +1,103 @@
+#include "ckpt/open_folders.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "ckpt/base/error.h"
+#include "ckpt/format/dcp/dcp.h"
+#include "ckpt/format/hugging_face/hugging_face.h"
+#include "ckpt/format/torch/objects.h"
+#include "ckpt/megatron/model/args.h"
+#include "ckpt/megatron/torch_dist/torch_dist.h"
+#include "ckpt/store/run_folder.h"
+
+namespace ferry {
+
+Checkpoint open_hugging_face_folder(std::shared_ptr<const FileSystem> file_system,
+                                    const std::string& folder, bool) {
+  HuggingFaceModel model = open_hugging_face(std::move(file_system), folder);
+  Checkpoint checkpoint;
+  checkpoint.format = Format::hugging_face;
+  checkpoint.path = folder;
+  checkpoint.writer = "Hugging Face";
+  if (model.config) {
+    const auto version = model.config->find("transformers_version");
+    if (version != model.config->end() && version->is_string()) {
+      checkpoint.writer += " transformers " + version->get<std::string>();
+    }
+  }
+  checkpoint.catalog = std::move(model.catalog);
+  checkpoint.notes = std::move(model.notes);
+  return checkpoint;
+}
+
+namespace {
+
+bool is_megatron_object(const Object& object) {
+  const size_t at = object.name.rfind("/shard_");
+  return at != std::string::npos && at + 7 < object.name.size();
+}
+
+// The iteration of "iter_0000100" (Megatron-LM) or "step-100" (torchtitan).
+std::optional<int64_t> iteration_by_name(const std::string& folder) {
+  std::string name = folder.substr(folder.find_last_of('/') + 1);
+  if (name.starts_with("step-")) name.replace(0, 5, "iter_");
+  return iteration_of(name);
+}
+
+// Megatron-LM's torch_dcp and fsdp_dtensor formats keep these as byte objects
+// of their own. Objects of these names may be anything in other programs'
+// checkpoints: what cannot be read is left alone.
+void read_megatron_objects(Checkpoint& checkpoint) {
+  const auto read = [&](std::string_view name) {
+    const Object* object = checkpoint.catalog.find_object(name);
+    if (!object) return LoadedValue{};
+    try {
+      return read_object(checkpoint.catalog, *object);
+    } catch (const Error& error) {
+      checkpoint.notes.push_back(error.what());
+      return LoadedValue{};
+    }
+  };
+  LoadedValue args = read("args");
+  if (args.value.text() == "argparse.Namespace") {
+    checkpoint.layout = layout_from_args(args.value);
+    checkpoint.writer = release_from_args(args.value) + ", PyTorch DCP";
+    checkpoint.args = std::move(args);
+  }
+  if (const auto iteration = read("iteration").value.integer()) checkpoint.iteration = iteration;
+}
+
+}  // namespace
+
+Checkpoint open_plain_dcp(std::shared_ptr<const FileSystem> file_system, const std::string& folder,
+                          bool) {
+  Checkpoint checkpoint;
+  checkpoint.format = Format::dcp;
+  checkpoint.path = folder;
+  DcpCheckpoint dcp = open_dcp(std::move(file_system), folder);
+  checkpoint.writer = dcp.metadata ? "PyTorch DCP" : "PyTorch DCP, Hugging Face storage";
+  checkpoint.catalog = std::move(dcp.catalog);
+  if (dcp.metadata) checkpoint.paths = {dcp.metadata, dcp.metadata->root().get("planner_data")};
+  const auto& objects = checkpoint.catalog.objects;
+  if (std::any_of(objects.begin(), objects.end(), is_megatron_object)) {
+    fail(ErrorKind::not_found,
+         "{}: a Megatron-LM checkpoint without metadata.json, which is written "
+         "last: it is "
+         "unfinished. If its save is known to have finished, put "
+         "{{\"sharded_backend\": "
+         "\"torch_dist\", \"sharded_backend_version\": 1}} there",
+         folder);
+  }
+  checkpoint.iteration = iteration_by_name(folder);
+  read_megatron_objects(checkpoint);
+  for (Entry& entry : checkpoint.catalog.entries) {
+    if (is_optimizer_name(entry.name) || entry.name.starts_with("optim.")) {
+      entry.role = Role::optimizer;
+      checkpoint.optimizer = OptimizerLayout::plain;
+    }
+  }
+  return checkpoint;
+}
+
+}  // namespace ferry

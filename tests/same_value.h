@@ -37,11 +37,11 @@ class Comparison {
 
   void push(uint32_t a, uint32_t b) {
     const ValueNode& node = a_.nodes[a];
-    const bool nests = node.has_making() || node.kind == ValueKind::list;
+    const bool nests = node.has_reduction() || node.kind == ValueKind::list;
     if (!nests) return compare(a, b);
     // A tuple or persistent id may be written anew wherever it stands; others are one thing.
     const bool is_id = node.kind == ValueKind::object &&
-                       a_.makings[node.making()].call >= Making::Call::persistent_id;
+                       a_.reductions[node.reduction()].call >= Reduction::Call::persistent_id;
     const bool is_one = node.kind != ValueKind::tuple && !is_id;
     if (is_one) {
       const auto [left, is_new] = matches_.try_emplace(a, b);
@@ -84,7 +84,7 @@ class Comparison {
       default:
         break;
     }
-    compare_makings(left, right);
+    compare_reductions(left, right);
     const auto id = storage_id(a_.root_at(left));
     if (id && compare_keys(std::string(id->key), b_.root_at(right)[2].text())) {
       push({a.items.begin, 2}, {b.items.begin, 2});
@@ -108,8 +108,9 @@ class Comparison {
       return differ("another tensor");
     }
     compare_keys(a.storage_key, b.storage_key);
-    if (left.making() != 0 && right.making() != 0) {
-      push(a_.makings[left.making()].own_arguments, b_.makings[right.making()].own_arguments);
+    if (left.reduction() != 0 && right.reduction() != 0) {
+      push(a_.reductions[left.reduction()].own_arguments,
+           b_.reductions[right.reduction()].own_arguments);
       push(left.pairs, right.pairs);
     }
   }
@@ -123,25 +124,25 @@ class Comparison {
     return name;
   }
   static std::string class_of(const Document& document, const ValueNode& node) {
-    const std::string name = plain(document.texts[document.makings[node.making()].text]);
+    const std::string name = plain(document.texts[document.reductions[node.reduction()].text]);
     return node.kind == ValueKind::set && name.empty() ? "builtins.set" : name;
   }
 
-  static std::vector<std::pair<Making::Step::Kind, uint32_t>> steps(const Making& making,
-                                                                    const ValueNode& node) {
-    std::vector<std::pair<Making::Step::Kind, uint32_t>> result;
-    for (const Making::Step& step : making.steps) {
+  static std::vector<std::pair<Reduction::Step::Kind, uint32_t>> steps(const Reduction& reduction,
+                                                                       const ValueNode& node) {
+    std::vector<std::pair<Reduction::Step::Kind, uint32_t>> result;
+    for (const Reduction::Step& step : reduction.steps) {
       result.emplace_back(step.kind,
-                          step.count == Making::kRest ? node.pairs.count / 2 : step.count);
+                          step.count == Reduction::kRest ? node.pairs.count / 2 : step.count);
     }
     return result;
   }
 
-  void compare_makings(uint32_t left, uint32_t right) {
+  void compare_reductions(uint32_t left, uint32_t right) {
     const ValueNode &a = a_.nodes[left], &b = b_.nodes[right];
     if (a.kind == ValueKind::list) return;
     if (class_of(a_, a) != class_of(b_, b)) return differ("another class");
-    const Making &x = a_.makings[a.making()], &y = b_.makings[b.making()];
+    const Reduction &x = a_.reductions[a.reduction()], &y = b_.reductions[b.reduction()];
     push(x.own_arguments, y.own_arguments);
     if (a.kind != ValueKind::object) return;
     if (x.call != y.call) differ("another call");

@@ -267,7 +267,7 @@ class AsyncSaver::Worker {
         end.ended = true;
         Contribution& own = job ? job->contribution : end;
         own.stopped = own.stopped || (!job && stopped_);
-        const Round round = saver_->meet(own);
+        const Round round = saver_->agree(own);
         if (round.is_stopped) stopped_ = true;
         if (round.is_over) return;
         if (job && own.iteration == round.iteration) save_job(*job, round);

@@ -6,7 +6,7 @@
 #include "ckpt/format/dcp/dcp_metadata_writer.h"
 #include "ckpt/group/together.h"
 #include "ckpt/group/wire.h"
-#include "ckpt/integrity/checks/vouchers.h"
+#include "ckpt/integrity/checks/small_files.h"
 #include "ckpt/memory/own_files.h"
 
 namespace ferry {
@@ -121,7 +121,7 @@ GroupSaver::GroupSaver(std::shared_ptr<const FileSystem> file_system, std::strin
       group_(group),
       options_(std::move(options)) {}
 
-Round GroupSaver::meet(const Contribution& own) {
+Round GroupSaver::agree(const Contribution& own) {
   const std::vector<std::string> all = group_.gather(pack(own));
   std::string round;
   if (leads()) {
@@ -180,8 +180,9 @@ std::string GroupSaver::commit(const Snapshot& own, const std::vector<std::strin
                                StagedIteration& staged) {
   shards_->set_places(places);
   SnapshotFormat::SmallFiles small_files = own.format->complete(shards_->content(), own.iteration);
-  small_files.emplace(small_files.begin(), ".metadata", write_dcp_metadata_with_id(shards_->content()));
-  write_small_files(small_files, std::move(shards_->manifest()), options_.vouchers, *file_system_,
+  small_files.emplace(small_files.begin(), ".metadata",
+                      write_dcp_metadata_with_id(shards_->content()));
+  write_small_files(small_files, std::move(shards_->manifest()), options_.integrity, *file_system_,
                     staged.path(), options_.engine);
   if (options_.engine.cancel && *options_.engine.cancel) {
     fail(ErrorKind::cancelled, "stopped on request");

@@ -15,7 +15,7 @@
 
 namespace ferry {
 
-/// What one rank brings when the ranks meet.
+/// What one rank brings when the ranks agree on a save.
 struct Contribution {
   bool ended = false;    // the rank saves no more; nothing else but the next is said
   bool stopped = false;  // the rank was asked to stop
@@ -30,7 +30,7 @@ Contribution contribution_of(const Snapshot& snapshot);
 /// What a rank brings that had an error before it could take a snapshot.
 Contribution failed_contribution(int64_t iteration, const Error& error);
 
-/// What all ranks bring when they meet, in the same words for all of them.
+/// What all ranks bring to that, in the same words for all of them.
 struct Round {
   int64_t iteration = 0;    // the lowest that any rank brings: it is saved, or fails, now
   bool is_over = false;     // all ranks have ended
@@ -52,7 +52,7 @@ class GroupSaver {
   GroupSaver(std::shared_ptr<const FileSystem> file_system, std::string run_folder, Group& group,
              SaveOptions options);
 
-  Round meet(const Contribution& own);
+  Round agree(const Contribution& own);
 
   /// Saves what the ranks brought to a round without a problem. As save().
   std::vector<std::string> save(const Round& round, const Snapshot& own);

@@ -10,7 +10,7 @@ std::vector<std::string> save(std::shared_ptr<const FileSystem> file_system,
                               const SaveOptions& options) {
   return or_abort(group, [&] {
     GroupSaver saver(std::move(file_system), run_folder, group, options);
-    const Round round = saver.meet(contribution_of(snapshot));
+    const Round round = saver.agree(contribution_of(snapshot));
     round.check();
     return saver.save(round, snapshot);
   });

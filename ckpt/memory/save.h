@@ -15,7 +15,7 @@
 
 #include "ckpt/engine/engine.h"
 #include "ckpt/group/group.h"
-#include "ckpt/integrity/checks/vouchers.h"
+#include "ckpt/integrity/checks/small_files.h"
 #include "ckpt/io/file_system.h"
 #include "ckpt/memory/snapshot.h"
 #include "ckpt/store/run_store.h"
@@ -23,9 +23,9 @@
 namespace ferry {
 
 struct SaveOptions {
-  EngineOptions engine;     // memory beside the regions, threads and cancellation of this rank
-  VoucherOptions vouchers;  // the manifest, with XXH3-128 of all bytes; SHA-256 on request
-  BeginOptions begin;       // whether an iteration may be replaced, and what the tracker does
+  EngineOptions engine;        // memory beside the regions, threads and cancellation of this rank
+  IntegrityOptions integrity;  // the manifest, with XXH3-128 of all bytes; SHA-256 on request
+  BeginOptions begin;          // whether an iteration may be replaced, and what the tracker does
   int files_per_rank = 1;
 };
 

@@ -117,7 +117,7 @@ class Pruner {
     const RunFolder run = store_.read();
     const std::string problem = problem_of_tracker(run);
     if (!problem.empty()) report_.notes.push_back(fmt::format("{} {}", kTrackerName, problem));
-    for (const Retained& each : decide(*file_system_, run, retention_, options_.goodness)) {
+    for (const Retained& each : decide(*file_system_, run, retention_, options_.checks)) {
       PrunedItem item{each.folder.name, each.folder.iteration, each.goes, each.reason, 0};
       if (item.goes) {
         item.bytes = bytes_below(*file_system_, path_of(item.name));

@@ -21,7 +21,7 @@ namespace ferry {
 
 struct PruneOptions {
   bool dry_run = false;
-  Goodness goodness;  // without it what looks complete is good
+  IterationChecks checks;  // without it what looks complete is good
   /// Called from one thread after each file, with bytes removed so far.
   std::function<void(const Progress&)> progress;
   const std::atomic<bool>* cancel = nullptr;  // set: stop soon with Error(cancelled)

@@ -24,8 +24,8 @@ void check(const Retention& retention) {
 class Decider {
  public:
   Decider(const FileSystem& file_system, const RunFolder& run, const Retention& retention,
-          const Goodness& goodness)
-      : file_system_(file_system), run_(run), retention_(retention), goodness_(goodness) {}
+          const IterationChecks& checks)
+      : file_system_(file_system), run_(run), retention_(retention), checks_(checks) {}
 
   std::vector<Retained> decide() {
     for (const IterationFolder& folder : run_.iterations) decisions_.push_back({folder, false, {}});
@@ -65,9 +65,9 @@ class Decider {
   std::string problem_of(const IterationFolder& folder) const {
     const std::string path = join(run_.path, folder.name);
     std::string problem;
-    if (goodness_.problem_of) problem = goodness_.problem_of(path);
-    if (problem.empty() && !last_good_ && goodness_.problem_of_last) {
-      problem = goodness_.problem_of_last(path);
+    if (checks_.problem_of) problem = checks_.problem_of(path);
+    if (problem.empty() && !last_good_ && checks_.problem_of_last) {
+      problem = checks_.problem_of_last(path);
     }
     return problem;
   }
@@ -110,7 +110,7 @@ class Decider {
   const FileSystem& file_system_;
   const RunFolder& run_;
   const Retention& retention_;
-  const Goodness& goodness_;
+  const IterationChecks& checks_;
   std::vector<Retained> decisions_;
   std::optional<int64_t> last_good_;
 };
@@ -118,9 +118,9 @@ class Decider {
 }  // namespace
 
 std::vector<Retained> decide(const FileSystem& file_system, const RunFolder& run,
-                             const Retention& retention, const Goodness& goodness) {
+                             const Retention& retention, const IterationChecks& checks) {
   check(retention);
-  return Decider(file_system, run, retention, goodness).decide();
+  return Decider(file_system, run, retention, checks).decide();
 }
 
 }  // namespace ferry

@@ -23,7 +23,7 @@ struct Retention {
 using ProblemOf = std::function<std::string(const std::string& folder)>;
 
 /// What makes an iteration that looks complete a good one. An empty function has no objection.
-struct Goodness {
+struct IterationChecks {
   ProblemOf problem_of;       // asked of every one that is counted
   ProblemOf problem_of_last;  // asked of that which is to be the last good one, too
 };
@@ -36,10 +36,10 @@ struct Retained {
 
 /// One decision an iteration folder, in the run's order. Goes what is complete and neither among
 /// the last `keep_last` good ones, nor divisible by `keep_every`, nor the last good one, nor named
-/// by the tracker; never `release`, a link, or one that `goodness` objects to: those are named and
+/// by the tracker; never `release`, a link, or one that `checks` objects to: those are named and
 /// not counted. It is asked from the highest number down until enough are good.
 /// invalid when nothing is given to keep, or a number is below 1.
 std::vector<Retained> decide(const FileSystem& file_system, const RunFolder& run,
-                             const Retention& retention, const Goodness& goodness);
+                             const Retention& retention, const IterationChecks& checks);
 
 }  // namespace ferry

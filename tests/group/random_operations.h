@@ -100,11 +100,11 @@ class RandomOperations {
       if (its_color == color) order.emplace_back(its_key, i, members[i]);
     }
     std::sort(order.begin(), order.end());
-    std::vector<int> fellows;
-    for (const auto& one : order) fellows.push_back(std::get<2>(one));
-    expect(static_cast<size_t>(part->size()) == fellows.size(), "split", seed);
-    expect(fellows[static_cast<size_t>(part->rank())] == own, "split", seed);
-    run(*part, fellows, seed + static_cast<uint32_t>(color), count, depth);
+    std::vector<int> members;
+    for (const auto& one : order) members.push_back(std::get<2>(one));
+    expect(static_cast<size_t>(part->size()) == members.size(), "split", seed);
+    expect(members[static_cast<size_t>(part->rank())] == own, "split", seed);
+    run(*part, members, seed + static_cast<uint32_t>(color), count, depth);
   }
 
   size_t most_bytes_;

@@ -8,7 +8,7 @@
 
 #include "ckpt/engine/engine.h"
 #include "ckpt/format/hugging_face/safetensors_plan.h"
-#include "ckpt/integrity/checks/vouchers.h"
+#include "ckpt/integrity/checks/small_files.h"
 #include "ckpt/integrity/plan_manifest.h"
 #include "tests/io/memory_file_system.h"
 
@@ -17,7 +17,7 @@ namespace ferry::test {
 struct WrittenFolder {
   static constexpr const char* kFolder = "model";
 
-  explicit WrittenFolder(const VoucherOptions& options = {}, uint64_t max_shard_bytes = 1000) {
+  explicit WrittenFolder(const IntegrityOptions& options = {}, uint64_t max_shard_bytes = 1000) {
     std::string content;
     Catalog source;
     source.file_system = memory;

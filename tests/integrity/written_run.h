@@ -8,7 +8,7 @@
 
 #include "ckpt/engine/compressed_run.h"
 #include "ckpt/format/pickle/values/draft.h"
-#include "ckpt/integrity/checks/vouchers.h"
+#include "ckpt/integrity/checks/small_files.h"
 #include "ckpt/integrity/plan_manifest.h"
 #include "ckpt/io/zstd_encoder.h"
 #include "ckpt/megatron/rank_folders/write/writer.h"

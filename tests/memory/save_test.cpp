@@ -95,7 +95,7 @@ TEST_F(Save, ReplicasAreWrittenOnceAndSharedOut) {
 TEST_F(Save, FilesPerRankAndOptions) {
   SaveOptions options;
   options.files_per_rank = 3;
-  options.vouchers.sha256 = true;
+  options.integrity.sha256 = true;
   options.engine.threads = 2;
   options.engine.memory_bytes = 1 << 16;
   options.begin.tracker = TrackerMove::never;

@@ -107,7 +107,7 @@ TEST_F(PruneTest, ADryRunChangesNothing) {
 
 // What does not open is no good one: the last that does is kept, and the damaged are named.
 TEST_F(PruneTest, DamagedOnesDoNotCount) {
-  options_.goodness.problem_of = [](const std::string& folder) -> std::string {
+  options_.checks.problem_of = [](const std::string& folder) -> std::string {
     return folder.ends_with("600") || folder.ends_with("500") ? "truncated" : "";
   };
   put_tracker("600");
@@ -120,7 +120,7 @@ TEST_F(PruneTest, DamagedOnesDoNotCount) {
 // The costly question is asked of the one that all depends on, and of no other.
 TEST_F(PruneTest, TheLastGoodOneIsLookedAtTwice) {
   std::vector<std::string> asked;
-  options_.goodness.problem_of_last = [&](const std::string& folder) -> std::string {
+  options_.checks.problem_of_last = [&](const std::string& folder) -> std::string {
     asked.push_back(folder);
     return folder.ends_with("600") ? "a flipped bit" : "";
   };
@@ -172,7 +172,7 @@ TEST_F(PruneTest, LeftoversThatStayAreToldSo) {
 }
 
 TEST_F(PruneTest, WhenNothingIsGoodAllStays) {
-  options_.goodness.problem_of = [](const std::string&) { return "damaged"; };
+  options_.checks.problem_of = [](const std::string&) { return "damaged"; };
   run(last(1));
   EXPECT_EQ(left().size(), 6u);
 }

@@ -44,7 +44,7 @@ class Room : public testing::Test {
     planned_ = plan_of(bytes);
     WriteOptions options;
     options.dry_run = dry_run;
-    options.vouchers.manifest = false;
+    options.integrity.manifest = false;
     options.engine.threads = 1;
     options.zstd_level = level_;
     return write_output(disk_, {OutputKind::checkpoint_folder, target, {}}, planned_, nullptr,

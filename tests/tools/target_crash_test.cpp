@@ -46,7 +46,7 @@ Write reshard_to(ReshardFormat format) {
     options.to = format;
     options.only = {"*final_layernorm*"};  // few operations, each of which is a run of its own
     options.write.overwrite = job.overwrite;
-    options.write.vouchers.manifest = job.manifest;
+    options.write.integrity.manifest = job.manifest;
     options.write.engine.threads = 1;  // the order of operations is the same each time
     tool::reshard(options);
   };
@@ -60,7 +60,7 @@ Write convert_to(ConvertTarget format) {
     options.to = format;
     options.import.drop_unknown = format != ConvertTarget::hugging_face;  // see make_source()
     options.write.overwrite = job.overwrite;
-    options.write.vouchers.manifest = job.manifest;
+    options.write.integrity.manifest = job.manifest;
     options.write.engine.threads = 1;  // the order of operations is the same each time
     tool::convert(options);
   };

@@ -135,7 +135,7 @@ ConvertReport convert(const ConvertOptions& options) {
     checkpoint = open_checkpoint(file_system, options.source, options.open);
     job = options.to == ConvertTarget::hugging_face ? plan_model(checkpoint, options)
                                                     : plan_tensors(checkpoint, options);
-    prepare(job.planned, options.write.vouchers);
+    prepare(job.planned, options.write.integrity);
     return std::string();
   });
   ConvertReport report = describe(checkpoint, job, options);

@@ -112,7 +112,7 @@ ConvertReport convert_to_megatron(const ConvertOptions& options) {
     report = describe(checkpoint, model, options, folder);
     report.before_loading = before_loading(*file_system, options.target);
     planned = plan(std::move(model.state), options);
-    prepare(planned, options.write.vouchers);
+    prepare(planned, options.write.integrity);
     add_files(*file_system, model.tokenizer_files, kTokenizerFolder, planned);
     return std::string();
   });

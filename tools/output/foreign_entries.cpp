@@ -22,7 +22,7 @@ struct Parts {
   std::function<bool(const std::string& path)> folder;
 };
 
-constexpr std::string_view kVouchers[] = {kManifestName, kSha256ManifestName};
+constexpr std::string_view kManifests[] = {kManifestName, kSha256ManifestName};
 
 constexpr std::string_view kModelFiles[] = {"config.json",
                                             "generation_config.json",
@@ -90,7 +90,7 @@ void collect(const FileSystem& file_system, const std::string& folder, const std
       collect(file_system, folder, path + "/", parts, foreign);
     } else if (status.kind == PathKind::folder) {
       foreign.push_back(path + "/");
-    } else if (!parts.file(path) && !matches_any(kVouchers, path)) {
+    } else if (!parts.file(path) && !matches_any(kManifests, path)) {
       foreign.push_back(path);
     }
   }

@@ -16,11 +16,11 @@ void add_write_options(CLI::App& command, WriteOptions& options, const char* rep
       "--overwrite", options.overwrite,
       fmt::format("Replace {}; the old one stays until the new is complete", replaced));
   command.add_flag_callback(
-      "--no-manifest", [&] { options.vouchers.manifest = false; },
+      "--no-manifest", [&] { options.integrity.manifest = false; },
       "Leave out ferry.manifest.json, which ferry verify checks OUT with");
   command
       .add_option_function<std::string>(
-          "--integrity", [&](const std::string&) { options.vouchers.sha256 = true; },
+          "--integrity", [&](const std::string&) { options.integrity.sha256 = true; },
           "sha256: write integrity.json too, as Megatron Core does; reads OUT once more")
       ->type_name("HASH")
       ->check(one_of({"sha256"}));

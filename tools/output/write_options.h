@@ -6,7 +6,7 @@
 
 #include "ckpt/engine/engine.h"
 #include "ckpt/group/group.h"
-#include "ckpt/integrity/checks/vouchers.h"
+#include "ckpt/integrity/checks/small_files.h"
 #include "ckpt/megatron/torch_dist/core_release.h"
 
 namespace CLI {
@@ -20,7 +20,7 @@ struct WriteOptions {
   std::optional<int> zstd_level;      // compresses the items of the plan; it was planned for that
   bool overwrite = false;             // what is there may be replaced
   bool dry_run = false;               // plans and checks all, and writes nothing
-  VoucherOptions vouchers;
+  IntegrityOptions integrity;
   EngineOptions engine;
   /// Processes that do it together, all of them so; compressing is rank 0's alone.
   std::shared_ptr<Group> group = lone_group();

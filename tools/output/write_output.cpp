@@ -85,7 +85,7 @@ std::vector<std::string> write_staged(const FileSystem& file_system, PlannedOutp
     if (const PlannedOutput::LateFile& late = planned.late_file; !late.name.empty()) {
       planned.small_files.emplace_back(late.name, late.content(planned.plan.target));
     }
-    write_small_files(planned, digests, options.vouchers, file_system, folder, engine);
+    write_small_files(planned, digests, options.integrity, file_system, folder, engine);
     interrupt.check();
     if (source) source->check();
     staged->commit();
@@ -117,8 +117,8 @@ std::string Output::folder() const {
   return join(path, iteration ? iteration_folder_name(*iteration) : std::string(kReleaseName));
 }
 
-void prepare(PlannedOutput& planned, const VoucherOptions& vouchers) {
-  if (vouchers.manifest) complete_items(planned.plan);
+void prepare(PlannedOutput& planned, const IntegrityOptions& integrity) {
+  if (integrity.manifest) complete_items(planned.plan);
   check(planned.plan);
 }
 

@@ -37,7 +37,7 @@ void check_output(const FileSystem& file_system, const Output& output, const std
 
 /// Makes a plan ready to be written so: its items tile its files where there is to be a manifest.
 /// Then it is checked.
-void prepare(PlannedOutput& planned, const VoucherOptions& vouchers);
+void prepare(PlannedOutput& planned, const IntegrityOptions& integrity);
 
 /// Runs a prepared plan into a staged folder, and commits it once `source`, if given, is sure to
 /// have stayed as it was. In a dry run: only says what it would write; where the plan is to be

@@ -37,9 +37,9 @@ has a file of open. What other programs of other hosts or containers read or wri
 )";
 
 // From the latest iteration down, until enough are good.
-Goodness goodness(const Flags& flags, const std::shared_ptr<const FileSystem>& file_system,
-                  const InterruptScope& interrupt, ProgressLine& line) {
-  Goodness good;
+IterationChecks checks(const Flags& flags, const std::shared_ptr<const FileSystem>& file_system,
+                       const InterruptScope& interrupt, ProgressLine& line) {
+  IterationChecks good;
   good.problem_of = [&, file_system](const std::string& folder) {
     interrupt.check();
     return problem_by_structure(file_system, folder);
@@ -62,7 +62,7 @@ void run(const Flags& flags) {
     ProgressLine line("removing"), verifying("verifying");
     PruneOptions options;
     options.dry_run = flags.dry_run;
-    options.goodness = goodness(flags, file_system, interrupt, verifying);
+    options.checks = checks(flags, file_system, interrupt, verifying);
     options.progress = [&](const Progress& progress) { line.show(progress); };
     options.cancel = interrupt.flag();
     report = prune(file_system, flags.path, flags.retention, options);

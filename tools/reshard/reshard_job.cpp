@@ -251,7 +251,7 @@ ReshardReport reshard(const ReshardOptions& options) {
       tokenizer = take_tokenizer(*file_system, checkpoint, output.folder(), state);
     }
     target = plan_target(std::move(state), options, output.folder());
-    prepare(target.planned, options.write.vouchers);
+    prepare(target.planned, options.write.integrity);
     add_files(*file_system, tokenizer.files, kTokenizerFolder, target.planned);
     return std::string();
   });

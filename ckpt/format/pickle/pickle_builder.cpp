@@ -106,7 +106,7 @@ uint32_t PickleBuilder::container(ValueKind kind) { return add({.kind = kind}); 
 uint32_t PickleBuilder::frozen_set(std::span<const uint32_t> items) {
   const uint32_t node = container(ValueKind::set);
   append(node, items);
-  document_->nodes[node].text = container_making(global("builtins", "frozenset"));
+  document_->nodes[node].text = container_reduction(global("builtins", "frozenset"));
   return node;
 }
 
@@ -148,8 +148,8 @@ uint32_t PickleBuilder::global(uint32_t module, uint32_t name) {
 }
 
 uint32_t PickleBuilder::persistent_id(uint32_t id) {
-  const bool is_tuple = at(id).kind == ValueKind::tuple && at(id).making() == 0;
-  ValueNode node{.kind = ValueKind::object, .text = persistent_making(is_tuple)};
+  const bool is_tuple = at(id).kind == ValueKind::tuple && at(id).reduction() == 0;
+  ValueNode node{.kind = ValueKind::object, .text = persistent_reduction(is_tuple)};
   if (is_tuple) {
     node.items = at(id).items;
     charge_sharing(node.items);
@@ -177,7 +177,7 @@ void PickleBuilder::append(uint32_t node, std::span<const uint32_t> items) {
     position_.corrupt("elements are added to something that is not a list");
   }
   if (items.empty()) return;
-  if (target.kind == ValueKind::object) add_step(node, Making::Step::Kind::items, items.size());
+  if (target.kind == ValueKind::object) add_step(node, Reduction::Step::Kind::items, items.size());
   std::copy(items.begin(), items.end(), extend(target.items, target.owns_items, items.size()));
 }
 
@@ -189,7 +189,7 @@ void PickleBuilder::set_items(uint32_t node, std::span<const uint32_t> keys_and_
   if (keys_and_values.size() % 2 != 0) position_.corrupt("a dict gets a key without a value");
   if (keys_and_values.empty()) return;
   if (kind == ValueKind::object) {
-    add_step(node, Making::Step::Kind::pairs, keys_and_values.size() / 2);
+    add_step(node, Reduction::Step::Kind::pairs, keys_and_values.size() / 2);
   }
   add_pairs(node, keys_and_values);
 }
@@ -213,12 +213,13 @@ void PickleBuilder::share_pairs(uint32_t node, uint32_t dict) {
 }
 
 // The usual state: a dict of attributes.
-void PickleBuilder::attach_state(uint32_t node, uint32_t dict, Making::Step::Kind kind) {
+void PickleBuilder::attach_state(uint32_t node, uint32_t dict, Reduction::Step::Kind kind) {
   ValueNode& target = document_->nodes[node];
-  const Making& making = document_->makings[target.making()];
-  const bool is_usual = kind == Making::Step::Kind::state && making.shared && making.steps.empty();
+  const Reduction& reduction = document_->reductions[target.reduction()];
+  const bool is_usual =
+      kind == Reduction::Step::Kind::state && reduction.shared && reduction.steps.empty();
   if (is_usual) {
-    target.text = with_state(target.making());
+    target.text = with_state(target.reduction());
   } else {
     add_step(node, kind, at(dict).pairs.count / 2);
   }
@@ -226,7 +227,7 @@ void PickleBuilder::attach_state(uint32_t node, uint32_t dict, Making::Step::Kin
 }
 
 void PickleBuilder::set_state(uint32_t node, uint32_t state) {
-  using Kind = Making::Step::Kind;
+  using Kind = Reduction::Step::Kind;
   const ValueKind kind = at(node).kind;
   if (kind == ValueKind::dict) {
     ValueNode& target = document_->nodes[node];

@@ -54,7 +54,7 @@ class PickleBuilder {
   void set_items(uint32_t node, std::span<const uint32_t> keys_and_values);
 
   /// callable(*args) or class.__new__(class, *args), the latter also with keywords.
-  uint32_t construct(uint32_t callable, uint32_t args, Making::Call call);
+  uint32_t construct(uint32_t callable, uint32_t args, Reduction::Call call);
   uint32_t construct_with_keywords(uint32_t callable, uint32_t args, uint32_t keywords);
   /// node.__setstate__(state)
   void set_state(uint32_t node, uint32_t state);
@@ -67,7 +67,7 @@ class PickleBuilder {
   // What is known of a class or function that is called.
   struct Callable {
     int constructor = 0;                                     // PickleConstructor
-    uint32_t function = 0, new_instance = 0, container = 0;  // makings without steps; 0: not yet
+    uint32_t function = 0, new_instance = 0, container = 0;  // reductions without steps; 0: not yet
   };
 
   const ValueNode& at(uint32_t node) const { return document_->nodes[node]; }
@@ -86,23 +86,23 @@ class PickleBuilder {
   void append_range(Range& range, bool& owned, Range more);
   void add_pairs(uint32_t node, std::span<const uint32_t> keys_and_values);
   void share_pairs(uint32_t node, uint32_t dict);
-  void attach_state(uint32_t node, uint32_t dict, Making::Step::Kind kind);
+  void attach_state(uint32_t node, uint32_t dict, Reduction::Step::Kind kind);
   void charge_copy(uint64_t bytes);
   void charge_sharing(Range range);
 
-  // pickle_makings.cpp
+  // pickle_reductions.cpp
   Callable& callable(uint32_t node);
-  uint32_t add_making(Making making);
+  uint32_t add_reduction(Reduction reduction);
   uint32_t callable_text(uint32_t node) const;
-  uint32_t making_of(uint32_t callable, Making::Call call);
-  uint32_t container_making(uint32_t callable);
-  uint32_t with_state(uint32_t making);
-  uint32_t persistent_making(bool is_tuple);
-  void add_step(uint32_t node, Making::Step::Kind kind, size_t count);
+  uint32_t reduction_of(uint32_t callable, Reduction::Call call);
+  uint32_t container_reduction(uint32_t callable);
+  uint32_t with_state(uint32_t reduction);
+  uint32_t persistent_reduction(bool is_tuple);
+  void add_step(uint32_t node, Reduction::Step::Kind kind, size_t count);
 
   // pickle_constructors.cpp
   void check_call(uint32_t callable, uint32_t args) const;
-  uint32_t object(uint32_t callable, Range args, Making::Call call = Making::Call::function);
+  uint32_t object(uint32_t callable, Range args, Reduction::Call call = Reduction::Call::function);
   uint32_t make_dict(uint32_t callable, Range args);
   uint32_t make_set(uint32_t callable, Range args);
   uint32_t make_size(uint32_t callable, Range args);
@@ -126,10 +126,10 @@ class PickleBuilder {
   std::unordered_map<std::string, uint32_t> globals_;      // by length of the module and text
   std::unordered_map<uint64_t, uint32_t> joined_globals_;  // by text numbers of module and name
   std::unordered_map<uint32_t, Callable> callables_;       // by node
-  std::vector<uint32_t> stated_;  // by making: the same with a state; 0: not yet
+  std::vector<uint32_t> stated_;  // by reduction: the same with a state; 0: not yet
   uint32_t small_integers_[256] = {};
   uint32_t state_key_ = 0;
-  uint32_t persistent_makings_[2] = {};
+  uint32_t persistent_reductions_[2] = {};
 };
 
 }  // namespace ferry

@@ -54,11 +54,11 @@ uint32_t PickleBuilder::construct_with_keywords(uint32_t callable, uint32_t args
   if (at(keywords).kind != ValueKind::dict) {
     position_.corrupt("the keyword arguments of a call are no dict");
   }
-  constexpr auto kCall = Making::Call::new_instance;
+  constexpr auto kCall = Reduction::Call::new_instance;
   if (at(keywords).pairs.count == 0) return construct(callable, args, kCall);
   check_call(callable, args);
   const uint32_t node = object(callable, at(args).items, kCall);
-  attach_state(node, keywords, Making::Step::Kind::keywords);
+  attach_state(node, keywords, Reduction::Step::Kind::keywords);
   return node;
 }
 
@@ -71,7 +71,7 @@ void PickleBuilder::check_call(uint32_t callable, uint32_t args) const {
   if (at(args).kind != ValueKind::tuple) position_.corrupt("the arguments of a call are no tuple");
 }
 
-uint32_t PickleBuilder::construct(uint32_t callable, uint32_t args, Making::Call call) {
+uint32_t PickleBuilder::construct(uint32_t callable, uint32_t args, Reduction::Call call) {
   check_call(callable, args);
   const Range range = at(args).items;
   switch (this->callable(callable).constructor) {
@@ -105,9 +105,9 @@ uint32_t PickleBuilder::construct(uint32_t callable, uint32_t args, Making::Call
   }
 }
 
-uint32_t PickleBuilder::object(uint32_t callable, Range args, Making::Call call) {
+uint32_t PickleBuilder::object(uint32_t callable, Range args, Reduction::Call call) {
   charge_sharing(args);
-  return add({.kind = ValueKind::object, .text = making_of(callable, call), .items = args});
+  return add({.kind = ValueKind::object, .text = reduction_of(callable, call), .items = args});
 }
 
 // OrderedDict(), defaultdict(factory), Counter(dict), OrderedDict([[key, value], ...])
@@ -121,12 +121,12 @@ uint32_t PickleBuilder::make_dict(uint32_t callable, Range args) {
   if (others > 1 || (others == 1 && !is_content(slots(args)[has_factory]))) {
     return object(callable, args);
   }
-  ValueNode empty{.kind = ValueKind::dict, .text = container_making(callable)};
+  ValueNode empty{.kind = ValueKind::dict, .text = container_reduction(callable)};
   if (has_factory) {
-    Making making = document_->makings[empty.text];
-    making.shared = false;
-    making.own_arguments = {args.begin, 1};
-    empty.text = add_making(std::move(making));
+    Reduction reduction = document_->reductions[empty.text];
+    reduction.shared = false;
+    reduction.own_arguments = {args.begin, 1};
+    empty.text = add_reduction(std::move(reduction));
   }
   if (others == 0) return add(empty);
   const uint32_t content = slots(args)[has_factory];
@@ -153,7 +153,7 @@ uint32_t PickleBuilder::make_dict(uint32_t callable, Range args) {
 
 uint32_t PickleBuilder::make_set(uint32_t callable, Range args) {
   if (args.count > 1) return object(callable, args);
-  ValueNode node{.kind = ValueKind::set, .text = container_making(callable)};
+  ValueNode node{.kind = ValueKind::set, .text = container_reduction(callable)};
   if (args.count == 1) {
     const ValueNode& from = at(slots(args)[0]);
     const bool is_sequence = from.kind == ValueKind::list || from.kind == ValueKind::tuple ||
@@ -167,7 +167,7 @@ uint32_t PickleBuilder::make_set(uint32_t callable, Range args) {
 
 uint32_t PickleBuilder::make_size(uint32_t callable, Range args) {
   if (args.count > 1) return object(callable, args);
-  ValueNode node{.kind = ValueKind::tuple, .text = container_making(callable)};
+  ValueNode node{.kind = ValueKind::tuple, .text = container_reduction(callable)};
   if (args.count == 1) {
     const ValueNode& from = at(slots(args)[0]);
     if (from.kind != ValueKind::tuple && from.kind != ValueKind::list) {
@@ -236,16 +236,16 @@ uint32_t PickleBuilder::reconstruct(uint32_t callable, Range args) {
     return object(callable, args);
   }
   const bool has_state = at(slots(args)[2]).kind != ValueKind::none;
-  const uint32_t making = add_making({.call = Making::Call::function,
-                                      .shared = false,
-                                      .apart = true,
-                                      .text = at(slots(args)[0]).text,
-                                      .callable = callable,
-                                      .arguments = has_state,
-                                      .own_arguments = args,
-                                      .steps = {}});
+  const uint32_t reduction = add_reduction({.call = Reduction::Call::function,
+                                            .shared = false,
+                                            .apart = true,
+                                            .text = at(slots(args)[0]).text,
+                                            .callable = callable,
+                                            .arguments = has_state,
+                                            .own_arguments = args,
+                                            .steps = {}});
   const Range shown = has_state ? Range{args.begin + 2, 1} : Range{};
-  return add({.kind = ValueKind::object, .text = making, .items = shown});
+  return add({.kind = ValueKind::object, .text = reduction, .items = shown});
 }
 
 }  // namespace ferry

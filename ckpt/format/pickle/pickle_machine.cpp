@@ -14,7 +14,7 @@ using namespace pickle;  // opcodes
 namespace {
 
 constexpr uint8_t kNewestProtocol = 5;
-constexpr auto kFunction = Making::Call::function, kNewInstance = Making::Call::new_instance;
+constexpr auto kFunction = Reduction::Call::function, kNewInstance = Reduction::Call::new_instance;
 
 }  // namespace
 

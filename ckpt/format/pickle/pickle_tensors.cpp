@@ -16,14 +16,14 @@ std::string_view last_part(std::string_view dotted) {
 }  // namespace
 
 uint32_t PickleBuilder::tensor(int64_t number, uint32_t callable, Range args) {
-  const uint32_t making = add_making({.call = Making::Call::function,
-                                      .shared = false,
-                                      .apart = true,
-                                      .text = callable_text(callable),
-                                      .callable = callable,
-                                      .own_arguments = args,
-                                      .steps = {}});
-  return add({.kind = ValueKind::tensor, .text = making, .number = number});
+  const uint32_t reduction = add_reduction({.call = Reduction::Call::function,
+                                            .shared = false,
+                                            .apart = true,
+                                            .text = callable_text(callable),
+                                            .callable = callable,
+                                            .own_arguments = args,
+                                            .steps = {}});
+  return add({.kind = ValueKind::tensor, .text = reduction, .number = number});
 }
 
 uint32_t PickleBuilder::add_tensor(StoredTensor tensor, uint32_t callable, Range args) {
@@ -101,7 +101,7 @@ std::optional<StoredTensor> PickleBuilder::read_tensor(int constructor, Range ar
   const auto id = items(storage);
   const bool is_storage =
       storage.kind == ValueKind::object &&
-      document_->makings[storage.making()].call == Making::Call::persistent_id_tuple &&
+      document_->reductions[storage.reduction()].call == Reduction::Call::persistent_id_tuple &&
       id.size() >= 5 && text_of(id[0], ValueKind::string) == "storage";
   const auto class_name = is_storage ? text_of(id[1], ValueKind::global) : std::nullopt;
   const auto key = is_storage ? text_of(id[2], ValueKind::string) : std::nullopt;

@@ -17,7 +17,7 @@ namespace {
 
 using Kind = ValueKind;
 using Range = ValueNode::Range;
-using Step = Making::Step;
+using Step = Reduction::Step;
 
 constexpr uint32_t kNoMemo = UINT32_MAX;
 constexpr uint32_t kBatch = 1000;  // elements between two marks, as in CPython
@@ -186,11 +186,13 @@ class Writer {
     memo_[node] = out_.global(name.substr(0, module), name.substr(module + 1));
   }
 
-  const Making& making(uint32_t node) const { return document_.makings[at(node).making()]; }
+  const Reduction& reduction(uint32_t node) const {
+    return document_.reductions[at(node).reduction()];
+  }
 
   void save_tuple(uint32_t node) {
-    const Making& how = making(node);
-    if (how.call == Making::Call::literal) return push_tuple(node, at(node).items);
+    const Reduction& how = reduction(node);
+    if (how.call == Reduction::Call::literal) return push_tuple(node, at(node).items);
     push({Task::put, node});
     push_opcode(REDUCE);
     push({Task::end_tuple, kNobody, 1});
@@ -200,14 +202,14 @@ class Writer {
 
   // set([...])
   void save_set(uint32_t node) {
-    const Making& how = making(node);
+    const Reduction& how = reduction(node);
     push({Task::put, node});
     push_opcode(REDUCE);
     push({Task::end_tuple, kNobody, 1});
     push({Task::append, at(node).items.begin, end_of(at(node).items)});
     push({Task::put, kNobody});
     push_opcode(EMPTY_LIST);
-    if (how.call == Making::Call::literal) {
+    if (how.call == Reduction::Call::literal) {
       out_.global("builtins", "set");
     } else {
       push({Task::value, how.callable});
@@ -215,36 +217,36 @@ class Writer {
   }
 
   void save_dict(uint32_t node) {
-    const Making& how = making(node);
+    const Reduction& how = reduction(node);
     if (at(node).items.count > 0) {
       push_opcode(BUILD);
       push({Task::value, document_.slots[at(node).items.begin]});
     }
     push({Task::set_items, at(node).pairs.begin, end_of(at(node).pairs)});
     push({Task::put, node});
-    if (how.call == Making::Call::literal) return push_opcode(EMPTY_DICT);
+    if (how.call == Reduction::Call::literal) return push_opcode(EMPTY_DICT);
     push_opcode(REDUCE);
     push_tuple(kNobody, how.own_arguments);
     push({Task::value, how.callable});
   }
 
   void save_object(uint32_t node) {
-    const Making& how = making(node);
+    const Reduction& how = reduction(node);
     Range arguments = how.own_arguments;
     if (!how.apart) {
       arguments = at(node).items;
       arguments.count = std::min(arguments.count, how.arguments);
     }
-    const bool is_tuple = how.call == Making::Call::persistent_id_tuple;
-    if (is_tuple || how.call == Making::Call::persistent_id) {
+    const bool is_tuple = how.call == Reduction::Call::persistent_id_tuple;
+    if (is_tuple || how.call == Reduction::Call::persistent_id) {
       return save_persistent_id(node, arguments, is_tuple);
     }
     const bool has_keywords = !how.steps.empty() && how.steps[0].kind == Step::Kind::keywords;
     push_steps(node, how);
     push({Task::put, node});
-    push_opcode(has_keywords                             ? NEWOBJ_EX
-                : how.call == Making::Call::new_instance ? NEWOBJ
-                                                         : REDUCE);
+    push_opcode(has_keywords                                ? NEWOBJ_EX
+                : how.call == Reduction::Call::new_instance ? NEWOBJ
+                                                            : REDUCE);
     if (has_keywords) push_dict(at(node).pairs.begin, how.steps[0].count);
     push_tuple(kNobody, arguments);
     push({Task::value, how.callable});
@@ -258,7 +260,7 @@ class Writer {
   }
 
   // What was done to an object after it had been made; the last one is pushed first.
-  void push_steps(uint32_t node, const Making& how) {
+  void push_steps(uint32_t node, const Reduction& how) {
     uint32_t item = end_of(at(node).items), pair = end_of(at(node).pairs);
     for (size_t i = how.steps.size(); i-- > 0;) {
       const Step& step = how.steps[i];
@@ -268,13 +270,13 @@ class Writer {
         continue;
       }
       const uint32_t count =
-          step.count == Making::kRest ? (pair - at(node).pairs.begin) / 2 : step.count;
+          step.count == Reduction::kRest ? (pair - at(node).pairs.begin) / 2 : step.count;
       pair -= 2 * count;
       push_step(how, i, pair, count);
     }
   }
 
-  void push_step(const Making& how, size_t step, uint32_t pair, uint32_t count) {
+  void push_step(const Reduction& how, size_t step, uint32_t pair, uint32_t count) {
     switch (how.steps[step].kind) {
       case Step::Kind::pairs:
         return push({Task::set_items, pair, pair + 2 * count});
@@ -321,11 +323,11 @@ class Writer {
   }
 
   void save_tensor(uint32_t node) {
-    const Making& how = making(node);
+    const Reduction& how = reduction(node);
     push_steps(node, how);
     push({Task::put, node});
     push_opcode(REDUCE);
-    if (how.call != Making::Call::literal) {
+    if (how.call != Reduction::Call::literal) {
       push_tuple(kNobody, how.own_arguments);
       return push({Task::value, how.callable});
     }

@@ -13,7 +13,7 @@ namespace ferry {
 namespace {
 
 using Kind = ValueKind;
-using Step = Making::Step;
+using Step = Reduction::Step;
 
 bool is_number(std::string_view digits, bool hexadecimal) {
   const std::string_view allowed = hexadecimal ? "0123456789abcdefABCDEF" : "0123456789";
@@ -99,12 +99,12 @@ Value Draft::tuple(const std::vector<Value>& items) {
   return state_->container(Kind::tuple, 0, items);
 }
 Value Draft::set(const std::vector<Value>& items) {
-  return state_->container(Kind::set, state_->container_making("builtins", "set"), items);
+  return state_->container(Kind::set, state_->container_reduction("builtins", "set"), items);
 }
 Value Draft::dict() { return state_->value(state_->add({.kind = Kind::dict})); }
 Value Draft::ordered_dict() {
-  const uint32_t making = state_->container_making("collections", "OrderedDict");
-  return state_->value(state_->add({.kind = Kind::dict, .text = making}));
+  const uint32_t reduction = state_->container_reduction("collections", "OrderedDict");
+  return state_->value(state_->add({.kind = Kind::dict, .text = reduction}));
 }
 
 Value Draft::global(std::string_view module, std::string_view name) {
@@ -125,14 +125,14 @@ Value Draft::call(const Value& callable, const std::vector<Value>& arguments) {
   if (kind != Kind::global && kind != Kind::object) {
     fail(ErrorKind::invalid, "something is called that is no class or function");
   }
-  return state_->container(Kind::object, state_->making_of(node, Making::Call::function),
+  return state_->container(Kind::object, state_->reduction_of(node, Reduction::Call::function),
                            arguments);
 }
 
 Value Draft::instance(std::string_view dotted_class_name) {
   const uint32_t callable = global(dotted_class_name).node();
-  const uint32_t making = state_->making_of(callable, Making::Call::new_instance);
-  return state_->value(state_->add({.kind = Kind::object, .text = making}));
+  const uint32_t reduction = state_->reduction_of(callable, Reduction::Call::new_instance);
+  return state_->value(state_->add({.kind = Kind::object, .text = reduction}));
 }
 
 Value Draft::dtype(DType dtype) { return global("torch", torch_name(dtype)); }
@@ -140,7 +140,7 @@ Value Draft::dtype(DType dtype) { return global("torch", torch_name(dtype)); }
 Value Draft::size(const Dims& shape) {
   std::vector<Value> items;
   for (const int64_t extent : shape) items.push_back(integer(extent));
-  return state_->container(Kind::tuple, state_->container_making("torch", "Size"), items);
+  return state_->container(Kind::tuple, state_->container_reduction("torch", "Size"), items);
 }
 
 std::string Draft::storage(std::string bytes) {
@@ -243,7 +243,7 @@ void Draft::append(const Value& container, const Value& item) {
 void Draft::replace(const Value& container, size_t index, const Value& item) {
   const uint32_t node =
       state_->own_container(container, {Kind::list, Kind::tuple, Kind::set, Kind::object});
-  const bool shown_only = container.kind() == Kind::object && state_->making(node).apart;
+  const bool shown_only = container.kind() == Kind::object && state_->reduction(node).apart;
   if (index >= container.size() || shown_only) {
     fail(ErrorKind::invalid, "element {} of a value that has {} cannot be replaced", index,
          container.size());

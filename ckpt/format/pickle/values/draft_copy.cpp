@@ -47,7 +47,7 @@ class Draft::State::Copier {
 
   void fill(uint32_t number, uint32_t fresh) {
     const ValueNode& old = from_.nodes[number];
-    const uint32_t text = old.has_making() ? making(old.making()) : this->text(old.text);
+    const uint32_t text = old.has_reduction() ? reduction(old.reduction()) : this->text(old.text);
     const auto items = range(old.items), pairs = range(old.pairs);
     ValueNode& node = state_.at(fresh);
     node.text = text;
@@ -79,16 +79,17 @@ class Draft::State::Copier {
     return fresh;
   }
 
-  uint32_t making(uint32_t old) {
+  uint32_t reduction(uint32_t old) {
     if (old == 0) return 0;
-    if (const auto at = copies_.makings.find(old); at != copies_.makings.end()) return at->second;
-    Making fresh = from_.makings[old];
+    if (const auto at = copies_.reductions.find(old); at != copies_.reductions.end())
+      return at->second;
+    Reduction fresh = from_.reductions[old];
     fresh.text = text(fresh.text);
     fresh.callable = reserve(fresh.callable);
     fresh.own_arguments = range(fresh.own_arguments);
-    auto& ours = state_.document->makings;
+    auto& ours = state_.document->reductions;
     ours.push_back(std::move(fresh));
-    return copies_.makings[old] = static_cast<uint32_t>(ours.size() - 1);
+    return copies_.reductions[old] = static_cast<uint32_t>(ours.size() - 1);
   }
 
   int64_t tensor(int64_t old) {

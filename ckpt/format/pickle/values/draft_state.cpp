@@ -7,7 +7,7 @@
 namespace ferry {
 namespace {
 
-// One map holds both kinds of makings: called with nothing done yet, and the same with a state.
+// One map holds both kinds of reductions: called with nothing done yet, and the same with a state.
 constexpr uint64_t kStated = uint64_t{1} << 63;
 
 std::string global_key(std::string_view module, std::string_view name) {
@@ -47,11 +47,11 @@ uint32_t Draft::State::global(std::string_view module, std::string_view name) {
   return at->second;
 }
 
-Value Draft::State::container(ValueKind kind, uint32_t making, const std::vector<Value>& items) {
+Value Draft::State::container(ValueKind kind, uint32_t reduction, const std::vector<Value>& items) {
   std::vector<uint32_t> nodes;
   nodes.reserve(items.size());
   for (const Value& item : items) nodes.push_back(own(item));
-  ValueNode node{.kind = kind, .text = making};
+  ValueNode node{.kind = kind, .text = reduction};
   if (!nodes.empty()) {
     std::copy(nodes.begin(), nodes.end(),
               document->extend(node.items, node.owns_items, nodes.size()));
@@ -75,43 +75,43 @@ uint32_t Draft::State::own_container(const Value& value, std::initializer_list<V
   return value.node();
 }
 
-uint32_t Draft::State::making_of(uint32_t callable, Making::Call call, bool apart) {
+uint32_t Draft::State::reduction_of(uint32_t callable, Reduction::Call call, bool apart) {
   const uint64_t key = uint64_t{callable} << 8 | static_cast<uint64_t>(call) << 1 | apart;
-  uint32_t& making = makings[{key, 0}];
-  if (making == 0) {
+  uint32_t& reduction = reductions[{key, 0}];
+  if (reduction == 0) {
     const bool is_global = at(callable).kind == ValueKind::global;
-    Making fresh;
+    Reduction fresh;
     fresh.call = call;
     fresh.apart = apart;
-    fresh.text = is_global ? at(callable).text : this->making(callable).text;
+    fresh.text = is_global ? at(callable).text : this->reduction(callable).text;
     fresh.callable = callable;
-    document->makings.push_back(std::move(fresh));
-    making = static_cast<uint32_t>(document->makings.size() - 1);
+    document->reductions.push_back(std::move(fresh));
+    reduction = static_cast<uint32_t>(document->reductions.size() - 1);
   }
-  return making;
+  return reduction;
 }
 
-uint32_t Draft::State::container_making(std::string_view module, std::string_view name) {
-  return making_of(global(module, name), Making::Call::function, true);
+uint32_t Draft::State::container_reduction(std::string_view module, std::string_view name) {
+  return reduction_of(global(module, name), Reduction::Call::function, true);
 }
 
-Making& Draft::State::own_making(uint32_t node) {
-  if (making(node).shared) {
-    Making own = making(node);
+Reduction& Draft::State::own_reduction(uint32_t node) {
+  if (reduction(node).shared) {
+    Reduction own = reduction(node);
     own.shared = false;
-    for (Making::Step& step : own.steps) {
-      if (step.count == Making::kRest) step.count = at(node).pairs.count / 2;
+    for (Reduction::Step& step : own.steps) {
+      if (step.count == Reduction::kRest) step.count = at(node).pairs.count / 2;
     }
-    document->makings.push_back(std::move(own));
-    at(node).text = static_cast<uint32_t>(document->makings.size() - 1);
+    document->reductions.push_back(std::move(own));
+    at(node).text = static_cast<uint32_t>(document->reductions.size() - 1);
   }
-  return document->makings[at(node).making()];
+  return document->reductions[at(node).reduction()];
 }
 
 void Draft::State::count_item(uint32_t object) {
-  Making& own = own_making(object);
-  if (own.arguments == Making::kRest) own.arguments = at(object).items.count;
-  using Kind = Making::Step::Kind;
+  Reduction& own = own_reduction(object);
+  if (own.arguments == Reduction::kRest) own.arguments = at(object).items.count;
+  using Kind = Reduction::Step::Kind;
   if (own.steps.empty() || own.steps.back().kind != Kind::items) {
     own.steps.push_back({Kind::items, 0});
   }
@@ -119,23 +119,23 @@ void Draft::State::count_item(uint32_t object) {
 }
 
 void Draft::State::count_attribute(uint32_t object) {
-  using Kind = Making::Step::Kind;
-  const Making& known = making(object);
+  using Kind = Reduction::Step::Kind;
+  const Reduction& known = reduction(object);
   if (known.shared && known.steps.empty()) {
-    uint32_t& stated = makings[{kStated, at(object).making()}];
+    uint32_t& stated = reductions[{kStated, at(object).reduction()}];
     if (stated == 0) {
-      Making with_state = known;
-      with_state.steps = {{Kind::state, Making::kRest}};
-      document->makings.push_back(std::move(with_state));
-      stated = static_cast<uint32_t>(document->makings.size() - 1);
+      Reduction with_state = known;
+      with_state.steps = {{Kind::state, Reduction::kRest}};
+      document->reductions.push_back(std::move(with_state));
+      stated = static_cast<uint32_t>(document->reductions.size() - 1);
     }
     at(object).text = stated;
     return;
   }
   if (known.shared) return;  // a state, of all that there is
-  auto& steps = own_making(object).steps;
+  auto& steps = own_reduction(object).steps;
   auto last = std::find_if(steps.rbegin(), steps.rend(),
-                           [](const Making::Step& step) { return step.kind != Kind::items; });
+                           [](const Reduction::Step& step) { return step.kind != Kind::items; });
   if (last != steps.rend() && (last->kind == Kind::state || last->kind == Kind::slots)) {
     ++last->count;
   } else {
@@ -148,15 +148,15 @@ void Draft::State::set_pair(uint32_t node, size_t pair, uint32_t value) {
 }
 
 void Draft::State::remove_pair(uint32_t node, size_t pair) {
-  if (at(node).kind == ValueKind::object && at(node).making() != 0) {
-    Making& own = own_making(node);
+  if (at(node).kind == ValueKind::object && at(node).reduction() != 0) {
+    Reduction& own = own_reduction(node);
     uint64_t before = 0;
     for (auto step = own.steps.begin(); step != own.steps.end(); ++step) {
-      if (step->kind == Making::Step::Kind::items) continue;
+      if (step->kind == Reduction::Step::Kind::items) continue;
       before += step->count;
       if (pair >= before) continue;
       --step->count;
-      if (step->kind == Making::Step::Kind::other_state) own.steps.erase(step);
+      if (step->kind == Reduction::Step::Kind::other_state) own.steps.erase(step);
       break;
     }
   }

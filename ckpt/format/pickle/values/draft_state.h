@@ -24,7 +24,7 @@ struct Draft::State {
   /// What has been copied of one document: its numbers -> ours.
   struct Copies {
     std::shared_ptr<const Document> owner;  // null when no shared_ptr owns it
-    std::unordered_map<uint32_t, uint32_t> nodes, texts, makings;
+    std::unordered_map<uint32_t, uint32_t> nodes, texts, reductions;
     std::unordered_map<int64_t, int64_t> tensors;
     std::map<std::string, std::string> storages;
     uint64_t slots = 0;  // copied so far
@@ -34,21 +34,21 @@ struct Draft::State {
 
   Value value(uint32_t node) const { return {document.get(), node}; }
   ValueNode& at(uint32_t node) { return document->nodes[node]; }
-  const Making& making(uint32_t node) { return document->makings[at(node).making()]; }
+  const Reduction& reduction(uint32_t node) { return document->reductions[at(node).reduction()]; }
 
   uint32_t add(ValueNode node);
   uint32_t add_text(std::string text);
   uint32_t global(std::string_view module, std::string_view name);
-  Value container(ValueKind kind, uint32_t making, const std::vector<Value>& items);
+  Value container(ValueKind kind, uint32_t reduction, const std::vector<Value>& items);
 
   /// The node of a value of this draft, copied in when it is not.
   uint32_t own(const Value& value);
   /// The node of a value of this draft, of one of these kinds; invalid otherwise.
   uint32_t own_container(const Value& value, std::initializer_list<ValueKind> kinds);
 
-  uint32_t making_of(uint32_t callable, Making::Call call, bool apart = false);
-  uint32_t container_making(std::string_view module, std::string_view name);
-  Making& own_making(uint32_t node);
+  uint32_t reduction_of(uint32_t callable, Reduction::Call call, bool apart = false);
+  uint32_t container_reduction(std::string_view module, std::string_view name);
+  Reduction& own_reduction(uint32_t node);
   void count_item(uint32_t object);       // about to be appended
   void count_attribute(uint32_t object);  // about to be added
   void set_pair(uint32_t node, size_t pair, uint32_t value);
@@ -57,8 +57,8 @@ struct Draft::State {
   uint32_t copy(const Value& value);
 
   std::shared_ptr<Document> document;
-  std::unordered_map<std::string, uint32_t> globals;          // by length of the module and text
-  std::map<std::pair<uint64_t, uint32_t>, uint32_t> makings;  // by callable and call; of stated
+  std::unordered_map<std::string, uint32_t> globals;             // by length of the module and text
+  std::map<std::pair<uint64_t, uint32_t>, uint32_t> reductions;  // by callable and call; of stated
   std::unordered_map<const Document*, Copies> copies;
   std::vector<uint64_t> storage_bytes;  // by key
 

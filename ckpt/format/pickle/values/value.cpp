@@ -175,7 +175,8 @@ std::optional<std::string_view> Value::string() const {
 const std::string& Value::text() const {
   const ValueNode& node = data();
   if (node.text == 0 || node.kind == ValueKind::tensor) return kNoText;
-  return document_->texts[node.has_making() ? document_->makings[node.making()].text : node.text];
+  return document_
+      ->texts[node.has_reduction() ? document_->reductions[node.reduction()].text : node.text];
 }
 
 const StoredTensor* Value::tensor() const {
@@ -224,8 +225,8 @@ bool Value::has(std::string_view key) const {
 std::optional<StorageId> storage_id(const Value& value) {
   const Document* document = value.document();
   const bool is_id = value.kind() == ValueKind::object && value.size() >= 5 &&
-                     document->makings[document->nodes[value.node()].making()].call ==
-                         Making::Call::persistent_id_tuple;
+                     document->reductions[document->nodes[value.node()].reduction()].call ==
+                         Reduction::Call::persistent_id_tuple;
   if (!is_id || value[0].kind() != ValueKind::string || value[0].text() != "storage" ||
       value[2].kind() != ValueKind::string)
     return {};
@@ -260,7 +261,7 @@ std::vector<uint32_t> reachable_nodes(const Value& value) {
     const ValueNode& node = document->nodes[reached[i]];
     reach_all(node.items);
     reach_all(node.pairs);
-    if (node.has_making()) reach_all(document->makings[node.making()].own_arguments);
+    if (node.has_reduction()) reach_all(document->reductions[node.reduction()].own_arguments);
   }
   return reached;
 }

@@ -69,17 +69,17 @@ struct ValueNode {
   Range items{};       // list, tuple, set, object's arguments; a dict's own state, if it has any
   Range pairs{};       // dict, object's state: key, value, key, value ... in order
 
-  // Tuples, sets, dicts, objects and tensors have no text of their own but a making.
-  bool has_making() const noexcept {
+  // Tuples, sets, dicts, objects and tensors have no text of their own but a reduction.
+  bool has_reduction() const noexcept {
     return kind == ValueKind::tuple || kind == ValueKind::set || kind == ValueKind::dict ||
            kind == ValueKind::object || kind == ValueKind::tensor;
   }
-  uint32_t making() const noexcept { return text; }  // index into Document::makings
+  uint32_t reduction() const noexcept { return text; }  // index into Document::reductions
 };
 
-/// How an instance was made: all that a writer needs beside its content to make it again. Nodes
-/// made alike share one.
-struct Making {
+/// What pickle calls the reduction of an instance (object.__reduce__): all that a writer needs
+/// beside its content to make it again. Nodes made alike share one.
+struct Reduction {
   enum class Call : uint8_t {
     literal,              // by the opcodes of its kind
     function,             // callable(*arguments). A tuple's or set's one argument is its items
@@ -174,7 +174,7 @@ class Document : public std::enable_shared_from_this<Document> {
   std::vector<uint32_t> slots;
   std::vector<std::string> texts = std::vector<std::string>(1);  // 0 is empty
   std::vector<StoredTensor> tensors;
-  std::vector<Making> makings = std::vector<Making>(1);      // 0 is a literal
+  std::vector<Reduction> reductions = std::vector<Reduction>(1);  // 0 is a literal
   std::map<std::string, std::string, std::less<>> storages;  // by key: bytes, where they are held
   uint32_t root_node = 0;
 };

@@ -14,7 +14,7 @@
 
 namespace ferry {
 
-struct VoucherOptions {
+struct IntegrityOptions {
   bool manifest = true;  // ferry.manifest.json
   bool sha256 = false;   // integrity.json; reads all files of the folder once more
 };
@@ -24,12 +24,12 @@ struct VoucherOptions {
 /// plan's items, which must tile its files where there is to be a manifest. Of the engine's
 /// options, threads and cancel count.
 void write_small_files(const PlannedOutput& planned, std::span<const Digest> digests,
-                       const VoucherOptions& options, const FileSystem& file_system,
+                       const IntegrityOptions& options, const FileSystem& file_system,
                        const std::string& folder, const EngineOptions& engine);
 
 /// The same for files that are known by name and content, beside those that `manifest` names.
 void write_small_files(const std::vector<std::pair<std::string, std::string>>& small_files,
-                       Manifest manifest, const VoucherOptions& options,
+                       Manifest manifest, const IntegrityOptions& options,
                        const FileSystem& file_system, const std::string& folder,
                        const EngineOptions& engine);
 

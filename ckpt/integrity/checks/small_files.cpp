@@ -1,4 +1,4 @@
-#include "ckpt/integrity/checks/vouchers.h"
+#include "ckpt/integrity/checks/small_files.h"
 
 #include "ckpt/integrity/plan_manifest.h"
 #include "ckpt/integrity/sha256_manifest.h"
@@ -6,7 +6,7 @@
 namespace ferry {
 
 void write_small_files(const PlannedOutput& planned, std::span<const Digest> digests,
-                       const VoucherOptions& options, const FileSystem& file_system,
+                       const IntegrityOptions& options, const FileSystem& file_system,
                        const std::string& folder, const EngineOptions& engine) {
   Manifest manifest;
   if (options.manifest) manifest = manifest_of(planned.plan, digests);
@@ -14,7 +14,7 @@ void write_small_files(const PlannedOutput& planned, std::span<const Digest> dig
 }
 
 void write_small_files(const std::vector<std::pair<std::string, std::string>>& small_files,
-                       Manifest manifest, const VoucherOptions& options,
+                       Manifest manifest, const IntegrityOptions& options,
                        const FileSystem& file_system, const std::string& folder,
                        const EngineOptions& engine) {
   const auto write = [&](const std::string& name, const std::string& content) {

@@ -10,10 +10,11 @@
 
 #include "ckpt/core/catalog.h"
 #include "ckpt/format/pickle/values/value.h"
-#include "ckpt/io/staging/read_mark.h"
 #include "ckpt/megatron/model/module_choice.h"
 
 namespace ferry {
+
+class ReadMark;  // ckpt/io/staging/read_mark.h
 
 enum class Format {
   torch_dist,      // Megatron-LM's distributed checkpoint

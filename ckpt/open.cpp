@@ -11,6 +11,7 @@
 #include "ckpt/format/dcp/dcp_safetensors.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/torch/torch_file.h"
+#include "ckpt/io/staging/read_mark.h"
 #include "ckpt/megatron/nemo/nemo.h"
 #include "ckpt/megatron/rank_folders/rank_folders.h"
 #include "ckpt/megatron/torch_dist/torch_dist.h"

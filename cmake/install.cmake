@@ -7,15 +7,64 @@ install(TARGETS ferry_ckpt ferry_convert ferry_tool
         RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY ckpt convert DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ferry FILES_MATCHING PATTERN "*.h"
-        PATTERN "ckpt/group/mpi" EXCLUDE)
+# The headers that docs/library.md and README.md name, and what they include; all others are ferry's own.
+set(public_headers
+    ckpt/base/box.h
+    ckpt/base/digest.h
+    ckpt/base/dtype.h
+    ckpt/base/error.h
+    ckpt/base/math_bits.h
+    ckpt/checkpoint.h
+    ckpt/core/catalog.h
+    ckpt/core/placed.h
+    ckpt/core/plan.h
+    ckpt/core/recipe.h
+    ckpt/core/shard.h
+    ckpt/engine/engine.h
+    ckpt/format/pickle/values/draft.h
+    ckpt/format/pickle/values/value.h
+    ckpt/format/torch/archive/torch_archive_writer.h
+    ckpt/group/group.h
+    ckpt/group/together.h
+    ckpt/group/transport.h
+    ckpt/integrity/integrity_options.h
+    ckpt/integrity/problem.h
+    ckpt/integrity/verify.h
+    ckpt/io/file_system.h
+    ckpt/io/staging/claim_options.h
+    ckpt/megatron/model/model_layout.h
+    ckpt/megatron/model/module_choice.h
+    ckpt/megatron/model/parameter_rules.h
+    ckpt/megatron/model/pipeline_layout.h
+    ckpt/megatron/model/run_arguments.h
+    ckpt/megatron/optimizer/buckets/flat_buffer.h
+    ckpt/megatron/optimizer/buckets/model_buffers.h
+    ckpt/megatron/state/run_state.h
+    ckpt/megatron/state/state_of.h
+    ckpt/megatron/torch_dist/core_release.h
+    ckpt/megatron/torch_dist/torch_dist_options.h
+    ckpt/memory/async_saver.h
+    ckpt/memory/load.h
+    ckpt/memory/open_together.h
+    ckpt/memory/region.h
+    ckpt/memory/save.h
+    ckpt/memory/snapshot.h
+    ckpt/memory/stager.h
+    ckpt/memory/torch_snapshot.h
+    ckpt/open.h
+    ckpt/store/begin_options.h
+    convert/convert.h)
+foreach(header IN LISTS public_headers)
+  cmake_path(GET header PARENT_PATH folder)
+  install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ferry/${folder})
+endforeach()
 install(EXPORT ferryTargets NAMESPACE ferry:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/ferry)
 # A component of its own: who does without MPI need not have it.
 if(FERRY_MPI)
   install(TARGETS ferry_mpi EXPORT ferryMpiTargets
           LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
           ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-  install(DIRECTORY ckpt/group/mpi DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ferry/ckpt/group FILES_MATCHING PATTERN "*.h")
+  install(FILES ckpt/group/mpi/mpi_group.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ferry/ckpt/group/mpi)
   install(EXPORT ferryMpiTargets NAMESPACE ferry:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/ferry)
 endif()
 configure_package_config_file(cmake/ferryConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/ferryConfig.cmake

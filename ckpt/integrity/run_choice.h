@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/integrity/checks/check_list.h"
+#include "ckpt/integrity/problem.h"
 #include "ckpt/store/run_folder.h"
 
 namespace ferry {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ckpt/engine/engine.h"
-#include "ckpt/integrity/checks/check_list.h"
+#include "ckpt/integrity/problem.h"
 #include "ckpt/io/file_system.h"
 
 namespace ferry {

@@ -8,6 +8,7 @@
 #include "ckpt/group/wire.h"
 #include "ckpt/integrity/checks/small_files.h"
 #include "ckpt/memory/own_files.h"
+#include "ckpt/memory/snapshot_format.h"
 
 namespace ferry {
 namespace {

@@ -12,6 +12,7 @@
 #include "ckpt/group/group.h"
 #include "ckpt/memory/gathered_shards.h"
 #include "ckpt/memory/save.h"
+#include "ckpt/store/run_store.h"
 
 namespace ferry {
 

@@ -7,6 +7,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/core/recipe_cutter.h"
 #include "ckpt/engine/memory_files.h"
+#include "ckpt/io/staging/read_mark.h"
 
 namespace ferry {
 namespace {

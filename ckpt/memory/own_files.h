@@ -11,6 +11,7 @@
 #include "ckpt/group/wire.h"
 #include "ckpt/io/file_system.h"
 #include "ckpt/memory/snapshot.h"
+#include "ckpt/memory/snapshot_format.h"
 
 namespace ferry {
 

@@ -15,10 +15,10 @@
 
 #include "ckpt/engine/engine.h"
 #include "ckpt/group/group.h"
-#include "ckpt/integrity/checks/small_files.h"
+#include "ckpt/integrity/integrity_options.h"
 #include "ckpt/io/file_system.h"
 #include "ckpt/memory/snapshot.h"
-#include "ckpt/store/run_store.h"
+#include "ckpt/store/begin_options.h"
 
 namespace ferry {
 

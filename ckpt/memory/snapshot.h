@@ -1,18 +1,11 @@
-// What a rank gives to be saved, and what it becomes on disk.
-//
-// A save from memory is a reshard whose source is memory: each rank has a catalog of its own
-// regions, a plan for its own files, and runs it. What all files hold together only rank 0 knows,
-// which writes `.metadata`.
+// What a rank gives to be saved.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "ckpt/core/placed.h"
-#include "ckpt/format/dcp/dcp_metadata_writer.h"
 #include "ckpt/memory/region.h"
 
 namespace ferry {
@@ -23,31 +16,7 @@ struct StoredObject {
   std::string archive;
 };
 
-/// What one rank gives, before its format has looked at it: tensors as they are named and shaped,
-/// with the boxes that the rank holds of them (a run is several), and objects.
-struct OwnState {
-  const Catalog* source = nullptr;  // the rank's regions; what recipes count in
-  PlacedState placed;
-  int64_t iteration = 0;
-  int rank = 0;
-};
-
-/// How snapshots are stored: as a PyTorch distributed checkpoint in any case, whose names, shapes
-/// and companions differ. Used by several threads at once.
-class SnapshotFormat {
- public:
-  virtual ~SnapshotFormat() = default;
-
-  /// On every rank: what it writes of what it gives, as boxes of stored tensors and recipes in
-  /// own.source. A rank writes only what it holds itself. Of equal boxes that several ranks come
-  /// with, one is written.
-  virtual PlacedState place(OwnState own) const = 0;
-
-  /// On rank 0, once all is known: what `.metadata` says beside it, and the small files that stand
-  /// beside it, in the order in which they are written. `content` has everyone's names.
-  using SmallFiles = std::vector<std::pair<std::string, std::string>>;  // name, content
-  virtual SmallFiles complete(DcpContent& content, int64_t iteration) const = 0;
-};
+class SnapshotFormat;  // how snapshots are stored: ckpt/memory/snapshot_format.h
 
 /// Plain PyTorch distributed checkpoint: each name is a key of the state dict; invalid when one has
 /// "/shard_" in it, as Megatron-LM's objects do. torch_snapshot.h has Megatron-LM's torch_dist.

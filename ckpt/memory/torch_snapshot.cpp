@@ -3,6 +3,9 @@
 #include <unordered_map>
 #include <utility>
 
+#include "ckpt/megatron/torch_dist/torch_dist_writer.h"
+#include "ckpt/memory/snapshot_format.h"
+
 namespace ferry {
 namespace {
 

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "ckpt/megatron/state/run_state.h"
-#include "ckpt/megatron/torch_dist/torch_dist_writer.h"
+#include "ckpt/megatron/torch_dist/torch_dist_options.h"
 #include "ckpt/memory/snapshot.h"
 
 namespace ferry {

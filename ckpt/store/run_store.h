@@ -27,22 +27,10 @@
 
 #include "ckpt/io/file_system.h"
 #include "ckpt/io/staging/staging.h"
+#include "ckpt/store/begin_options.h"
 #include "ckpt/store/run_folder.h"
 
 namespace ferry {
-
-/// What a commit does to the tracker.
-enum class TrackerMove {
-  forward,  // names the new iteration, unless it names a later one that is complete
-  always,   // names the new iteration: of a run that went back to an earlier one
-  never,
-};
-
-struct BeginOptions {
-  bool overwrite = false;  // an iteration that is there, whole or not, is replaced
-  TrackerMove tracker = TrackerMove::forward;
-  ClaimOptions claim;
-};
 
 /// An iteration that is being written. Destroyed without commit(), it leaves nothing.
 class StagedIteration {

@@ -19,6 +19,7 @@
 #include "ckpt/integrity/manifest.h"
 #include "ckpt/memory/gathered_shards.h"
 #include "ckpt/memory/own_files.h"
+#include "ckpt/memory/snapshot_format.h"
 
 namespace {
 

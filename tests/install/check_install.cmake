@@ -16,6 +16,14 @@ function(build_outside source folder)
        -D CMAKE_BUILD_TYPE=Release -D CMAKE_CXX_COMPILER=${CXX} -D CMAKE_CXX_FLAGS=${FLAGS})
   step(${CMAKE_COMMAND} --build ${folder})
 endfunction()
+# Every installed header finds what it includes among the installed ones.
+file(GLOB_RECURSE headers RELATIVE ${WORK}/prefix/include/ferry ${WORK}/prefix/include/ferry/*.h)
+list(FILTER headers EXCLUDE REGEX "/mpi/")
+list(TRANSFORM headers REPLACE "(.+)" "#include <\\1>\n")
+string(JOIN "" all_headers ${headers})
+file(WRITE ${WORK}/all_headers.cpp "${all_headers}")
+step(${CXX} -std=c++20 -fsyntax-only -I ${WORK}/prefix/include/ferry ${WORK}/all_headers.cpp)
+
 build_outside(${SOURCE} ${WORK}/build)
 step(${WORK}/build/consumer ${FIXTURE})
 # Saves with two ranks, resumes with three.

@@ -10,6 +10,7 @@
 #include "ckpt/integrity/verify.h"
 #include "ckpt/megatron/state/state_of.h"
 #include "ckpt/memory/load.h"
+#include "ckpt/memory/snapshot_format.h"
 #include "ckpt/memory/torch_snapshot.h"
 #include "ckpt/open.h"
 #include "tests/io/fault_file_system.h"

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "ckpt/base/error.h"
+#include "ckpt/io/staging/read_mark.h"
 #include "ckpt/open.h"
 #include "ckpt/store/prune.h"
 #include "ckpt/store/run_store.h"

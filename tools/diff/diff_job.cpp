@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ckpt/base/error.h"
+#include "ckpt/io/staging/read_mark.h"
 #include "convert/convert.h"
 #include "tools/diff/value_pass.h"
 #include "tools/terminal/glob.h"

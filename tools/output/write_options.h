@@ -6,7 +6,7 @@
 
 #include "ckpt/engine/engine.h"
 #include "ckpt/group/group.h"
-#include "ckpt/integrity/checks/small_files.h"
+#include "ckpt/integrity/integrity_options.h"
 #include "ckpt/megatron/torch_dist/core_release.h"
 
 namespace CLI {

@@ -9,6 +9,7 @@
 #include "ckpt/group/group_run.h"
 #include "ckpt/group/together.h"
 #include "ckpt/integrity/plan_manifest.h"
+#include "ckpt/io/staging/read_mark.h"
 #include "ckpt/io/staging/staging.h"
 #include "ckpt/store/run_folder.h"
 #include "ckpt/store/run_store.h"

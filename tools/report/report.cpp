@@ -8,6 +8,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/io/staging/claim.h"
+#include "ckpt/io/staging/read_mark.h"
 #include "ckpt/open.h"
 #include "tools/commands.h"
 #include "tools/output/paths.h"

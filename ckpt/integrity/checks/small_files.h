@@ -9,15 +9,11 @@
 #include "ckpt/base/digest.h"
 #include "ckpt/core/placed.h"
 #include "ckpt/engine/engine.h"
+#include "ckpt/integrity/integrity_options.h"
 #include "ckpt/integrity/manifest.h"
 #include "ckpt/io/file_system.h"
 
 namespace ferry {
-
-struct IntegrityOptions {
-  bool manifest = true;  // ferry.manifest.json
-  bool sha256 = false;   // integrity.json; reads all files of the folder once more
-};
 
 /// Writes what comes after a plan that was run into `folder`, each file synced: the small files,
 /// then integrity.json of all that lies there, then the manifest of all. `digests` are those of the

@@ -15,16 +15,12 @@
 #include <vector>
 
 #include "ckpt/io/file_system.h"
+#include "ckpt/io/staging/claim_options.h"
 #include "ckpt/io/staging/claim_record.h"
 
 namespace ferry {
 
 inline constexpr int64_t kTakeOverSeconds = 15 * 60;
-
-struct ClaimOptions {
-  bool take_over = false;   // a writer that cannot be judged is taken for dead at once
-  double wait_seconds = 0;  // for a living writer to be done
-};
 
 class Claim {
  public:

@@ -20,7 +20,7 @@
 #include "ckpt/core/placed.h"
 #include "ckpt/core/plan.h"
 #include "ckpt/format/pickle/values/value.h"
-#include "ckpt/megatron/model/model_layout.h"
+#include "ckpt/megatron/model/module_choice.h"
 
 namespace ferry {
 

@@ -6,17 +6,9 @@
 
 #include "ckpt/format/pickle/values/value.h"
 #include "ckpt/megatron/state/run_state.h"
-#include "ckpt/megatron/torch_dist/core_release.h"
+#include "ckpt/megatron/torch_dist/torch_dist_options.h"
 
 namespace ferry {
-
-/// Form of the optimizer's state in a torch_dist checkpoint.
-enum class ShardedOptimizer {
-  none,               // left out; the arguments then say so (no_save_optim)
-  fully_reshardable,  // distributed optimizer, a tensor a parameter: loads at any layout
-  dp_reshardable,     // distributed optimizer, its flat buffers: loads at this layout only
-  plain,              // without distributed optimizer, a tensor a parameter: loads at any layout
-};
 
 /// The dict: args, checkpoint_version, iteration, the optimizer's parameter groups, the state's own
 /// members and content_metadata. In args stand the format, the optimizer's form and whether there

@@ -15,17 +15,9 @@
 
 #include "ckpt/core/placed.h"
 #include "ckpt/megatron/state/run_state.h"
-#include "ckpt/megatron/torch_dist/common_state.h"
-#include "ckpt/megatron/torch_dist/core_release.h"
+#include "ckpt/megatron/torch_dist/torch_dist_options.h"
 
 namespace ferry {
-
-struct TorchDistOptions {
-  CoreRelease release = kNewestCore;  // that is to load it
-  ShardedOptimizer optimizer = ShardedOptimizer::fully_reshardable;
-  int files_per_rank = 1;
-  bool zstd = false;  // the plan is for run_compressed()
-};
 
 /// Plans the folder of one iteration. `state` has been brought to the target's layout (retarget) or
 /// made for it; its source must outlive the plan. What `options.optimizer` has no use for is left

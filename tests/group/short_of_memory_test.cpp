@@ -1,42 +1,13 @@
 // A rank that runs out of memory, at whichever allocation, ends its operation on all ranks.
-#include <gmock/gmock.h>
+#include "tests/short_of_memory.h"
 
-#include <cstdint>
-#include <cstdlib>
-#include <new>
+#include <gmock/gmock.h>
 
 #include "ckpt/group/together.h"
 #include "tests/group/ranks.h"
 
 namespace ferry::test {
 namespace {
-
-// How many allocations of this thread succeed before one fails, or all from then on.
-enum class Shortage { none, of_one, of_all };
-thread_local Shortage shortage = Shortage::none;
-thread_local int allocations_left = 0;
-
-void* allocate(size_t bytes) noexcept {
-  if (shortage != Shortage::none && allocations_left-- <= 0) {
-    if (shortage == Shortage::of_one) shortage = Shortage::none;
-    return nullptr;
-  }
-  return std::malloc(bytes == 0 ? 1 : bytes);
-}
-
-void* allocate_or_throw(size_t bytes) {
-  void* const memory = allocate(bytes);
-  if (!memory) throw std::bad_alloc();
-  return memory;
-}
-
-class ShortOfMemory {
- public:
-  ShortOfMemory(Shortage kind, int after) { shortage = kind, allocations_left = after; }
-  ~ShortOfMemory() { shortage = Shortage::none; }
-  ShortOfMemory(const ShortOfMemory&) = delete;
-  ShortOfMemory& operator=(const ShortOfMemory&) = delete;
-};
 
 const std::string kLongText(100, 'x');
 
@@ -89,7 +60,7 @@ TEST(ShortOfMemory, EndsWhatIsDoneTogetherOnAllRanks) {
   expect_all_end("together, failing", [](Group& group) {
     try {
       together(group, []() -> std::string {
-        if (shortage == Shortage::none) return "done";
+        if (!ShortOfMemory::is_near()) return "done";
         fail(ErrorKind::io, "{}", kLongText);
       });
     } catch (const SharedError& error) {
@@ -100,18 +71,3 @@ TEST(ShortOfMemory, EndsWhatIsDoneTogetherOnAllRanks) {
 
 }  // namespace
 }  // namespace ferry::test
-
-void* operator new(size_t bytes) { return ferry::test::allocate_or_throw(bytes); }
-void* operator new[](size_t bytes) { return ferry::test::allocate_or_throw(bytes); }
-void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
-  return ferry::test::allocate(bytes);
-}
-void* operator new[](size_t bytes, const std::nothrow_t&) noexcept {
-  return ferry::test::allocate(bytes);
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
-void operator delete[](void* memory, const std::nothrow_t&) noexcept { std::free(memory); }

@@ -30,15 +30,21 @@ class FaultFileSystem::File final : public WritableFile {
 
 FaultFileSystem::FaultFileSystem(std::shared_ptr<const FileSystem> inner, uint64_t fail_at,
                                  ErrorKind kind, bool stays_broken)
+    : FaultFileSystem(
+          std::move(inner), fail_at,
+          [kind](const std::string& message) { fail(kind, "{}", message); }, stays_broken) {}
+
+FaultFileSystem::FaultFileSystem(std::shared_ptr<const FileSystem> inner, uint64_t fail_at,
+                                 Fault fault, bool stays_broken)
     : ForwardingFileSystem(std::move(inner)),
       fail_at_(fail_at),
-      kind_(kind),
+      fault_(std::move(fault)),
       stays_broken_(stays_broken) {}
 
 void FaultFileSystem::count(const char* operation, const std::string& path) const {
   const uint64_t number = ++*count_;
   if (fail_at_ == 0 || number < fail_at_ || (number > fail_at_ && !stays_broken_)) return;
-  fail(kind_, "cannot {} {}: injected fault at operation {}", operation, path, number);
+  fault_(fmt::format("cannot {} {}: injected fault at operation {}", operation, path, number));
 }
 
 std::unique_ptr<WritableFile> FaultFileSystem::create(const std::string& path,

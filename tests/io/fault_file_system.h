@@ -6,7 +6,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "ckpt/base/error.h"
 #include "tests/io/forwarding_file_system.h"
@@ -21,6 +23,10 @@ class FaultFileSystem final : public ForwardingFileSystem {
   /// remove_all when `stays_broken` is set (a disk that filled up, a server that went away). 0:
   /// none fails.
   FaultFileSystem(std::shared_ptr<const FileSystem> inner, uint64_t fail_at, ErrorKind kind,
+                  bool stays_broken = false);
+  /// The same, but that `fault` throws what it likes, given a message.
+  using Fault = std::function<void(const std::string& message)>;
+  FaultFileSystem(std::shared_ptr<const FileSystem> inner, uint64_t fail_at, Fault fault,
                   bool stays_broken = false);
 
   /// Changing operations so far.
@@ -41,7 +47,7 @@ class FaultFileSystem final : public ForwardingFileSystem {
   void count(const char* operation, const std::string& path) const;
 
   uint64_t fail_at_;
-  ErrorKind kind_;
+  Fault fault_;
   bool stays_broken_;
   std::shared_ptr<std::atomic<uint64_t>> count_ = std::make_shared<std::atomic<uint64_t>>(0);
 };

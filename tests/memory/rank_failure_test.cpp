@@ -160,7 +160,8 @@ TEST_F(RankFailure, OutOfMemoryInAnyThreadOfAsynchronousSavers) {
       over.count_down();
       threads.clear();
       for (const std::exception_ptr& each : thrown) {
-        if (each) EXPECT_THROW(std::rethrow_exception(each), Error);
+        if (!each) continue;
+        EXPECT_THROW(std::rethrow_exception(each), Error);
       }
       expect_recovers();
       if (HasFailure()) return;

@@ -23,32 +23,19 @@ void check_disjoint(const Catalog& catalog, const Entry& entry) {
 
 int64_t Entry::bytes() const { return checked_multiply(elements(), size_bytes(dtype), name); }
 
-std::optional<uint32_t> PathNumbers::find(const std::vector<FileInfo>& files,
-                                          const std::string& path) {
-  const auto is_other_list = [&] {
-    return counted_ > files.size() || (counted_ > 0 && files[counted_ - 1].path != last_);
-  };
-  const auto count_all = [&] {
-    for (; counted_ < files.size(); ++counted_) {
-      numbers_.emplace(files[counted_].path, static_cast<uint32_t>(counted_));
-    }
-    if (counted_ > 0) last_ = files[counted_ - 1].path;
-  };
-  if (is_other_list()) *this = {};
-  count_all();
-  auto found = numbers_.find(path);
-  if (found != numbers_.end() && files[found->second].path != path) {  // renamed in its place
-    *this = {};
-    count_all();
-    found = numbers_.find(path);
-  }
-  return found == numbers_.end() ? std::nullopt : std::optional(found->second);
-}
-
 uint32_t Catalog::add_file(std::string path, uint64_t bytes) {
-  if (const auto number = file_numbers.find(files, path)) return *number;
+  if (numbered_files_ > files.size()) {  // another list was moved or assigned there
+    file_numbers_.clear();
+    numbered_files_ = 0;
+  }
+  for (; numbered_files_ < files.size(); ++numbered_files_) {
+    file_numbers_.emplace(files[numbered_files_].path, static_cast<uint32_t>(numbered_files_));
+  }
+  const auto [known, is_new] = file_numbers_.emplace(path, static_cast<uint32_t>(files.size()));
+  if (!is_new) return known->second;
   files.push_back({std::move(path), bytes});
-  return static_cast<uint32_t>(files.size() - 1);
+  ++numbered_files_;
+  return known->second;
 }
 
 const Entry* Catalog::find(std::string_view name) const {

@@ -105,30 +105,21 @@ class ChunkLocator {
   virtual Chunk locate(const Catalog& catalog, const Entry& entry, const Chunk& chunk) const = 0;
 };
 
-/// Numbers of files by their paths, kept up with a list that grows.
-class PathNumbers {
- public:
-  /// Position of `path` in `files`; nothing when it is not there.
-  std::optional<uint32_t> find(const std::vector<FileInfo>& files, const std::string& path);
-
- private:
-  std::unordered_map<std::string, uint32_t> numbers_;
-  std::string last_;  // path of the last file that is counted in
-  size_t counted_ = 0;
-};
-
 struct Catalog {
   std::shared_ptr<const FileSystem> file_system;
   std::vector<FileInfo> files;
   std::vector<Entry> entries;  // in the order of the checkpoint
   std::vector<Object> objects;
   std::shared_ptr<const ChunkLocator> locator;  // null when every extent is raw
-  PathNumbers file_numbers;                     // of add_file()
 
-  /// Index of `path` in files, added when absent.
+  /// Index of `path` in files, added when absent. Files that are there keep their paths.
   uint32_t add_file(std::string path, uint64_t bytes);
   const Entry* find(std::string_view name) const;  // null when absent; linear
   const Object* find_object(std::string_view name) const;
+
+ private:
+  std::unordered_map<std::string, uint32_t> file_numbers_;  // by path, of the first files
+  size_t numbered_files_ = 0;
 };
 
 /// Name -> position of a catalog's entries, for many look-ups. Refers to the catalog's strings:

@@ -6,13 +6,13 @@
 #include <cstring>
 
 #include "ckpt/base/error.h"
-#include "ckpt/format/pickle/values/plain_value.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/format/pickle/pickle_writer.h"
+#include "ckpt/format/pickle/values/plain_value.h"
 #include "ckpt/format/torch/archive/torch_archive.h"
 #include "ckpt/format/torch/torch_file.h"
-#include "tests/io/memory_file_system.h"
 #include "tests/format/torch/torch_items.h"
+#include "tests/io/memory_file_system.h"
 
 namespace ferry {
 namespace {
@@ -60,11 +60,8 @@ TEST(MathBits, HoldWhereElementsAreConverted) {
     plan.target.add_file("out", bytes);
     Extent extent;
     extent.length = bytes;
-    plan.target.entries.push_back({name,
-                                   DType::bf16,
-                                   entry->shape,
-                                   {{{Box::whole(entry->shape)}, {}, extent}},
-                                   Role::model});
+    plan.target.entries.push_back(
+        {name, DType::bf16, entry->shape, {{{Box::whole(entry->shape)}, {}, extent}}, Role::model});
     const auto position = static_cast<uint32_t>(entry - catalog.entries.data());
     plan.recipes.push_back({{position}, {copy_all(entry->shape)}, {}});
     check(plan);

@@ -83,8 +83,8 @@ void parse_events(std::string_view text, JsonEvents& events);
 /// not JSON or is nested deeper than 100 levels.
 nlohmann::json parse_json(std::string_view text, const std::string& what);
 
-/// The same of what Python's json wrote, which has NaN, Infinity and -Infinity for numbers that JSON
-/// lacks.
+/// The same of what Python's json wrote, which has NaN, Infinity and -Infinity for numbers that
+/// JSON lacks.
 nlohmann::json parse_python_json(std::string_view text, const std::string& what);
 
 }  // namespace ferry

@@ -3,11 +3,11 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/megatron/model/args.h"
 #include "ckpt/format/pickle/values/draft.h"
+#include "ckpt/megatron/model/args.h"
+#include "ckpt/megatron/model/run_arguments.h"
 #include "ckpt/megatron/nemo/nemo_config.h"
 #include "ckpt/megatron/nemo/plain_yaml.h"
-#include "ckpt/megatron/model/run_arguments.h"
 
 namespace ferry {
 namespace {

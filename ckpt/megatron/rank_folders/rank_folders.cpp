@@ -8,11 +8,11 @@
 #include "ckpt/format/torch/torch_file.h"
 #include "ckpt/megatron/model/args.h"
 #include "ckpt/megatron/model/run_arguments.h"
+#include "ckpt/megatron/optimizer/layer_wise_files.h"
 #include "ckpt/megatron/rank_folders/folder_names.h"
 #include "ckpt/megatron/rank_folders/model.h"
 #include "ckpt/megatron/rank_folders/optimizer.h"
 #include "ckpt/megatron/rank_folders/rank.h"
-#include "ckpt/megatron/optimizer/layer_wise_files.h"
 
 namespace ferry {
 namespace {

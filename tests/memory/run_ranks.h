@@ -66,15 +66,13 @@ class RunRanks {
   void add_state(int rank, const RankOptimizer& optimizer, bool copies,
                  std::vector<HeldShard>& held) const {
     const RankGroups groups(run_, optimizer.experts);
-    RankCoordinates at = coordinates(rank);
-    for (at.chunk = optimizer.first_chunk; at.chunk < optimizer.end_chunk; ++at.chunk) {
-      for (const ModelBuffer& buffer : chunk_buffers(layout_, choice_, at, optimizer.experts)) {
-        for (const BufferShard& part :
-             shards_of_rank(buffer, groups.data_ranks(), groups.place_of(rank).data)) {
-          if (!copies && !buffer.parameters[part.parameter].first_copy) continue;
-          for (const std::string& kind : parts_.kinds()) {
-            add(optimizer_entry_name(kind, name_of(part.shard)), part.shard, held);
-          }
+    for (const ModelBuffer& buffer :
+         optimizer_buffers(layout_, choice_, coordinates(rank), optimizer)) {
+      for (const BufferShard& part :
+           shards_of_rank(buffer, groups.data_ranks(), groups.place_of(rank).data)) {
+        if (!copies && !buffer.parameters[part.parameter].first_copy) continue;
+        for (const std::string& kind : parts_.kinds()) {
+          add(optimizer_entry_name(kind, name_of(part.shard)), part.shard, held);
         }
       }
     }

@@ -89,13 +89,8 @@ class Fitter {
     for (int64_t stage = 0; stage < run_.pipeline; ++stage) {
       const std::vector<RankOptimizer> chain = rank_optimizers(
           run_, layout_.pipeline().chunks(), choice_.separate_experts && chains_experts(stage));
-      for (size_t i = 0; i < chain.size(); ++i) {
-        const RankGroups groups(run_, chain[i].experts);
-        for (int64_t number = 0; number < groups.count(); ++number) {
-          const BufferKey key{chain.size() > 1 ? static_cast<int64_t>(i) : -1,
-                              groups.index(stage, number), 0};
-          if (!fit_optimizer(groups.rank(stage, number), key, chain[i])) return std::nullopt;
-        }
+      for (const OptimizerGroup& group : optimizer_groups(run_, chain)) {
+        if (!fit_group(group, stage)) return std::nullopt;
       }
     }
     if (fits_.size() != store_.size()) {
@@ -119,14 +114,12 @@ class Fitter {
     return false;
   }
 
-  // Buffers of one optimizer of a group of ranks, numbered from key.buffer.
-  bool fit_optimizer(RankCoordinates rank, BufferKey key, const RankOptimizer& optimizer) {
-    for (rank.chunk = optimizer.first_chunk; rank.chunk < optimizer.end_chunk; ++rank.chunk) {
-      for (ModelBuffer& buffer : chunk_buffers(layout_, choice_, rank, optimizer.experts)) {
-        const RankGroups groups(run_, optimizer.experts);
-        if (!fit_buffer(key, std::move(buffer), groups.data_ranks())) return false;
-        ++key.buffer;
-      }
+  bool fit_group(const OptimizerGroup& group, int64_t stage) {
+    const RankCoordinates rank = group.ranks.rank(stage, group.number);
+    BufferKey key{group.chained, group.ranks.index(stage, group.number), 0};
+    for (ModelBuffer& buffer : optimizer_buffers(layout_, choice_, rank, group.optimizer)) {
+      if (!fit_buffer(key, std::move(buffer), group.ranks.data_ranks())) return false;
+      ++key.buffer;
     }
     return true;
   }

@@ -73,13 +73,9 @@ class BucketPlacer {
         rank_optimizers(run_, layout_.pipeline().chunks(), choice_.separate_experts);
     const std::vector<std::string> groups_of_parameters = archives_of_parameter_groups(chain);
     for (int64_t stage = 0; stage < run_.pipeline; ++stage) {
-      for (size_t i = 0; i < chain.size(); ++i) {
-        const RankGroups groups(run_, chain[i].experts);
-        for (int64_t number = 0; number < groups.count(); ++number) {
-          if (!concerns(groups, stage, number)) continue;
-          const BufferKey key{chain.size() > 1 ? static_cast<int64_t>(i) : -1,
-                              groups.index(stage, number), 0};
-          place_group(stage, number, groups, chain[i], key, groups_of_parameters[i]);
+      for (const OptimizerGroup& group : optimizer_groups(run_, chain)) {
+        if (concerns(group, stage)) {
+          place_group(group, stage, groups_of_parameters[group.position]);
         }
       }
     }
@@ -88,10 +84,10 @@ class BucketPlacer {
   }
 
  private:
-  bool concerns(const RankGroups& groups, int64_t stage, int64_t number) const {
+  bool concerns(const OptimizerGroup& group, int64_t stage) const {
     if (!only_rank_) return true;
-    const RankGroups::Place place = groups.place_of(*only_rank_);
-    return place.stage == stage && place.number == number;
+    const RankGroups::Place place = group.ranks.place_of(*only_rank_);
+    return place.stage == stage && place.number == group.number;
   }
   bool concerns(int64_t rank) const { return !only_rank_ || *only_rank_ == rank; }
 
@@ -116,19 +112,20 @@ class BucketPlacer {
     return archives;
   }
 
-  void place_group(int64_t stage, int64_t number, const RankGroups& groups,
-                   const RankOptimizer& optimizer, BufferKey key,
+  void place_group(const OptimizerGroup& group, int64_t stage,
                    const std::string& parameter_groups) {
-    const auto rank_of = [&](int64_t data) { return groups.global_rank(stage, number, data); };
+    const RankGroups& groups = group.ranks;
+    const auto rank_of = [&](int64_t data) {
+      return groups.global_rank(stage, group.number, data);
+    };
     BucketSizes sizes;
-    RankCoordinates rank = groups.rank(stage, number);
-    for (rank.chunk = optimizer.first_chunk; rank.chunk < optimizer.end_chunk; ++rank.chunk) {
-      for (const ModelBuffer& buffer : chunk_buffers(layout_, choice_, rank, optimizer.experts)) {
-        const DType gradients = run_.fp32_gradients ? DType::f32 : buffer.dtype;
-        sizes.add(buffer.dtype, gradients, buffer.flat.buckets);
-        place_buffer(buffer, key, gradients, std::max<int64_t>(groups.data_ranks(), 1), rank_of);
-        ++key.buffer;
-      }
+    const RankCoordinates rank = groups.rank(stage, group.number);
+    BufferKey key{group.chained, groups.index(stage, group.number), 0};
+    for (const ModelBuffer& buffer : optimizer_buffers(layout_, choice_, rank, group.optimizer)) {
+      const DType gradients = run_.fp32_gradients ? DType::f32 : buffer.dtype;
+      sizes.add(buffer.dtype, gradients, buffer.flat.buckets);
+      place_buffer(buffer, key, gradients, std::max<int64_t>(groups.data_ranks(), 1), rank_of);
+      ++key.buffer;
     }
     if (!concerns(rank_of(0))) return;
     const auto object = [&](std::string_view member, std::string archive) {

@@ -1,6 +1,7 @@
 #include "ckpt/megatron/optimizer/buckets/model_buffers.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "ckpt/base/checked.h"
@@ -24,6 +25,29 @@ ModelBuffer& buffer_of(std::vector<ModelBuffer>& buffers, DType dtype) {
                                [&](const ModelBuffer& buffer) { return buffer.dtype == dtype; });
   if (at != buffers.end()) return *at;
   return buffers.emplace_back(ModelBuffer{dtype, {}, {}});
+}
+
+// Of one model chunk (rank.chunk) in an optimizer of routed experts, or another.
+std::vector<ModelBuffer> chunk_buffers(const ModelLayout& layout, const BufferChoice& choice,
+                                       const RankCoordinates& rank, bool experts) {
+  const RunArguments& run = layout.run();
+  std::vector<ModelBuffer> buffers;
+  for (LocalParameter& parameter : layout.parameters(rank, choice.modules)) {
+    const bool in_expert_buffer = choice.separate_experts && parameter.routed_expert;
+    if (!parameter.trainable || in_expert_buffer != experts) continue;
+    buffer_of(buffers, parameter.dtype).parameters.push_back(std::move(parameter));
+  }
+  const bool counted = run.bucket_count && rank.stage == 0 && rank.chunk == 0;
+  const int64_t elements = counted ? trainable_elements(layout, choice.modules, rank) : 0;
+  for (ModelBuffer& buffer : buffers) {
+    std::vector<FlatParameter> sizes;
+    sizes.reserve(buffer.parameters.size());
+    for (const LocalParameter& parameter : buffer.parameters) {
+      sizes.push_back({parameter.elements, parameter.shared_embedding});
+    }
+    buffer.flat = lay_out_buffer(run, rank, experts, sizes, elements);
+  }
+  return buffers;
 }
 
 }  // namespace
@@ -64,24 +88,25 @@ RankGroups::Place RankGroups::place_of(int64_t global_rank) const {
   return {global_rank / stage_ranks_, in_stage % count_, in_stage / count_};
 }
 
-std::vector<ModelBuffer> chunk_buffers(const ModelLayout& layout, const BufferChoice& choice,
-                                       const RankCoordinates& rank, bool experts) {
-  const RunArguments& run = layout.run();
-  std::vector<ModelBuffer> buffers;
-  for (LocalParameter& parameter : layout.parameters(rank, choice.modules)) {
-    const bool in_expert_buffer = choice.separate_experts && parameter.routed_expert;
-    if (!parameter.trainable || in_expert_buffer != experts) continue;
-    buffer_of(buffers, parameter.dtype).parameters.push_back(std::move(parameter));
-  }
-  const bool counted = run.bucket_count && rank.stage == 0 && rank.chunk == 0;
-  const int64_t elements = counted ? trainable_elements(layout, choice.modules, rank) : 0;
-  for (ModelBuffer& buffer : buffers) {
-    std::vector<FlatParameter> sizes;
-    sizes.reserve(buffer.parameters.size());
-    for (const LocalParameter& parameter : buffer.parameters) {
-      sizes.push_back({parameter.elements, parameter.shared_embedding});
+std::vector<OptimizerGroup> optimizer_groups(const RunArguments& run,
+                                             const std::vector<RankOptimizer>& chain) {
+  std::vector<OptimizerGroup> all;
+  for (size_t i = 0; i < chain.size(); ++i) {
+    const RankGroups ranks(run, chain[i].experts);
+    const int64_t chained = chain.size() > 1 ? static_cast<int64_t>(i) : -1;
+    for (int64_t number = 0; number < ranks.count(); ++number) {
+      all.push_back({i, chain[i], ranks, number, chained});
     }
-    buffer.flat = lay_out_buffer(run, rank, experts, sizes, elements);
+  }
+  return all;
+}
+
+std::vector<ModelBuffer> optimizer_buffers(const ModelLayout& layout, const BufferChoice& choice,
+                                           RankCoordinates rank, const RankOptimizer& optimizer) {
+  std::vector<ModelBuffer> buffers;
+  for (rank.chunk = optimizer.first_chunk; rank.chunk < optimizer.end_chunk; ++rank.chunk) {
+    std::ranges::move(chunk_buffers(layout, choice, rank, optimizer.experts),
+                      std::back_inserter(buffers));
   }
   return buffers;
 }

@@ -59,6 +59,19 @@ class RankGroups {
   int64_t count_, data_ranks_, stage_ranks_;
 };
 
+/// Data-parallel ranks that share one optimizer of their chain.
+struct OptimizerGroup {
+  size_t position = 0;  // of the optimizer in the chain
+  RankOptimizer optimizer;
+  RankGroups ranks;      // the groups that this is one of
+  int64_t number = 0;    // of this one in its stage
+  int64_t chained = -1;  // the position as keys spell it; -1: the only one
+};
+
+/// Those of one pipeline stage, optimizer by optimizer.
+std::vector<OptimizerGroup> optimizer_groups(const RunArguments& run,
+                                             const std::vector<RankOptimizer>& chain);
+
 /// How modules and optimizers were built.
 struct BufferChoice {
   ModuleChoice modules;
@@ -71,10 +84,10 @@ struct ModelBuffer {
   FlatBuffer flat;                         // places are those of `parameters`
 };
 
-/// The buffers of one model chunk of a rank (rank.chunk) in one of its optimizers, in their order:
-/// that of experts of their own, or another.
-std::vector<ModelBuffer> chunk_buffers(const ModelLayout& layout, const BufferChoice& choice,
-                                       const RankCoordinates& rank, bool experts);
+/// The buffers of one of a rank's optimizers, model chunk by model chunk, as they are numbered.
+/// `rank.chunk` does not count.
+std::vector<ModelBuffer> optimizer_buffers(const ModelLayout& layout, const BufferChoice& choice,
+                                           RankCoordinates rank, const RankOptimizer& optimizer);
 
 /// A part of a model tensor whose optimizer state one data rank holds, and where it lies in the
 /// rank's buffer.

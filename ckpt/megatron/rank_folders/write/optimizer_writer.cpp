@@ -213,15 +213,11 @@ void add_flat_optimizer_file(Plan& plan, LegacyTarget& target, const LegacyRankT
     any = true;
     draft.put(optimizers.back(), "buckets_coalesced", draft.boolean(true));
     int64_t number = 0;
-    RankCoordinates place = rank.folder.rank;
-    for (place.chunk = optimizer.first_chunk; place.chunk < optimizer.end_chunk; ++place.chunk) {
-      for (const ModelBuffer& buffer :
-           chunk_buffers(target.layout, target.choice, place, optimizer.experts)) {
-        const std::string name = fmt::format("{}.{}", optimizers.size() - 1, number);
-        draft.put(optimizers.back(), draft.integer(number),
-                  buffer_value(file, target, buffer, name));
-        ++number;
-      }
+    for (const ModelBuffer& buffer :
+         optimizer_buffers(target.layout, target.choice, rank.folder.rank, optimizer)) {
+      const std::string name = fmt::format("{}.{}", optimizers.size() - 1, number);
+      draft.put(optimizers.back(), draft.integer(number), buffer_value(file, target, buffer, name));
+      ++number;
     }
   }
   if (!any) return;

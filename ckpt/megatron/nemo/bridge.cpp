@@ -4,10 +4,11 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/pickle/values/draft.h"
+#include "ckpt/io/file_system.h"
 #include "ckpt/megatron/model/args.h"
 #include "ckpt/megatron/model/run_arguments.h"
 #include "ckpt/megatron/nemo/nemo_config.h"
-#include "ckpt/megatron/nemo/plain_yaml.h"
+#include "ckpt/megatron/nemo/yaml.h"
 
 namespace ferry {
 namespace {
@@ -40,7 +41,7 @@ std::string fill_from_bridge_config(Checkpoint& checkpoint) {
   if (checkpoint.args.value || files.status(path).kind != PathKind::file) return {};
   std::string alternations;
   try {
-    const auto yaml = parse_plain_yaml(read_file(files, path, kConfigLimit), path);
+    const auto yaml = parse_yaml(read_file(files, path, kConfigLimit), path);
     checkpoint.args = args_from_provider(yaml->root().get("model"), {});
     if (checkpoint.args.value) alternations = take_alternations(checkpoint.args);
   } catch (const Error& error) {

@@ -4,7 +4,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/nemo/nemo_config.h"
-#include "ckpt/megatron/nemo/plain_yaml.h"
+#include "ckpt/megatron/nemo/yaml.h"
 #include "ckpt/megatron/torch_dist/torch_dist.h"
 
 namespace ferry {
@@ -46,7 +46,7 @@ void fill_from_context(StoredTorchDist& stored, const FileSystem& file_system,
     if (checkpoint.layout.world_size == 0) checkpoint.layout.world_size = by_files;
   }
   if (file_system.status(model).kind == PathKind::file) {
-    const auto yaml = parse_plain_yaml(read_file(file_system, model, kConfigLimit), model);
+    const auto yaml = parse_yaml(read_file(file_system, model, kConfigLimit), model);
     checkpoint.args = args_from_nemo_model(yaml->root(), checkpoint.layout);
   }
   if (checkpoint.args.value) {

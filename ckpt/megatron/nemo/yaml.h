@@ -1,0 +1,17 @@
+// Configurations that programs wrote as YAML, as values. libyaml reads; tags are passed over.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "ckpt/format/pickle/values/value.h"
+
+namespace ferry {
+
+/// Mappings become dicts with strings for keys, sequences lists, scalars none, boolean, integer,
+/// real or string, as YAML 1.2's core schema reads them. An alias is the anchored value itself.
+/// corrupt, with the line, for what is no YAML or several documents; exhausted for nesting deeper
+/// than 64. `what` names the file for messages.
+std::shared_ptr<const Document> parse_yaml(std::string_view text, std::string_view what);
+
+}  // namespace ferry

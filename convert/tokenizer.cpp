@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/io/file_system.h"
 #include "convert/json_scalars.h"
 
 namespace ferry {

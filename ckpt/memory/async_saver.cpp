@@ -147,6 +147,9 @@ class AsyncSaver::Worker {
     } catch (const std::system_error& error) {
       end();
       fail(ErrorKind::exhausted, "no thread for saving: {}", error.what());
+    } catch (...) {  // want of memory
+      end();
+      throw;
     }
   }
 

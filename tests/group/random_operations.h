@@ -100,11 +100,11 @@ class RandomOperations {
       if (its_color == color) order.emplace_back(its_key, i, members[i]);
     }
     std::sort(order.begin(), order.end());
-    std::vector<int> members;
-    for (const auto& one : order) members.push_back(std::get<2>(one));
-    expect(static_cast<size_t>(part->size()) == members.size(), "split", seed);
-    expect(members[static_cast<size_t>(part->rank())] == own, "split", seed);
-    run(*part, members, seed + static_cast<uint32_t>(color), count, depth);
+    std::vector<int> in_part;
+    for (const auto& one : order) in_part.push_back(std::get<2>(one));
+    expect(static_cast<size_t>(part->size()) == in_part.size(), "split", seed);
+    expect(in_part[static_cast<size_t>(part->rank())] == own, "split", seed);
+    run(*part, in_part, seed + static_cast<uint32_t>(color), count, depth);
   }
 
   size_t most_bytes_;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ckpt/format/pickle/values/draft.h"
+#include "ckpt/megatron/model/run_arguments.h"
 #include "ckpt/megatron/state/run_state.h"
 #include "tests/megatron/writer_support.h"
 

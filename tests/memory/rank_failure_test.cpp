@@ -18,6 +18,7 @@ namespace {
 using testing::Each;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Matcher;
 
 constexpr int kRanks = 3;
 
@@ -56,6 +57,15 @@ class RankFailure : public testing::Test {
     EXPECT_THAT(errors, Each(IsEmpty()));
     expect_holds(memory_, "runs/a", next);
     EXPECT_THAT(memory_->list("runs"), testing::ElementsAre("a"));
+  }
+
+  // An Error, or of the rank itself what it had no memory to make one of.
+  static void expect_is_error(const std::exception_ptr& thrown) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const Error&) {
+    } catch (const std::bad_alloc&) {
+    }
   }
 
   const RandomModel model_ = small_model(1);
@@ -105,15 +115,18 @@ TEST_F(RankFailure, OutOfMemoryAtAnyAllocation) {
           if (group->rank() == failing) is_short.emplace(kind, after);
           try {
             save(memory_, "runs/a", own, *group, options());
-          } catch (...) {
-            is_short.reset();  // the message needs memory
-            throw;
+          } catch (const std::bad_alloc&) {  // an Error of its own would need memory
+            is_short.reset();
+            fail(ErrorKind::exhausted, "out of memory");
           }
           is_done = is_done || (is_short && ShortOfMemory::is_near());
         });
         if (is_done) break;
-        EXPECT_THAT(errors[static_cast<size_t>(failing)], HasSubstr("out of memory"));
-        EXPECT_THAT(errors, Each(HasSubstr("out of memory")));
+        // Some allocations are but tried: sorting makes do without its buffer.
+        const bool is_saved = errors[0].empty();
+        EXPECT_THAT(errors,
+                    Each(is_saved ? Matcher<std::string>(IsEmpty()) : HasSubstr("out of memory")));
+        EXPECT_TRUE(!is_saved || memory_->status("runs/a").kind == PathKind::folder);
         expect_recovers();
         if (HasFailure()) return;
         step = 1 + after / 100;
@@ -160,8 +173,7 @@ TEST_F(RankFailure, OutOfMemoryInAnyThreadOfAsynchronousSavers) {
       over.count_down();
       threads.clear();
       for (const std::exception_ptr& each : thrown) {
-        if (!each) continue;
-        EXPECT_THROW(std::rethrow_exception(each), Error);
+        if (each) expect_is_error(each);
       }
       expect_recovers();
       if (HasFailure()) return;

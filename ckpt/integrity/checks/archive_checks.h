@@ -10,6 +10,7 @@
 
 #include "ckpt/core/catalog.h"
 #include "ckpt/integrity/checks/check_list.h"
+#include "ckpt/integrity/problem.h"
 
 namespace ferry {
 

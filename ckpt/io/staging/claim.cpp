@@ -1,6 +1,7 @@
 #include "ckpt/io/staging/claim.h"
 
 #include <chrono>
+#include <exception>
 #include <random>
 #include <thread>
 
@@ -40,7 +41,7 @@ Claim::Claim(std::shared_ptr<const FileSystem> file_system, std::string target,
   } catch (...) {
     try {
       file_system_->remove_all(beside(Aside::owner));
-    } catch (const Error&) {
+    } catch (const std::exception&) {
       // The next claim of the target removes it.
     }
     throw;
@@ -71,7 +72,7 @@ Claim::~Claim() {
     } else if (!leaves) {
       file_system_->remove_all(beside(Aside::owner));  // there when the right was taken over
     }
-  } catch (const Error&) {
+  } catch (const std::exception&) {  // want of memory, too
     // Dead with this object, and removed by the next claim of the target.
   }
 }

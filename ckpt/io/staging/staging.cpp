@@ -81,7 +81,7 @@ StagedFolder::~StagedFolder() {
   if (committed_) return;
   try {
     file_system_->remove_all(partial_);
-  } catch (const Error&) {
+  } catch (const std::exception&) {  // want of memory, too
     // Nothing more can be done; the next writer of the target tries again.
   }
 }

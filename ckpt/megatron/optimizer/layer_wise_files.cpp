@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "ckpt/io/file_system.h"
+
 namespace ferry {
 namespace {
 

@@ -20,6 +20,7 @@
 #include "ckpt/megatron/optimizer/buckets/model_buffers.h"
 #include "ckpt/megatron/optimizer/optimizer_form.h"
 #include "ckpt/megatron/state/edit.h"
+#include "ckpt/megatron/torch_dist/common_state.h"
 #include "ckpt/megatron/torch_dist/extra_state.h"
 #include "ckpt/megatron/torch_dist/placement.h"
 

@@ -231,6 +231,8 @@ TEST_F(BridgeFolder, RowsOfGateAndUpDoNotAlternateInFiles) {
   const size_t at = config.find("  hidden_size:");
   ASSERT_NE(at, std::string::npos);
   config.insert(at, "  moe_mlp_glu_interleave_size: 32\n");
+  const std::string off = "moe_grouped_gemm: false";
+  config.replace(config.find(off), off.size(), "moe_grouped_gemm: true");
   const Checkpoint bridge = open(config);
   EXPECT_TRUE(bridge.args.value.get("moe_mlp_glu_interleave_size").is_none());
   EXPECT_EQ(read_run_arguments(bridge.args.value).glu_blocks.experts, 0);

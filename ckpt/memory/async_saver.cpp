@@ -39,12 +39,24 @@ class SignalsBlocked {
   sigset_t former_{};
 };
 
-Error error_of(const std::exception& exception) {
+// Made before it is needed: then there is no memory for one. Copies of an Error need none.
+const Error kOutOfMemory(ErrorKind::exhausted, "out of memory");
+
+// What `make` returns, unless it has no memory for that.
+template <typename Make>
+Error error_or_out_of_memory(const Make& make) noexcept {
+  try {
+    return make();
+  } catch (const std::bad_alloc&) {
+    return kOutOfMemory;
+  }
+}
+
+Error error_of(const std::exception& exception) noexcept {
   const auto* error = dynamic_cast<const Error*>(&exception);
   if (error) return *error;
-  const bool no_memory = dynamic_cast<const std::bad_alloc*>(&exception) != nullptr;
-  return {no_memory ? ErrorKind::exhausted : ErrorKind::internal,
-          no_memory ? "out of memory" : exception.what()};
+  if (dynamic_cast<const std::bad_alloc*>(&exception)) return kOutOfMemory;
+  return error_or_out_of_memory([&] { return Error(ErrorKind::internal, exception.what()); });
 }
 
 // What went wrong and was not told yet. Told by the saver and by tickets that may outlive it.
@@ -171,8 +183,10 @@ class AsyncSaver::Worker {
       return Ticket(ticket);
     } catch (const std::bad_alloc&) {
       // The others would wait for this rank for ever.
-      group_->abort(Error(ErrorKind::exhausted,
-                          fmt::format("iteration {} is not saved: out of memory", iteration)));
+      group_->abort(error_or_out_of_memory([&] {
+        return Error(ErrorKind::exhausted,
+                     fmt::format("iteration {} is not saved: out of memory", iteration));
+      }));
       throw;
     }
   }
@@ -228,7 +242,8 @@ class AsyncSaver::Worker {
   static void refuse(Job& job) noexcept {
     const Contribution& own = job.contribution;
     job.is_told = true;
-    job.ticket->set_ready(Error(own.problem_kind, own.problem));
+    job.ticket->set_ready(
+        error_or_out_of_memory([&] { return Error(own.problem_kind, own.problem); }));
   }
 
   // Of the staging thread.
@@ -256,9 +271,20 @@ class AsyncSaver::Worker {
       stager_->copy(copies_into(job.buffer->memory.bytes, regions), job.moment);
       job.ticket->set_ready(std::nullopt);
     } catch (const std::exception& error) {
-      job.contribution = failed_contribution(job.contribution.iteration, error_of(error));
-      refuse(job);
+      give_up(job, error_of(error));
     }
+  }
+
+  static void give_up(Job& job, const Error& why) noexcept {
+    Contribution& own = job.contribution;
+    try {
+      own.problem = why.what();
+      own.problem_kind = why.kind();
+    } catch (const std::bad_alloc&) {
+      own.problem = kOutOfMemory.what();  // short enough to need none
+      own.problem_kind = kOutOfMemory.kind();
+    }
+    refuse(job);
   }
 
   // Of the saving thread.
@@ -278,7 +304,9 @@ class AsyncSaver::Worker {
     } catch (const std::exception& error) {  // the group cannot be used any more
       abort_with_current_exception(*group_);
       const Error why = error_of(error);
-      fail_all(Error(why.kind(), fmt::format("the ranks cannot meet any more: {}", why.what())));
+      fail_all(error_or_out_of_memory([&] {
+        return Error(why.kind(), fmt::format("the ranks cannot meet any more: {}", why.what()));
+      }));
     }
   }
 

@@ -37,6 +37,9 @@ class DcpFormat final : public SnapshotFormat {
 
 }  // namespace
 
-std::shared_ptr<const SnapshotFormat> dcp_format() { return std::make_shared<DcpFormat>(); }
+std::shared_ptr<const SnapshotFormat> dcp_format() {
+  static const auto format = std::make_shared<const DcpFormat>();
+  return format;
+}
 
 }  // namespace ferry

@@ -57,6 +57,7 @@ std::unique_ptr<StagingBuffers::Slot> StagingBuffers::try_take(uint64_t bytes) {
     free_.pop_back();
   }
   if (!room()) return nullptr;
+  free_.reserve(free_.size() + static_cast<size_t>(taken_) + 1);  // giving back needs no memory
   auto slot = std::make_unique<Slot>();
   slot->bytes = bytes;
   bytes_ += bytes;

@@ -15,10 +15,10 @@
 namespace ferry::test {
 namespace {
 
+using testing::AnyOf;
 using testing::Each;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::Matcher;
 
 constexpr int kRanks = 3;
 
@@ -122,11 +122,11 @@ TEST_F(RankFailure, OutOfMemoryAtAnyAllocation) {
           is_done = is_done || (is_short && ShortOfMemory::is_near());
         });
         if (is_done) break;
-        // Some allocations are but tried: sorting makes do without its buffer.
-        const bool is_saved = errors[0].empty();
-        EXPECT_THAT(errors,
-                    Each(is_saved ? Matcher<std::string>(IsEmpty()) : HasSubstr("out of memory")));
-        EXPECT_TRUE(!is_saved || memory_->status("runs/a").kind == PathKind::folder);
+        // Without an error where the allocation was but tried (sorting makes do without its buffer)
+        // and where it failed while others were told that all is saved.
+        EXPECT_THAT(errors, Each(AnyOf(IsEmpty(), HasSubstr("out of memory"))));
+        const bool is_saved = memory_->status("runs/a").kind == PathKind::folder;
+        EXPECT_TRUE(is_saved || std::ranges::none_of(errors, &std::string::empty));
         expect_recovers();
         if (HasFailure()) return;
         step = 1 + after / 100;

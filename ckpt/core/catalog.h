@@ -112,7 +112,8 @@ struct Catalog {
   std::vector<Object> objects;
   std::shared_ptr<const ChunkLocator> locator;  // null when every extent is raw
 
-  /// Index of `path` in files, added when absent. Files that are there keep their paths.
+  /// Index of `path` in files, added when absent. Files may be added otherwise, too, but those that
+  /// are there stay at their numbers under their paths.
   uint32_t add_file(std::string path, uint64_t bytes);
   const Entry* find(std::string_view name) const;  // null when absent; linear
   const Object* find_object(std::string_view name) const;

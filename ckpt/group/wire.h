@@ -6,16 +6,20 @@
 #include <string_view>
 #include <utility>
 
+#include "ckpt/base/digest.h"
 #include "ckpt/base/error.h"
 
 namespace ferry {
 
 class Packer {
  public:
+  /// Seven bits a byte, the lowest first, and no more bytes than it takes: most numbers are small.
   Packer& number(uint64_t value) {
-    for (int shift = 0; shift < 64; shift += 8) bytes_.push_back(static_cast<char>(value >> shift));
+    for (; value >= 0x80; value >>= 7) bytes_.push_back(static_cast<char>(value | 0x80));
+    bytes_.push_back(static_cast<char>(value));
     return *this;
   }
+  Packer& digest(const Digest& digest) { return eight_bytes(digest.high).eight_bytes(digest.low); }
   Packer& text(std::string_view text) {
     number(text.size());
     bytes_.append(text);
@@ -29,6 +33,11 @@ class Packer {
   std::string take() { return std::move(bytes_); }
 
  private:
+  Packer& eight_bytes(uint64_t value) {
+    for (int shift = 0; shift < 64; shift += 8) bytes_.push_back(static_cast<char>(value >> shift));
+    return *this;
+  }
+
   std::string bytes_;
 };
 
@@ -39,13 +48,26 @@ class Unpacker {
   explicit Unpacker(std::string_view bytes) : rest_(bytes) {}
 
   uint64_t number() {
-    const std::string_view bytes = next(8);
     uint64_t value = 0;
-    for (size_t i = 8; i-- > 0;) value = value << 8 | static_cast<unsigned char>(bytes[i]);
-    return value;
+    for (int shift = 0; shift < 64; shift += 7) {
+      const auto byte = static_cast<unsigned char>(next(1)[0]);
+      value |= uint64_t{byte & 0x7FU} << shift;
+      if (byte >= 0x80) continue;
+      const bool is_long = shift > 0 && (byte == 0 || (shift == 63 && byte > 1));
+      if (is_long) break;
+      return value;
+    }
+    fail_unreadable("has a number that is none");
   }
-  std::string text() { return std::string(next(number())); }
-  /// A number of things that follow, each of at least so many bytes (a number has 8, a text 8).
+  Digest digest() {
+    const uint64_t high = eight_bytes();
+    return {high, eight_bytes()};
+  }
+  std::string text() { return std::string(text_view()); }
+  /// As long as what is read from.
+  std::string_view text_view() { return next(number()); }
+  /// A number of things that follow, each of at least so many bytes (a number has 1, a text 1, a
+  /// digest 16).
   uint64_t count(uint64_t least_bytes = 1) {
     const uint64_t count = number();
     if (count > rest_.size() / least_bytes) fail_short();
@@ -65,6 +87,12 @@ class Unpacker {
   }
 
  private:
+  uint64_t eight_bytes() {
+    const std::string_view bytes = next(8);
+    uint64_t value = 0;
+    for (size_t i = 8; i-- > 0;) value = value << 8 | static_cast<unsigned char>(bytes[i]);
+    return value;
+  }
   std::string_view next(uint64_t bytes) {
     if (bytes > rest_.size()) fail_short();
     const std::string_view part = rest_.substr(0, bytes);

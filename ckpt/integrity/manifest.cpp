@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "ckpt/base/checked.h"
 #include "ckpt/integrity/manifest_text.h"
@@ -25,32 +29,76 @@ std::string quoted_path(const std::string& path) {
   }
 }
 
-void append(fmt::memory_buffer& text, const ManifestItem& item) {
-  const auto out = std::back_inserter(text);
-  fmt::format_to(out, "{{\"offset\": {}, \"bytes\": {}, \"xxh3_128\": \"{}\"", item.offset,
-                 item.bytes, to_hex(item.digest));
-  if (!item.object.empty()) fmt::format_to(out, ", \"object\": {}", quoted(item.object));
-  const char* before = ", \"tensors\": [";
-  for (const ManifestTensor& tensor : item.tensors) {
-    fmt::format_to(out, "{}{{\"name\": {}, \"begin\": [{}], \"size\": [{}]}}", before,
-                   quoted(tensor.name), fmt::join(tensor.box.offset, ", "),
-                   fmt::join(tensor.box.size, ", "));
-    before = ", ";
-  }
-  fmt::format_to(out, "{}}}", item.tensors.empty() ? "" : "]");
+// Items are millions in a run of thousands of ranks: their text is put together by hand.
+template <typename Number>
+void append_number(std::string& text, Number number) {
+  char digits[20];
+  text.append(digits, std::to_chars(digits, std::end(digits), number).ptr);
 }
 
-void append(fmt::memory_buffer& text, const ManifestFile& file) {
-  const auto out = std::back_inserter(text);
-  fmt::format_to(out, "{{\"path\": {}, \"bytes\": {}, \"items\": [", quoted_path(file.path),
-                 file.bytes);
+void append_numbers(std::string& text, const Dims& numbers) {
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    if (i > 0) text += ", ";
+    append_number(text, numbers[i]);
+  }
+}
+
+void append_hex(std::string& text, uint64_t value) {
+  for (int shift = 60; shift >= 0; shift -= 4) text += "0123456789abcdef"[value >> shift & 15];
+}
+
+void append_quoted(std::string& text, const std::string& name) {
+  const bool is_plain = std::all_of(name.begin(), name.end(), [](char c) {
+    return c >= ' ' && c <= '~' && c != '"' && c != '\\';
+  });
+  if (is_plain) {
+    ((text += '"') += name) += '"';
+  } else {
+    text += quoted(name);
+  }
+}
+
+void append(std::string& text, const ManifestItem& item) {
+  append_number(text += "{\"offset\": ", item.offset);
+  append_number(text += ", \"bytes\": ", item.bytes);
+  append_hex(text += ", \"xxh3_128\": \"", item.digest.high);
+  append_hex(text, item.digest.low);
+  text += '"';
+  if (!item.object.empty()) append_quoted(text += ", \"object\": ", item.object);
+  const char* before = ", \"tensors\": [";
+  for (const ManifestTensor& tensor : item.tensors) {
+    append_quoted((text += before) += "{\"name\": ", tensor.name);
+    append_numbers(text += ", \"begin\": [", tensor.box.offset);
+    append_numbers(text += "], \"size\": [", tensor.box.size);
+    text += "]}";
+    before = ", ";
+  }
+  text += item.tensors.empty() ? "}" : "]}";
+}
+
+void append(std::string& text, const ManifestFile& file) {
+  (text += "{\"path\": ") += quoted_path(file.path);
+  append_number(text += ", \"bytes\": ", file.bytes);
+  text += ", \"items\": [";
   const char* before = "\n";
   for (const ManifestItem& item : file.items) {
-    fmt::format_to(out, "{}", before);
-    append(text, item);
+    append(text += before, item);
     before = ",\n";
   }
-  fmt::format_to(out, "{}]}}", file.items.empty() ? "" : "\n");
+  text += file.items.empty() ? "]}" : "\n]}";
+}
+
+// About as many bytes as the text has.
+uint64_t expected_bytes(const Manifest& manifest) {
+  constexpr uint64_t kItemBytes = 100, kTensorBytes = 80;
+  uint64_t bytes = 0;
+  for (const ManifestFile& file : manifest.files) {
+    bytes += (file.items.size() + 1) * kItemBytes;
+    for (const ManifestItem& item : file.items) {
+      for (const ManifestTensor& tensor : item.tensors) bytes += kTensorBytes + tensor.name.size();
+    }
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -70,20 +118,18 @@ void Manifest::add_file(std::string path, std::string_view content) {
 }
 
 std::string to_text(const Manifest& manifest) {
-  fmt::memory_buffer text;
-  const auto out = std::back_inserter(text);
-  fmt::format_to(out, "{{\n\"format\": \"{}\",\n\"version\": {},\n\"bytes\": {},\n\"files\": [",
-                 kManifestFormat, kManifestVersion, manifest.bytes());
+  std::string text =
+      fmt::format("{{\n\"format\": \"{}\",\n\"version\": {},\n\"bytes\": {},\n\"files\": [",
+                  kManifestFormat, kManifestVersion, manifest.bytes());
+  text.reserve(expected_bytes(manifest));
   const char* before = "\n";
   for (const ManifestFile& file : manifest.files) {
-    fmt::format_to(out, "{}", before);
-    append(text, file);
+    append(text += before, file);
     before = ",\n";
   }
-  fmt::format_to(out, "\n],\n{}", kManifestDigestBefore);
-  const Digest digest = digest_of(std::as_bytes(std::span(text.data(), text.size())));
-  fmt::format_to(out, "{}{}", to_hex(digest), kManifestDigestAfter);
-  return fmt::to_string(text);
+  (text += "\n],\n") += kManifestDigestBefore;
+  const Digest digest = digest_of(std::as_bytes(std::span(text)));
+  return ((text += to_hex(digest)) += kManifestDigestAfter);
 }
 
 std::string describe(const ManifestItem& item) {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
-#include <tuple>
+#include <span>
 #include <utility>
 
 #include "ckpt/base/checked.h"
@@ -15,15 +15,36 @@ namespace {
 // Of more, the manifest says nothing but places and digests: it would be too large to be read.
 constexpr size_t kMostNamedItems = 1'000'000;
 
-Dims read_dims(Unpacker& unpacker, uint64_t axes) {
-  Dims dims(axes);
-  for (int64_t& extent : dims) extent = static_cast<int64_t>(unpacker.number());
-  return dims;
+// True when, in the flattened tensor, each box ends before the next one begins: no two of them
+// overlap then. Boxes of ranks that share a tensor by rows do.
+bool follow_one_another(const DcpContent::Entry& entry) {
+  const Dims strides = row_major_strides(entry.shape);
+  int64_t end = 0;
+  for (const DcpContent::Chunk& chunk : entry.chunks) {
+    int64_t first = 0, last = 0;
+    for (size_t axis = 0; axis < strides.size(); ++axis) {
+      first += chunk.box.offset[axis] * strides[axis];
+      last += (chunk.box.offset[axis] + chunk.box.size[axis] - 1) * strides[axis];
+    }
+    if (first < end) return false;
+    end = last + 1;
+  }
+  return true;
 }
 
-// That the boxes, no two of which are equal, cover the tensor exactly once.
-void check_cover(const DcpContent::Entry& entry) {
+void check_no_overlap(const DcpContent::Entry& entry) {
+  if (follow_one_another(entry)) return;
   std::vector<Box> boxes;
+  for (const DcpContent::Chunk& chunk : entry.chunks) boxes.push_back(chunk.box);
+  if (const auto overlap = find_overlap(boxes)) {
+    fail(ErrorKind::invalid,
+         "the regions of all ranks do not make whole tensors: tensor {}: {} overlaps {}",
+         entry.name, to_string(boxes[overlap->first]), to_string(boxes[overlap->second]));
+  }
+}
+
+// That the boxes, sorted and no two of them equal, cover the tensor exactly once.
+void check_cover(const DcpContent::Entry& entry) {
   int64_t covered = 0;
   for (const DcpContent::Chunk& chunk : entry.chunks) {
     if (!is_inside(chunk.box, entry.shape)) {
@@ -31,22 +52,13 @@ void check_cover(const DcpContent::Entry& entry) {
            to_string(chunk.box), to_string(entry.shape));
     }
     covered = checked_add(covered, element_count(chunk.box.size, entry.name), entry.name);
-    boxes.push_back(chunk.box);
   }
-  if (const auto overlap = find_overlap(boxes)) {
-    fail(ErrorKind::invalid,
-         "the regions of all ranks do not make whole tensors: tensor {}: {} overlaps {}",
-         entry.name, to_string(boxes[overlap->first]), to_string(boxes[overlap->second]));
-  }
+  check_no_overlap(entry);
   if (covered == element_count(entry.shape, entry.name)) return;
   fail(ErrorKind::invalid,
        "the regions of all ranks do not make whole tensors: tensor {} of shape {}: they hold {} of "
        "{} elements",
        entry.name, to_string(entry.shape), covered, element_count(entry.shape, entry.name));
-}
-
-bool comes_before(const Box& a, const Box& b) {
-  return std::tie(a.offset, a.size) < std::tie(b.offset, b.size);
 }
 
 }  // namespace
@@ -67,9 +79,9 @@ void GatheredShards::read(uint32_t rank, const std::string& description) {
   Unpacker unpacker(description);
   for (uint64_t tensors = unpacker.count(); tensors > 0; --tensors) read_tensor(rank, unpacker);
   for (uint64_t objects = unpacker.count(); objects > 0; --objects) {
-    const uint32_t position = entry_of(unpacker.text());
+    const uint32_t position = entry_of(unpacker.text_view());
     DcpContent::Entry& entry = content_.entries[position];
-    if (entry.is_object || !entry.chunks.empty()) {
+    if (entry.is_object || !given_[position].ranks.empty()) {
       fail(ErrorKind::invalid, "{} is given twice, the second time by rank {}", entry.name, rank);
     }
     entry.is_object = true;
@@ -79,12 +91,14 @@ void GatheredShards::read(uint32_t rank, const std::string& description) {
 }
 
 void GatheredShards::read_tensor(uint32_t rank, Unpacker& unpacker) {
-  const uint32_t position = entry_of(unpacker.text());
+  const uint32_t position = entry_of(unpacker.text_view());
   DcpContent::Entry& entry = content_.entries[position];
+  Given& given = given_[position];
   const auto dtype = unpacker.choice(DType::f4x2);
   const uint64_t axes = unpacker.count();
-  const Dims shape = read_dims(unpacker, axes);
-  if (entry.chunks.empty() && !entry.is_object) {
+  Dims shape(axes);
+  for (int64_t& extent : shape) extent = static_cast<int64_t>(unpacker.number());
+  if (given.ranks.empty() && !entry.is_object) {
     entry.dtype = dtype;
     entry.shape = shape;
   } else if (entry.is_object || entry.dtype != dtype || entry.shape != shape) {
@@ -92,53 +106,63 @@ void GatheredShards::read_tensor(uint32_t rank, Unpacker& unpacker) {
          torch_name(entry.dtype), to_string(entry.shape), rank, torch_name(dtype),
          to_string(shape));
   }
-  for (uint64_t boxes = unpacker.number(); boxes > 0; --boxes) {
-    Box box{read_dims(unpacker, axes), read_dims(unpacker, axes)};
-    mentions_[rank].push_back({position, static_cast<uint32_t>(entry.chunks.size())});
-    entry.chunks.push_back({std::move(box), {}});
-    ranks_[position].push_back(rank);
+  const uint64_t box_bytes = std::max<uint64_t>(1, 2 * axes);
+  for (uint64_t boxes = unpacker.count(box_bytes); boxes > 0; --boxes) {
+    for (uint64_t i = 0; i < 2 * axes; ++i) {
+      given.boxes.push_back(static_cast<int64_t>(unpacker.number()));
+    }
+    mentions_[rank].push_back({position, static_cast<uint32_t>(given.ranks.size())});
+    given.ranks.push_back(rank);
   }
 }
 
-uint32_t GatheredShards::entry_of(std::string name) {
-  const auto [at, is_new] =
-      entries_.try_emplace(std::move(name), static_cast<uint32_t>(content_.entries.size()));
-  if (is_new) {
-    content_.entries.push_back({at->first, false, DType::f32, {}, {}, {}});
-    ranks_.emplace_back();
-  }
-  return at->second;
+uint32_t GatheredShards::entry_of(std::string_view name) {
+  const auto known = entries_.find(name);
+  if (known != entries_.end()) return known->second;
+  const auto position = static_cast<uint32_t>(content_.entries.size());
+  entries_.emplace(name, position);
+  content_.entries.push_back({std::string(name), false, DType::f32, {}, {}, {}});
+  given_.emplace_back();
+  return position;
 }
 
-// Keeps one of equal boxes. Returns the new position of each chunk, or kNotChosen.
+// Keeps one of equal boxes, sorted. Returns the new position of each, or kNotChosen.
 std::vector<uint32_t> GatheredShards::choose(uint32_t position, std::vector<uint64_t>& loads) {
   DcpContent::Entry& entry = content_.entries[position];
-  std::vector<DcpContent::Chunk>& chunks = entry.chunks;
-  std::vector<uint32_t>& ranks = ranks_[position];
-  std::vector<uint32_t> kept(chunks.size(), kNotChosen);
+  const Given given = std::move(given_[position]);
+  std::vector<uint32_t> kept(given.ranks.size(), kNotChosen);
   if (entry.is_object) return kept;
-  std::vector<uint32_t> order(chunks.size());
+  const size_t axes = entry.shape.size();
+  const auto numbers = [&](uint32_t i) {
+    return std::span(given.boxes).subspan(i * 2 * axes, 2 * axes);
+  };
+  const auto comes_before = [&](uint32_t a, uint32_t b) {
+    return std::ranges::lexicographical_compare(numbers(a), numbers(b));
+  };
+  std::vector<uint32_t> order(given.ranks.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-    return comes_before(chunks[a].box, chunks[b].box);
-  });
+  if (!std::is_sorted(order.begin(), order.end(), comes_before)) {
+    std::stable_sort(order.begin(), order.end(), comes_before);
+  }
   const bool is_empty = element_count(entry.shape, entry.name) == 0;
-  std::vector<DcpContent::Chunk> chosen;
+  entry.chunks.reserve(order.size());
   for (auto next = order.begin(); next != order.end();) {
-    const Box& box = chunks[*next].box;
-    const auto end =
-        std::find_if(next, order.end(), [&](uint32_t i) { return !(chunks[i].box == box); });
-    const uint32_t least = *std::min_element(
-        next, end, [&](uint32_t a, uint32_t b) { return loads[ranks[a]] < loads[ranks[b]]; });
+    const auto first = numbers(*next);
+    const auto end = std::find_if(
+        next, order.end(), [&](uint32_t i) { return !std::ranges::equal(numbers(i), first); });
+    const uint32_t least = *std::min_element(next, end, [&](uint32_t a, uint32_t b) {
+      return loads[given.ranks[a]] < loads[given.ranks[b]];
+    });
     next = end;
+    const auto middle = first.begin() + static_cast<std::ptrdiff_t>(axes);
+    Box box{Dims(first.begin(), middle), Dims(middle, first.end())};
     // Of a tensor without elements one box tells; others have no use for boxes without any.
     const int64_t elements = element_count(box.size, entry.name);
-    if (is_empty ? !chosen.empty() : elements == 0) continue;
-    loads[ranks[least]] += static_cast<uint64_t>(elements * size_bytes(entry.dtype));
-    kept[least] = static_cast<uint32_t>(chosen.size());
-    chosen.push_back(std::move(chunks[least]));
+    if (is_empty ? !entry.chunks.empty() : elements == 0) continue;
+    loads[given.ranks[least]] += static_cast<uint64_t>(elements * size_bytes(entry.dtype));
+    kept[least] = static_cast<uint32_t>(entry.chunks.size());
+    entry.chunks.push_back({std::move(box), {}});
   }
-  chunks = std::move(chosen);
   check_cover(entry);
   return kept;
 }
@@ -153,7 +177,7 @@ void GatheredShards::keep_chosen(const std::vector<std::vector<uint32_t>>& kept)
     }
     std::erase_if(mentions_[rank], [](const Mention& one) { return one.chunk == kNotChosen; });
   }
-  ranks_ = {};
+  given_ = {};
 }
 
 void GatheredShards::set_places(const std::vector<std::string>& places) {
@@ -169,6 +193,9 @@ void GatheredShards::set_places(const std::vector<std::string>& places) {
       content_.files.push_back(unpacker.text());
       manifest_.files.push_back({content_.files.back(), unpacker.number(), {}});
     }
+    if (content_.files.size() == first_file + 1) {
+      manifest_.files[first_file].items.reserve(mentions_[rank].size());
+    }
     for (const Mention& one : mentions_[rank]) {
       DcpContent::Entry& entry = content_.entries[one.entry];
       const uint64_t file = first_file + unpacker.number();
@@ -176,8 +203,7 @@ void GatheredShards::set_places(const std::vector<std::string>& places) {
         fail(ErrorKind::corrupt, "{}: rank {} has no file for it", entry.name, rank);
       }
       const uint64_t offset = unpacker.number(), length = unpacker.number();
-      const uint64_t high = unpacker.number(), low = unpacker.number();
-      ManifestItem item{offset, length, {high, low}, {}, {}};
+      ManifestItem item{offset, length, unpacker.digest(), {}, {}};
       const DcpContent::Place place{static_cast<uint32_t>(file), offset, length, false};
       if (entry.is_object) {
         entry.place = place;
@@ -191,8 +217,12 @@ void GatheredShards::set_places(const std::vector<std::string>& places) {
     unpacker.finish();
   }
   for (ManifestFile& file : manifest_.files) {
-    std::sort(file.items.begin(), file.items.end(),
-              [](const ManifestItem& a, const ManifestItem& b) { return a.offset < b.offset; });
+    const auto by_offset = [](const ManifestItem& a, const ManifestItem& b) {
+      return a.offset < b.offset;
+    };
+    if (!std::is_sorted(file.items.begin(), file.items.end(), by_offset)) {
+      std::sort(file.items.begin(), file.items.end(), by_offset);
+    }
   }
 }
 

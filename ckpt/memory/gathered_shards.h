@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -38,18 +39,28 @@ class GatheredShards {
   struct Mention {  // of a chunk of an entry, or of an object, by a rank
     uint32_t entry, chunk;
   };
+  // Boxes that ranks came with, of one tensor: of each its offset, then its size.
+  struct Given {
+    std::vector<int64_t> boxes;
+    std::vector<uint32_t> ranks;
+  };
   static constexpr uint32_t kNotChosen = UINT32_MAX;
 
   void read(uint32_t rank, const std::string& description);
   void read_tensor(uint32_t rank, Unpacker& description);
-  uint32_t entry_of(std::string name);
+  uint32_t entry_of(std::string_view name);
   std::vector<uint32_t> choose(uint32_t entry, std::vector<uint64_t>& loads);
   void keep_chosen(const std::vector<std::vector<uint32_t>>& kept);
 
+  // Finds a name in a text without making a string of it.
+  struct Hash : std::hash<std::string_view> {
+    using is_transparent = void;
+  };
+
   DcpContent content_;
-  std::unordered_map<std::string, uint32_t> entries_;  // by name
-  std::vector<std::vector<uint32_t>> ranks_;           // by entry: who came with each chunk
-  std::vector<std::vector<Mention>> mentions_;         // by rank, in the order of its description
+  std::unordered_map<std::string, uint32_t, Hash, std::equal_to<>> entries_;  // by name
+  std::vector<Given> given_;                    // by entry; until chunks are chosen
+  std::vector<std::vector<Mention>> mentions_;  // by rank, in the order of its description
   std::vector<std::string> chosen_;
   Manifest manifest_;
 };

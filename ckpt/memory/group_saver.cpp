@@ -140,15 +140,10 @@ std::vector<std::string> GroupSaver::save(const Round& round, const Snapshot& ow
   const std::vector<std::string> digests = gather_together(group_, [&] {
     files.emplace(own.tensors, own.objects, *own.format, round.iteration, group_.rank());
     description = files->description();
-    const Digest digest = digest_of_text(description);
-    return Packer().number(digest.high).number(digest.low).take();
+    return Packer().digest(digest_of_text(description)).take();
   });
   std::vector<Digest> now;
-  for (const std::string& bytes : digests) {
-    Unpacker unpacker(bytes);
-    const uint64_t high = unpacker.number();
-    now.push_back({high, unpacker.number()});
-  }
+  for (const std::string& bytes : digests) now.push_back(Unpacker(bytes).digest());
   const bool is_known = group_.broadcast(shards_ && now == known_ ? "known" : "") == "known";
   if (!is_known) {
     agree_on_shards(description);

@@ -41,9 +41,8 @@ PlacedState placed_as_given(const Catalog& source, std::vector<StoredObject> obj
 using DigestsByPlace = std::map<std::pair<uint32_t, uint64_t>, Digest>;
 
 void pack(Packer& packer, const DcpContent::Place& place, const DigestsByPlace& digests) {
-  const Digest& digest = digests.at({place.file, place.offset});
   packer.number(place.file).number(place.offset).number(place.length);
-  packer.number(digest.high).number(digest.low);
+  packer.digest(digests.at({place.file, place.offset}));
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ TEST(GroupScale, Rank0HandlesAFewMessages) {
   EXPECT_EQ(group->scatter(all), text(0));
   ASSERT_EQ(transport->sent.size(), 14U);
   for (const auto& [child, bytes] : transport->sent) {
-    EXPECT_EQ(bytes, static_cast<size_t>(child) * (2000 + 8)) << child;
+    EXPECT_EQ(bytes, static_cast<size_t>(child) * (2000 + 2)) << child;
   }
 }
 

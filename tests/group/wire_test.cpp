@@ -30,20 +30,43 @@ TEST(Wire, ReadsWhatWasWritten) {
                                 .number(2)
                                 .text("a")
                                 .text("b")
+                                .digest({UINT64_MAX, 5})
                                 .take();
   Unpacker unpacker(bytes);
   EXPECT_EQ(unpacker.number(), UINT64_MAX);
   EXPECT_EQ(unpacker.text(), "text");
   EXPECT_EQ(unpacker.text(), "");
   EXPECT_EQ(unpacker.error_kind(), ErrorKind::cancelled);
-  EXPECT_EQ(unpacker.count(8), 2U);
+  EXPECT_EQ(unpacker.count(2), 2U);
   EXPECT_EQ(unpacker.text(), "a");
   EXPECT_EQ(unpacker.text(), "b");
+  EXPECT_EQ(unpacker.digest(), (Digest{UINT64_MAX, 5}));
   unpacker.finish();
 }
 
+TEST(Wire, ANumberTakesAsManyBytesAsItNeeds) {
+  size_t bytes = 1;
+  for (int bits = 0; bits <= 64; ++bits) {
+    const uint64_t largest = bits == 64 ? UINT64_MAX : (uint64_t{1} << bits) - 1;
+    if (bits > 7 && bits % 7 == 1) ++bytes;
+    const std::string packed = Packer().number(largest).take();
+    EXPECT_EQ(packed.size(), bytes) << bits;
+    EXPECT_EQ(Unpacker(packed).number(), largest);
+  }
+}
+
+TEST(Wire, BytesThatAreNoNumber) {
+  const std::string nine(9, '\xFF');
+  EXPECT_EQ(problem_of(nine + '\1', [](Unpacker& unpacker) { unpacker.number(); }), "");
+  for (const std::string& bytes : {nine + '\2', nine + "\x81\1", nine + '\xFF' + '\0',
+                                   std::string("\x80\0", 2), std::string("\xFF\x80\0", 3)}) {
+    EXPECT_THAT(problem_of(bytes, [](Unpacker& unpacker) { unpacker.number(); }),
+                HasSubstr("another rank's message has a number that is none"));
+  }
+}
+
 TEST(Wire, AnyEndThatIsTooEarly) {
-  const std::string bytes = Packer().number(7).text("some text").take();
+  const std::string bytes = Packer().number(777).text("some text").take();
   for (size_t length = 0; length < bytes.size(); ++length) {
     EXPECT_THAT(problem_of(bytes.substr(0, length),
                            [](Unpacker& unpacker) { unpacker.number(), unpacker.text(); }),

@@ -47,7 +47,8 @@ void add_memory_option(CLI::App& command, uint64_t& memory_bytes) {
 
 void add_engine_options(CLI::App& command, EngineOptions& engine) {
   add_memory_option(command, engine.memory_bytes);
-  command.add_option("--threads", engine.threads, "Threads (default: one for each core, at most 64)")
+  command
+      .add_option("--threads", engine.threads, "Threads (default: one for each core, at most 64)")
       ->type_name("N")
       ->transform(whole_number(1, 1024));
 }

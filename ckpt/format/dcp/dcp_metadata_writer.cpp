@@ -43,6 +43,11 @@ class Writer {
  public:
   explicit Writer(const DcpContent& content) : content_(content) {
     for (const std::string& file : content.files) files_.push_back({{}, file});
+    uint64_t bytes = 0;
+    for (const DcpContent::Entry& entry : content.entries) {
+      bytes += entry.chunks.size() * (kChunkBytes + kAxisBytes * entry.shape.size());
+    }
+    out_.reserve(bytes);
   }
 
   /// Once written: where the pickle has the save_id, from its opcode on.
@@ -225,6 +230,8 @@ class Writer {
     end_instance();
   }
 
+  // What a chunk takes, about, and more for each axis: of three tuples a number.
+  static constexpr uint64_t kChunkBytes = 96, kAxisBytes = 15;
   static constexpr size_t kStringHeader = 5;  // BINUNICODE and a length of four bytes
 
   const DcpContent& content_;

@@ -85,7 +85,9 @@ std::string PickleEmitter::finish() && {
 }
 
 void PickleEmitter::number(uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; ++i) bytes_ += static_cast<char>(value >> 8 * i);
+  char little_endian[8];
+  for (int i = 0; i < 8; ++i) little_endian[i] = static_cast<char>(value >> 8 * i);
+  bytes_.append(little_endian, static_cast<size_t>(bytes));
 }
 
 void PickleEmitter::line(std::string_view text) { (bytes_ += text) += '\n'; }

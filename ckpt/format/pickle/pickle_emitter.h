@@ -19,6 +19,8 @@ class PickleEmitter {
   /// Ends it and hands it over.
   std::string finish() &&;
   uint64_t size() const noexcept { return bytes_.size(); }
+  /// Makes room for so many bytes, so that a long pickle is not moved as it grows.
+  void reserve(uint64_t bytes) { bytes_.reserve(bytes); }
 
   void opcode(uint8_t opcode) { bytes_ += static_cast<char>(opcode); }
   void boolean(bool value);

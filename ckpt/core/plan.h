@@ -48,7 +48,7 @@ struct Item {
   /// By rising offsets, apart from one another. Where there are any, each chunk of the item lies in
   /// one of them.
   std::vector<Payload> payloads;
-  int64_t rank = 0;  // of several processes that run the plan: who writes and seals it
+  int64_t rank = 0;  // of several processes that run the plan: who writes and digests it
 };
 
 struct Plan {

@@ -8,7 +8,7 @@
 namespace ferry {
 
 /// Says of each target chunk and each item which of `ranks` processes writes it (Shard::rank,
-/// Item::rank). Chunks of one item have one writer, who seals the item. Large items go to whoever
+/// Item::rank). Chunks of one item have one writer, who digests the item. Large items go to whoever
 /// has least, and small ones, which stay with their neighbours, fill up to the mean: the busiest
 /// has at most a sixteenth of the mean more than it, or one item.
 void share_out(Plan& plan, int64_t ranks);

@@ -5,7 +5,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/threads.h"
-#include "ckpt/engine/items/sealer.h"
+#include "ckpt/engine/items/item_digester.h"
 #include "ckpt/engine/progress_meter.h"
 #include "ckpt/engine/target_files.h"
 #include "ckpt/engine/tiles/tile.h"
@@ -14,7 +14,7 @@
 namespace ferry {
 namespace {
 
-constexpr uint64_t kSealBytes = 1 << 20;  // read at once to seal an item
+constexpr uint64_t kReadBackBytes = 1 << 20;  // read back at once to digest an item
 
 std::vector<Digest> execute(const Plan& plan, std::span<WritableFile* const> files,
                             const SpoolPlace& spool, const EngineOptions& options,
@@ -23,23 +23,23 @@ std::vector<Digest> execute(const Plan& plan, std::span<WritableFile* const> fil
   const uint64_t for_streams = stream_memory(*plan.source, options.memory_bytes);
   const uint64_t bytes_per_thread =
       (options.memory_bytes - for_streams) / static_cast<uint64_t>(threads);
-  const uint64_t seal_bytes = std::clamp<uint64_t>(bytes_per_thread, 1, kSealBytes);
+  const uint64_t read_back_bytes = std::clamp<uint64_t>(bytes_per_thread, 1, kReadBackBytes);
   PlanCompiler compiler(plan);
   SourceFiles sources(*plan.source, spool, for_streams, threads);
   TileQueue queue(plan, compiler, threads, bytes_per_thread);
-  Sealer sealer(plan, files, options.cancel);
+  ItemDigester digester(plan, files, options.cancel);
   std::atomic<bool> stop{false};
   const FileSystem* file_system = plan.source->file_system.get();
   on_threads(threads, [&](int thread) {
-    TileRunner runner(sources, files, file_system, &sealer);
+    TileRunner runner(sources, files, file_system, &digester);
     try {
       while (!stop) {
         if (options.cancel && *options.cancel) fail(ErrorKind::cancelled, "stopped on request");
         if (const auto tile = queue.next(thread)) {
           const std::vector<Transfer> transfers = compiler.compile(tile->entry, tile->box);
           meter.add(runner.run(transfers));
-          sealer.wrote(transfers, runner.scratch(seal_bytes));
-        } else if (!sealer.seal_next_literal(runner.scratch(seal_bytes))) {
+          digester.wrote(transfers, runner.scratch(read_back_bytes));
+        } else if (!digester.digest_next_literal(runner.scratch(read_back_bytes))) {
           return;
         }
       }
@@ -48,7 +48,7 @@ std::vector<Digest> execute(const Plan& plan, std::span<WritableFile* const> fil
       throw;
     }
   });
-  return sealer.take_digests();
+  return digester.take_digests();
 }
 
 std::vector<Digest> run_into(const Plan& plan, std::span<WritableFile* const> files,

@@ -55,9 +55,9 @@ std::vector<Digest> run_together(const Plan& plan, const FileSystem& file_system
   });
   Plan shared = plan;
   share_out(shared, group.size());
-  std::vector<uint32_t> sealers;
-  for (const Item& item : shared.items) sealers.push_back(static_cast<uint32_t>(item.rank));
-  return digests_together(group, sealers, [&] {
+  std::vector<uint32_t> owners;
+  for (const Item& item : shared.items) owners.push_back(static_cast<uint32_t>(item.rank));
+  return digests_together(group, owners, [&] {
     return run_share(part_of(shared, own), file_system, folder, *files, options);
   });
 }

@@ -98,8 +98,8 @@ StripCut cut_of_strip(const Transfer& transfer, uint64_t bytes) {
 }  // namespace
 
 TileRunner::TileRunner(SourceFiles& sources, std::span<WritableFile* const> targets,
-                       const FileSystem* file_system, Sealer* sealer)
-    : sources_(sources), targets_(targets), file_system_(file_system), sealer_(sealer) {}
+                       const FileSystem* file_system, ItemDigester* digester)
+    : sources_(sources), targets_(targets), file_system_(file_system), digester_(digester) {}
 
 uint64_t TileRunner::run(const std::vector<Transfer>& transfers) {
   uint64_t written = 0;
@@ -126,9 +126,9 @@ uint64_t TileRunner::run(const std::vector<Transfer>& transfers) {
 // In pieces that are still in the cache when they are shown.
 void TileRunner::write(uint32_t file, uint64_t offset, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const auto piece = sealer_ ? bytes.first(piece_of(offset, bytes.size())) : bytes;
+    const auto piece = digester_ ? bytes.first(piece_of(offset, bytes.size())) : bytes;
     targets_[file]->write(offset, piece);
-    if (sealer_) sealer_->show(file, offset, piece);
+    if (digester_) digester_->show(file, offset, piece);
     offset += piece.size();
     bytes = bytes.subspan(piece.size());
   }

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "ckpt/engine/items/sealer.h"
+#include "ckpt/engine/items/item_digester.h"
 #include "ckpt/engine/source_files.h"
 #include "ckpt/engine/tiles/buffer.h"
 #include "ckpt/engine/transfers/side_buffer.h"
@@ -17,10 +17,10 @@ namespace ferry {
 /// Reads, rearranges and writes the transfers of one tile. Holds its buffers between tiles.
 class TileRunner {
  public:
-  /// Copies by `file_system` where it can (null: never), and shows what it writes to `sealer`
+  /// Copies by `file_system` where it can (null: never), and shows what it writes to `digester`
   /// (null: to none).
   TileRunner(SourceFiles& sources, std::span<WritableFile* const> targets,
-             const FileSystem* file_system, Sealer* sealer);
+             const FileSystem* file_system, ItemDigester* digester);
 
   /// Bytes of target written.
   uint64_t run(const std::vector<Transfer>& transfers);
@@ -41,7 +41,7 @@ class TileRunner {
   SourceFiles& sources_;
   std::span<WritableFile* const> targets_;
   const FileSystem* file_system_;
-  Sealer* sealer_;
+  ItemDigester* digester_;
   Buffer in_buffer_;
   Buffer out_buffer_;
 };

@@ -106,9 +106,9 @@ struct Job {
   Plan plan;
 };
 
-class Seal : public testing::TestWithParam<std::tuple<int, uint64_t>> {};
+class ItemDigests : public testing::TestWithParam<std::tuple<int, uint64_t>> {};
 
-TEST_P(Seal, DigestsAndChecksAreThoseOfTheBytes) {
+TEST_P(ItemDigests, DigestsAndChecksAreThoseOfTheBytes) {
   Job job;
   check(job.plan);
   EngineOptions options;
@@ -133,16 +133,16 @@ TEST_P(Seal, DigestsAndChecksAreThoseOfTheBytes) {
   EXPECT_EQ(one.substr(42, 2), source.substr(Job::kColumns * 2, 2));
 }
 
-INSTANTIATE_TEST_SUITE_P(ThreadsAndBudgets, Seal,
+INSTANTIATE_TEST_SUITE_P(ThreadsAndBudgets, ItemDigests,
                          testing::Combine(testing::Values(1, 4),
                                           testing::Values(1, 100, 3000, 1 << 20)));
 
 // A file of many tensors as one item, with a header before and a CRC-32 behind each; every second
 // tensor is transposed. Threads write them at once, so that some bytes are hashed from memory and
 // some are read back.
-class SealOfOneFile : public testing::TestWithParam<std::tuple<int, uint64_t>> {};
+class DigestOfOneFile : public testing::TestWithParam<std::tuple<int, uint64_t>> {};
 
-TEST_P(SealOfOneFile, IsThatOfTheBytes) {
+TEST_P(DigestOfOneFile, IsThatOfTheBytes) {
   constexpr int64_t kTensors = 7, kRows = 700, kColumns = 900;
   constexpr uint64_t kBytes = kRows * kColumns * 4, kHeader = 77, kTrailer = 9;
   constexpr uint64_t kStep = kHeader + kBytes + kTrailer;
@@ -193,7 +193,7 @@ TEST_P(SealOfOneFile, IsThatOfTheBytes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(ThreadsAndBudgets, SealOfOneFile,
+INSTANTIATE_TEST_SUITE_P(ThreadsAndBudgets, DigestOfOneFile,
                          testing::Combine(testing::Values(1, 2, 5),
                                           testing::Values(100 << 10, 5 << 20, 64 << 20)));
 
@@ -215,7 +215,7 @@ TEST(WrittenRuns, JoinWhatTouches) {
   EXPECT_EQ(runs.end_from(50), 50u);
 }
 
-TEST(SealFaults, EveryFaultIsAnError) {
+TEST(ItemDigestFaults, EveryFaultIsAnError) {
   const auto run_with_fault = [](uint64_t fail_at) {
     Job job;
     const FaultFileSystem faulty(job.memory, fail_at, ErrorKind::exhausted);

@@ -1,4 +1,4 @@
-#include "ckpt/engine/items/sealer.h"
+#include "ckpt/engine/items/item_digester.h"
 
 #include <algorithm>
 #include <array>
@@ -14,8 +14,8 @@ constexpr size_t kSmallBufferBytes = 64 << 10;  // on the stack
 
 }  // namespace
 
-Sealer::Sealer(const Plan& plan, std::span<WritableFile* const> files,
-               const std::atomic<bool>* cancel)
+ItemDigester::ItemDigester(const Plan& plan, std::span<WritableFile* const> files,
+                           const std::atomic<bool>* cancel)
     : plan_(plan),
       files_(files),
       cancel_(cancel),
@@ -27,12 +27,12 @@ Sealer::Sealer(const Plan& plan, std::span<WritableFile* const> files,
 }
 
 // What no chunk covers is written already.
-void Sealer::note_literals() {
+void ItemDigester::note_literals() {
   std::vector<std::tuple<uint32_t, uint64_t, uint64_t>> extents;  // item, begin, end
   for (const Entry& entry : plan_.target.entries) {
     for (const Chunk& chunk : entry.chunks) {
       const Extent& extent = chunk.extent;
-      if (extent.length == 0) continue;  // no transfer comes to seal its item
+      if (extent.length == 0) continue;  // no transfer comes to its item
       const auto item = index_.find(extent.file, extent.offset, extent.length);
       if (item) extents.emplace_back(*item, extent.offset, extent.offset + extent.length);
     }
@@ -51,7 +51,7 @@ void Sealer::note_literals() {
   }
 }
 
-void Sealer::show(uint32_t file, uint64_t offset, std::span<const std::byte> bytes) {
+void ItemDigester::show(uint32_t file, uint64_t offset, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const auto position = index_.find(file, offset, bytes.size());
     if (!position) return;
@@ -72,7 +72,7 @@ void Sealer::show(uint32_t file, uint64_t offset, std::span<const std::byte> byt
   }
 }
 
-void Sealer::wrote(const std::vector<Transfer>& transfers, std::span<std::byte> buffer) {
+void ItemDigester::wrote(const std::vector<Transfer>& transfers, std::span<std::byte> buffer) {
   std::vector<uint32_t> touched;
   for (const Transfer& transfer : transfers) {
     // A transfer writes to one chunk, which lies in one item.
@@ -90,7 +90,7 @@ void Sealer::wrote(const std::vector<Transfer>& transfers, std::span<std::byte> 
   for (const uint32_t position : touched) advance(position, buffer);
 }
 
-bool Sealer::seal_next_literal(std::span<std::byte> buffer) {
+bool ItemDigester::digest_next_literal(std::span<std::byte> buffer) {
   const size_t next = next_literal_++;
   if (next >= literals_.size()) return false;
   const uint32_t position = literals_[next];
@@ -102,13 +102,13 @@ bool Sealer::seal_next_literal(std::span<std::byte> buffer) {
   return true;
 }
 
-uint64_t Sealer::end_of(uint32_t position) const {
+uint64_t ItemDigester::end_of(uint32_t position) const {
   return plan_.items[position].offset + plan_.items[position].length;
 }
 
 // Hashes all that can be. Whoever finds the stream in use leaves the rest to its user, who looks
 // again after letting go and sees what was noted before.
-void Sealer::advance(uint32_t position, std::span<std::byte> buffer) {
+void ItemDigester::advance(uint32_t position, std::span<std::byte> buffer) {
   State& state = states_[position];
   while (state.written.end_from(state.position) > state.position) {
     const std::unique_lock lock(state.mutex, std::try_to_lock);
@@ -117,7 +117,7 @@ void Sealer::advance(uint32_t position, std::span<std::byte> buffer) {
   }
 }
 
-void Sealer::read_back(uint32_t position, uint64_t end, std::span<std::byte> buffer) {
+void ItemDigester::read_back(uint32_t position, uint64_t end, std::span<std::byte> buffer) {
   State& state = states_[position];
   while (state.position < end) {
     if (cancel_ && *cancel_) fail(ErrorKind::cancelled, "stopped on request");
@@ -128,14 +128,14 @@ void Sealer::read_back(uint32_t position, uint64_t end, std::span<std::byte> buf
   }
 }
 
-ItemStream& Sealer::stream_of(uint32_t position) {
+ItemStream& ItemDigester::stream_of(uint32_t position) {
   std::unique_ptr<ItemStream>& stream = states_[position].stream;
   if (!stream) stream = std::make_unique<ItemStream>(plan_.items[position]);
   return *stream;
 }
 
-// Keeps the stream's place; with the last byte, seals the item.
-void Sealer::note_passed(uint32_t position) {
+// Keeps the stream's place; with the last byte, takes the digest.
+void ItemDigester::note_passed(uint32_t position) {
   State& state = states_[position];
   const uint64_t at = state.stream->position();
   if (at == end_of(position)) {

@@ -1,5 +1,5 @@
-// Seals the items of a plan: takes the digest of their bytes as they lie in the file, and puts the
-// CRC-32s of their payloads in place.
+// Digests the items of a plan: takes the digest of their bytes as they lie in the file, and puts
+// the CRC-32s of their payloads in place.
 //
 // An item's bytes are hashed in their order, as soon as all before them are written: from memory
 // where tiles are written in that order, else read back, mostly before they leave the cache.
@@ -23,10 +23,11 @@
 namespace ferry {
 
 /// Safe from several threads.
-class Sealer {
+class ItemDigester {
  public:
-  /// The plan and its files must outlive the sealer. Literals must have been written.
-  Sealer(const Plan& plan, std::span<WritableFile* const> files, const std::atomic<bool>* cancel);
+  /// The plan and its files must outlive the digester. Literals must have been written.
+  ItemDigester(const Plan& plan, std::span<WritableFile* const> files,
+               const std::atomic<bool>* cancel);
 
   /// Shows elements that were just written, before their transfers are named: they need not be read
   /// back when all before them is written.
@@ -36,8 +37,8 @@ class Sealer {
   /// one byte), what can be hashed now.
   void wrote(const std::vector<Transfer>& transfers, std::span<std::byte> buffer);
 
-  /// Seals the next item that no transfer writes to. False when there is none.
-  bool seal_next_literal(std::span<std::byte> buffer);
+  /// Digests the next item that no transfer writes to. False when there is none.
+  bool digest_next_literal(std::span<std::byte> buffer);
 
   /// In order of the plan's items, once everything is written.
   std::vector<Digest> take_digests() { return std::move(digests_); }

@@ -3,9 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "ckpt/base/error.h"
-#include "tools/terminal/glob.h"
 #include "tools/terminal/progress.h"
-#include "tools/terminal/shell_word.h"
 
 namespace ferry::tool {
 namespace {

@@ -5,7 +5,6 @@
 
 #include "tools/convert/convert_job.h"
 #include "tools/terminal/layout.h"
-#include "tools/terminal/shell_word.h"
 #include "tools/terminal/text.h"
 
 namespace ferry::tool {

@@ -17,7 +17,7 @@
 #include "tools/output/paths.h"
 #include "tools/output/tokenizer_folder.h"
 #include "tools/output/write_output.h"
-#include "tools/terminal/shell_word.h"
+#include "tools/terminal/text.h"
 
 namespace ferry::tool {
 namespace {

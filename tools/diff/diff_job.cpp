@@ -6,7 +6,7 @@
 #include "ckpt/io/staging/read_mark.h"
 #include "convert/convert.h"
 #include "tools/diff/value_pass.h"
-#include "tools/terminal/glob.h"
+#include "tools/terminal/text.h"
 
 namespace ferry::tool {
 namespace {

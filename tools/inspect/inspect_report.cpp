@@ -2,7 +2,6 @@
 
 #include "ckpt/base/checked.h"
 #include "ckpt/format/torch/objects.h"
-#include "tools/terminal/glob.h"
 #include "tools/terminal/text.h"
 
 namespace ferry::tool {

@@ -11,7 +11,7 @@
 #include "ckpt/integrity/manifest.h"
 #include "ckpt/integrity/sha256_manifest.h"
 #include "convert/tokenizer.h"
-#include "tools/terminal/glob.h"
+#include "tools/terminal/text.h"
 
 namespace ferry::tool {
 namespace {

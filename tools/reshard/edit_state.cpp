@@ -4,7 +4,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/state/edit.h"
-#include "tools/terminal/glob.h"
+#include "tools/terminal/text.h"
 
 namespace ferry::tool {
 namespace {

@@ -1,4 +1,4 @@
-// Numbers, sizes and names as people read them.
+// Numbers, sizes and names as people read and write them.
 #pragma once
 
 #include <cstdint>
@@ -49,5 +49,14 @@ size_t display_width(std::string_view text);
 /// when `right` says so. Trailing blanks are left out.
 std::string table(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right,
                   std::string_view indent);
+
+/// Whether a name fits a shell pattern: `*` is any run of characters (dots and slashes too), `?`
+/// one,
+/// `[abc]`, `[a-z]` and `[!a]` one of a set; all other characters are themselves.
+bool glob_matches(std::string_view pattern, std::string_view name);
+
+/// `text` as one word of a shell, for command lines that a user may paste: in quotes where it holds
+/// more than letters, digits and _@%+=:,./-
+std::string shell_word(std::string_view text);
 
 }  // namespace ferry::tool

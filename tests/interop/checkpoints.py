@@ -43,8 +43,13 @@ def model_of(entries):
 
 
 def run_names(peers):
-    """peers: a folder of run folders, as tests/fixtures/megatron."""
-    return sorted(os.path.basename(os.path.dirname(path)) for path in glob.glob(f'{peers}/*/latest_checkpointed_iteration.txt'))
+    """peers: a folder of run folders, as tests/fixtures/megatron. Not those whose names only PyTorch's sharded data parallelism knows."""
+    names = sorted(os.path.basename(os.path.dirname(path)) for path in glob.glob(f'{peers}/*/latest_checkpointed_iteration.txt'))
+    return [name for name in names if not is_plain_dcp(iteration_folder(f'{peers}/{name}'))]
+
+
+def is_plain_dcp(folder):
+    return os.path.exists(f'{folder}/.metadata') and not os.path.exists(f'{folder}/metadata.json')
 
 
 def iteration_folder(run):

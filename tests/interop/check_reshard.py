@@ -49,7 +49,7 @@ def core_reader():
     return read
 
 
-def expected_of(truth, source, kind):
+def expected_of(truth, source, kind, args):
     """The truth of a run as a kind of checkpoint holds it; None where that needs values that PyTorch cannot read from the run."""
     if '--optimizer none' in kind:
         truth = model_of(truth)
@@ -61,6 +61,9 @@ def expected_of(truth, source, kind):
     dtype = {'fp32': torch.float32, 'fp16': torch.float16}[dtype[1]]
     # The router's bias is fp32 whatever the model is.
     model = {name: tensor if name.endswith('expert_bias') else tensor.to(dtype) for name, tensor in model_of(load(source)).items()}
+    if dtype == torch.float32 and '--to dcp' not in kind and not args['use_distributed_optimizer']:
+        # Such a model is its own fp32 copy: Megatron-LM's optimizer has none.
+        truth = {name: digest for name, digest in truth.items() if not name.startswith('optimizer.state.param.')}
     return {**truth, **digests(model)}
 
 
@@ -69,7 +72,7 @@ def dcp_problems(folder, args):
     with tempfile.TemporaryDirectory() as work:
         dcp_to_torch_save(folder, f'{work}/all.pt')
         state = torch.load(f'{work}/all.pt', weights_only=False)
-    if state['iteration'] != 5 or state['args'].num_layers != args['num_layers']:
+    if state['iteration'] != args['iteration'] or state['args'].num_layers != args['num_layers']:
         yield 'another common state'
     tensors = {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
     yield from differences(digests(tensors), digests(load(folder)))
@@ -91,7 +94,7 @@ def problems_of(folder, kind, expected, args, core):
         common, entries = core(folder)
         found = digests({name: entry for name, entry in entries.items() if isinstance(entry, torch.Tensor)})
         yield from (f'Megatron Core: {line}' for line in differences(found, expected))
-        if common['iteration'] != 5 or common['args'].num_layers != args['num_layers']:
+        if common['iteration'] != args['iteration'] or common['args'].num_layers != args['num_layers']:
             yield 'Megatron Core: another common state'
 
 
@@ -108,7 +111,7 @@ def main():
         args = arguments_of(ferry, run)
         for layout, kind in [(layout, '') for layout in LAYOUTS if fits(layout, args)] + [
                 ('--tp 2 --pp 2', kind) for kind in KINDS[1:] if fits('--tp 2 --pp 2', args, kind)]:
-            expected = expected_of(truth, iteration_folder(run), kind)
+            expected = expected_of(truth, iteration_folder(run), kind, args)
             if expected is None:
                 continue
             options = f'{layout} {kind}'.strip()

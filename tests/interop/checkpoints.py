@@ -112,7 +112,9 @@ def diff_problems(ferry, a, b):
 
 
 def arguments_of(ferry, run):
-    return json.loads(call(ferry, 'inspect', run, '--args', '--json'))['args']
+    """The arguments of a run, and its iteration, which ranks change as they train."""
+    found = json.loads(call(ferry, 'inspect', run, '--args', '--json'))
+    return {**found['args'], 'iteration': found['iteration']}
 
 
 class Report:

@@ -5,24 +5,21 @@
 #include <memory>
 
 #include "ckpt/group/group.h"
-
-namespace CLI {
-class App;
-}
+#include "tools/terminal/command.h"
 
 namespace ferry::tool {
 
 /// The processes that carry a command out together; joined when it begins, as all of them do.
 using Processes = std::function<std::shared_ptr<Group>()>;
 
-void add_inspect(CLI::App& program);
-void add_convert(CLI::App& program, const Processes& processes);
-void add_reshard(CLI::App& program, const Processes& processes);
-void add_prune(CLI::App& program);
-void add_report(CLI::App& program);
+void add_inspect(Command& program);
+void add_convert(Command& program, const Processes& processes);
+void add_reshard(Command& program, const Processes& processes);
+void add_prune(Command& program);
+void add_report(Command& program);
 /// Sets `exit_code`, which must outlive the program, when damage was found.
-void add_verify(CLI::App& program, int& exit_code);
+void add_verify(Command& program, int& exit_code);
 /// The same, when tensors differ.
-void add_diff(CLI::App& program, int& exit_code);
+void add_diff(Command& program, int& exit_code);
 
 }  // namespace ferry::tool

@@ -169,26 +169,27 @@ int run(Launch& launch, int argc, char** argv, const Reporter& reporter) {
       "  ferry diff runs/llama llama-hf\n"
       "  ferry prune runs/llama --keep-last 3 --keep-every 1000\n\n" +
       exit_code_help());
-  add_inspect(program);
-  add_convert(program, processes);
-  add_reshard(program, processes);
-  add_prune(program);
-  add_report(program);
+  Command commands(program);
+  add_inspect(commands);
+  add_convert(commands, processes);
+  add_reshard(commands, processes);
+  add_prune(commands);
+  add_report(commands);
   for (const std::string name : {"prune", "report"}) {
     program.get_subcommand(name)->parse_complete_callback(
         [name] { require_one_process("ferry " + name); });
   }
   int exit_code = kExitOk;
-  add_verify(program, exit_code);
-  add_diff(program, exit_code);
+  add_verify(commands, exit_code);
+  add_diff(commands, exit_code);
   try {
     program.parse(argc, argv);
     launch.wait_for_all();
     return exit_code;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return exit_with_text(program, error, reporter);
-    const auto commands = program.get_subcommands();
-    const std::string command = commands.empty() ? "" : " " + commands.front()->get_name();
+    const auto given = program.get_subcommands();
+    const std::string command = given.empty() ? "" : " " + given.front()->get_name();
     return reporter.report(ErrorKind::invalid, problem_of(error, program),
                            fmt::format("ferry{} --help tells how to use it", command));
   } catch (const SharedError&) {

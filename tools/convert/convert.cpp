@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -58,36 +57,35 @@ void run(const Flags& flags, std::shared_ptr<Group> group) {
   print_done(text, report.target + " is complete");
 }
 
-void add_places(CLI::App& command, ConvertOptions& options) {
+void add_places(Command& command, ConvertOptions& options) {
   add_path(command, options.source);
   command
       .add_option("OUT", options.target,
                   "Folder to create; for Megatron-LM a run folder, which gets a release")
-      ->required()
-      ->type_name("");
+      .required()
+      .type_name("");
   command
-      .add_option(
-          "--to", options.to,
+      .add_choice(
+          "--to", options.to, kTargets,
           "hf: a Hugging Face model; safetensors: tensors as they are; torch_dist, torch: a "
           "Megatron-LM run, of a Hugging Face model")
-      ->required()
-      ->type_name("FORMAT")
-      ->transform(meaning_of(kTargets));
+      .required()
+      .type_name("FORMAT");
 }
 
-void add_model_options(CLI::App& command, ConvertOptions& options) {
+void add_model_options(Command& command, ConvertOptions& options) {
   ExportOptions& model = options.model;
   add_iteration_option(command, options.open.iteration);
   command
       .add_option("--family", model.family,
                   "Model family, instead of recognising it: " +
                       fmt::format("{}", fmt::join(export_families(), ", ")))
-      ->type_name("NAME");
+      .type_name("NAME");
   command
       .add_option("--vocab-size", model.vocab_size,
                   "Rows to keep of the embedding and the output layer")
-      ->type_name("N")
-      ->transform(whole_number(1, INT64_MAX));
+      .type_name("N")
+      .check(whole_number(1, INT64_MAX));
   command.add_flag("--force", model.cut_tokens,
                    "Let --vocab-size cut rows of tokens that arguments or tokenizer know");
   command.add_flag("--keep-padding", model.keep_padding, "Keep the padding rows of the vocabulary");
@@ -95,55 +93,54 @@ void add_model_options(CLI::App& command, ConvertOptions& options) {
   command
       .add_option("--tokenizer", model.tokenizer_folder,
                   "Folder of tokenizer files to copy (default: those of the checkpoint)")
-      ->type_name("DIR");
+      .type_name("DIR");
   command
-      .add_option_function<std::string>(
+      .add_option(
           "--max-shard-size",
           [&](const std::string& text) {
             model.max_shard_bytes = parse_size(text, "--max-shard-size");
           },
           "Tensor bytes in one file")
-      ->type_name("SIZE")
-      ->default_str("5GB");
+      .type_name("SIZE")
+      .default_text("5GB");
 }
 
-void add_tensor_options(CLI::App& command, ConvertOptions& options) {
+void add_tensor_options(Command& command, ConvertOptions& options) {
   const char* group = "With --to safetensors";
-  command.add_flag("--optimizer", options.optimizer, "The optimizer's tensors too")->group(group);
-  add_raw_option(command, options.open.raw)->group(group);
+  command.add_flag("--optimizer", options.optimizer, "The optimizer's tensors too").group(group);
+  add_raw_option(command, options.open.raw).group(group);
 }
 
-void add_import_options(CLI::App& command, ConvertOptions& options) {
+void add_import_options(Command& command, ConvertOptions& options) {
   const char* group = "For Megatron-LM (--to torch_dist, torch)";
   command
       .add_option("--make-vocab-size-divisible-by", options.import.make_vocab_size_divisible_by,
                   "Pad the vocabulary to a multiple of this times --tp (default: 128)")
-      ->type_name("N")
-      ->transform(whole_number(1, int64_t{1} << 31))
-      ->group(group);
+      .type_name("N")
+      .check(whole_number(1, int64_t{1} << 31))
+      .group(group);
   add_megatron_options(command, options.write, group);
   command
       .add_flag("--drop-unknown", options.import.drop_unknown,
                 "Leave out tensors that the family has not, instead of refusing them")
-      ->group(group);
+      .group(group);
   add_layout_options(command, options.import.layout, "is 1");
 }
 
 }  // namespace
 
-void add_convert(CLI::App& program, const Processes& processes) {
+void add_convert(Command& program, const Processes& processes) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command =
-      program.add_subcommand("convert", "Write a checkpoint's model in a new format");
-  add_places(*command, flags->options);
-  add_model_options(*command, flags->options);
-  add_tensor_options(*command, flags->options);
-  add_import_options(*command, flags->options);
-  add_write_options(*command, flags->options.write, "OUT");
-  add_verify_option(*command, flags->verify);
-  add_json_option(*command, flags->json);
-  command->footer(kExamples);
-  command->callback([flags, processes] { run(*flags, processes()); });
+  Command command = program.add_command("convert", "Write a checkpoint's model in a new format");
+  add_places(command, flags->options);
+  add_model_options(command, flags->options);
+  add_tensor_options(command, flags->options);
+  add_import_options(command, flags->options);
+  add_write_options(command, flags->options.write, "OUT");
+  add_verify_option(command, flags->verify);
+  add_json_option(command, flags->json);
+  command.footer(kExamples);
+  command.action([flags, processes] { run(*flags, processes()); });
 }
 
 }  // namespace ferry::tool

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -73,30 +72,29 @@ int run(const Flags& flags) {
   return report.equal() ? kExitOk : kExitDifferent;
 }
 
-void add_options(CLI::App& command, Flags& flags) {
+void add_options(Command& command, Flags& flags) {
   DiffOptions& options = flags.options;
-  command.add_option("A", options.a, "A checkpoint, as for inspect")->required()->type_name("");
-  command.add_option("B", options.b, "Another one")->required()->type_name("");
+  command.add_option("A", options.a, "A checkpoint, as for inspect").required().type_name("");
+  command.add_option("B", options.b, "Another one").required().type_name("");
   command
       .add_option("--iteration", flags.iteration,
                   "Of run folders: a number or 'release'; N,M are of A and B")
-      ->type_name("N[,M]");
+      .type_name("N[,M]");
   command
       .add_option("--tolerance", options.tolerance.absolute,
                   "Largest difference |a - b| of equal elements (default: bit by bit)")
-      ->type_name("X")
-      ->check(not_negative());
+      .type_name("X")
+      .check(not_negative());
   command
       .add_option("--relative-tolerance", options.tolerance.relative,
                   "The same, relative to the larger of |a| and |b|; either is enough")
-      ->type_name("X")
-      ->check(not_negative());
+      .type_name("X")
+      .check(not_negative());
   command.add_flag("--ignore-dtype", options.ignore_dtype,
                    "Equal values are enough, whatever the tensors' dtypes");
   command.add_option("--only", options.only, "Compare tensors that match any GLOB")
-      ->type_name("GLOB");
-  command.add_option("--drop", options.drop, "Do not compare tensors that match")
-      ->type_name("GLOB");
+      .type_name("GLOB");
+  command.add_option("--drop", options.drop, "Do not compare tensors that match").type_name("GLOB");
   command.add_flag("-q,--quiet", flags.quiet, "Print nothing: the exit code says it");
   add_json_option(command, flags.json);
   add_engine_options(command, options.engine);
@@ -104,12 +102,12 @@ void add_options(CLI::App& command, Flags& flags) {
 
 }  // namespace
 
-void add_diff(CLI::App& program, int& exit_code) {
+void add_diff(Command& program, int& exit_code) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = program.add_subcommand("diff", "Compare two checkpoints, tensor by tensor");
-  add_options(*command, *flags);
-  command->footer(kExamples);
-  command->callback([flags, &exit_code] { exit_code = run(*flags); });
+  Command command = program.add_command("diff", "Compare two checkpoints, tensor by tensor");
+  add_options(command, *flags);
+  command.footer(kExamples);
+  command.action([flags, &exit_code] { exit_code = run(*flags); });
 }
 
 }  // namespace ferry::tool

@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -54,29 +53,29 @@ void run(Flags flags, bool list_tensors) {
 
 }  // namespace
 
-void add_inspect(CLI::App& program) {
+void add_inspect(Command& program) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = program.add_subcommand("inspect", "Tell what a checkpoint is and holds");
+  Command command = program.add_command("inspect", "Tell what a checkpoint is and holds");
   command
-      ->add_option("PATH", flags->path,
-                   "A run folder, an iteration folder, a Hugging Face or NeMo folder, or a file")
-      ->type_name("");
-  add_iteration_option(*command, flags->open.iteration);
-  const CLI::Option* tensors =
-      command->add_option("--tensors", flags->tensors, "List tensors, all or those that match")
-          ->type_name("[GLOB]")
-          ->expected(0, 1);
+      .add_option("PATH", flags->path,
+                  "A run folder, an iteration folder, a Hugging Face or NeMo folder, or a file")
+      .type_name("");
+  add_iteration_option(command, flags->open.iteration);
+  const Option tensors =
+      command.add_option("--tensors", flags->tensors, "List tensors, all or those that match")
+          .type_name("[GLOB]")
+          .expected(0, 1);
   InspectOptions& options = flags->options;
-  command->add_option("--stats", options.stats, "Read tensors that match and describe their values")
-      ->type_name("GLOB");
-  command->add_flag("--args", options.args, "Print the arguments of the run");
-  command->add_flag("--objects", options.objects,
-                    "Print what is stored besides tensors: scheduler, random state, ...");
-  add_raw_option(*command, flags->open.raw);
-  add_json_option(*command, flags->json);
-  add_memory_option(*command, options.memory_bytes);
-  command->footer(kExamples);
-  command->callback([flags, tensors] { run(*flags, tensors->count() > 0); });
+  command.add_option("--stats", options.stats, "Read tensors that match and describe their values")
+      .type_name("GLOB");
+  command.add_flag("--args", options.args, "Print the arguments of the run");
+  command.add_flag("--objects", options.objects,
+                   "Print what is stored besides tensors: scheduler, random state, ...");
+  add_raw_option(command, flags->open.raw);
+  add_json_option(command, flags->json);
+  add_memory_option(command, options.memory_bytes);
+  command.footer(kExamples);
+  command.action([flags, tensors] { run(*flags, tensors.given()); });
 }
 
 }  // namespace ferry::tool

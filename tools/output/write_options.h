@@ -8,10 +8,7 @@
 #include "ckpt/group/group.h"
 #include "ckpt/integrity/integrity_options.h"
 #include "ckpt/megatron/torch_dist/core_release.h"
-
-namespace CLI {
-class App;
-}
+#include "tools/terminal/command.h"
 
 namespace ferry::tool {
 
@@ -30,9 +27,9 @@ struct WriteOptions {
 
 /// --overwrite, --no-manifest, --integrity, --memory, --threads and --dry-run. `replaced` is what
 /// --overwrite replaces.
-void add_write_options(CLI::App& command, WriteOptions& options, const char* replaced);
+void add_write_options(Command& command, WriteOptions& options, const char* replaced);
 
 /// --core-release and --compress. `help_group`: the heading of --help under which they stand.
-void add_megatron_options(CLI::App& command, WriteOptions& options, const char* help_group);
+void add_megatron_options(Command& command, WriteOptions& options, const char* help_group);
 
 }  // namespace ferry::tool

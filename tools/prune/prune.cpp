@@ -1,6 +1,5 @@
 #include "ckpt/store/prune.h"
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -75,29 +74,29 @@ void run(const Flags& flags) {
 
 }  // namespace
 
-void add_prune(CLI::App& program) {
+void add_prune(Command& program) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command =
-      program.add_subcommand("prune", "Remove iterations of a run that need not be kept");
-  command->add_option("RUN", flags->path, "A run folder")->required()->type_name("");
+  Command command =
+      program.add_command("prune", "Remove iterations of a run that need not be kept");
+  command.add_option("RUN", flags->path, "A run folder").required().type_name("");
   command
-      ->add_option("--keep-last", flags->retention.keep_last,
-                   "Keep the N good iterations with the highest numbers")
-      ->type_name("N")
-      ->transform(whole_number(1, INT64_MAX));
+      .add_option("--keep-last", flags->retention.keep_last,
+                  "Keep the N good iterations with the highest numbers")
+      .type_name("N")
+      .check(whole_number(1, INT64_MAX));
   command
-      ->add_option("--keep-every", flags->retention.keep_every,
-                   "Keep iterations that K divides (with --keep-last: those too)")
-      ->type_name("K")
-      ->transform(whole_number(1, INT64_MAX));
-  command->add_flag("--unfinished", flags->retention.unfinished,
-                    "Remove unfinished iterations older than the last good one, too");
-  command->add_flag("--verify", flags->verify,
-                    "Check every byte of the last good iteration before anything is removed");
-  command->add_flag("--dry-run", flags->dry_run, "Tell what would go, and remove nothing");
-  add_json_option(*command, flags->json);
-  command->footer(kExamples);
-  command->callback([flags] { run(*flags); });
+      .add_option("--keep-every", flags->retention.keep_every,
+                  "Keep iterations that K divides (with --keep-last: those too)")
+      .type_name("K")
+      .check(whole_number(1, INT64_MAX));
+  command.add_flag("--unfinished", flags->retention.unfinished,
+                   "Remove unfinished iterations older than the last good one, too");
+  command.add_flag("--verify", flags->verify,
+                   "Check every byte of the last good iteration before anything is removed");
+  command.add_flag("--dry-run", flags->dry_run, "Tell what would go, and remove nothing");
+  add_json_option(command, flags->json);
+  command.footer(kExamples);
+  command.action([flags] { run(*flags); });
 }
 
 }  // namespace ferry::tool

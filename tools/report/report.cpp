@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -134,24 +133,24 @@ void run(const Flags& flags) {
 
 }  // namespace
 
-void add_report(CLI::App& program) {
+void add_report(Command& program) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command =
-      program.add_subcommand("report", "Write a page about a checkpoint, to open in a browser");
-  add_path(*command, flags->path);
-  command->add_option("-o,--output", flags->output, "The page to write; - for standard output")
-      ->required()
-      ->type_name("FILE");
-  add_iteration_option(*command, flags->open.iteration);
+  Command command =
+      program.add_command("report", "Write a page about a checkpoint, to open in a browser");
+  add_path(command, flags->path);
+  command.add_option("-o,--output", flags->output, "The page to write; - for standard output")
+      .required()
+      .type_name("FILE");
+  add_iteration_option(command, flags->open.iteration);
   command
-      ->add_option("--histograms", flags->histograms,
-                   "Read tensors that match, and draw how their values are distributed")
-      ->type_name("GLOB");
-  add_raw_option(*command, flags->open.raw);
-  command->add_flag("--overwrite", flags->overwrite, "Replace FILE");
-  add_memory_option(*command, flags->memory_bytes);
-  command->footer(kExamples);
-  command->callback([flags] { run(*flags); });
+      .add_option("--histograms", flags->histograms,
+                  "Read tensors that match, and draw how their values are distributed")
+      .type_name("GLOB");
+  add_raw_option(command, flags->open.raw);
+  command.add_flag("--overwrite", flags->overwrite, "Replace FILE");
+  add_memory_option(command, flags->memory_bytes);
+  command.footer(kExamples);
+  command.action([flags] { run(*flags); });
 }
 
 }  // namespace ferry::tool

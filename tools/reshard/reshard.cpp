@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -102,68 +101,67 @@ void run(Flags flags, std::shared_ptr<Group> group) {
   print_done(text, flags.options.target + " is complete");
 }
 
-void add_places(CLI::App& command, Flags& flags) {
+void add_places(Command& command, Flags& flags) {
   add_path(command, flags.options.source);
   command
       .add_option("OUT", flags.options.target,
                   "Run folder to write the iteration into; made where it is missing")
-      ->required()
-      ->type_name("");
+      .required()
+      .type_name("");
   command
-      .add_option_function<std::string>(
+      .add_option(
           "--to",
           [&](const std::string& text) {
             flags.hugging_face = text == "hf";
             if (!flags.hugging_face) flags.options.to = kFormats.at(text);
           },
           "Format: torch_dist, torch (rank folders), dcp (for PyTorch alone) or hf")
-      ->type_name("FORMAT")
-      ->default_str("torch_dist")
-      ->check(one_of({"torch_dist", "torch", "dcp", "hf"}));
+      .type_name("FORMAT")
+      .default_text("torch_dist")
+      .check(one_of({"torch_dist", "torch", "dcp", "hf"}));
 }
 
-void add_content_options(CLI::App& command, ReshardOptions& options) {
+void add_content_options(Command& command, ReshardOptions& options) {
   add_iteration_option(command, options.open.iteration);
   command
-      .add_option("--optimizer", options.optimizer,
+      .add_choice("--optimizer", options.optimizer, kOptimizers,
                   "Optimizer state: fully_reshardable, dp_reshardable, legacy or none (default: a "
                   "tensor a parameter where the format can)")
-      ->type_name("FORM")
-      ->transform(meaning_of(kOptimizers));
+      .type_name("FORM");
   command
       .add_option("--make-vocab-size-divisible-by", options.vocabulary_divisor,
                   "Pad the vocabulary to a multiple of this times --tp")
-      ->type_name("N")
-      ->transform(whole_number(1, int64_t{1} << 31));
+      .type_name("N")
+      .check(whole_number(1, int64_t{1} << 31));
   add_dtype_option(command, options.dtype);
   add_megatron_options(command, options.write, "Options");
   command.add_option("--only", options.only, "Only tensors that match, with their optimizer state")
-      ->type_name("GLOB");
-  command.add_option("--drop", options.drop, "Without tensors that match")->type_name("GLOB");
+      .type_name("GLOB");
+  command.add_option("--drop", options.drop, "Without tensors that match").type_name("GLOB");
   command
-      .add_option_function<std::vector<std::string>>(
+      .add_list_option(
           "--rename",
           [&](const std::vector<std::string>& all) {
             for (const std::string& text : all) options.renames.push_back(parse_rename(text));
           },
           "A tensor's new name; '*' once in both stands for the same text")
-      ->type_name("OLD=NEW");
+      .type_name("OLD=NEW");
 }
 
 }  // namespace
 
-void add_reshard(CLI::App& program, const Processes& processes) {
+void add_reshard(Command& program, const Processes& processes) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = program.add_subcommand(
+  Command command = program.add_command(
       "reshard", "Write a training checkpoint at another parallel layout or in another format");
-  add_places(*command, *flags);
-  add_content_options(*command, flags->options);
-  add_layout_options(*command, flags->options.layout, "stays as it is");
-  add_write_options(*command, flags->options.write, "the iteration in OUT");
-  add_verify_option(*command, flags->verify);
-  add_json_option(*command, flags->json);
-  command->footer(kExamples);
-  command->callback([flags, processes] { run(*flags, processes()); });
+  add_places(command, *flags);
+  add_content_options(command, flags->options);
+  add_layout_options(command, flags->options.layout, "stays as it is");
+  add_write_options(command, flags->options.write, "the iteration in OUT");
+  add_verify_option(command, flags->verify);
+  add_json_option(command, flags->json);
+  command.footer(kExamples);
+  command.action([flags, processes] { run(*flags, processes()); });
 }
 
 }  // namespace ferry::tool

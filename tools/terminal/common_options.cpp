@@ -1,7 +1,5 @@
 #include "tools/terminal/common_options.h"
 
-#include <CLI/CLI.hpp>
-
 #include "tools/terminal/text.h"
 #include "tools/terminal/validators.h"
 
@@ -12,53 +10,52 @@ constexpr const char* kMemory = "512MiB";
 
 }  // namespace
 
-void add_path(CLI::App& command, std::string& path) {
+void add_path(Command& command, std::string& path) {
   command.add_option("PATH", path, "The checkpoint, as for inspect")
-      ->required()
-      ->type_name("")
-      ->check(not_empty("an empty path names no checkpoint"));
+      .required()
+      .type_name("")
+      .check(not_empty("an empty path names no checkpoint"));
 }
 
-void add_iteration_option(CLI::App& command, std::string& iteration) {
+void add_iteration_option(Command& command, std::string& iteration) {
   command
       .add_option("--iteration", iteration,
                   "Of a run folder: a number or 'release' (default: what the tracker says)")
-      ->type_name("N");
+      .type_name("N");
 }
 
-CLI::Option* add_raw_option(CLI::App& command, bool& raw) {
+Option add_raw_option(Command& command, bool& raw) {
   return command.add_flag("--raw", raw,
                           "The tensors as stored, before Megatron's meaning is applied");
 }
 
-void add_json_option(CLI::App& command, bool& json) {
+void add_json_option(Command& command, bool& json) {
   command.add_flag("--json", json, "Print the result as one JSON object");
 }
 
-void add_memory_option(CLI::App& command, uint64_t& memory_bytes) {
+void add_memory_option(Command& command, uint64_t& memory_bytes) {
   memory_bytes = parse_memory(kMemory);
   command
-      .add_option_function<std::string>(
+      .add_option(
           "--memory", [&](const std::string& text) { memory_bytes = parse_memory(text); },
           "Memory to work on tensors with")
-      ->type_name("SIZE")
-      ->default_str(kMemory);
+      .type_name("SIZE")
+      .default_text(kMemory);
 }
 
-void add_engine_options(CLI::App& command, EngineOptions& engine) {
+void add_engine_options(Command& command, EngineOptions& engine) {
   add_memory_option(command, engine.memory_bytes);
-  command
-      .add_option("--threads", engine.threads, "Threads (default: one for each core, at most 64)")
-      ->type_name("N")
-      ->transform(whole_number(1, 1024));
+  command.add_option("--threads", engine.threads, "Threads (default: one for each core, at most 64)")
+      .type_name("N")
+      .check(whole_number(1, 1024));
 }
 
-void add_dtype_option(CLI::App& command, std::optional<DType>& dtype) {
+void add_dtype_option(Command& command, std::optional<DType>& dtype) {
   command
-      .add_option_function<std::string>(
+      .add_option(
           "--dtype", [&](const std::string& text) { dtype = parse_dtype(text); },
           "Floating-point type to write: bf16, fp16, fp32 (default: as stored)")
-      ->type_name("TYPE");
+      .type_name("TYPE");
 }
 
 }  // namespace ferry::tool

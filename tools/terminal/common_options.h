@@ -6,29 +6,25 @@
 
 #include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
-
-namespace CLI {
-class App;
-class Option;
-}  // namespace CLI
+#include "tools/terminal/command.h"
 
 namespace ferry::tool {
 
 // What an option's value goes to must outlive the parser.
 
 /// PATH, which must be given.
-void add_path(CLI::App& command, std::string& path);
+void add_path(Command& command, std::string& path);
 /// --iteration
-void add_iteration_option(CLI::App& command, std::string& iteration);
+void add_iteration_option(Command& command, std::string& iteration);
 /// --raw
-CLI::Option* add_raw_option(CLI::App& command, bool& raw);
+Option add_raw_option(Command& command, bool& raw);
 /// --json
-void add_json_option(CLI::App& command, bool& json);
+void add_json_option(Command& command, bool& json);
 /// --memory
-void add_memory_option(CLI::App& command, uint64_t& memory_bytes);
+void add_memory_option(Command& command, uint64_t& memory_bytes);
 /// --memory and --threads
-void add_engine_options(CLI::App& command, EngineOptions& engine);
+void add_engine_options(Command& command, EngineOptions& engine);
 /// --dtype
-void add_dtype_option(CLI::App& command, std::optional<DType>& dtype);
+void add_dtype_option(Command& command, std::optional<DType>& dtype);
 
 }  // namespace ferry::tool

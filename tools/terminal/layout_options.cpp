@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 
@@ -10,13 +9,13 @@
 
 namespace ferry::tool {
 
-void add_layout_options(CLI::App& command, ParallelTarget& layout, const char* silent) {
+void add_layout_options(Command& command, ParallelTarget& layout, const char* silent) {
   const std::string group = fmt::format("Layout (what is not given {})", silent);
   const auto size = [&](const char* names, std::optional<int64_t>& number, const char* text) {
     command.add_option(names, number, text)
-        ->type_name("N")
-        ->transform(whole_number(1, int64_t{1} << 24))
-        ->group(group);
+        .type_name("N")
+        .check(whole_number(1, int64_t{1} << 24))
+        .group(group);
   };
   size("--tp,--tensor-model-parallel-size", layout.tensor, "Tensor-parallel ranks");
   size("--pp,--pipeline-model-parallel-size", layout.pipeline, "Pipeline stages");
@@ -33,8 +32,8 @@ void add_layout_options(CLI::App& command, ParallelTarget& layout, const char* s
   command
       .add_option("--pipeline-model-parallel-layout", layout.stage_letters,
                   "Stages by letters, as Megatron-LM takes them: 'Ettt|tt|tL'")
-      ->type_name("TEXT")
-      ->group(group);
+      .type_name("TEXT")
+      .group(group);
 }
 
 }  // namespace ferry::tool

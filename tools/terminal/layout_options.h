@@ -2,14 +2,11 @@
 #pragma once
 
 #include "ckpt/megatron/model/parallel_target.h"
-
-namespace CLI {
-class App;
-}
+#include "tools/terminal/command.h"
 
 namespace ferry::tool {
 
 /// `silent` says what a size is that is not given: "1", "stays as it is".
-void add_layout_options(CLI::App& command, ParallelTarget& layout, const char* silent);
+void add_layout_options(Command& command, ParallelTarget& layout, const char* silent);
 
 }  // namespace ferry::tool

@@ -21,45 +21,37 @@ bool parse(const std::string& text, Number& number) {
 
 }  // namespace
 
-CLI::Validator whole_number(int64_t least, int64_t most) {
-  return CLI::Validator(
-      [least, most](std::string& text) {
-        int64_t number = 0;
-        if (parse(text, number) && number >= least && number <= most) {
-          text = std::to_string(number);  // without zeros in front, which would make it octal
-          return std::string();
-        }
-        return fmt::format("'{}' is no whole number from {}{}", printable(text), least,
-                           most == INT64_MAX ? " on" : fmt::format(" to {}", most));
-      },
-      "");
+Check whole_number(int64_t least, int64_t most) {
+  return [least, most](std::string& text) {
+    int64_t number = 0;
+    if (parse(text, number) && number >= least && number <= most) {
+      text = std::to_string(number);  // without zeros in front, which would make it octal
+      return std::string();
+    }
+    return fmt::format("'{}' is no whole number from {}{}", printable(text), least,
+                       most == INT64_MAX ? " on" : fmt::format(" to {}", most));
+  };
 }
 
-CLI::Validator not_negative() {
-  return CLI::Validator(
-      [](std::string& text) {
-        double number = 0;
-        if (parse(text, number) && std::isfinite(number) && number >= 0) return std::string();
-        return fmt::format("'{}' is no number from 0 on, such as 1e-6", printable(text));
-      },
-      "");
+Check not_negative() {
+  return [](std::string& text) {
+    double number = 0;
+    if (parse(text, number) && std::isfinite(number) && number >= 0) return std::string();
+    return fmt::format("'{}' is no number from 0 on, such as 1e-6", printable(text));
+  };
 }
 
-CLI::Validator not_empty(std::string problem) {
-  return CLI::Validator(
-      [problem = std::move(problem)](const std::string& text) {
-        return text.empty() ? problem : std::string();
-      },
-      "");
+Check not_empty(std::string problem) {
+  return [problem = std::move(problem)](const std::string& text) {
+    return text.empty() ? problem : std::string();
+  };
 }
 
-CLI::Validator one_of(std::vector<std::string> words) {
-  return CLI::Validator(
-      [words = std::move(words)](std::string& text) {
-        if (std::find(words.begin(), words.end(), text) != words.end()) return std::string();
-        return fmt::format("'{}' is none of {}", printable(text), fmt::join(words, ", "));
-      },
-      "");
+Check one_of(std::vector<std::string> words) {
+  return [words = std::move(words)](std::string& text) {
+    if (std::find(words.begin(), words.end(), text) != words.end()) return std::string();
+    return fmt::format("'{}' is none of {}", printable(text), fmt::join(words, ", "));
+  };
 }
 
 }  // namespace ferry::tool

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -94,17 +93,17 @@ int run(const Flags& flags) {
 
 }  // namespace
 
-void add_verify(CLI::App& program, int& exit_code) {
+void add_verify(Command& program, int& exit_code) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = program.add_subcommand("verify", "Look for damage in a checkpoint");
-  add_path(*command, flags->path);
-  add_iteration_option(*command, flags->options.iteration);
-  command->add_flag("--all", flags->all, "Of a run folder: every complete iteration")
-      ->excludes("--iteration");
-  add_engine_options(*command, flags->options.engine);
-  add_json_option(*command, flags->json);
-  command->footer(kExamples);
-  command->callback([flags, &exit_code] { exit_code = run(*flags); });
+  Command command = program.add_command("verify", "Look for damage in a checkpoint");
+  add_path(command, flags->path);
+  add_iteration_option(command, flags->options.iteration);
+  command.add_flag("--all", flags->all, "Of a run folder: every complete iteration")
+      .excludes("--iteration");
+  add_engine_options(command, flags->options.engine);
+  add_json_option(command, flags->json);
+  command.footer(kExamples);
+  command.action([flags, &exit_code] { exit_code = run(*flags); });
 }
 
 }  // namespace ferry::tool

@@ -1,7 +1,5 @@
 #include "tools/verify/verify_source.h"
 
-#include <CLI/CLI.hpp>
-
 #include "ckpt/base/error.h"
 #include "ckpt/group/together.h"
 #include "ckpt/integrity/verify.h"
@@ -26,7 +24,7 @@ void check_source(const std::string& path, const std::string& iteration,
 
 }  // namespace
 
-void add_verify_option(CLI::App& command, bool& verify) {
+void add_verify_option(Command& command, bool& verify) {
   command.add_flag("--verify", verify,
                    "Look for damage in PATH first, as ferry verify does; reads it once more");
 }

@@ -5,15 +5,12 @@
 
 #include "ckpt/engine/engine.h"
 #include "ckpt/group/group.h"
-
-namespace CLI {
-class App;
-}
+#include "tools/terminal/command.h"
 
 namespace ferry::tool {
 
 /// --verify
-void add_verify_option(CLI::App& command, bool& verify);
+void add_verify_option(Command& command, bool& verify);
 
 /// Looks for damage in a source, as `ferry verify` does: rank 0, while the others wait. Of the
 /// options, memory and threads count. corrupt, with the first problem, when there is any; otherwise

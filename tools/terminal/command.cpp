@@ -1,0 +1,105 @@
+#include "tools/terminal/command.h"
+
+#include <CLI/CLI.hpp>
+#include <utility>
+
+namespace ferry::tool {
+
+Option& Option::required() {
+  option_->required();
+  return *this;
+}
+
+Option& Option::type_name(const std::string& name) {
+  option_->type_name(name);
+  return *this;
+}
+
+Option& Option::default_text(const std::string& text) {
+  option_->default_str(text);
+  return *this;
+}
+
+Option& Option::group(const std::string& heading) {
+  option_->group(heading);
+  return *this;
+}
+
+Option& Option::check(const Check& check) {
+  option_->transform(CLI::Validator(check, ""));
+  return *this;
+}
+
+Option& Option::expected(int least, int most) {
+  option_->expected(least, most);
+  return *this;
+}
+
+Option& Option::excludes(const std::string& name) {
+  option_->excludes(name);
+  return *this;
+}
+
+bool Option::given() const { return option_->count() > 0; }
+
+Command Command::add_command(const std::string& name, const std::string& help) {
+  return Command(*app_->add_subcommand(name, help));
+}
+
+Option Command::add_option(const std::string& names, std::string& value, const std::string& help) {
+  return Option(app_->add_option(names, value, help));
+}
+
+Option Command::add_option(const std::string& names, std::optional<std::string>& value,
+                           const std::string& help) {
+  return Option(app_->add_option(names, value, help));
+}
+
+Option Command::add_option(const std::string& names, std::vector<std::string>& values,
+                           const std::string& help) {
+  return Option(app_->add_option(names, values, help));
+}
+
+Option Command::add_option(const std::string& names, int& value, const std::string& help) {
+  return Option(app_->add_option(names, value, help));
+}
+
+Option Command::add_option(const std::string& names, int64_t& value, const std::string& help) {
+  return Option(app_->add_option(names, value, help));
+}
+
+Option Command::add_option(const std::string& names, std::optional<int64_t>& value,
+                           const std::string& help) {
+  return Option(app_->add_option(names, value, help));
+}
+
+Option Command::add_option(const std::string& names, std::optional<double>& value,
+                           const std::string& help) {
+  return Option(app_->add_option(names, value, help));
+}
+
+Option Command::add_option(const std::string& names, std::function<void(const std::string&)> take,
+                           const std::string& help) {
+  return Option(app_->add_option_function<std::string>(names, std::move(take), help));
+}
+
+Option Command::add_list_option(const std::string& names,
+                                std::function<void(const std::vector<std::string>&)> take,
+                                const std::string& help) {
+  return Option(app_->add_option_function<std::vector<std::string>>(names, std::move(take), help));
+}
+
+Option Command::add_flag(const std::string& names, bool& value, const std::string& help) {
+  return Option(app_->add_flag(names, value, help));
+}
+
+Option Command::add_flag(const std::string& names, std::function<void()> given,
+                         const std::string& help) {
+  return Option(app_->add_flag_callback(names, std::move(given), help));
+}
+
+void Command::footer(const std::string& text) { app_->footer(text); }
+
+void Command::action(std::function<void()> action) { app_->callback(std::move(action)); }
+
+}  // namespace ferry::tool

@@ -9,14 +9,50 @@ function(ferry_compile_options target)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     target_compile_options(${target} PRIVATE -Wno-restrict)
   endif()
-  # GCC 13 takes what a view returns for a part of the view, and a vector's growth for an overflow
-  # (14 knows better).
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION MATCHES "^13\\.")
-    target_compile_options(${target} PRIVATE -Wno-dangling-reference -Wno-stringop-overflow -Wno-array-bounds)
+  # GCC 12 (of what it precompiled) and 13 take a vector's growth and a string's copy for overflows,
+  # and 13 what a view returns for a part of the view; 14 knows better.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 14)
+    target_compile_options(${target} PRIVATE -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds)
+    if(CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+      target_compile_options(${target} PRIVATE -Wno-dangling-reference)
+    endif()
   endif()
   foreach(sanitizer IN LISTS FERRY_SANITIZE)
     target_compile_options(${target} PUBLIC $<BUILD_INTERFACE:-fsanitize=${sanitizer}> $<BUILD_INTERFACE:-fno-omit-frame-pointer>
                                             $<BUILD_INTERFACE:-fno-sanitize-recover=all>)
     target_link_options(${target} PUBLIC $<BUILD_INTERFACE:-fsanitize=${sanitizer}>)
+  endforeach()
+endfunction()
+
+# ferry_precompile_headers(TARGET): what most of its sources include of other libraries, parsed once.
+# Each still includes what it needs.
+function(ferry_precompile_headers target)
+  target_precompile_headers(${target} PRIVATE <algorithm> <charconv> <cstdint> <cstring> <functional> <map> <memory> <optional>
+                                              <span> <string> <string_view> <unordered_map> <utility> <vector> <fmt/format.h>)
+endfunction()
+
+# ferry_unity(TARGET [FOLDERS...]): with FERRY_UNITY_BUILD the target's sources are compiled as one, or as
+# one for each list of folders ("base io"). Names in the anonymous namespaces of what is compiled as one
+# differ therefore. The ordinary build has the warnings.
+function(ferry_unity target)
+  if(NOT FERRY_UNITY_BUILD)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  target_compile_options(${target} PRIVATE -w)
+  get_target_property(sources ${target} SOURCES)
+  if(NOT ARGN)
+    set_source_files_properties(${sources} PROPERTIES UNITY_GROUP all)
+  endif()
+  foreach(source IN LISTS sources)
+    cmake_path(ABSOLUTE_PATH source NORMALIZE OUTPUT_VARIABLE path)
+    cmake_path(RELATIVE_PATH path BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+    foreach(folders IN LISTS ARGN)
+      string(REPLACE " " "|" any_folder "${folders}")
+      if(path MATCHES "^(${any_folder})/")
+        string(MAKE_C_IDENTIFIER "${folders}" group)
+        set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
+      endif()
+    endforeach()
   endforeach()
 endfunction()

@@ -41,7 +41,7 @@ constexpr std::string_view kNames[] = {"tokenizer.json",
 constexpr std::string_view kSpecial[] = {"bos_token", "eos_token", "pad_token"};
 
 template <size_t N>
-bool contains(const std::string_view (&names)[N], std::string_view name) {
+bool is_among(const std::string_view (&names)[N], std::string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
@@ -85,7 +85,7 @@ class Finder {
     const auto on_special = [this](auto& path, auto* text, auto) {
       const bool content = path.size() == 2 && path[1] == "content";
       const bool is_one = path.size() == 1 || content;
-      if (text && is_one && contains(kSpecial, path[0])) special_.emplace(path[0], *text);
+      if (text && is_one && is_among(kSpecial, path[0])) special_.emplace(path[0], *text);
     };
     const bool has_config = read(kTokenizerConfig, on_special);
     read("special_tokens_map.json", on_special);
@@ -200,7 +200,7 @@ std::string parent(const std::string& path) {
 }  // namespace
 
 bool is_tokenizer_file(std::string_view name) {
-  return contains(kNames, name) || name.ends_with(".tiktoken") ||
+  return is_among(kNames, name) || name.ends_with(".tiktoken") ||
          (name.starts_with("tokenization_") && name.ends_with(".py"));
 }
 

@@ -98,14 +98,14 @@ uint32_t encode_small(double value, const Small& f) {
 }
 
 template <typename T>
-T load(const std::byte* at) {
+T load_as(const std::byte* at) {
   T value;
   std::memcpy(&value, at, sizeof value);
   return value;
 }
 
 uint32_t load_bits(const std::byte* at, DType dtype) {
-  return size_bytes(dtype) == 2 ? load<uint16_t>(at) : load<uint8_t>(at);
+  return size_bytes(dtype) == 2 ? load_as<uint16_t>(at) : load_as<uint8_t>(at);
 }
 
 void store_double(double value, std::byte* at, DType dtype) {
@@ -132,31 +132,31 @@ bool can_convert(DType from, DType to) noexcept {
 double load_as_double(const std::byte* at, DType dtype) {
   switch (dtype) {
     case DType::boolean:
-      return load<uint8_t>(at) ? 1 : 0;
+      return load_as<uint8_t>(at) ? 1 : 0;
     case DType::u8:
-      return load<uint8_t>(at);
+      return load_as<uint8_t>(at);
     case DType::i8:
-      return load<int8_t>(at);
+      return load_as<int8_t>(at);
     case DType::u16:
-      return load<uint16_t>(at);
+      return load_as<uint16_t>(at);
     case DType::i16:
-      return load<int16_t>(at);
+      return load_as<int16_t>(at);
     case DType::u32:
-      return load<uint32_t>(at);
+      return load_as<uint32_t>(at);
     case DType::i32:
-      return load<int32_t>(at);
+      return load_as<int32_t>(at);
     case DType::u64:
-      return static_cast<double>(load<uint64_t>(at));
+      return static_cast<double>(load_as<uint64_t>(at));
     case DType::i64:
-      return static_cast<double>(load<int64_t>(at));
+      return static_cast<double>(load_as<int64_t>(at));
     case DType::f32:
-      return load<float>(at);
+      return load_as<float>(at);
     case DType::f64:
-      return load<double>(at);
+      return load_as<double>(at);
     case DType::bf16:
-      return std::bit_cast<float>(uint32_t{load<uint16_t>(at)} << 16);
+      return std::bit_cast<float>(uint32_t{load_as<uint16_t>(at)} << 16);
     case DType::f8_e8m0: {
-      const int exponent = load<uint8_t>(at);
+      const int exponent = load_as<uint8_t>(at);
       return exponent == 255 ? std::numeric_limits<double>::quiet_NaN()
                              : std::ldexp(1.0, exponent - 127);
     }

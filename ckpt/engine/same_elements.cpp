@@ -10,7 +10,7 @@
 namespace ferry {
 namespace {
 
-constexpr uint64_t kMostPartBytes = 4 << 20;
+constexpr uint64_t kMostComparedBytes = 4 << 20;
 constexpr uint64_t kBuffers = 6;  // both parts, and what a reader holds of either side
 
 // The entry's elements as a tensor of `plan`.
@@ -37,7 +37,8 @@ bool same_elements(const Catalog& catalog, const Entry& a, const Entry& b, uint6
   TensorSource source(plan, stream_memory(catalog, memory_bytes), 1);
   TensorReader reader(source);
   const auto element_bytes = static_cast<uint64_t>(size_bytes(a.dtype));
-  const uint64_t part_bytes = std::clamp(memory_bytes / kBuffers, element_bytes, kMostPartBytes);
+  const uint64_t part_bytes =
+      std::clamp(memory_bytes / kBuffers, element_bytes, kMostComparedBytes);
   const auto most = static_cast<int64_t>(part_bytes / element_bytes);
   std::vector<std::byte> parts[2];
   for (const Box& box : cut_into_tiles(a.shape, most)) {

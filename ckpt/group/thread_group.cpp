@@ -15,7 +15,7 @@ namespace ferry {
 namespace {
 
 // Made while there is memory.
-const Error kOutOfMemory(ErrorKind::exhausted, "out of memory");
+const Error kNoMemory(ErrorKind::exhausted, "out of memory");
 
 using Sender = std::pair<uint64_t, int>;  // group and rank
 
@@ -102,7 +102,7 @@ class ThreadTransport final : public Transport {
         mailbox.changed.notify_all();
       }
     } catch (const std::bad_alloc&) {
-      abort(kOutOfMemory);
+      abort(kNoMemory);
     }
   }
 

@@ -12,7 +12,7 @@
 namespace ferry {
 namespace {
 
-constexpr size_t kPieceBytes = 1 << 20;
+constexpr size_t kHashBytes = 1 << 20;
 constexpr std::string_view kAlgorithm = "sha256";
 
 Sha256 hash_file(const FileSystem& file_system, const std::string& path,
@@ -58,7 +58,7 @@ Sha256Files hash_folder(const FileSystem& file_system, const std::string& folder
   std::sort(files.begin(), files.end());
   std::atomic<size_t> next{0};
   on_threads(std::min<int>(thread_count(threads), static_cast<int>(files.size())), [&](int) {
-    std::vector<std::byte> buffer(kPieceBytes);
+    std::vector<std::byte> buffer(kHashBytes);
     for (size_t i = next++; i < files.size(); i = next++) {
       files[i].second = hash_file(file_system, join(folder, files[i].first), buffer, cancel);
     }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kOptimizerPrefix = "optimizer.state.";
 
-void pack(Packer& packer, const Dims& dims) {
+void pack_extents(Packer& packer, const Dims& dims) {
   for (const int64_t extent : dims) packer.number(static_cast<uint64_t>(extent));
 }
 
@@ -93,11 +93,11 @@ std::string OwnFiles::description() const {
   for (const PlacedTensor& placed : placed_.tensors) {
     const StateTensor& tensor = placed.tensor;
     packer.text(tensor.name).choice(tensor.dtype).number(tensor.shape.size());
-    pack(packer, tensor.shape);
+    pack_extents(packer, tensor.shape);
     packer.number(placed.shards.size());
     for (const Shard& shard : placed.shards) {
-      pack(packer, shard.box.offset);
-      pack(packer, shard.box.size);
+      pack_extents(packer, shard.box.offset);
+      pack_extents(packer, shard.box.size);
     }
   }
   packer.number(placed_.objects.size());

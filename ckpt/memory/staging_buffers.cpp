@@ -8,10 +8,11 @@
 namespace ferry {
 namespace {
 
-constexpr uint64_t kLineBytes = 64;
+constexpr uint64_t kAlignmentBytes = 64;
 
-uint64_t line_aligned(uint64_t bytes) {
-  return checked_add<uint64_t>(bytes, kLineBytes - 1, "a snapshot") / kLineBytes * kLineBytes;
+uint64_t aligned(uint64_t bytes) {
+  return checked_add<uint64_t>(bytes, kAlignmentBytes - 1, "a snapshot") / kAlignmentBytes *
+         kAlignmentBytes;
 }
 
 }  // namespace
@@ -80,7 +81,7 @@ uint64_t StagingBuffers::bytes() const {
 uint64_t staged_bytes(std::span<const ConstRegion> regions) {
   uint64_t bytes = 0;
   for (const ConstRegion& region : regions) {
-    bytes = checked_add(bytes, line_aligned(checked_bytes(region)), "a snapshot");
+    bytes = checked_add(bytes, aligned(checked_bytes(region)), "a snapshot");
   }
   return bytes;
 }
@@ -93,7 +94,7 @@ std::vector<StagingCopy> copies_into(std::span<std::byte> buffer,
     const uint64_t bytes = checked_bytes(region);
     copies.push_back({region.data, to, bytes});
     region.data = to;
-    to += line_aligned(bytes);
+    to += aligned(bytes);
   }
   return copies;
 }

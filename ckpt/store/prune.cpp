@@ -15,8 +15,7 @@ namespace ferry {
 namespace {
 
 constexpr size_t kBatch = 64;  // iterations claimed at once: each holds a lock file open
-constexpr double kTrackerWaitSeconds = 60;
-constexpr int kDepth = 16;
+constexpr int kMostDepth = 16;
 
 struct File {
   std::string path;
@@ -38,7 +37,7 @@ void walk(const FileSystem& file_system, const std::string& path, int depth,
 
 uint64_t bytes_below(const FileSystem& file_system, const std::string& path) {
   std::vector<File> files;
-  walk(file_system, path, kDepth, files);
+  walk(file_system, path, kMostDepth, files);
   uint64_t bytes = 0;
   for (const File& file : files) bytes += file.bytes;
   return bytes;
@@ -213,7 +212,7 @@ class Pruner {
 
   void remove_trash(const std::string& trash) {
     std::vector<File> files;
-    walk(*file_system_, trash, kDepth, files);
+    walk(*file_system_, trash, kMostDepth, files);
     for (const File& file : files) {
       stop_if_cancelled();
       file_system_->remove_all(file.path);

@@ -8,7 +8,7 @@
 namespace ferry {
 namespace {
 
-constexpr int kDepth = 2;  // an iteration, its rank folders
+constexpr int kIterationDepth = 2;  // an iteration, its rank folders
 
 void check(const Retention& retention) {
   if (!retention.keep_last && !retention.keep_every) {
@@ -92,7 +92,8 @@ class Decider {
     }
     const std::string path = join(run_.path, folder.name);
     const std::string good = join(run_.path, run_.find(*last_good_)->name);
-    if (newest_change(file_system_, path, kDepth) > newest_change(file_system_, good, kDepth)) {
+    if (newest_change(file_system_, path, kIterationDepth) >
+        newest_change(file_system_, good, kIterationDepth)) {
       return text + ", changed after the last good one";
     }
     return {};

@@ -9,8 +9,6 @@
 namespace ferry {
 namespace {
 
-constexpr double kTrackerWaitSeconds = 60;  // other processes hold it for milliseconds
-
 std::string folder_name(std::optional<int64_t> iteration) {
   return iteration ? iteration_folder_name(*iteration) : std::string(kReleaseName);
 }

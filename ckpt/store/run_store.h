@@ -32,6 +32,8 @@
 
 namespace ferry {
 
+inline constexpr double kTrackerWaitSeconds = 60;  // other processes hold it for milliseconds
+
 /// An iteration that is being written. Destroyed without commit(), it leaves nothing.
 class StagedIteration {
  public:

@@ -18,12 +18,12 @@
 namespace ferry::tool {
 namespace {
 
-struct Flags {
+struct ConvertFlags {
   ConvertOptions options;
   bool verify = false, json = false;
 };
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kConvertExamples = R"(Examples:
   ferry convert runs/llama llama-hf --to hf                     the latest iteration of a run
   ferry convert runs/llama llama-hf --to hf --iteration 500 --tokenizer ./llama-tokenizer
   ferry convert runs/llama llama-hf --to hf --dry-run           what would be written
@@ -36,7 +36,7 @@ const std::map<std::string, ConvertTarget> kTargets = {{"hf", ConvertTarget::hug
                                                        {"torch_dist", ConvertTarget::torch_dist},
                                                        {"torch", ConvertTarget::torch}};
 
-void run(const Flags& flags, std::shared_ptr<Group> group) {
+void run(const ConvertFlags& flags, std::shared_ptr<Group> group) {
   ConvertOptions options = flags.options;
   options.import.family = options.model.family;
   options.import.dtype = options.model.dtype;
@@ -130,7 +130,7 @@ void add_import_options(Command& command, ConvertOptions& options) {
 }  // namespace
 
 void add_convert(Command& program, const Processes& processes) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ConvertFlags>();
   Command command = program.add_command("convert", "Write a checkpoint's model in a new format");
   add_places(command, flags->options);
   add_model_options(command, flags->options);
@@ -139,7 +139,7 @@ void add_convert(Command& program, const Processes& processes) {
   add_write_options(command, flags->options.write, "OUT");
   add_verify_option(command, flags->verify);
   add_json_option(command, flags->json);
-  command.footer(kExamples);
+  command.footer(kConvertExamples);
   command.action([flags, processes] { run(*flags, processes()); });
 }
 

@@ -17,13 +17,13 @@
 namespace ferry::tool {
 namespace {
 
-struct Flags {
+struct DiffFlags {
   DiffOptions options;
   std::string iteration;
   bool quiet = false, json = false;
 };
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kDiffExamples = R"(Examples:
   ferry diff runs/big runs/small                 any formats and layouts
   ferry diff runs/a runs/a --iteration 100,200 --only '*final*'
   ferry diff runs/bf16 runs/fp32 --ignore-dtype --relative-tolerance 0.004
@@ -50,7 +50,7 @@ void set_iterations(const std::string& text, DiffOptions& options) {
   if (is_run(options.b)) options.open_b.iteration = text;
 }
 
-DiffReport run_diff(const Flags& flags, double* seconds) {
+DiffReport run_diff(const DiffFlags& flags, double* seconds) {
   DiffOptions options = flags.options;
   set_iterations(flags.iteration, options);
   options.objects = options.only.empty() && options.drop.empty() && !flags.quiet;
@@ -63,7 +63,7 @@ DiffReport run_diff(const Flags& flags, double* seconds) {
   return report;
 }
 
-int run(const Flags& flags) {
+int run(const DiffFlags& flags) {
   double seconds = 0;
   const DiffReport report = run_diff(flags, &seconds);
   if (!flags.quiet) {
@@ -72,7 +72,7 @@ int run(const Flags& flags) {
   return report.equal() ? kExitOk : kExitDifferent;
 }
 
-void add_options(Command& command, Flags& flags) {
+void add_options(Command& command, DiffFlags& flags) {
   DiffOptions& options = flags.options;
   command.add_option("A", options.a, "A checkpoint, as for inspect").required().type_name("");
   command.add_option("B", options.b, "Another one").required().type_name("");
@@ -103,10 +103,10 @@ void add_options(Command& command, Flags& flags) {
 }  // namespace
 
 void add_diff(Command& program, int& exit_code) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<DiffFlags>();
   Command command = program.add_command("diff", "Compare two checkpoints, tensor by tensor");
   add_options(command, *flags);
-  command.footer(kExamples);
+  command.footer(kDiffExamples);
   command.action([flags, &exit_code] { exit_code = run(*flags); });
 }
 

@@ -12,7 +12,6 @@ namespace {
 
 constexpr size_t kTensorsListed = 40;
 constexpr size_t kObjectsListed = 8;
-constexpr size_t kNotesShown = 8;
 
 std::string side_line(const char* label, const DiffSide& side) {
   std::string text = fmt::format("{}  {} ({}", label, printable(side.path), side.format);

@@ -12,7 +12,7 @@
 namespace ferry::tool {
 namespace {
 
-struct Flags {
+struct InspectFlags {
   std::string path;
   OpenOptions open;
   std::vector<std::string> tensors;  // none, or one pattern
@@ -20,7 +20,7 @@ struct Flags {
   bool json = false;
 };
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kInspectExamples = R"(Examples:
   ferry inspect runs/llama                          the latest iteration of a run
   ferry inspect runs/llama --iteration 500 --args   another one, with the run's arguments
   ferry inspect llama-hf --tensors '*layers.0.*'    names, dtypes and shapes
@@ -29,11 +29,11 @@ constexpr const char* kExamples = R"(Examples:
 )";
 
 // A bare --tensors gives an empty pattern: all.
-std::string pattern_of(const Flags& flags) {
+std::string pattern_of(const InspectFlags& flags) {
   return flags.tensors.empty() || flags.tensors.front().empty() ? "*" : flags.tensors.front();
 }
 
-void run(Flags flags, bool list_tensors) {
+void run(InspectFlags flags, bool list_tensors) {
   if (flags.path.empty() && !flags.tensors.empty()) {  // ferry inspect --tensors PATH
     flags.path = flags.tensors.front();
     flags.tensors.clear();
@@ -54,7 +54,7 @@ void run(Flags flags, bool list_tensors) {
 }  // namespace
 
 void add_inspect(Command& program) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<InspectFlags>();
   Command command = program.add_command("inspect", "Tell what a checkpoint is and holds");
   command
       .add_option("PATH", flags->path,
@@ -74,7 +74,7 @@ void add_inspect(Command& program) {
   add_raw_option(command, flags->open.raw);
   add_json_option(command, flags->json);
   add_memory_option(command, options.memory_bytes);
-  command.footer(kExamples);
+  command.footer(kInspectExamples);
   command.action([flags, tensors] { run(*flags, tensors.given()); });
 }
 

@@ -11,7 +11,8 @@
 namespace ferry::tool {
 namespace {
 
-constexpr int64_t kBlock = 4096;  // elements: a block's doubles stay in the first-level cache
+constexpr int64_t kBlockElements =
+    4096;  // elements: a block's doubles stay in the first-level cache
 
 // Blocks are summed in two passes and joined by Chan's formula, so that neither a large mean nor a
 // large count costs digits.
@@ -89,11 +90,11 @@ void for_each_block(const Catalog& catalog, const Entry& entry, uint64_t memory_
                     const std::function<void(uint64_t)>& read) {
   const int64_t size = size_bytes(entry.dtype);
   const bool floating = can_convert(entry.dtype, DType::f64);
-  std::vector<double> block(kBlock);
+  std::vector<double> block(kBlockElements);
   scan(catalog, entry, memory_bytes, [&](std::span<const std::byte> bytes) {
     const int64_t count = static_cast<int64_t>(bytes.size()) / size;
-    for (int64_t begin = 0; begin < count; begin += kBlock) {
-      const int64_t part = std::min(kBlock, count - begin);
+    for (int64_t begin = 0; begin < count; begin += kBlockElements) {
+      const int64_t part = std::min(kBlockElements, count - begin);
       const std::byte* from = bytes.data() + begin * size;
       if (floating) {
         convert(from, size, entry.dtype, reinterpret_cast<std::byte*>(block.data()), sizeof(double),

@@ -16,8 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kMostBytes = uint64_t{1} << 30;  // of one file
-constexpr int kMostDepth = 4;                       // a link may lead back to its own folder
+constexpr uint64_t kMostFileBytes = uint64_t{1} << 30;  // of one file
+constexpr int kMostFolderDepth = 4;                     // a link may lead back to its own folder
 constexpr size_t kMostFiles = 1000;
 
 void add_files_below(const FileSystem& file_system, const std::string& inside, int depth,
@@ -26,7 +26,7 @@ void add_files_below(const FileSystem& file_system, const std::string& inside, i
     const std::string inner = join(inside, name), path = join(tokenizer.folder, inner);
     const PathStatus status = file_system.status(path);
     const bool is_text = utf8_prefix(name, false) == name.size();
-    if (status.kind == PathKind::folder && depth < kMostDepth) {
+    if (status.kind == PathKind::folder && depth < kMostFolderDepth) {
       add_files_below(file_system, inner, depth + 1, tokenizer);
     } else if (status.kind == PathKind::file && is_text && tokenizer.files.size() < kMostFiles) {
       tokenizer.files.push_back({path, inner, status.bytes});
@@ -68,7 +68,7 @@ void add_files(const FileSystem& file_system, const std::vector<CopiedFile>& fil
                const std::string& folder, PlannedOutput& planned) {
   std::vector<std::pair<std::string, std::string>> added;
   for (const CopiedFile& file : files) {
-    added.emplace_back(join(folder, file.name), read_file(file_system, file.from, kMostBytes));
+    added.emplace_back(join(folder, file.name), read_file(file_system, file.from, kMostFileBytes));
   }
   planned.small_files.insert(planned.small_files.begin(), std::make_move_iterator(added.begin()),
                              std::make_move_iterator(added.end()));

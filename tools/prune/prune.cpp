@@ -16,13 +16,13 @@
 namespace ferry::tool {
 namespace {
 
-struct Flags {
+struct PruneFlags {
   std::string path;
   Retention retention;
   bool verify = false, dry_run = false, json = false;
 };
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kPruneExamples = R"(Examples:
   ferry prune runs/llama --keep-last 3 --dry-run             what would go, and why the rest stays
   ferry prune runs/llama --keep-last 3 --keep-every 1000     the last three, and 1000, 2000, ...
   ferry prune runs/llama --keep-last 1 --unfinished          and what interrupted saves left
@@ -36,7 +36,8 @@ has a file of open. What other programs of other hosts or containers read or wri
 )";
 
 // From the latest iteration down, until enough are good.
-IterationChecks checks(const Flags& flags, const std::shared_ptr<const FileSystem>& file_system,
+IterationChecks checks(const PruneFlags& flags,
+                       const std::shared_ptr<const FileSystem>& file_system,
                        const InterruptScope& interrupt, ProgressLine& line) {
   IterationChecks good;
   good.problem_of = [&, file_system](const std::string& folder) {
@@ -53,7 +54,7 @@ IterationChecks checks(const Flags& flags, const std::shared_ptr<const FileSyste
   return good;
 }
 
-void run(const Flags& flags) {
+void run(const PruneFlags& flags) {
   const std::shared_ptr<const FileSystem> file_system = posix_file_system();
   PruneReport report;
   {
@@ -75,7 +76,7 @@ void run(const Flags& flags) {
 }  // namespace
 
 void add_prune(Command& program) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<PruneFlags>();
   Command command =
       program.add_command("prune", "Remove iterations of a run that need not be kept");
   command.add_option("RUN", flags->path, "A run folder").required().type_name("");
@@ -95,7 +96,7 @@ void add_prune(Command& program) {
                    "Check every byte of the last good iteration before anything is removed");
   command.add_flag("--dry-run", flags->dry_run, "Tell what would go, and remove nothing");
   add_json_option(command, flags->json);
-  command.footer(kExamples);
+  command.footer(kPruneExamples);
   command.action([flags] { run(*flags); });
 }
 

@@ -11,7 +11,7 @@
 namespace ferry::tool {
 namespace {
 
-constexpr size_t kMostFiles = 256;
+constexpr size_t kFilesListed = 256;
 
 struct FileContent {
   int64_t pieces = 0, objects = 0;
@@ -66,16 +66,16 @@ std::string files_section(const Catalog& catalog, const std::vector<std::string>
       "hold</caption><thead><tr><th scope=\"col\">no.</th><th scope=\"col\">file</th><th "
       "scope=\"col\" class=\"n\">bytes</th><th scope=\"col\" class=\"n\">pieces</th><th "
       "scope=\"col\" class=\"n\">objects</th><th scope=\"col\">tensors</th></tr></thead><tbody>\n";
-  for (size_t i = 0; i < all.size() && i < kMostFiles; ++i) {
+  for (size_t i = 0; i < all.size() && i < kFilesListed; ++i) {
     const std::string& path = catalog.files[i].path;
     const bool inside = path.starts_with(folder + "/");
     const std::string name = inside ? path.substr(folder.size() + 1) : path;
     text += row(all[i], catalog.files[i], name, labels[i], hue_of(i, all.size()), largest);
   }
   text += "</tbody></table></div>\n";
-  if (all.size() > kMostFiles) {
+  if (all.size() > kFilesListed) {
     text += fmt::format("<p class=\"soft\">and {} more</p>\n",
-                        grouped(static_cast<int64_t>(all.size() - kMostFiles)));
+                        grouped(static_cast<int64_t>(all.size() - kFilesListed)));
   }
   return text + "</section>\n";
 }

@@ -26,21 +26,21 @@ constexpr size_t kMostHistograms = 500;
 constexpr uint64_t kPageHead = 4096;  // bytes; the mark stands before the styles
 constexpr double kWaitSeconds = 2;    // for another process that writes the page
 
-struct Flags {
+struct ReportFlags {
   std::string path, output, histograms;
   OpenOptions open;
   uint64_t memory_bytes = 0;
   bool overwrite = false;
 };
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kReportExamples = R"(Examples:
   ferry report runs/llama -o report.html
   ferry report runs/llama -o report.html --histograms '*norm*'
 
 The page needs no network and runs no scripts.
 )";
 
-void add_histograms(const Flags& flags, const Catalog& catalog, ReportContent& content) {
+void add_histograms(const ReportFlags& flags, const Catalog& catalog, ReportContent& content) {
   const InterruptScope interrupt;
   ProgressLine line("reading");
   const std::vector<const Entry*> entries = matching(catalog, flags.histograms);
@@ -73,7 +73,7 @@ bool is_page(const FileSystem& file_system, const std::string& path) {
 }
 
 // Files of a checkpoint, and whatever somebody else wrote, are not to be replaced by a page.
-void check_output(const FileSystem& file_system, const Flags& flags) {
+void check_output(const FileSystem& file_system, const ReportFlags& flags) {
   const std::string& path = flags.output;
   if (path.empty())
     fail(ErrorKind::invalid, "-o needs the name of a file to write, or - for stdout");
@@ -96,7 +96,7 @@ void check_place(const std::string& output, const std::string& checkpoint) {
 
 // The page appears whole or not at all; of several processes that write it the last wins, where it
 // may replace.
-void write_page(const std::shared_ptr<const FileSystem>& file_system, const Flags& flags,
+void write_page(const std::shared_ptr<const FileSystem>& file_system, const ReportFlags& flags,
                 const std::string& page) {
   std::error_code error;
   const std::string behind = std::filesystem::canonical(flags.output, error).string();
@@ -114,7 +114,7 @@ void write_page(const std::shared_ptr<const FileSystem>& file_system, const Flag
   }
 }
 
-void run(const Flags& flags) {
+void run(const ReportFlags& flags) {
   const auto file_system = posix_file_system();
   const bool to_stdout = flags.output == "-";
   if (!to_stdout) check_output(*file_system, flags);
@@ -134,7 +134,7 @@ void run(const Flags& flags) {
 }  // namespace
 
 void add_report(Command& program) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ReportFlags>();
   Command command =
       program.add_command("report", "Write a page about a checkpoint, to open in a browser");
   add_path(command, flags->path);
@@ -149,7 +149,7 @@ void add_report(Command& program) {
   add_raw_option(command, flags->open.raw);
   command.add_flag("--overwrite", flags->overwrite, "Replace FILE");
   add_memory_option(command, flags->memory_bytes);
-  command.footer(kExamples);
+  command.footer(kReportExamples);
   command.action([flags] { run(*flags); });
 }
 

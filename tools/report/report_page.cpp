@@ -37,7 +37,7 @@ std::string fact_rows(const std::vector<std::pair<std::string, std::string>>& fa
   return text;
 }
 
-std::string table(std::string_view caption, const std::string& rows) {
+std::string html_table(std::string_view caption, const std::string& rows) {
   return fmt::format(
       "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{0}\"><table "
       "class=\"facts\">"
@@ -47,14 +47,14 @@ std::string table(std::string_view caption, const std::string& rows) {
 
 std::string overview(const InspectReport& report) {
   std::string text = "<section aria-labelledby=\"overview\"><h2 id=\"overview\">What it is</h2>\n" +
-                     table("What the checkpoint is", fact_rows(facts(report)));
+                     html_table("What the checkpoint is", fact_rows(facts(report)));
   for (const std::string& note : report.checkpoint->notes) {
     text += "<p class=\"soft\">Note: " + html(note) + "</p>\n";
   }
   return text + "</section>\n";
 }
 
-std::string brief(const nlohmann::json& value) {
+std::string brief_text(const nlohmann::json& value) {
   return shortened(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace),
                    kMostValue);
 }
@@ -65,11 +65,11 @@ std::string arguments(const InspectReport& report) {
   if (!values.is_object()) return "";
   values.erase("__class__");
   std::vector<std::pair<std::string, std::string>> rows;
-  for (const auto& [key, value] : values.items()) rows.emplace_back(key, brief(value));
+  for (const auto& [key, value] : values.items()) rows.emplace_back(key, brief_text(value));
   return fmt::format(
       "<section aria-labelledby=\"arguments\"><h2 id=\"arguments\">Arguments of the run</h2>\n"
       "<details><summary>{} arguments</summary>\n{}</details></section>\n",
-      rows.size(), table("Arguments of the run", fact_rows(rows)));
+      rows.size(), html_table("Arguments of the run", fact_rows(rows)));
 }
 
 std::string objects(const Catalog& catalog) {

@@ -27,13 +27,13 @@ const std::map<std::string, ReshardOptimizer> kOptimizers = {
     {"legacy", ReshardOptimizer::legacy},
     {"none", ReshardOptimizer::none}};
 
-struct Flags {
+struct ReshardFlags {
   ReshardOptions options;
   bool hugging_face = false;  // --to hf
   bool verify = false, json = false;
 };
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kReshardExamples = R"(Examples:
   ferry reshard runs/big runs/small --tp 1 --pp 4 --ep 2       the latest iteration, optimizer too
   ferry reshard runs/big runs/small --tp 4 --dry-run           what would be written
   ferry reshard runs/big runs/weights --optimizer none         the model alone
@@ -56,7 +56,7 @@ std::pair<std::string, std::string> parse_rename(const std::string& text) {
 }
 
 // A Hugging Face model knows neither ranks nor optimizer: what convert does.
-std::string converted(const Flags& flags) {
+std::string converted(const ReshardFlags& flags) {
   const ReshardOptions& options = flags.options;
   const bool of_training = options.layout != ParallelTarget() || options.vocabulary_divisor ||
                            options.write.release != kNewestCore || !options.only.empty() ||
@@ -79,12 +79,12 @@ std::string converted(const Flags& flags) {
   return flags.json ? json_text(to_json(report)) : to_text(report);
 }
 
-std::string resharded(const Flags& flags) {
+std::string resharded(const ReshardFlags& flags) {
   const ReshardReport report = reshard(flags.options);
   return flags.json ? json_text(to_json(report)) : to_text(report);
 }
 
-void run(Flags flags, std::shared_ptr<Group> group) {
+void run(ReshardFlags flags, std::shared_ptr<Group> group) {
   ReshardOptions& options = flags.options;
   options.write.group = std::move(group);
   if (flags.verify) {
@@ -101,7 +101,7 @@ void run(Flags flags, std::shared_ptr<Group> group) {
   print_done(text, flags.options.target + " is complete");
 }
 
-void add_places(Command& command, Flags& flags) {
+void add_places(Command& command, ReshardFlags& flags) {
   add_path(command, flags.options.source);
   command
       .add_option("OUT", flags.options.target,
@@ -151,7 +151,7 @@ void add_content_options(Command& command, ReshardOptions& options) {
 }  // namespace
 
 void add_reshard(Command& program, const Processes& processes) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ReshardFlags>();
   Command command = program.add_command(
       "reshard", "Write a training checkpoint at another parallel layout or in another format");
   add_places(command, *flags);
@@ -160,7 +160,7 @@ void add_reshard(Command& program, const Processes& processes) {
   add_write_options(command, flags->options.write, "the iteration in OUT");
   add_verify_option(command, flags->verify);
   add_json_option(command, flags->json);
-  command.footer(kExamples);
+  command.footer(kReshardExamples);
   command.action([flags, processes] { run(*flags, processes()); });
 }
 

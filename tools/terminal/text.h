@@ -1,6 +1,7 @@
 // Numbers, sizes and names as people read and write them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -9,6 +10,9 @@
 #include "ckpt/base/dtype.h"
 
 namespace ferry::tool {
+
+/// Of a report; --json has all.
+inline constexpr size_t kNotesShown = 8;
 
 /// "1,234,567"
 std::string grouped(int64_t number);

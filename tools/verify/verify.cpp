@@ -18,13 +18,13 @@
 namespace ferry::tool {
 namespace {
 
-struct Flags {
+struct VerifyFlags {
   std::string path;
   VerifyOptions options;
   bool all = false, json = false;
 };
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kVerifyExamples = R"(Examples:
   ferry verify llama-hf                      all that ferry.manifest.json covers: every byte
   ferry verify runs/llama --iteration 500    CRC-32 of every item, structure, the tracker
   ferry verify runs/llama --all              every complete iteration of the run
@@ -33,8 +33,8 @@ constexpr const char* kExamples = R"(Examples:
 Exits with 0 when no damage was found, with 4 when there is some.
 )";
 
-TimedReport verify_one(const Flags& flags, const std::string& path, const std::string& iteration,
-                       const std::atomic<bool>* cancel) {
+TimedReport verify_one(const VerifyFlags& flags, const std::string& path,
+                       const std::string& iteration, const std::atomic<bool>* cancel) {
   VerifyOptions options = flags.options;
   options.iteration = iteration;
   options.engine.cancel = cancel;
@@ -47,7 +47,7 @@ TimedReport verify_one(const Flags& flags, const std::string& path, const std::s
 }
 
 // Every complete iteration by itself, and the tracker.
-RunReport verify_all(const Flags& flags, const std::atomic<bool>* cancel) {
+RunReport verify_all(const VerifyFlags& flags, const std::atomic<bool>* cancel) {
   const auto file_system = posix_file_system();
   if (file_system->status(flags.path).kind != PathKind::folder ||
       !is_run_folder(*file_system, flags.path)) {
@@ -67,7 +67,7 @@ RunReport verify_all(const Flags& flags, const std::atomic<bool>* cancel) {
   return all;
 }
 
-int run(const Flags& flags) {
+int run(const VerifyFlags& flags) {
   std::string text, path = flags.path;
   size_t problems = 0;
   {
@@ -94,7 +94,7 @@ int run(const Flags& flags) {
 }  // namespace
 
 void add_verify(Command& program, int& exit_code) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<VerifyFlags>();
   Command command = program.add_command("verify", "Look for damage in a checkpoint");
   add_path(command, flags->path);
   add_iteration_option(command, flags->options.iteration);
@@ -102,7 +102,7 @@ void add_verify(Command& program, int& exit_code) {
       .excludes("--iteration");
   add_engine_options(command, flags->options.engine);
   add_json_option(command, flags->json);
-  command.footer(kExamples);
+  command.footer(kVerifyExamples);
   command.action([flags, &exit_code] { exit_code = run(*flags); });
 }
 

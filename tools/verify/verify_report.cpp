@@ -9,7 +9,7 @@
 namespace ferry::tool {
 namespace {
 
-constexpr size_t kProblemsShown = 20, kNotesShown = 8;
+constexpr size_t kProblemsShown = 20;
 
 std::string counted(int64_t count, const char* one) {
   return fmt::format("{} {}{}", grouped(count), one, count == 1 ? "" : "s");

@@ -8,7 +8,7 @@ namespace ferry {
 namespace {
 
 constexpr std::size_t kHugePageBytes = 2 << 20;
-constexpr std::size_t kPageBytes = 4 << 10;
+constexpr std::size_t kSmallPageBytes = 4 << 10;
 
 }  // namespace
 
@@ -20,7 +20,7 @@ std::span<std::byte> Buffer::take(uint64_t bytes) {
   if (size_ < bytes) {
     bytes_.reset();  // not both at once
     size_ = 0;
-    const std::size_t alignment = bytes >= kHugePageBytes ? kHugePageBytes : kPageBytes;
+    const std::size_t alignment = bytes >= kHugePageBytes ? kHugePageBytes : kSmallPageBytes;
     auto* fresh = static_cast<std::byte*>(::operator new(bytes, std::align_val_t(alignment)));
     bytes_ = std::unique_ptr<std::byte[], Free>(fresh, Free{alignment});
     size_ = bytes;

@@ -9,7 +9,7 @@ namespace {
 
 // The smallest tile stays in a core's cache while it is read, moved and written; each next size is
 // four times as large.
-constexpr int64_t kTileBytes = 1 << 20;
+constexpr int64_t kFirstTileBytes = 1 << 20;
 constexpr int64_t kGrowth = 4;
 // Reads and writes of this many bytes on average are long enough.
 constexpr int64_t kLongRunBytes = 8 << 10;
@@ -72,11 +72,11 @@ std::vector<Box> choose_tiles(const Dims& shape, DType dtype, int64_t max_elemen
   };
   std::vector<Box> best;
   int64_t best_bytes = -1, smaller_bytes = 0;
-  for (int64_t tile_bytes = kTileBytes;; tile_bytes *= kGrowth) {
+  for (int64_t tile_bytes = kFirstTileBytes;; tile_bytes *= kGrowth) {
     const int64_t elements = std::clamp<int64_t>(tile_bytes / element_bytes, 1, max_elements);
     std::vector<Box> tiles = cut_into_tiles(shape, elements);
     const bool is_whole = tiles.size() <= 1;
-    if (is_whole && tile_bytes == kTileBytes) return tiles;
+    if (is_whole && tile_bytes == kFirstTileBytes) return tiles;
     const int64_t bytes = bytes_a_call(tiles[0]);
     if (bytes > best_bytes) best = std::move(tiles), best_bytes = bytes;
     if (best_bytes >= kLongRunBytes || is_whole) return best;

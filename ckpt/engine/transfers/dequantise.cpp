@@ -15,7 +15,7 @@ constexpr uint64_t kMaxScaleBytes = uint64_t{64} << 20;  // of one tensor
 constexpr size_t kMaxKeptValues = size_t{4} << 20;       // of all that are kept
 
 constexpr int64_t kCodes = 256;
-constexpr int64_t kMaxElementBytes = 8;
+constexpr int64_t kMaxResultBytes = 8;
 
 // The result for every byte that an element can be.
 class Table {
@@ -49,12 +49,12 @@ class Table {
   void look_up(const std::byte* in, int64_t in_stride, std::byte* out, int64_t out_stride,
                int64_t count) const {
     for (int64_t i = 0; i < count; ++i, in += in_stride, out += out_stride) {
-      std::memcpy(out, results_.data() + std::to_integer<size_t>(*in) * kMaxElementBytes, Bytes);
+      std::memcpy(out, results_.data() + std::to_integer<size_t>(*in) * kMaxResultBytes, Bytes);
     }
   }
 
   size_t bytes_;
-  std::array<std::byte, kCodes * kMaxElementBytes> results_{};
+  std::array<std::byte, kCodes * kMaxResultBytes> results_{};
 };
 
 void walk(const Table& table, const std::byte* in, std::byte* out,

@@ -6,7 +6,7 @@
 namespace ferry {
 namespace {
 
-constexpr uint64_t kLineBytes = 64;
+constexpr uint64_t kCacheLineBytes = 64;
 // Runs from this length on begin at a cache line of the buffer, and not all at the same place of a
 // page: rows that lie a power of two apart drive each other out of the cache.
 constexpr uint64_t kAlignedRunBytes = 1 << 10;
@@ -22,11 +22,13 @@ int64_t element_bytes(const Transfer& t, Side side) {
   return size_bytes(side == Side::in ? t.in_dtype : t.out_dtype);
 }
 
-uint64_t line_aligned(uint64_t bytes) { return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes; }
+uint64_t line_aligned(uint64_t bytes) {
+  return (bytes + kCacheLineBytes - 1) / kCacheLineBytes * kCacheLineBytes;
+}
 
 // Joins neighbours for which joins(a, b) holds.
 template <typename Joins>
-std::vector<Span> join(std::vector<Span> parts, const Joins& joins) {
+std::vector<Span> joined(std::vector<Span> parts, const Joins& joins) {
   std::vector<Span> joined;
   for (Span& span : parts) {
     if (joined.empty() || joined.back().file != span.file || !joins(joined.back(), span)) {
@@ -60,8 +62,8 @@ std::vector<Span> spans_of(const std::vector<Transfer>& transfers, Side side) {
   std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
     return std::tie(a.file, a.begin) < std::tie(b.file, b.begin);
   });
-  spans = join(std::move(spans), [](const Span& a, const Span& b) { return b.begin < a.end; });
-  return join(std::move(spans), [](const Span& a, const Span& b) {
+  spans = joined(std::move(spans), [](const Span& a, const Span& b) { return b.begin < a.end; });
+  return joined(std::move(spans), [](const Span& a, const Span& b) {
     return b.begin == a.end && a.is_dense() && b.is_dense();
   });
 }
@@ -93,7 +95,7 @@ RunNest pack(const Transfer& transfer, Side side, std::vector<int64_t>& strides)
       continue;
     }
     if (nest.loops.empty() && packed >= kAlignedRunBytes) {
-      packed = line_aligned(packed) + (side == Side::in ? kLineBytes : 0);
+      packed = line_aligned(packed) + (side == Side::in ? kCacheLineBytes : 0);
     }
     if (nest.loops.empty()) nest.pitch = packed;
     nest.loops.insert(nest.loops.begin(), {loop.count, stride});

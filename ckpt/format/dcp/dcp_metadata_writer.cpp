@@ -39,9 +39,9 @@ std::string uuid_of(const Digest& digest) {
 
 // Writes the objects in the order of their fields, as Python does; only what is mentioned again
 // goes into the memo, so that the memo stays small.
-class Writer {
+class MetadataWriter {
  public:
-  explicit Writer(const DcpContent& content) : content_(content) {
+  explicit MetadataWriter(const DcpContent& content) : content_(content) {
     for (const std::string& file : content.files) files_.push_back({{}, file});
     uint64_t bytes = 0;
     for (const DcpContent::Entry& entry : content.entries) {
@@ -259,13 +259,15 @@ class Writer {
 
 }  // namespace
 
-std::string write_dcp_metadata(const DcpContent& content) { return Writer(content).write(); }
+std::string write_dcp_metadata(const DcpContent& content) {
+  return MetadataWriter(content).write();
+}
 
 // The UUID is made of the pickle that has none: an empty string in its place.
 std::string write_dcp_metadata_with_id(DcpContent& content) {
   constexpr size_t kUuid = 36;
   content.save_id = std::string(kUuid, '0');
-  Writer writer(content);
+  MetadataWriter writer(content);
   std::string text = writer.write();
   const auto [begin, end] = writer.save_id();
   const std::string none{static_cast<char>(BINUNICODE), 0, 0, 0, 0};

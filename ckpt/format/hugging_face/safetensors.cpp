@@ -15,11 +15,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "lengths are read as they lie");
 
-constexpr uint64_t kLengthBytes = 8;
-constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 constexpr size_t kMaxRank = 64;                          // as PyTorch
 constexpr uint64_t kGitLfsPointer = 0x206e6f6973726576;  // "version ", the pointer's first bytes
-constexpr std::string_view kMetadataKey = "__metadata__";
 
 // Valid in the format, but of elements that no whole number of bytes holds.
 bool is_unsupported_dtype(std::string_view name) { return name == "F6_E2M3" || name == "F6_E3M2"; }
@@ -89,7 +86,7 @@ class HeaderEvents final : public JsonEvents {
 
   bool take_key(std::string& name) override {
     if (state_ == State::top) {
-      if (name == kMetadataKey) {
+      if (name == SafetensorsHeader::kMetadataKey) {
         once(has_metadata_, name);
         state_ = State::metadata_value;
       } else {
@@ -98,7 +95,8 @@ class HeaderEvents final : public JsonEvents {
       }
     } else if (state_ == State::metadata) {
       if (metadata.count(name)) {
-        fail(ErrorKind::corrupt, "{}: {} holds the key '{}' twice", what(), kMetadataKey, name);
+        fail(ErrorKind::corrupt, "{}: {} holds the key '{}' twice", what(),
+             SafetensorsHeader::kMetadataKey, name);
       }
       metadata_key_ = std::move(name);
       state_ = State::metadata_string;
@@ -182,7 +180,7 @@ class HeaderEvents final : public JsonEvents {
       case State::metadata_value:
       case State::metadata:
       case State::metadata_string:
-        return fmt::format("{} must map strings to strings", kMetadataKey);
+        return fmt::format("{} must map strings to strings", SafetensorsHeader::kMetadataKey);
       case State::tensor_value:
         return fmt::format("tensor {}: must be described by an object", tensors.back().name);
       case State::dtype:
@@ -308,7 +306,7 @@ void check_order(std::vector<TensorInfo>& tensors, uint64_t data_bytes, const st
 
 std::string read_header_text(const ReadableFile& file) {
   const std::string& what = file.path();
-  if (file.size() < kLengthBytes) {
+  if (file.size() < SafetensorsHeader::kLengthBytes) {
     fail(ErrorKind::corrupt, "{}: {} bytes are too few for a safetensors file", what, file.size());
   }
   uint64_t length = 0;
@@ -318,15 +316,17 @@ std::string read_header_text(const ReadableFile& file) {
          "{}: is a Git LFS pointer, not the file it stands for; fetch that with git lfs pull",
          what);
   }
-  if (length > kMaxHeaderBytes || length > file.size() - kLengthBytes) {
+  if (length > SafetensorsHeader::kMostBytes ||
+      length > file.size() - SafetensorsHeader::kLengthBytes) {
     fail(
         ErrorKind::corrupt,
         "{}: its first 8 bytes give a header of {} bytes, where at most {} can be; it is truncated "
         "or is no safetensors file",
-        what, length, std::min(kMaxHeaderBytes, file.size() - kLengthBytes));
+        what, length,
+        std::min(SafetensorsHeader::kMostBytes, file.size() - SafetensorsHeader::kLengthBytes));
   }
   std::string text(length, '\0');
-  file.read(kLengthBytes, std::as_writable_bytes(std::span(text)));
+  file.read(SafetensorsHeader::kLengthBytes, std::as_writable_bytes(std::span(text)));
   if (text.empty() || text.front() != '{') {
     fail(ErrorKind::corrupt,
          "{}: byte 8 must open the header with '{{'; this is no safetensors file", what);
@@ -342,7 +342,7 @@ SafetensorsHeader read_safetensors_header(const ReadableFile& file, uint32_t fil
   parse_events(text, events);
   SafetensorsHeader header;
   header.metadata = std::move(events.metadata);
-  header.data_offset = kLengthBytes + text.size();
+  header.data_offset = SafetensorsHeader::kLengthBytes + text.size();
   check_names(events.tensors, file.path());
   check_order(events.tensors, file.size() - header.data_offset, file.path());
   header.entries.reserve(events.tensors.size());

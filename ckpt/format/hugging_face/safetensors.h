@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,10 @@
 namespace ferry {
 
 struct SafetensorsHeader {
+  static constexpr uint64_t kLengthBytes = 8;          // of the number before the JSON
+  static constexpr uint64_t kMostBytes = 100'000'000;  // of JSON
+  static constexpr std::string_view kMetadataKey = "__metadata__";
+
   std::map<std::string, std::string> metadata;
   std::vector<Entry> entries;  // one raw whole-tensor chunk each; Extent::file is `file_index`
   uint64_t data_offset = 0;    // of the data, in the file

@@ -11,10 +11,6 @@
 namespace ferry {
 namespace {
 
-constexpr uint64_t kLengthBytes = 8;
-constexpr uint64_t kMaxHeaderBytes = 100'000'000;
-constexpr std::string_view kMetadataKey = "__metadata__";
-
 std::string quoted(const std::string& text, std::string_view what) {
   try {
     return nlohmann::json(text).dump();
@@ -39,9 +35,9 @@ void check_writable(const std::vector<Entry*>& entries) {
   std::vector<std::string_view> names;
   names.reserve(entries.size());
   for (const Entry* entry : entries) {
-    if (entry->name == kMetadataKey) {
+    if (entry->name == SafetensorsHeader::kMetadataKey) {
       fail(ErrorKind::unsupported, "a tensor of the name {} cannot be put into safetensors",
-           kMetadataKey);
+           SafetensorsHeader::kMetadataKey);
     }
     if (entry->dtype == DType::c128) {
       fail(ErrorKind::unsupported, "tensor {}: safetensors has no complex128", entry->name);
@@ -64,7 +60,8 @@ std::string write_safetensors_header(std::vector<Entry*> entries,
   const char* comma = "";
   json.push_back('{');
   if (!metadata.empty()) {
-    fmt::format_to(out, "\"{}\":{}", kMetadataKey, nlohmann::json(metadata).dump());
+    fmt::format_to(out, "\"{}\":{}", SafetensorsHeader::kMetadataKey,
+                   nlohmann::json(metadata).dump());
     comma = ",";
   }
   uint64_t end = 0;
@@ -82,17 +79,17 @@ std::string write_safetensors_header(std::vector<Entry*> entries,
   json.push_back('}');
   while (json.size() % 8 != 0) json.push_back(' ');
   const uint64_t length = json.size();
-  if (length > kMaxHeaderBytes) {
+  if (length > SafetensorsHeader::kMostBytes) {
     fail(ErrorKind::unsupported,
          "the header of {} tensors takes {} bytes, above safetensors' limit of {}: write smaller "
          "shards",
-         entries.size(), length, kMaxHeaderBytes);
+         entries.size(), length, SafetensorsHeader::kMostBytes);
   }
-  const uint64_t data_offset = kLengthBytes + length;
+  const uint64_t data_offset = SafetensorsHeader::kLengthBytes + length;
   for (Entry* entry : entries) entry->chunks[0].extent.offset += data_offset;
   *file_bytes = checked_add(data_offset, end, "size of a safetensors file");
-  std::string header(kLengthBytes, '\0');
-  std::memcpy(header.data(), &length, kLengthBytes);
+  std::string header(SafetensorsHeader::kLengthBytes, '\0');
+  std::memcpy(header.data(), &length, SafetensorsHeader::kLengthBytes);
   return header.append(json.data(), json.size());
 }
 

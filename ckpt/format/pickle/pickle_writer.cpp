@@ -24,9 +24,9 @@ constexpr uint32_t kBatch = 1000;  // elements between two marks, as in CPython
 constexpr uint64_t kAlwaysAllowed = 1 << 20;
 
 // A pickle is written by a machine with a stack of what is still to do, the next on top.
-class Writer {
+class DocumentWriter {
  public:
-  Writer(const Document& document, const StorageNames& names, PickleEmitter& out)
+  DocumentWriter(const Document& document, const StorageNames& names, PickleEmitter& out)
       : document_(document), names_(names), out_(out), memo_(document.nodes.size(), kNoMemo) {
     // A value is mentioned about as often as its document has slots. Ranges that nodes share are
     // written for each of them, and so are the parts of a tuple on a cycle: that must end.
@@ -349,7 +349,7 @@ class Writer {
 
 void write_value(const Value& value, const StorageNames& names, PickleEmitter& out) {
   if (!value.document()) return out.opcode(NONE);
-  Writer(*value.document(), names, out).write(value.node());
+  DocumentWriter(*value.document(), names, out).write(value.node());
 }
 
 std::string write_pickle(const Value& value, const StorageNames& names) {

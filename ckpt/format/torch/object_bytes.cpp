@@ -7,11 +7,11 @@
 namespace ferry {
 namespace {
 
-constexpr uint64_t kMostBytes = uint64_t{1} << 30;
+constexpr uint64_t kMostObjectBytes = uint64_t{1} << 30;
 
 [[noreturn]] void fail_too_large(const std::string& path, const std::string& name) {
   fail(ErrorKind::exhausted, "{}: object {} is larger than {} bytes, which none of a checkpoint is",
-       path, name, kMostBytes);
+       path, name, kMostObjectBytes);
 }
 
 std::string decode(std::shared_ptr<const ReadableFile> file, const Object& object) {
@@ -21,7 +21,7 @@ std::string decode(std::shared_ptr<const ReadableFile> file, const Object& objec
   std::string content;
   for (size_t got = kStep; got == kStep;) {
     const size_t before = content.size();
-    if (before > kMostBytes) fail_too_large(path, object.name);
+    if (before > kMostObjectBytes) fail_too_large(path, object.name);
     content.resize(before + kStep);
     got = stream.read_some(std::as_writable_bytes(std::span(content)).subspan(before));
     content.resize(before + got);
@@ -39,7 +39,7 @@ std::string read_object_bytes(const Catalog& catalog, const Object& object) {
          file->path(), object.name, extent.length, extent.offset, file->size());
   }
   if (extent.zstd) return decode(std::move(file), object);
-  if (extent.length > kMostBytes) fail_too_large(file->path(), object.name);
+  if (extent.length > kMostObjectBytes) fail_too_large(file->path(), object.name);
   std::string bytes(extent.length, '\0');
   file->read(extent.offset, std::as_writable_bytes(std::span(bytes)));
   return bytes;

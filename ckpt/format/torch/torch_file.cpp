@@ -15,10 +15,10 @@ namespace {
 // A pickle may share a part among many paths; no checkpoint names more things than this.
 constexpr size_t kMostNames = size_t{1} << 22;
 constexpr size_t kMostDepth = 64;
-constexpr size_t kMostNameBytes = 4096;
+constexpr size_t kMostKeyBytes = 4096;
 constexpr size_t kMostCatalogBytes = size_t{512} << 20;  // of names and paths in all
 
-bool is_row_major(const StoredTensor& tensor) {
+bool has_row_major_strides(const StoredTensor& tensor) {
   int64_t expected = 1;
   for (size_t axis = tensor.shape.size(); axis-- > 0;) {
     if (tensor.shape[axis] != 1 && tensor.strides[axis] != expected) return false;
@@ -79,7 +79,7 @@ class Walker {
         with_tensors_(nodes_with_tensors(*archive.pickle, catalog.files[0].path)) {}
 
   void walk(const Value& value) {
-    if (++names_ > kMostNames || path_.size() > kMostDepth || name_.size() > kMostNameBytes) {
+    if (++names_ > kMostNames || path_.size() > kMostDepth || name_.size() > kMostKeyBytes) {
       fail(ErrorKind::exhausted, "{}: its structure names more than a checkpoint would, at '{}'",
            path(), name_.substr(0, 200));
     }
@@ -179,7 +179,7 @@ Chunk stored_chunk(const TorchArchive& archive, const StoredTensor& tensor, uint
   for (size_t axis = 0; axis < tensor.shape.size(); ++axis) {
     span += (tensor.shape[axis] - 1) * tensor.strides[axis];  // checked by storage()
   }
-  if (!is_row_major(tensor)) chunk.strides = tensor.strides;
+  if (!has_row_major_strides(tensor)) chunk.strides = tensor.strides;
   chunk.extent.offset =
       record.offset + static_cast<uint64_t>(tensor.storage_offset) * element_bytes;
   chunk.extent.length = static_cast<uint64_t>(span) * element_bytes;

@@ -12,7 +12,6 @@ namespace ferry {
 namespace {
 
 constexpr uint64_t kFirstWindow = 256 << 10;
-constexpr uint64_t kMostPickleBytes = uint64_t{1} << 30;
 
 struct Pickles {
   std::shared_ptr<const Document> magic, protocol, system, value, keys;
@@ -34,7 +33,7 @@ Pickles parse_pickles(std::string_view bytes, const std::string& what) {
 // Where the pickles end shows only when they are parsed: a window that is too small fails as
 // truncated, and a larger one is tried.
 Pickles read_pickles(ItemReader& item) {
-  const uint64_t most = std::min(item.length(), kMostPickleBytes);
+  const uint64_t most = std::min(item.length(), TorchArchive::kMostPickleBytes);
   for (uint64_t window = std::min(most, kFirstWindow);; window = std::min(most, window * 8)) {
     try {
       return parse_pickles(item.bytes(0, window), item.what());

@@ -14,7 +14,7 @@
 namespace ferry {
 namespace {
 
-constexpr size_t kDecodeBytes = 1 << 20;
+constexpr size_t kReadBytes = 1 << 20;
 
 bool is_archive(const ReadableFile& file, uint64_t offset, uint64_t bytes) {
   std::array<char, 4> start{};
@@ -121,7 +121,7 @@ class Looker {
 
   void decode(const Archive& archive) {
     ++result.zstd;
-    buffer_.resize(kDecodeBytes);
+    buffer_.resize(kReadBytes);
     ZstdStream stream(file_, archive.offset, archive.bytes);
     while (stream.read_some(buffer_) > 0) continue;
   }
@@ -147,7 +147,7 @@ class Looker {
   std::vector<std::byte> buffer_;
 };
 
-void join(ArchiveChecks& all, ArchiveChecks& part) {
+void append(ArchiveChecks& all, ArchiveChecks& part) {
   all.list.append(std::move(part.list));
   std::move(part.problems.begin(), part.problems.end(), std::back_inserter(all.problems));
   all.tensors += part.tensors;
@@ -184,7 +184,7 @@ ArchiveChecks check_archives(const Catalog* stored, std::span<const Archive> arc
       looker.look(archives[i]);
     }
     const std::lock_guard lock(mutex);
-    join(all, looker.result);
+    append(all, looker.result);
   });
   return all;
 }

@@ -17,8 +17,6 @@
 namespace ferry {
 namespace {
 
-constexpr int64_t kMostRanks = int64_t{1} << 24;
-
 // A number of the model that ranks share out.
 struct Share {
   int64_t number = 0;
@@ -105,8 +103,9 @@ class Target {
   static int64_t chosen(const std::optional<int64_t>& wanted, int64_t otherwise,
                         std::string_view option) {
     const int64_t size = wanted.value_or(otherwise);
-    if (size < 1 || size > kMostRanks) {
-      fail(ErrorKind::invalid, "{} {}: a number from 1 to {} is wanted", option, size, kMostRanks);
+    if (size < 1 || size > RunArguments::kMostRanks) {
+      fail(ErrorKind::invalid, "{} {}: a number from 1 to {} is wanted", option, size,
+           RunArguments::kMostRanks);
     }
     return size;
   }
@@ -224,7 +223,7 @@ class Target {
            dense * data_, needed(data_));
     }
     run_.world_size = checked_multiply(checked_multiply(dense, data_, kWhat), run_.pipeline, kWhat);
-    if (run_.world_size > kMostRanks) {
+    if (run_.world_size > RunArguments::kMostRanks) {
       fail(ErrorKind::invalid, "{} ranks are more than any run has", run_.world_size);
     }
   }

@@ -7,8 +7,6 @@
 namespace ferry {
 namespace {
 
-constexpr std::string_view kExperts = "mlp.experts.experts.";
-
 struct ModuleRule {
   std::string_view name;
   Split split;  // of its weight; the bias follows it, but for columns
@@ -127,8 +125,8 @@ Split ExpertRule::split() const {
 }
 
 std::optional<ExpertRule> expert_rule(std::string_view suffix) {
-  if (!suffix.starts_with(kExperts)) return std::nullopt;
-  suffix.remove_prefix(kExperts.size());
+  if (!suffix.starts_with(kRoutedExperts)) return std::nullopt;
+  suffix.remove_prefix(kRoutedExperts.size());
   ExpertRule rule;
   if (const auto number = leading_number(suffix, &suffix)) rule.expert = *number;
   if (suffix.starts_with("linear_fc1.")) {

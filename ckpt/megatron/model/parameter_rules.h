@@ -45,6 +45,9 @@ int experts_order();
 /// Order of `attention_norm` parameters where the norm is a module of its own before the attention.
 int leading_norm_order(std::string_view suffix);
 
+/// What the names of routed experts' parameters begin with, after the layer's number.
+inline constexpr std::string_view kRoutedExperts = "mlp.experts.experts.";
+
 /// A routed expert's parameter: "mlp.experts.experts.[<e>.]linear_fc<n>.<attribute>".
 struct ExpertRule {
   int projection = 0;  // 0: linear_fc1, 1: linear_fc2

@@ -9,7 +9,6 @@ namespace ferry {
 namespace {
 
 // No run is larger; bounds what hostile arguments can make us loop over.
-constexpr int64_t kMostRanks = int64_t{1} << 24;
 constexpr int64_t kMostLayers = int64_t{1} << 16;
 constexpr int64_t kMostRows = int64_t{1} << 40;
 
@@ -26,7 +25,7 @@ std::optional<int64_t> optional_size(const Value& args, std::string_view name, i
 }
 
 int64_t size_or(const Value& args, std::string_view name, int64_t otherwise,
-                int64_t most = kMostRanks) {
+                int64_t most = RunArguments::kMostRanks) {
   return optional_size(args, name, 1, most).value_or(otherwise);
 }
 
@@ -174,7 +173,7 @@ RunArguments read_run_arguments(const Value& args) {
   run.layers = optional_size(args, "num_layers", 0, kMostLayers).value_or(0);
   run.mtp_layers = optional_size(args, "mtp_num_layers", 0, kMostLayers).value_or(0);
   run.repeated_mtp = flag(args, "mtp_use_repeated_layer");
-  run.experts = optional_size(args, "num_experts", 0, kMostRanks).value_or(0);
+  run.experts = optional_size(args, "num_experts", 0, RunArguments::kMostRanks).value_or(0);
 
   run.tensor = size_or(args, "tensor_model_parallel_size", 1);
   run.pipeline = size_or(args, "pipeline_model_parallel_size", 1, kMostLayers);
@@ -182,7 +181,7 @@ RunArguments read_run_arguments(const Value& args) {
   run.context = size_or(args, "context_parallel_size", 1);
   run.expert = size_or(args, "expert_model_parallel_size", 1);
   run.expert_tensor = size_or(args, "expert_tensor_parallel_size", run.tensor);
-  run.world_size = optional_size(args, "world_size", 0, kMostRanks).value_or(0);
+  run.world_size = optional_size(args, "world_size", 0, RunArguments::kMostRanks).value_or(0);
   run.optimizer_instances = size_or(args, "num_distributed_optimizer_instances", 1);
 
   run.stages_before_data = flag(args, "use_tp_pp_dp_mapping");

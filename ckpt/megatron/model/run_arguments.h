@@ -28,6 +28,8 @@ struct GluBlocks {
 GluBlocks read_glu_blocks(const Value& args);
 
 struct RunArguments {
+  static constexpr int64_t kMostRanks = int64_t{1} << 24;  // in all, and of any size below
+
   int64_t layers = 0;
   int64_t mtp_layers = 0;  // multi-token-prediction depths
   bool repeated_mtp = false;

@@ -13,8 +13,6 @@
 namespace ferry {
 namespace {
 
-constexpr uint64_t kConfigLimit = uint64_t{16} << 20;
-
 constexpr std::string_view kAlternations[] = {"moe_mlp_glu_interleave_size",
                                               "moe_shared_expert_glu_interleave_size"};
 
@@ -41,7 +39,7 @@ std::string fill_from_bridge_config(Checkpoint& checkpoint) {
   if (checkpoint.args.value || files.status(path).kind != PathKind::file) return {};
   std::string alternations;
   try {
-    const auto yaml = parse_yaml(read_file(files, path, kConfigLimit), path);
+    const auto yaml = parse_yaml(read_file(files, path, kMostConfigBytes), path);
     checkpoint.args = args_from_provider(yaml->root().get("model"), {});
     if (checkpoint.args.value) alternations = take_alternations(checkpoint.args);
   } catch (const Error& error) {

@@ -10,7 +10,6 @@
 namespace ferry {
 namespace {
 
-constexpr uint64_t kConfigLimit = uint64_t{16} << 20;
 constexpr std::string_view kModule = "module.";
 
 std::string without_slash(std::string path) {
@@ -42,11 +41,11 @@ void fill_from_context(StoredTorchDist& stored, const FileSystem& file_system,
   const std::string io = join(context, "io.json"), model = join(context, "model.yaml");
   if (file_system.status(io).kind == PathKind::file) {
     const int64_t by_files = checkpoint.layout.world_size;
-    checkpoint.layout = layout_from_nemo_io(read_file(file_system, io, kConfigLimit));
+    checkpoint.layout = layout_from_nemo_io(read_file(file_system, io, kMostConfigBytes));
     if (checkpoint.layout.world_size == 0) checkpoint.layout.world_size = by_files;
   }
   if (file_system.status(model).kind == PathKind::file) {
-    const auto yaml = parse_yaml(read_file(file_system, model, kConfigLimit), model);
+    const auto yaml = parse_yaml(read_file(file_system, model, kMostConfigBytes), model);
     checkpoint.args = args_from_nemo_model(yaml->root(), checkpoint.layout);
   }
   if (checkpoint.args.value) {

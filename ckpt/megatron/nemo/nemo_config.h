@@ -4,12 +4,15 @@
 // transformer_config.py, megatron/training/arguments.py (core_transformer_config_from_args).
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include "ckpt/checkpoint.h"
 #include "ckpt/format/pickle/values/value.h"
 
 namespace ferry {
+
+inline constexpr uint64_t kMostConfigBytes = uint64_t{16} << 20;  // of a configuration file
 
 /// `model` is the parsed context/model.yaml. An object of the configuration's class: its fields,
 /// the arguments that follow from them, and the parallel sizes of `layout` that are known. none

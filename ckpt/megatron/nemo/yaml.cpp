@@ -45,18 +45,18 @@ std::string_view text_of(const yaml_char_t* text) {
   return text == nullptr ? std::string_view() : reinterpret_cast<const char*>(text);
 }
 
-class Parser {
+class YamlParser {
  public:
-  Parser(std::string_view text, std::string_view what) : what_(what) {
+  YamlParser(std::string_view text, std::string_view what) : what_(what) {
     if (!yaml_parser_initialize(&parser_)) {
       fail(ErrorKind::exhausted, "{}: out of memory", what);
     }
     const auto* bytes = reinterpret_cast<const unsigned char*>(text.data());
     yaml_parser_set_input_string(&parser_, bytes, text.size());
   }
-  ~Parser() { yaml_parser_delete(&parser_); }
-  Parser(const Parser&) = delete;
-  Parser& operator=(const Parser&) = delete;
+  ~YamlParser() { yaml_parser_delete(&parser_); }
+  YamlParser(const YamlParser&) = delete;
+  YamlParser& operator=(const YamlParser&) = delete;
 
   std::shared_ptr<const Document> parse() {
     while (take_event()) {
@@ -163,7 +163,7 @@ class Parser {
 }  // namespace
 
 std::shared_ptr<const Document> parse_yaml(std::string_view text, std::string_view what) {
-  return Parser(text, what).parse();
+  return YamlParser(text, what).parse();
 }
 
 }  // namespace ferry

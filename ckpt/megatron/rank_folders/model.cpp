@@ -8,12 +8,12 @@
 
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
+#include "ckpt/megatron/model/parameter_rules.h"
 
 namespace ferry {
 namespace {
 
 constexpr std::string_view kLayers = "decoder.layers.";
-constexpr std::string_view kExperts = "mlp.experts.experts.";
 
 // "decoder.layers.7.mlp.experts.experts.3.linear_fc1.weight" -> the name of the tensor that holds
 // all layers (if `stacked`) and experts.
@@ -32,9 +32,9 @@ GlobalName global_name(std::string_view local, bool stacked) {
   } else {
     global.name = local;
   }
-  const size_t experts = global.name.find(kExperts);
+  const size_t experts = global.name.find(kRoutedExperts);
   if (experts == std::string::npos) return global;
-  const size_t number = experts + kExperts.size();
+  const size_t number = experts + kRoutedExperts.size();
   if (leading_number(std::string_view(global.name).substr(number), &rest)) {
     global.name = global.name.substr(0, number) + std::string(rest);
     global.expert_axis = true;
@@ -249,10 +249,10 @@ std::string global_parameter_name(const ModelLayout& layout, const LocalParamete
       !leading_number(std::string_view(name).substr(kLayers.size()), &rest)) {
     name.insert(kLayers.size(), std::to_string(parameter.layer) + ".");
   }
-  const size_t experts = name.find(kExperts);
+  const size_t experts = name.find(kRoutedExperts);
   if (parameter.expert >= 0 && experts != std::string::npos &&
-      !leading_number(std::string_view(name).substr(experts + kExperts.size()), &rest)) {
-    name.insert(experts + kExperts.size(), std::to_string(parameter.expert) + ".");
+      !leading_number(std::string_view(name).substr(experts + kRoutedExperts.size()), &rest)) {
+    name.insert(experts + kRoutedExperts.size(), std::to_string(parameter.expert) + ".");
   }
   return name;
 }

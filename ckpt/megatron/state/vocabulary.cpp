@@ -27,7 +27,7 @@ bool is_vocabulary_tensor(std::string_view name) {
   return false;
 }
 
-int64_t size_or(const Value& args, std::string_view name, int64_t otherwise) {
+int64_t plausible_size(const Value& args, std::string_view name, int64_t otherwise) {
   const int64_t size = args.get(name).integer().value_or(otherwise);
   return size > 0 && size <= kMostTokens ? size : otherwise;
 }
@@ -38,10 +38,10 @@ int64_t round_up(int64_t number, int64_t multiple) {
 
 int64_t target_rows(int64_t rows, const Value& source, const Value& target,
                     std::optional<int64_t> divisor) {
-  const int64_t before = size_or(source, "make_vocab_size_divisible_by", kDivisor);
+  const int64_t before = plausible_size(source, "make_vocab_size_divisible_by", kDivisor);
   const int64_t after = divisor.value_or(before);
-  const int64_t ranks_before = size_or(source, "tensor_model_parallel_size", 1);
-  const int64_t ranks = size_or(target, "tensor_model_parallel_size", 1);
+  const int64_t ranks_before = plausible_size(source, "tensor_model_parallel_size", 1);
+  const int64_t ranks = plausible_size(target, "tensor_model_parallel_size", 1);
   const int64_t tokens = vocabulary_of_arguments(source);
   if (tokens > 0 && rows == padded_vocabulary(tokens, before, ranks_before)) {
     return padded_vocabulary(tokens, after, ranks);

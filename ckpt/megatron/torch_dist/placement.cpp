@@ -40,9 +40,10 @@ class Writers {
 
 using NumbersByName = std::unordered_map<std::string_view, uint32_t>;
 
-class Placer {
+class TensorPlacer {
  public:
-  Placer(std::vector<StateTensor> tensors, const ModelLayout& layout, const ModuleChoice& modules)
+  TensorPlacer(std::vector<StateTensor> tensors, const ModelLayout& layout,
+               const ModuleChoice& modules)
       : layout_(layout),
         modules_(modules),
         dense_(layout.run(), false),
@@ -126,7 +127,7 @@ std::vector<ModelTensor> model_tensors(const RunState& state) {
 
 std::vector<PlacedTensor> place_tensors(std::vector<StateTensor> tensors, const ModelLayout& layout,
                                         const ModuleChoice& modules) {
-  return Placer(std::move(tensors), layout, modules).place();
+  return TensorPlacer(std::move(tensors), layout, modules).place();
 }
 
 std::vector<PlacedTensor> place_state(RunState& state) {

@@ -18,7 +18,7 @@ namespace ferry {
 namespace {
 
 constexpr std::string_view kCommonKey = "common_state/shard_0_1";
-constexpr uint64_t kConfigLimit = 1 << 20;
+constexpr uint64_t kMetadataLimit = 1 << 20;
 
 // metadata.json, which Megatron-LM writes last.
 void check_config(const FileSystem& file_system, const std::string& folder) {
@@ -32,7 +32,7 @@ void check_config(const FileSystem& file_system, const std::string& folder) {
          folder);
   }
   const auto json =
-      nlohmann::json::parse(read_file(file_system, path, kConfigLimit), nullptr, false);
+      nlohmann::json::parse(read_file(file_system, path, kMetadataLimit), nullptr, false);
   if (!json.is_object() || !json.contains("sharded_backend") ||
       !json["sharded_backend"].is_string()) {
     fail(ErrorKind::corrupt, "{}: expected a JSON object with \"sharded_backend\"", path);

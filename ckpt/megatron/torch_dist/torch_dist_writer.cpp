@@ -46,9 +46,9 @@ std::string archive_of_one(const Value& value) {
   return write_torch_archive(std::move(draft).finish(list).value);
 }
 
-class Writer {
+class TorchDistWriter {
  public:
-  Writer(RunState state, const TorchDistOptions& options)
+  TorchDistWriter(RunState state, const TorchDistOptions& options)
       : state_(std::move(state)), options_(options), run_(read_run_arguments(state_.args.value)) {}
 
   PlannedOutput plan() {
@@ -255,17 +255,17 @@ class Writer {
 }  // namespace
 
 PlannedOutput plan_torch_dist(RunState state, const TorchDistOptions& options) {
-  return Writer(std::move(state), options).plan();
+  return TorchDistWriter(std::move(state), options).plan();
 }
 
 PlacedState place_torch_dist_rank(RunState state, const HeldShards& held, int64_t rank,
                                   const TorchDistOptions& options) {
-  return Writer(std::move(state), options).place_rank(held, rank);
+  return TorchDistWriter(std::move(state), options).place_rank(held, rank);
 }
 
 std::vector<std::pair<std::string, std::string>> torch_dist_small_files(
     RunState state, const TorchDistOptions& options) {
-  return Writer(std::move(state), options).small_files();
+  return TorchDistWriter(std::move(state), options).small_files();
 }
 
 }  // namespace ferry

@@ -8,7 +8,7 @@ namespace ferry {
 namespace {
 
 // Ranges that nodes share in a document are copied for each of them: a hostile one would grow.
-constexpr uint64_t kMostGrowth = 16, kAlwaysAllowed = 1 << 20;
+constexpr uint64_t kMostGrowth = 16, kAllowedSlots = 1 << 20;
 
 }  // namespace
 
@@ -59,7 +59,7 @@ class Draft::State::Copier {
 
   ValueNode::Range range(ValueNode::Range old) {
     copies_.slots += old.count;
-    if (copies_.slots > kMostGrowth * from_.slots.size() + kAlwaysAllowed) {
+    if (copies_.slots > kMostGrowth * from_.slots.size() + kAllowedSlots) {
       fail(ErrorKind::exhausted,
            "a value's parts are shared so often that a copy would grow far beyond it; no "
            "checkpoint does that");

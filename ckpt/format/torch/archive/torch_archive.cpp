@@ -11,7 +11,6 @@
 namespace ferry {
 namespace {
 
-constexpr uint64_t kMostPickleBytes = uint64_t{1} << 30;
 // Elements of a view that shows some of its storage's more than once (Tensor.expand): a few bytes
 // must not become terabytes.
 constexpr int64_t kMostRepeated = int64_t{1} << 30;
@@ -54,9 +53,9 @@ TorchArchive read_torch_archive(const ReadableFile& file, uint64_t offset, uint6
     fail(ErrorKind::corrupt, "{}: no record data.pkl; not a file that torch.save wrote",
          item.what());
   }
-  if (pickle->length > kMostPickleBytes) {
+  if (pickle->length > TorchArchive::kMostPickleBytes) {
     fail(ErrorKind::exhausted, "{}: its pickle has {} bytes; at most {} are read", item.what(),
-         pickle->length, kMostPickleBytes);
+         pickle->length, TorchArchive::kMostPickleBytes);
   }
   if (const auto order = archive.records.find("byteorder"); order != archive.records.end()) {
     const uint64_t bytes = std::min<uint64_t>(order->second.length, 8);

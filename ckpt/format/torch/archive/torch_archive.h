@@ -20,6 +20,8 @@
 namespace ferry {
 
 struct TorchArchive {
+  static constexpr uint64_t kMostPickleBytes = uint64_t{1} << 30;
+
   struct Record {
     uint64_t offset = 0;  // of its bytes, in the file (not in the archive)
     uint64_t length = 0;

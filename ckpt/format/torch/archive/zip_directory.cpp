@@ -21,7 +21,6 @@ constexpr uint32_t kEnd64Signature = 0x06064b50;
 constexpr uint64_t kEnd64Bytes = 56;
 constexpr uint32_t kLocator64Signature = 0x07064b50;
 constexpr uint64_t kLocator64Bytes = 20;
-constexpr uint16_t kZip64Field = 0x0001;
 constexpr uint16_t kStored = 0;
 constexpr uint16_t kEncryptedFlag = 1, kDescriptorFlag = 8;
 
@@ -117,7 +116,7 @@ void read_zip64_field(std::string_view extra, ZipRecord& record, uint64_t& store
     if (bytes > extra.size()) break;
     std::string_view field = extra.substr(0, bytes);
     extra.remove_prefix(bytes);
-    if (id != kZip64Field) continue;
+    if (id != ZipLocalHeader::kZip64Field) continue;
     for (uint64_t* value : {&record.length, &stored_length, &record.header}) {
       if (*value != UINT32_MAX) continue;
       if (field.size() < 8) {

@@ -49,6 +49,7 @@ struct ZipRecord {
 struct ZipLocalHeader {
   static constexpr uint64_t kFixedBytes = 30;
   static constexpr uint32_t kSignature = 0x04034b50;
+  static constexpr uint16_t kZip64Field = 0x0001;  // the extra field with lengths of 64 bits
 
   bool has_lengths = false;  // false: a descriptor after the bytes has them
   uint32_t length = 0;       // UINT32_MAX: in the zip64 field

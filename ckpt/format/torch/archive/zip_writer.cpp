@@ -9,16 +9,15 @@
 #include "ckpt/base/checked.h"
 #include "ckpt/base/digest.h"
 #include "ckpt/base/error.h"
+#include "ckpt/format/torch/archive/zip_directory.h"
 
 namespace ferry {
 namespace {
 
 constexpr uint64_t kAlignment = 64;
-constexpr uint64_t kLocalHeaderBytes = 30;
 constexpr uint64_t kExtraHeaderBytes = 4;  // id and length of a field
-constexpr uint64_t kMostNameBytes = 4096;
+constexpr uint64_t kMostFolderBytes = 4096;
 constexpr uint16_t kUtf8Names = 0x0800, kDescriptor = 0x0008;  // flags
-constexpr uint16_t kZip64Field = 1;
 
 // An empty record has no descriptor: its header's zeros are the truth.
 uint16_t flags_of(uint64_t length) { return kUtf8Names | (length > 0 ? kDescriptor : 0); }
@@ -28,7 +27,7 @@ uint64_t narrow(uint64_t value, uint64_t most) { return std::min(value, most); }
 }  // namespace
 
 ZipWriter::ZipWriter(std::string_view folder) : folder_(folder) {
-  if (folder.empty() || folder.size() > kMostNameBytes ||
+  if (folder.empty() || folder.size() > kMostFolderBytes ||
       folder.find('/') != std::string_view::npos) {
     fail(ErrorKind::invalid, "'{}' cannot be the folder of an archive's records",
          folder.substr(0, 200));
@@ -42,7 +41,7 @@ void ZipWriter::number(uint64_t value, int bytes) {
 // Only what does not fit in the 32 bits of its own place.
 void ZipWriter::zip64_field(const Record& record, uint64_t stored_length) {
   if (!record.is_long() && !record.is_far()) return;
-  number(kZip64Field, 2);
+  number(ZipLocalHeader::kZip64Field, 2);
   number((record.is_long() ? 16 : 0) + (record.is_far() ? 8 : 0), 2);
   if (record.is_long()) {
     number(record.length, 8);
@@ -60,7 +59,7 @@ void ZipWriter::begin(Record& record) {
           ? kExtraHeaderBytes + (record.is_long() ? 16 : 0) + (record.is_far() ? 8 : 0)
           : 0;
   const uint64_t start =
-      record.header + kLocalHeaderBytes + record.name.size() + zip64 + kExtraHeaderBytes;
+      record.header + ZipLocalHeader::kFixedBytes + record.name.size() + zip64 + kExtraHeaderBytes;
   const uint64_t padding = (kAlignment - start % kAlignment) % kAlignment;
   literal_ += "PK\3\4";
   number(0, 2);

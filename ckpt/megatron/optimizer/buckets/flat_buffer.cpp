@@ -12,7 +12,7 @@ constexpr int64_t kParameterAlignment = 64;
 constexpr int64_t kBucketAlignment = 128;
 constexpr int64_t kBandwidthAlignment = int64_t{1} << 16;
 
-int64_t round_up(int64_t value, int64_t multiple) {
+int64_t padded_to(int64_t value, int64_t multiple) {
   return checked_add(value, multiple - 1, "flat optimizer buffer") / multiple * multiple;
 }
 
@@ -28,13 +28,13 @@ FlatBuffer lay_out_flat_buffer(std::span<const FlatParameter> parameters,
   int64_t next = 0;
   bool open = false;  // the current bucket has members
   const auto close = [&](int64_t end) {
-    const int64_t padded_end = round_up(end, divisor);
+    const int64_t padded_end = padded_to(end, divisor);
     buffer.buckets.push_back({padded_end - bucket_start, end - bucket_start});
     bucket_start = next = padded_end;
     open = false;
   };
   for (size_t i = parameters.size(); i-- > 0;) {
-    next = round_up(next, kParameterAlignment);
+    next = padded_to(next, kParameterAlignment);
     if (parameters[i].own_bucket && open) close(next);
     const int64_t begin = next;
     const int64_t end = checked_add(begin, parameters[i].elements, "flat optimizer buffer");

@@ -14,9 +14,9 @@ namespace {
 constexpr std::string_view kWordEmbeddings = "embedding.word_embeddings.weight";
 constexpr std::string_view kOutput = "output_layer";
 
-class Namer {
+class StateNamer {
  public:
-  Namer(const ModuleChoice& modules, const StageContents& stage, int64_t first_expert)
+  StateNamer(const ModuleChoice& modules, const StageContents& stage, int64_t first_expert)
       : modules_(modules), stage_(stage), first_expert_(first_expert) {}
 
   /// `name` numbers layers and experts through the model.
@@ -86,7 +86,7 @@ std::optional<std::string> linear_module(std::string_view name) {
 std::vector<StateDictEntry> state_dict_names(const ModelLayout& layout, const ModuleChoice& modules,
                                              const StageContents& stage, int64_t first_expert,
                                              const std::vector<LocalParameter>& parameters) {
-  const Namer namer(modules, stage, first_expert);
+  const StateNamer namer(modules, stage, first_expert);
   std::vector<StateDictEntry> entries;
   std::optional<std::string> open;  // the linear module whose parameters are being listed
   const auto next_module = [&](std::optional<std::string> module) {

@@ -1,32 +1,40 @@
 // Runs a fuzz target without libFuzzer: each corpus file, then seeded random mutations of them.
 //
-//   fuzz_pickle [--runs N] [--seconds S] [--seed N] [--max-bytes N] FILE...
+//   fuzz_pickle [--runs N] [--seconds S] [--seed N] [--first N] [--max-bytes N] FILE...
 //
-// Mutations stop after N runs or S seconds, whichever comes first. The same seed and files give the
-// same inputs. Before a mutation runs it is written to crash-input-SEED when --keep is given, so
-// that a crash leaves its input behind.
+// Mutations stop after N runs or S seconds, whichever comes first. The same seed, number and files
+// give the same input: --first N begins with that number. The inputs run in a process of their own.
+// When one crashes it, takes more than five seconds or makes it grow beyond a gibibyte, the program
+// leaves it in finding-SEED-NUMBER, says so and fails; the target run on that file repeats it.
+#include <malloc.h>
+
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
-#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "tests/fuzz/mutator.h"
+#include "tests/fuzz/watch.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace {
 
+using namespace ferry::test;
+
 struct Options {
   uint64_t runs = UINT64_MAX;
   double seconds = 0;
-  uint64_t seed = 1;
+  uint64_t seed = 1, first = 0;
   size_t max_bytes = 1 << 20;
-  bool keep = false;
+  WatchLimits limits;
   std::vector<std::string> files;
 };
 
@@ -35,17 +43,22 @@ Options parse(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     const auto next = [&] { return i + 1 < argc ? argv[++i] : "0"; };
+    const auto number = [&] { return std::strtoull(next(), nullptr, 10); };
     if (argument == "--runs") {
-      options.runs = std::strtoull(next(), nullptr, 10);
+      options.runs = number();
       if (options.seconds == 0) options.seconds = 1e9;
     } else if (argument == "--seconds") {
       options.seconds = std::strtod(next(), nullptr);
     } else if (argument == "--seed") {
-      options.seed = std::strtoull(next(), nullptr, 10);
+      options.seed = number();
+    } else if (argument == "--first") {
+      options.first = number();
     } else if (argument == "--max-bytes") {
-      options.max_bytes = std::strtoull(next(), nullptr, 10);
-    } else if (argument == "--keep") {
-      options.keep = true;
+      options.max_bytes = number();
+    } else if (argument == "--limit-seconds") {
+      options.limits.seconds = std::strtod(next(), nullptr);
+    } else if (argument == "--limit-mib") {
+      options.limits.memory_bytes = number() << 20;
     } else {
       options.files.emplace_back(argument);
     }
@@ -53,75 +66,90 @@ Options parse(int argc, char** argv) {
   return options;
 }
 
-class Mutator {
- public:
-  Mutator(const std::vector<std::string>& corpus, uint64_t seed, size_t max_bytes)
-      : corpus_(corpus), random_(seed), max_bytes_(max_bytes) {}
+std::string mutation(const Mutator& mutator, uint64_t seed, uint64_t number) {
+  Random both(Random(seed).next() ^ number);
+  return mutator.input(both);
+}
 
-  std::string next() {
-    std::string bytes = pick();
-    for (uint64_t changes = 1 + below(4); changes > 0; --changes) change(bytes);
-    if (bytes.size() > max_bytes_) bytes.resize(max_bytes_);
-    return bytes;
+class Fuzzer {
+ public:
+  Fuzzer(const Options& options, const std::vector<std::string>& corpus)
+      : options_(options), corpus_(corpus), mutator_(make_mutator(corpus, options.max_bytes)) {}
+
+  int run() {
+    const auto start = std::chrono::steady_clock::now();
+    const Outcome outcome =
+        run_watched([&](Progress& progress) { run_all(progress); }, options_.limits);
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const uint64_t files = std::min<uint64_t>(outcome.inputs, corpus_.size());
+    const uint64_t mutations = outcome.inputs - files;
+    std::printf(
+        "%llu files and %llu mutations executed in %.1f s (%.1f s of the processor), seed "
+        "%llu, from %llu on\n",
+        static_cast<unsigned long long>(files), static_cast<unsigned long long>(mutations), seconds,
+        outcome.processor_seconds, static_cast<unsigned long long>(options_.seed),
+        static_cast<unsigned long long>(options_.first));
+    if (outcome.finding.empty()) return 0;
+    report(outcome);
+    return 1;
   }
 
  private:
-  // Not uniform_int_distribution: its results differ between standard libraries.
-  uint64_t below(uint64_t limit) { return limit == 0 ? 0 : random_() % limit; }
-  const std::string& pick() { return corpus_[below(corpus_.size())]; }
-
-  void change(std::string& bytes) {
-    const size_t at = below(bytes.size() + 1);
-    const size_t run = std::min<size_t>(below(32) + 1, bytes.size() - at);
-    static constexpr uint64_t kEdges[] = {
-        0,         1, 0x7f, 0x80, 0xff, 0x7fff, 0xffff, 0x7fffffff, 0xffffffff, uint64_t{1} << 60,
-        UINT64_MAX};
-    switch (below(8)) {
-      case 0:
-        if (at < bytes.size()) bytes[at] = static_cast<char>(bytes[at] ^ 1 << below(8));
-        break;
-      case 1:
-        if (at < bytes.size()) bytes[at] = static_cast<char>(random_());
-        break;
-      case 2:
-        bytes.erase(at, run);
-        break;
-      case 3:
-        bytes.insert(at, bytes.substr(below(bytes.size() + 1), run));
-        break;
-      case 4:
-        bytes.resize(at);
-        break;
-      case 5: {  // a number at the edge of its type
-        const uint64_t edge = kEdges[below(std::size(kEdges))];
-        for (size_t i = 0, n = size_t{1} << below(4); i < n && at + i < bytes.size(); ++i) {
-          bytes[at + i] = static_cast<char>(edge >> 8 * i);
-        }
-        break;
-      }
-      case 6: {  // a piece of another file
-        const std::string& other = pick();
-        const size_t from = below(other.size() + 1);
-        bytes.replace(at, run, other.substr(from, below(64)));
-        break;
-      }
-      default:
-        bytes.insert(at, 1, static_cast<char>(random_()));
+  void run_all(Progress& progress) const {
+    for (const std::string& file : corpus_) run_one(file, progress);
+    const auto start = std::chrono::steady_clock::now();
+    const auto is_over = [&] {
+      const auto now = std::chrono::steady_clock::now();
+      return std::chrono::duration<double>(now - start).count() >= options_.seconds;
+    };
+    for (uint64_t i = 0; i < options_.runs && !is_over(); ++i) {
+      run_one(mutation(*mutator_, options_.seed, options_.first + i), progress);
     }
   }
 
-  const std::vector<std::string>& corpus_;
-  std::mt19937_64 random_;
-  size_t max_bytes_;
-};
+  void run_one(const std::string& bytes, Progress& progress) const {
+    std::atomic_ref(progress.begun).fetch_add(1);
+    LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+    check_memory(options_.limits);
+    std::atomic_ref(progress.done).fetch_add(1);
+  }
 
-void run(const std::string& bytes) {
-  LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
-}
+  void report(const Outcome& outcome) const {
+    if (outcome.at_the_end) {
+      std::fprintf(stderr, "finding: %s outside of an input\n", outcome.finding.c_str());
+      return;
+    }
+    if (outcome.inputs <= corpus_.size()) {
+      std::fprintf(stderr, "finding: %s on the file %s\n", outcome.finding.c_str(),
+                   options_.files[outcome.inputs - 1].c_str());
+      return;
+    }
+    const uint64_t number = options_.first + outcome.inputs - 1 - corpus_.size();
+    const std::string name =
+        "finding-" + std::to_string(options_.seed) + "-" + std::to_string(number);
+    std::ofstream(name, std::ios::binary) << mutation(*mutator_, options_.seed, number);
+    std::fprintf(stderr,
+                 "finding: %s on mutation %llu of seed %llu, which lies in %s now. It is repeated "
+                 "by running this program on that file, or with --seed %llu --first %llu --runs 1 "
+                 "and the same files\n",
+                 outcome.finding.c_str(), static_cast<unsigned long long>(number),
+                 static_cast<unsigned long long>(options_.seed), name.c_str(),
+                 static_cast<unsigned long long>(options_.seed),
+                 static_cast<unsigned long long>(number));
+  }
+
+  const Options& options_;
+  const std::vector<std::string>& corpus_;
+  std::unique_ptr<Mutator> mutator_;
+};
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  // Inputs are many and small: what one has freed is for the next one, not for the system.
+  mallopt(M_TRIM_THRESHOLD, 256 << 20);
+  mallopt(M_MMAP_THRESHOLD, 64 << 20);
   const Options options = parse(argc, argv);
   std::vector<std::string> corpus;
   for (const std::string& path : options.files) {
@@ -131,24 +159,6 @@ int main(int argc, char** argv) {
       return 1;
     }
     corpus.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-    run(corpus.back());
   }
-  const size_t files = corpus.size();
-  if (corpus.empty()) corpus.emplace_back();
-  Mutator mutator(corpus, options.seed, options.max_bytes);
-  const auto start = std::chrono::steady_clock::now();
-  const auto elapsed = [&] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  };
-  uint64_t runs = 0;
-  for (; runs < options.runs && elapsed() < options.seconds; ++runs) {
-    const std::string bytes = mutator.next();
-    if (options.keep) {
-      std::ofstream("crash-input-" + std::to_string(options.seed), std::ios::binary) << bytes;
-    }
-    run(bytes);
-  }
-  std::printf("%zu files and %llu mutations executed in %.1f s, seed %llu\n", files,
-              static_cast<unsigned long long>(runs), elapsed(),
-              static_cast<unsigned long long>(options.seed));
+  return Fuzzer(options, corpus).run();
 }

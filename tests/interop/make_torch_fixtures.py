@@ -48,8 +48,31 @@ def plain_value():
     }
 
 
+def small_value():
+    """What tells opcodes apart in few of them: seeds of the fuzzers."""
+    long = {'integers', 'text', 'many', 'many_keys', 'long_key'}
+    value = {name: part for name, part in plain_value().items() if name not in long}
+    return {**value, 'bytes': [b'', b'\x00\xff\x80'], 'integers': [-1, 256, 65536, 2**31, -2**63], 'text': ['', 'na\u00efve']}
+
+
+def small_args():
+    """Arguments of a run, those that say where its parameters lie."""
+    return argparse.Namespace(
+        num_layers=8, mtp_num_layers=1, num_experts=4, tensor_model_parallel_size=2, pipeline_model_parallel_size=2,
+        virtual_pipeline_model_parallel_size=2, context_parallel_size=1, expert_model_parallel_size=2,
+        expert_tensor_parallel_size=1, world_size=8, num_distributed_optimizer_instances=1, use_tp_pp_dp_mapping=False,
+        decoder_first_pipeline_num_layers=None, decoder_last_pipeline_num_layers=None,
+        account_for_embedding_in_pipeline_split=False, account_for_loss_in_pipeline_split=False,
+        pipeline_model_parallel_layout='Ett|tt|tt|ttmL', swiglu=True, moe_grouped_gemm=True, transformer_impl='local',
+        overlap_grad_reduce=True, ddp_bucket_size=100000, ddp_num_buckets=None)
+
+
 def write_pickles(folder):
     folder.mkdir(parents=True, exist_ok=True)
+    for protocol in range(6):
+        (folder / f'small_p{protocol}.pkl').write_bytes(pickle.dumps(small_value(), protocol=protocol))
+    for protocol in (2, 4):
+        (folder / f'small_args_p{protocol}.pkl').write_bytes(pickle.dumps({'args': small_args()}, protocol=protocol))
     for protocol in range(6):
         (folder / f'value_p{protocol}.pkl').write_bytes(pickle.dumps(plain_value(), protocol=protocol))
     cycle = {'list': []}

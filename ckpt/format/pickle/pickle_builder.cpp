@@ -170,7 +170,16 @@ void PickleBuilder::append_range(Range& range, bool& owned, Range more) {
   std::copy_n(document_->slots.data() + more.begin, more.count, fresh);
 }
 
+// What the archive around the pickle stores is not made here: no pickler changes it.
+void PickleBuilder::check_is_made_here(uint32_t node) const {
+  if (at(node).kind != ValueKind::object) return;
+  if (document_->reductions[at(node).reduction()].call >= Reduction::Call::persistent_id) {
+    position_.corrupt("something is added to a value that is stored outside of it");
+  }
+}
+
 void PickleBuilder::append(uint32_t node, std::span<const uint32_t> items) {
+  check_is_made_here(node);
   ValueNode& target = document_->nodes[node];
   if (target.kind != ValueKind::list && target.kind != ValueKind::set &&
       target.kind != ValueKind::object) {
@@ -182,6 +191,7 @@ void PickleBuilder::append(uint32_t node, std::span<const uint32_t> items) {
 }
 
 void PickleBuilder::set_items(uint32_t node, std::span<const uint32_t> keys_and_values) {
+  check_is_made_here(node);
   const ValueKind kind = at(node).kind;
   if (kind != ValueKind::dict && kind != ValueKind::object) {
     position_.corrupt("items are set in something that is not a dict");
@@ -228,6 +238,7 @@ void PickleBuilder::attach_state(uint32_t node, uint32_t dict, Reduction::Step::
 
 void PickleBuilder::set_state(uint32_t node, uint32_t state) {
   using Kind = Reduction::Step::Kind;
+  check_is_made_here(node);
   const ValueKind kind = at(node).kind;
   if (kind == ValueKind::dict) {
     ValueNode& target = document_->nodes[node];

@@ -84,6 +84,7 @@ class PickleBuilder {
   uint32_t add_text(std::string text);
   uint32_t* extend(Range& range, bool& owned, size_t more);
   void append_range(Range& range, bool& owned, Range more);
+  void check_is_made_here(uint32_t node) const;
   void add_pairs(uint32_t node, std::span<const uint32_t> keys_and_values);
   void share_pairs(uint32_t node, uint32_t dict);
   void attach_state(uint32_t node, uint32_t dict, Reduction::Step::Kind kind);

@@ -49,6 +49,7 @@ class DocumentWriter {
       append,     // slots [node, end), to a list
       set_items,  // slots [node, end), pairs, into a dict
       put,        // what was made into the memo, as `node`
+      made,       // the same, and what is done to it afterwards
       storage,    // the key of the storage that the persistent id `node` names
       end_tuple,  // of `end` values, as `node`
     };
@@ -83,7 +84,11 @@ class DocumentWriter {
       case Task::value:
         return save(done.node);
       case Task::put:
-        return put(done.node, 1);
+        put(done.node, 1);
+        return;
+      case Task::made:
+        if (put(done.node, 1)) push_steps(done.node);
+        return;
       case Task::storage:
         return save_storage_key(done.node);
       case Task::end_tuple:
@@ -109,19 +114,25 @@ class DocumentWriter {
   }
 
   // Memoises what is on top of the stack, made of `count` values, as `node`; or replaces it by what
-  // was stored under that name while its own parts were written (a cycle through a tuple).
-  void put(uint32_t node, uint32_t count) {
+  // was stored under that name while its own parts were written (a cycle through a tuple, or
+  // through the arguments of a call): false then.
+  bool put(uint32_t node, uint32_t count) {
     if (node != kNobody && memo_[node] != kNoMemo) {
       for (uint32_t i = 0; i < count; ++i) out_.opcode(POP);
-      return out_.get(memo_[node]);
+      out_.get(memo_[node]);
+      return false;
     }
     const uint32_t memo = out_.put();
     if (node != kNobody) memo_[node] = memo;
+    return true;
   }
 
   void end_tuple(uint32_t node, uint32_t count) {
     if (node != kNobody && memo_[node] != kNoMemo) {
-      if (!PickleEmitter::needs_mark(count)) return put(node, count);
+      if (!PickleEmitter::needs_mark(count)) {
+        put(node, count);
+        return;
+      }
       out_.opcode(POP_MARK);
       return out_.get(memo_[node]);
     }
@@ -218,12 +229,7 @@ class DocumentWriter {
 
   void save_dict(uint32_t node) {
     const Reduction& how = reduction(node);
-    if (at(node).items.count > 0) {
-      push_opcode(BUILD);
-      push({Task::value, document_.slots[at(node).items.begin]});
-    }
-    push({Task::set_items, at(node).pairs.begin, end_of(at(node).pairs)});
-    push({Task::put, node});
+    push({Task::made, node});
     if (how.call == Reduction::Call::literal) return push_opcode(EMPTY_DICT);
     push_opcode(REDUCE);
     push_tuple(kNobody, how.own_arguments);
@@ -242,8 +248,7 @@ class DocumentWriter {
       return save_persistent_id(node, arguments, is_tuple);
     }
     const bool has_keywords = !how.steps.empty() && how.steps[0].kind == Step::Kind::keywords;
-    push_steps(node, how);
-    push({Task::put, node});
+    push({Task::made, node});
     push_opcode(has_keywords                                ? NEWOBJ_EX
                 : how.call == Reduction::Call::new_instance ? NEWOBJ
                                                             : REDUCE);
@@ -259,8 +264,10 @@ class DocumentWriter {
     push_opcode(EMPTY_DICT);
   }
 
-  // What was done to an object after it had been made; the last one is pushed first.
-  void push_steps(uint32_t node, const Reduction& how) {
+  // What was done to a dict or object after it had been made; the last one is pushed first.
+  void push_steps(uint32_t node) {
+    if (at(node).kind == Kind::dict) return push_content(node);
+    const Reduction& how = reduction(node);
     uint32_t item = end_of(at(node).items), pair = end_of(at(node).pairs);
     for (size_t i = how.steps.size(); i-- > 0;) {
       const Step& step = how.steps[i];
@@ -274,6 +281,15 @@ class DocumentWriter {
       pair -= 2 * count;
       push_step(how, i, pair, count);
     }
+  }
+
+  // Of a dict, and its own state.
+  void push_content(uint32_t node) {
+    if (at(node).items.count > 0) {
+      push_opcode(BUILD);
+      push({Task::value, document_.slots[at(node).items.begin]});
+    }
+    push({Task::set_items, at(node).pairs.begin, end_of(at(node).pairs)});
   }
 
   void push_step(const Reduction& how, size_t step, uint32_t pair, uint32_t count) {
@@ -324,8 +340,7 @@ class DocumentWriter {
 
   void save_tensor(uint32_t node) {
     const Reduction& how = reduction(node);
-    push_steps(node, how);
-    push({Task::put, node});
+    push({Task::made, node});
     push_opcode(REDUCE);
     if (how.call != Reduction::Call::literal) {
       push_tuple(kNobody, how.own_arguments);

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "ckpt/base/error.h"
@@ -75,6 +77,57 @@ TEST(Draft, ChangesADictAndAnObject) {
   EXPECT_EQ(json(dict), R"({"5":7,"b":"two","c":3,"d":4})");
   EXPECT_EQ(dict.pair_key(0).string(), "b");  // in its old place
   EXPECT_EQ(json(args), R"({"__class__":"argparse.Namespace","b":"two","c":3,"d":4})");
+}
+
+// Each put() looks for its key: among very many that must not take as long as there are keys.
+TEST(Draft, ManyKeysTakeNoLongerThanFew) {
+  constexpr int64_t kKeys = 300'000;
+  Draft draft;
+  const Value dict = draft.dict(), args = draft.instance("argparse.Namespace");
+  const std::clock_t start = std::clock();
+  for (int round = 0; round < 2; ++round) {
+    for (int64_t i = 0; i < kKeys; ++i) {
+      draft.put(dict, draft.integer(i), draft.integer(i + round));
+      draft.put(args, std::to_string(i), draft.integer(i + round));
+    }
+  }
+  EXPECT_LT((std::clock() - start) / CLOCKS_PER_SEC, 20);
+  for (const Value& container : {dict, args}) {
+    EXPECT_EQ(container.pair_count(), static_cast<size_t>(kKeys));
+    EXPECT_EQ(container.pair_value(kKeys - 1).integer(), kKeys);
+  }
+  EXPECT_TRUE(draft.remove(args, "5"));
+  draft.put(args, "7", draft.none());
+  draft.put(args, "5", draft.string("back"));
+  EXPECT_EQ(args.pair_count(), static_cast<size_t>(kKeys));
+  EXPECT_EQ(args.pair_key(kKeys - 1).string(), "5");
+  EXPECT_TRUE(args.get("7").is_none());
+}
+
+TEST(Draft, KeysAreFoundByTheirValue) {
+  for (const int64_t others : {0, 100}) {
+    Draft draft;
+    const Value dict = draft.dict(), tuple = draft.tuple({draft.integer(1)});
+    for (int64_t i = 0; i < others; ++i) draft.put(dict, draft.integer(i + 1000), draft.none());
+    const auto put = [&](const Value& key) { draft.put(dict, key, draft.none()); };
+    for (int round = 0; round < 2; ++round) {
+      put(draft.none());
+      put(draft.integer(1));
+      put(draft.boolean(true));
+      put(draft.string("1"));
+      put(draft.bytes("1"));
+      put(draft.real(0.0));
+      put(draft.real(-0.0));
+      put(draft.global("a.b"));
+      put(draft.big_integer("99999999999999999999"));
+      put(tuple);
+    }
+    EXPECT_EQ(dict.pair_count(), static_cast<size_t>(others) + 9);
+    put(draft.real(std::nan("")));
+    put(draft.real(std::nan("")));
+    put(draft.tuple({draft.integer(1)}));
+    EXPECT_EQ(dict.pair_count(), static_cast<size_t>(others) + 12);
+  }
 }
 
 TEST(Draft, ChangesListsAndArguments) {

@@ -130,6 +130,16 @@ TEST(Pickle, WrongStacksAreCorrupt) {
   }
 }
 
+// It is not in the pickle: what is done to it could not be written again.
+TEST(Pickle, WhatIsStoredElsewhereIsNotAddedTo) {
+  for (const std::string& id : {"K\1Q"s, "(K\1K\2tQ"s, "Pkey\n"s}) {
+    EXPECT_EQ(parse(id + ".")->root().kind(), ValueKind::object);
+    for (const std::string& step : {"Na"s, "U\1xNs"s, "(U\1xNu"s, "}b"s, "}U\1xNsb"s, "Nb"s}) {
+      EXPECT_EQ(error_of(id + step + "."), ErrorKind::corrupt) << id << step;
+    }
+  }
+}
+
 TEST(Pickle, DamagedTextIsCorrupt) {
   for (const char* bytes : {"I1",
                             "Ia\n.",

@@ -163,6 +163,20 @@ TEST(PickleWriter, CyclesThroughTuplesComeBackAsOneThing) {
   EXPECT_EQ(round_trip("ca\nB\n]q\0\205Rq\1h\0h\1a0h\1."s), "");  // in its own arguments
 }
 
+// What is made while its own arguments are written is met again when those are done: what is done
+// to it afterwards has been done.
+TEST(PickleWriter, CyclesThroughArgumentsAreFinishedOnce) {
+  const std::string object = "]q\0ca\nB\nh\0\205Rq\1"s;  // a.B(list)
+  for (const std::string& steps : {""s, "}b"s, "}U\1xK\1sb"s, "K\1a"s, "U\1xK\1s"s, "Nb"s}) {
+    EXPECT_EQ(round_trip(object + steps + "0h\0h\1a0h\1."s), "") << steps;
+    EXPECT_EQ(round_trip(object + steps + "0h\0h\1a."s), "") << steps;
+  }
+  const std::string dict = "]q\0ccollections\ndefaultdict\nca\nB\nh\0\205R\205Rq\1"s;
+  for (const std::string& steps : {""s, "U\1xK\1s"s, "}U\1xK\1sb"s, "U\1xK\1s}b"s}) {
+    EXPECT_EQ(round_trip(dict + steps + "0h\0h\1a0h\1."s), "") << steps;
+  }
+}
+
 TEST(PickleWriter, LargeContainersAreWrittenInBatches) {
   Draft draft;
   const Value dict = draft.dict(), list = draft.list();

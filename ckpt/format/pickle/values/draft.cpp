@@ -20,32 +20,6 @@ bool is_number(std::string_view digits, bool hexadecimal) {
   return !digits.empty() && digits.find_first_not_of(allowed) == std::string_view::npos;
 }
 
-bool is_key(const Value& key, std::string_view text) {
-  return key.kind() == Kind::string && key.text() == text;
-}
-
-// Equal as keys of a dict, as far as they are plain.
-bool is_same_key(const Value& a, const Value& b) {
-  if (a.document() == b.document() && a.node() == b.node()) return true;
-  if (a.kind() != b.kind()) return false;
-  switch (a.kind()) {
-    case Kind::none:
-      return true;
-    case Kind::boolean:
-    case Kind::integer:
-      return a.integer() == b.integer();
-    case Kind::real:
-      return a.real() == b.real();
-    case Kind::string:
-    case Kind::bytes:
-    case Kind::big_integer:
-    case Kind::global:
-      return a.text() == b.text();
-    default:
-      return false;
-  }
-}
-
 }  // namespace
 
 Draft::Draft() : state_(std::make_unique<State>()) {}
@@ -194,18 +168,14 @@ Value Draft::copy(const Value& value) {
 void Draft::put(const Value& container, std::string_view key, const Value& value) {
   const uint32_t node = state_->own_container(container, {Kind::dict, Kind::object});
   const uint32_t item = state_->own(value);
-  for (size_t i = container.pair_count(); i-- > 0;) {
-    if (is_key(container.pair_key(i), key)) return state_->set_pair(node, i, item);
-  }
+  if (const auto pair = state_->find_pair(node, key)) return state_->set_pair(node, *pair, item);
   add(container, string(key), value);
 }
 
 void Draft::put(const Value& dict, const Value& key, const Value& value) {
   const uint32_t node = state_->own_container(dict, {Kind::dict, Kind::object});
   const uint32_t item = state_->own(value);
-  for (size_t i = dict.pair_count(); i-- > 0;) {
-    if (is_same_key(dict.pair_key(i), key)) return state_->set_pair(node, i, item);
-  }
+  if (const auto pair = state_->find_pair(node, key)) return state_->set_pair(node, *pair, item);
   add(dict, key, value);
 }
 
@@ -217,6 +187,7 @@ void Draft::add(const Value& dict, const Value& key, const Value& value) {
   const uint32_t node = state_->own_container(dict, {Kind::dict, Kind::object});
   const uint32_t pair[] = {state_->own(key), state_->own(value)};
   if (dict.kind() == Kind::object) state_->count_attribute(node);
+  state_->note_pair(node, pair[0]);
   ValueNode& target = state_->at(node);
   std::copy_n(pair, 2, state_->document->extend(target.pairs, target.owns_pairs, 2));
 }
@@ -225,7 +196,8 @@ bool Draft::remove(const Value& container, std::string_view key) {
   const uint32_t node = state_->own_container(container, {Kind::dict, Kind::object});
   bool found = false;
   for (size_t i = container.pair_count(); i-- > 0;) {
-    if (!is_key(container.pair_key(i), key)) continue;
+    const Value each = container.pair_key(i);
+    if (each.kind() != Kind::string || each.text() != key) continue;
     state_->remove_pair(node, i);
     found = true;
   }

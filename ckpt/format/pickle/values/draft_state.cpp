@@ -1,11 +1,16 @@
 #include "ckpt/format/pickle/values/draft_state.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 
 #include "ckpt/base/error.h"
 
 namespace ferry {
 namespace {
+
+// Containers of fewer pairs are searched.
+constexpr size_t kIndexedPairs = 16;
 
 // One map holds both kinds of reductions: called with nothing done yet, and the same with a state.
 constexpr uint64_t kStated = uint64_t{1} << 63;
@@ -143,11 +148,70 @@ void Draft::State::count_attribute(uint32_t object) {
   }
 }
 
+// What keys that are equal have in common; nothing for one that equals none here.
+std::optional<std::string> Draft::State::sought(const Value& key) const {
+  const auto number = [](char kind, int64_t bits) { return kind + std::to_string(bits); };
+  switch (key.kind()) {
+    case ValueKind::none:
+      return "N";
+    case ValueKind::boolean:
+      return number('?', *key.integer());
+    case ValueKind::integer:
+      return number('i', *key.integer());
+    case ValueKind::real:
+      if (std::isnan(*key.real())) break;
+      return number('r', std::bit_cast<int64_t>(*key.real() + 0.0));  // -0.0 equals 0.0
+    case ValueKind::string:
+      return 's' + key.text();
+    case ValueKind::bytes:
+      return 'b' + key.text();
+    case ValueKind::big_integer:
+      return 'I' + key.text();
+    case ValueKind::global:
+      return 'g' + key.text();
+    default:
+      break;
+  }
+  if (key.document() != document.get()) return std::nullopt;
+  return number('#', key.node());
+}
+
+std::optional<size_t> Draft::State::find_sought(uint32_t node, const std::string& key) {
+  const Value container = value(node);
+  const size_t pairs = container.pair_count();
+  if (pairs < kIndexedPairs) {
+    for (size_t i = pairs; i-- > 0;) {
+      if (sought(container.pair_key(i)) == key) return i;
+    }
+    return std::nullopt;
+  }
+  const auto [at, is_new] = pair_indices_.try_emplace(node);
+  for (size_t i = 0; is_new && i < pairs; ++i) at->second[*sought(container.pair_key(i))] = i;
+  const auto found = at->second.find(key);
+  return found == at->second.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::optional<size_t> Draft::State::find_pair(uint32_t node, std::string_view key) {
+  return find_sought(node, 's' + std::string(key));
+}
+
+std::optional<size_t> Draft::State::find_pair(uint32_t node, const Value& key) {
+  const auto wanted = sought(key);
+  return wanted ? find_sought(node, *wanted) : std::nullopt;
+}
+
+void Draft::State::note_pair(uint32_t node, uint32_t key) {
+  const auto at = pair_indices_.find(node);
+  if (at == pair_indices_.end()) return;
+  at->second[*sought(value(key))] = value(node).pair_count();
+}
+
 void Draft::State::set_pair(uint32_t node, size_t pair, uint32_t value) {
   document->slots[at(node).pairs.begin + 2 * pair + 1] = value;
 }
 
 void Draft::State::remove_pair(uint32_t node, size_t pair) {
+  pair_indices_.erase(node);
   if (at(node).kind == ValueKind::object && at(node).reduction() != 0) {
     Reduction& own = own_reduction(node);
     uint64_t before = 0;

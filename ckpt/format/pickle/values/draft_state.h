@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -51,6 +52,11 @@ struct Draft::State {
   Reduction& own_reduction(uint32_t node);
   void count_item(uint32_t object);       // about to be appended
   void count_attribute(uint32_t object);  // about to be added
+  /// The last pair whose key is that text, or equals `key` as keys of a dict do, as far as they are
+  /// plain.
+  std::optional<size_t> find_pair(uint32_t node, std::string_view key);
+  std::optional<size_t> find_pair(uint32_t node, const Value& key);
+  void note_pair(uint32_t node, uint32_t key);  // about to be added
   void set_pair(uint32_t node, size_t pair, uint32_t value);
   void remove_pair(uint32_t node, size_t pair);
 
@@ -64,6 +70,14 @@ struct Draft::State {
 
  private:
   class Copier;
+  /// Number of the last pair by what its key is found by. Of large containers alone, in which every
+  /// search would take long.
+  using PairIndex = std::unordered_map<std::string, size_t>;
+
+  std::optional<std::string> sought(const Value& key) const;
+  std::optional<size_t> find_sought(uint32_t node, const std::string& key);
+
+  std::unordered_map<uint32_t, PairIndex> pair_indices_;  // by node
 };
 
 }  // namespace ferry

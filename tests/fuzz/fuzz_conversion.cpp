@@ -1,0 +1,245 @@
+// An input is three lines of JSON: what is asked for, a config.json, and arguments of Megatron-LM.
+// The corpus is models of every family, of which both are known (fixtures/hf_names).
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ckpt/format/hugging_face/hugging_face_layout.h"
+#include "ckpt/format/hugging_face/json_events.h"
+#include "ckpt/megatron/state/state_of.h"
+#include "ckpt/open.h"
+#include "convert/arguments/arguments.h"
+#include "convert/config_json.h"
+#include "convert/import.h"
+#include "convert/model/transforms.h"
+#include "convert/recognise.h"
+#include "tests/convert/support.h"
+#include "tests/fuzz/finding.h"
+#include "tests/fuzz/json_members.h"
+#include "tests/fuzz/planning.h"
+#include "tests/fuzz/zero_files.h"
+
+namespace ferry::test {
+namespace {
+
+using nlohmann::json;
+
+// Tensors are made to fit models up to this size.
+constexpr int64_t kMostLayers = 32, kMostExperts = 32;
+
+struct Counts {
+  uint64_t inputs = 0, configs = 0, imports = 0, imported = 0, exports = 0, resharded = 0;
+  ~Counts() {
+    std::printf(
+        "of %llu inputs %llu configs and %llu models were imported, %llu of them planned; "
+        "%llu exports and %llu reshards were planned\n",
+        ull(inputs), ull(configs), ull(imports), ull(imported), ull(exports), ull(resharded));
+  }
+  static unsigned long long ull(uint64_t number) { return number; }
+};
+
+Counts& counts() {
+  static Counts all;
+  return all;
+}
+
+class ConversionMutator final : public Mutator {
+ public:
+  explicit ConversionMutator(const std::vector<std::string>& corpus) {
+    for (const std::string& file : corpus) {
+      json model = json::parse(file, nullptr, false);
+      if (!model.is_object() || !model.contains("config") || !model.contains("args")) continue;
+      members_.learn(model["config"]);
+      arguments_.learn(model["args"]);
+      models_.emplace_back(std::move(model["config"]), std::move(model["args"]));
+    }
+    if (models_.empty()) models_.emplace_back(json::object(), json::object());
+  }
+
+  std::string input(Random& random) const override {
+    auto [config, args] = random.pick(models_);
+    const json wanted = {{"layout", random_layout(random)},
+                         {"writer", random_writer(random)},
+                         {"misfits", random.one_in(4) ? random.next() : 0},
+                         {"dtype", random.below(8)},
+                         {"divisor", random.one_in(4) ? random.below(300) : 128},
+                         {"vocabulary", random.one_in(8) ? json(random.below(600)) : json()}};
+    for (uint64_t changes = random.below(4); changes > 0; --changes) {
+      members_.change(config, random);
+      arguments_.change(args, random);
+    }
+    return wanted.dump() + "\n" + to_json_text(config) + "\n" + to_json_text(args);
+  }
+
+ private:
+  std::vector<std::pair<json, json>> models_;
+  Members members_, arguments_;
+};
+
+// Changes that make tensors of a model fit no more.
+void misfit(std::vector<Entry>& entries, uint64_t seed) {
+  Random random(seed);
+  for (uint64_t changes = 1 + random.below(2); changes > 0 && !entries.empty(); --changes) {
+    const size_t at = random.below(entries.size());
+    Entry& entry = entries[at];
+    switch (random.below(5)) {
+      case 0:
+        entries.erase(entries.begin() + static_cast<ptrdiff_t>(at));
+        break;
+      case 1:
+        if (!entry.shape.empty()) entry.shape[random.below(entry.shape.size())] = random.below(40);
+        break;
+      case 2:
+        entry.name += random.one_in(2) ? ".x" : "_scale_inv";
+        break;
+      case 3:
+        entry.shape.insert(entry.shape.begin(), 1);
+        break;
+      default:
+        entry.dtype = static_cast<DType>(random.below(12));
+    }
+  }
+}
+
+bool is_small(const Architecture& a) {
+  return a.layers <= kMostLayers && a.experts <= kMostExperts && a.mtp_layers <= kMostLayers;
+}
+
+// The tensors that a config.json asks for; none where that cannot be told.
+std::vector<Entry> tensors_of_config(const json& config) {
+  std::vector<Entry> entries;
+  succeeds("tensors of the config", [&] {
+    ReadConfig read = read_config(config, std::nullopt, "fuzz");
+    Architecture& a = read.architecture;
+    if (!is_small(a)) return;
+    a.padded_vocab = a.vocab;
+    for (const Link& link : expand(*read.family, a)) {
+      if (link.rule->copies || link.megatron.empty()) continue;
+      const std::vector<Part> parts = parts_of(link, a);
+      for (size_t i = 0; i < parts.size(); ++i) {
+        entries.push_back({link.hugging_face[i], DType::bf16, parts[i].shape, {}, Role::model});
+      }
+    }
+    ++counts().configs;
+  });
+  return entries;
+}
+
+void import(const json& wanted, const std::string& config_text) {
+  json config;
+  const bool reads = succeeds("config", [&] { config = parse_python_json(config_text, "fuzz"); });
+  auto files = std::make_shared<ZeroFiles>();
+  files->put("hf/config.json", config_text);
+  std::vector<Entry> entries = tensors_of_config(reads && config.is_object() ? config : json());
+  if (const auto seed = wanted["misfits"].get<uint64_t>()) misfit(entries, seed);
+  Checkpoint checkpoint;
+  checkpoint.format = Format::hugging_face;
+  checkpoint.path = "hf";
+  checkpoint.catalog.file_system = files;
+  succeeds("header", [&] {
+    const HuggingFaceLayout layout = lay_out_hugging_face(entries, UINT64_MAX);
+    if (layout.literals.size() != 1) return;
+    files->put_zeros("hf/model.safetensors", layout.literals[0].bytes,
+                     layout.target.files[0].bytes);
+    checkpoint = open_checkpoint(files, "hf");
+  });
+  recognise(checkpoint);
+  ImportOptions options;
+  options.layout = layout_of(wanted["layout"]);
+  options.make_vocab_size_divisible_by = wanted["divisor"].get<int64_t>();
+  options.drop_unknown = wanted["misfits"].get<uint64_t>() % 2 == 1;
+  if (wanted["dtype"] == 1) options.dtype = DType::f16;
+  Import model;
+  if (!succeeds("import", [&] { model = import_model(checkpoint, options); })) return;
+  ++counts().imports;
+  if (plan_state(std::move(model.state), {}, wanted["writer"])) ++counts().imported;
+}
+
+// The tensors that arguments ask for, or those of the arguments before they were changed.
+std::vector<Entry> tensors_of_arguments(const Value& args) {
+  std::vector<Entry> entries;
+  succeeds("tensors of the arguments", [&] {
+    const Architecture a = read_arguments(args, "fuzz").architecture;
+    if (!is_small(a)) return;
+    Tensors tensors;
+    for (const Link& link : expand(choose_family(a, std::nullopt, "fuzz"), a)) {
+      if (!link.megatron.empty()) tensors[link.megatron].shape = link.shape;
+    }
+    for (const auto& [name, tensor] : stacked_as_today(std::move(tensors), a)) {
+      entries.push_back({name, DType::bf16, tensor.shape, {}, Role::model});
+    }
+  });
+  return entries;
+}
+
+Checkpoint megatron_checkpoint(const LoadedValue& args, std::vector<Entry> entries) {
+  auto files = std::make_shared<ZeroFiles>();
+  const std::string path = "run/iter_0000001/data";
+  uint64_t bytes = 0;
+  for (Entry& entry : entries) {
+    const auto length = static_cast<uint64_t>(entry.bytes());
+    entry.chunks = {Chunk({Box::whole(entry.shape)}, {}, {0, bytes, length})};
+    if (__builtin_add_overflow(bytes, length, &bytes)) fail(ErrorKind::invalid, "too large");
+  }
+  files->put_zeros(path, "", bytes);
+  Checkpoint checkpoint;
+  checkpoint.path = "run/iter_0000001";
+  checkpoint.iteration = 1;
+  checkpoint.args = args;
+  checkpoint.catalog.file_system = files;
+  checkpoint.catalog.add_file(path, bytes);
+  checkpoint.catalog.entries = std::move(entries);
+  return checkpoint;
+}
+
+void export_and_reshard(const json& wanted, const std::string& args_text) {
+  LoadedValue args;
+  if (!succeeds("args", [&] { args = loaded(parse_python_json(args_text, "fuzz")); })) return;
+  std::vector<Entry> entries = tensors_of_arguments(args.value);
+  if (const auto seed = wanted["misfits"].get<uint64_t>()) misfit(entries, seed);
+  Checkpoint checkpoint;
+  const bool made =
+      succeeds("checkpoint", [&] { checkpoint = megatron_checkpoint(args, std::move(entries)); });
+  if (!made) return;
+  recognise(checkpoint);
+  ExportOptions options;
+  if (!wanted["vocabulary"].is_null()) options.vocab_size = wanted["vocabulary"].get<int64_t>();
+  options.keep_padding = wanted["dtype"] == 2;
+  if (wanted["dtype"] == 1) options.dtype = DType::f16;
+  Export model;
+  if (succeeds("export", [&] { model = plan_export(checkpoint, options); })) {
+    if (!succeeds("check", [&] { check(model.plan); })) finding("the plan of an export is wrong");
+    ++counts().exports;
+  }
+  RunState state;
+  if (!succeeds("state", [&] { state = state_of(checkpoint); })) return;
+  if (plan_state(std::move(state), layout_of(wanted["layout"]), wanted["writer"])) {
+    ++counts().resharded;
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Mutator> make_mutator(const std::vector<std::string>& corpus, size_t) {
+  return std::make_unique<ConversionMutator>(corpus);
+}
+
+}  // namespace ferry::test
+
+// Any config.json, with tensors that fit or nearly fit it, is a plan of a run at any layout, and
+// any arguments, with theirs, are a plan of an export and of the same run at any layout, or an
+// Error.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace ferry::test;
+  const std::string text(reinterpret_cast<const char*>(data), size);
+  const size_t first = text.find('\n'), second = text.find('\n', first + 1);
+  if (first == std::string::npos || second == std::string::npos) return 0;
+  const auto wanted = nlohmann::json::parse(text.substr(0, first), nullptr, false);
+  if (!wanted.is_object() || !wanted.contains("misfits")) return 0;
+  ++counts().inputs;
+  import(wanted, text.substr(first + 1, second - first - 1));
+  export_and_reshard(wanted, text.substr(second + 1));
+  return 0;
+}

@@ -14,6 +14,7 @@
 #include "tests/fuzz/finding.h"
 #include "tests/fuzz/mutator.h"
 #include "tools/commands.h"
+#include "tools/terminal/command.h"
 
 namespace ferry::test {
 namespace {
@@ -258,11 +259,12 @@ void run(std::vector<std::string> words) {
   program.require_subcommand(1);
   int exit_code = 0;
   const tool::Processes processes = [] { return lone_group(); };
-  tool::add_inspect(program);
-  tool::add_convert(program, processes);
-  tool::add_reshard(program, processes);
-  tool::add_verify(program, exit_code);
-  tool::add_diff(program, exit_code);
+  tool::Command commands(program);
+  tool::add_inspect(commands);
+  tool::add_convert(commands, processes);
+  tool::add_reshard(commands, processes);
+  tool::add_verify(commands, exit_code);
+  tool::add_diff(commands, exit_code);
   std::vector<char*> argv = {const_cast<char*>("ferry")};
   for (std::string& word : words) argv.push_back(word.data());
   try {

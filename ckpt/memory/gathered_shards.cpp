@@ -79,9 +79,9 @@ void GatheredShards::read(uint32_t rank, const std::string& description) {
   Unpacker unpacker(description);
   for (uint64_t tensors = unpacker.count(); tensors > 0; --tensors) read_tensor(rank, unpacker);
   for (uint64_t objects = unpacker.count(); objects > 0; --objects) {
-    const uint32_t position = entry_of(unpacker.text_view());
+    const auto [position, is_new] = entry_of(unpacker.text_view());
     DcpContent::Entry& entry = content_.entries[position];
-    if (entry.is_object || !given_[position].ranks.empty()) {
+    if (!is_new) {
       fail(ErrorKind::invalid, "{} is given twice, the second time by rank {}", entry.name, rank);
     }
     entry.is_object = true;
@@ -91,14 +91,14 @@ void GatheredShards::read(uint32_t rank, const std::string& description) {
 }
 
 void GatheredShards::read_tensor(uint32_t rank, Unpacker& unpacker) {
-  const uint32_t position = entry_of(unpacker.text_view());
+  const auto [position, is_new] = entry_of(unpacker.text_view());
   DcpContent::Entry& entry = content_.entries[position];
   Given& given = given_[position];
   const auto dtype = unpacker.choice(DType::f4x2);
   const uint64_t axes = unpacker.count();
   Dims shape(axes);
   for (int64_t& extent : shape) extent = static_cast<int64_t>(unpacker.number());
-  if (given.ranks.empty() && !entry.is_object) {
+  if (is_new) {
     entry.dtype = dtype;
     entry.shape = shape;
   } else if (entry.is_object || entry.dtype != dtype || entry.shape != shape) {
@@ -116,14 +116,14 @@ void GatheredShards::read_tensor(uint32_t rank, Unpacker& unpacker) {
   }
 }
 
-uint32_t GatheredShards::entry_of(std::string_view name) {
+std::pair<uint32_t, bool> GatheredShards::entry_of(std::string_view name) {
   const auto known = entries_.find(name);
-  if (known != entries_.end()) return known->second;
+  if (known != entries_.end()) return {known->second, false};
   const auto position = static_cast<uint32_t>(content_.entries.size());
   entries_.emplace(name, position);
   content_.entries.push_back({std::string(name), false, DType::f32, {}, {}, {}});
   given_.emplace_back();
-  return position;
+  return {position, true};
 }
 
 // Keeps one of equal boxes, sorted. Returns the new position of each, or kNotChosen.

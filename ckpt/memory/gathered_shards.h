@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "ckpt/format/dcp/dcp_metadata_writer.h"
@@ -48,7 +49,8 @@ class GatheredShards {
 
   void read(uint32_t rank, const std::string& description);
   void read_tensor(uint32_t rank, Unpacker& description);
-  uint32_t entry_of(std::string_view name);
+  // The entry's position, and whether no rank named it before.
+  std::pair<uint32_t, bool> entry_of(std::string_view name);
   std::vector<uint32_t> choose(uint32_t entry, std::vector<uint64_t>& loads);
   void keep_chosen(const std::vector<std::vector<uint32_t>>& kept);
 

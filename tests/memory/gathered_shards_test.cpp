@@ -76,6 +76,16 @@ TEST(GatheredShards, ThatAreNotOneTensor) {
               HasSubstr("tensor t is given as bfloat16 [4, 6] and, by rank 1, as bfloat16 [4, 7]"));
 }
 
+// A rank that holds nothing of a tensor says what it is all the same.
+TEST(GatheredShards, ToldOtherwiseByARankThatHoldsNothing) {
+  EXPECT_THAT(problem_of({description({4, 7}, {}), description({4, 6}, {{{0, 0}, {4, 6}}})},
+                         ErrorKind::invalid),
+              HasSubstr("tensor t is given as bfloat16 [4, 7] and, by rank 1, as bfloat16 [4, 6]"));
+  const std::string object = Packer().number(0).number(1).text("t").take();
+  EXPECT_THAT(problem_of({description({4, 6}, {}), object}, ErrorKind::invalid),
+              HasSubstr("t is given twice, the second time by rank 1"));
+}
+
 // Of a scalar a box takes no bytes: their number alone must not decide how long rank 0 is busy.
 TEST(GatheredShards, MoreBoxesThanTheMessageHolds) {
   for (const uint64_t axes : {0, 2}) {

@@ -4,7 +4,8 @@
 #   in engine: elements <- transfers <- items <- tiles
 #   format, store -> all of these, format (store -> store too)
 #   megatron -> all of these and checkpoint.h (data)    open.h, integrity, memory -> megatron, too
-#   convert -> ckpt    tools -> ckpt, convert
+#   convert -> ckpt    trainer -> ckpt, convert    tools -> all of these
+#   in trainer: arguments -> itself; loop -> arguments
 # and that nothing outside the device code includes CUDA, NCCL or MPI.
 set -eu
 cd "$(dirname "$0")/.."
@@ -35,12 +36,15 @@ allow ckpt/integrity 'ckpt/(base|io|core|engine|format|store|integrity)/[^"]*|ck
 allow ckpt/megatron 'ckpt/(base|io|core|engine|format|store|megatron)/[^"]*|ckpt/checkpoint\.h'
 allow ckpt          'ckpt/[^"]*'
 allow convert       '(ckpt|convert)/[^"]*'
-allow tools         '(ckpt|convert|tools)/[^"]*'
+allow trainer       '(ckpt|convert|trainer)/[^"]*'
+allow trainer/arguments '(ckpt|convert|trainer/arguments)/[^"]*'
+allow trainer/loop  '(ckpt|convert|trainer/(arguments|loop))/[^"]*'
+allow tools         '(ckpt|convert|trainer|tools)/[^"]*'
 
-device=$(grep -rnE '#[[:space:]]*include[[:space:]]*<(cuda|cublas|nccl|mpi)' ckpt convert tools | grep -v '^ckpt/group/mpi/' || true)
+device=$(grep -rnE '#[[:space:]]*include[[:space:]]*<(cuda|cublas|nccl|mpi)' ckpt convert trainer tools | grep -v '^ckpt/group/mpi/' || true)
 if [ -n "$device" ]; then
     echo "$device"
-    echo "error: ckpt, convert and tools must build without CUDA, NCCL and MPI" >&2
+    echo "error: ckpt, convert, trainer and tools must build without CUDA, NCCL and MPI" >&2
     found=1
 fi
 exit $found

@@ -1,0 +1,147 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/trainer/arguments/runs.h"
+#include "trainer/arguments/namespace.h"
+
+namespace ferry::test {
+namespace {
+
+using testing::HasSubstr;
+
+// A small run that fits; more words follow.
+std::string small(const std::string& more) {
+  return "--num-layers 4 --hidden-size 32 --num-attention-heads 4 --seq-length 64 "
+         "--max-position-embeddings 64 --micro-batch-size 2 --train-iters 10 --lr 1e-3 " +
+         more;
+}
+
+std::string refusal(const std::string& more, const Launch& launch = {}) {
+  try {
+    completed(small(more), launch);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::invalid) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << more << ": nothing was thrown";
+  return {};
+}
+
+TEST(CompleteArguments, FillsInWhatFollows) {
+  const auto run =
+      completed(small("--swiglu --bf16 --tensor-model-parallel-size 2 "
+                      "--data-parallel-size 3 --context-parallel-size 2"));
+  const TrainArguments& a = run.arguments;
+  EXPECT_EQ(a.world_size, 12);
+  EXPECT_EQ(a.data_parallel_size, 3);
+  EXPECT_EQ(a.ffn_hidden_size, 64);
+  EXPECT_EQ(a.kv_channels, 8);
+  EXPECT_EQ(a.global_batch_size, 6);
+  EXPECT_EQ(a.expert_tensor_parallel_size, 2);
+  EXPECT_EQ(a.params_dtype, "torch.bfloat16");
+  EXPECT_TRUE(a.accumulate_allreduce_grads_in_fp32);
+  EXPECT_EQ(a.start_weight_decay, 0.01);
+  EXPECT_THAT(run.notes, testing::Contains("setting global batch size to 6"));
+  EXPECT_EQ(completed(small("")).arguments.ffn_hidden_size, 128);
+  EXPECT_EQ(completed(small("--sequence-parallel")).arguments.sequence_parallel, false);
+}
+
+TEST(CompleteArguments, AreCompleteOnce) {
+  auto run = completed(llama_words() + "--num-layers-per-virtual-pipeline-stage 1");
+  EXPECT_EQ(run.arguments.virtual_pipeline_model_parallel_size, 2);
+  const std::string banner = arguments_banner(run.arguments);
+  complete_arguments(run.arguments, Launch(), run.notes);
+  EXPECT_EQ(arguments_banner(run.arguments), banner);
+}
+
+TEST(CompleteArguments, TakesRanksFromTheLauncher) {
+  Launch launch;
+  launch.launcher = "torchrun";
+  launch.world_size = 8;
+  launch.rank = 5;
+  const auto run = completed(small("--tensor-model-parallel-size 2"), launch);
+  EXPECT_EQ(run.arguments.data_parallel_size, 4);
+  EXPECT_EQ(run.arguments.rank, 5);
+  EXPECT_THAT(refusal("--context-parallel-size 2 --tensor-model-parallel-size 8", launch),
+              HasSubstr("start a multiple of 16"));
+  EXPECT_THAT(refusal("--data-parallel-size 2", launch), HasSubstr("which makes 8 for data"));
+}
+
+TEST(CompleteArguments, NamesSizesThatDoNotFit) {
+  EXPECT_THAT(refusal("--num-attention-heads 5"), HasSubstr("for --num-attention-heads, 1, 2, 4"));
+  EXPECT_THAT(refusal("--tensor-model-parallel-size 3"), HasSubstr("4 attention heads"));
+  EXPECT_THAT(refusal("--tensor-model-parallel-size 3"), HasSubstr("1, 2 and 4 fit"));
+  EXPECT_THAT(refusal("--ffn-hidden-size 33 --tensor-model-parallel-size 2"),
+              HasSubstr("33 elements of --ffn-hidden-size"));
+  EXPECT_THAT(refusal("--group-query-attention --num-query-groups 3"),
+              HasSubstr("for --num-query-groups, 1, 2 and 4 fit"));
+  EXPECT_THAT(refusal("--pipeline-model-parallel-size 3"),
+              HasSubstr("for --pipeline-model-parallel-size, 1, 2 and 4 fit"));
+  EXPECT_THAT(refusal("--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 3"),
+              HasSubstr("for --num-virtual-stages-per-pipeline-rank, 1 and 2 fit"));
+  EXPECT_THAT(refusal("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et|tt|tL"),
+              HasSubstr("has 3 stages"));
+  EXPECT_THAT(refusal("--seq-length 65"), HasSubstr("--max-position-embeddings 64 is less"));
+  EXPECT_THAT(refusal("--seq-length 62 --context-parallel-size 2"), HasSubstr("64 is the next"));
+  EXPECT_THAT(refusal("--global-batch-size 3"), HasSubstr("4 is the next"));
+  EXPECT_THAT(refusal("--expert-model-parallel-size 2 --data-parallel-size 2"),
+              HasSubstr("give --num-experts"));
+  EXPECT_THAT(refusal("--num-experts 3 --expert-model-parallel-size 2 --data-parallel-size 2"),
+              HasSubstr("for --expert-model-parallel-size, 1 and 3 fit"));
+  EXPECT_THAT(refusal("--num-experts 4 --expert-model-parallel-size 2"),
+              HasSubstr("no multiple of 2"));
+  EXPECT_THAT(refusal("--num-experts 4 --tensor-model-parallel-size 2"),
+              HasSubstr("--sequence-parallel"));
+  EXPECT_THAT(refusal("--num-experts 4 --moe-layer-freq [1]*3"), HasSubstr("3 elements"));
+  EXPECT_THAT(refusal("--moe-router-topk 5 --num-experts 4"), HasSubstr("from 1 to 4"));
+  EXPECT_THAT(refusal("--hidden-size 1099511627777"), HasSubstr("--hidden-size"));
+  EXPECT_THAT(
+      refusal("--tensor-model-parallel-size 1048576 --pipeline-model-parallel-size 1048576"),
+      HasSubstr("parallel ranks"));
+}
+
+TEST(CompleteArguments, NamesWhatContradicts) {
+  EXPECT_THAT(refusal("--bf16 --fp16"), HasSubstr("exclude each other"));
+  EXPECT_THAT(refusal("--swiglu --squared-relu"), HasSubstr("exclude each other"));
+  EXPECT_THAT(refusal("--train-samples 100"), HasSubstr("--train-iters and --train-samples"));
+  EXPECT_THAT(refusal("--lr-decay-samples 100"), HasSubstr("give --lr-decay-iters"));
+  EXPECT_THAT(refusal("--lr-warmup-fraction 0.1 --lr-warmup-iters 3"), HasSubstr("excludes"));
+  EXPECT_THAT(refusal("--min-lr 0.1"), HasSubstr("--min-lr 0.1 is not between 0 and --lr 0.001"));
+  EXPECT_THAT(refusal("--save x"), HasSubstr("--save-interval says how often"));
+  EXPECT_THAT(refusal("--save x --save-interval 5 --save-retain-interval 7"),
+              HasSubstr("no multiple"));
+  EXPECT_THAT(refusal("--weight-decay-incr-style linear"), HasSubstr("give both"));
+  EXPECT_THAT(refusal("--start-weight-decay 0.3"), HasSubstr("linear or cosine"));
+  EXPECT_THAT(refusal("--recompute-granularity full"), HasSubstr("--recompute-method"));
+  EXPECT_THAT(refusal("--recompute-activations --recompute-method block"), HasSubstr("full"));
+  EXPECT_THAT(refusal("--overlap-param-gather"), HasSubstr("--use-distributed-optimizer"));
+  EXPECT_THAT(refusal("--lr-decay-style WSD"), HasSubstr("--lr-wsd-decay-iters"));
+  EXPECT_THAT(refusal("--mock-data --data-path a"), HasSubstr("exclude each other"));
+  EXPECT_THAT(refusal("--global-batch-size 4 --step-batch-size-schedule 0:4"),
+              HasSubstr("exclude each other"));
+  EXPECT_THAT(refusal("--ckpt-format torch --async-save"), HasSubstr("torch_dist"));
+  EXPECT_THAT(refusal("--load-main-params-from-ckpt"), HasSubstr("--no-load-optim"));
+  EXPECT_THAT(refusal("--seed 0"), HasSubstr("--seed 0"));
+  EXPECT_THAT(refusal("--fp16 --min-loss-scale 0"), HasSubstr("--min-loss-scale"));
+  EXPECT_THAT(refusal("--mtp-num-layers 1"), HasSubstr("rope"));
+}
+
+TEST(CompleteArguments, PadsVocabularies) {
+  EXPECT_EQ(padded_vocabulary(50257, 128, 1), 50304);
+  EXPECT_EQ(padded_vocabulary(50257, 128, 2), 50432);
+  EXPECT_EQ(padded_vocabulary(50257, 128, 4), 50688);
+  EXPECT_EQ(padded_vocabulary(50257, 128, 8), 51200);
+  EXPECT_EQ(padded_vocabulary(1, 1, 1), 1);
+  EXPECT_THROW(padded_vocabulary(0, 128, 1), Error);
+  EXPECT_THROW(padded_vocabulary(int64_t{1} << 40, int64_t{1} << 40, 1 << 24), Error);
+  auto a = completed(small("--tensor-model-parallel-size 2")).arguments;
+  settle_vocabulary(a, 250);
+  EXPECT_EQ(a.padded_vocab_size, 256);
+  EXPECT_THROW(settle_vocabulary(a, 257), Error);
+  settle_vocabulary(a, 256);
+}
+
+}  // namespace
+}  // namespace ferry::test

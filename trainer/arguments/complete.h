@@ -1,0 +1,40 @@
+// What follows from arguments, and whether they fit together: before anything is allocated.
+//
+// Source: Megatron-LM megatron/training/arguments.py (validate_args), vocab_utils.py,
+// core/transformer/transformer_config.py, core/parallel_state.py.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trainer/arguments/launch.h"
+#include "trainer/arguments/train_arguments.h"
+
+namespace ferry {
+
+/// Fills in what was left out and checks sizes. invalid, naming the numbers that do not fit and
+/// those that would; unsupported for a combination that this trainer does not have. What was
+/// changed although it was given is told in `notes`, one sentence each. A second call changes
+/// nothing.
+void complete_arguments(TrainArguments& arguments, const Launch& launch,
+                        std::vector<std::string>& notes);
+
+/// The smallest multiple of divisor x tensor-parallel ranks that holds the vocabulary, rows.
+int64_t padded_vocabulary(int64_t vocabulary, int64_t divisor, int64_t tensor_ranks);
+
+/// Once the tokenizer is known: padded_vocab_size, unless it was given or adopted from a
+/// checkpoint, where it is checked. invalid when it is too small.
+void settle_vocabulary(TrainArguments& arguments, int64_t tokens);
+
+/// Ranks that hold the same parameters of experts.
+int64_t expert_data_parallel_size(const TrainArguments& arguments);
+
+// Its parts, in their order.
+void complete_model(TrainArguments& arguments, std::vector<std::string>& notes);
+void complete_ranks(TrainArguments& arguments, const Launch& launch,
+                    std::vector<std::string>& notes);
+void complete_training(TrainArguments& arguments, std::vector<std::string>& notes);
+void complete_run(TrainArguments& arguments, std::vector<std::string>& notes);
+
+}  // namespace ferry

@@ -1,0 +1,173 @@
+#include <fmt/format.h>
+
+#include "trainer/arguments/checks.h"
+#include "trainer/arguments/complete.h"
+
+namespace ferry {
+namespace {
+
+using Notes = std::vector<std::string>;
+
+constexpr int64_t kMostLayers = 1 << 16;
+
+void need(std::string_view flag, const std::optional<int64_t>& value, int64_t most = kMostSize) {
+  check_fits(value.has_value(), "{} is missing: a model needs it", flag);
+  check_size(flag, *value, 1, most);
+}
+
+void complete_sizes(TrainArguments& a) {
+  if (a.num_layers && a.encoder_num_layers) {
+    check_fits(*a.num_layers == *a.encoder_num_layers,
+               "--num-layers {} and --encoder-num-layers {} are the same number: leave one out",
+               *a.num_layers, *a.encoder_num_layers);
+  }
+  if (!a.num_layers) a.num_layers = a.encoder_num_layers;
+  need("--num-layers", a.num_layers, kMostLayers);
+  a.encoder_num_layers = a.num_layers;
+  need("--hidden-size", a.hidden_size);
+  need("--num-attention-heads", a.num_attention_heads, kMostLayers);
+  need("--max-position-embeddings", a.max_position_embeddings);
+  if (!a.seq_length) a.seq_length = a.encoder_seq_length;
+  need("--seq-length", a.seq_length);
+  check_fits(!a.encoder_seq_length || a.encoder_seq_length == a.seq_length,
+             "--seq-length {} and --encoder-seq-length {} are the same number: leave one out",
+             *a.seq_length, a.encoder_seq_length.value_or(0));
+  a.encoder_seq_length = a.seq_length;
+  check_fits(
+      *a.max_position_embeddings >= *a.seq_length,
+      "--max-position-embeddings {} is less than --seq-length {}: at least as many positions "
+      "are needed",
+      *a.max_position_embeddings, *a.seq_length);
+  if (!a.ffn_hidden_size) {
+    // As wide that three matrices have as many elements as two of four times the width.
+    a.ffn_hidden_size = a.swiglu ? *a.hidden_size * 8 / 3 / 64 * 64 : *a.hidden_size * 4;
+    check_fits(
+        *a.ffn_hidden_size > 0,
+        "--hidden-size {}: --swiglu makes the MLP's width a multiple of 64 out of it, and it is "
+        "too small for that; give --ffn-hidden-size",
+        *a.hidden_size);
+  }
+  check_size("--ffn-hidden-size", *a.ffn_hidden_size);
+}
+
+void complete_attention(TrainArguments& a) {
+  if (!a.kv_channels) {
+    check_splits(*a.hidden_size, "elements of --hidden-size", *a.num_attention_heads,
+                 "--num-attention-heads");
+    a.kv_channels = *a.hidden_size / *a.num_attention_heads;
+  }
+  check_size("--kv-channels", *a.kv_channels, 1, kMostLayers);
+  check_size("--num-query-groups", a.num_query_groups, 1, kMostLayers);
+  if (a.group_query_attention) {
+    check_fits(!a.multi_latent_attention,
+               "--multi-latent-attention has no groups: leave out --group-query-attention");
+    check_splits(*a.num_attention_heads, "attention heads", a.num_query_groups,
+                 "--num-query-groups");
+  }
+  if (a.multi_latent_attention) {
+    check_size("--kv-lora-rank", a.kv_lora_rank);
+    check_size("--q-lora-rank", a.q_lora_rank.value_or(1));
+    check_size("--qk-head-dim", a.qk_head_dim);
+    check_size("--qk-pos-emb-head-dim", a.qk_pos_emb_head_dim);
+    check_size("--v-head-dim", a.v_head_dim);
+  }
+  if (!a.window_size.empty()) check_size("--window-size", a.window_size[0], -1);
+}
+
+void complete_positions(TrainArguments& a) {
+  if (a.use_rotary_position_embeddings) a.position_embedding_type = "rope";
+  check_fits(a.add_position_embedding || a.position_embedding_type == "rope",
+             "--no-position-embedding: give --position-embedding-type rope for a model without "
+             "learned positions");
+  check_size("--rotary-base", a.rotary_base);
+  check_fits(a.rotary_percent > 0 && a.rotary_percent <= 1,
+             "--rotary-percent {}: a part of 1 is wanted", a.rotary_percent);
+}
+
+void complete_mlp(TrainArguments& a, Notes& notes) {
+  check_one_of({{"--swiglu", a.swiglu},
+                {"--squared-relu", a.squared_relu},
+                {"--quick-geglu", a.quick_geglu},
+                {"--xielu", a.xielu}});
+  if (!a.add_bias_linear) a.bias_gelu_fusion = false;
+  if (a.add_bias_linear) a.add_qkv_bias = true;
+  if (a.num_experts == 0) a.num_experts.reset();
+  if (!a.num_experts) return;
+  check_size("--num-experts", *a.num_experts, 1, kMostLayers);
+  if (!a.moe_ffn_hidden_size) {
+    a.moe_ffn_hidden_size = a.ffn_hidden_size;
+    notes.push_back(
+        fmt::format("--moe-ffn-hidden-size is that of the dense MLP, {}", *a.ffn_hidden_size));
+  }
+  check_size("--moe-ffn-hidden-size", *a.moe_ffn_hidden_size);
+  check_size("--moe-router-topk", a.moe_router_topk, 1, *a.num_experts);
+  if (a.moe_shared_expert_intermediate_size) {
+    check_size("--moe-shared-expert-intermediate-size", *a.moe_shared_expert_intermediate_size);
+  }
+  if (const auto* every = std::get_if<int64_t>(&a.moe_layer_freq)) {
+    check_size("--moe-layer-freq", *every);
+  } else if (const auto* list = std::get_if<std::vector<int64_t>>(&a.moe_layer_freq)) {
+    check_fits(static_cast<int64_t>(list->size()) == *a.num_layers,
+               "--moe-layer-freq has {} elements for --num-layers {}: one a layer is wanted",
+               list->size(), *a.num_layers);
+  }
+  check_fits(a.moe_aux_loss_coeff.size() == a.moe_router_load_balancing_type.size(),
+             "--moe-aux-loss-coeff has {} values for {} kinds of --moe-router-load-balancing-type: "
+             "one for each is wanted",
+             a.moe_aux_loss_coeff.size(), a.moe_router_load_balancing_type.size());
+  if (a.moe_router_num_groups) {
+    check_splits(*a.num_experts, "experts", *a.moe_router_num_groups, "--moe-router-num-groups");
+    check_fits(a.moe_router_group_topk.has_value(),
+               "--moe-router-num-groups {}: --moe-router-group-topk says how many are chosen",
+               *a.moe_router_num_groups);
+    check_size("--moe-router-group-topk", *a.moe_router_group_topk, 1, *a.moe_router_num_groups);
+  }
+}
+
+}  // namespace
+
+void complete_model(TrainArguments& a, Notes& notes) {
+  complete_sizes(a);
+  complete_attention(a);
+  complete_positions(a);
+  complete_mlp(a, notes);
+  if (a.mtp_num_layers == 0) a.mtp_num_layers.reset();
+  if (a.mtp_num_layers) {
+    check_size("--mtp-num-layers", *a.mtp_num_layers, 1, kMostLayers);
+    check_fits(a.position_embedding_type == "rope",
+               "--mtp-num-layers needs --position-embedding-type rope");
+  }
+  if (a.apply_query_key_layer_scaling) a.attention_softmax_in_fp32 = true;
+  check_size("--make-vocab-size-divisible-by", a.make_vocab_size_divisible_by);
+  for (const double p : {a.attention_dropout, a.hidden_dropout}) {
+    check_fits(p >= 0 && p < 1, "a dropout of {}: a part of 1 is wanted", p);
+  }
+}
+
+int64_t padded_vocabulary(int64_t vocabulary, int64_t divisor, int64_t tensor_ranks) {
+  check_size("the vocabulary", vocabulary);
+  check_size("--make-vocab-size-divisible-by", divisor);
+  const int64_t multiple = checked_multiply(divisor, tensor_ranks, "padded vocabulary");
+  return checked_multiply((vocabulary - 1) / multiple + 1, multiple, "padded vocabulary");
+}
+
+void settle_vocabulary(TrainArguments& a, int64_t tokens) {
+  if (!a.padded_vocab_size) {
+    a.padded_vocab_size =
+        padded_vocabulary(tokens, a.make_vocab_size_divisible_by, a.tensor_model_parallel_size);
+  }
+  check_fits(*a.padded_vocab_size >= tokens,
+             "--padded-vocab-size {} is less than the tokenizer's {} tokens", *a.padded_vocab_size,
+             tokens);
+  check_splits(*a.padded_vocab_size, "rows of the padded vocabulary", a.tensor_model_parallel_size,
+               "--tensor-model-parallel-size");
+}
+
+void complete_arguments(TrainArguments& a, const Launch& launch, Notes& notes) {
+  complete_model(a, notes);
+  complete_ranks(a, launch, notes);
+  complete_training(a, notes);
+  complete_run(a, notes);
+}
+
+}  // namespace ferry

@@ -1,0 +1,181 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "trainer/arguments/checks.h"
+#include "trainer/arguments/complete.h"
+
+namespace ferry {
+namespace {
+
+using Notes = std::vector<std::string>;
+
+void complete_batch(TrainArguments& a, Notes& notes) {
+  check_fits(a.micro_batch_size.has_value(), "--micro-batch-size is missing: samples of one pass");
+  check_size("--micro-batch-size", *a.micro_batch_size);
+  const int64_t least = checked_multiply(*a.micro_batch_size, a.data_parallel_size, "a batch");
+  check_one_of({{"--step-batch-size-schedule", !a.step_batch_size_schedule.empty()},
+                {"--global-batch-size", a.is_global_batch_size_explicit}});
+  check_one_of({{"--step-batch-size-schedule", !a.step_batch_size_schedule.empty()},
+                {"--rampup-batch-size", !a.rampup_batch_size.empty()}});
+  check_fits(a.rampup_batch_size.empty() || a.rampup_batch_size.size() == 3,
+             "--rampup-batch-size has {} values: start, increment and samples are wanted",
+             a.rampup_batch_size.size());
+  if (!a.global_batch_size) {
+    a.global_batch_size = least;
+    notes.push_back(fmt::format("setting global batch size to {}", least));
+  }
+  check_size("--global-batch-size", *a.global_batch_size);
+  const bool varies = !a.step_batch_size_schedule.empty() || a.decrease_batch_size_if_needed;
+  check_fits(varies || *a.global_batch_size % least == 0,
+             "--global-batch-size {} is no multiple of --micro-batch-size {} x {} data parallel "
+             "ranks: {} is the next",
+             *a.global_batch_size, *a.micro_batch_size, a.data_parallel_size,
+             (*a.global_batch_size / least + 1) * least);
+  if (!a.eval_global_batch_size) a.eval_global_batch_size = a.global_batch_size;
+  if (!a.eval_micro_batch_size) a.eval_micro_batch_size = a.micro_batch_size;
+  check_size("--eval-micro-batch-size", *a.eval_micro_batch_size);
+  check_size("--eval-global-batch-size", *a.eval_global_batch_size);
+  const int64_t eval = checked_multiply(*a.eval_micro_batch_size, a.data_parallel_size, "a batch");
+  check_fits(varies || *a.eval_global_batch_size % eval == 0,
+             "--eval-global-batch-size {} is no multiple of --eval-micro-batch-size {} x {} data "
+             "parallel ranks",
+             *a.eval_global_batch_size, *a.eval_micro_batch_size, a.data_parallel_size);
+}
+
+// Either iterations or samples count, in all of the run's lengths.
+void check_length(const TrainArguments& a) {
+  if (a.train_iters) check_size("--train-iters", *a.train_iters, 0);
+  if (a.train_samples) check_size("--train-samples", *a.train_samples, 0);
+  if (a.skip_train) return;
+  check_one_of({{"--train-iters", a.train_iters.has_value()},
+                {"--train-samples", a.train_samples.has_value()}});
+  check_fits(a.train_iters || a.train_samples,
+             "--train-iters or --train-samples is missing: how long to train");
+  const bool by_samples = a.train_samples.has_value();
+  const std::string_view ours = by_samples ? "--train-samples" : "--train-iters";
+  const std::pair<std::string_view, bool> by_iteration[] = {
+      {"--lr-decay-iters", a.lr_decay_iters.has_value()},
+      {"--lr-warmup-iters", a.lr_warmup_iters != 0},
+      {"--lr-wsd-decay-iters", a.lr_wsd_decay_iters.has_value()}};
+  const std::pair<std::string_view, bool> by_sample[] = {
+      {"--lr-decay-samples", a.lr_decay_samples.has_value()},
+      {"--lr-warmup-samples", a.lr_warmup_samples != 0},
+      {"--lr-wsd-decay-samples", a.lr_wsd_decay_samples.has_value()}};
+  for (size_t i = 0; i < std::size(by_sample); ++i) {
+    const auto& [flag, given] = by_samples ? by_iteration[i] : by_sample[i];
+    check_fits(!given, "{} with {}: give {}", flag, ours,
+               (by_samples ? by_sample : by_iteration)[i].first);
+  }
+  check_fits(!a.lr_warmup_fraction || (a.lr_warmup_iters == 0 && a.lr_warmup_samples == 0),
+             "--lr-warmup-fraction excludes --lr-warmup-iters and --lr-warmup-samples");
+}
+
+void complete_schedule(TrainArguments& a) {
+  for (const auto& count :
+       {a.lr_decay_iters, a.lr_decay_samples, a.lr_wsd_decay_iters, a.lr_wsd_decay_samples}) {
+    if (count) check_size("a length of the learning rate's decay", *count);
+  }
+  check_size("--lr-warmup-iters", a.lr_warmup_iters, 0);
+  check_size("--lr-warmup-samples", a.lr_warmup_samples, 0);
+  if (a.lr_warmup_fraction) {
+    check_fits(*a.lr_warmup_fraction >= 0 && *a.lr_warmup_fraction < 1,
+               "--lr-warmup-fraction {}: a part of 1 is wanted", *a.lr_warmup_fraction);
+  }
+  check_fits(a.lr || a.skip_train, "--lr is missing");
+  if (a.lr) {
+    check_fits(a.min_lr >= 0 && a.min_lr <= *a.lr, "--min-lr {} is not between 0 and --lr {}",
+               a.min_lr, *a.lr);
+    check_fits(a.lr_warmup_init >= 0 && a.lr_warmup_init <= *a.lr,
+               "--lr-warmup-init {} is not between 0 and --lr {}", a.lr_warmup_init, *a.lr);
+  }
+  const bool wsd = a.lr_decay_style == "WSD" && !a.skip_train;
+  check_fits(!wsd || a.lr_wsd_decay_iters || a.lr_wsd_decay_samples,
+             "--lr-decay-style WSD: --lr-wsd-decay-{} says how long the decay at the end is",
+             a.train_samples ? "samples" : "iters");
+  check_one_of({{"--override-opt-param-scheduler", a.override_opt_param_scheduler},
+                {"--use-checkpoint-opt-param-scheduler", a.use_checkpoint_opt_param_scheduler}});
+}
+
+void complete_weight_decay(TrainArguments& a) {
+  if (a.weight_decay_incr_style == "constant") {
+    const bool same = a.start_weight_decay.value_or(a.weight_decay) == a.weight_decay &&
+                      a.end_weight_decay.value_or(a.weight_decay) == a.weight_decay;
+    check_fits(
+        same,
+        "--start-weight-decay and --end-weight-decay are for --weight-decay-incr-style linear "
+        "or cosine");
+    a.start_weight_decay = a.end_weight_decay = a.weight_decay;
+  }
+  check_fits(
+      a.start_weight_decay && a.end_weight_decay,
+      "--weight-decay-incr-style {} goes from --start-weight-decay to --end-weight-decay: give "
+      "both",
+      a.weight_decay_incr_style);
+  check_fits(*a.start_weight_decay >= 0 && *a.end_weight_decay >= *a.start_weight_decay,
+             "weight decay from {} to {}: it may only grow, from 0 on", *a.start_weight_decay,
+             *a.end_weight_decay);
+}
+
+void complete_precision(TrainArguments& a, Notes& notes) {
+  check_one_of({{"--fp16", a.fp16}, {"--bf16", a.bf16}});
+  a.params_dtype = a.fp16 ? "torch.float16" : a.bf16 ? "torch.bfloat16" : "torch.float32";
+  const bool dynamic = a.fp16 && a.loss_scale.value_or(0) == 0;
+  if (dynamic) a.check_for_nan_in_loss_and_grad = false;  // they tell the scaler
+  if (a.bf16) {
+    if (a.grad_reduce_in_bf16) {
+      a.accumulate_allreduce_grads_in_fp32 = false;
+    } else if (!a.accumulate_allreduce_grads_in_fp32) {
+      a.accumulate_allreduce_grads_in_fp32 = true;
+      notes.push_back("accumulate and all-reduce gradients in fp32 for bfloat16 data type.");
+    }
+  }
+  check_fits(a.loss_scale.value_or(0) >= 0, "--loss-scale {}: a positive number is wanted",
+             a.loss_scale.value_or(0));
+  if (!dynamic) return;
+  check_fits(a.min_loss_scale > 0 && a.min_loss_scale <= a.initial_loss_scale,
+             "--min-loss-scale {} is not between 0 and --initial-loss-scale {}", a.min_loss_scale,
+             a.initial_loss_scale);
+  check_fits(a.loss_scale_window >= 1 && std::floor(a.loss_scale_window) == a.loss_scale_window,
+             "--loss-scale-window {}: a whole number of iterations is wanted", a.loss_scale_window);
+  check_size("--hysteresis", a.hysteresis);
+}
+
+void check_optimizer(const TrainArguments& a) {
+  for (const auto& [flag, beta] :
+       {std::pair{"--adam-beta1", a.adam_beta1}, std::pair{"--adam-beta2", a.adam_beta2},
+        std::pair{"--ademamix-beta3", a.ademamix_beta3},
+        std::pair{"--sgd-momentum", a.sgd_momentum}}) {
+    check_fits(beta >= 0 && beta < 1, "{} {}: a part of 1 is wanted", flag, beta);
+  }
+  check_fits(a.adam_eps >= 0, "--adam-eps {}: a positive number is wanted", a.adam_eps);
+  check_fits(a.clip_grad >= 0, "--clip-grad {}: 0 for none, or a positive number", a.clip_grad);
+}
+
+void complete_recompute(TrainArguments& a) {
+  if (a.recompute_activations) a.recompute_granularity = "selective";
+  if (a.recompute_granularity == "selective") {
+    check_fits(a.recompute_method.empty(),
+               "--recompute-method is for --recompute-granularity full");
+  }
+  if (a.recompute_granularity != "full") return;
+  check_fits(!a.recompute_method.empty(),
+             "--recompute-granularity full: --recompute-method uniform or block says which layers");
+  check_fits(a.recompute_num_layers.has_value(),
+             "--recompute-method {}: --recompute-num-layers says how many", a.recompute_method);
+  check_size("--recompute-num-layers", *a.recompute_num_layers, 1, *a.num_layers);
+}
+
+}  // namespace
+
+void complete_training(TrainArguments& a, Notes& notes) {
+  complete_batch(a, notes);
+  check_length(a);
+  complete_schedule(a);
+  complete_weight_decay(a);
+  complete_precision(a, notes);
+  check_optimizer(a);
+  complete_recompute(a);
+}
+
+}  // namespace ferry

@@ -1,0 +1,54 @@
+// Looks for what ends a run: a signal, the clock, files in the trigger folder.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "ckpt/io/file_system.h"
+#include "trainer/loop/exit_decision.h"
+
+namespace ferry {
+
+/// From its construction to its destruction, the signal no longer ends the process but is
+/// remembered, and other handlers of it rest. One object of a signal at a time in a process
+/// (invalid otherwise). Asking is safe from any thread.
+class SignalWatch {
+ public:
+  explicit SignalWatch(int signal);
+  ~SignalWatch();
+  SignalWatch(const SignalWatch&) = delete;
+  SignalWatch& operator=(const SignalWatch&) = delete;
+
+  bool came() const;
+
+ private:
+  int signal_;
+  struct Old;
+  std::unique_ptr<Old> old_;
+};
+
+class ExitWatch {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// The signal is watched where --exit-signal-handler asks for it. Other ranks of this process
+  /// ask this object, too. References must outlive it.
+  ExitWatch(const TrainArguments& arguments, const FileSystem& files,
+            Clock::time_point start = Clock::now());
+
+  /// What this process knows after an iteration. Trigger files are looked for in iterations that
+  /// are logged.
+  ExitSigns look(int64_t iteration, Clock::time_point now = Clock::now()) const;
+  double minutes(Clock::time_point now = Clock::now()) const;
+
+  /// On rank 0, when the save that it asked for is done.
+  void remove_save_trigger() const;
+
+ private:
+  const TrainArguments& arguments_;
+  const FileSystem& files_;
+  Clock::time_point start_;
+  std::unique_ptr<SignalWatch> signal_;
+};
+
+}  // namespace ferry

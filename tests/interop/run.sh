@@ -6,7 +6,7 @@
 # itself, on any folder of runs.
 #
 #   FERRY_PYTHON=...   a Python that has torch, transformers, safetensors, numpy, xxhash, zstandard and
-#                      perhaps megatron-core; by default a virtual environment in build/ is made (some 2 GB on the first run)
+#                      perhaps megatron-core and tensorboard; by default a virtual environment in build/ is made (some 2 GB on the first run)
 set -eu
 ferry=$(realpath "$1")
 cd "$(dirname "$0")/../.."
@@ -22,6 +22,7 @@ make_environment() {
     fi
     $pip numpy typing_extensions sympy networkx jinja2 fsspec filelock transformers==5.23.0 \
         safetensors xxhash zstandard 'setuptools<81' || return 1
+    $pip tensorboard || echo "without TensorBoard"
     $pip --no-deps --only-binary :all: megatron-core==0.16.1 || echo "without Megatron Core"
     touch "$1/complete-2"
 }
@@ -69,5 +70,7 @@ for run in llama_dp4_dpr_buckets:llama qwen3moe_te_ep2pp2_dpr:qwen3moe; do
     done
 done
 "$FERRY_PYTHON" tests/interop/check_bytes.py "$ferry" "$work/saved"
+"$(dirname "$ferry")/../tests/write_events" "$work/events"
+"$FERRY_PYTHON" tests/interop/check_events.py "$work/events"
 # shellcheck disable=SC2086 # a list of folders
 "$FERRY_PYTHON" tests/interop/check_logits.py "$ferry" tests/fixtures/core $peers

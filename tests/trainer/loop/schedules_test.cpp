@@ -8,7 +8,7 @@
 namespace ferry::test {
 namespace {
 
-// The learning rates of a published 5.9e-5-to-6e-6 run by samples, computed by Megatron-LM.
+// The learning rates of a published 6e-5-to-6e-6 run by samples, computed by Megatron-LM.
 Schedule by_samples() {
   Schedule s;
   s.max_lr = 6e-5;
@@ -53,8 +53,69 @@ TEST(LearningRate, FollowsTheCommandLine) {
   EXPECT_EQ(schedule_of(a).decay, 1000);
 }
 
-// Values of Megatron-LM's scheduler for max 1, min 0.1, warm-up 10, decay 100, WSD 20.
-TEST(LearningRate, HasEveryStyle) {
+struct Rates {
+  const char* style;
+  const char* wsd_style;
+  double rates[5];
+};
+
+// What Megatron-LM's own scheduler gives after so many samples.
+TEST(LearningRate, HasEveryStyleToTheLastBit) {
+  Schedule s;
+  s.init_lr = 1e-7;
+  s.max_lr = 3e-4;
+  s.min_lr = 3e-5;
+  s.warmup = 2000;
+  s.decay = 100000;
+  s.wsd_decay = 20000;
+  constexpr int64_t kSamples[] = {777, 2001, 50001, 87654, 99999};
+  constexpr Rates kRates[] = {
+      {"linear",
+       "",
+       {0.00011661115, 0.00029999724489795915, 0.0001677523469387755, 6.401448979591836e-05,
+        3.000275510204082e-05}},
+      {"cosine",
+       "",
+       {0.00011661115, 0.00029999999993063326, 0.00016932263748928948, 4.0435842986648844e-05,
+        3.0000000069366748e-05}},
+      {"inverse-square-root",
+       "",
+       {0.00011661115, 0.00029992502811328637, 5.999940000899985e-05, 4.531587632082846e-05,
+        4.242661900481821e-05}},
+      {"WSD", "linear", {0.00011661115, 0.0003, 0.0003, 0.00019667099999999996, 3.00135e-05}},
+      {"WSD",
+       "cosine",
+       {0.00011661115, 0.0003, 0.0003, 0.00021363034272477873, 3.000000166549575e-05}},
+      {"WSD",
+       "exponential",
+       {0.00011661115, 0.0003, 0.0003, 0.0001741804355579598, 3.00093576490923e-05}},
+      {"WSD",
+       "minus_sqrt",
+       {0.00011661115, 0.0003, 0.0003, 0.00013297057145520731, 3.000675008437712e-05}},
+      {"constant", "", {0.00011661115, 0.0003, 0.0003, 0.0003, 0.0003}},
+  };
+  for (const Rates& each : kRates) {
+    s.style = each.style;
+    s.wsd_style = each.wsd_style;
+    for (size_t i = 0; i < 5; ++i) {
+      EXPECT_EQ(learning_rate(s, kSamples[i]), each.rates[i])
+          << each.style << " " << each.wsd_style << " after " << kSamples[i];
+    }
+  }
+  s.start_weight_decay = 0.01;
+  s.end_weight_decay = 0.1;
+  s.weight_decay_samples = 90000;
+  s.weight_decay_style = "linear";
+  EXPECT_EQ(weight_decay(s, 777), 0.010777);
+  EXPECT_EQ(weight_decay(s, 50001), 0.060001000000000006);
+  s.weight_decay_style = "cosine";
+  EXPECT_EQ(weight_decay(s, 777), 0.010016550558699025);
+  EXPECT_EQ(weight_decay(s, 89999), 0.09999999997258444);
+  EXPECT_EQ(weight_decay(s, 90001), 0.1);
+}
+
+// Max 1, min 0.1, warm-up 10, decay 100, WSD 20: by hand.
+TEST(LearningRate, MeetsItsEnds) {
   Schedule s;
   s.max_lr = 1;
   s.min_lr = 0.1;

@@ -1,6 +1,8 @@
-// An input is the words of a command line of training, each ended by a zero byte: any words are
+// An input is the words of a command line of training, each ended by a zero byte; after the word
+// "--yaml" each is a line of a YAML file that is read last. Any words are
 // arguments that fit together, or refused. What fits gives a namespace whose model and layout are
 // read back, and schedules that have a rate at every sample.
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -101,12 +103,27 @@ class ArgumentMutator final : public Mutator {
       words.erase(words.begin() + static_cast<ptrdiff_t>(random.below(words.size())));
     if (random.one_in(20))
       words[random.below(words.size())] += static_cast<char>(random.below(256));
+    if (random.one_in(4)) add_yaml(words, random);
     std::string bytes;
     for (const std::string& word : words) (bytes += word) += '\0';
     return bytes;
   }
 
  private:
+  static void add_yaml(std::vector<std::string>& words, Random& random) {
+    static const std::vector<std::string> kYaml = {
+        "1",      "2",     "true", "false",  "null",
+        "[1, 2]", "[]",    "0.5",  "[a, b]", "{a: 1}",
+        "'x'",    "[[1]]", ".nan", "-.inf",  "99999999999999999999",
+        "[0.1]",  "*a",    "&a 1", ""};
+    words.emplace_back("--yaml");
+    for (uint64_t count = 1 + random.below(4); count > 0; --count) {
+      const ArgumentRow& row = random.pick(argument_rows());
+      const std::string indent = random.one_in(8) ? "section:\n  " : "";
+      words.push_back(indent + row.name() + ": " + random.pick(kYaml));
+    }
+  }
+
   // Mostly arguments that mean something, with values that some argument takes.
   static void add(std::vector<std::string>& words, Random& random) {
     const ArgumentRow* row = &random.pick(argument_rows());
@@ -167,6 +184,13 @@ void run(std::string_view bytes) {
   }
   MemoryFileSystem files;
   files.put("/args", "--bf16 --swiglu # a comment\n");
+  if (const auto yaml = std::find(words.begin(), words.end(), "--yaml"); yaml != words.end()) {
+    std::string text;
+    for (auto line = yaml + 1; line != words.end(); ++line) (text += *line) += '\n';
+    files.put("/yaml", text);
+    words.erase(yaml, words.end());
+    words.insert(words.end(), {"--yaml-cfg", "/yaml"});
+  }
   TrainArguments arguments = parse_arguments(words, files);
   ++counts().parsed;
   no_effect_note(arguments);

@@ -31,7 +31,8 @@ constexpr Launcher kLaunchers[] = {
      "SLURM_STEP_NODELIST"},
 };
 
-std::optional<int64_t> number(const Environment& environment, const char* name, int64_t least) {
+std::optional<int64_t> environment_number(const Environment& environment, const char* name,
+                                          int64_t least) {
   const auto text = environment(name);
   if (!text) return std::nullopt;
   int64_t value = 0;
@@ -47,8 +48,8 @@ std::optional<int64_t> number(const Environment& environment, const char* name, 
 
 std::optional<Launch> launch_by(const Launcher& launcher, const Environment& environment) {
   if (!environment(launcher.proof)) return std::nullopt;
-  const auto rank = number(environment, launcher.rank, 0);
-  const auto size = number(environment, launcher.world_size, 1);
+  const auto rank = environment_number(environment, launcher.rank, 0);
+  const auto size = environment_number(environment, launcher.world_size, 1);
   if (!rank || !size) return std::nullopt;
   if (*rank >= *size) {
     fail(ErrorKind::invalid, "{} says rank {} of {}: {} and {} contradict each other",
@@ -58,8 +59,9 @@ std::optional<Launch> launch_by(const Launcher& launcher, const Environment& env
   launch.launcher = launcher.name;
   launch.rank = *rank;
   launch.world_size = *size;
-  launch.local_rank = number(environment, launcher.local_rank, 0).value_or(0);
-  launch.local_world_size = number(environment, launcher.local_world_size, 1).value_or(1);
+  launch.local_rank = environment_number(environment, launcher.local_rank, 0).value_or(0);
+  launch.local_world_size =
+      environment_number(environment, launcher.local_world_size, 1).value_or(1);
   return launch;
 }
 
@@ -80,10 +82,10 @@ std::string first_host(std::string_view nodes) {
 std::string coordinator_of(const Launch& launch, const Environment& environment) {
   const auto address = environment("MASTER_ADDR");
   if (address) {
-    const auto port = number(environment, "MASTER_PORT", 1);
+    const auto port = environment_number(environment, "MASTER_PORT", 1);
     return *address + ":" + std::to_string(port.value_or(6000));
   }
-  const auto job = number(environment, "SLURM_JOB_ID", 0);
+  const auto job = environment_number(environment, "SLURM_JOB_ID", 0);
   const auto nodes = environment("SLURM_STEP_NODELIST");
   if (launch.launcher != "Slurm" || !job || !nodes) return {};
   return first_host(*nodes) + ":" + std::to_string(*job % 4096 + 61440);

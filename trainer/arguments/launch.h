@@ -18,8 +18,8 @@ struct Launch {
   int64_t local_world_size = 1;  // processes of this host
   std::string coordinator;       // host:port of rank 0; empty where the launcher tells none
 
-  /// Ranks are threads of this process.
-  bool is_alone() const { return launcher.empty(); }
+  /// Ranks are threads of this process, whoever started it.
+  bool is_alone() const { return world_size == 1; }
 };
 
 /// Value of a variable; nothing when it is not set.

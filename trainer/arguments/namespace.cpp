@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <utility>
 
 #include "trainer/arguments/argument_row.h"
 
@@ -48,18 +49,18 @@ Value write_namespace(const TrainArguments& arguments, const SavedProgress& prog
 }
 
 std::string arguments_banner(const TrainArguments& arguments) {
-  std::vector<std::string> lines;
+  std::vector<std::pair<std::string, std::string>> lines;  // in lower case, to sort by
   for (const ArgumentRow& row : argument_rows()) {
     if (row.status == ArgumentStatus::saved || !is_attribute(arguments, row)) continue;
     const std::string name = row.name();
     const std::string dots(name.size() < 48 ? 48 - name.size() : 0, '.');
-    lines.push_back(
-        fmt::format("  {} {} {}", name, dots, python_text(row.kind, value_of(arguments, row))));
+    std::string line =
+        fmt::format("  {} {} {}\n", name, dots, python_text(row.kind, value_of(arguments, row)));
+    lines.emplace_back(lower(line), std::move(line));
   }
-  std::sort(lines.begin(), lines.end(),
-            [](const std::string& a, const std::string& b) { return lower(a) < lower(b); });
+  std::sort(lines.begin(), lines.end());
   std::string text = "------------------------ arguments ------------------------\n";
-  for (const std::string& line : lines) text += line + "\n";
+  for (const auto& line : lines) text += line.second;
   return text += "-------------------- end of arguments ---------------------\n";
 }
 

@@ -24,7 +24,7 @@ class Scalars {
   std::vector<Scalar> all_;
 };
 
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+Json json_number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 }  // namespace
 
@@ -72,15 +72,15 @@ std::string metrics_json(const TrainingLine& line) {
   Json json = {{"iteration", line.iteration},
                {"consumed_samples", line.consumed_samples},
                {"skipped_samples", line.skipped_samples},
-               {"milliseconds", number(line.milliseconds)},
+               {"milliseconds", json_number(line.milliseconds)},
                {"global_batch_size", line.batch_size},
-               {"loss_scale", number(line.loss_scale)}};
-  for (const auto& [name, loss] : line.losses) json[name] = number(loss);
-  if (line.learning_rate) json["learning_rate"] = number(*line.learning_rate);
-  if (line.teraflops) json["teraflops"] = number(*line.teraflops);
-  if (line.gradient_norm) json["grad_norm"] = number(*line.gradient_norm);
-  if (line.zeros) json["num_zeros"] = number(*line.zeros);
-  if (line.parameter_norm) json["params_norm"] = number(*line.parameter_norm);
+               {"loss_scale", json_number(line.loss_scale)}};
+  for (const auto& [name, loss] : line.losses) json[name] = json_number(loss);
+  if (line.learning_rate) json["learning_rate"] = json_number(*line.learning_rate);
+  if (line.teraflops) json["teraflops"] = json_number(*line.teraflops);
+  if (line.gradient_norm) json["grad_norm"] = json_number(*line.gradient_norm);
+  if (line.zeros) json["num_zeros"] = json_number(*line.zeros);
+  if (line.parameter_norm) json["params_norm"] = json_number(*line.parameter_norm);
   json["skipped_iterations"] = line.skipped;
   json["nan_iterations"] = line.nan;
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -89,7 +89,7 @@ std::string metrics_json(const TrainingLine& line) {
 std::string validation_json(const NamedLosses& losses, int64_t iteration,
                             int64_t consumed_samples) {
   Json json = {{"iteration", iteration}, {"consumed_samples", consumed_samples}};
-  for (const auto& [name, loss] : losses) json[name + " validation"] = number(loss);
+  for (const auto& [name, loss] : losses) json[name + " validation"] = json_number(loss);
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

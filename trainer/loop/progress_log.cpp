@@ -14,7 +14,7 @@
 namespace ferry {
 namespace {
 
-constexpr uint64_t kMostBytes = 64 << 20;
+constexpr uint64_t kMostProgressBytes = 64 << 20;
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
@@ -111,7 +111,7 @@ void ProgressLog::append(std::string_view message) const {
 }
 
 void ProgressLog::append_save(ProgressSave save, bool pending) const {
-  const auto start = read_progress(read_file(files_, path_, kMostBytes), world_size_);
+  const auto start = read_progress(read_file(files_, path_, kMostProgressBytes), world_size_);
   if (start) {
     const auto seconds = now_microseconds() / 1'000'000 - start->seconds;
     if (seconds > 0) {

@@ -27,6 +27,13 @@ TEST(DetectLaunch, IsAloneWithoutALauncher) {
       launch_in({{"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}).is_alone());
 }
 
+TEST(DetectLaunch, IsAloneInAStepOfOneTask) {
+  const Launch shell = launch_in(
+      {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"SLURM_STEP_NODELIST", "a"}});
+  EXPECT_EQ(shell.launcher, "Slurm");
+  EXPECT_TRUE(shell.is_alone());
+}
+
 TEST(DetectLaunch, KnowsLaunchers) {
   const Launch torchrun = launch_in({{"RANK", "3"},
                                      {"WORLD_SIZE", "8"},

@@ -87,18 +87,24 @@ TEST(ExitSigns, AreThoseOfAnyRank) {
   EXPECT_FALSE(some.out_of_time || some.exit_trigger);
 }
 
+volatile std::sig_atomic_t heard = 0;
+
 TEST(SignalWatch, RemembersASignalAndGivesItBack) {
+  const auto before = std::signal(SIGUSR1, [](int) { heard = heard + 1; });
   {
     const SignalWatch watch(SIGUSR1);
     EXPECT_FALSE(watch.came());
     EXPECT_THROW(SignalWatch{SIGUSR1}, Error);
     std::raise(SIGUSR1);
     EXPECT_TRUE(watch.came());
+    EXPECT_EQ(heard, 0);
   }
-  const SignalWatch again(SIGUSR1);
-  EXPECT_FALSE(again.came());
+  std::raise(SIGUSR1);
+  EXPECT_EQ(heard, 1);
+  EXPECT_FALSE(SignalWatch(SIGUSR1).came());
   EXPECT_THROW(SignalWatch{0}, Error);
   EXPECT_THROW(SignalWatch{SIGKILL}, Error);
+  std::signal(SIGUSR1, before);
 }
 
 TEST(ExitWatch, LooksAtTheClockAndTheFiles) {

@@ -161,6 +161,8 @@ TEST(LossWindow, CountsSkippedAndNotFiniteIterations) {
   EXPECT_EQ(window.iterations(), 4);
   EXPECT_EQ(window.skipped, 2);
   EXPECT_EQ(window.nan, 1);
+  add(window, {{"lm loss", NAN}}, false);  // as a loss that the run went on from
+  EXPECT_EQ(window.nan, 1);
   start_again(window);
   EXPECT_EQ(averages(window), (NamedLosses{{"lm loss", 0}, {"z_loss", 0}}));
   EXPECT_EQ(window.iterations(), 0);

@@ -6,7 +6,7 @@ namespace {
 using A = TrainArguments;
 using enum ArgumentKind;
 
-constexpr ArgumentRow kRows[] = {
+constexpr ArgumentRow kModelRows[] = {
     // Transformer
     {"--num-layers", integer, "None", &A::num_layers},
     {"--encoder-num-layers", integer, "None", &A::encoder_num_layers},
@@ -89,6 +89,6 @@ constexpr ArgumentRow kRows[] = {
 
 }  // namespace
 
-std::span<const ArgumentRow> model_rows() { return kRows; }
+std::span<const ArgumentRow> model_rows() { return kModelRows; }
 
 }  // namespace ferry

@@ -8,7 +8,7 @@ using enum ArgumentKind;
 
 // Each chooses between kernels, overlaps, launchers or services of Megatron-LM: results are the
 // same.
-constexpr ArgumentRow kRows[] = {
+constexpr ArgumentRow kNoEffectRows[] = {
     {"--pipeline-model-parallel-comm-backend", text, "None", {}, "nccl ucc"},
     {"--no-initialization", negated, "True", {}, "", "perform_initialization"},
     {"--use-cpu-initialization", flag, "None"},
@@ -305,6 +305,6 @@ constexpr ArgumentRow kRows[] = {
 
 }  // namespace
 
-std::span<const ArgumentRow> no_effect_rows() { return kRows; }
+std::span<const ArgumentRow> no_effect_rows() { return kNoEffectRows; }
 
 }  // namespace ferry

@@ -6,7 +6,7 @@ namespace {
 using A = TrainArguments;
 using enum ArgumentKind;
 
-constexpr ArgumentRow kRows[] = {
+constexpr ArgumentRow kParallelRows[] = {
     // Ranks, optimizer shards, recomputation
     {"--tensor-model-parallel-size", integer, "1", &A::tensor_model_parallel_size},
     {"--pipeline-model-parallel-size", integer, "1", &A::pipeline_model_parallel_size},
@@ -47,6 +47,6 @@ constexpr ArgumentRow kRows[] = {
 
 }  // namespace
 
-std::span<const ArgumentRow> parallel_rows() { return kRows; }
+std::span<const ArgumentRow> parallel_rows() { return kParallelRows; }
 
 }  // namespace ferry

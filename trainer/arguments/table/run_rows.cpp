@@ -6,7 +6,7 @@ namespace {
 using A = TrainArguments;
 using enum ArgumentKind;
 
-constexpr ArgumentRow kRows[] = {
+constexpr ArgumentRow kRunRows[] = {
     // Checkpoints
     {"--save", text, "None", &A::save},
     {"--save-interval --persistent-save-interval", integer, "None", &A::save_interval},
@@ -68,6 +68,6 @@ constexpr ArgumentRow kRows[] = {
 
 }  // namespace
 
-std::span<const ArgumentRow> run_rows() { return kRows; }
+std::span<const ArgumentRow> run_rows() { return kRunRows; }
 
 }  // namespace ferry

@@ -6,7 +6,7 @@ namespace {
 using A = TrainArguments;
 using enum ArgumentKind;
 
-constexpr ArgumentRow kRows[] = {
+constexpr ArgumentRow kTrainingRows[] = {
     // Batches
     {"--micro-batch-size", integer, "None", &A::micro_batch_size},
     {"--global-batch-size", integer, "None", &A::global_batch_size},
@@ -105,6 +105,6 @@ constexpr ArgumentRow kRows[] = {
 
 }  // namespace
 
-std::span<const ArgumentRow> training_rows() { return kRows; }
+std::span<const ArgumentRow> training_rows() { return kTrainingRows; }
 
 }  // namespace ferry

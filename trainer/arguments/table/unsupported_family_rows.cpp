@@ -7,7 +7,7 @@ using A = TrainArguments;
 using enum ArgumentKind;
 
 // Of models, numbers and services that are not to be had here.
-constexpr ArgumentRow kRows[] = {
+constexpr ArgumentRow kUnsupportedFamilyRows[] = {
     {"--hybrid-context-parallel", flag, "False"},
     {"--dsa-indexer-n-heads", integer, "None"},
     {"--dsa-indexer-head-dim", integer, "None"},
@@ -292,6 +292,6 @@ constexpr ArgumentRow kRows[] = {
 
 }  // namespace
 
-std::span<const ArgumentRow> unsupported_family_rows() { return kRows; }
+std::span<const ArgumentRow> unsupported_family_rows() { return kUnsupportedFamilyRows; }
 
 }  // namespace ferry

@@ -7,7 +7,7 @@ using A = TrainArguments;
 using enum ArgumentKind;
 
 // Changes what is computed or written, in a way that is not to be had here.
-constexpr ArgumentRow kRows[] = {
+constexpr ArgumentRow kUnsupportedRows[] = {
     {"--hierarchical-context-parallel-sizes", integers, "None"},
     {"--max-seqlen-per-dp-cp-rank", integer, "None"},
     {"--mtp-standalone", flag, "False"},
@@ -198,6 +198,6 @@ constexpr ArgumentRow kRows[] = {
 
 }  // namespace
 
-std::span<const ArgumentRow> unsupported_rows() { return kRows; }
+std::span<const ArgumentRow> unsupported_rows() { return kUnsupportedRows; }
 
 }  // namespace ferry

@@ -1,12 +1,14 @@
 #include "trainer/arguments/argument_row.h"
 
 #include <algorithm>
+#include <charconv>
 #include <numeric>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "trainer/arguments/checks.h"
 
 namespace ferry {
 namespace {
@@ -78,8 +80,21 @@ bool has_word(std::string_view words, std::string_view word) {
   return false;
 }
 
+// "1..": from 1 to the greatest of sizes.
+void check_range(const ArgumentRow& row, int64_t value) {
+  const std::string_view range = row.choices;
+  int64_t least = 0, most = kMostSize;
+  std::from_chars(range.data(), range.data() + range.size(), least);
+  const char* behind = range.data() + range.find("..") + 2;
+  std::from_chars(behind, range.data() + range.size(), most);
+  check_size(row.flag(), value, least, most);
+}
+
 void check_choices(const ArgumentRow& row, const ArgumentValue& value) {
   if (row.choices.empty() || value.index() == 0) return;
+  if (row.choices.find("..") != std::string_view::npos) {
+    return check_range(row, std::get<int64_t>(value));
+  }
   const auto check = [&](const std::string& word) {
     if (has_word(row.choices, word)) return;
     fail(ErrorKind::invalid, "{}: '{}' is none of its choices: {}", row.flag(), word, row.choices);

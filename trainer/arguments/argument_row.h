@@ -37,7 +37,7 @@ struct ArgumentRow {
   ArgumentKind kind = ArgumentKind::flag;
   std::string_view initial;  // the default, as Python shows it
   ArgumentMember member = {};
-  std::string_view choices = "";        // words apart; empty: any value
+  std::string_view choices = "";  // words apart, or a range of whole numbers; empty: any value
   std::string_view argument_name = "";  // where it is not the first flag's
   ArgumentStatus status = ArgumentStatus::used;
 

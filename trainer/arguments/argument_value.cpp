@@ -274,38 +274,24 @@ Value python_string(ArgumentKind kind, const std::string& text, Draft& draft) {
   return draft.string(text);
 }
 
-template <typename T, typename Make>
-Value python_sequence(const std::vector<T>& items, bool tuple, Draft& draft, const Make& make) {
+Value python_item(ArgumentKind, std::monostate, Draft& draft) { return draft.none(); }
+Value python_item(ArgumentKind, bool truth, Draft& draft) { return draft.boolean(truth); }
+Value python_item(ArgumentKind, int64_t number, Draft& draft) { return draft.integer(number); }
+Value python_item(ArgumentKind, double number, Draft& draft) { return draft.real(number); }
+Value python_item(ArgumentKind kind, const std::string& text, Draft& draft) {
+  return python_string(kind, text, draft);
+}
+template <typename T>
+Value python_item(ArgumentKind kind, const std::vector<T>& items, Draft& draft) {
   std::vector<Value> values;
-  for (const T& item : items) values.push_back(make(item));
-  return tuple ? draft.tuple(values) : draft.list(values);
+  for (const T& item : items) values.push_back(python_item(kind, item, draft));
+  return kind == ArgumentKind::pair ? draft.tuple(values) : draft.list(values);
 }
 
 }  // namespace
 
 Value python_value(ArgumentKind kind, const ArgumentValue& value, Draft& draft) {
-  const bool tuple = kind == ArgumentKind::pair;
-  switch (value.index()) {
-    case 0:
-      return draft.none();
-    case 1:
-      return draft.boolean(std::get<1>(value));
-    case 2:
-      return draft.integer(std::get<2>(value));
-    case 3:
-      return draft.real(std::get<3>(value));
-    case 4:
-      return python_string(kind, std::get<4>(value), draft);
-    case 5:
-      return python_sequence(std::get<5>(value), tuple, draft,
-                             [&](int64_t item) { return draft.integer(item); });
-    case 6:
-      return python_sequence(std::get<6>(value), tuple, draft,
-                             [&](double item) { return draft.real(item); });
-    default:
-      return python_sequence(std::get<7>(value), tuple, draft,
-                             [&](const std::string& item) { return draft.string(item); });
-  }
+  return std::visit([&](const auto& held) { return python_item(kind, held, draft); }, value);
 }
 
 }  // namespace ferry

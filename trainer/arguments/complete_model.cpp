@@ -8,11 +8,8 @@ namespace {
 
 using Notes = std::vector<std::string>;
 
-constexpr int64_t kMostLayers = 1 << 16;
-
-void need(std::string_view flag, const std::optional<int64_t>& value, int64_t most = kMostSize) {
+void need(std::string_view flag, const std::optional<int64_t>& value) {
   check_fits(value.has_value(), "{} is missing: a model needs it", flag);
-  check_size(flag, *value, 1, most);
 }
 
 void complete_sizes(TrainArguments& a) {
@@ -22,10 +19,10 @@ void complete_sizes(TrainArguments& a) {
                *a.num_layers, *a.encoder_num_layers);
   }
   if (!a.num_layers) a.num_layers = a.encoder_num_layers;
-  need("--num-layers", a.num_layers, kMostLayers);
+  need("--num-layers", a.num_layers);
   a.encoder_num_layers = a.num_layers;
   need("--hidden-size", a.hidden_size);
-  need("--num-attention-heads", a.num_attention_heads, kMostLayers);
+  need("--num-attention-heads", a.num_attention_heads);
   need("--max-position-embeddings", a.max_position_embeddings);
   if (!a.seq_length) a.seq_length = a.encoder_seq_length;
   need("--seq-length", a.seq_length);
@@ -47,7 +44,6 @@ void complete_sizes(TrainArguments& a) {
         "too small for that; give --ffn-hidden-size",
         *a.hidden_size);
   }
-  check_size("--ffn-hidden-size", *a.ffn_hidden_size);
 }
 
 void complete_attention(TrainArguments& a) {
@@ -56,20 +52,11 @@ void complete_attention(TrainArguments& a) {
                  "--num-attention-heads");
     a.kv_channels = *a.hidden_size / *a.num_attention_heads;
   }
-  check_size("--kv-channels", *a.kv_channels, 1, kMostLayers);
-  check_size("--num-query-groups", a.num_query_groups, 1, kMostLayers);
   if (a.group_query_attention) {
     check_fits(!a.multi_latent_attention,
                "--multi-latent-attention has no groups: leave out --group-query-attention");
     check_splits(*a.num_attention_heads, "attention heads", a.num_query_groups,
                  "--num-query-groups");
-  }
-  if (a.multi_latent_attention) {
-    check_size("--kv-lora-rank", a.kv_lora_rank);
-    check_size("--q-lora-rank", a.q_lora_rank.value_or(1));
-    check_size("--qk-head-dim", a.qk_head_dim);
-    check_size("--qk-pos-emb-head-dim", a.qk_pos_emb_head_dim);
-    check_size("--v-head-dim", a.v_head_dim);
   }
   if (!a.window_size.empty()) check_size("--window-size", a.window_size[0], -1);
 }
@@ -79,7 +66,6 @@ void complete_positions(TrainArguments& a) {
   check_fits(a.add_position_embedding || a.position_embedding_type == "rope",
              "--no-position-embedding: give --position-embedding-type rope for a model without "
              "learned positions");
-  check_size("--rotary-base", a.rotary_base);
   check_fits(a.rotary_percent > 0 && a.rotary_percent <= 1,
              "--rotary-percent {}: a part of 1 is wanted", a.rotary_percent);
 }
@@ -93,17 +79,12 @@ void complete_mlp(TrainArguments& a, Notes& notes) {
   if (a.add_bias_linear) a.add_qkv_bias = true;
   if (a.num_experts == 0) a.num_experts.reset();
   if (!a.num_experts) return;
-  check_size("--num-experts", *a.num_experts, 1, kMostLayers);
   if (!a.moe_ffn_hidden_size) {
     a.moe_ffn_hidden_size = a.ffn_hidden_size;
     notes.push_back(
         fmt::format("--moe-ffn-hidden-size is that of the dense MLP, {}", *a.ffn_hidden_size));
   }
-  check_size("--moe-ffn-hidden-size", *a.moe_ffn_hidden_size);
   check_size("--moe-router-topk", a.moe_router_topk, 1, *a.num_experts);
-  if (a.moe_shared_expert_intermediate_size) {
-    check_size("--moe-shared-expert-intermediate-size", *a.moe_shared_expert_intermediate_size);
-  }
   if (const auto* every = std::get_if<int64_t>(&a.moe_layer_freq)) {
     check_size("--moe-layer-freq", *every);
   } else if (const auto* list = std::get_if<std::vector<int64_t>>(&a.moe_layer_freq)) {
@@ -133,12 +114,10 @@ void complete_model(TrainArguments& a, Notes& notes) {
   complete_mlp(a, notes);
   if (a.mtp_num_layers == 0) a.mtp_num_layers.reset();
   if (a.mtp_num_layers) {
-    check_size("--mtp-num-layers", *a.mtp_num_layers, 1, kMostLayers);
     check_fits(a.position_embedding_type == "rope",
                "--mtp-num-layers needs --position-embedding-type rope");
   }
   if (a.apply_query_key_layer_scaling) a.attention_softmax_in_fp32 = true;
-  check_size("--make-vocab-size-divisible-by", a.make_vocab_size_divisible_by);
   for (const double p : {a.attention_dropout, a.hidden_dropout}) {
     check_fits(p >= 0 && p < 1, "a dropout of {}: a part of 1 is wanted", p);
   }

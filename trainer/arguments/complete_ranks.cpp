@@ -15,14 +15,7 @@ int64_t model_ranks(const TrainArguments& a) {
 }
 
 void complete_data_ranks(TrainArguments& a, const Launch& launch) {
-  constexpr int64_t kMost = 1 << 20;  // of each, so that their product fits
-  check_size("--tensor-model-parallel-size", a.tensor_model_parallel_size, 1, kMost);
-  check_size("--pipeline-model-parallel-size", a.pipeline_model_parallel_size, 1, kMost);
-  check_size("--context-parallel-size", a.context_parallel_size, 1, kMost);
-  check_size("--expert-model-parallel-size", a.expert_model_parallel_size, 1, kMost);
   if (!a.expert_tensor_parallel_size) a.expert_tensor_parallel_size = a.tensor_model_parallel_size;
-  check_size("--expert-tensor-parallel-size", *a.expert_tensor_parallel_size, 1, kMost);
-  check_size("--data-parallel-size", a.data_parallel_size, 0, kMost);
   const int64_t ranks = model_ranks(a);
   check_size("tensor x pipeline x context parallel ranks", ranks, 1, RunArguments::kMostRanks);
   if (launch.is_alone()) {
@@ -143,7 +136,6 @@ int64_t virtual_stages(const TrainArguments& a) {
              "--num-layers-per-virtual-pipeline-stage is for even stages: with "
              "--decoder-first-pipeline-num-layers or -last-, give "
              "--num-virtual-stages-per-pipeline-rank");
-  check_size("--num-layers-per-virtual-pipeline-stage", *a.num_layers_per_virtual_pipeline_stage);
   const int64_t layers = *a.num_layers + a.account_for_embedding_in_pipeline_split +
                          a.account_for_loss_in_pipeline_split;
   check_splits(layers, "layers", a.pipeline_model_parallel_size, "--pipeline-model-parallel-size");
@@ -162,10 +154,6 @@ void complete_stages(TrainArguments& a) {
                 {"--num-virtual-stages-per-pipeline-rank",
                  a.num_virtual_stages_per_pipeline_rank.has_value()},
                 {"--pipeline-model-parallel-layout", !letters.empty()}});
-  for (const auto& ends :
-       {a.decoder_first_pipeline_num_layers, a.decoder_last_pipeline_num_layers}) {
-    if (ends) check_size("layers of the first or last pipeline stage", *ends, 0);
-  }
   RunArguments run = pipeline_of(a);
   int64_t virtual_count = 1;
   if (!letters.empty()) {
@@ -222,8 +210,6 @@ void complete_ranks(TrainArguments& a, const Launch& launch, Notes& notes) {
         a.use_distributed_optimizer && a.overlap_grad_reduce,
         "--overlap-param-gather needs --use-distributed-optimizer and --overlap-grad-reduce");
   }
-  if (a.ddp_bucket_size) check_size("--ddp-bucket-size", *a.ddp_bucket_size);
-  if (a.ddp_num_buckets) check_size("--ddp-num-buckets", *a.ddp_num_buckets);
 }
 
 }  // namespace ferry

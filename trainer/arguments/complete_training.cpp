@@ -12,7 +12,6 @@ using Notes = std::vector<std::string>;
 
 void complete_batch(TrainArguments& a, Notes& notes) {
   check_fits(a.micro_batch_size.has_value(), "--micro-batch-size is missing: samples of one pass");
-  check_size("--micro-batch-size", *a.micro_batch_size);
   const int64_t least = checked_multiply(*a.micro_batch_size, a.data_parallel_size, "a batch");
   check_one_of({{"--step-batch-size-schedule", !a.step_batch_size_schedule.empty()},
                 {"--global-batch-size", a.is_global_batch_size_explicit}});
@@ -34,8 +33,6 @@ void complete_batch(TrainArguments& a, Notes& notes) {
              (*a.global_batch_size / least + 1) * least);
   if (!a.eval_global_batch_size) a.eval_global_batch_size = a.global_batch_size;
   if (!a.eval_micro_batch_size) a.eval_micro_batch_size = a.micro_batch_size;
-  check_size("--eval-micro-batch-size", *a.eval_micro_batch_size);
-  check_size("--eval-global-batch-size", *a.eval_global_batch_size);
   const int64_t eval = checked_multiply(*a.eval_micro_batch_size, a.data_parallel_size, "a batch");
   check_fits(varies || *a.eval_global_batch_size % eval == 0,
              "--eval-global-batch-size {} is no multiple of --eval-micro-batch-size {} x {} data "
@@ -45,8 +42,6 @@ void complete_batch(TrainArguments& a, Notes& notes) {
 
 // Either iterations or samples count, in all of the run's lengths.
 void check_length(const TrainArguments& a) {
-  if (a.train_iters) check_size("--train-iters", *a.train_iters, 0);
-  if (a.train_samples) check_size("--train-samples", *a.train_samples, 0);
   if (a.skip_train) return;
   check_one_of({{"--train-iters", a.train_iters.has_value()},
                 {"--train-samples", a.train_samples.has_value()}});
@@ -72,12 +67,6 @@ void check_length(const TrainArguments& a) {
 }
 
 void complete_schedule(TrainArguments& a) {
-  for (const auto& count :
-       {a.lr_decay_iters, a.lr_decay_samples, a.lr_wsd_decay_iters, a.lr_wsd_decay_samples}) {
-    if (count) check_size("a length of the learning rate's decay", *count);
-  }
-  check_size("--lr-warmup-iters", a.lr_warmup_iters, 0);
-  check_size("--lr-warmup-samples", a.lr_warmup_samples, 0);
   if (a.lr_warmup_fraction) {
     check_fits(*a.lr_warmup_fraction >= 0 && *a.lr_warmup_fraction < 1,
                "--lr-warmup-fraction {}: a part of 1 is wanted", *a.lr_warmup_fraction);
@@ -138,7 +127,6 @@ void complete_precision(TrainArguments& a, Notes& notes) {
              a.initial_loss_scale);
   check_fits(a.loss_scale_window >= 1 && std::floor(a.loss_scale_window) == a.loss_scale_window,
              "--loss-scale-window {}: a whole number of iterations is wanted", a.loss_scale_window);
-  check_size("--hysteresis", a.hysteresis);
 }
 
 void check_optimizer(const TrainArguments& a) {

@@ -28,8 +28,8 @@ TEST(DetectLaunch, IsAloneWithoutALauncher) {
 }
 
 TEST(DetectLaunch, IsAloneInAStepOfOneTask) {
-  const Launch shell = launch_in(
-      {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"SLURM_STEP_NODELIST", "a"}});
+  const Launch shell =
+      launch_in({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"SLURM_STEP_NODELIST", "a"}});
   EXPECT_EQ(shell.launcher, "Slurm");
   EXPECT_TRUE(shell.is_alone());
 }

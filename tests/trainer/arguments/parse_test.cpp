@@ -35,7 +35,7 @@ TEST(ParseArguments, ReadsEachKind) {
       "--moe-layer-freq ([0]*1+[1]*2)*2 --window-size 127,0 --min-lr 0 --moe-aux-loss-coeff 1e-2 "
       "--moe-router-load-balancing-type aux_loss --rampup-batch-size 8 8 4096 --exit-signal "
       "SIGUSR2 "
-      "--ademamix-alpha-warmup -1 --goldfish-k -5");
+      "--ademamix-alpha-warmup -1 --goldfish-k 5");
   EXPECT_EQ(a.num_layers, 12);
   EXPECT_EQ(a.lr, 3e-4);
   EXPECT_TRUE(a.bf16);
@@ -47,7 +47,8 @@ TEST(ParseArguments, ReadsEachKind) {
   EXPECT_THAT(a.moe_aux_loss_coeff, ElementsAre(1e-2));
   EXPECT_THAT(a.rampup_batch_size, ElementsAre(8, 8, 4096));
   EXPECT_EQ(a.exit_signal, "SIGUSR2");
-  EXPECT_EQ(a.goldfish_k, -5);
+  EXPECT_EQ(a.goldfish_k, 5);
+  EXPECT_EQ(a.ademamix_alpha_warmup, -1);
   EXPECT_TRUE(parsed("").bias_gelu_fusion);
 }
 
@@ -100,6 +101,14 @@ TEST(ParseArguments, NamesWhatIsWrong) {
   EXPECT_THAT(refusal("--exit-signal SIGKILL"), HasSubstr("SIGUSR2"));
   EXPECT_THAT(refusal("--batch-size 3"), HasSubstr("older releases"));
   EXPECT_THAT(refusal("--window-size 5"), HasSubstr("127,0"));
+}
+
+TEST(ParseArguments, BoundsWholeNumbers) {
+  EXPECT_THAT(refusal("--num-layers 0"), HasSubstr("a whole number from 1 to 65536 is wanted"));
+  EXPECT_THAT(refusal("--num-layers 65537"), HasSubstr("--num-layers 65537"));
+  EXPECT_THAT(refusal("--train-iters -1"), HasSubstr("from 0 to"));
+  EXPECT_THAT(refusal("--keep-last 0"), HasSubstr("from 1 to"));
+  EXPECT_EQ(parsed("--seed 4294967295 --train-iters 0 --ademamix-beta3-warmup -1").train_iters, 0);
 }
 
 TEST(ParseArguments, RefusesWhatItDoesNotHaveButForTheDefault) {

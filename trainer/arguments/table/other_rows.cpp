@@ -30,7 +30,7 @@ constexpr ArgumentRow kDerivedRows[] = {
     {"", flag, "False", {}, "", "use_layer_wise_distributed_optimizer", kDerived},
     {"", flag, "False", {}, "", "variable_seq_lengths", kDerived},
     // 0: as many as the ranks of a launcher leave, or 1.
-    {"--data-parallel-size", integer, "0", &A::data_parallel_size, "", "", kDerived},
+    {"--data-parallel-size", integer, "0", &A::data_parallel_size, "0..1048576", "", kDerived},
     {"", integer, "None", {}, "", "iteration", kSaved},
     {"", integer, "None", {}, "", "curr_iteration", kSaved},
     {"", real, "None", {}, "", "num_floating_point_operations_so_far", kSaved},
@@ -45,17 +45,17 @@ constexpr ArgumentRow kForkRows[] = {
     {"--save-trigger", text, "save", &A::save_trigger, "", "", kFork},
     {"--exit-trigger", text, "exit", &A::exit_trigger, "", "", kFork},
     {"--ademamix-alpha", real, "5.0", &A::ademamix_alpha, "", "", kFork},
-    {"--ademamix-alpha-warmup", integer, "-1", &A::ademamix_alpha_warmup, "", "", kFork},
+    {"--ademamix-alpha-warmup", integer, "-1", &A::ademamix_alpha_warmup, "-1..", "", kFork},
     {"--ademamix-beta3", real, "0.999", &A::ademamix_beta3, "", "", kFork},
-    {"--ademamix-beta3-warmup", integer, "-1", &A::ademamix_beta3_warmup, "", "", kFork},
+    {"--ademamix-beta3-warmup", integer, "-1", &A::ademamix_beta3_warmup, "-1..", "", kFork},
     {"--goldfish-loss", flag, "False", &A::goldfish_loss, "", "", kFork},
-    {"--goldfish-k", integer, "50", &A::goldfish_k, "", "", kFork},
-    {"--goldfish-h", integer, "50", &A::goldfish_h, "", "", kFork},
+    {"--goldfish-k", integer, "50", &A::goldfish_k, "1..", "", kFork},
+    {"--goldfish-h", integer, "50", &A::goldfish_h, "1..", "", kFork},
     {"--xielu", flag, "False", &A::xielu, "", "", kFork},
     // Our own
     {"--dry-run", flag, "False", &A::dry_run, "", "", kFork},
     {"--metrics-json", text, "None", &A::metrics_json, "", "", kFork},
-    {"--keep-last", integer, "None", &A::keep_last, "", "", kFork},
+    {"--keep-last", integer, "None", &A::keep_last, "1..", "", kFork},
 };
 
 // Megatron-LM deletes them once they have had their effect.

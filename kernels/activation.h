@@ -1,0 +1,45 @@
+// The non-linear part of an MLP.
+#pragma once
+
+#include "kernels/array.h"
+
+namespace ferry::kernels {
+
+enum class Activation : uint8_t {
+  swiglu,        // silu(gate) · up; rows are [gate, up]
+  gelu,          // with the error function
+  gelu_tanh,     // Hendrycks and Gimpel 2016, the approximation
+  squared_relu,  // So et al. 2021
+  quick_geglu,   // gate · sigmoid(1.702 gate) · (up + 1), both limited to 7 as in gpt-oss
+  xielu,         // Huang and Schlag 2024
+};
+
+constexpr bool is_gated(Activation kind) {
+  return kind == Activation::swiglu || kind == Activation::quick_geglu;
+}
+
+/// y = activation(x), each row times its scale if there are any. x has rows of `width` elements, or
+/// of 2 · width when gated. Computed in fp32.
+struct ActivationForward {
+  Activation kind = Activation::swiglu;
+  int64_t rows = 0, width = 0;
+  ConstArray x;
+  Array y;
+  const float* row_scale = nullptr;       // rows: probabilities of experts
+  ConstArray alpha_p = {}, alpha_n = {};  // xielu's parameters, one element each
+};
+
+/// Gradients: dx is set; drow_scale is set; dalpha_p and dalpha_n are added to.
+struct ActivationBackward {
+  Activation kind = Activation::swiglu;
+  int64_t rows = 0, width = 0;
+  ConstArray x;
+  ConstArray dy;
+  Array dx;  // may be x
+  const float* row_scale = nullptr;
+  float* drow_scale = nullptr;
+  ConstArray alpha_p = {}, alpha_n = {};
+  Array dalpha_p = {}, dalpha_n = {};
+};
+
+}  // namespace ferry::kernels

@@ -1,0 +1,45 @@
+// Plain views of memory, as kernels take them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ferry::kernels {
+
+enum class Type : uint8_t { f32, bf16, f16 };
+
+constexpr int64_t size_bytes(Type type) { return type == Type::f32 ? 4 : 2; }
+
+/// Elements of one type, without gaps unless an operation says so. The memory is the caller's, of
+/// the device that the operation runs on, and aligned to the elements.
+template <typename Void>
+struct BasicArray {
+  Void* data = nullptr;
+  Type type = Type::f32;
+
+  explicit operator bool() const noexcept { return data != nullptr; }
+};
+
+struct Array : BasicArray<void> {
+  Array() = default;
+  Array(void* memory, Type element) : BasicArray{memory, element} {}
+  explicit Array(float* memory) : BasicArray{memory, Type::f32} {}
+
+  /// The elements from number `first` on.
+  Array from(int64_t first) const {
+    return {static_cast<std::byte*>(data) + first * size_bytes(type), type};
+  }
+};
+
+struct ConstArray : BasicArray<const void> {
+  ConstArray() = default;
+  ConstArray(const void* memory, Type element) : BasicArray{memory, element} {}
+  ConstArray(const Array& array) : BasicArray{array.data, array.type} {}
+  explicit ConstArray(const float* memory) : BasicArray{memory, Type::f32} {}
+
+  ConstArray from(int64_t first) const {
+    return {static_cast<const std::byte*>(data) + first * size_bytes(type), type};
+  }
+};
+
+}  // namespace ferry::kernels

@@ -1,0 +1,43 @@
+// Cross entropy over a vocabulary that tensor-parallel ranks may share, in three steps with a
+// reduction over those ranks between them.
+//
+// Source: Megatron-LM, megatron/core/tensor_parallel/cross_entropy.py.
+#pragma once
+
+#include "kernels/array.h"
+
+namespace ferry::kernels {
+
+/// maximum[i] = the largest logit of row i among this rank's columns.
+struct LogitMaximum {
+  int64_t rows = 0, columns = 0;
+  ConstArray logits;
+  float* maximum = nullptr;
+};
+
+/// Of each row: the sum of exp(logit - maximum) over this rank's columns, and logit - maximum of
+/// the target; zero when the target is another rank's.
+struct LogitSums {
+  int64_t rows = 0, columns = 0, first_column = 0;
+  ConstArray logits;
+  const int32_t* targets = nullptr;
+  const float* maximum = nullptr;  // over all ranks
+  float* sum = nullptr;
+  float* target = nullptr;
+};
+
+/// loss[i] = log(sum) - target, and, where `weight` says how much a row's loss counts,
+/// dlogits = weight[i] · (softmax - one-hot of the target). dlogits may be the logits.
+struct CrossEntropyGradient {
+  int64_t rows = 0, columns = 0, first_column = 0;
+  ConstArray logits;
+  const int32_t* targets = nullptr;
+  const float* maximum = nullptr;
+  const float* sum = nullptr;     // over all ranks
+  const float* target = nullptr;  // over all ranks
+  const float* weight = nullptr;  // null: no gradient
+  float* loss = nullptr;
+  Array dlogits = {};
+};
+
+}  // namespace ferry::kernels

@@ -1,0 +1,96 @@
+// The operations of a device, in the order in which they are asked for.
+//
+//   kernels.run(NormForward{.rows = tokens, .width = hidden, .x = x, .weight = w, .y = y, ...});
+//
+// cpu/ is the definition. Other devices queue what they are asked for: nothing here waits for them.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "kernels/activation.h"
+#include "kernels/attention.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/elementwise.h"
+#include "kernels/embedding.h"
+#include "kernels/matmul.h"
+#include "kernels/norm.h"
+#include "kernels/optimizer.h"
+#include "kernels/random.h"
+#include "kernels/rotary.h"
+#include "kernels/routing.h"
+
+namespace ferry::kernels {
+
+/// One rank's queue on one device. Each operation finds the results of those before it. Sizes that
+/// contradict each other are the caller's error and are not looked for. Used by one thread at a
+/// time.
+///
+/// **Bits.** The same build, machine and number of threads give the same bits, always: sums have a
+/// fixed order.
+class Kernels {
+ public:
+  virtual ~Kernels() = default;
+
+  /// Memory of the device, aligned to cache lines, whose pages are taken when they are first
+  /// written where the device can do so; all zero. It goes with its last owner. Throws
+  /// std::bad_alloc.
+  virtual std::shared_ptr<void> allocate(size_t bytes) = 0;
+
+  /// From the host's memory to the device's; `from` may change when it returns.
+  virtual void upload(const void* from, void* to, size_t bytes) = 0;
+
+  /// From the device's memory to the host's, after all that was asked for before. What it gives may
+  /// be looked at once wait() of a later moment has returned.
+  virtual void download(const void* from, void* to, size_t bytes) = 0;
+
+  /// Returns when all that was asked for is done.
+  virtual void wait() = 0;
+
+  virtual void run(const Matmul&) = 0;
+  virtual void run(const GroupedMatmul&) = 0;
+  virtual void run(const GroupedMatmulGradient&) = 0;
+  virtual void run(const NormForward&) = 0;
+  virtual void run(const NormBackward&) = 0;
+  virtual void run(const EmbeddingForward&) = 0;
+  virtual void run(const EmbeddingBackward&) = 0;
+  virtual void run(const Rotary&) = 0;
+  virtual void run(const AttentionForward&) = 0;
+  virtual void run(const AttentionMerge&) = 0;
+  virtual void run(const AttentionBackward&) = 0;
+  virtual void run(const ActivationForward&) = 0;
+  virtual void run(const ActivationBackward&) = 0;
+  virtual void run(const LogitMaximum&) = 0;
+  virtual void run(const LogitSums&) = 0;
+  virtual void run(const CrossEntropyGradient&) = 0;
+  virtual void run(const RouterForward&) = 0;
+  virtual void run(const RouterBackward&) = 0;
+  virtual void run(const ExpertCounts&) = 0;
+  virtual void run(const BalanceLoss&) = 0;
+  virtual void run(const ExpertOrder&) = 0;
+  virtual void run(const ExpertBiasStep&) = 0;
+  virtual void run(const GatherRows&) = 0;
+  virtual void run(const CombineRows&) = 0;
+  virtual void run(const GatherNumbers&) = 0;
+  virtual void run(const Copy&) = 0;
+  virtual void run(const CopyRows&) = 0;
+  virtual void run(const Clear&) = 0;
+  virtual void run(const Add&) = 0;
+  virtual void run(const Scale&) = 0;
+  virtual void run(const GateRows&) = 0;
+  virtual void run(const GateRowsBackward&) = 0;
+  virtual void run(const SumRows&) = 0;
+  virtual void run(const Dropout&) = 0;
+  virtual void run(const SumOfSquares&) = 0;
+  virtual void run(const WeightedSum&) = 0;
+  virtual void run(const FillNormal&) = 0;
+  virtual void run(const FillConstant&) = 0;
+  virtual void run(const AdamStep&) = 0;
+  virtual void run(const SgdStep&) = 0;
+  virtual void run(const AdemamixStep&) = 0;
+};
+
+/// Host memory and `threads` threads (0: one for each core), which take no signals.
+std::unique_ptr<Kernels> cpu_kernels(int threads = 0);
+
+}  // namespace ferry::kernels

@@ -1,0 +1,52 @@
+// Steps of optimizers over runs of elements.
+#pragma once
+
+#include "kernels/array.h"
+
+namespace ferry::kernels {
+
+/// What every step has. The gradient counts times `gradient_scale`; where *is_skipped is not zero
+/// nothing changes. Both may be null, and lie in the memory of the device, so that no step waits
+/// for the host to learn a norm.
+struct StepInput {
+  int64_t count = 0;
+  ConstArray gradient;
+  const float* gradient_scale = nullptr;
+  const float* is_skipped = nullptr;
+  float* parameter = nullptr;  // fp32
+  Array copy = {};             // the parameter in the model's type; none where that is fp32
+  double learning_rate = 0;
+  double weight_decay = 0;
+};
+
+/// AdamW (Loshchilov and Hutter 2019), as torch.optim.AdamW and Apex's FusedAdam compute it;
+/// without `decoupled` the weight decay is a part of the gradient (Adam with L2).
+struct AdamStep {
+  StepInput step;
+  float* first_moment = nullptr;
+  float* second_moment = nullptr;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  int64_t number = 1;  // of the step, from 1, for the corrections of the bias
+  bool decoupled = true;
+};
+
+/// SGD with momentum as torch.optim.SGD: momentum = m · momentum + gradient, from `number` 2 on;
+/// the first step sets it to the gradient.
+struct SgdStep {
+  StepInput step;
+  float* momentum_buffer = nullptr;  // null without momentum
+  double momentum = 0;
+  int64_t number = 1;
+};
+
+/// AdEMAMix (Pagliardini et al. 2024).
+struct AdemamixStep {
+  StepInput step;
+  float* fast_moment = nullptr;
+  float* slow_moment = nullptr;
+  float* second_moment = nullptr;
+  double beta1 = 0.9, beta2 = 0.999, beta3 = 0.9999, alpha = 2, epsilon = 1e-8;
+  int64_t number = 1;
+};
+
+}  // namespace ferry::kernels

@@ -1,0 +1,125 @@
+// Which experts a token goes to, and the moves of tokens to experts and back.
+//
+// Source: Megatron-LM, megatron/core/transformer/moe/moe_utils.py
+// (topk_routing_with_score_function, group_limited_topk, compute_routing_scores_for_aux_loss).
+#pragma once
+
+#include "kernels/array.h"
+
+namespace ferry::kernels {
+
+enum class RouterScore : uint8_t { softmax, sigmoid };
+
+struct RouterShape {
+  int64_t tokens = 0, experts = 0;
+  int64_t chosen = 0;                     // experts of a token
+  int64_t groups = 0, groups_chosen = 0;  // experts are chosen inside the best groups; 0: no groups
+  RouterScore score = RouterScore::softmax;
+  /// Softmax over all experts, of which some are chosen; otherwise over the chosen ones' logits.
+  bool softmax_first = false;
+  double scale = 0;  // of the weights; 0: none
+};
+
+/// Of each token the chosen experts, by falling score (the lower number first where two are equal),
+/// and what their outputs weigh. Sigmoid scores of several chosen experts are divided by their sum.
+struct RouterForward {
+  RouterShape shape;
+  const float* logits = nullptr;       // [tokens, experts]
+  const float* expert_bias = nullptr;  // added to scores for the choice alone; or null
+  int32_t* experts = nullptr;          // [tokens, chosen]
+  float* weights = nullptr;            // [tokens, chosen]
+  /// [tokens, experts]: what the load-balancing loss takes as probabilities: softmax of the logits,
+  /// or sigmoids divided by their sum. Null: not wanted.
+  float* scores = nullptr;
+  /// [tokens, chosen]: the experts of the largest scores, without bias and groups, whose tokens the
+  /// load-balancing loss counts. Null with `scores`.
+  int32_t* balance_experts = nullptr;
+};
+
+/// dlogits is set: from the gradients of the weights and of the scores.
+struct RouterBackward {
+  RouterShape shape;
+  const float* logits = nullptr;
+  const int32_t* experts = nullptr;
+  const float* weights = nullptr;
+  const float* dweights = nullptr;
+  const float* scores = nullptr;
+  /// dscores of token t and expert e is expert_gradient[t's sequence][e]: the load-balancing loss
+  /// is linear in the scores. Tokens lie sequence first: token t is of sequence t % sequences.
+  const float* expert_gradient = nullptr;  // [sequences, experts]; null: none
+  int64_t sequences = 1;
+  float* dlogits = nullptr;
+};
+
+/// counts[s][e] = tokens of sequence s (token t is of t % sequences) that expert e takes; added
+/// when `accumulate`.
+struct ExpertCounts {
+  int64_t tokens = 0, chosen = 0, experts = 0, sequences = 1;
+  const int32_t* taken = nullptr;  // [tokens, chosen]
+  float* counts = nullptr;
+  bool accumulate = false;
+};
+
+/// *loss += factor · the sum over s, e of counts[s][e] · (the sum over the tokens of s of
+/// scores[t][e]), and gradient[s][e] = gradient_factor · counts[s][e].
+struct BalanceLoss {
+  int64_t tokens = 0, experts = 0, sequences = 1;
+  const float* scores = nullptr;
+  const float* counts = nullptr;
+  double factor = 0, gradient_factor = 0;
+  double* loss = nullptr;
+  float* gradient = nullptr;  // null: not wanted
+};
+
+/// Orders the choices of all tokens by expert, by rising token inside one.
+///
+/// An expert may be cut in `parts` that neighbouring ranks hold: each choice is a row for each part
+/// then, and part p of expert e, of which a rank has `experts_of_rank`, counts as expert
+/// (e / experts_of_rank · parts + p) · experts_of_rank + e % experts_of_rank.
+struct ExpertOrder {
+  int64_t tokens = 0, chosen = 0, experts = 0;
+  int64_t parts = 1, experts_of_rank = 1;
+  const int32_t* taken = nullptr;  // [tokens, chosen]
+  int64_t* offsets = nullptr;      // experts · parts + 1: rows of each
+  int32_t* choice_of =
+      nullptr;  // by row: (token · chosen + its place among the token's) · parts + p
+  int32_t* row_of = nullptr;  // the inverse
+};
+
+/// y[r] = x[index[r] / divisor].
+struct GatherRows {
+  int64_t rows = 0, width = 0;
+  const int32_t* index = nullptr;
+  int64_t divisor = 1;
+  ConstArray x;
+  Array y;
+};
+
+/// y[t] = sum over j of x[row_of[t][j]], by rising j; added when `accumulate`. Summed in fp32,
+/// rounded once.
+struct CombineRows {
+  int64_t tokens = 0, chosen = 0, width = 0;
+  const int32_t* row_of = nullptr;  // [tokens, chosen]
+  ConstArray x;
+  Array y;
+  bool accumulate = false;
+};
+
+/// One number for each of `count`: y[i] = the sum over j of x[index[i · terms + j] / divisor].
+struct GatherNumbers {
+  int64_t count = 0;
+  const int32_t* index = nullptr;
+  int64_t terms = 1, divisor = 1;
+  const float* x = nullptr;
+  float* y = nullptr;
+};
+
+/// bias[e] += rate · the sign of (mean of tokens - tokens[e]).
+struct ExpertBiasStep {
+  int64_t experts = 0;
+  const float* tokens = nullptr;
+  double rate = 0;
+  float* bias = nullptr;
+};
+
+}  // namespace ferry::kernels

@@ -4,7 +4,7 @@
 #   in engine: elements <- transfers <- items <- tiles
 #   format, store -> all of these, format (store -> store too)
 #   megatron -> all of these and checkpoint.h (data)    open.h, integrity, memory -> megatron, too
-#   convert -> ckpt    trainer -> ckpt, convert    tools -> all of these
+#   convert -> ckpt    kernels -> kernels    trainer -> ckpt, convert    tools -> all of these
 #   in trainer: arguments -> itself; loop -> arguments
 # and that nothing outside the device code includes CUDA, NCCL or MPI.
 set -eu
@@ -36,15 +36,16 @@ allow ckpt/integrity 'ckpt/(base|io|core|engine|format|store|integrity)/[^"]*|ck
 allow ckpt/megatron 'ckpt/(base|io|core|engine|format|store|megatron)/[^"]*|ckpt/checkpoint\.h'
 allow ckpt          'ckpt/[^"]*'
 allow convert       '(ckpt|convert)/[^"]*'
+allow kernels       'kernels/[^"]*'
 allow trainer       '(ckpt|convert|trainer)/[^"]*'
 allow trainer/arguments '(ckpt|convert|trainer/arguments)/[^"]*'
 allow trainer/loop  '(ckpt|convert|trainer/(arguments|loop))/[^"]*'
 allow tools         '(ckpt|convert|trainer|tools)/[^"]*'
 
-device=$(grep -rnE '#[[:space:]]*include[[:space:]]*<(cuda|cublas|nccl|mpi)' ckpt convert trainer tools | grep -v '^ckpt/group/mpi/' || true)
+device=$(grep -rnE '#[[:space:]]*include[[:space:]]*<(cuda|cublas|nccl|mpi)' ckpt convert kernels/*.h kernels/cpu trainer tools | grep -v '^ckpt/group/mpi/' || true)
 if [ -n "$device" ]; then
     echo "$device"
-    echo "error: ckpt, convert, trainer and tools must build without CUDA, NCCL and MPI" >&2
+    echo "error: ckpt, convert, kernels/cpu, trainer and tools must build without CUDA, NCCL and MPI" >&2
     found=1
 fi
 exit $found

@@ -1,0 +1,144 @@
+#include "kernels/cpu/activation_functions.h"
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace ferry::kernels::FERRY_KERNELS_TARGET {
+
+namespace {
+
+template <typename X>
+float row_scale(const X& x, int64_t row) {
+  return x.row_scale ? x.row_scale[row] : 1.0F;
+}
+
+/// log(1 + e^x) of one parameter.
+float softplus(const ConstArray& parameter) {
+  const float x = load(parameter, 0, 1)[0];
+  const float tail = log(1.0F + exp(all(x < 0 ? x : -x)))[0];
+  return (x > 0 ? x : 0) + tail;
+}
+float sigmoid_of(const ConstArray& parameter) { return sigmoid(load(parameter, 0, 1))[0]; }
+
+/// f(function) with the function of the kind.
+template <typename X, typename F>
+FERRY_INLINE void with_function(const X& x, const F& f) {
+  switch (x.kind) {
+    case Activation::gelu:
+      return f(Gelu{});
+    case Activation::gelu_tanh:
+      return f(GeluTanh{});
+    case Activation::squared_relu:
+      return f(SquaredRelu{});
+    case Activation::xielu: {
+      return f(Xielu{softplus(x.alpha_p), Xielu::kBeta + softplus(x.alpha_n)});
+    }
+    case Activation::swiglu:
+    case Activation::quick_geglu:
+      break;
+  }
+}
+template <typename F>
+FERRY_INLINE void with_gated_function(Activation kind, const F& f) {
+  if (kind == Activation::swiglu) return f(Swiglu{});
+  f(QuickGeglu{});
+}
+
+template <typename T>
+void forward(const Team& team, const ActivationForward& x) {
+  const auto* from = static_cast<const T*>(x.x.data);
+  if (is_gated(x.kind)) {
+    with_gated_function(x.kind, [&](auto function) {
+      team.each(x.rows, x.width, [&](int64_t row) {
+        const T* gate = from + 2 * row * x.width;
+        vectors(0, x.width, [&](int64_t i, auto n) {
+          const auto y = function(load(gate + i, n), load(gate + x.width + i, n));
+          store(x.y, row * x.width + i, row_scale(x, row) * y.value, n);
+        });
+      });
+    });
+    return;
+  }
+  with_function(x, [&](auto function) {
+    team.each(x.rows, x.width, [&](int64_t row) {
+      const int64_t start = row * x.width;
+      vectors(start, start + x.width, [&](int64_t i, auto n) {
+        store(x.y, i, row_scale(x, row) * function(load(from + i, n)).value, n);
+      });
+    });
+  });
+}
+
+template <typename T>
+void backward_gated(const Team& team, const ActivationBackward& x) {
+  with_gated_function(x.kind, [&](auto function) {
+    team.each(x.rows, x.width, [&](int64_t row) {
+      const T* gate = static_cast<const T*>(x.x.data) + 2 * row * x.width;
+      T* dx = static_cast<T*>(x.dx.data) + 2 * row * x.width;
+      Float dscale{};
+      vectors(0, x.width, [&](int64_t i, auto n) {
+        const auto y = function(load(gate + i, n), load(gate + x.width + i, n));
+        const Float gradient = load(x.dy, row * x.width + i, n);
+        dscale += gradient * y.value;
+        const Float scaled = row_scale(x, row) * gradient;
+        store(dx + i, scaled * y.gate, n);
+        store(dx + x.width + i, scaled * y.up, n);
+      });
+      if (x.drow_scale) x.drow_scale[row] = sum_of(dscale);
+    });
+  });
+}
+
+/// `parameters`: of each row the gradients by p and n of xIELU; or null.
+template <typename T>
+void backward_plain(const Team& team, const ActivationBackward& x, float* parameters) {
+  with_function(x, [&](auto function) {
+    team.each(x.rows, x.width, [&](int64_t row) {
+      const int64_t start = row * x.width;
+      const T* from = static_cast<const T*>(x.x.data) + start;
+      T* dx = static_cast<T*>(x.dx.data) + start;
+      Float dscale{}, dp{}, dn{};
+      vectors(0, x.width, [&](int64_t i, auto n) {
+        const Float value = load(from + i, n), gradient = load(x.dy, start + i, n);
+        const auto y = function(value);
+        const Float scaled = row_scale(x, row) * gradient;
+        dscale += gradient * y.value;
+        if (parameters) {
+          dp += value > 0 ? scaled * value * value : Float{};
+          dn += value > 0 ? Float{} : scaled * Xielu::curve(value);
+        }
+        store(dx + i, scaled * y.slope, n);
+      });
+      if (x.drow_scale) x.drow_scale[row] = sum_of(dscale);
+      if (parameters) {
+        parameters[2 * row] = sum_of(dp);
+        parameters[2 * row + 1] = sum_of(dn);
+      }
+    });
+  });
+}
+
+/// *gradient += factor · the sum of every second element from `parts` on.
+void add_parameter(const Array& gradient, float factor, const float* parts, int64_t rows) {
+  double sum = 0;
+  for (int64_t row = 0; row < rows; ++row) sum += static_cast<double>(parts[2 * row]);
+  store(gradient, 0, load(gradient, 0, 1) + factor * static_cast<float>(sum), 1);
+}
+
+}  // namespace
+
+void CpuKernels::run(const ActivationForward& x) {
+  with_type(x.x.type, [&]<typename T>(T*) { forward<T>(team_, x); });
+}
+
+void CpuKernels::run(const ActivationBackward& x) {
+  float* parameters = x.dalpha_p ? workspace_.floats(2 * x.rows) : nullptr;
+  with_type(x.x.type, [&]<typename T>(T*) {
+    if (is_gated(x.kind)) return backward_gated<T>(team_, x);
+    backward_plain<T>(team_, x, parameters);
+  });
+  if (parameters) {
+    add_parameter(x.dalpha_p, sigmoid_of(x.alpha_p), parameters, x.rows);
+    add_parameter(x.dalpha_n, sigmoid_of(x.alpha_n), parameters + 1, x.rows);
+  }
+}
+
+}  // namespace ferry::kernels::FERRY_KERNELS_TARGET

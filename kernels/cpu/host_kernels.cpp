@@ -1,0 +1,41 @@
+#include "kernels/cpu/host_kernels.h"
+
+#include <sys/mman.h>
+
+#include <cstring>
+#include <new>
+#include <thread>
+
+#include "kernels/cpu/targets.h"
+
+namespace ferry::kernels {
+
+HostKernels::HostKernels(int threads) : products_(threads) {}
+HostKernels::~HostKernels() = default;
+
+std::shared_ptr<void> HostKernels::allocate(size_t bytes) {
+  if (bytes == 0) return {};
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  // Large pages spare address translations. Where there are none, nothing changes.
+  madvise(memory, bytes, MADV_HUGEPAGE);
+  return {memory, [bytes](void* pages) { munmap(pages, bytes); }};
+}
+
+void HostKernels::upload(const void* from, void* to, size_t bytes) {
+  if (bytes > 0) std::memmove(to, from, bytes);
+}
+
+void HostKernels::download(const void* from, void* to, size_t bytes) {
+  if (bytes > 0) std::memmove(to, from, bytes);
+}
+
+void HostKernels::wait() {}  // each operation is done when it returns
+
+std::unique_ptr<Kernels> cpu_kernels(int threads) {
+  if (threads <= 0) threads = static_cast<int>(std::thread::hardware_concurrency());
+  return std::unique_ptr<Kernels>(
+      targets_of_processor().front().new_kernels(threads < 1 ? 1 : threads));
+}
+
+}  // namespace ferry::kernels

@@ -1,0 +1,46 @@
+// Sums over rows.
+#pragma once
+
+#include "kernels/cpu/team.h"
+#include "kernels/cpu/vector.h"
+
+namespace ferry::kernels::FERRY_KERNELS_TARGET {
+
+/// sum[j] += sum over rows of value(row, j, n): a thread takes columns, of which it sums blocks of
+/// rows, and then the blocks. The order follows from the number of rows alone.
+template <typename F>
+FERRY_INLINE void add_columns(const Team& team, int64_t rows, int64_t width, const Array& sum,
+                              const F& value) {
+  constexpr int64_t kRows = 64, kStrip = 4;
+  constexpr int64_t kColumns = kStrip * kLanes;
+  team.parts(width, kColumns, rows, [&](int64_t first, int64_t last) {
+    int64_t column = first;
+    for (; column + kColumns <= last; column += kColumns) {
+      Float total[kStrip] = {};
+      for (int64_t block = 0; block < rows; block += kRows) {
+        Float part[kStrip] = {};
+        const int64_t end = block + kRows < rows ? block + kRows : rows;
+        for (int64_t row = block; row < end; ++row) {
+          for (int64_t i = 0; i < kStrip; ++i) part[i] += value(row, column + i * kLanes, Full{});
+        }
+        for (int64_t i = 0; i < kStrip; ++i) total[i] += part[i];
+      }
+      for (int64_t i = 0; i < kStrip; ++i) {
+        const int64_t at = column + i * kLanes;
+        store(sum, at, load(sum, at, Full{}) + total[i], Full{});
+      }
+    }
+    vectors(column, last, [&](int64_t at, auto n) {
+      Float total{};
+      for (int64_t block = 0; block < rows; block += kRows) {
+        Float part{};
+        const int64_t end = block + kRows < rows ? block + kRows : rows;
+        for (int64_t row = block; row < end; ++row) part += value(row, at, n);
+        total += part;
+      }
+      store(sum, at, load(sum, at, n) + total, n);
+    });
+  });
+}
+
+}  // namespace ferry::kernels::FERRY_KERNELS_TARGET

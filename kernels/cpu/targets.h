@@ -1,0 +1,28 @@
+// The sets of instructions that the operations are compiled for.
+#pragma once
+
+#include <span>
+
+#include "kernels/kernels.h"
+
+namespace ferry::kernels {
+
+struct Target {
+  const char* name;
+  Kernels* (*new_kernels)(int threads);
+};
+
+namespace portable {
+Kernels* new_kernels(int threads);
+}
+namespace avx2 {
+Kernels* new_kernels(int threads);
+}
+namespace avx512 {
+Kernels* new_kernels(int threads);
+}
+
+/// Those that this machine's processor runs, the best one first.
+std::span<const Target> targets_of_processor();
+
+}  // namespace ferry::kernels

@@ -1,0 +1,178 @@
+// Operations that take elements by token: embeddings, rotary positions, rows of experts.
+#include "tests/kernels/support.h"
+
+namespace ferry::kernels {
+namespace {
+
+double steps(Type type) { return type == Type::f32 ? 2 : 0.51; }
+
+TEST(Embedding, TakesRowsOfThisRank) {
+  const int64_t width = 37, first = 10, rows = 4;
+  const std::vector<int32_t> ids{12, 9, 13, 10, 14, 12};
+  const auto count = static_cast<int64_t>(ids.size());
+  for (const Type type : kTypes) {
+    const auto table = random_numbers(rows * width, type, 1);
+    const auto before = random_numbers(count * width, type, 2);
+    for (const bool accumulate : {false, true}) {
+      const auto y = on_all(before, [&](Numbers& to) {
+        return EmbeddingForward{.count = count,
+                                .width = width,
+                                .first = first,
+                                .rows = rows,
+                                .ids = ids.data(),
+                                .table = table,
+                                .y = to,
+                                .accumulate = accumulate};
+      });
+      std::vector<double> wanted;
+      for (int64_t i = 0; i < count * width; ++i) {
+        const int64_t row = ids[static_cast<size_t>(i / width)] - first;
+        const bool is_here = row >= 0 && row < rows;
+        wanted.push_back((accumulate ? before[i] : 0) +
+                         (is_here ? table[row * width + i % width] : 0));
+      }
+      expect_near(y, wanted, steps(type), 1e-3, name_of(type));
+    }
+  }
+}
+
+TEST(Embedding, AddsGradientsOfEachToken) {
+  const int64_t width = 150, first = 10, rows = 4;
+  const std::vector<int32_t> ids{12, 9, 13, 10, 14, 12, 12};
+  const auto count = static_cast<int64_t>(ids.size());
+  for (const Type type : kTypes) {
+    const auto dy = random_numbers(count * width, type, 1);
+    const auto before = random_numbers(rows * width, Type::f32, 2);
+    const auto table = on_all(before, [&](Numbers& to) {
+      return EmbeddingBackward{.count = count,
+                               .width = width,
+                               .first = first,
+                               .rows = rows,
+                               .ids = ids.data(),
+                               .dy = dy,
+                               .dtable = to};
+    });
+    auto wanted = before.values();
+    for (int64_t i = 0; i < count * width; ++i) {
+      const int64_t row = ids[static_cast<size_t>(i / width)] - first;
+      if (row >= 0 && row < rows) wanted[static_cast<size_t>(row * width + i % width)] += dy[i];
+    }
+    expect_near(table, wanted, 4, 1, name_of(type));
+  }
+}
+
+TEST(Rotary, TurnsPairsAndBack) {
+  const int64_t positions = 5, sequences = 2, heads = 6, per_group = 3, dim = 22, head = 24;
+  const int64_t group = (per_group + 2) * head, token = 2 * group, half = dim / 2;
+  const int64_t tokens = positions * sequences;
+  Numbers cosine(static_cast<size_t>(positions * half), Type::f32), sine = cosine;
+  cosine = random_numbers(positions * half, Type::f32, 5);
+  for (size_t i = 0; i < cosine.size(); ++i) {
+    sine.set(i, std::sin(cosine[i]));
+    cosine.set(i, std::cos(cosine[i]));
+  }
+  for (const Type type : kTypes) {
+    for (const bool interleaved : {false, true}) {
+      const auto x = random_numbers(tokens * token, type, 1);
+      Rotary rotary{.positions = positions,
+                    .tokens_per_position = sequences,
+                    .heads = heads,
+                    .dim = dim,
+                    .token_stride = token,
+                    .group_stride = group,
+                    .head_stride = head,
+                    .heads_per_group = per_group,
+                    .interleaved = interleaved,
+                    .cosine = cosine.floats(),
+                    .sine = sine.floats(),
+                    .x = {}};
+      const auto turn = [&](const Numbers& from, bool back) {
+        return on_all(from, [&](Numbers& to) {
+          auto operation = rotary;
+          operation.backward = back;
+          operation.x = to;
+          return operation;
+        });
+      };
+      const auto y = turn(x, false);
+      auto wanted = x.values();
+      for (int64_t t = 0; t < tokens; ++t) {
+        for (int64_t h = 0; h < heads; ++h) {
+          const int64_t at = t * token + h / per_group * group + h % per_group * head;
+          for (int64_t i = 0; i < half; ++i) {
+            const double a = x[at + (interleaved ? 2 * i : i)];
+            const double b = x[at + (interleaved ? 2 * i + 1 : i + half)];
+            const double c = cosine[t / sequences * half + i], s = sine[t / sequences * half + i];
+            wanted[static_cast<size_t>(at + i)] = a * c - b * s;
+            wanted[static_cast<size_t>(at + half + i)] = b * c + a * s;
+          }
+        }
+      }
+      expect_near(y, wanted, steps(type), 1, name_of(type));
+      // The gradient of a turn is the turn back.
+      expect_near(turn(y, true), x.values(), type == Type::f32 ? 4 : 1.5, 1, name_of(type));
+    }
+  }
+}
+
+TEST(Rows, AreGatheredAndCombined) {
+  const int64_t tokens = 5, chosen = 2, width = 37, rows = 7;
+  const std::vector<int32_t> choice_of{9, 0, 3, 2, 8, 5, 1};
+  const std::vector<int32_t> row_of{1, 6, 3, 2, 0, 5, 1, 1, 4, 0};
+  for (const Type type : kTypes) {
+    const auto x = random_numbers(tokens * width, type, 1);
+    const auto before = random_numbers(rows * width, type, 2);
+    const auto gathered = on_all(before, [&](Numbers& to) {
+      return GatherRows{.rows = rows,
+                        .width = width,
+                        .index = choice_of.data(),
+                        .divisor = chosen,
+                        .x = x,
+                        .y = to};
+    });
+    std::vector<double> wanted;
+    for (int64_t i = 0; i < rows * width; ++i) {
+      const int64_t token = choice_of[static_cast<size_t>(i / width)] / chosen;
+      wanted.push_back(x[token * width + i % width]);
+    }
+    expect_near(gathered, wanted, 0, 0, name_of(type));
+    for (const bool accumulate : {false, true}) {
+      const auto y = on_all(x, [&](Numbers& to) {
+        return CombineRows{.tokens = tokens,
+                           .chosen = chosen,
+                           .width = width,
+                           .row_of = row_of.data(),
+                           .x = before,
+                           .y = to,
+                           .accumulate = accumulate};
+      });
+      std::vector<double> sums;
+      for (int64_t i = 0; i < tokens * width; ++i) {
+        double sum = accumulate ? x[i] : 0;
+        for (int64_t j = 0; j < chosen; ++j) {
+          const int64_t row = row_of[static_cast<size_t>(i / width * chosen + j)];
+          sum += before[row * width + i % width];
+        }
+        sums.push_back(sum);
+      }
+      expect_near(y, sums, steps(type), 1, name_of(type));
+    }
+  }
+}
+
+TEST(Rows, NumbersAreGatheredAndAdded) {
+  const std::vector<int32_t> index{4, 0, 3, 2, 5, 5};
+  const Numbers x(std::vector<double>{5, 6, 7}, Type::f32);
+  const auto y = on_all(Numbers({1, 2, 3, 4}, Type::f32), [&](Numbers& to) {
+    return GatherNumbers{.count = 3,
+                         .index = index.data(),
+                         .terms = 2,
+                         .divisor = 2,
+                         .x = x.floats(),
+                         .y = to.floats()};
+  });
+  EXPECT_EQ(y.values(), (std::vector<double>{12, 12, 14, 4}));
+}
+
+}  // namespace
+}  // namespace ferry::kernels

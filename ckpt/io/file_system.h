@@ -105,6 +105,11 @@ class FileSystem {
   virtual std::vector<std::string> list(const std::string& path) const = 0;
   /// Opens a regular file; invalid for anything else, without blocking on a FIFO.
   virtual std::shared_ptr<const ReadableFile> open(const std::string& path) const = 0;
+  /// The same of a file whose bytes are wanted in memory, at random and for long: view() gives them
+  /// where the file system can map files. Such a file must not be cut short while it is open.
+  virtual std::shared_ptr<const ReadableFile> map(const std::string& path) const {
+    return open(path);
+  }
 
   /// Creates a file of `bytes` bytes that must not exist. Space is reserved where the file system
   /// can, so that a full disk shows before the work.

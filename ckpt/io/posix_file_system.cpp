@@ -81,21 +81,11 @@ class PosixFileSystem final : public FileSystem {
   }
 
   std::shared_ptr<const ReadableFile> open(const std::string& path) const override {
-    // O_NONBLOCK: opening a FIFO must not wait for its writer. It has no effect on regular files.
-    const int descriptor =
-        uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
-    if (descriptor < 0) fail_errno("open", path);
-    struct stat info {};
-    if (::fstat(descriptor, &info) != 0) {
-      ::close(descriptor);
-      fail_errno("look at", path);
-    }
-    if (!S_ISREG(info.st_mode)) {
-      ::close(descriptor);
-      fail(ErrorKind::invalid, "{} is not a regular file", path);
-    }
-    return std::make_shared<PosixReadableFile>(path, descriptor,
-                                               static_cast<uint64_t>(info.st_size));
+    return open_file(path);
+  }
+
+  std::shared_ptr<const ReadableFile> map(const std::string& path) const override {
+    return std::make_shared<PosixMappedFile>(*open_file(path));
   }
 
   std::unique_ptr<WritableFile> create(const std::string& path, uint64_t bytes) const override {
@@ -204,6 +194,24 @@ class PosixFileSystem final : public FileSystem {
   }
 
  private:
+  std::shared_ptr<const PosixReadableFile> open_file(const std::string& path) const {
+    // O_NONBLOCK: opening a FIFO must not wait for its writer. It has no effect on regular files.
+    const int descriptor =
+        uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
+    if (descriptor < 0) fail_errno("open", path);
+    struct stat info {};
+    if (::fstat(descriptor, &info) != 0) {
+      ::close(descriptor);
+      fail_errno("look at", path);
+    }
+    if (!S_ISREG(info.st_mode)) {
+      ::close(descriptor);
+      fail(ErrorKind::invalid, "{} is not a regular file", path);
+    }
+    return std::make_shared<PosixReadableFile>(path, descriptor,
+                                               static_cast<uint64_t>(info.st_size));
+  }
+
   // For a file system without RENAME_NOREPLACE (NFS and other network ones). A hard link is refused
   // in one step when the name is taken; where there are none, and for folders, the check is not
   // atomic (a folder that is not empty is never replaced).

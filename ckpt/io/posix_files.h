@@ -32,6 +32,25 @@ class PosixReadableFile final : public ReadableFile {
   uint64_t bytes_;
 };
 
+/// A file mapped into memory, read-only; the mapping needs no open descriptor.
+class PosixMappedFile final : public ReadableFile {
+ public:
+  /// Maps what `file` has; io when the system does not let.
+  explicit PosixMappedFile(const PosixReadableFile& file);
+  ~PosixMappedFile() override;
+  PosixMappedFile(const PosixMappedFile&) = delete;
+  PosixMappedFile& operator=(const PosixMappedFile&) = delete;
+
+  const std::string& path() const noexcept override { return path_; }
+  uint64_t size() const noexcept override { return bytes_.size(); }
+  void read(uint64_t offset, std::span<std::byte> into) const override;
+  std::span<const std::byte> view(uint64_t offset, uint64_t bytes) const override;
+
+ private:
+  std::string path_;
+  std::span<const std::byte> bytes_;
+};
+
 class PosixWritableFile final : public WritableFile {
  public:
   /// Takes the descriptor. `pages` writes whole pages, always or while several threads write at

@@ -5,7 +5,7 @@
 #   format, store -> all of these, format (store -> store too)
 #   megatron -> all of these and checkpoint.h (data)    open.h, integrity, memory -> megatron, too
 #   convert -> ckpt    kernels -> kernels    trainer -> ckpt, convert    tools -> all of these
-#   in trainer: arguments -> itself; loop -> arguments
+#   in trainer: arguments -> itself; data -> ckpt alone; loop -> arguments
 # and that nothing outside the device code includes CUDA, NCCL or MPI.
 set -eu
 cd "$(dirname "$0")/.."
@@ -39,6 +39,7 @@ allow convert       '(ckpt|convert)/[^"]*'
 allow kernels       'kernels/[^"]*'
 allow trainer       '(ckpt|convert|trainer)/[^"]*'
 allow trainer/arguments '(ckpt|convert|trainer/arguments)/[^"]*'
+allow trainer/data  '(ckpt|trainer/data)/[^"]*'
 allow trainer/loop  '(ckpt|convert|trainer/(arguments|loop))/[^"]*'
 allow tools         '(ckpt|convert|trainer|tools)/[^"]*'
 

@@ -1,0 +1,80 @@
+// What is trained on, as the flags of Megatron-LM say it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ferry {
+
+enum class Split : uint8_t { train, valid, test };
+inline constexpr std::array kSplits = {Split::train, Split::valid, Split::test};
+std::string_view name(Split split) noexcept;
+
+/// One value for each split.
+template <typename T>
+struct PerSplit {
+  T train{}, valid{}, test{};
+  T& operator[](Split split) noexcept {
+    return split == Split::train ? train : split == Split::valid ? valid : test;
+  }
+  const T& operator[](Split split) const noexcept { return const_cast<PerSplit&>(*this)[split]; }
+};
+
+/// What of a sample counts, and how far attention reaches.
+struct MaskOptions {
+  bool eod_mask_loss = false;         // --eod-mask-loss: no loss where the token ends a document
+  bool reset_position_ids = false;    // --reset-position-ids: from 0 again behind such a token
+  bool reset_attention_mask = false;  // --reset-attention-mask: attention begins anew behind it
+  int32_t end_of_document = -1;       // that token
+  int32_t padding = -1;               // neither read nor learnt; -1: none that data could have
+  bool goldfish_loss = false;         // --goldfish-loss: drops one label of `goldfish_k`, always
+  int64_t goldfish_k = 50;            // the same one behind the same `goldfish_h` labels
+  int64_t goldfish_h = 50;
+};
+
+struct DataOptions {
+  /// --data-path: prefixes of token files, or weights and prefixes in turn, for all splits.
+  std::vector<std::string> data_path;
+  /// --train-data-path, --valid-data-path, --test-data-path: the same for one split.
+  PerSplit<std::vector<std::string>> split_data_path;
+  /// --data-args-path, --per-split-data-args-path: files that hold them.
+  std::string data_args_path, per_split_data_args_path;
+  bool mock_data = false;  // --mock-data: none of these
+
+  std::string split;       // --split: shares of train, valid, test; empty: 969, 30, 1
+  std::string cache_path;  // --data-cache-path; empty: beside each dataset
+
+  int64_t sequence_length = 0;  // --seq-length: tokens of a sample
+  int64_t seed = 1234;          // --seed, in [0, 2^32)
+  /// Samples that are needed of each split (count_samples_of_run()); nothing: one epoch.
+  PerSplit<std::optional<int64_t>> samples;
+  /// Off: the tokens of the valid split that are too few for a sample make a padded one.
+  bool drop_last_partial_validation_sequence = true;
+  /// --mid-level-dataset-surplus: how many more samples are made of each dataset of a blend.
+  double mid_level_dataset_surplus = 0.005;
+
+  /// The tokenizer as Megatron-LM names it in descriptions of sample orders: a JSON object.
+  std::string tokenizer = "{}";
+  int64_t vocabulary_size = 0;      // of the tokenizer; for mock data
+  int64_t token_limit = INT32_MAX;  // rows of the embedding: a token beyond it is an error
+  MaskOptions masks;
+};
+
+/// How long a run is, of which its need of samples follows.
+struct RunLength {
+  int64_t train_iters = 0;             // --train-iters, or of --train-samples by the batch size
+  int64_t train_samples = 0;           // --train-samples; 0: as many as the iterations take
+  int64_t eval_interval = 1000;        // --eval-interval, at least 1
+  int64_t eval_iters = 100;            // --eval-iters
+  int64_t global_batch_size = 1;       // --global-batch-size
+  int64_t eval_global_batch_size = 0;  // --eval-global-batch-size; 0: the same
+};
+
+/// Samples of train, valid and test. invalid for negative numbers, or an eval_interval of 0.
+PerSplit<std::optional<int64_t>> count_samples_of_run(const RunLength& run);
+
+}  // namespace ferry

@@ -1,0 +1,95 @@
+// Which tokens make which sample: three arrays that, with the sequences' lengths, are the whole
+// order of a training run. They are Megatron-LM's, bit for bit.
+//
+//   document index   the sequences of the split, once an epoch, shuffled over all epochs
+//   sample index     row k: where sample k begins, as (place in the document index, token); samples
+//                    of sequence_length tokens are cut from the sequences one after another, each
+//                    with the first token of the next one as its last label
+//   shuffle index    the order in which samples are taken
+//
+// The last epoch stands alone, shuffled by itself behind the others, when less than 80% of it is
+// needed: its samples then come last, and no earlier epoch loses any.
+//
+// Source: megatron/core/datasets/gpt_dataset.py, helpers.cpp (build_sample_idx).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ckpt/base/error.h"
+#include "trainer/data/random_order.h"
+#include "trainer/data/token_source.h"
+
+namespace ferry {
+
+/// The sequences [begin, end) of a source.
+struct SequenceRange {
+  int64_t begin = 0, end = 0;
+  int64_t count() const noexcept { return end - begin; }
+};
+
+/// Tokens of these sequences. corrupt when the source says that one has less than none, or all more
+/// than it holds.
+int64_t count_tokens(const TokenSource& source, SequenceRange range);
+
+struct EpochPlan {
+  int64_t epochs = 1;
+  int64_t samples = 0;  // that are cut from these epochs: at least what was asked for
+  bool last_epoch_apart = false;
+  int64_t samples_before_last_epoch = 0;  // where it stands apart
+};
+
+/// How often the split is read for so many samples (nothing: all of one epoch). With `drop_last`
+/// off the tokens that are too few for a sample make one, too, padded. invalid when the split has
+/// no tokens and samples are wanted.
+EpochPlan plan_epochs(int64_t tokens_per_epoch, int64_t sequence_length,
+                      std::optional<int64_t> wanted_samples, bool drop_last);
+
+std::vector<int32_t> build_document_index(SequenceRange range, const EpochPlan& plan,
+                                          NumpyRandomState& random);
+std::vector<uint32_t> build_shuffle_index(const EpochPlan& plan, NumpyRandomState& random);
+
+/// Row k of the sample index, for all k in [0, samples]: emit(document_place, token). `documents`
+/// are sequences of the source.
+template <typename Emit>
+void walk_samples(const TokenSource& source, std::span<const int32_t> documents,
+                  int64_t sequence_length, int64_t samples, const Emit& emit) {
+  emit(0, 0);
+  int64_t row = 1;
+  int64_t next =
+      sequence_length;  // token at which this row's sample begins, counted from the front
+  int64_t begin = 0;    // token at which the document begins, counted in the same way
+  int64_t last_place = 0, last_token = 0;
+  for (int64_t place = 0; place < std::ssize(documents) && row <= samples; ++place) {
+    const int64_t length = source.length(documents[static_cast<size_t>(place)]);
+    const int64_t end = begin + length;
+    for (; next < end && row <= samples; ++row, next += sequence_length) emit(place, next - begin);
+    if (length > 0) last_place = place, last_token = length - 1;
+    begin = end;
+  }
+  for (; row <= samples; ++row) emit(last_place, last_token);  // a padded sample ends there
+}
+
+/// Both numbers of all rows, as the elements of the array.
+template <typename T>
+std::vector<T> build_sample_index(const TokenSource& source, std::span<const int32_t> documents,
+                                  int64_t sequence_length, int64_t samples) {
+  std::vector<T> rows(2 * (static_cast<size_t>(samples) + 1));
+  T* out = rows.data();
+  walk_samples(source, documents, sequence_length, samples, [&out](int64_t place, int64_t token) {
+    *out++ = static_cast<T>(place);
+    *out++ = static_cast<T>(token);
+  });
+  return rows;
+}
+
+/// Whether arrays from outside are what plan_epochs() and the functions above make, but for the
+/// random order: each sequence as often as there are epochs, each sample once, the last epoch
+/// apart.
+bool is_document_index(std::span<const int32_t> documents, SequenceRange range,
+                       const EpochPlan& plan);
+bool is_shuffle_index(std::span<const uint32_t> order, const EpochPlan& plan);
+
+}  // namespace ferry

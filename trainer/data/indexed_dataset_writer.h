@@ -1,0 +1,65 @@
+// Writes token files, PREFIX.bin and PREFIX.idx (indexed_dataset.h), so that they appear under
+// their names only when they are whole and on disk.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ckpt/base/dtype.h"
+#include "ckpt/io/file_system.h"
+#include "ckpt/io/staging/claim.h"
+#include "trainer/data/indexed_dataset.h"
+
+namespace ferry {
+
+/// The type that Megatron-LM's tools give the tokens of a vocabulary: uint16 below 65,500 tokens,
+/// int32 from there on.
+DType token_type_for(int64_t vocabulary_size) noexcept;
+
+/// For one thread. Lengths and boundaries are kept in memory until commit(): 12 bytes a sequence at
+/// most.
+class IndexedDatasetWriter {
+ public:
+  /// invalid when either file exists and `overwrite` is false, or for a type without a code; busy
+  /// while another process writes the same; not_found when the folder does not exist.
+  IndexedDatasetWriter(std::shared_ptr<const FileSystem> file_system, std::string prefix,
+                       DType type, bool overwrite = false);
+  ~IndexedDatasetWriter();  // without commit(): removes what was written
+  IndexedDatasetWriter(const IndexedDatasetWriter&) = delete;
+  IndexedDatasetWriter& operator=(const IndexedDatasetWriter&) = delete;
+
+  /// One more sequence of the document. invalid for a token that the type cannot hold.
+  void add_sequence(std::span<const int32_t> tokens);
+  /// The sequences since the last end are a document; one without sequences is empty.
+  void end_document();
+  /// All documents of another dataset of the same type. mismatch for another type; corrupt when its
+  /// tokens do not lie one sequence after another, and no further. `copied` is told of pieces of so
+  /// many bytes, and may throw.
+  void append(const IndexedDataset& dataset, const std::function<void(uint64_t)>& copied = {});
+
+  /// Puts both files in place. invalid when the last document was not ended. A kill before the last
+  /// moment leaves no index, so never one that belongs to other tokens.
+  void commit();
+
+ private:
+  void write(std::span<const std::byte> bytes);
+  void flush();
+  void write_index() const;
+
+  std::shared_ptr<const FileSystem> file_system_;
+  std::string prefix_;
+  DType type_;
+  bool overwrite_;
+  std::unique_ptr<Claim> index_claim_, token_claim_;
+  std::unique_ptr<WritableFile> tokens_;
+  uint64_t written_bytes_ = 0;
+  std::vector<std::byte> buffer_;
+  std::vector<int32_t> lengths_;
+  std::vector<int64_t> boundaries_ = {0};
+};
+
+}  // namespace ferry

@@ -1,0 +1,187 @@
+#include "trainer/data/open_datasets.h"
+
+#include <cmath>
+
+#include "ckpt/base/checked.h"
+#include "trainer/data/blended_dataset.h"
+#include "trainer/data/data_paths.h"
+#include "trainer/data/gpt_dataset.h"
+#include "trainer/data/indexed_dataset.h"
+#include "trainer/data/mock_tokens.h"
+
+namespace ferry {
+namespace {
+
+constexpr const char* kMockSplit = "1,1,1";
+
+using Parts = std::vector<std::shared_ptr<const GptDataset>>;
+
+// Samples of one dataset of a blend, as many as its share and somewhat more.
+int64_t share_of(int64_t samples, double share, double surplus) {
+  const double target = std::ceil(static_cast<double>(samples) * share);
+  const double size = std::ceil(target * (1 + surplus));
+  if (!(size >= 0 && size < 0x1p53)) {
+    fail(ErrorKind::invalid, "{} samples, of which a dataset gives {}, cannot be made", samples,
+         share);
+  }
+  return static_cast<int64_t>(size);
+}
+
+// Opens the splits that share one set of sources.
+class Opener {
+ public:
+  Opener(const std::shared_ptr<const FileSystem>& file_system, const DataOptions& options,
+         std::optional<SplitShares> shares)
+      : file_system_(file_system), options_(options), shares_(std::move(shares)) {}
+
+  void add_source(std::optional<std::string> path, std::shared_ptr<const TokenSource> source) {
+    if (source->sequences() > INT32_MAX) {
+      fail(ErrorKind::unsupported, "{} has {} sequences; at most {} of a dataset can be used",
+           source->name(), source->sequences(), INT32_MAX);
+    }
+    paths_.push_back(std::move(path));
+    sources_.push_back(std::move(source));
+  }
+  void add_files(const Blend& blend) {
+    for (const std::string& prefix : blend.prefixes) {
+      add_source(prefix, std::make_shared<IndexedDataset>(file_system_, prefix));
+    }
+  }
+
+  /// One split of the only source.
+  std::shared_ptr<const Dataset> lone(Split split) const {
+    return part(split, 0, options_.samples[split]);
+  }
+
+  std::shared_ptr<const Dataset> blended(Split split, std::span<const double> given) const {
+    const std::optional<int64_t> wanted = options_.samples[split];
+    BlendWeights weights;
+    weights.size = wanted;
+    Parts parts;
+    if (given.empty()) {
+      for (size_t i = 0; i < sources_.size(); ++i) parts.push_back(part(split, i, std::nullopt));
+      by_size(split, parts, weights);
+    } else {
+      if (!wanted) {
+        fail(ErrorKind::invalid,
+             "the {} split takes one epoch, which needs no weights; leave them out", name(split));
+      }
+      const std::vector<double> shares = normalized(given);
+      weights.size = 0;
+      for (size_t i = 0; i < sources_.size(); ++i) {
+        *weights.size += share_of(*wanted, shares[i], 0);
+        parts.push_back(
+            part(split, i, share_of(*wanted, shares[i], options_.mid_level_dataset_surplus)));
+      }
+      weights.shares = normalized(shares);
+    }
+    return std::make_shared<BlendedDataset>(file_system_, std::move(parts), weights, split,
+                                            options_);
+  }
+
+ private:
+  // Without weights each dataset counts by its samples of one epoch.
+  void by_size(Split split, const Parts& parts, BlendWeights& weights) const {
+    std::vector<double> sizes;
+    int64_t all = 0;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (parts[i]->size() == 0) {
+        fail(ErrorKind::invalid,
+             "the {} split of {} is too short for a sample of {} tokens; leave the dataset out, or "
+             "give weights",
+             name(split), sources_[i]->name(), options_.sequence_length);
+      }
+      sizes.push_back(static_cast<double>(parts[i]->size()));
+      all += parts[i]->size();
+    }
+    if (!weights.size) return;
+    weights.size = std::min(*weights.size, all);
+    weights.shares = normalized(sizes);
+  }
+
+  std::shared_ptr<const GptDataset> part(Split split, size_t source,
+                                         std::optional<int64_t> samples) const {
+    GptPart part{paths_[source], split, shares_, {0, sources_[source]->sequences()}, samples};
+    if (shares_) part.range = range_of(*shares_->bounds[split], sources_[source]->sequences());
+    return std::make_shared<GptDataset>(file_system_, sources_[source], part, options_);
+  }
+
+  const std::shared_ptr<const FileSystem>& file_system_;
+  const DataOptions& options_;
+  std::optional<SplitShares> shares_;
+  std::vector<std::optional<std::string>> paths_;
+  std::vector<std::shared_ptr<const TokenSource>> sources_;
+};
+
+void check(const DataOptions& options) {
+  if (options.sequence_length < 1 || options.sequence_length >= INT32_MAX) {
+    fail(ErrorKind::invalid, "--seq-length {} makes no samples", options.sequence_length);
+  }
+  if (options.seed < 0 || options.seed > int64_t{UINT32_MAX}) {
+    fail(ErrorKind::invalid, "--seed {} is not in 0 to {}", options.seed, UINT32_MAX);
+  }
+  if (!(options.mid_level_dataset_surplus >= 0)) {
+    fail(ErrorKind::invalid, "--mid-level-dataset-surplus {} is less than 0",
+         options.mid_level_dataset_surplus);
+  }
+}
+
+}  // namespace
+
+PerSplit<std::shared_ptr<const Dataset>> open_datasets(
+    const std::shared_ptr<const FileSystem>& file_system, const DataOptions& options) {
+  check(options);
+  const DataPaths paths = parse_data_paths(*file_system, options);
+  PerSplit<std::shared_ptr<const Dataset>> datasets;
+  if (paths.all || options.mock_data) {
+    Opener opener(file_system, options,
+                  parse_split(options.mock_data ? kMockSplit : options.split));
+    const SplitShares shares = parse_split(options.mock_data ? kMockSplit : options.split);
+    if (paths.all) {
+      opener.add_files(*paths.all);
+    } else {
+      opener.add_source(std::nullopt, std::make_shared<MockTokens>(options.vocabulary_size,
+                                                                   options.masks.end_of_document));
+    }
+    const bool alone =
+        !paths.all || (paths.all->prefixes.size() == 1 && paths.all->weights.empty());
+    for (const Split split : kSplits) {
+      if (!shares.bounds[split]) continue;
+      datasets[split] = alone ? opener.lone(split) : opener.blended(split, paths.all->weights);
+    }
+    return datasets;
+  }
+  for (const Split split : kSplits) {
+    const std::optional<Blend>& blend = paths.each[split];
+    if (!blend) continue;
+    Opener opener(file_system, options, std::nullopt);
+    opener.add_files(*blend);
+    const bool alone = blend->prefixes.size() == 1;
+    datasets[split] = alone ? opener.lone(split) : opener.blended(split, blend->weights);
+  }
+  return datasets;
+}
+
+PerSplit<std::optional<int64_t>> count_samples_of_run(const RunLength& run) {
+  const int64_t least =
+      std::min({run.train_iters, run.train_samples, run.eval_iters, run.eval_global_batch_size});
+  if (least < 0 || run.eval_interval < 1 || run.global_batch_size < 1) {
+    fail(ErrorKind::invalid,
+         "a run of {} iterations or {} samples in batches of {}, with {} iterations of validation "
+         "every {}, makes no sense",
+         run.train_iters, run.train_samples, run.global_batch_size, run.eval_iters,
+         run.eval_interval);
+  }
+  constexpr const char* kWhat = "samples of the run";
+  const int64_t iterations =
+      run.train_iters > 0 ? run.train_iters : run.train_samples / run.global_batch_size;
+  const int64_t train = run.train_samples > 0
+                            ? run.train_samples
+                            : checked_multiply(iterations, run.global_batch_size, kWhat);
+  const int64_t batch =
+      run.eval_global_batch_size > 0 ? run.eval_global_batch_size : run.global_batch_size;
+  const int64_t test = checked_multiply(run.eval_iters, batch, kWhat);
+  return {train, checked_multiply(iterations / run.eval_interval + 1, test, kWhat), test};
+}
+
+}  // namespace ferry

@@ -1,0 +1,52 @@
+// The random numbers of NumPy and PyTorch that decide the order of samples, bit for bit, on every
+// machine.
+//
+// Sources: Matsumoto and Nishimura, "Mersenne Twister" (1998); O'Neill, "PCG" (2014); Lemire, "Fast
+// random integer generation in an interval" (2019); numpy/random (legacy shuffle, SeedSequence);
+// aten/src/ATen/native (randperm, uniform).
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <random>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace ferry {
+
+/// numpy.random.RandomState(seed), as far as shuffling goes.
+class NumpyRandomState {
+ public:
+  explicit NumpyRandomState(uint32_t seed) : generator_(seed) {}
+
+  /// shuffle(): of at most 2^32 elements.
+  template <typename T>
+  void shuffle(std::span<T> values) {
+    for (uint64_t i = values.size(); i-- > 1;) {
+      std::swap(values[i], values[below_or_at(static_cast<uint32_t>(i))]);
+    }
+  }
+
+ private:
+  // Words without the bits above the limit's highest, until one is not above the limit.
+  uint32_t below_or_at(uint32_t limit) {
+    const uint32_t mask = UINT32_MAX >> std::countl_zero(limit);
+    uint32_t value = generator_() & mask;
+    while (value > limit) value = generator_() & mask;
+    return value;
+  }
+
+  std::mt19937 generator_;
+};
+
+/// numpy.random.default_rng(seed).integers(low, high, count, dtype=int32): in [low, high).
+std::vector<int32_t> numpy_integers(uint32_t seed, int32_t low, int32_t high, int64_t count);
+
+/// torch.randperm(count) of a CPU generator after manual_seed(seed): 0 to count - 1, shuffled.
+std::vector<int64_t> torch_permutation(int64_t count, uint64_t seed);
+
+/// torch.rand(count) in float32 of a CPU generator after manual_seed(seed).
+std::vector<float> torch_uniform(int64_t count, uint64_t seed);
+
+}  // namespace ferry

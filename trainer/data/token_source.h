@@ -1,0 +1,47 @@
+// Sequences of tokens that samples are cut from: files, or made up.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+
+namespace ferry {
+
+/// Numbered sequences, each of some length, which may be 0. Safe from several threads.
+class TokenSource {
+ public:
+  virtual ~TokenSource() = default;
+  TokenSource(const TokenSource&) = delete;
+  TokenSource& operator=(const TokenSource&) = delete;
+
+  int64_t sequences() const noexcept { return sequences_; }
+  /// Tokens of a sequence in [0, sequences()), as its source says: a file may lie (negative).
+  int32_t length(int64_t sequence) const noexcept {
+    int32_t value = 0;  // in the file they stand at odd addresses
+    std::memcpy(&value, lengths_ + sequence * static_cast<int64_t>(sizeof value), sizeof value);
+    return value;
+  }
+  /// Tokens [offset, offset + into.size()) of a sequence. corrupt when it is not so long, its bytes
+  /// lie outside the file, or a token is no 32-bit number.
+  virtual void read(int64_t sequence, int64_t offset, std::span<int32_t> into) const = 0;
+  /// What all sequences together have at most.
+  virtual int64_t most_tokens() const noexcept { return INT64_MAX; }
+  /// For messages.
+  virtual std::string name() const = 0;
+
+ protected:
+  TokenSource() = default;
+  /// `lengths`: so many int32, of any alignment, which outlive this.
+  void set_lengths(const std::byte* lengths, int64_t sequences) noexcept {
+    lengths_ = lengths;
+    sequences_ = sequences;
+  }
+
+ private:
+  const std::byte* lengths_ = nullptr;
+  int64_t sequences_ = 0;
+};
+
+}  // namespace ferry

@@ -91,7 +91,8 @@ void check_range(const ArgumentRow& row, int64_t value) {
 }
 
 void check_choices(const ArgumentRow& row, const ArgumentValue& value) {
-  if (row.choices.empty() || value.index() == 0) return;
+  // A dtype is another word by now, and was checked before.
+  if (row.choices.empty() || value.index() == 0 || row.kind == ArgumentKind::dtype) return;
   if (row.choices.find("..") != std::string_view::npos) {
     return check_range(row, std::get<int64_t>(value));
   }

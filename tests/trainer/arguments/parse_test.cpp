@@ -117,7 +117,11 @@ TEST(ParseArguments, RefusesWhatItDoesNotHaveButForTheDefault) {
   EXPECT_THAT(message, HasSubstr("it is None"));
   refusal("--use-megatron-fsdp", ErrorKind::unsupported);
   refusal("--rl-use-sequence-packing", ErrorKind::unsupported);
-  EXPECT_EQ(no_effect_note(parsed("--softmax-type vanilla --no-rl-partial-rollouts")), "");
+  refusal("--main-grads-dtype bf16", ErrorKind::unsupported);
+  refusal("--main-grads-dtype int8");
+  EXPECT_EQ(no_effect_note(parsed("--softmax-type vanilla --no-rl-partial-rollouts "
+                                  "--main-grads-dtype fp32 --exp-avg-dtype fp32")),
+            "");
 }
 
 TEST(ParseArguments, SaysOnceWhatMeansNothingHere) {

@@ -18,13 +18,13 @@ std::string class_name(const GptPart& part) {
 
 std::string describe(const GptPart& part, const DataOptions& options) {
   Description text;
-  text.add("class", quoted(class_name(part)));
-  text.add("dataset_path", part.dataset_path ? quoted(*part.dataset_path) : "null");
+  text.add("class", ferry::quoted(class_name(part)));
+  text.add("dataset_path", part.dataset_path ? ferry::quoted(*part.dataset_path) : "null");
   text.add("num_samples", part.samples ? std::to_string(*part.samples) : "null");
   text.add("index_split", quoted(name(part.split)));
   text.add("random_seed", std::to_string(options.seed));
   text.add("sequence_length", std::to_string(options.sequence_length));
-  text.add("split", part.shares ? quoted(part.shares->text) : "null");
+  text.add("split", part.shares ? ferry::quoted(part.shares->text) : "null");
   text.add("split_matrix", part.shares ? split_matrix(*part.shares) : "null");
   text.add("tokenizer", json_of_tokenizer(options.tokenizer));
   return text.text();

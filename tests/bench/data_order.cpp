@@ -77,12 +77,8 @@ int main(int count, char** arguments) {
     order = build_shuffle_index(plan, random);
   });
   const double check_seconds = best_of([&] {
-    bool same = is_document_index(documents, range, plan) && is_shuffle_index(order, plan);
-    const int32_t* at = samples.data();
-    walk_samples(source, documents, length, plan.samples, [&](int64_t place, int64_t token) {
-      same = same && at[0] == place && at[1] == token;
-      at += 2;
-    });
+    const bool same = is_document_index(documents, range, plan) && is_shuffle_index(order, plan) &&
+                      is_sample_index(std::span<const int32_t>(samples), source, documents, length);
     if (!same) fmt::print(stderr, "the arrays are not right\n");
   });
   BlendIndices blend;

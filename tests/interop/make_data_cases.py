@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""make_data_cases.py OUT: what Megatron Core makes of many settings of data: the files of its caches, by
+"""make_data_cases.py OUT [CASES [SEED]]: what Megatron Core makes of many settings of data: the files of its caches, by
 MD5, and samples. Written as JSON, one case a line, for tests/trainer/data/megatron_cases_test.cpp. The
 token files are those of tests/fixtures/data; names in the descriptions are relative to that folder.
+CASES: so many random settings besides the chosen ones (8, the fixture's). Those that Megatron Core refuses
+are left out.
 """
 import hashlib
 import json
@@ -117,10 +119,10 @@ def random_case(number):
     return case
 
 
-def main(out):
+def main(out, count=8, seed=0):
     os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fixtures", "data"))
     with open(out, "w") as file:
-        for case in [*cases(), *(random_case(n) for n in range(8))]:
+        for case in [*cases(), *(random_case(n) for n in range(int(seed), int(seed) + int(count)))]:
             try:
                 file.write(json.dumps(record(case), separators=(",", ":")) + "\n")
             except (IndexError, AssertionError) as error:
@@ -130,4 +132,4 @@ def main(out):
 if __name__ == "__main__":
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29433", RANK="0", WORLD_SIZE="1")
     torch.distributed.init_process_group("gloo")
-    main(os.path.abspath(sys.argv[1]))
+    main(os.path.abspath(sys.argv[1]), *sys.argv[2:])

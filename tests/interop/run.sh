@@ -72,5 +72,10 @@ done
 "$FERRY_PYTHON" tests/interop/check_bytes.py "$ferry" "$work/saved"
 "$(dirname "$ferry")/../tests/write_events" "$work/events"
 "$FERRY_PYTHON" tests/interop/check_events.py "$work/events"
+# Sample orders, caches and samples, of random settings of data.
+if "$FERRY_PYTHON" -c 'import megatron.core' 2>"$work/log"; then
+    "$FERRY_PYTHON" tests/interop/make_data_cases.py "$work/cases.jsonl" 60 1000 2>"$work/log" || { cat "$work/log"; exit 1; }
+    FERRY_DATA_CASES=$work/cases.jsonl "$(dirname "$ferry")/../tests/trainer_test" --gtest_filter='MegatronCases.SameFilesAndSamples'
+fi
 # shellcheck disable=SC2086 # a list of folders
 "$FERRY_PYTHON" tests/interop/check_logits.py "$ferry" tests/fixtures/core $peers

@@ -31,9 +31,10 @@ BlendIndices build_blend(std::span<const double> shares, int64_t size) {
     const auto place = static_cast<double>(std::max<int64_t>(i, 1));
     size_t furthest = 0;
     double lag = shares[0] * place - taken[0];
-    for (size_t d = 1; d < shares.size(); ++d) {
+    for (size_t d = 1; d < shares.size(); ++d) {  // without branches, which none could predict
       const double other = shares[d] * place - taken[d];
-      if (other > lag) lag = other, furthest = d;
+      furthest = other > lag ? d : furthest;
+      lag = other > lag ? other : lag;
     }
     indices.datasets[static_cast<size_t>(i)] = static_cast<int16_t>(furthest);
     indices.samples[static_cast<size_t>(i)] = static_cast<int64_t>(taken[furthest]);

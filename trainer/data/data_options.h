@@ -50,7 +50,7 @@ struct DataOptions {
 
   int64_t sequence_length = 0;  // --seq-length: tokens of a sample
   int64_t seed = 1234;          // --seed, in [0, 2^32)
-  /// Samples that are needed of each split (count_samples_of_run()); nothing: one epoch.
+  /// Samples that are needed of each split; nothing: one epoch.
   PerSplit<std::optional<int64_t>> samples;
   /// Off: the tokens of the valid split that are too few for a sample make a padded one.
   bool drop_last_partial_validation_sequence = true;
@@ -63,18 +63,5 @@ struct DataOptions {
   int64_t token_limit = INT32_MAX;  // rows of the embedding: a token beyond it is an error
   MaskOptions masks;
 };
-
-/// How long a run is, of which its need of samples follows.
-struct RunLength {
-  int64_t train_iters = 0;             // --train-iters, or of --train-samples by the batch size
-  int64_t train_samples = 0;           // --train-samples; 0: as many as the iterations take
-  int64_t eval_interval = 1000;        // --eval-interval, at least 1
-  int64_t eval_iters = 100;            // --eval-iters
-  int64_t global_batch_size = 1;       // --global-batch-size
-  int64_t eval_global_batch_size = 0;  // --eval-global-batch-size; 0: the same
-};
-
-/// Samples of train, valid and test. invalid for negative numbers, or an eval_interval of 0.
-PerSplit<std::optional<int64_t>> count_samples_of_run(const RunLength& run);
 
 }  // namespace ferry

@@ -74,16 +74,11 @@ GptDataset::GptDataset(const std::shared_ptr<const FileSystem>& file_system,
 template <typename T>
 bool GptDataset::load_rows(const IndexCache& cache) {
   auto rows = cache.load<T>(kSampleIndex, std::array{plan_.samples + 1, int64_t{2}});
-  if (!rows) return false;
-  bool same = true;
-  const T* at = rows->values().data();
-  walk_samples(*source_, documents_.values(), sequence_length_, plan_.samples,
-               [&](int64_t place, int64_t token) {
-                 same = same && at[0] == place && at[1] == token;
-                 at += 2;
-               });
-  if (same) rows_ = std::move(*rows);
-  return same;
+  if (!rows || !is_sample_index(rows->values(), *source_, documents_.values(), sequence_length_)) {
+    return false;
+  }
+  rows_ = std::move(*rows);
+  return true;
 }
 
 // All three arrays are looked through: what is taken for right can be trusted ever after, and a

@@ -51,25 +51,31 @@ std::vector<int32_t> build_document_index(SequenceRange range, const EpochPlan& 
                                           NumpyRandomState& random);
 std::vector<uint32_t> build_shuffle_index(const EpochPlan& plan, NumpyRandomState& random);
 
-/// Row k of the sample index, for all k in [0, samples]: emit(document_place, token). `documents`
-/// are sequences of the source.
+/// Row k of the sample index, for all k in [0, samples]: emit(document_place, token, true). Calls
+/// with false in between are of documents in which no sample begins, and count for nothing: asking
+/// first would be a branch that no processor can predict. `documents` are sequences of the source.
 template <typename Emit>
 void walk_samples(const TokenSource& source, std::span<const int32_t> documents,
-                  int64_t sequence_length, int64_t samples, const Emit& emit) {
-  emit(0, 0);
+                  int64_t sequence_length, int64_t samples, Emit emit) {
+  emit(0, 0, true);
   int64_t row = 1;
-  int64_t next =
-      sequence_length;  // token at which this row's sample begins, counted from the front
-  int64_t begin = 0;    // token at which the document begins, counted in the same way
+  int64_t next = sequence_length;  // token at which this row's sample begins, from the front on
+  int64_t begin = 0;               // token at which the document begins, likewise
   int64_t last_place = 0, last_token = 0;
   for (int64_t place = 0; place < std::ssize(documents) && row <= samples; ++place) {
     const int64_t length = source.length(documents[static_cast<size_t>(place)]);
     const int64_t end = begin + length;
-    for (; next < end && row <= samples; ++row, next += sequence_length) emit(place, next - begin);
-    if (length > 0) last_place = place, last_token = length - 1;
+    do {
+      const bool begins_here = next < end;
+      emit(place, next - begin, begins_here);
+      row += begins_here ? 1 : 0;
+      next += begins_here ? sequence_length : 0;
+    } while (next < end && row <= samples);
+    last_place = length > 0 ? place : last_place;
+    last_token = length > 0 ? length - 1 : last_token;
     begin = end;
   }
-  for (; row <= samples; ++row) emit(last_place, last_token);  // a padded sample ends there
+  for (; row <= samples; ++row) emit(last_place, last_token, true);  // a padded sample ends there
 }
 
 /// Both numbers of all rows, as the elements of the array.
@@ -77,12 +83,26 @@ template <typename T>
 std::vector<T> build_sample_index(const TokenSource& source, std::span<const int32_t> documents,
                                   int64_t sequence_length, int64_t samples) {
   std::vector<T> rows(2 * (static_cast<size_t>(samples) + 1));
-  T* out = rows.data();
-  walk_samples(source, documents, sequence_length, samples, [&out](int64_t place, int64_t token) {
-    *out++ = static_cast<T>(place);
-    *out++ = static_cast<T>(token);
-  });
+  walk_samples(source, documents, sequence_length, samples,
+               [out = rows.data()](int64_t place, int64_t token, bool counts) mutable {
+                 out[0] = static_cast<T>(place);
+                 out[1] = static_cast<T>(token);
+                 out += counts ? 2 : 0;
+               });
   return rows;
+}
+
+/// Whether these are the rows that build_sample_index() would make, of as many.
+template <typename T>
+bool is_sample_index(std::span<const T> rows, const TokenSource& source,
+                     std::span<const int32_t> documents, int64_t sequence_length) {
+  bool same = true;
+  walk_samples(source, documents, sequence_length, std::ssize(rows) / 2 - 1,
+               [&same, at = rows.data()](int64_t place, int64_t token, bool counts) mutable {
+                 same &= (!counts) | ((at[0] == place) & (at[1] == token));
+                 at += counts ? 2 : 0;
+               });
+  return same;
 }
 
 /// Whether arrays from outside are what plan_epochs() and the functions above make, but for the

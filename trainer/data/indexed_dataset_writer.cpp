@@ -83,6 +83,22 @@ DType token_type_for(int64_t vocabulary_size) noexcept {
   return vocabulary_size < 65500 ? DType::u16 : DType::i32;
 }
 
+void IndexedDatasetWriter::check_target(const FileSystem& file_system, const std::string& prefix,
+                                        bool overwrite) {
+  if (const std::string folder = split_path(prefix).parent;
+      file_system.status(folder).kind != PathKind::folder) {
+    fail(ErrorKind::not_found, "the folder {} of {} does not exist; create it first", folder,
+         prefix);
+  }
+  for (const char* suffix : {".idx", ".bin"}) {
+    const PathKind kind = file_system.status(prefix + suffix).kind;
+    if (kind == PathKind::missing || (overwrite && kind == PathKind::file)) continue;
+    if (overwrite) fail(ErrorKind::invalid, "{}{} is no file; choose another name", prefix, suffix);
+    fail(ErrorKind::invalid, "{}{} exists; choose another name, or give --overwrite to replace it",
+         prefix, suffix);
+  }
+}
+
 IndexedDatasetWriter::IndexedDatasetWriter(std::shared_ptr<const FileSystem> file_system,
                                            std::string prefix, DType type, bool overwrite)
     : file_system_(std::move(file_system)),
@@ -92,16 +108,7 @@ IndexedDatasetWriter::IndexedDatasetWriter(std::shared_ptr<const FileSystem> fil
   if (!code_of_token_type(type)) {
     fail(ErrorKind::invalid, "token files cannot hold {} values", torch_name(type));
   }
-  if (const std::string folder = split_path(prefix_).parent;
-      file_system_->status(folder).kind != PathKind::folder) {
-    fail(ErrorKind::not_found, "the folder {} of {} does not exist; create it first", folder,
-         prefix_);
-  }
-  for (const char* suffix : {".idx", ".bin"}) {
-    if (overwrite || file_system_->status(prefix_ + suffix).kind == PathKind::missing) continue;
-    fail(ErrorKind::invalid, "{}{} exists; choose another name, or give --overwrite to replace it",
-         prefix_, suffix);
-  }
+  check_target(*file_system_, prefix_, overwrite);
   index_claim_ = std::make_unique<Claim>(file_system_, prefix_ + ".idx");
   token_claim_ = std::make_unique<Claim>(file_system_, prefix_ + ".bin");
   tokens_ = file_system_->create(token_claim_->partial_path(), 0);

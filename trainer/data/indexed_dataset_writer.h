@@ -24,6 +24,10 @@ DType token_type_for(int64_t vocabulary_size) noexcept;
 /// most.
 class IndexedDatasetWriter {
  public:
+  /// What can be told of the target before any work: errors as those of the constructor.
+  static void check_target(const FileSystem& file_system, const std::string& prefix,
+                           bool overwrite);
+
   /// invalid when either file exists and `overwrite` is false, or for a type without a code; busy
   /// while another process writes the same; not_found when the folder does not exist.
   IndexedDatasetWriter(std::shared_ptr<const FileSystem> file_system, std::string prefix,

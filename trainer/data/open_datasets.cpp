@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "ckpt/base/checked.h"
+#include "ckpt/base/error.h"
 #include "trainer/data/blended_dataset.h"
 #include "trainer/data/data_paths.h"
 #include "trainer/data/gpt_dataset.h"
@@ -160,28 +160,6 @@ PerSplit<std::shared_ptr<const Dataset>> open_datasets(
     datasets[split] = alone ? opener.lone(split) : opener.blended(split, blend->weights);
   }
   return datasets;
-}
-
-PerSplit<std::optional<int64_t>> count_samples_of_run(const RunLength& run) {
-  const int64_t least =
-      std::min({run.train_iters, run.train_samples, run.eval_iters, run.eval_global_batch_size});
-  if (least < 0 || run.eval_interval < 1 || run.global_batch_size < 1) {
-    fail(ErrorKind::invalid,
-         "a run of {} iterations or {} samples in batches of {}, with {} iterations of validation "
-         "every {}, makes no sense",
-         run.train_iters, run.train_samples, run.global_batch_size, run.eval_iters,
-         run.eval_interval);
-  }
-  constexpr const char* kWhat = "samples of the run";
-  const int64_t iterations =
-      run.train_iters > 0 ? run.train_iters : run.train_samples / run.global_batch_size;
-  const int64_t train = run.train_samples > 0
-                            ? run.train_samples
-                            : checked_multiply(iterations, run.global_batch_size, kWhat);
-  const int64_t batch =
-      run.eval_global_batch_size > 0 ? run.eval_global_batch_size : run.global_batch_size;
-  const int64_t test = checked_multiply(run.eval_iters, batch, kWhat);
-  return {train, checked_multiply(iterations / run.eval_interval + 1, test, kWhat), test};
 }
 
 }  // namespace ferry

@@ -138,27 +138,5 @@ TEST_F(Paths, EachSplitsOwnFromAFile) {
   EXPECT_THAT(message_of([this] { parse(); }), HasSubstr("each is no JSON object"));
 }
 
-// The figures of published runs.
-TEST(RunLength, SamplesOfARun) {
-  RunLength run;
-  run.train_samples = 146484375;
-  run.global_batch_size = 288;
-  run.eval_iters = 40;
-  EXPECT_EQ(count_samples_of_run(run).train, 146484375);
-  EXPECT_EQ(count_samples_of_run(run).valid, 5863680);
-  EXPECT_EQ(count_samples_of_run(run).test, 11520);
-  run = {.train_iters = 30, .global_batch_size = 8};
-  run.eval_global_batch_size = 2;
-  EXPECT_EQ(count_samples_of_run(run).train, 240);
-  EXPECT_EQ(count_samples_of_run(run).valid, 200);
-  EXPECT_EQ(count_samples_of_run(run).test, 200);
-  run.eval_interval = 10;
-  EXPECT_EQ(count_samples_of_run(run).valid, 800);
-  run.eval_interval = 0;
-  EXPECT_THROW(count_samples_of_run(run), Error);
-  run = {.train_iters = INT64_MAX, .global_batch_size = 2};
-  EXPECT_THROW(count_samples_of_run(run), Error);
-}
-
 }  // namespace
 }  // namespace ferry

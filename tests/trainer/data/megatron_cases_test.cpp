@@ -52,7 +52,8 @@ void expect_all(const PerSplit<std::shared_ptr<const Dataset>>& datasets, const 
 }
 
 TEST(MegatronCases, SameFilesAndSamples) {
-  std::ifstream lines(test::fixture("data/megatron_cases.jsonl"));
+  const char* more = std::getenv("FERRY_DATA_CASES");  // of tests/interop/run.sh
+  std::ifstream lines(more ? more : test::fixture("data/megatron_cases.jsonl"));
   int cases = 0;
   for (std::string line; std::getline(lines, line); ++cases) {
     const json expected = json::parse(line);
@@ -71,7 +72,7 @@ TEST(MegatronCases, SameFilesAndSamples) {
     EXPECT_EQ(second->operations(), 0u);
     if (HasFailure()) return;
   }
-  EXPECT_EQ(cases, 25);
+  EXPECT_GE(cases, 25);
 }
 
 // The two runs whose caches are in tests/fixtures/data. Their descriptions name the folder that the
@@ -81,11 +82,7 @@ constexpr const char* kFolder = "/tmp/ck/data/";
 DataOptions options_of_run(const std::vector<std::string>& paths) {
   DataOptions options = test::options_of(
       {{"data_path", paths}, {"vocab_size", 250}, {"eod", 249}, {"split", "99,1,0"}});
-  RunLength run;
-  run.train_iters = 30;
-  run.global_batch_size = 8;
-  run.eval_iters = 0;
-  options.samples = count_samples_of_run(run);
+  options.samples = {240, 0, 0};  // 30 iterations of 8, none of validation
   options.token_limit = 256;
   return options;
 }

@@ -19,6 +19,8 @@ void add_prune(Command& program);
 void add_report(Command& program);
 /// Sets `exit_code`, which must outlive the program, when damage was found.
 void add_verify(Command& program, int& exit_code);
+/// The same, of token files.
+void add_data(Command& program, int& exit_code);
 /// The same, when tensors differ.
 void add_diff(Command& program, int& exit_code);
 

@@ -175,11 +175,12 @@ int run(Launch& launch, int argc, char** argv, const Reporter& reporter) {
   add_reshard(commands, processes);
   add_prune(commands);
   add_report(commands);
-  for (const std::string name : {"prune", "report"}) {
+  int exit_code = kExitOk;
+  add_data(commands, exit_code);
+  for (const std::string name : {"data", "prune", "report"}) {
     program.get_subcommand(name)->parse_complete_callback(
         [name] { require_one_process("ferry " + name); });
   }
-  int exit_code = kExitOk;
   add_verify(commands, exit_code);
   add_diff(commands, exit_code);
   try {

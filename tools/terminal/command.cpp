@@ -46,6 +46,8 @@ Command Command::add_command(const std::string& name, const std::string& help) {
   return Command(*app_->add_subcommand(name, help));
 }
 
+void Command::require_command() { app_->require_subcommand(1); }
+
 Option Command::add_option(const std::string& names, std::string& value, const std::string& help) {
   return Option(app_->add_option(names, value, help));
 }

@@ -49,6 +49,8 @@ class Command {
   explicit Command(CLI::App& app) : app_(&app) {}
 
   Command add_command(const std::string& name, const std::string& help);
+  /// A line without one of its commands is an error.
+  void require_command();
 
   /// `names` as "-o,--output", or "PATH" for a positional argument. An option of a list takes one
   /// or more values.

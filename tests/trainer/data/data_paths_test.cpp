@@ -41,6 +41,19 @@ TEST(DataPaths, WeightsStandBeforePrefixes) {
   }
 }
 
+// 1, 1/2, 1/3, ...
+std::vector<double> harmonic(int count) {
+  std::vector<double> weights;
+  for (int i = 1; i <= count; ++i) weights.push_back(1.0 / i);
+  return weights;
+}
+
+// Sums that another size of block, or one sum from the front, would not give.
+TEST(DataPaths, WeightsAreAddedInBlocks) {
+  EXPECT_EQ(number(normalized(harmonic(152)).front()), "0.17843180400980724");
+  EXPECT_EQ(number(normalized(harmonic(153)).front()), "0.17822395550067163");
+}
+
 // numpy.array(weights) / numpy.sum(weights) of 0.1, 0.2, ..., by NumPy 2.4.
 TEST(DataPaths, WeightsAreAddedPairwise) {
   for (const auto& [count, last] : {std::pair{3, "0.5"},

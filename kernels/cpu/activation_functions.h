@@ -19,13 +19,14 @@ struct Gelu {
   }
 };
 
-/// 0.5 x (1 + tanh(sqrt(2/π) (x + 0.044715 x³))).
+/// 0.5 x (1 + tanh(u)) with u = sqrt(2/π) (x + 0.044715 x³), which is x · sigmoid(2u).
 struct GeluTanh {
   FERRY_INLINE Slope operator()(Float x) const {
-    constexpr float kRoot = 0.79788456F, kCube = 0.044715F;
-    const Float t = tanh(kRoot * (x + kCube * x * x * x));
-    const Float inner = kRoot * (1.0F + 3 * kCube * x * x);
-    return {0.5F * x * (1.0F + t), 0.5F * (1.0F + t) + 0.5F * x * (1.0F - t * t) * inner};
+    constexpr float kRoot = 2 * 0.79788456F, kCube = 0.044715F;
+    const Float square = x * x;
+    const Float s = sigmoid(x * (kRoot + kRoot * kCube * square));
+    const Float inner = kRoot + 3 * kRoot * kCube * square;
+    return {x * s, s + x * s * (1.0F - s) * inner};
   }
 };
 

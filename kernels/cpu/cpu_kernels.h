@@ -60,6 +60,8 @@ class CpuKernels final : public HostKernels {
  private:
   void run(const Product& p);
   bool multiply(const Product& p);
+  bool multiply_deep(const Product& p);
+  bool multiply_spread(Product p);
   void multiply_converted(const Product& p);
 
   Team team_;

@@ -24,7 +24,8 @@ class HostKernels : public Kernels {
 
  protected:
   Workspace workspace_;
-  Workspace rest_;  // of grouped products
+  Workspace rest_;    // rows of grouped products
+  Workspace spread_;  // factors of products
   Products products_;
 };
 

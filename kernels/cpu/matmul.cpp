@@ -40,6 +40,31 @@ void finish(const Team& team, const Product& p, const float* sum, int64_t sum_st
   });
 }
 
+/// The library is half as fast where the rows of the right factor lie whole pages apart: they meet
+/// in the same places of the first cache.
+bool rows_collide(const Product& p) {
+  return p.b.type == Type::f32 && !p.b_transposed &&
+         p.b_stride * size_bytes(p.b.type) % 4096 == 0 && p.k > 1;
+}
+
+/// Parts of at most `most`, about equal, for `count` rows or columns: multiples of 64 but for the
+/// last.
+int64_t part_size(int64_t count, int64_t most) {
+  const int64_t parts = (count + most - 1) / most;
+  return (((count + parts - 1) / parts) + 63) / 64 * 64;
+}
+
+/// A part of a product: its rows and columns from (row, column) on.
+Product block_of(Product p, int64_t row, int64_t rows, int64_t column, int64_t columns) {
+  p.a = p.a.from(position(row, 0, p.a_stride, p.a_transposed));
+  p.b = p.b.from(position(0, column, p.b_stride, p.b_transposed));
+  p.c = p.c.from(row * p.c_stride + column);
+  if (p.bias) p.bias = p.bias.from(column);
+  p.m = rows;
+  p.n = columns;
+  return p;
+}
+
 /// A part of a product: `steps` steps from `step` on, of all rows and columns.
 Product steps_of(Product p, int64_t step, int64_t steps) {
   p.a = p.a.from(position(0, step, p.a_stride, p.a_transposed));
@@ -50,10 +75,25 @@ Product steps_of(Product p, int64_t step, int64_t steps) {
 
 }  // namespace
 
+// The library is faster with 16-bit factors that the second cache holds.
+bool CpuKernels::multiply(const Product& p) {
+  constexpr int64_t kMost = 1024;
+  if (p.a.type == Type::f32) return multiply_deep(p);
+  const int64_t rows = part_size(p.m, kMost), columns = part_size(p.n, kMost);
+  for (int64_t column = 0; column < p.n; column += columns) {
+    for (int64_t row = 0; row < p.m; row += rows) {
+      const auto block =
+          block_of(p, row, smaller(rows, p.m - row), column, smaller(columns, p.n - column));
+      if (!multiply_deep(block)) return false;
+    }
+  }
+  return true;
+}
+
 // Products with many steps are slow in the library, so their steps are taken kDeep at a time, with
 // sums in fp32.
-bool CpuKernels::multiply(const Product& p) {
-  if (p.k < 2 * kDeep) return products_.run(p);
+bool CpuKernels::multiply_deep(const Product& p) {
+  if (p.k < 2 * kDeep) return multiply_spread(p);
   const bool needs_sums = p.c.type != Type::f32;
   Product part = p;
   if (needs_sums) {
@@ -63,12 +103,23 @@ bool CpuKernels::multiply(const Product& p) {
     part.accumulate = false;
   }
   for (int64_t step = 0; step < p.k; step += kDeep) {
-    if (!products_.run(steps_of(part, step, smaller(kDeep, p.k - step)))) return false;
+    if (!multiply_spread(steps_of(part, step, smaller(kDeep, p.k - step)))) return false;
     part.accumulate = true;
     part.bias = {};
   }
   if (needs_sums) finish(team_, p, static_cast<const float*>(part.c.data), p.n);
   return true;
+}
+
+// Rows of the right factor that would collide are copied to where they do not.
+bool CpuKernels::multiply_spread(Product p) {
+  if (!rows_collide(p)) return products_.run(p);
+  const int64_t stride = p.n + kLanes;
+  const Array spread(reinterpret_cast<float*>(spread_.take(static_cast<size_t>(p.k * stride) * 4)));
+  convert_rows(team_, p.k, p.n, p.b, p.b_stride, spread, stride);
+  p.b = spread;
+  p.b_stride = stride;
+  return products_.run(p);
 }
 
 // Types that the library has no fast product of on this machine: blocks of the factors become fp32.

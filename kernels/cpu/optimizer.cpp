@@ -10,13 +10,14 @@ template <typename F>
 FERRY_INLINE void step(const Team& team, const StepInput& x, const F& update) {
   if (x.is_skipped && *x.is_skipped != 0) return;
   const float scale = x.gradient_scale ? *x.gradient_scale : 1.0F;
-  with_type(x.gradient.type, [&]<typename T>(T*) {
+  with_types(x.gradient.type, x.copy.type, [&]<typename T, typename C>(T*, C*) {
     const auto* gradient = static_cast<const T*>(x.gradient.data);
+    auto* copy = static_cast<C*>(x.copy.data);
     team.parts(x.count, 4 * kLanes, 1, [&](int64_t begin, int64_t end) {
       vectors(begin, end, [&](int64_t i, auto n) {
         const Float value = update(i, n, load(gradient + i, n) * scale, load(x.parameter + i, n));
         store(x.parameter + i, value, n);
-        if (x.copy) store(x.copy, i, value, n);
+        if (copy) store(copy + i, value, n);
       });
     });
   });

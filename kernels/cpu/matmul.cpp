@@ -75,11 +75,14 @@ Product steps_of(Product p, int64_t step, int64_t steps) {
 
 }  // namespace
 
-// The library is faster with 16-bit factors that the second cache holds.
+// The library is faster with 16-bit factors in parts that the second cache holds: of vocabularies,
+// and where it turns the left factor.
 bool CpuKernels::multiply(const Product& p) {
-  constexpr int64_t kMost = 1024;
+  constexpr int64_t kMost = 4096, kSmall = 1024;
   if (p.a.type == Type::f32) return multiply_deep(p);
-  const int64_t rows = part_size(p.m, kMost), columns = part_size(p.n, kMost);
+  const bool turns = p.a_transposed && p.k > kSmall / 2;
+  const int64_t rows = part_size(p.m, turns ? kSmall : kMost);
+  const int64_t columns = part_size(p.n, p.n > 4 * kMost ? kSmall : kMost);
   for (int64_t column = 0; column < p.n; column += columns) {
     for (int64_t row = 0; row < p.m; row += rows) {
       const auto block =

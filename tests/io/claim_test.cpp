@@ -7,6 +7,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/io/staging/leftovers.h"
+#include "tests/io/forwarding_file_system.h"
 #include "tests/io/memory_file_system.h"
 
 namespace ferry {
@@ -197,6 +198,25 @@ TEST(AsideNames, HideNumbersAndComeBack) {
                             ".ferry-partial.a.xyz", ".ferry-partial.%5.00112233aabbccdd"}) {
     EXPECT_FALSE(parse_aside(other)) << other;
   }
+}
+
+// A folder that goes between two looks at it, as its owner removes it.
+class VanishingFolder final : public ForwardingFileSystem {
+ public:
+  using ForwardingFileSystem::ForwardingFileSystem;
+  std::vector<std::string> list(const std::string& path) const override {
+    if (path.find(".ferry-partial") == std::string::npos) return inner().list(path);
+    inner().remove_all(path);
+    fail(ErrorKind::not_found, "cannot list {}: No such file or directory", path);
+  }
+};
+
+TEST_F(ClaimTest, WhoseLeftoversGoWhileTheyAreLookedAt) {
+  put_claim(record_of(elsewhere()));
+  const VanishingFolder files(memory_);
+  const std::vector<Leftover> left = find_leftovers(files, "runs", "a", 1'000'600);
+  ASSERT_EQ(left.size(), 1u);
+  EXPECT_EQ(left[0].unchanged_seconds, 600);
 }
 
 // What a name stands for becomes a path in the same folder: names that others made lead nowhere

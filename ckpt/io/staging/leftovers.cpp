@@ -67,8 +67,12 @@ int64_t newest_change(const FileSystem& file_system, const std::string& path, in
   const PathStatus status = file_system.status(path);
   int64_t newest = status.changed_seconds;
   if (status.kind != PathKind::folder || status.link || depth == 0) return newest;
-  for (const std::string& name : file_system.list(path)) {
-    newest = std::max(newest, newest_change(file_system, join(path, name), depth - 1));
+  try {
+    for (const std::string& name : file_system.list(path)) {
+      newest = std::max(newest, newest_change(file_system, join(path, name), depth - 1));
+    }
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::not_found) throw;  // its owner removed it meanwhile
   }
   return newest;
 }

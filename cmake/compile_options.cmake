@@ -31,15 +31,12 @@ function(ferry_precompile_headers target)
                                               <span> <string> <string_view> <unordered_map> <utility> <vector> <fmt/format.h>)
 endfunction()
 
-# ferry_unity(TARGET [FOLDERS...]): with FERRY_UNITY_BUILD the target's sources are compiled as one, or as
-# one for each list of folders ("base io"). Names in the anonymous namespaces of what is compiled as one
-# differ therefore. The ordinary build has the warnings.
+# ferry_unity(TARGET [FOLDERS...]): the target's sources are compiled as one, or as one for each list of
+# folders ("base io"). Names in the anonymous namespaces of what is compiled as one differ therefore.
 function(ferry_unity target)
-  if(NOT FERRY_UNITY_BUILD)
-    return()
-  endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-  target_compile_options(${target} PRIVATE -w)
+  # To GCC each source looks like a header then, whose anonymous namespaces others see and hide.
+  target_compile_options(${target} PRIVATE -Wno-subobject-linkage -Wno-shadow)
   get_target_property(sources ${target} SOURCES)
   if(NOT ARGN)
     set_source_files_properties(${sources} PROPERTIES UNITY_GROUP all)

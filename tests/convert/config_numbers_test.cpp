@@ -4,9 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
 #include <limits>
-#include <set>
 
 #include "ckpt/base/error.h"
 #include "convert/config_json.h"
@@ -19,9 +17,7 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 
-json fixture(const std::string& name) {
-  return test::read_json(FERRY_FIXTURES "/hf_names/" + name + ".json")["config"];
-}
+json config_of(const std::string& name) { return test::named_model(name)["config"]; }
 
 // What is told of a config; empty when it is taken.
 std::string refusal(const json& config) {
@@ -67,7 +63,7 @@ void expect_refused(json config, const std::string& key, const json& value) {
 
 TEST_P(ConfigNumbers, WhereASizeIsExpectedNothingElseIsTaken) {
   using A = Architecture;
-  const json config = fixture(GetParam());
+  const json config = config_of(GetParam());
   ASSERT_EQ(refusal(config), "");
   const Family& family = *find_family(config["model_type"].get<std::string>());
   const Architecture a = read_config(config, std::nullopt, "x").architecture;
@@ -97,7 +93,7 @@ TEST_P(ConfigNumbers, WhereASizeIsExpectedNothingElseIsTaken) {
 }
 
 TEST_P(ConfigNumbers, WhatIsReadBesideTheFieldsIsANumberToo) {
-  const json config = fixture(GetParam());
+  const json config = config_of(GetParam());
   const Family& family = *find_family(config["model_type"].get<std::string>());
   for (const ConfigNumber& number : family.numbers) {
     const std::string key(number.key);
@@ -116,42 +112,34 @@ TEST_P(ConfigNumbers, WhatIsReadBesideTheFieldsIsANumberToo) {
   }
 }
 
-std::vector<std::string> cases() {
-  std::set<std::string> names;
-  for (const auto& file : std::filesystem::directory_iterator(FERRY_FIXTURES "/hf_names")) {
-    names.insert(file.path().stem().string());
-  }
-  return {names.begin(), names.end()};
-}
-
-INSTANTIATE_TEST_SUITE_P(All, ConfigNumbers, testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(All, ConfigNumbers, testing::ValuesIn(test::model_names()),
                          [](const auto& suite) { return suite.param; });
 
 TEST(ConfigNumbers, TheScalingOfPositionsIsInNumbers) {
-  json config = fixture("llama");
+  json config = config_of("llama");
   config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", "2"}};
   EXPECT_THAT(refusal(config), HasSubstr("factor is \"2\", not a number"));
   config["rope_scaling"]["factor"] = std::numeric_limits<double>::infinity();
   EXPECT_THAT(refusal(config), HasSubstr("factor is Infinity, not a finite number"));
   config["rope_scaling"] = {{"rope_type", "llama3"}, {"original_max_position_embeddings", -4}};
   EXPECT_THAT(refusal(config), HasSubstr("original_max_position_embeddings is -4"));
-  config = fixture("llama");
+  config = config_of("llama");
   config["rms_norm_eps"] = -std::numeric_limits<double>::infinity();
   EXPECT_THAT(refusal(config), HasSubstr("rms_norm_eps is -Infinity, not a finite number"));
 }
 
 TEST(ConfigNumbers, ExpertsAreEnough) {
-  json config = fixture("mixtral");
+  json config = config_of("mixtral");
   config["num_experts_per_tok"] = 99;
   EXPECT_THAT(refusal(config), HasSubstr("a token goes to 99 experts (num_experts_per_tok)"));
-  config = fixture("deepseek_v3");
+  config = config_of("deepseek_v3");
   config["n_group"] = 3;
   config["topk_group"] = 2;
   EXPECT_THAT(refusal(config), HasSubstr("experts do not divide into 3 groups"));
 }
 
 TEST(ConfigNumbers, LongValuesAreShownByTheirBeginning) {
-  json config = fixture("llama");
+  json config = config_of("llama");
   config["hidden_size"] = std::string(1 << 20, 'x');
   EXPECT_LT(refusal(config).size(), 1000u);
 }

@@ -3,9 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <set>
-
 #include "ckpt/base/error.h"
 #include "ckpt/format/pickle/values/draft.h"
 #include "convert/arguments/argument_table.h"
@@ -19,12 +16,8 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-json fixture(const std::string& name) {
-  return test::read_json(FERRY_FIXTURES "/hf_names/" + name + ".json");
-}
-
 Architecture read(const std::string& name, const json& changes = json::object()) {
-  json config = fixture(name)["config"];
+  json config = test::named_model(name)["config"];
   config.update(changes);
   return read_config(config, std::nullopt, name).architecture;
 }
@@ -40,14 +33,6 @@ std::string refusal(const std::string& name, const json& changes) {
 }
 
 class Configs : public testing::TestWithParam<std::string> {};
-
-std::vector<std::string> cases() {
-  std::set<std::string> names;
-  for (const auto& file : std::filesystem::directory_iterator(FERRY_FIXTURES "/hf_names")) {
-    names.insert(file.path().stem().string());
-  }
-  return {names.begin(), names.end()};
-}
 
 // As transformers 5 reads them: AutoConfig.from_pretrained(...).rope_parameters.
 TEST(Config, OfTwoWaysToSayTheScalingTheOlderCounts) {
@@ -68,7 +53,7 @@ TEST(Config, OfTwoWaysToSayTheScalingTheOlderCounts) {
 }
 
 TEST_P(Configs, SaysWhatTheArgumentsSay) {
-  const json both = fixture(GetParam());
+  const json both = test::named_model(GetParam());
   const LoadedValue args = test::loaded(both["args"]);
   const Architecture expected = read_arguments(args.value, GetParam()).architecture;
   const Architecture found = read(GetParam());
@@ -114,7 +99,7 @@ TEST_P(Configs, SaysWhatTheArgumentsSay) {
 
 // The same in the words of transformers 4, without what its classes have by default.
 TEST_P(Configs, OlderFilesSayTheSame) {
-  json config = fixture(GetParam())["config"];
+  json config = test::named_model(GetParam())["config"];
   const Architecture expected = read_config(config, std::nullopt, "new").architecture;
   if (config.contains("rope_parameters")) {
     json scaling = config["rope_parameters"];
@@ -138,10 +123,10 @@ TEST_P(Configs, OlderFilesSayTheSame) {
 
 // Arguments -> config.json -> Architecture -> config.json.
 TEST_P(Configs, WrittenConfigReadsBack) {
-  const LoadedValue args = test::loaded(fixture(GetParam())["args"]);
+  const LoadedValue args = test::loaded(test::named_model(GetParam())["args"]);
   Architecture a = read_arguments(args.value, GetParam()).architecture;
   a.vocab = 250;
-  const std::string type = fixture(GetParam())["config"]["model_type"];
+  const std::string type = test::named_model(GetParam())["config"]["model_type"];
   const Family& family = *find_family(type);
   std::vector<std::string> unused;
   const SpecialTokens tokens{1, std::nullopt, {2, 3}};
@@ -150,7 +135,7 @@ TEST_P(Configs, WrittenConfigReadsBack) {
   EXPECT_EQ(config_json(family, read.architecture, DType::bf16, read.tokens, unused), written);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Configs, testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(All, Configs, testing::ValuesIn(test::model_names()),
                          [](const auto& suite) { return suite.param; });
 
 TEST(ReadConfig, WhatMegatronCannotBeIsRefusedByName) {
@@ -207,14 +192,14 @@ TEST(ReadConfig, PublishedModelsAreOfTheirSize) {
 }
 
 TEST(ReadConfig, DropoutMattersForTrainingAlone) {
-  json config = fixture("gpt2")["config"];
+  json config = test::named_model("gpt2")["config"];
   config["embd_pdrop"] = 0.5;
   const ReadConfig read = read_config(config, std::nullopt, "gpt2");
   EXPECT_THAT(read.warnings, testing::Contains(HasSubstr("pdrop")));
 }
 
 TEST(ReadConfig, TokensAndQuantisationAreRead) {
-  json config = fixture("deepseek_v3")["config"];
+  json config = test::named_model("deepseek_v3")["config"];
   config["eos_token_id"] = {7, 8};
   config["bos_token_id"] = 1;
   config["quantization_config"] = {

@@ -24,13 +24,14 @@ nlohmann::json args_of(const std::string& name) {
   return test::read_json(FERRY_FIXTURES "/hf_names/" + name + ".json")["args"];
 }
 
-struct Model {
+struct ExportedModel {
   nlohmann::json args;
   test::Tensors tensors;
   std::shared_ptr<MemoryFileSystem> files = std::make_shared<MemoryFileSystem>();
   Checkpoint checkpoint;
 
-  explicit Model(const std::string& name, const nlohmann::json& changes = nlohmann::json::object())
+  explicit ExportedModel(const std::string& name,
+                         const nlohmann::json& changes = nlohmann::json::object())
       : args(args_of(name)) {
     args.update(changes);
     const LoadedValue loaded = test::loaded(args);
@@ -65,7 +66,7 @@ nlohmann::json config_of(const Export& result) {
 }
 
 TEST(Export, DtypeCastsAllButTheIslands) {
-  Model model("deepseek_v3");
+  ExportedModel model("deepseek_v3");
   ExportOptions options;
   options.dtype = DType::bf16;
   const Export result = model.plan(options);
@@ -78,7 +79,7 @@ TEST(Export, DtypeCastsAllButTheIslands) {
 }
 
 TEST(Export, ShardsHaveAnIndex) {
-  Model model("llama");
+  ExportedModel model("llama");
   ExportOptions options;
   options.max_shard_bytes = 100'000;
   const Export result = model.plan(options);
@@ -90,7 +91,7 @@ TEST(Export, ShardsHaveAnIndex) {
 }
 
 TEST(Export, VocabularyIsCutAndNamedAsDropped) {
-  Model model("llama");
+  ExportedModel model("llama");
   const Export result = model.plan();
   EXPECT_EQ(entry_of(result, "model.embed_tokens.weight").shape, (Dims{250, 32}));
   EXPECT_EQ(entry_of(result, "lm_head.weight").shape, (Dims{250, 32}));
@@ -103,7 +104,7 @@ TEST(Export, VocabularyIsCutAndNamedAsDropped) {
 
 // The layers after the last one, as in DeepSeek-V3's own index.
 TEST(Export, PredictionLayersFollowTheLast) {
-  Model model("deepseek_v3", {{"mtp_num_layers", 1}});
+  ExportedModel model("deepseek_v3", {{"mtp_num_layers", 1}});
   EXPECT_TRUE(model.tensors.contains("mtp.layers.0.transformer_layer.mlp.router.weight"));
   const Export result = model.plan();
   EXPECT_EQ(config_of(result)["num_nextn_predict_layers"], 1);
@@ -125,18 +126,18 @@ TEST(Export, PredictionLayersFollowTheLast) {
 
 // transformers has a formula of its own where one of the two factors is zero.
 TEST(Export, YarnSaysItsAttentionFactorWhereTheFormulasDiffer) {
-  Model model("deepseek_v3",
-              {{"rotary_scaling_factor", 40}, {"mscale", 1.3}, {"mscale_all_dim", 0}});
+  ExportedModel model("deepseek_v3",
+                      {{"rotary_scaling_factor", 40}, {"mscale", 1.3}, {"mscale_all_dim", 0}});
   const auto rope = config_of(model.plan())["rope_parameters"];
   EXPECT_EQ(rope["rope_type"], "yarn");
   EXPECT_NEAR(rope["attention_factor"].get<double>(), 1 + 0.13 * std::log(40), 1e-12);
-  Model usual("deepseek_v3",
-              {{"rotary_scaling_factor", 40}, {"mscale", 0.7}, {"mscale_all_dim", 0.7}});
+  ExportedModel usual("deepseek_v3",
+                      {{"rotary_scaling_factor", 40}, {"mscale", 0.7}, {"mscale_all_dim", 0.7}});
   EXPECT_FALSE(config_of(usual.plan())["rope_parameters"].contains("attention_factor"));
 }
 
 TEST(Export, ConstantsOfTheActivationAreInTheFile) {
-  Model model("apertus");
+  ExportedModel model("apertus");
   const Export result = model.plan();
   model.files->create_folder("out");
   run(result.plan, *model.files, "out", {});
@@ -153,7 +154,7 @@ TEST(Export, ConstantsOfTheActivationAreInTheFile) {
 }
 
 TEST(Export, AMissingTensorIsNamedWithTheNearestOne) {
-  Model model("llama");
+  ExportedModel model("llama");
   model.tensors =
       test::renamed(model.tensors, {{".2.mlp.linear_fc2.weight", ".2.mlp.linear_fcc2.weight"}});
   model.tensors.erase("decoder.layers.0.self_attention.linear_proj.weight");
@@ -166,19 +167,19 @@ TEST(Export, AMissingTensorIsNamedWithTheNearestOne) {
 }
 
 TEST(Export, ALayerTooManyIsLeftOver) {
-  Model model("llama");
+  ExportedModel model("llama");
   model.args["num_layers"] = 3;
   EXPECT_THAT(model.failure(ErrorKind::mismatch),
               AllOf(HasSubstr("left over (6)"), HasSubstr("decoder.layers.3.mlp.linear_fc1.weight"),
                     Not(HasSubstr("missing"))));
-  Model stacked("llama");
+  ExportedModel stacked("llama");
   stacked.tensors = test::stacked(stacked.tensors, "decoder.layers.", 4);
   stacked.args["num_layers"] = 3;
   EXPECT_THAT(stacked.failure(ErrorKind::mismatch), HasSubstr("axis 0 should stack 3 layers"));
 }
 
 TEST(Export, AnotherShapeIsNamed) {
-  Model model("llama");
+  ExportedModel model("llama");
   model.args["ffn_hidden_size"] = 80;
   EXPECT_THAT(
       model.failure(ErrorKind::mismatch),
@@ -187,26 +188,27 @@ TEST(Export, AnotherShapeIsNamed) {
 }
 
 TEST(Export, AnUnknownTensorIsNeverDropped) {
-  Model model("llama");
+  ExportedModel model("llama");
   model.tensors["decoder.layers.0.adapter.weight"] = {{2}, {1, 2}};
   EXPECT_THAT(model.failure(ErrorKind::mismatch), HasSubstr("decoder.layers.0.adapter.weight"));
 }
 
 TEST(Export, HalvesMustMatch) {
-  Model model("llama");
+  ExportedModel model("llama");
   model.tensors = test::split_halves(model.tensors);
   model.tensors["decoder.layers.0.mlp.linear_fc1.weight_v"] = {{2}, {1, 2}};
   EXPECT_THAT(model.failure(ErrorKind::mismatch), HasSubstr("are two halves"));
 }
 
 TEST(Export, ArgumentsThatNothingExpressesAreRefused) {
-  Model model("llama");
+  ExportedModel model("llama");
   model.args["apply_layernorm_1p"] = true;
   EXPECT_THAT(model.failure(ErrorKind::unsupported), HasSubstr("apply_layernorm_1p is true"));
 }
 
 TEST(Export, TokenizerFilesAreFoundAndRead) {
-  Model model("llama", {{"vocab_size", nullptr}, {"tokenizer_type", "HuggingFaceTokenizer"}});
+  ExportedModel model("llama",
+                      {{"vocab_size", nullptr}, {"tokenizer_type", "HuggingFaceTokenizer"}});
   const std::string folder = "ckpt/iter_0000001/tokenizer/";
   model.files->put(
       folder + "tokenizer.json",
@@ -233,7 +235,7 @@ TEST(Export, TokenizerFilesAreFoundAndRead) {
 TEST(Export, SpecialTokensAreFoundWhereverTheyStand) {
   const auto ids_of = [](const std::map<std::string, std::string>& files,
                          std::vector<std::string>* warnings = nullptr) {
-    Model model("llama");
+    ExportedModel model("llama");
     for (const auto& [name, content] : files) model.files->put("tok/" + name, content);
     ExportOptions options;
     if (!files.empty()) options.tokenizer_folder = "tok";
@@ -272,7 +274,7 @@ TEST(Export, SpecialTokensAreFoundWhereverTheyStand) {
 }
 
 TEST(Export, AnUnigramTokenizerCountsItsList) {
-  Model model("llama", {{"vocab_size", nullptr}});
+  ExportedModel model("llama", {{"vocab_size", nullptr}});
   model.files->put(
       "tok/tokenizer.json",
       R"({"model": {"type": "Unigram", "vocab": [["a", -1.5], ["b", -2], ["c", 0]]}})");
@@ -282,7 +284,7 @@ TEST(Export, AnUnigramTokenizerCountsItsList) {
 }
 
 TEST(Export, ABrokenTokenizerIsCopiedWithAWarning) {
-  Model model("llama");
+  ExportedModel model("llama");
   model.files->put("tok/tokenizer.json", std::string(100'000, '['));
   ExportOptions options;
   options.tokenizer_folder = "tok";

@@ -10,11 +10,12 @@
 #include "ckpt/open.h"
 #include "convert/convert.h"
 #include "tests/convert/support.h"
+#include "tests/support.h"
 
 namespace ferry {
 namespace {
 
-std::vector<std::string> cases() {
+std::vector<std::string> golden_names() {
   std::vector<std::string> names;
   for (const auto& file : std::filesystem::directory_iterator(FERRY_FIXTURES "/hf_golden")) {
     names.push_back(file.path().stem().string());
@@ -26,11 +27,6 @@ std::vector<std::string> cases() {
 std::string run_folder(const std::string& name) {
   const std::string core = FERRY_FIXTURES "/core/" + name;
   return std::filesystem::exists(core) ? core : FERRY_FIXTURES "/megatron/" + name;
-}
-
-std::string hash_of(const std::string& bytes) {
-  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
-  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
 class Golden : public testing::TestWithParam<std::string> {};
@@ -58,7 +54,7 @@ TEST_P(Golden, ConversionIsUnchanged) {
     EXPECT_EQ(header[name]["shape"], expected["shape"]) << name;
     const auto begin = header[name]["data_offsets"][0].get<size_t>();
     const auto end = header[name]["data_offsets"][1].get<size_t>();
-    EXPECT_EQ(hash_of(data.substr(8 + header_bytes + begin, end - begin)),
+    EXPECT_EQ(test::hash_of(data.substr(8 + header_bytes + begin, end - begin)),
               expected["xxh3_128"].get<std::string>())
         << name;
   }
@@ -79,7 +75,7 @@ TEST_P(Golden, RecogniseDescribesTheModel) {
   EXPECT_GT(summary.parameters, 40'000);
 }
 
-INSTANTIATE_TEST_SUITE_P(Real, Golden, testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(Real, Golden, testing::ValuesIn(golden_names()),
                          [](const auto& suite) { return suite.param; });
 
 }  // namespace

@@ -17,23 +17,13 @@ namespace {
 
 using test::Tensors;
 
-std::vector<std::string> cases() {
-  std::vector<std::string> names;
-  for (const auto& file : std::filesystem::directory_iterator(FERRY_FIXTURES "/hf_names")) {
-    names.push_back(file.path().stem().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 struct Case {
   nlohmann::json fixture;
   Architecture architecture;
   const Family* family = nullptr;
   Tensors canonical;
 
-  explicit Case(const std::string& name)
-      : fixture(test::read_json(FERRY_FIXTURES "/hf_names/" + name + ".json")) {
+  explicit Case(const std::string& name) : fixture(test::named_model(name)) {
     const LoadedValue args = test::loaded(fixture["args"]);
     ReadArguments read = read_arguments(args.value, name);
     EXPECT_THAT(read.problems, testing::IsEmpty());
@@ -152,7 +142,7 @@ TEST_P(HfNames, EveryWayOfStackingGivesTheSameBytes) {
   EXPECT_EQ(convert(other, args, {}), expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, HfNames, testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(All, HfNames, testing::ValuesIn(test::model_names()),
                          [](const auto& suite) { return suite.param; });
 
 }  // namespace

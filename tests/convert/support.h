@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,6 +49,20 @@ inline LoadedValue loaded(const nlohmann::json& json,
 inline nlohmann::json read_json(const std::string& path) {
   std::ifstream file(path);
   return nlohmann::json::parse(file);
+}
+
+/// The names of the models in fixtures/hf_names.
+inline std::vector<std::string> model_names() {
+  std::set<std::string> names;
+  for (const auto& file : std::filesystem::directory_iterator(FERRY_FIXTURES "/hf_names")) {
+    names.insert(file.path().stem().string());
+  }
+  return {names.begin(), names.end()};
+}
+
+/// What fixtures/hf_names has of a model: its "config", "args" and more.
+inline nlohmann::json named_model(const std::string& name) {
+  return read_json(FERRY_FIXTURES "/hf_names/" + name + ".json");
 }
 
 /// A tensor of f32 elements that are all different, within and across tensors.

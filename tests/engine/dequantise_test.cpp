@@ -28,14 +28,14 @@ uint16_t bf16(float value) {
 }
 
 // A weight of f8_e4m3 and its scales, one after the other in one file.
-struct World {
+struct QuantisedMatrix {
   std::shared_ptr<MemoryFileSystem> files = std::make_shared<MemoryFileSystem>();
   Catalog source;
   Plan plan;
   std::string codes;
   std::vector<float> scales;
 
-  World() {
+  QuantisedMatrix() {
     std::mt19937 random(7);
     for (int64_t i = 0; i < kRows * kColumns; ++i) {
       codes += static_cast<char>(random() % 126 + random() % 2 * 128);  // finite
@@ -95,7 +95,7 @@ struct World {
 const BlockScales kScales{0, 1, {kBlockRows, kBlockColumns}};
 
 TEST(Dequantise, EveryElementHasTheScaleOfItsBlock) {
-  World world;
+  QuantisedMatrix world;
   const auto values =
       world.run({kRows, kColumns}, {{0}, {copy_all({kRows, kColumns})}, {}, {kScales}});
   for (int64_t i = 0; i < kRows * kColumns; ++i) {
@@ -105,7 +105,7 @@ TEST(Dequantise, EveryElementHasTheScaleOfItsBlock) {
 
 // Rows 5.. of the input, transposed, behind a zero column: blocks are those of the input.
 TEST(Dequantise, BlocksAreCountedInTheInput) {
-  World world;
+  QuantisedMatrix world;
   const int64_t rows = kRows - 5;
   Move move{0, {5, 0}, {0, 1}, {{rows, 0, 1, 1, 1}, {kColumns, 1, 1, 0, 1}}};
   Recipe recipe{{0}, {move}, {{{0, 0}, {kColumns, 1}}}, {kScales}};
@@ -121,7 +121,7 @@ TEST(Dequantise, BlocksAreCountedInTheInput) {
 }
 
 TEST(Dequantise, ScalesMustFit) {
-  World world;
+  QuantisedMatrix world;
   const auto recipe = [](const BlockScales& scales) {
     return Recipe{{0}, {copy_all({kRows, kColumns})}, {}, {scales}};
   };
@@ -137,7 +137,7 @@ TEST(Dequantise, ScalesMustFit) {
 
 // An element read as it is would be wrong by its scale: the scales that nobody reads are noticed.
 TEST(Dequantise, ForgottenScalesAreLost) {
-  World world;
+  QuantisedMatrix world;
   EXPECT_THAT(world.failure({{0}, {copy_all({kRows, kColumns})}, {}, {}}),
               testing::HasSubstr("w_scale_inv of shape [3, 4]: the target uses 0"));
 }

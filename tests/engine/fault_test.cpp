@@ -11,8 +11,8 @@ namespace ferry {
 namespace {
 
 // A plan of two files with headers over one source tensor.
-struct Job {
-  Job() {
+struct TwoFilesJob {
+  TwoFilesJob() {
     memory->put("src/a", std::string(1 << 18, 'a'));
     memory->create_folder("runs");
     source.file_system = memory;
@@ -47,7 +47,7 @@ struct Job {
 };
 
 uint64_t operations_of(bool overwrite) {
-  const Job job;
+  const TwoFilesJob job;
   if (overwrite) job.memory->put("runs/out/old", "old");
   const auto counting = std::make_shared<FaultFileSystem>(job.memory, 0, ErrorKind::io);
   job.convert(counting, overwrite);
@@ -63,7 +63,7 @@ TEST_P(EveryFault, LeavesTheOldTargetAndNothingElse) {
   // The last operation flushes the parent folder, when the new target already stands whole.
   for (uint64_t n = 1; n < operations; ++n) {
     SCOPED_TRACE(n);
-    const Job job;
+    const TwoFilesJob job;
     if (overwrite) job.memory->put("runs/out/old", "old");
     const auto faulty =
         std::make_shared<FaultFileSystem>(job.memory, n, ErrorKind::exhausted, stays_broken);
@@ -82,7 +82,7 @@ TEST_P(EveryFault, LeavesTheOldTargetAndNothingElse) {
 INSTANTIATE_TEST_SUITE_P(Convert, EveryFault, testing::Combine(testing::Bool(), testing::Bool()));
 
 TEST(ShrinkingSource, IsAnErrorAndLeavesNothing) {
-  Job job;
+  TwoFilesJob job;
   job.memory->put("src/a", "short");
   try {
     job.convert(job.memory, false);

@@ -14,11 +14,11 @@ namespace {
 
 // Tensors of some megabytes, one after another in two files at places that are no pages', each an
 // item with its CRC-32 behind it; every other one is transposed.
-struct Job {
+struct ItemsJob {
   static constexpr int64_t kTensors = 6, kRows = 1100, kColumns = 901;
   static constexpr uint64_t kBytes = kRows * kColumns * 2, kGap = 37;
 
-  Job() {
+  ItemsJob() {
     std::mt19937_64 random(1);
     std::string content(kTensors * kBytes, '\0');
     for (size_t i = 0; i + 8 <= content.size(); i += 8) {
@@ -66,7 +66,7 @@ struct FolderInMemory {
 };
 
 TEST(FilesInMemory, HaveTheBytesOfPlainWrites) {
-  const Job job;
+  const ItemsJob job;
   job.memory->create_folder("out");
   const std::vector<Digest> expected = run(job.plan, *job.memory, "out", {});
   for (const PageWrites pages : {PageWrites::when_crowded, PageWrites::always, PageWrites::never}) {

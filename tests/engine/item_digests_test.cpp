@@ -57,11 +57,11 @@ TEST(Crc32, IsThatOfZip) {
 
 // Two files. The first: a header item, one with the CRC-32s of a transposed tensor and of a header
 // behind them, an empty one. The second: bytes of no item, then an item of parts of both tensors.
-struct Job {
+struct DigestedJob {
   static constexpr int64_t kRows = 300, kColumns = 70;
   static constexpr uint64_t kBytes = kRows * kColumns * 2;
 
-  Job() {
+  DigestedJob() {
     std::string content(2 * kBytes, '\0');
     for (size_t i = 0; i < content.size(); ++i) content[i] = static_cast<char>(i * i >> 3);
     memory->put("src/a", content);
@@ -109,7 +109,7 @@ struct Job {
 class ItemDigests : public testing::TestWithParam<std::tuple<int, uint64_t>> {};
 
 TEST_P(ItemDigests, DigestsAndChecksAreThoseOfTheBytes) {
-  Job job;
+  DigestedJob job;
   check(job.plan);
   EngineOptions options;
   options.threads = std::get<0>(GetParam());
@@ -122,15 +122,17 @@ TEST_P(ItemDigests, DigestsAndChecksAreThoseOfTheBytes) {
     EXPECT_EQ(to_hex(digests[i]), hex_of(std::string_view(file).substr(item.offset, item.length)));
   }
   const std::string one = job.memory->get("out/one");
-  const std::string crc = little_endian(slow_crc32(std::string_view(one).substr(40, Job::kBytes)));
+  const std::string crc =
+      little_endian(slow_crc32(std::string_view(one).substr(40, DigestedJob::kBytes)));
   const std::string of_header = little_endian(slow_crc32(std::string_view(one).substr(10, 30)));
-  EXPECT_EQ(one.substr(40 + Job::kBytes),
+  EXPECT_EQ(one.substr(40 + DigestedJob::kBytes),
             "place" + crc + "holder, fort" + of_header + "tes all in" + crc + "!");
   EXPECT_EQ(one.substr(0, 40), "ten bytes.thirty bytes before a payload.");
   const std::string source = job.memory->get("src/a");
-  EXPECT_EQ(job.memory->get("out/two"), "no ite" + source.substr(Job::kBytes + Job::kBytes / 2) +
-                                            source.substr(Job::kBytes, Job::kBytes / 2));
-  EXPECT_EQ(one.substr(42, 2), source.substr(Job::kColumns * 2, 2));
+  EXPECT_EQ(job.memory->get("out/two"),
+            "no ite" + source.substr(DigestedJob::kBytes + DigestedJob::kBytes / 2) +
+                source.substr(DigestedJob::kBytes, DigestedJob::kBytes / 2));
+  EXPECT_EQ(one.substr(42, 2), source.substr(DigestedJob::kColumns * 2, 2));
 }
 
 INSTANTIATE_TEST_SUITE_P(ThreadsAndBudgets, ItemDigests,
@@ -217,7 +219,7 @@ TEST(WrittenRuns, JoinWhatTouches) {
 
 TEST(ItemDigestFaults, EveryFaultIsAnError) {
   const auto run_with_fault = [](uint64_t fail_at) {
-    Job job;
+    DigestedJob job;
     const FaultFileSystem faulty(job.memory, fail_at, ErrorKind::exhausted);
     EngineOptions options;
     options.threads = 2;
@@ -254,13 +256,13 @@ TEST(ItemIndex, FindsTheFirstItemThatSharesAByte) {
 }
 
 void expect_refused(const char* what, const std::function<void(Plan&)>& change) {
-  Job job;
+  DigestedJob job;
   change(job.plan);
   EXPECT_THROW(check(job.plan), Error) << what;
 }
 
 TEST(PlanCheck, RefusesItemsThatDoNotFit) {
-  constexpr uint64_t kBytes = Job::kBytes;
+  constexpr uint64_t kBytes = DigestedJob::kBytes;
   expect_refused("no such file", [](Plan& plan) { plan.items[0].file = 2; });
   expect_refused("outside its file", [](Plan& plan) { plan.items[1].length = kBytes + 1; });
   expect_refused("wraps", [](Plan& plan) { plan.items[1].length = UINT64_MAX - 3; });

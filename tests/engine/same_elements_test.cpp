@@ -34,8 +34,8 @@ class WatchedFiles final : public MemoryFileSystem {
   mutable uint64_t read = 0;
 };
 
-constexpr int64_t kRows = 1000, kColumns = 100;
-constexpr uint64_t kBytes = kRows * kColumns * 2;
+constexpr int64_t kManyRows = 1000, kManyColumns = 100;
+constexpr uint64_t kBytes = kManyRows * kManyColumns * 2;
 
 struct Tensors {
   std::shared_ptr<WatchedFiles> files = std::make_shared<WatchedFiles>();
@@ -45,10 +45,10 @@ struct Tensors {
   Tensors() {
     catalog.file_system = files;
     catalog.add_file("both", bytes.size());
-    add("a", 0, DType::bf16, {kRows, kColumns});
-    add("b", kBytes, DType::bf16, {kRows, kColumns});
-    add("shape", kBytes, DType::bf16, {kColumns, kRows});
-    add("dtype", kBytes, DType::f16, {kRows, kColumns});
+    add("a", 0, DType::bf16, {kManyRows, kManyColumns});
+    add("b", kBytes, DType::bf16, {kManyRows, kManyColumns});
+    add("shape", kBytes, DType::bf16, {kManyColumns, kManyRows});
+    add("dtype", kBytes, DType::f16, {kManyRows, kManyColumns});
   }
 
   void add(const std::string& name, uint64_t offset, DType dtype, const Dims& shape) {

@@ -15,7 +15,7 @@ namespace ferry {
 namespace {
 
 constexpr size_t kFiles = 200;
-constexpr int64_t kColumns = 24;
+constexpr int64_t kFileColumns = 24;
 
 // Lowers what the process may open while it lives.
 class FewOpenFiles {
@@ -33,25 +33,25 @@ class FewOpenFiles {
 
 // A tensor of a column a file, of which each tile holds some rows: all files are met again and
 // again.
-struct Job {
-  Job() {
+struct ManyFilesJob {
+  ManyFilesJob() {
     const int64_t rows = kFiles;
     std::string bytes;
-    for (int64_t i = 0; i < rows * kColumns; ++i) bytes += static_cast<char>(i % 251);
+    for (int64_t i = 0; i < rows * kFileColumns; ++i) bytes += static_cast<char>(i % 251);
     memory->put("src", bytes);
     source.file_system = memory;
     source.add_file("src", bytes.size());
-    const Dims shape{kColumns, rows};
+    const Dims shape{kFileColumns, rows};
     source.entries.push_back({"a", DType::u8, shape, {}, Role::model});
     source.entries[0].chunks.push_back({{Box::whole(shape)}, {}, {0, 0, bytes.size()}});
     plan.source = &source;
     Entry target{"a", DType::u8, shape, {}, Role::model};
     for (uint32_t i = 0; i < kFiles; ++i) {
-      plan.target.files.push_back({"f" + std::to_string(i), kColumns + 1});
-      plan.literals.push_back({i, kColumns, "."});
-      plan.items.push_back({i, 0, kColumns + 1, {}});
-      target.chunks.push_back({{{{0, i}, {kColumns, 1}}}, {}, {i, 0, kColumns}});
-      for (int64_t row = 0; row < kColumns; ++row) {
+      plan.target.files.push_back({"f" + std::to_string(i), kFileColumns + 1});
+      plan.literals.push_back({i, kFileColumns, "."});
+      plan.items.push_back({i, 0, kFileColumns + 1, {}});
+      target.chunks.push_back({{{{0, i}, {kFileColumns, 1}}}, {}, {i, 0, kFileColumns}});
+      for (int64_t row = 0; row < kFileColumns; ++row) {
         expected[i] += bytes[static_cast<size_t>(row * rows + i)];
       }
       expected[i] += '.';
@@ -79,7 +79,7 @@ class TargetFilesTest : public testing::Test {
 };
 
 TEST_F(TargetFilesTest, APlanHasMoreFilesThanMayBeOpen) {
-  const Job job;
+  const ManyFilesJob job;
   EngineOptions options;
   options.threads = 3;
   options.memory_bytes = 3 * 4 * kFiles;  // two rows a tile
@@ -96,7 +96,7 @@ TEST_F(TargetFilesTest, APlanHasMoreFilesThanMayBeOpen) {
 }
 
 TEST_F(TargetFilesTest, OnlyFilesThatAreWrittenAreOpened) {
-  const Job job;
+  const ManyFilesJob job;
   const EngineOptions options;
   std::ofstream(folder_ + "/f7") << "former";
   TargetFiles files(job.plan, *disk_, folder_, TargetMode::open,

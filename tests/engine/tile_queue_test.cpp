@@ -12,8 +12,8 @@ namespace {
 constexpr int64_t kTensorsAFile = 8;
 
 // Files of several tensors of a byte, each an item.
-struct Job {
-  explicit Job(uint32_t files) {
+struct SmallItemsJob {
+  explicit SmallItemsJob(uint32_t files) {
     const auto count = static_cast<int64_t>(files) * kTensorsAFile;
     source.add_file("src", static_cast<uint64_t>(count));
     for (int64_t i = 0; i < count; ++i) {
@@ -41,7 +41,7 @@ struct Job {
 
 TEST(TileQueue, SpreadsThreadsEvenlyOverFiles) {
   for (const uint32_t files : {1u, 3u, 4u, 8u}) {
-    const Job job(files);
+    const SmallItemsJob job(files);
     PlanCompiler compiler(job.plan);
     constexpr int kThreads = 8;
     TileQueue queue(job.plan, compiler, kThreads, 1 << 20);
@@ -62,7 +62,7 @@ TEST(TileQueue, SpreadsThreadsEvenlyOverFiles) {
 // A tensor of several layers, whose rows lie in the files of several ranks.
 TEST(TileQueue, SpreadsThreadsOverTheFilesOfATensor) {
   constexpr int64_t kLayers = 3, kRanks = 4;
-  Job job(0);
+  SmallItemsJob job(0);
   job.source.add_file("src2", kLayers * kRanks);
   job.source.entries.push_back({"t", DType::u8, {kLayers, kRanks}, {}, Role::model});
   job.source.entries[0].chunks.push_back({{Box::whole({kLayers, kRanks})}, {}, {1, 0, 12}});
@@ -95,7 +95,7 @@ TEST(TileQueue, SpreadsThreadsOverTheFilesOfATensor) {
 }
 
 TEST(TileQueue, AThreadStaysAtItsFileAndThenHelps) {
-  const Job job(3);
+  const SmallItemsJob job(3);
   PlanCompiler compiler(job.plan);
   TileQueue queue(job.plan, compiler, 2, 1 << 20);
   std::vector<uint32_t> files;

@@ -39,8 +39,8 @@ TEST(Tiles, CoverATensorOnce) {
 
 // A target made of moves of one bf16 source, whose element n holds n's lower bits, and what each of
 // its elements comes from.
-struct Job {
-  Job(Dims source_shape, Dims target_shape, std::vector<Move> moves, DType out = DType::bf16)
+struct MovesJob {
+  MovesJob(Dims source_shape, Dims target_shape, std::vector<Move> moves, DType out = DType::bf16)
       : shape(std::move(target_shape)) {
     const auto count = static_cast<uint64_t>(element_count(source_shape, "test"));
     content.resize(count);
@@ -86,8 +86,8 @@ constexpr uint64_t kBudgets[] = {10 << 10, 1 << 20, 7 << 20, 256 << 20};
 TEST(Tiles, TransposeLargeMatrices) {
   for (const auto& [rows, columns] :
        {std::pair<int64_t, int64_t>{1500, 2100}, {260, 30000}, {30000, 130}, {2048, 1024}}) {
-    Job job({rows, columns}, {columns, rows},
-            {{0, {0, 0}, {0, 0}, {{rows, 0, 1, 1, 1}, {columns, 1, 1, 0, 1}}}});
+    MovesJob job({rows, columns}, {columns, rows},
+                 {{0, {0, 0}, {0, 0}, {{rows, 0, 1, 1, 1}, {columns, 1, 1, 0, 1}}}});
     std::vector<uint16_t> expected(job.content.size());
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t c = 0; c < columns; ++c) {
@@ -103,8 +103,8 @@ TEST(Tiles, TransposeLargeMatrices) {
 
 TEST(Tiles, TransposeAndConvert) {
   const int64_t rows = 1100, columns = 900;
-  Job job({rows, columns}, {columns, rows},
-          {{0, {0, 0}, {0, 0}, {{rows, 0, 1, 1, 1}, {columns, 1, 1, 0, 1}}}}, DType::f32);
+  MovesJob job({rows, columns}, {columns, rows},
+               {{0, {0, 0}, {0, 0}, {{rows, 0, 1, 1, 1}, {columns, 1, 1, 0, 1}}}}, DType::f32);
   std::vector<uint16_t> expected(2 * job.content.size());  // a bf16 is the upper half of an f32
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < columns; ++c) {
@@ -119,7 +119,7 @@ TEST(Tiles, TransposeAndConvert) {
 TEST(Tiles, InterleaveRows) {
   for (const int64_t columns : {2500, 30}) {
     const int64_t heads = 12;
-    Job job(
+    MovesJob job(
         {heads * 128, columns}, {heads * 128, columns},
         {{0,
           {0, 0},
@@ -143,7 +143,7 @@ TEST(Tiles, JoinColumnsOfSharedRows) {
     moves.push_back(
         {0, {0, part * 100}, {part * rows, 0}, {{rows, 0, 1, 0, 1}, {100, 1, 1, 1, 1}}});
   }
-  Job job({rows, columns}, {3 * rows, 100}, moves);
+  MovesJob job({rows, columns}, {3 * rows, 100}, moves);
   std::vector<uint16_t> expected;
   for (int64_t part = 0; part < 3; ++part) {
     for (int64_t row = 0; row < rows; ++row) {

@@ -35,8 +35,8 @@ std::string random_bytes(size_t count) {
 
 // A matrix of bytes that is stored in column blocks, each a stream with a trailer behind its
 // elements, and the plan that writes it as one file.
-struct Job {
-  Job(int64_t rows, int64_t columns, int64_t blocks, const std::string& content) {
+struct StreamsJob {
+  StreamsJob(int64_t rows, int64_t columns, int64_t blocks, const std::string& content) {
     source.file_system = memory;
     memory->create_folder("out");
     const int64_t width = columns / blocks;
@@ -71,7 +71,7 @@ struct Job {
   Plan plan;
 };
 
-uint64_t operations(const Job& job, uint64_t memory_bytes) {
+uint64_t operations(const StreamsJob& job, uint64_t memory_bytes) {
   const FaultFileSystem counting(job.memory, 0, ErrorKind::io);
   job.memory->remove_all("out/all");
   EngineOptions options;
@@ -84,7 +84,7 @@ uint64_t operations(const Job& job, uint64_t memory_bytes) {
 TEST(ZstdSource, SmallStreamsLieInMemoryAndLargeOnesInFilesWithoutNames) {
   constexpr int64_t kRows = 300, kColumns = 2000, kBlocks = 200;
   const std::string content = random_bytes(kRows * kColumns);
-  const Job job(kRows, kColumns, kBlocks, content);
+  const StreamsJob job(kRows, kColumns, kBlocks, content);
   // 200 streams of 3 kB: all fit, some do, none does. Whoever is met again after it was dropped is
   // decoded once more, into a file, and not at each of the many tiles.
   const uint64_t fit = operations(job, 64 << 20);
@@ -105,7 +105,7 @@ uint64_t peak_bytes() {
 }
 
 // Reads a few rows into memory; no folder is given for what streams decode to.
-std::string first_rows(const Job& job, int64_t rows, uint64_t memory_bytes) {
+std::string first_rows(const StreamsJob& job, int64_t rows, uint64_t memory_bytes) {
   const Entry& entry = job.source.entries[0];
   const Dims shape{rows, entry.shape[1]};
   std::string bytes(static_cast<size_t>(rows * shape[1]), '\0');
@@ -126,7 +126,7 @@ std::string first_rows(const Job& job, int64_t rows, uint64_t memory_bytes) {
 
 TEST(ZstdSource, MemoryIsBoundedWithoutAFolderToo) {
   constexpr int64_t kRows = 8, kColumns = 10 << 20;
-  const Job job(kRows, kColumns, 1, std::string(kRows * kColumns, 'x'));
+  const StreamsJob job(kRows, kColumns, 1, std::string(kRows * kColumns, 'x'));
   const uint64_t before = peak_bytes();
   const std::string rows = first_rows(job, 1, 8 << 20);
   EXPECT_EQ(rows, std::string(kColumns, 'x'));
@@ -135,7 +135,7 @@ TEST(ZstdSource, MemoryIsBoundedWithoutAFolderToo) {
 }
 
 TEST(ZstdSource, WithoutAFolderForTemporaryFilesItSaysWhatToDo) {
-  const Job job(10, 1000, 1, random_bytes(10'000));
+  const StreamsJob job(10, 1000, 1, random_bytes(10'000));
   const char* former = std::getenv("TMPDIR");
   const std::string kept = former ? former : "";
   ::setenv("TMPDIR", "/nowhere", 1);
@@ -150,7 +150,7 @@ TEST(ZstdSource, WithoutAFolderForTemporaryFilesItSaysWhatToDo) {
 }
 
 TEST(ZstdSource, DamageBehindTheElementsIsSeen) {
-  Job job(10, 1000, 2, random_bytes(10'000));
+  StreamsJob job(10, 1000, 2, random_bytes(10'000));
   std::string packed = job.memory->get("src/1");
   packed.back() = static_cast<char>(packed.back() ^ 1);  // of the checksum
   job.memory->put("src/1", packed);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kRanks = 16'384;
 
-std::string text(int rank) { return std::string(2000, static_cast<char>(rank % 251)); }
+std::string text_of_rank(int rank) { return std::string(2000, static_cast<char>(rank % 251)); }
 
 // Of rank 0; others are made up from what is asked of them.
 class Rank0 final : public Transport {
@@ -26,7 +26,7 @@ class Rank0 final : public Transport {
   Message receive(uint64_t, int from) override {
     ++received;
     Packer packer;
-    for (int rank = from; rank < 2 * from; ++rank) packer.text(text(rank));
+    for (int rank = from; rank < 2 * from; ++rank) packer.text(text_of_rank(rank));
     constexpr uint64_t kFirstGather = 8 + 1;
     return {kFirstGather, packer.take()};
   }
@@ -41,16 +41,16 @@ class Rank0 final : public Transport {
 TEST(GroupScale, Rank0HandlesAFewMessages) {
   const auto transport = std::make_shared<Rank0>();
   const auto group = message_group(transport);
-  const std::vector<std::string> all = group->gather(text(0));
+  const std::vector<std::string> all = group->gather(text_of_rank(0));
   EXPECT_EQ(transport->received, 14);
   ASSERT_EQ(all.size(), static_cast<size_t>(kRanks));
   for (int rank = 0; rank < kRanks; ++rank) {
-    ASSERT_EQ(all[static_cast<size_t>(rank)], text(rank)) << rank;
+    ASSERT_EQ(all[static_cast<size_t>(rank)], text_of_rank(rank)) << rank;
   }
-  group->broadcast(text(7));
+  group->broadcast(text_of_rank(7));
   EXPECT_EQ(transport->sent.size(), 14U);
   transport->sent.clear();
-  EXPECT_EQ(group->scatter(all), text(0));
+  EXPECT_EQ(group->scatter(all), text_of_rank(0));
   ASSERT_EQ(transport->sent.size(), 14U);
   for (const auto& [child, bytes] : transport->sent) {
     EXPECT_EQ(bytes, static_cast<size_t>(child) * (2000 + 2)) << child;

@@ -8,6 +8,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/open.h"
 #include "tests/io/memory_file_system.h"
+#include "tests/support.h"
 
 namespace ferry {
 namespace {
@@ -16,7 +17,7 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 
-std::string fixture(const std::string& name) { return std::string(FERRY_FIXTURES) + "/" + name; }
+using test::fixture;
 
 Checkpoint open(const std::string& path, const std::string& iteration = "") {
   OpenOptions options;

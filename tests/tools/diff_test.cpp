@@ -131,7 +131,8 @@ TEST_F(Diff, TensorsInObjectsAreComparedByTheirElements) {
   ASSERT_EQ(written.code, 0) << written.err;
   const Outcome outcome = ferry("diff --json " + run + " " + path("again"));
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  for (const json& object : json::parse(outcome.out).at("objects").at("differing")) {
+  const json report = json::parse(outcome.out);
+  for (const json& object : report.at("objects").at("differing")) {
     EXPECT_NE(object.at("name").get<std::string>(), "optimizer") << object;
   }
 }

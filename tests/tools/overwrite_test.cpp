@@ -12,10 +12,10 @@ using ferry::test::Outcome;
 using ferry::test::Program;
 using testing::HasSubstr;
 
-const std::string kLlama = std::string(FERRY_FIXTURES) + "/megatron/hot_llama";
+const std::string kSmallRun = std::string(FERRY_FIXTURES) + "/megatron/hot_llama";
 
 TEST_F(Program, OverwriteNeedsItsFlagAndKeepsTheOldOnFailure) {
-  const std::string command = "convert " + kLlama + " " + path("hf") + " --to hf";
+  const std::string command = "convert " + kSmallRun + " " + path("hf") + " --to hf";
   ASSERT_EQ(ferry(command).code, 0);
   const std::string before = read(path("hf/model.safetensors"));
   EXPECT_EQ(ferry(command).code, 2);
@@ -29,16 +29,16 @@ TEST_F(Program, OverwriteNeedsItsFlagAndKeepsTheOldOnFailure) {
 TEST_F(Program, OverwriteSparesWhatIsNoModel) {
   fs::create_directory(folder / "home");
   write(path("home/diary"), "dear");
-  EXPECT_EQ(ferry("convert " + kLlama + " " + path("home") + " --to hf --overwrite").code, 2);
+  EXPECT_EQ(ferry("convert " + kSmallRun + " " + path("home") + " --to hf --overwrite").code, 2);
   EXPECT_EQ(read(path("home/diary")), "dear");
   fs::create_directory(folder / "empty");
-  EXPECT_EQ(ferry("convert " + kLlama + " " + path("empty") + " --to hf --overwrite").code, 0);
+  EXPECT_EQ(ferry("convert " + kSmallRun + " " + path("empty") + " --to hf --overwrite").code, 0);
 }
 
 TEST_F(Program, OverwriteSparesWhatStandsBesideTheModel) {
   for (const char* manifest : {"", " --no-manifest"}) {
     const std::string command =
-        "convert " + kLlama + " " + path("hf") + " --to hf --overwrite" + manifest;
+        "convert " + kSmallRun + " " + path("hf") + " --to hf --overwrite" + manifest;
     ASSERT_EQ(ferry(command).code, 0);
     const auto refused_for = [&](const std::string& name) {
       const Outcome outcome = ferry(command);
@@ -62,7 +62,7 @@ TEST_F(Program, OverwriteSparesWhatStandsBesideTheModel) {
 }
 
 TEST_F(Program, OverwriteRemovesATokenizerOnlyWhereFerryPutIt) {
-  const std::string command = "convert " + kLlama + " " + path("hf") + " --to hf --overwrite";
+  const std::string command = "convert " + kSmallRun + " " + path("hf") + " --to hf --overwrite";
   ASSERT_EQ(ferry(command).code, 0);
   write(path("hf/tokenizer.json"), "{}");
   EXPECT_THAT(ferry(command).err, HasSubstr("tokenizer.json"));
@@ -90,8 +90,8 @@ TEST_F(Program, OverwriteSparesWhatStandsInAnIteration) {
 }
 
 TEST_F(Program, ATargetThatIsALinkIsRefused) {
-  const std::string command = "convert " + kLlama + " " + path("link") + " --to hf --overwrite";
-  ASSERT_EQ(ferry("convert " + kLlama + " " + path("hf") + " --to hf").code, 0);
+  const std::string command = "convert " + kSmallRun + " " + path("link") + " --to hf --overwrite";
+  ASSERT_EQ(ferry("convert " + kSmallRun + " " + path("hf") + " --to hf").code, 0);
   fs::create_directory_symlink("hf", path("link"));
   const Outcome outcome = ferry(command);
   EXPECT_EQ(outcome.code, 2);
@@ -101,7 +101,7 @@ TEST_F(Program, ATargetThatIsALinkIsRefused) {
 }
 
 TEST_F(Program, OverwriteNeverReplacesItsSource) {
-  ASSERT_EQ(ferry("convert " + kLlama + " " + path("a") + " --to safetensors").code, 0);
+  ASSERT_EQ(ferry("convert " + kSmallRun + " " + path("a") + " --to safetensors").code, 0);
   const Outcome outcome =
       ferry("convert " + path("a") + " " + path("a/../a") + " --to safetensors --overwrite");
   EXPECT_EQ(outcome.code, 2);
@@ -110,7 +110,7 @@ TEST_F(Program, OverwriteNeverReplacesItsSource) {
 }
 
 TEST_F(Program, ATargetWithASlashBehindItIsTheSame) {
-  EXPECT_EQ(ferry("convert " + kLlama + " " + path("out") + "/ --to hf").code, 0);
+  EXPECT_EQ(ferry("convert " + kSmallRun + " " + path("out") + "/ --to hf").code, 0);
   EXPECT_TRUE(fs::exists(path("out/config.json")));
 }
 

@@ -23,7 +23,7 @@ using nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
 
-const std::string kLlama = std::string(FERRY_FIXTURES) + "/megatron/hot_llama";
+const std::string kRun = std::string(FERRY_FIXTURES) + "/megatron/hot_llama";
 
 TEST_F(Program, HelpShowsExamplesAndExitCodes) {
   const Outcome help = ferry("--help");
@@ -76,22 +76,22 @@ TEST_F(Program, SaysWhatOptionsTake) {
     EXPECT_EQ(outcome.code, 2) << arguments;
     return outcome.err;
   };
-  const std::string reshard = "reshard " + kLlama + " " + path("o");
+  const std::string reshard = "reshard " + kRun + " " + path("o");
   EXPECT_THAT(refusal(reshard + " --tp 0x2"), HasSubstr("'0x2' is no whole number from 1 to"));
   EXPECT_THAT(refusal(reshard + " --optimizer foo"),
               HasSubstr("'foo' is none of dp_reshardable, fully_reshardable, legacy, none"));
   EXPECT_EQ(ferry(reshard + " --optimizer 2").code, 2);
   EXPECT_THAT(refusal(reshard + " --to foo"), HasSubstr("'foo' is none of"));
-  EXPECT_THAT(refusal("convert " + kLlama + " " + path("o") + " --to gguf"),
+  EXPECT_THAT(refusal("convert " + kRun + " " + path("o") + " --to gguf"),
               HasSubstr("'gguf' is none of"));
-  EXPECT_THAT(refusal("prune " + kLlama + " --keep-last 99999999999999999999"),
+  EXPECT_THAT(refusal("prune " + kRun + " --keep-last 99999999999999999999"),
               HasSubstr("is no whole number from 1 on"));
   EXPECT_EQ(ferry(reshard + " --tp 02 --dry-run").code, 0);
   const json octal = json::parse(ferry(reshard + " --dp 010 --dry-run --json").out);
   EXPECT_EQ(octal["target"]["layout"]["data_parallel"], 10);  // not 8
   EXPECT_THAT(refusal("verify ''"), HasSubstr("an empty path"));
   write(path("file"), "");
-  EXPECT_THAT(refusal("convert " + kLlama + " " + path("file/x") + " --to hf"),
+  EXPECT_THAT(refusal("convert " + kRun + " " + path("file/x") + " --to hf"),
               HasSubstr("file, which is to hold the target"));
 }
 
@@ -111,15 +111,14 @@ TEST_F(Program, ErrorsAreJsonWhereThatIsAskedFor) {
 }
 
 TEST_F(Program, WhatIsDoneAndCannotBeToldIsDone) {
-  const Outcome outcome = ferry("convert " + kLlama + " " + path("hf") + " --to hf >/dev/full");
+  const Outcome outcome = ferry("convert " + kRun + " " + path("hf") + " --to hf >/dev/full");
   EXPECT_EQ(outcome.code, 7);
   EXPECT_THAT(outcome.err, HasSubstr(path("hf") + " is complete; only this could not be told"));
   EXPECT_EQ(ferry("verify " + path("hf")).code, 0);
 }
 
 TEST_F(Program, InspectTellsWhatARunIs) {
-  const Outcome outcome =
-      ferry("inspect " + kLlama + " --tensors '*linear_qkv*' --stats '*final*'");
+  const Outcome outcome = ferry("inspect " + kRun + " --tensors '*linear_qkv*' --stats '*final*'");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(outcome.err, "");
   for (const char* expected :
@@ -131,11 +130,11 @@ TEST_F(Program, InspectTellsWhatARunIs) {
 }
 
 TEST_F(Program, InspectTakesAPathAfterABarePattern) {
-  EXPECT_THAT(ferry("inspect --tensors " + kLlama).out, HasSubstr("output_layer.weight"));
+  EXPECT_THAT(ferry("inspect --tensors " + kRun).out, HasSubstr("output_layer.weight"));
 }
 
 TEST_F(Program, InspectPrintsArgumentsAndObjects) {
-  const Outcome outcome = ferry("inspect --args --objects " + kLlama);
+  const Outcome outcome = ferry("inspect --args --objects " + kRun);
   EXPECT_THAT(outcome.out, testing::ContainsRegex("num_layers +4\n"));
   EXPECT_THAT(outcome.out, testing::ContainsRegex("\ncheckpoint_version\n  3.0\n"));
   EXPECT_THAT(outcome.out, HasSubstr(" objects are empty"));
@@ -143,7 +142,7 @@ TEST_F(Program, InspectPrintsArgumentsAndObjects) {
 }
 
 TEST_F(Program, InspectPrintsOneJsonObject) {
-  const Outcome outcome = ferry("inspect --json --objects --stats 'output_layer.weight' " + kLlama);
+  const Outcome outcome = ferry("inspect --json --objects --stats 'output_layer.weight' " + kRun);
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const json report = json::parse(outcome.out);
   EXPECT_EQ(report.at("format"), "torch_dist");
@@ -164,13 +163,13 @@ TEST_F(Program, InspectPrintsOneJsonObject) {
 
 TEST_F(Program, EveryKindOfErrorHasItsExitCode) {
   EXPECT_EQ(ferry("inspect " + path("nothing")).code, 3);
-  EXPECT_EQ(ferry("inspect " + kLlama + " --iteration 6").code, 3);
-  EXPECT_EQ(ferry("inspect " + kLlama + " --tensors no.such").code, 3);
+  EXPECT_EQ(ferry("inspect " + kRun + " --iteration 6").code, 3);
+  EXPECT_EQ(ferry("inspect " + kRun + " --tensors no.such").code, 3);
   write(path("cut.safetensors"), "\x08");
   EXPECT_EQ(ferry("inspect " + path("cut.safetensors")).code, 4);
-  EXPECT_EQ(ferry("convert " + kLlama + " " + path("out") + " --to hf --family gpt2").code, 6);
-  EXPECT_EQ(ferry("convert " + kLlama + " " + path("no/out") + " --to hf --dry-run").code, 3);
-  EXPECT_EQ(ferry("inspect " + kLlama + " > /dev/full").code, 7);
+  EXPECT_EQ(ferry("convert " + kRun + " " + path("out") + " --to hf --family gpt2").code, 6);
+  EXPECT_EQ(ferry("convert " + kRun + " " + path("no/out") + " --to hf --dry-run").code, 3);
+  EXPECT_EQ(ferry("inspect " + kRun + " > /dev/full").code, 7);
 }
 
 TEST_F(Program, ErrorsPrintNoControlCharacters) {
@@ -181,7 +180,7 @@ TEST_F(Program, ErrorsPrintNoControlCharacters) {
 }
 
 TEST_F(Program, ConvertWritesAFolderThatInspectReads) {
-  const Outcome outcome = ferry("convert " + kLlama + " " + path("hf") + " --to hf --json");
+  const Outcome outcome = ferry("convert " + kRun + " " + path("hf") + " --to hf --json");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(outcome.err, "");
   const json report = json::parse(outcome.out);
@@ -198,19 +197,18 @@ TEST_F(Program, ConvertWritesAFolderThatInspectReads) {
 
 TEST_F(Program, PlainSafetensorsHoldTheSameValues) {
   ASSERT_EQ(
-      ferry("convert " + kLlama + " " + path("all") + " --to safetensors --max-shard-size 20kB")
-          .code,
+      ferry("convert " + kRun + " " + path("all") + " --to safetensors --max-shard-size 20kB").code,
       0);
-  const json a = json::parse(ferry("inspect --json --stats '*' " + kLlama).out);
+  const json a = json::parse(ferry("inspect --json --stats '*' " + kRun).out);
   const json b = json::parse(ferry("inspect --json --stats '*' " + path("all")).out);
   EXPECT_EQ(a.at("stats"), b.at("stats"));
   EXPECT_EQ(b.at("files").size(), 6u);
 }
 
 TEST_F(Program, CastsFloats) {
-  ASSERT_EQ(ferry("convert " + kLlama + " " + path("f32") + " --to safetensors --dtype fp32").code,
+  ASSERT_EQ(ferry("convert " + kRun + " " + path("f32") + " --to safetensors --dtype fp32").code,
             0);
-  const json a = json::parse(ferry("inspect --json --stats '*' " + kLlama).out);
+  const json a = json::parse(ferry("inspect --json --stats '*' " + kRun).out);
   const json b = json::parse(ferry("inspect --json --stats '*' " + path("f32")).out);
   for (size_t i = 0; i < a.at("stats").size(); ++i) {
     EXPECT_EQ(b.at("stats").at(i).at("dtype"), "F32");
@@ -219,7 +217,7 @@ TEST_F(Program, CastsFloats) {
 }
 
 TEST_F(Program, DryRunWritesNothing) {
-  const Outcome outcome = ferry("convert " + kLlama + " " + path("hf") + " --to hf --dry-run");
+  const Outcome outcome = ferry("convert " + kRun + " " + path("hf") + " --to hf --dry-run");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("would write"));
   EXPECT_TRUE(left().empty());
@@ -249,7 +247,7 @@ void write_zeros(const std::string& file, uint64_t bytes) {
 }
 
 TEST_F(Program, FilesNeverTakeTheNumberOfAClosedStream) {
-  const std::string convert = "convert " + kLlama + " " + path("out") + " --to hf";
+  const std::string convert = "convert " + kRun + " " + path("out") + " --to hf";
   ASSERT_EQ(ferry(convert).code, 0);
   const std::string model = read(path("out/model.safetensors"));
   for (const char* closed : {" 2>&-", " <&- >&- 2>&-"}) {
@@ -268,19 +266,19 @@ TEST_F(Program, FilesNeverTakeTheNumberOfAClosedStream) {
 
 TEST_F(Program, EightBitFloatsAreNoModel) {
   const Outcome outcome =
-      ferry("convert " + kLlama + " " + path("out") + " --to hf --dtype float8_e4m3fn");
+      ferry("convert " + kRun + " " + path("out") + " --to hf --dtype float8_e4m3fn");
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.err, HasSubstr("--dtype float8_e4m3fn"));
 }
 
 TEST_F(Program, AWordThatIsNoCommandIsNamed) {
-  const Outcome outcome = ferry("inspec " + kLlama);
+  const Outcome outcome = ferry("inspec " + kRun);
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.err, HasSubstr("'inspec' is no command; the commands are inspect, convert"));
 }
 
 TEST_F(Program, PartsOfACheckpointAreNamedAsSuch) {
-  const Outcome outcome = ferry("inspect " + kLlama + "/iter_0000005/metadata.json");
+  const Outcome outcome = ferry("inspect " + kRun + "/iter_0000005/metadata.json");
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.err, HasSubstr("give the folder that holds it"));
 }

@@ -18,8 +18,8 @@ using testing::Not;
 
 const std::string kMegatron = std::string(FERRY_FIXTURES) + "/megatron/";
 const std::string kHotLlama = kMegatron + "hot_llama";
-const std::string kLlama = kMegatron + "llama_tp2dp2_dpr";
-const std::string kLegacy = kMegatron + "llama_legacy_tp2pp2";
+const std::string kShardedLlama = kMegatron + "llama_tp2dp2_dpr";
+const std::string kLegacyRun = kMegatron + "llama_legacy_tp2pp2";
 
 class Reshard : public Program {
  protected:
@@ -100,7 +100,7 @@ TEST_F(Reshard, ATokenizerThatLiesElsewhereStaysNamed) {
 }
 
 TEST_F(Reshard, OptimizerStateIsLeftBehindOnRequestOnly) {
-  const std::string source = writable(kLegacy, "source");
+  const std::string source = writable(kLegacyRun, "source");
   fs::remove(source + "/iter_0000005/mp_rank_01_001/distrib_optim.pt");
   for (const std::string how : {"", "--optimizer fully_reshardable", "--to torch"}) {
     const Outcome outcome = run("reshard " + source + " " + path("out") + " " + how, 5);
@@ -116,8 +116,8 @@ TEST_F(Reshard, OptimizerStateIsLeftBehindOnRequestOnly) {
 }
 
 TEST_F(Reshard, TheFolderItIsWrittenToMayHaveAnyName) {
-  run("reshard " + kLlama + " " + path("a"));
-  run("reshard " + kLlama + " '" + path("n\xff") + "'");
+  run("reshard " + kShardedLlama + " " + path("a"));
+  run("reshard " + kShardedLlama + " '" + path("n\xff") + "'");
   EXPECT_EQ(read(path("a/iter_0000005/.metadata")), read(path("n\xff/iter_0000005/.metadata")));
   run("verify '" + path("n\xff") + "'");
   // The arguments would have to name the tokenizer's folder.
@@ -128,7 +128,7 @@ TEST_F(Reshard, TheFolderItIsWrittenToMayHaveAnyName) {
 
 TEST_F(Reshard, NamesOfTensorsAreUtf8) {
   for (const std::string to : {"torch_dist", "dcp"}) {
-    const Outcome outcome = run("reshard " + kLlama + " " + path("out") + " --to " + to +
+    const Outcome outcome = run("reshard " + kShardedLlama + " " + path("out") + " --to " + to +
                                     " --rename 'output_layer.weight=a\xff"
                                     "b'",
                                 2);
@@ -139,7 +139,7 @@ TEST_F(Reshard, NamesOfTensorsAreUtf8) {
 
 TEST_F(Reshard, WritesIntoRunFoldersOnly) {
   run("convert " + kHotLlama + " " + path("hf") + " --to hf");
-  const std::string source = writable(kLlama, "source");
+  const std::string source = writable(kShardedLlama, "source");
   for (const auto& [target, why] :
        {std::pair{"source/iter_0000005", "is an iteration itself"},
         std::pair{"source/iter_0000005/inside", "lies inside the source"},
@@ -166,7 +166,7 @@ TEST_F(Reshard, TheCommandThatLoadsAModelLoadsIt) {
   EXPECT_THAT(made, HasSubstr("\nload with --load '" + path("a run") + "' "));
   EXPECT_THAT(made, HasSubstr("--pipeline-model-parallel-layout " + letters));
   // Of a run that has iterations the tracker stays where it is.
-  const std::string source = writable(kLlama, "source");
+  const std::string source = writable(kShardedLlama, "source");
   const std::string into = "convert " + path("hf") + " " + source + " --to torch_dist";
   for (const std::string how : {" --dry-run", ""}) {
     EXPECT_THAT(run(into + how).out,
@@ -176,7 +176,7 @@ TEST_F(Reshard, TheCommandThatLoadsAModelLoadsIt) {
 }
 
 TEST_F(Reshard, PipelinesAreThoseThatMegatronTakes) {
-  const std::string to = "reshard " + kLlama + " " + path("out") + " --pp 2 ";
+  const std::string to = "reshard " + kShardedLlama + " " + path("out") + " --pp 2 ";
   for (const auto& [how, why] :
        {std::pair{"--pipeline-model-parallel-layout 'L|Etttt'", "L comes first"},
         std::pair{"--pipeline-model-parallel-layout garbage", "'g' cannot stand there"},
@@ -199,7 +199,8 @@ TEST_F(Reshard, SaysThatFolderAndStateDisagree) {
 TEST_F(Reshard, SaysWhatAFormatCannotHold) {
   const auto warnings = [&](const std::string& to) {
     fs::remove_all(path("out"));
-    return result("reshard " + kLlama + " " + path("out") + " --to " + to)["warnings"].dump();
+    return result("reshard " + kShardedLlama + " " + path("out") + " --to " + to)["warnings"]
+        .dump();
   };
   EXPECT_THAT(warnings("dcp"), HasSubstr("2 random number states, the state of rerun checks"));
   EXPECT_THAT(warnings("dcp"), Not(HasSubstr("extra states")));  // which say nothing

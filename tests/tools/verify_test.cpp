@@ -13,11 +13,11 @@ using ferry::test::Program;
 using nlohmann::json;
 using testing::HasSubstr;
 
-const std::string kLlama = std::string(FERRY_FIXTURES) + "/megatron/hot_llama";
+const std::string kLlamaRun = std::string(FERRY_FIXTURES) + "/megatron/hot_llama";
 
 struct Verify : Program {
   void convert(const std::string& options) const {
-    ASSERT_EQ(ferry("convert " + kLlama + " " + path("hf") + " --to hf " + options).code, 0);
+    ASSERT_EQ(ferry("convert " + kLlamaRun + " " + path("hf") + " --to hf " + options).code, 0);
   }
   void flip(const std::string& name, size_t at) const {
     std::string content = read(path(name));
@@ -56,7 +56,7 @@ TEST_F(Verify, NamesTheTensorAndExitsWithCorrupt) {
 }
 
 TEST_F(Verify, OfASourceKeepsDamageFromBeingCarriedOn) {
-  ASSERT_EQ(ferry("reshard " + kLlama + " " + path("run") + " --tp 1 --pp 1").code, 0);
+  ASSERT_EQ(ferry("reshard " + kLlamaRun + " " + path("run") + " --tp 1 --pp 1").code, 0);
   const std::string data = "run/iter_0000005/__0_0.distcp";
   flip(data, fs::file_size(path(data)) / 2);
   for (const std::string command : {"reshard ", "convert --to hf "}) {
@@ -66,7 +66,7 @@ TEST_F(Verify, OfASourceKeepsDamageFromBeingCarriedOn) {
     EXPECT_THAT(outcome.err, HasSubstr("nothing was written")) << command;
     EXPECT_FALSE(fs::exists(path("out"))) << command;
   }
-  const Outcome whole = ferry("convert --verify --to hf " + kLlama + " " + path("out"));
+  const Outcome whole = ferry("convert --verify --to hf " + kLlamaRun + " " + path("out"));
   EXPECT_EQ(whole.code, 0) << whole.err;
 }
 
@@ -81,9 +81,9 @@ TEST_F(Verify, WithoutAManifestSaysSo) {
 }
 
 TEST_F(Verify, ChecksRealRuns) {
-  EXPECT_EQ(ferry("verify " + kLlama).code, 0);
-  EXPECT_EQ(ferry("verify " + kLlama + " --iteration 5").code, 0);
-  EXPECT_EQ(ferry("verify " + kLlama + " --iteration 6").code, 3);
+  EXPECT_EQ(ferry("verify " + kLlamaRun).code, 0);
+  EXPECT_EQ(ferry("verify " + kLlamaRun + " --iteration 5").code, 0);
+  EXPECT_EQ(ferry("verify " + kLlamaRun + " --iteration 6").code, 3);
   EXPECT_EQ(ferry("verify " + path("nothing")).code, 3);
   EXPECT_EQ(ferry("verify").code, 2);
   EXPECT_EQ(ferry("convert x y --to hf --integrity md5").code, 2);

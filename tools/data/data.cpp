@@ -21,36 +21,36 @@ namespace {
 
 constexpr int64_t kMostTokensShown = 64;
 
-struct InspectFlags {
+struct InspectDataFlags {
   std::string path;
   bool largest_token = false, json = false;
   std::optional<int64_t> document;
 };
 
-struct CheckFlags {
+struct CheckDataFlags {
   std::vector<std::string> paths;
   std::optional<int64_t> vocabulary_size;
   bool json = false;
 };
 
-struct MergeFlags {
+struct MergeDataFlags {
   std::vector<std::string> paths;
   std::string output;
   bool sort = false, overwrite = false, dry_run = false, json = false;
 };
 
-constexpr const char* kInspectExamples = R"(Examples:
+constexpr const char* kInspectDataExamples = R"(Examples:
   ferry data inspect corpus_text_document                     PREFIX of PREFIX.bin and PREFIX.idx
   ferry data inspect corpus_text_document --largest-token     reads all tokens
   ferry data inspect corpus_text_document --document 17       its first tokens
 )";
-constexpr const char* kCheckExamples = R"(Examples:
+constexpr const char* kCheckDataExamples = R"(Examples:
   ferry data check corpus_text_document --vocab-size 50257
   ferry data check data/ --json | jq '.datasets[] | select(.problems != [])'
 
 Exits with 0 when nothing is wrong, with 4 when something is.
 )";
-constexpr const char* kMergeExamples = R"(Examples:
+constexpr const char* kMergeDataExamples = R"(Examples:
   ferry data merge part_0 part_1 part_2 -o whole        in the order given
   ferry data merge parts/ -o whole                      all pairs of a folder, by name
   ferry data merge b a c -o whole --sort --dry-run      what would be written, in the order of names
@@ -60,7 +60,7 @@ std::shared_ptr<const IndexedDataset> open_tokens(const std::string& path) {
   return std::make_shared<IndexedDataset>(posix_file_system(), prefix_of(path));
 }
 
-void inspect(const InspectFlags& flags) {
+void inspect_data(const InspectDataFlags& flags) {
   const auto dataset = open_tokens(flags.path);
   InspectedTokens seen;
   seen.prefix = dataset->prefix();
@@ -84,7 +84,7 @@ void inspect(const InspectFlags& flags) {
   print(flags.json ? json_text(to_json(seen)) : to_text(seen));
 }
 
-int check(const CheckFlags& flags) {
+int check_data(const CheckDataFlags& flags) {
   std::vector<CheckedTokens> checked;
   {
     const InterruptScope interrupt;
@@ -111,7 +111,7 @@ int check(const CheckFlags& flags) {
 }
 
 // The inputs, and what the output will be.
-std::vector<std::shared_ptr<const IndexedDataset>> plan(const MergeFlags& flags,
+std::vector<std::shared_ptr<const IndexedDataset>> plan(const MergeDataFlags& flags,
                                                         MergedTokens& merged) {
   merged.output = prefix_of(flags.output);
   merged.dry_run = flags.dry_run;
@@ -138,7 +138,7 @@ std::vector<std::shared_ptr<const IndexedDataset>> plan(const MergeFlags& flags,
   return datasets;
 }
 
-void merge(const MergeFlags& flags) {
+void merge_data(const MergeDataFlags& flags) {
   MergedTokens merged;
   const auto datasets = plan(flags, merged);
   IndexedDatasetWriter::check_target(*posix_file_system(), merged.output, flags.overwrite);
@@ -163,7 +163,7 @@ void merge(const MergeFlags& flags) {
 }
 
 void add_inspect_data(Command& data) {
-  auto flags = std::make_shared<InspectFlags>();
+  auto flags = std::make_shared<InspectDataFlags>();
   Command command = data.add_command("inspect", "Tell what token files hold");
   command.add_option("PREFIX", flags->path, "Of PREFIX.bin and PREFIX.idx")
       .required()
@@ -175,12 +175,12 @@ void add_inspect_data(Command& data) {
       .type_name("N")
       .check(whole_number(0, INT64_MAX));
   add_json_option(command, flags->json);
-  command.footer(kInspectExamples);
-  command.action([flags] { inspect(*flags); });
+  command.footer(kInspectDataExamples);
+  command.action([flags] { inspect_data(*flags); });
 }
 
 void add_check_data(Command& data, int& exit_code) {
-  auto flags = std::make_shared<CheckFlags>();
+  auto flags = std::make_shared<CheckDataFlags>();
   Command command = data.add_command("check", "Look for what is wrong in token files");
   command.add_option("PREFIX", flags->paths, "Of PREFIX.bin and PREFIX.idx, or folders of them")
       .required()
@@ -191,12 +191,12 @@ void add_check_data(Command& data, int& exit_code) {
       .type_name("N")
       .check(whole_number(1, INT64_MAX));
   add_json_option(command, flags->json);
-  command.footer(kCheckExamples);
-  command.action([flags, &exit_code] { exit_code = check(*flags); });
+  command.footer(kCheckDataExamples);
+  command.action([flags, &exit_code] { exit_code = check_data(*flags); });
 }
 
 void add_merge_data(Command& data) {
-  auto flags = std::make_shared<MergeFlags>();
+  auto flags = std::make_shared<MergeDataFlags>();
   Command command = data.add_command("merge", "Write the documents of several token files as one");
   command
       .add_option("PREFIX", flags->paths,
@@ -211,8 +211,8 @@ void add_merge_data(Command& data) {
   command.add_flag("--overwrite", flags->overwrite, "Replace files that exist");
   command.add_flag("--dry-run", flags->dry_run, "Tell what would be written, and write nothing");
   add_json_option(command, flags->json);
-  command.footer(kMergeExamples);
-  command.action([flags] { merge(*flags); });
+  command.footer(kMergeDataExamples);
+  command.action([flags] { merge_data(*flags); });
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ std::string powers_label(size_t power) {
   return least == 1 ? "1" : fmt::format("{}-{}", grouped(least), grouped(2 * least - 1));
 }
 
-std::string histogram(const std::vector<int64_t>& counts) {
+std::string length_histogram(const std::vector<int64_t>& counts) {
   const auto used = std::find_if(counts.begin(), counts.end(), [](int64_t n) { return n > 0; });
   if (used == counts.end()) return "";
   const int64_t most = *std::max_element(counts.begin(), counts.end());
@@ -60,7 +60,7 @@ std::string to_text(const InspectedTokens& seen) {
     }
     rows.push_back({"quantiles", fmt::format("{}", fmt::join(parts, "   "))});
   }
-  std::string text = table(rows, {false, false}, "") + histogram(seen.lengths.powers_of_two);
+  std::string text = table(rows, {false, false}, "") + length_histogram(seen.lengths.powers_of_two);
   if (seen.document) {
     text += fmt::format("\n  document {} begins\n  {}\n", grouped(*seen.document),
                         fmt::join(seen.document_tokens, " "));

@@ -10,7 +10,7 @@
 namespace ferry {
 namespace {
 
-std::shared_ptr<const Document> parse(const std::string& bytes) {
+std::shared_ptr<const Document> parse_metadata(const std::string& bytes) {
   return parse_pickle(std::as_bytes(std::span(bytes)), ".metadata");
 }
 
@@ -51,7 +51,7 @@ TEST(DcpMetadataWriter, MetadataOfThePeersComesBack) {
   for (const std::string& path : paths) {
     const auto original = test::read_pickle_file(path);
     const DcpContent expected = content_of(original->root());
-    const auto written = parse(write_dcp_metadata(expected));
+    const auto written = parse_metadata(write_dcp_metadata(expected));
     const DcpContent found = content_of(written->root());
     ASSERT_EQ(found.entries.size(), expected.entries.size()) << path;
     EXPECT_EQ(found.files, expected.files) << path;
@@ -81,7 +81,7 @@ TEST(DcpMetadataWriter, WritesTheFieldsThatPyTorchWrites) {
   const Value paths = draft.dict();
   draft.put(paths, "w", draft.tuple({draft.string("w")}));
   content.planner_data = std::move(draft).finish(paths);
-  const auto document = parse(write_dcp_metadata(content));
+  const auto document = parse_metadata(write_dcp_metadata(content));
   const Value root = document->root();
   EXPECT_EQ(root.text(), "torch.distributed.checkpoint.metadata.Metadata");
   EXPECT_EQ(root.get("version").string(), "1.0.0");
@@ -104,7 +104,7 @@ TEST(DcpMetadataWriter, WritesTheFieldsThatPyTorchWrites) {
 }
 
 TEST(DcpMetadataWriter, AnEmptyCheckpointIsWritten) {
-  const auto document = parse(write_dcp_metadata({}));
+  const auto document = parse_metadata(write_dcp_metadata({}));
   EXPECT_TRUE(read_dcp_metadata(document->root(), "test").tensors.empty());
   EXPECT_TRUE(document->root().get("planner_data").is_none());
 }
@@ -135,7 +135,7 @@ TEST(DcpMetadataWriter, ManyChunksTakeFewBytesEach) {
   content.entries.push_back(std::move(entry));
   const std::string bytes = write_dcp_metadata(content);
   EXPECT_LT(bytes.size(), kChunks * 160u);
-  const auto document = parse(bytes);
+  const auto document = parse_metadata(bytes);
   const DcpMetadata metadata = read_dcp_metadata(document->root(), "test");
   EXPECT_EQ(metadata.tensors[0].chunks.back().offset[0], kChunks - 1);
 }

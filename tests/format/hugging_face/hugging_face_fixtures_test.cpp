@@ -11,14 +11,10 @@
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/hugging_face/safetensors_plan.h"
 #include "tests/io/memory_file_system.h"
+#include "tests/support.h"
 
 namespace ferry {
 namespace {
-
-std::string hash_of(const std::string& bytes) {
-  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
-  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
-}
 
 class HuggingFaceFixture : public testing::TestWithParam<std::string> {
  protected:
@@ -33,7 +29,7 @@ class HuggingFaceFixture : public testing::TestWithParam<std::string> {
       EXPECT_EQ(torch_name(entry.dtype), expected["dtype"].get<std::string>()) << entry.name;
       EXPECT_EQ(entry.shape, expected["shape"].get<Dims>()) << entry.name;
       EXPECT_NO_THROW(check_chunks(catalog, entry));
-      EXPECT_EQ(hash_of(read_tensor(catalog, entry, 1 << 20)),
+      EXPECT_EQ(test::hash_of(read_tensor(catalog, entry, 1 << 20)),
                 expected["xxh3_128"].get<std::string>())
           << entry.name;
     }

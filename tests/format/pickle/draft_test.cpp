@@ -17,7 +17,7 @@ using test::Comparison;
 std::string json(const Value& value) { return to_json(value).dump(); }
 
 template <typename F>
-ErrorKind error_of(F f) {
+ErrorKind kind_thrown_by(F f) {
   try {
     f();
   } catch (const Error& error) {
@@ -56,7 +56,7 @@ TEST(Draft, SmallIntegersAreNoBigOnes) {
   EXPECT_EQ(draft.big_integer("-0x10").integer(), -16);
   EXPECT_EQ(draft.big_integer("0x8000000000000000").kind(), ValueKind::big_integer);
   for (const char* wrong : {"", "-", "0x", "1a", "--1", "0xg", "+1"}) {
-    EXPECT_EQ(error_of([&] { draft.big_integer(wrong); }), ErrorKind::invalid) << wrong;
+    EXPECT_EQ(kind_thrown_by([&] { draft.big_integer(wrong); }), ErrorKind::invalid) << wrong;
   }
 }
 
@@ -139,11 +139,11 @@ TEST(Draft, ChangesListsAndArguments) {
   const Value call = draft.call(draft.global("a.B"), {draft.integer(1)});
   draft.replace(call, 0, draft.integer(9));
   EXPECT_EQ(call.integer(), 9);
-  EXPECT_EQ(error_of([&] { draft.replace(list, 2, draft.none()); }), ErrorKind::invalid);
-  EXPECT_EQ(error_of([&] { draft.append(draft.tuple(), draft.none()); }), ErrorKind::invalid);
-  EXPECT_EQ(error_of([&] { draft.put(list, "a", draft.none()); }), ErrorKind::invalid);
+  EXPECT_EQ(kind_thrown_by([&] { draft.replace(list, 2, draft.none()); }), ErrorKind::invalid);
+  EXPECT_EQ(kind_thrown_by([&] { draft.append(draft.tuple(), draft.none()); }), ErrorKind::invalid);
+  EXPECT_EQ(kind_thrown_by([&] { draft.put(list, "a", draft.none()); }), ErrorKind::invalid);
   Draft other;
-  EXPECT_EQ(error_of([&] { other.append(list, other.none()); }), ErrorKind::invalid);
+  EXPECT_EQ(kind_thrown_by([&] { other.append(list, other.none()); }), ErrorKind::invalid);
 }
 
 TEST(Draft, WhatIsPutInTwoPlacesIsOneThing) {
@@ -201,14 +201,15 @@ TEST(Draft, StoragesOfCopiesDoNotMixUp) {
 
 TEST(Draft, RefusesWrongTensors) {
   Draft draft;
-  EXPECT_EQ(error_of([&] { draft.tensor(DType::f32, {2}, std::string(7, 'x')); }),
+  EXPECT_EQ(kind_thrown_by([&] { draft.tensor(DType::f32, {2}, std::string(7, 'x')); }),
             ErrorKind::invalid);
-  EXPECT_EQ(error_of([&] { draft.tensor_of("0", DType::f32, {2}); }), ErrorKind::invalid);
+  EXPECT_EQ(kind_thrown_by([&] { draft.tensor_of("0", DType::f32, {2}); }), ErrorKind::invalid);
   const std::string storage = draft.storage_of(8);
   EXPECT_EQ(draft.tensor_of(storage, DType::f32, {1}, 1).tensor()->storage_offset, 1);
-  EXPECT_EQ(error_of([&] { draft.tensor_of(storage, DType::f32, {2}, 1); }), ErrorKind::invalid);
-  EXPECT_EQ(error_of([&] { draft.string("\xff"); }), ErrorKind::invalid);
-  EXPECT_EQ(error_of([&] { draft.global("nodots"); }), ErrorKind::invalid);
+  EXPECT_EQ(kind_thrown_by([&] { draft.tensor_of(storage, DType::f32, {2}, 1); }),
+            ErrorKind::invalid);
+  EXPECT_EQ(kind_thrown_by([&] { draft.string("\xff"); }), ErrorKind::invalid);
+  EXPECT_EQ(kind_thrown_by([&] { draft.global("nodots"); }), ErrorKind::invalid);
 }
 
 TEST(Draft, DeepNestingNeedsNoStack) {
@@ -245,7 +246,7 @@ TEST(Draft, CopiesOfSharedRangesAreBounded) {
   hostile.nodes.push_back(outer);
   const Value root = hostile.root_at(static_cast<uint32_t>(hostile.nodes.size() - 1));
   Draft draft;
-  EXPECT_EQ(error_of([&] { draft.copy(root); }), ErrorKind::exhausted);
+  EXPECT_EQ(kind_thrown_by([&] { draft.copy(root); }), ErrorKind::exhausted);
 }
 
 }  // namespace

@@ -16,25 +16,25 @@ namespace {
 using namespace std::string_literals;
 using test::Comparison;
 
-std::shared_ptr<const Document> parse(std::string_view bytes) {
+std::shared_ptr<const Document> parse_text(std::string_view bytes) {
   return parse_pickle(std::as_bytes(std::span(bytes)), "test.pkl");
 }
 
 // Written and read again, directly and by way of a copy; says where the outcome differs.
 std::string round_trip(const Value& value) {
-  const auto again = parse(write_pickle(value));
+  const auto again = parse_text(write_pickle(value));
   if (auto problem = Comparison::difference(value, again->root()); !problem.empty()) return problem;
   Draft draft;
   const LoadedValue copy = std::move(draft).finish(draft.copy(value));
   if (auto problem = Comparison::difference(value, copy.value); !problem.empty()) {
     return "copied: " + problem;
   }
-  const auto copied = parse(write_pickle(copy.value));
+  const auto copied = parse_text(write_pickle(copy.value));
   return Comparison::difference(value, copied->root());
 }
 
 std::string round_trip(std::string_view pickle) {
-  const auto document = parse(pickle);
+  const auto document = parse_text(pickle);
   return round_trip(document->root());
 }
 
@@ -48,7 +48,7 @@ ErrorKind error_of(const Value& value) {
   return ErrorKind::internal;
 }
 
-std::string repeat(std::string_view text, size_t times) {
+std::string repeated(std::string_view text, size_t times) {
   std::string result;
   while (times-- > 0) result += text;
   return result;
@@ -78,7 +78,7 @@ TEST(PickleWriter, WritesAsPythonDoes) {
     const std::string path = test::fixture("pickle/"s + name + ".pkl");
     const std::string bytes = read_file(*posix_file_system(), path, 1 << 20);
     if (bytes[1] != 2) continue;
-    EXPECT_EQ(write_pickle(parse(bytes)->root()), bytes) << name;
+    EXPECT_EQ(write_pickle(parse_text(bytes)->root()), bytes) << name;
   }
   EXPECT_EQ(write_pickle({}), "\200\002N."s);
   Draft draft;
@@ -152,7 +152,9 @@ TEST(PickleWriter, KeepsTheClassesOfContainers) {
        }) {
     EXPECT_EQ(round_trip(pickle), "") << pickle;
   }
-  EXPECT_EQ(parse(write_pickle(parse("\226\1\0\0\0\0\0\0\0a."s)->root()))->nodes.back().number, 1);
+  EXPECT_EQ(
+      parse_text(write_pickle(parse_text("\226\1\0\0\0\0\0\0\0a."s)->root()))->nodes.back().number,
+      1);
 }
 
 TEST(PickleWriter, CyclesThroughTuplesComeBackAsOneThing) {
@@ -186,23 +188,24 @@ TEST(PickleWriter, LargeContainersAreWrittenInBatches) {
   }
   const Value both = draft.tuple({dict, list, draft.list({draft.none()}), draft.dict()});
   const std::string pickle = write_pickle(both);
-  EXPECT_EQ(Comparison::difference(both, parse(pickle)->root()), "");
+  EXPECT_EQ(Comparison::difference(both, parse_text(pickle)->root()), "");
   EXPECT_LT(pickle.size(), 70'000 * 25u);
 }
 
 TEST(PickleWriter, DeepNestingNeedsNoStack) {
   constexpr size_t kDepth = 50'000;
-  EXPECT_EQ(round_trip(repeat("]", kDepth) + repeat("a", kDepth - 1) + "."), "");
-  EXPECT_EQ(round_trip("N"s + repeat("\205", kDepth) + "."), "");
+  EXPECT_EQ(round_trip(repeated("]", kDepth) + repeated("a", kDepth - 1) + "."), "");
+  EXPECT_EQ(round_trip("N"s + repeated("\205", kDepth) + "."), "");
   EXPECT_EQ(
-      round_trip("ca\nB\nq\0"s + repeat("h\0"s, kDepth) + "N" + repeat("\205R", kDepth) + "."), "");
-  EXPECT_EQ(round_trip(repeat("}U\1x", kDepth) + "N" + repeat("s", kDepth) + "."), "");
+      round_trip("ca\nB\nq\0"s + repeated("h\0"s, kDepth) + "N" + repeated("\205R", kDepth) + "."),
+      "");
+  EXPECT_EQ(round_trip(repeated("}U\1x", kDepth) + "N" + repeated("s", kDepth) + "."), "");
 }
 
 TEST(PickleWriter, BigIntegersKeepTheirValue) {
   const auto hex = [](const std::string& digits) {
     Draft draft;
-    return std::string(parse(write_pickle(draft.big_integer(digits)))->root().text());
+    return std::string(parse_text(write_pickle(draft.big_integer(digits)))->root().text());
   };
   EXPECT_EQ(hex("9223372036854775808"), "0x8000000000000000");
   EXPECT_EQ(hex("-9223372036854775809"), "-0x8000000000000001");
@@ -228,15 +231,15 @@ TEST(PickleWriter, WritesTensorsAsPyTorchDoes) {
     return "s" + std::string(key);
   });
   EXPECT_THAT(named, testing::ElementsAre("0:24", "0:24", "1:2"));
-  const auto again = parse(pickle);
+  const auto again = parse_text(pickle);
   EXPECT_EQ(Comparison::difference(list, again->root()), "");
   EXPECT_EQ(again->root()[1].tensor()->storage_key, "s0");
   EXPECT_EQ(again->root()[2].tensor()->dtype, DType::f8_e4m3);
   // What was parsed names its storages anew, too.
   const std::string twice = write_pickle(
       again->root(), [](std::string_view key, uint64_t) { return std::string(key.substr(1)); });
-  EXPECT_EQ(parse(twice)->root()[2].tensor()->storage_key, "1");
-  EXPECT_EQ(write_pickle(parse(twice)->root()), twice);
+  EXPECT_EQ(parse_text(twice)->root()[2].tensor()->storage_key, "1");
+  EXPECT_EQ(write_pickle(parse_text(twice)->root()), twice);
 }
 
 TEST(PickleWriter, SharedRangesDoNotMultiply) {
@@ -265,14 +268,14 @@ TEST(PickleWriter, WhatNeverEndsIsRefused) {
 }
 
 TEST(PickleWriter, ChangedArgumentsAreWrittenAndTheRestAsItWas) {
-  const auto document = parse(
+  const auto document = parse_text(
       "cargparse\nNamespace\n)\201}(X\1\0\0\0aK\1X\1\0\0\0bcm.enums\nKind\nK\5\205RX\1\0\0\0cNub."s);
   Draft draft;
   const Value args = draft.copy(document->root());
   draft.put(args, "a", draft.integer(2));
   draft.put(args, "d", draft.list());
   EXPECT_TRUE(draft.remove(args, "c"));
-  const auto again = parse(write_pickle(args));
+  const auto again = parse_text(write_pickle(args));
   EXPECT_EQ(to_json(again->root()).dump(),
             R"({"__class__":"argparse.Namespace","a":2,"b":5,"d":[]})");
   EXPECT_EQ(again->root().get("b").text(), "m.enums.Kind");

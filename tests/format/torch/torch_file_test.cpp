@@ -13,22 +13,18 @@
 #include "ckpt/format/torch/objects.h"
 #include "tests/format/torch/zip_builder.h"
 #include "tests/io/memory_file_system.h"
+#include "tests/support.h"
 
 namespace ferry {
 namespace {
 
-const std::string kFolder = std::string(FERRY_FIXTURES) + "/torch_file/";
-
-std::string hash_of(const std::string& bytes) {
-  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
-  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
-}
+const std::string kTorchFiles = std::string(FERRY_FIXTURES) + "/torch_file/";
 
 class TorchFile : public testing::TestWithParam<std::string> {};
 
 TEST_P(TorchFile, NamesAndReadsEveryTensor) {
-  const Catalog catalog = open_torch_file(posix_file_system(), kFolder + GetParam());
-  const auto truth = nlohmann::json::parse(std::ifstream(kFolder + "truth.json"));
+  const Catalog catalog = open_torch_file(posix_file_system(), kTorchFiles + GetParam());
+  const auto truth = nlohmann::json::parse(std::ifstream(kTorchFiles + "truth.json"));
   EXPECT_EQ(catalog.entries.size(), truth.size());
   for (const Entry& entry : catalog.entries) {
     ASSERT_TRUE(truth.contains(entry.name)) << entry.name;
@@ -39,7 +35,7 @@ TEST_P(TorchFile, NamesAndReadsEveryTensor) {
     }
     EXPECT_EQ(entry.shape, expected["shape"].get<Dims>()) << entry.name;
     EXPECT_NO_THROW(check_chunks(catalog, entry));
-    EXPECT_EQ(hash_of(read_tensor(catalog, entry, 1 << 20)),
+    EXPECT_EQ(test::hash_of(read_tensor(catalog, entry, 1 << 20)),
               expected["xxh3_128"].get<std::string>())
         << entry.name;
   }
@@ -48,7 +44,7 @@ TEST_P(TorchFile, NamesAndReadsEveryTensor) {
 }
 
 TEST_P(TorchFile, EverythingElseIsAnObject) {
-  const Catalog catalog = open_torch_file(posix_file_system(), kFolder + GetParam());
+  const Catalog catalog = open_torch_file(posix_file_system(), kTorchFiles + GetParam());
   const Object* args = catalog.find_object("args");
   ASSERT_NE(args, nullptr);
   EXPECT_EQ(read_object(catalog, *args).value.get("num_layers").integer(), 2);
@@ -63,7 +59,7 @@ TEST_P(TorchFile, EverythingElseIsAnObject) {
 }
 
 TEST_P(TorchFile, EveryTruncationIsAnError) {
-  const std::string whole = read_file(*posix_file_system(), kFolder + GetParam(), 1 << 20);
+  const std::string whole = read_file(*posix_file_system(), kTorchFiles + GetParam(), 1 << 20);
   const auto files = std::make_shared<MemoryFileSystem>();
   for (size_t length = 0; length < whole.size(); ++length) {
     files->put("f.pt", whole.substr(0, length));

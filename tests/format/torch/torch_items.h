@@ -8,6 +8,7 @@
 #include "ckpt/format/pickle/pickle.h"
 #include "ckpt/format/pickle/values/value.h"
 #include "ckpt/io/file_system.h"
+#include "tests/support.h"
 
 namespace ferry::test {
 
@@ -17,10 +18,6 @@ struct Item {
   bool is_tensor = false;
   Dims chunk_offset;
 };
-
-inline std::string fixture(const std::string& name) {
-  return std::string(FERRY_FIXTURES) + "/" + name;
-}
 
 inline const std::vector<std::string>& distributed_fixtures() {
   static const std::vector<std::string> names = {

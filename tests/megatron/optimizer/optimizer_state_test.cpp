@@ -10,23 +10,19 @@
 #include "ckpt/base/error.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/open.h"
+#include "tests/support.h"
 
 namespace ferry {
 namespace {
 
-std::string fixture(const std::string& name) { return std::string(FERRY_FIXTURES) + "/" + name; }
+using test::fixture;
 
-std::string hash_of(const std::string& bytes) {
-  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
-  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
-}
-
-struct Case {
+struct StoredForm {
   std::string name;
   OptimizerLayout layout;
 };
 
-class OptimizerStateOf : public testing::TestWithParam<Case> {};
+class OptimizerStateOf : public testing::TestWithParam<StoredForm> {};
 
 TEST_P(OptimizerStateOf, EveryTensorIsWhatItsResavedTwinHolds) {
   const Checkpoint checkpoint =
@@ -43,7 +39,7 @@ TEST_P(OptimizerStateOf, EveryTensorIsWhatItsResavedTwinHolds) {
     EXPECT_EQ(torch_name(entry.dtype), expected["dtype"].get<std::string>()) << entry.name;
     EXPECT_EQ(entry.shape, expected["shape"].get<Dims>()) << entry.name;
     EXPECT_NO_THROW(check_chunks(checkpoint.catalog, entry));
-    EXPECT_EQ(hash_of(read_tensor(checkpoint.catalog, entry, 1 << 30)),
+    EXPECT_EQ(test::hash_of(read_tensor(checkpoint.catalog, entry, 1 << 30)),
               expected["xxh3_128"].get<std::string>())
         << entry.name;
     EXPECT_EQ(entry.role == Role::optimizer, entry.name.starts_with("optimizer.state."));
@@ -53,15 +49,15 @@ TEST_P(OptimizerStateOf, EveryTensorIsWhatItsResavedTwinHolds) {
 
 INSTANTIATE_TEST_SUITE_P(
     Peers, OptimizerStateOf,
-    testing::Values(Case{"llama_tp2dp2_dpr", OptimizerLayout::dp_reshardable},
-                    Case{"llama_te_tp2dp2_dpr", OptimizerLayout::dp_reshardable},
-                    Case{"llama_pp2vpp", OptimizerLayout::dp_reshardable},
-                    Case{"llama_dp4_dpr_buckets", OptimizerLayout::dp_reshardable},
-                    Case{"qwen2_pp2", OptimizerLayout::dp_reshardable},
-                    Case{"qwen3moe_te_ep2pp2_dpr", OptimizerLayout::dp_reshardable},
-                    Case{"swiss_llama_tp2pp2", OptimizerLayout::fully_sharded_model_space},
-                    Case{"llama_legacy_tp2pp2", OptimizerLayout::legacy_distributed},
-                    Case{"llama_legacy_tp2_nodo", OptimizerLayout::plain}),
+    testing::Values(StoredForm{"llama_tp2dp2_dpr", OptimizerLayout::dp_reshardable},
+                    StoredForm{"llama_te_tp2dp2_dpr", OptimizerLayout::dp_reshardable},
+                    StoredForm{"llama_pp2vpp", OptimizerLayout::dp_reshardable},
+                    StoredForm{"llama_dp4_dpr_buckets", OptimizerLayout::dp_reshardable},
+                    StoredForm{"qwen2_pp2", OptimizerLayout::dp_reshardable},
+                    StoredForm{"qwen3moe_te_ep2pp2_dpr", OptimizerLayout::dp_reshardable},
+                    StoredForm{"swiss_llama_tp2pp2", OptimizerLayout::fully_sharded_model_space},
+                    StoredForm{"llama_legacy_tp2pp2", OptimizerLayout::legacy_distributed},
+                    StoredForm{"llama_legacy_tp2_nodo", OptimizerLayout::plain}),
     [](const auto& param) { return param.param.name; });
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 
 using testing::ElementsAre;
 
-Checkpoint open(const std::string& name, bool raw = false) {
+Checkpoint open_fixture_run(const std::string& name, bool raw = false) {
   return open_torch_dist(posix_file_system(), test::fixture("megatron/" + name + "/iter_0000005"),
                          raw);
 }
@@ -21,7 +21,7 @@ Checkpoint open(const std::string& name, bool raw = false) {
 class ModelOnly : public testing::TestWithParam<std::string> {};
 
 TEST_P(ModelOnly, EveryTensorIsWhatPyTorchReads) {
-  const Checkpoint checkpoint = open(GetParam());
+  const Checkpoint checkpoint = open_fixture_run(GetParam());
   const auto truth = test::truth_of(GetParam());
   EXPECT_EQ(checkpoint.catalog.entries.size(), truth.size());
   for (const Entry& entry : checkpoint.catalog.entries) {
@@ -45,7 +45,7 @@ INSTANTIATE_TEST_SUITE_P(Peers, ModelOnly,
 class AnyTorchDist : public testing::TestWithParam<std::string> {};
 
 TEST_P(AnyTorchDist, HasArgsIterationLayoutAndObjects) {
-  const Checkpoint checkpoint = open(GetParam());
+  const Checkpoint checkpoint = open_fixture_run(GetParam());
   EXPECT_EQ(checkpoint.format, Format::torch_dist);
   EXPECT_EQ(checkpoint.iteration, 5);
   EXPECT_EQ(checkpoint.args.value.text(), "argparse.Namespace");
@@ -68,8 +68,8 @@ TEST_P(AnyTorchDist, HasArgsIterationLayoutAndObjects) {
 }
 
 TEST_P(AnyTorchDist, RawKeepsWhatPyTorchNames) {
-  const Checkpoint raw = open(GetParam(), true);
-  const Checkpoint logical = open(GetParam());
+  const Checkpoint raw = open_fixture_run(GetParam(), true);
+  const Checkpoint logical = open_fixture_run(GetParam());
   const bool is_swiss = GetParam() == "swiss_llama_tp2pp2" || GetParam() == "hot_apertus";
   EXPECT_EQ(raw.catalog.find_object("common_state/shard_0_1") != nullptr, !is_swiss);
   EXPECT_EQ(raw.catalog.find_object("args"), nullptr);
@@ -91,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(Peers, AnyTorchDist,
                          [](const auto& param) { return param.param; });
 
 TEST(TorchDist, LayoutComesFromArgs) {
-  const ParallelLayout layout = open("qwen3moe_te_ep2pp2_dpr").layout;
+  const ParallelLayout layout = open_fixture_run("qwen3moe_te_ep2pp2_dpr").layout;
   EXPECT_EQ(layout.tensor, 1);
   EXPECT_EQ(layout.pipeline, 2);
   EXPECT_EQ(layout.expert, 2);
@@ -99,11 +99,11 @@ TEST(TorchDist, LayoutComesFromArgs) {
   EXPECT_EQ(layout.context, 1);
   EXPECT_EQ(layout.world_size, 4);
   EXPECT_EQ(layout.data, 2);
-  EXPECT_EQ(open("llama_pp2vpp").layout.virtual_pipeline, 2);
+  EXPECT_EQ(open_fixture_run("llama_pp2vpp").layout.virtual_pipeline, 2);
 }
 
 TEST(TorchDist, RngStateIsListedAndReadable) {
-  const Checkpoint checkpoint = open("hot_llama");
+  const Checkpoint checkpoint = open_fixture_run("hot_llama");
   const Object* rng = checkpoint.catalog.find_object("rng_state/shard_0.1_1.2");
   ASSERT_NE(rng, nullptr);
   const LoadedValue value = read_object(checkpoint.catalog, *rng);

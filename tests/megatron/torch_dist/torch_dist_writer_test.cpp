@@ -24,7 +24,7 @@ Checkpoint open_fixture(const std::string& name) {
   return open_checkpoint(posix_file_system(), fixture("megatron/" + name));
 }
 
-ParallelTarget layout(int64_t tensor, int64_t pipeline, int64_t expert = 1) {
+ParallelTarget sizes(int64_t tensor, int64_t pipeline, int64_t expert = 1) {
   ParallelTarget target;
   target.tensor = tensor;
   target.pipeline = pipeline;
@@ -32,37 +32,37 @@ ParallelTarget layout(int64_t tensor, int64_t pipeline, int64_t expert = 1) {
   return target;
 }
 
-struct Case {
+struct WriterCase {
   std::string name;
   ParallelTarget target;
 };
 
 ParallelTarget interleaved() {
-  ParallelTarget target = layout(2, 2);
+  ParallelTarget target = sizes(2, 2);
   target.virtual_pipeline = 2;
   return target;
 }
 
 ParallelTarget uneven() {
-  ParallelTarget target = layout(1, 3);
+  ParallelTarget target = sizes(1, 3);
   target.first_stage_layers = 1;
   target.last_stage_layers = 1;
   return target;
 }
 
 ParallelTarget lettered() {
-  ParallelTarget target = layout(1, 2);
+  ParallelTarget target = sizes(1, 2);
   target.stage_letters = "Et|t|t|tL";
   return target;
 }
 
 ParallelTarget expert_tensor() {
-  ParallelTarget target = layout(2, 1, 2);
+  ParallelTarget target = sizes(2, 1, 2);
   target.expert_tensor = 2;
   return target;
 }
 
-class Reshard : public testing::TestWithParam<Case> {};
+class Reshard : public testing::TestWithParam<WriterCase> {};
 
 TEST_P(Reshard, KeepsEveryTensor) {
   const auto memory = std::make_shared<MemoryFileSystem>();
@@ -77,8 +77,8 @@ TEST_P(Reshard, KeepsEveryTensor) {
   // And back to where it was, in flat buckets, and from these.
   TorchDistOptions flat;
   flat.optimizer = ShardedOptimizer::dp_reshardable;
-  const Checkpoint back = test::reshard(
-      target, layout(source.layout.tensor, source.layout.pipeline), memory, "back", flat);
+  const Checkpoint back = test::reshard(target, sizes(source.layout.tensor, source.layout.pipeline),
+                                        memory, "back", flat);
   EXPECT_EQ(back.optimizer, OptimizerLayout::dp_reshardable);
   test::expect_truth(back, GetParam().name);
   test::expect_truth(test::reshard(back, GetParam().target, memory, "again"), GetParam().name);
@@ -86,17 +86,18 @@ TEST_P(Reshard, KeepsEveryTensor) {
 
 INSTANTIATE_TEST_SUITE_P(
     Peers, Reshard,
-    testing::Values(Case{"llama_tp2dp2_dpr", layout(1, 1)}, Case{"llama_tp2dp2_dpr", layout(2, 1)},
-                    Case{"llama_tp2dp2_dpr", layout(1, 2)}, Case{"llama_tp2dp2_dpr", layout(4, 1)},
-                    Case{"llama_tp2dp2_dpr", layout(4, 4)}, Case{"llama_tp2dp2_dpr", interleaved()},
-                    Case{"llama_tp2dp2_dpr", uneven()}, Case{"llama_tp2dp2_dpr", lettered()},
-                    Case{"llama_te_tp2dp2_dpr", layout(4, 2)}, Case{"llama_pp2vpp", layout(2, 4)},
-                    Case{"llama_dp4_dpr_buckets", layout(2, 2)}, Case{"qwen2_pp2", layout(2, 4)},
-                    Case{"swiss_llama_tp2pp2", layout(1, 1)},
-                    Case{"llama_legacy_tp2pp2", layout(4, 1)},
-                    Case{"qwen3moe_te_ep2pp2_dpr", layout(1, 1, 1)},
-                    Case{"qwen3moe_te_ep2pp2_dpr", layout(2, 2, 4)},
-                    Case{"qwen3moe_te_ep2pp2_dpr", expert_tensor()}));
+    testing::Values(
+        WriterCase{"llama_tp2dp2_dpr", sizes(1, 1)}, WriterCase{"llama_tp2dp2_dpr", sizes(2, 1)},
+        WriterCase{"llama_tp2dp2_dpr", sizes(1, 2)}, WriterCase{"llama_tp2dp2_dpr", sizes(4, 1)},
+        WriterCase{"llama_tp2dp2_dpr", sizes(4, 4)}, WriterCase{"llama_tp2dp2_dpr", interleaved()},
+        WriterCase{"llama_tp2dp2_dpr", uneven()}, WriterCase{"llama_tp2dp2_dpr", lettered()},
+        WriterCase{"llama_te_tp2dp2_dpr", sizes(4, 2)}, WriterCase{"llama_pp2vpp", sizes(2, 4)},
+        WriterCase{"llama_dp4_dpr_buckets", sizes(2, 2)}, WriterCase{"qwen2_pp2", sizes(2, 4)},
+        WriterCase{"swiss_llama_tp2pp2", sizes(1, 1)},
+        WriterCase{"llama_legacy_tp2pp2", sizes(4, 1)},
+        WriterCase{"qwen3moe_te_ep2pp2_dpr", sizes(1, 1, 1)},
+        WriterCase{"qwen3moe_te_ep2pp2_dpr", sizes(2, 2, 4)},
+        WriterCase{"qwen3moe_te_ep2pp2_dpr", expert_tensor()}));
 
 // The keys of a checkpoint as stored, tensors with their chunks.
 std::map<std::string, std::vector<std::string>> stored_keys(const Checkpoint& raw) {
@@ -147,7 +148,7 @@ LoadedValue member(const Checkpoint& checkpoint, std::string_view name) {
 TEST(TorchDistWriter, CarriesTheCommonStateOver) {
   const auto memory = std::make_shared<MemoryFileSystem>();
   const Checkpoint source = open_fixture("llama_tp2dp2_dpr");
-  const Checkpoint target = test::reshard(source, layout(1, 2), memory, "iter_0000005");
+  const Checkpoint target = test::reshard(source, sizes(1, 2), memory, "iter_0000005");
   for (const char* name : {"opt_param_scheduler", "num_floating_point_operations_so_far"}) {
     EXPECT_EQ(to_json(member(target, name).value), to_json(member(source, name).value)) << name;
   }
@@ -166,7 +167,7 @@ TEST(TorchDistWriter, CarriesTheCommonStateOver) {
 TEST(TorchDistWriter, NumbersTheOptimizersOfAMixtureOfExperts) {
   const auto memory = std::make_shared<MemoryFileSystem>();
   const Checkpoint source = open_fixture("qwen3moe_te_ep2pp2_dpr");
-  const Checkpoint apart = test::reshard(source, layout(1, 1, 4), memory, "apart");
+  const Checkpoint apart = test::reshard(source, sizes(1, 1, 4), memory, "apart");
   const LoadedValue two = member(apart, "optimizer");
   ASSERT_EQ(two.value.pair_count(), 2);
   EXPECT_EQ(two.value.pair_key(1).integer(), 1);
@@ -175,9 +176,9 @@ TEST(TorchDistWriter, NumbersTheOptimizersOfAMixtureOfExperts) {
   };
   EXPECT_EQ(groups_of(two.value.pair_value(1)).size(), 1);
   EXPECT_EQ(groups_of(two.value.pair_value(1))[0].get("is_expert_parallel").boolean(), true);
-  const Checkpoint together = test::reshard(apart, layout(1, 1, 1), memory, "together");
+  const Checkpoint together = test::reshard(apart, sizes(1, 1, 1), memory, "together");
   EXPECT_EQ(groups_of(member(together, "optimizer").value).size(), 2);
-  const Checkpoint again = test::reshard(together, layout(1, 1, 4), memory, "again");
+  const Checkpoint again = test::reshard(together, sizes(1, 1, 4), memory, "again");
   EXPECT_EQ(to_json(member(again, "optimizer").value), to_json(two.value));
 }
 
@@ -198,10 +199,10 @@ TEST(TorchDistWriter, KeepsRandomNumbersOfTheirGridOnly) {
   const Checkpoint same = test::reshard(source, {}, memory, "same");
   EXPECT_TRUE(same.args.value.get("no_save_rng").is_none());
   EXPECT_EQ(object_names(same, "rng_state/"), own);
-  const Checkpoint other = test::reshard(source, layout(1, 2), memory, "other");
+  const Checkpoint other = test::reshard(source, sizes(1, 2), memory, "other");
   EXPECT_EQ(other.args.value.get("no_save_rng").boolean(), true);
   EXPECT_EQ(object_names(other, "rng_state/"), own);  // for the way back
-  const Checkpoint back = test::reshard(other, layout(2, 1), memory, "back");
+  const Checkpoint back = test::reshard(other, sizes(2, 1), memory, "back");
   EXPECT_TRUE(back.args.value.get("no_save_rng").is_none());
   const auto state_of_rank = [](const Checkpoint& checkpoint) {
     const Object* object = checkpoint.catalog.find_object("rng_state/shard_0.1_1.2");
@@ -222,7 +223,7 @@ TEST(TorchDistWriter, KeepsTheRerunStateOfTheSameRanksOnly) {
   const Checkpoint same = test::reshard(source, {}, memory, "same");
   EXPECT_EQ(object_names(same, "rerun_state_machine_state/").size(), 4);
   EXPECT_NE(same.catalog.find_object("rerun_state_machine"), nullptr);
-  const Checkpoint other = test::reshard(source, layout(1, 1), memory, "other");
+  const Checkpoint other = test::reshard(source, sizes(1, 1), memory, "other");
   EXPECT_TRUE(object_names(other, "rerun_state_machine").empty());
 }
 
@@ -230,8 +231,8 @@ TEST(TorchDistWriter, LeavesTheOptimizerOutOnRequest) {
   const auto memory = std::make_shared<MemoryFileSystem>();
   TorchDistOptions options;
   options.optimizer = ShardedOptimizer::none;
-  const Checkpoint target = test::reshard(open_fixture("llama_tp2dp2_dpr"), layout(1, 1), memory,
-                                          "iter_0000005", options);
+  const Checkpoint target =
+      test::reshard(open_fixture("llama_tp2dp2_dpr"), sizes(1, 1), memory, "iter_0000005", options);
   EXPECT_EQ(target.optimizer, OptimizerLayout::none);
   EXPECT_EQ(target.args.value.get("no_save_optim").boolean(), true);
   EXPECT_EQ(target.catalog.find_object("optimizer"), nullptr);
@@ -242,7 +243,7 @@ TEST(TorchDistWriter, WritesForOlderReleases) {
   const Checkpoint source = open_fixture("llama_tp2dp2_dpr");
   TorchDistOptions options;
   options.release = parse_core_release("0.16");
-  const Checkpoint target = test::reshard(source, layout(1, 1), memory, "iter_0000005", options);
+  const Checkpoint target = test::reshard(source, sizes(1, 1), memory, "iter_0000005", options);
   test::expect_truth(target, "llama_tp2dp2_dpr");
   EXPECT_EQ(memory->status("iter_0000005/common.pt").kind, PathKind::file);
   EXPECT_THAT(memory->get("iter_0000005/metadata.json"), HasSubstr("common_backend"));
@@ -266,15 +267,15 @@ TEST(TorchDistWriter, SharesQueryGroupsWhereTheReleaseCan) {
   TorchDistOptions options;
   options.release = parse_core_release("0.15");
   try {
-    test::reshard(source, layout(4, 1), memory, "old", options);
+    test::reshard(source, sizes(4, 1), memory, "old", options);
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("2 query groups cannot be split over 4"));
     EXPECT_THAT(error.what(), HasSubstr("for --tp, 1 and 2 fit; or write for 0.16"));
   }
-  EXPECT_NO_THROW(test::reshard(source, layout(2, 1), memory, "fits", options));
+  EXPECT_NO_THROW(test::reshard(source, sizes(2, 1), memory, "fits", options));
   options.release = parse_core_release("0.16");
-  EXPECT_NO_THROW(test::reshard(source, layout(4, 1), memory, "newer", options));
+  EXPECT_NO_THROW(test::reshard(source, sizes(4, 1), memory, "newer", options));
 }
 
 TEST(TorchDistWriter, MakesExtraStatesWhereThereAreNone) {

@@ -4,8 +4,9 @@
 #   in engine: elements <- transfers <- items <- tiles
 #   format, store -> all of these, format (store -> store too)
 #   megatron -> all of these and checkpoint.h (data)    open.h, integrity, memory -> megatron, too
-#   convert -> ckpt    kernels -> kernels    trainer -> ckpt, convert    tools -> all of these
-#   in trainer: arguments -> itself; data -> ckpt alone; loop -> arguments
+#   convert -> ckpt    kernels -> kernels    trainer -> ckpt, convert, kernels    tools -> all of these
+#   in trainer: communicator <- model <- parallel (also data) <- optimizer <- checkpoint (also arguments, loop) <- run
+#   and arguments -> itself; data -> ckpt alone; loop -> arguments
 # and that nothing outside the device code includes CUDA, NCCL or MPI.
 set -eu
 cd "$(dirname "$0")/.."
@@ -37,7 +38,11 @@ allow ckpt/megatron 'ckpt/(base|io|core|engine|format|store|megatron)/[^"]*|ckpt
 allow ckpt          'ckpt/[^"]*'
 allow convert       '(ckpt|convert)/[^"]*'
 allow kernels       'kernels/[^"]*'
-allow trainer       '(ckpt|convert|trainer)/[^"]*'
+allow trainer       '(ckpt|convert|kernels|trainer)/[^"]*'
+allow trainer/communicator '(ckpt|kernels|trainer/communicator)/[^"]*'
+allow trainer/model '(ckpt|convert|kernels|trainer/(communicator|model))/[^"]*'
+allow trainer/parallel '(ckpt|convert|kernels|trainer/(communicator|model|data|parallel))/[^"]*'
+allow trainer/optimizer '(ckpt|convert|kernels|trainer/(communicator|model|parallel|optimizer))/[^"]*'
 allow trainer/arguments '(ckpt|convert|trainer/arguments)/[^"]*'
 allow trainer/data  '(ckpt|trainer/data)/[^"]*'
 allow trainer/loop  '(ckpt|convert|trainer/(arguments|loop))/[^"]*'

@@ -16,6 +16,7 @@
 #include "tools/terminal/exit_code.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/text.h"
+#include "tools/train/train.h"
 
 namespace ferry::tool {
 namespace {
@@ -156,8 +157,24 @@ int report_current_exception(const Reporter& reporter) noexcept {
   }
 }
 
+// Its arguments are Megatron-LM's, with a parser of their own.
+int run_train(Launch& launch, const std::vector<std::string>& words, const Reporter& reporter) {
+  try {
+    tool::run_train(words);
+    return kExitOk;
+  } catch (const SharedError&) {
+    return report_current_exception(reporter);
+  } catch (...) {
+    launch.abort();
+    return report_current_exception(reporter);
+  }
+}
+
 int run(Launch& launch, int argc, char** argv, const Reporter& reporter) {
   const Processes processes = [&launch] { return launch.join(); };
+  if (argc > 1 && std::string_view(argv[1]) == "train") {
+    return run_train(launch, std::vector<std::string>(argv + 2, argv + argc), reporter);
+  }
   CLI::App program("Opens, converts and describes checkpoints of language models.", "ferry");
   program.set_version_flag("--version", "ferry " FERRY_VERSION);
   program.require_subcommand(1);

@@ -68,6 +68,10 @@ class Group {
   /// before it, N being this rank's in the group that all were split from. The first counts; what
   /// ranks call at the same time may differ.
   virtual void abort(const Error& error) noexcept = 0;
+
+  /// Throws the error of abort(), where this rank has heard of one: for who waits for its fellows
+  /// elsewhere than in an operation. May be called by any thread at any time.
+  virtual void check() = 0;
 };
 
 /// For a handler of exceptions: abort() with that which is handled. std::bad_alloc is exhausted,

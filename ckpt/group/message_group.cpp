@@ -103,6 +103,7 @@ class MessageGroup final : public Group {
     return perform(Operation::split, [&] { return split_off({color, key}); });
   }
   void abort(const Error& error) noexcept override { transport_->abort(error); }
+  void check() override { transport_->check(); }
 
  private:
   size_t count() const { return members_.size(); }

@@ -13,20 +13,13 @@
 #include "convert/model/constant.h"
 #include "convert/model/megatron_model.h"
 #include "convert/model/mismatch.h"
-#include "convert/model/numbered_name.h"
+#include "convert/model/stacking.h"
 #include "convert/model/transforms.h"
 
 namespace ferry {
 namespace {
 
 constexpr uint64_t kMaxConstantBytes = 1 << 20;
-
-// Where a canonical tensor lies in the checkpoint's: a sub-tensor of a stack.
-struct Place {
-  std::string name;
-  Dims at;       // leading coordinates (layer, expert)
-  Dims extents;  // of those axes
-};
 
 class Importer {
  public:
@@ -54,22 +47,6 @@ class Importer {
   }
 
  private:
-  Place place(const std::string& canonical) const {
-    Place place{canonical, {}, {}};
-    const bool stacks_layers = a_.experts == 0 || a_.all_moe();
-    if (stacks_layers) stack(place, kLayersPrefix, a_.layers);
-    stack(place, kExpertsInfix, a_.experts);
-    return place;
-  }
-
-  static void stack(Place& place, std::string_view before, int64_t extent) {
-    auto numbered = take_number(place.name, before);
-    if (!numbered) return;
-    place.name = std::move(numbered->without);
-    place.at.push_back(numbered->number);
-    place.extents.push_back(extent);
-  }
-
   // The tensor of a name of the rules; notes what does not fit.
   std::optional<FoundTensor> locate(const std::string& name, const Dims& shape, bool one_element) {
     auto found = model_.find(name, a_);
@@ -86,7 +63,7 @@ class Importer {
 
   void add(const Link& link) {
     const std::vector<Part> parts = parts_of(link, a_);
-    const Place place = this->place(link.megatron);
+    const StackPlace place = stack_place(link.megatron, a_);
     StateTensor* tensor = nullptr;
     for (size_t i = 0; i < parts.size(); ++i) {
       const bool one_element = link.rule->transform == Transform::single;
@@ -116,13 +93,13 @@ class Importer {
   }
 
   // Rewrites a move to the canonical tensor to end in the stack that holds it.
-  static Move into(Move move, const Place& place) {
+  static Move into(Move move, const StackPlace& place) {
     move.out_origin.insert(move.out_origin.begin(), place.at.begin(), place.at.end());
     for (Loop& loop : move.loops) loop.out_axis += static_cast<int>(place.at.size());
     return move;
   }
 
-  StateTensor& tensor_of(const Link& link, const Place& place, DType stored) {
+  StateTensor& tensor_of(const Link& link, const StackPlace& place, DType stored) {
     const auto [at, added] = positions_.emplace(place.name, result_.tensors.size());
     if (!added) return result_.tensors[at->second];
     StateTensor& tensor = result_.tensors.emplace_back();

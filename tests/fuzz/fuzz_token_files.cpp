@@ -27,7 +27,7 @@ void read_samples(const std::shared_ptr<MemoryFileSystem>& memory) {
     const auto datasets = open_datasets(memory, options);
     Sample sample;
     Batch batch;
-    for (const Split split : kSplits) {
+    for (const DataSplit split : kSplits) {
       for (int64_t i = 0; datasets[split] && i < std::min<int64_t>(datasets[split]->size(), 50);
            ++i) {
         datasets[split]->read(i, sample);

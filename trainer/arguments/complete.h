@@ -20,9 +20,6 @@ namespace ferry {
 void complete_arguments(TrainArguments& arguments, const Launch& launch,
                         std::vector<std::string>& notes);
 
-/// The smallest multiple of divisor x tensor-parallel ranks that holds the vocabulary, rows.
-int64_t padded_vocabulary(int64_t vocabulary, int64_t divisor, int64_t tensor_ranks);
-
 /// Once the tokenizer is known: padded_vocab_size, unless it was given or adopted from a
 /// checkpoint, where it is checked. invalid when it is too small.
 void settle_vocabulary(TrainArguments& arguments, int64_t tokens);

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "ckpt/megatron/state/vocabulary.h"
 #include "trainer/arguments/checks.h"
 #include "trainer/arguments/complete.h"
 
@@ -123,15 +124,10 @@ void complete_model(TrainArguments& a, Notes& notes) {
   }
 }
 
-int64_t padded_vocabulary(int64_t vocabulary, int64_t divisor, int64_t tensor_ranks) {
-  check_size("the vocabulary", vocabulary);
-  check_size("--make-vocab-size-divisible-by", divisor);
-  const int64_t multiple = checked_multiply(divisor, tensor_ranks, "padded vocabulary");
-  return checked_multiply((vocabulary - 1) / multiple + 1, multiple, "padded vocabulary");
-}
-
 void settle_vocabulary(TrainArguments& a, int64_t tokens) {
   if (!a.padded_vocab_size) {
+    check_size("the vocabulary", tokens);
+    check_size("--make-vocab-size-divisible-by", a.make_vocab_size_divisible_by);
     a.padded_vocab_size =
         padded_vocabulary(tokens, a.make_vocab_size_divisible_by, a.tensor_model_parallel_size);
   }

@@ -31,7 +31,7 @@ constexpr Launcher kLaunchers[] = {
      "SLURM_STEP_NODELIST"},
 };
 
-std::optional<int64_t> environment_number(const Environment& environment, const char* name,
+std::optional<int64_t> environment_number(const LaunchEnvironment& environment, const char* name,
                                           int64_t least) {
   const auto text = environment(name);
   if (!text) return std::nullopt;
@@ -46,7 +46,7 @@ std::optional<int64_t> environment_number(const Environment& environment, const 
   return value;
 }
 
-std::optional<Launch> launch_by(const Launcher& launcher, const Environment& environment) {
+std::optional<Launch> launch_by(const Launcher& launcher, const LaunchEnvironment& environment) {
   if (!environment(launcher.proof)) return std::nullopt;
   const auto rank = environment_number(environment, launcher.rank, 0);
   const auto size = environment_number(environment, launcher.world_size, 1);
@@ -79,7 +79,7 @@ std::string first_host(std::string_view nodes) {
                                                    : end - bracket - 1));
 }
 
-std::string coordinator_of(const Launch& launch, const Environment& environment) {
+std::string coordinator_of(const Launch& launch, const LaunchEnvironment& environment) {
   const auto address = environment("MASTER_ADDR");
   if (address) {
     const auto port = environment_number(environment, "MASTER_PORT", 1);
@@ -93,7 +93,7 @@ std::string coordinator_of(const Launch& launch, const Environment& environment)
 
 }  // namespace
 
-Environment process_environment() {
+LaunchEnvironment launch_environment() {
   return [](const std::string& name) -> std::optional<std::string> {
     const char* text = std::getenv(name.c_str());
     if (text == nullptr) return std::nullopt;
@@ -101,7 +101,7 @@ Environment process_environment() {
   };
 }
 
-Launch detect_launch(const Environment& environment) {
+Launch detect_launch(const LaunchEnvironment& environment) {
   std::optional<Launch> chosen;
   for (const Launcher& launcher : kLaunchers) {
     const auto launch = launch_by(launcher, environment);

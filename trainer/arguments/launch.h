@@ -23,11 +23,11 @@ struct Launch {
 };
 
 /// Value of a variable; nothing when it is not set.
-using Environment = std::function<std::optional<std::string>(const std::string& name)>;
-Environment process_environment();
+using LaunchEnvironment = std::function<std::optional<std::string>(const std::string& name)>;
+LaunchEnvironment launch_environment();
 
 /// The first launcher of the list above that set its variables. invalid when what it set is no
 /// number, or when two launchers disagree about world size or rank, naming both.
-Launch detect_launch(const Environment& environment);
+Launch detect_launch(const LaunchEnvironment& environment);
 
 }  // namespace ferry

@@ -72,7 +72,7 @@ BlendIndices build_exhaustive_blend(std::span<const int64_t> sizes) {
 
 BlendedDataset::BlendedDataset(const std::shared_ptr<const FileSystem>& file_system,
                                std::vector<std::shared_ptr<const GptDataset>> datasets,
-                               const BlendWeights& weights, Split split, const DataOptions& options)
+                               const BlendWeights& weights, DataSplit split, const DataOptions& options)
     : parts_(std::move(datasets)) {
   if (std::ssize(parts_) > kMostDatasets) {
     fail(ErrorKind::unsupported,
@@ -100,7 +100,7 @@ BlendedDataset::BlendedDataset(const std::shared_ptr<const FileSystem>& file_sys
                 IndexCache::file(kDatasetSamples, std::array{size}, samples_)});
 }
 
-std::string BlendedDataset::description(const BlendWeights& weights, Split split) const {
+std::string BlendedDataset::description(const BlendWeights& weights, DataSplit split) const {
   DescriptionList datasets, numbers;
   for (const auto& part : parts_) datasets.add(part->description());
   for (const double share : weights.shares) numbers.add(number(share));
@@ -139,7 +139,7 @@ bool BlendedDataset::load(const IndexCache& cache, int64_t size) {
   return counts_match();
 }
 
-void BlendedDataset::check_sizes(Split split, double surplus) const {
+void BlendedDataset::check_sizes(DataSplit split, double surplus) const {
   std::vector<int64_t> taken(parts_.size());
   for (const int16_t d : datasets_.values()) ++taken[static_cast<size_t>(d)];
   for (size_t d = 0; d < parts_.size(); ++d) {

@@ -41,7 +41,7 @@ class BlendedDataset final : public Dataset {
   /// them where there is a cache_path. invalid when a dataset has too few samples for its share.
   BlendedDataset(const std::shared_ptr<const FileSystem>& file_system,
                  std::vector<std::shared_ptr<const GptDataset>> datasets,
-                 const BlendWeights& weights, Split split, const DataOptions& options);
+                 const BlendWeights& weights, DataSplit split, const DataOptions& options);
 
   int64_t size() const noexcept override { return std::ssize(samples_.values()); }
   void read(int64_t index, Sample& sample) const override;
@@ -49,8 +49,8 @@ class BlendedDataset final : public Dataset {
  private:
   bool load(const IndexCache& cache, int64_t size);
   bool counts_match() const;
-  std::string description(const BlendWeights& weights, Split split) const;
-  void check_sizes(Split split, double surplus) const;
+  std::string description(const BlendWeights& weights, DataSplit split) const;
+  void check_sizes(DataSplit split, double surplus) const;
 
   std::vector<std::shared_ptr<const GptDataset>> parts_;
   IndexArray<int16_t> datasets_;

@@ -10,18 +10,18 @@
 
 namespace ferry {
 
-enum class Split : uint8_t { train, valid, test };
-inline constexpr std::array kSplits = {Split::train, Split::valid, Split::test};
-std::string_view name(Split split) noexcept;
+enum class DataSplit : uint8_t { train, valid, test };
+inline constexpr std::array kSplits = {DataSplit::train, DataSplit::valid, DataSplit::test};
+std::string_view name(DataSplit split) noexcept;
 
 /// One value for each split.
 template <typename T>
 struct PerSplit {
   T train{}, valid{}, test{};
-  T& operator[](Split split) noexcept {
-    return split == Split::train ? train : split == Split::valid ? valid : test;
+  T& operator[](DataSplit split) noexcept {
+    return split == DataSplit::train ? train : split == DataSplit::valid ? valid : test;
   }
-  const T& operator[](Split split) const noexcept { return const_cast<PerSplit&>(*this)[split]; }
+  const T& operator[](DataSplit split) const noexcept { return const_cast<PerSplit&>(*this)[split]; }
 };
 
 /// What of a sample counts, and how far attention reaches.

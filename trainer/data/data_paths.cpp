@@ -83,7 +83,7 @@ PerSplit<std::optional<Blend>> read_per_split(const FileSystem& file_system,
   if (!tree.is_object()) fail(ErrorKind::invalid, "{} is no JSON object", path);
   for (const auto& [key, value] : tree.items()) {
     const auto split = std::find_if(kSplits.begin(), kSplits.end(),
-                                    [&key = key](Split s) { return name(s) == key; });
+                                    [&key = key](DataSplit s) { return name(s) == key; });
     if (split == kSplits.end()) {
       fail(ErrorKind::invalid, "{} names a split '{}'; there are train, valid and test", path, key);
     }
@@ -94,8 +94,8 @@ PerSplit<std::optional<Blend>> read_per_split(const FileSystem& file_system,
 
 }  // namespace
 
-std::string_view name(Split split) noexcept {
-  return split == Split::train ? "train" : split == Split::valid ? "valid" : "test";
+std::string_view name(DataSplit split) noexcept {
+  return split == DataSplit::train ? "train" : split == DataSplit::valid ? "valid" : "test";
 }
 
 Blend parse_blend(std::span<const std::string> words, const std::string& where) {
@@ -165,14 +165,14 @@ SplitShares parse_split(const std::string& given) {
 
 std::string split_matrix(const SplitShares& shares) {
   DescriptionList matrix;
-  for (const Split split : kSplits) {
+  for (const DataSplit split : kSplits) {
     const auto& bounds = shares.bounds[split];
     if (!bounds) {
       matrix.add("null");
       continue;
     }
     DescriptionList pair;
-    pair.add(split == Split::train ? "0" : number(bounds->first));  // an integer to Python
+    pair.add(split == DataSplit::train ? "0" : number(bounds->first));  // an integer to Python
     pair.add(number(bounds->second));
     matrix.add(pair.text());
   }
@@ -212,7 +212,7 @@ DataPaths parse_data_paths(const FileSystem& file_system, const DataOptions& opt
   if (!options.per_split_data_args_path.empty()) {
     paths.each = read_per_split(file_system, options.per_split_data_args_path);
   }
-  for (const Split split : kSplits) {
+  for (const DataSplit split : kSplits) {
     if (each[split].empty()) continue;
     paths.each[split] = parse_blend(each[split], fmt::format("--{}-data-path", name(split)));
   }

@@ -51,7 +51,7 @@ GptDataset::GptDataset(const std::shared_ptr<const FileSystem>& file_system,
       padding_(options.masks.padding),
       masks_(options.masks) {
   const bool drop_last =
-      part.split != Split::valid || options.drop_last_partial_validation_sequence;
+      part.split != DataSplit::valid || options.drop_last_partial_validation_sequence;
   const int64_t tokens = count_tokens(*source_, range_);
   if (tokens < 1 && part.samples.value_or(0) > 0) {
     fail(ErrorKind::invalid,

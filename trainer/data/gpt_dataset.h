@@ -22,7 +22,7 @@ namespace ferry {
 /// What of a source the samples of one split are made of.
 struct GptPart {
   std::optional<std::string> dataset_path;  // as it was given; nothing: mock data
-  Split split = Split::train;
+  DataSplit split = DataSplit::train;
   std::optional<SplitShares>
       shares;  // that all splits have of the source; nothing: it is one split's
   SequenceRange range;

@@ -1,5 +1,6 @@
 #include "trainer/data/open_datasets.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "ckpt/base/error.h"
@@ -49,11 +50,11 @@ class Opener {
   }
 
   /// One split of the only source.
-  std::shared_ptr<const Dataset> lone(Split split) const {
+  std::shared_ptr<const Dataset> lone(DataSplit split) const {
     return part(split, 0, options_.samples[split]);
   }
 
-  std::shared_ptr<const Dataset> blended(Split split, std::span<const double> given) const {
+  std::shared_ptr<const Dataset> blended(DataSplit split, std::span<const double> given) const {
     const std::optional<int64_t> wanted = options_.samples[split];
     BlendWeights weights;
     weights.size = wanted;
@@ -81,7 +82,7 @@ class Opener {
 
  private:
   // Without weights each dataset counts by its samples of one epoch.
-  void by_size(Split split, const Parts& parts, BlendWeights& weights) const {
+  void by_size(DataSplit split, const Parts& parts, BlendWeights& weights) const {
     std::vector<double> sizes;
     int64_t all = 0;
     for (size_t i = 0; i < parts.size(); ++i) {
@@ -99,7 +100,7 @@ class Opener {
     weights.shares = normalized(sizes);
   }
 
-  std::shared_ptr<const GptDataset> part(Split split, size_t source,
+  std::shared_ptr<const GptDataset> part(DataSplit split, size_t source,
                                          std::optional<int64_t> samples) const {
     GptPart part{paths_[source], split, shares_, {0, sources_[source]->sequences()}, samples};
     if (shares_) part.range = range_of(*shares_->bounds[split], sources_[source]->sequences());
@@ -145,13 +146,13 @@ PerSplit<std::shared_ptr<const Dataset>> open_datasets(
     }
     const bool alone =
         !paths.all || (paths.all->prefixes.size() == 1 && paths.all->weights.empty());
-    for (const Split split : kSplits) {
+    for (const DataSplit split : kSplits) {
       if (!shares.bounds[split]) continue;
       datasets[split] = alone ? opener.lone(split) : opener.blended(split, paths.all->weights);
     }
     return datasets;
   }
-  for (const Split split : kSplits) {
+  for (const DataSplit split : kSplits) {
     const std::optional<Blend>& blend = paths.each[split];
     if (!blend) continue;
     Opener opener(file_system, options, std::nullopt);

@@ -41,7 +41,7 @@ inline DataOptions options_of(const nlohmann::json& given) {
   options.sequence_length = given.value("seq_length", 64);
   options.seed = given.value("seed", int64_t{1234});
   const nlohmann::json samples = given.value("samples", nlohmann::json{100, 10, 4});
-  for (const Split split : kSplits) {
+  for (const DataSplit split : kSplits) {
     const nlohmann::json& count = samples.at(static_cast<size_t>(split));
     if (!count.is_null()) options.samples[split] = count.get<int64_t>();
   }

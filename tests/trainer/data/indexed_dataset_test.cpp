@@ -209,7 +209,7 @@ TEST(IndexedDataset, AnyDamageIsAnErrorOrTokens) {
     try {
       const auto datasets = open_datasets(memory, options);
       Sample sample;
-      for (const Split split : kSplits) {
+      for (const DataSplit split : kSplits) {
         if (!datasets[split]) continue;
         for (int64_t i = 0; i < datasets[split]->size(); ++i) datasets[split]->read(i, sample);
       }

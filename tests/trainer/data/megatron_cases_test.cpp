@@ -41,7 +41,7 @@ void expect_samples(const Dataset& dataset, const json& truth, bool with_starts)
 }
 
 void expect_all(const PerSplit<std::shared_ptr<const Dataset>>& datasets, const json& expected) {
-  for (const Split split : kSplits) {
+  for (const DataSplit split : kSplits) {
     const std::string key(name(split));
     SCOPED_TRACE(key);
     ASSERT_EQ(datasets[split] != nullptr, expected.at("splits").contains(key));

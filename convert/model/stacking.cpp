@@ -1,0 +1,29 @@
+#include "convert/model/stacking.h"
+
+#include <utility>
+
+#include "convert/model/megatron_model.h"
+#include "convert/model/numbered_name.h"
+
+namespace ferry {
+namespace {
+
+void stack(StackPlace& place, std::string_view before, int64_t extent) {
+  auto numbered = take_number(place.name, before);
+  if (!numbered) return;
+  place.name = std::move(numbered->without);
+  place.at.push_back(numbered->number);
+  place.extents.push_back(extent);
+}
+
+}  // namespace
+
+StackPlace stack_place(const std::string& canonical, const Architecture& a) {
+  StackPlace place{canonical, {}, {}};
+  const bool stacks_layers = a.experts == 0 || a.all_moe();
+  if (stacks_layers) stack(place, kLayersPrefix, a.layers);
+  stack(place, kExpertsInfix, a.experts);
+  return place;
+}
+
+}  // namespace ferry

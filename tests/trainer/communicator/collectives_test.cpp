@@ -1,0 +1,151 @@
+// Collectives of threads: everyone's elements, summed in the order of ranks.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "ckpt/base/error.h"
+#include "kernels/kernels.h"
+#include "trainer/communicator/communicator.h"
+
+namespace ferry {
+namespace {
+
+using kernels::Array;
+using kernels::ConstArray;
+using testing::Each;
+using testing::HasSubstr;
+
+using Body = std::function<void(Communicator& ranks)>;
+
+// Runs `body` on each of `size` threads; what they throw, by rank.
+std::vector<std::string> on_ranks(int size, const Body& body) {
+  const auto groups = thread_groups(size);
+  const auto links = thread_links(groups);
+  std::vector<std::string> errors(groups.size());
+  std::vector<std::jthread> threads;
+  for (size_t rank = 0; rank < groups.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto kernels = kernels::cpu_kernels(1);
+      std::vector<int> members(groups.size());
+      std::iota(members.begin(), members.end(), 0);
+      const auto ranks = host_communicator(links[rank], 0, members, *kernels);
+      try {
+        body(*ranks);
+      } catch (const Error& error) {
+        errors[rank] = error.what();
+        groups[rank]->abort(error);
+      }
+    });
+  }
+  threads.clear();
+  return errors;
+}
+
+// Numbers whose sum depends on the order in which they are added.
+std::vector<float> numbers(int rank, size_t count) {
+  std::mt19937 random(static_cast<unsigned>(rank) + 1);
+  std::vector<float> x(count);
+  for (float& one : x)
+    one = std::ldexp(static_cast<float>(random()), static_cast<int>(random() % 20) - 40);
+  return x;
+}
+
+std::vector<float> sum_by_rank(int size, size_t count) {
+  std::vector<float> sum = numbers(0, count);
+  for (int rank = 1; rank < size; ++rank) {
+    const std::vector<float> x = numbers(rank, count);
+    for (size_t i = 0; i < count; ++i) sum[i] += x[i];
+  }
+  return sum;
+}
+
+TEST(Collectives, SumInTheOrderOfRanks) {
+  for (const int size : {1, 2, 3, 5}) {
+    for (const size_t count : {0, 1, 4, 7, 40'000}) {
+      const std::vector<float> expected = sum_by_rank(size, count);
+      const auto errors = on_ranks(size, [&](Communicator& ranks) {
+        std::vector<float> x = numbers(ranks.rank(), count);
+        ranks.wait(ranks.all_reduce(Array(x.data()), static_cast<int64_t>(count)));
+        EXPECT_EQ(x, expected) << size << " ranks, " << count;
+      });
+      EXPECT_THAT(errors, Each(""));
+    }
+  }
+}
+
+TEST(Collectives, ScatterAndGatherParts) {
+  constexpr int64_t kEach = 1000;
+  for (const int size : {1, 2, 3, 4}) {
+    const std::vector<float> expected = sum_by_rank(size, static_cast<size_t>(size) * kEach);
+    const auto errors = on_ranks(size, [&](Communicator& ranks) {
+      std::vector<float> x = numbers(ranks.rank(), expected.size());
+      const Array all(x.data());
+      const Array own = all.from(ranks.rank() * kEach);
+      ranks.wait(ranks.reduce_scatter(all, own, kEach));
+      ranks.wait(ranks.all_gather(own, all, kEach));
+      EXPECT_EQ(x, expected) << size;
+    });
+    EXPECT_THAT(errors, Each(""));
+  }
+}
+
+TEST(Collectives, GiveEachRankItsOwn) {
+  constexpr int kSize = 3;
+  const auto errors = on_ranks(kSize, [&](Communicator& ranks) {
+    // Rank r gives r + to + 1 elements of value 10 r + to to rank `to`.
+    std::vector<float> x, expected;
+    std::vector<int64_t> to_counts, from_counts;
+    const auto append = [](std::vector<float>& all, int from, int to) {
+      all.insert(all.end(), static_cast<size_t>(from + to + 1), static_cast<float>(10 * from + to));
+    };
+    for (int other = 0; other < kSize; ++other) {
+      append(x, ranks.rank(), other);
+      append(expected, other, ranks.rank());
+      to_counts.push_back(ranks.rank() + other + 1);
+      from_counts.push_back(other + ranks.rank() + 1);
+    }
+    std::vector<float> y(expected.size());
+    ranks.wait(ranks.all_to_all(ConstArray(x.data()), to_counts, Array(y.data()), from_counts));
+    EXPECT_EQ(y, expected);
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
+TEST(Collectives, SendAndReceiveInOrder) {
+  const auto errors = on_ranks(2, [&](Communicator& ranks) {
+    const int other = 1 - ranks.rank();
+    std::vector<float> sent(100), received(1);
+    std::iota(sent.begin(), sent.end(), 100.0F * static_cast<float>(ranks.rank()));
+    std::vector<Communicator::Ticket> tickets;
+    for (float& one : sent) tickets.push_back(ranks.send(ConstArray(&one), 1, other));
+    for (int i = 0; i < 100; ++i) {
+      ranks.wait(ranks.receive(Array(received.data()), 1, other));
+      EXPECT_EQ(received[0], static_cast<float>(100 * other + i));
+    }
+    for (const Communicator::Ticket ticket : tickets) ranks.wait(ticket);
+    std::vector<float> x{static_cast<float>(ranks.rank())};
+    ranks.wait(ranks.broadcast(Array(x.data()), 1, 1));
+    EXPECT_EQ(x[0], 1);
+    float most[] = {static_cast<float>(ranks.rank()), -static_cast<float>(ranks.rank())};
+    ranks.wait(ranks.all_reduce_max(most, 2));
+    EXPECT_EQ(most[0], 1);
+    EXPECT_EQ(most[1], 0);
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
+TEST(Collectives, OneRanksErrorIsEveryones) {
+  const auto errors = on_ranks(3, [&](Communicator& ranks) {
+    if (ranks.rank() == 1) fail(ErrorKind::io, "no more disk");
+    std::vector<float> x(10);
+    ranks.wait(ranks.all_reduce(Array(x.data()), 10));
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("no more disk")));
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,186 @@
+#include "trainer/checkpoint/run_checkpoint.h"
+
+#include <utility>
+
+#include "ckpt/base/error.h"
+#include "ckpt/megatron/optimizer/optimizer_entries.h"
+#include "ckpt/memory/load.h"
+#include "ckpt/memory/torch_snapshot.h"
+
+namespace ferry {
+namespace {
+
+// Calls `make` with a draft, and returns the document whose root it gives.
+template <typename Make>
+LoadedValue drafted(const Make& make) {
+  Draft draft;
+  const Value root = make(draft);
+  return std::move(draft).finish(root);
+}
+
+// A group of parameters, as Megatron-LM tells one from another when it loads.
+struct GroupKind {
+  bool decays = true, experts = false;
+};
+
+Value param_group(Draft& draft, const GroupKind& kind, const Schedule& schedule,
+                  const RunProgress& progress, const OptimizerOptions& optimizer) {
+  const Value group = draft.dict();
+  const auto put = [&](const char* name, const Value& value) { draft.put(group, name, value); };
+  const double decay = kind.decays ? weight_decay(schedule, progress.schedule_samples) : 0;
+  put("wd_mult", draft.real(kind.decays ? 1 : 0));
+  put("lr_mult", draft.real(1));
+  put("is_expert_parallel", draft.boolean(kind.experts));
+  put("is_decoupled_lr", draft.boolean(false));
+  put("default_config", draft.boolean(true));
+  put("max_lr", draft.real(schedule.max_lr));
+  put("min_lr", draft.real(schedule.min_lr));
+  put("lr", draft.real(learning_rate(schedule, progress.schedule_samples)));
+  put("weight_decay", draft.real(decay));
+  if (optimizer.kind == OptimizerOptions::Kind::sgd) {
+    put("momentum", draft.real(optimizer.momentum));
+    return group;
+  }
+  put("bias_correction", draft.boolean(true));
+  put("betas", draft.tuple({draft.real(optimizer.beta1), draft.real(optimizer.beta2)}));
+  put("eps", draft.real(optimizer.epsilon));
+  put("step", draft.integer(progress.optimizer_steps));
+  return group;
+}
+
+// The optimizers of a run, and in each the groups that have parameters: with weight decay, without.
+std::vector<LoadedValue> param_groups(const RunModel& model, const Schedule& schedule,
+                                      const RunProgress& progress,
+                                      const OptimizerOptions& optimizer) {
+  const bool separate = model.choice.separate_experts;
+  const auto groups = [&](const std::vector<GroupKind>& kinds) {
+    return drafted([&](Draft& draft) {
+      const Value list = draft.list();
+      for (const GroupKind& kind : kinds) {
+        draft.append(list, param_group(draft, kind, schedule, progress, optimizer));
+      }
+      return list;
+    });
+  };
+  std::vector<LoadedValue> optimizers{groups({{true, false}, {false, false}})};
+  if (separate) optimizers.push_back(groups({{true, true}}));
+  return optimizers;
+}
+
+std::vector<StateTensor> tensors_of(const RunModel& model, const std::vector<std::string>& kinds) {
+  std::vector<StateTensor> tensors;
+  for (const ModelTensor& tensor : model.layout.tensors()) {
+    tensors.push_back({tensor.name, tensor.dtype, tensor.shape, {}, Role::model});
+  }
+  const size_t count = tensors.size();
+  for (size_t i = 0; i < count; ++i) {
+    if (tensors[i].name.ends_with(".expert_bias")) continue;
+    std::vector<std::string> all = kinds;
+    if (tensors[i].dtype != DType::f32) all.insert(all.begin(), "param");
+    for (const std::string& kind : all) {
+      tensors.push_back({optimizer_entry_name(kind, tensors[i].name),
+                         DType::f32,
+                         tensors[i].shape,
+                         {},
+                         Role::optimizer});
+    }
+  }
+  return tensors;
+}
+
+TorchDistOptions options_of(const TrainArguments& arguments) {
+  TorchDistOptions options;
+  options.files_per_rank = static_cast<int>(arguments.dist_ckpt_workers);
+  if (arguments.no_save_optim) {
+    options.optimizer = ShardedOptimizer::none;
+  } else if (!arguments.use_distributed_optimizer) {
+    options.optimizer = ShardedOptimizer::plain;
+  } else if (!arguments.dist_ckpt_optim_fully_reshardable) {
+    options.optimizer = ShardedOptimizer::dp_reshardable;
+  }
+  return options;
+}
+
+}  // namespace
+
+RunState state_to_save(const TrainArguments& arguments, const SavedProgress& saved,
+                       const RunModel& model, const RunProgress& progress, const Schedule& schedule,
+                       const OptimizerOptions& optimizer) {
+  RunState state;
+  state.args = drafted([&](Draft& draft) {
+    const Value args = write_namespace(arguments, saved, draft);
+    // Random numbers have no state here: the seed and the step are all.
+    draft.put(args, "no_save_rng", draft.boolean(true));
+    return args;
+  });
+  state.iteration = progress.iteration;
+  const auto add = [&](const char* name, LoadedValue value) {
+    state.common.emplace_back(name, std::move(value));
+  };
+  add("checkpoint_version", drafted([](Draft& draft) { return draft.real(3.0); }));
+  add("opt_param_scheduler", drafted([&](Draft& draft) {
+        return write_schedule(schedule, progress.schedule_samples, draft);
+      }));
+  add("num_floating_point_operations_so_far",
+      drafted([&](Draft& draft) { return draft.real(progress.operations); }));
+  if (!arguments.no_save_optim) {
+    state.param_groups = param_groups(model, schedule, progress, optimizer);
+    state.tensors = tensors_of(model, optimizer.state_kinds());
+  } else {
+    state.tensors = tensors_of(model, {});
+  }
+  if (arguments.fp16) {
+    state.grad_scaler =
+        drafted([&](Draft& draft) { return write_loss_scaler(progress.scaler, draft); });
+  }
+  state.modules = model.choice.modules;
+  return state;
+}
+
+Snapshot snapshot_of(const TrainArguments& arguments, const ModelState& memory, RunState state) {
+  Snapshot snapshot;
+  snapshot.iteration = state.iteration.value_or(0);
+  const auto add = [&](const std::vector<Region>& regions) {
+    for (const Region& region : regions) {
+      snapshot.tensors.push_back(
+          {region.name, region.dtype, region.shape, region.shard, region.data});
+    }
+  };
+  add(memory.model_regions());
+  if (!arguments.no_save_optim) add(memory.optimizer_regions());
+  snapshot.format = torch_dist_format(std::move(state), options_of(arguments));
+  return snapshot;
+}
+
+void load_tensors(const Checkpoint& checkpoint, ModelState& memory, bool without_optimizer) {
+  load(checkpoint, memory.model_regions());
+  memory.copy_to_masters();
+  if (without_optimizer) return;
+  const std::vector<Region> regions = memory.optimizer_regions();
+  load(checkpoint, regions);
+  memory.copy_from_masters();
+}
+
+RunProgress read_progress_of(const RunState& state, const TrainArguments& arguments,
+                             Schedule& schedule, RunProgress progress) {
+  const std::string path = "the checkpoint";
+  progress.iteration = state.iteration.value_or(0);
+  progress.optimizer_steps = progress.iteration;
+  for (const auto& [name, value] : state.common) {
+    if (name == "num_floating_point_operations_so_far") {
+      progress.operations = value.value.real().value_or(0);
+    } else if (name == "opt_param_scheduler" && !arguments.no_load_optim) {
+      const LoadedSchedule loaded =
+          read_schedule(value.value, schedule, schedule_choice(arguments), path);
+      schedule = loaded.schedule;
+      progress.schedule_samples = loaded.samples;
+    }
+  }
+  if (!state.param_groups.empty() && !arguments.no_load_optim) {
+    const Value group = state.param_groups.front().value[0];
+    progress.optimizer_steps = group.get("step").integer().value_or(progress.iteration);
+  }
+  return progress;
+}
+
+}  // namespace ferry

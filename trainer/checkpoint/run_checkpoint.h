@@ -1,0 +1,47 @@
+// A run's checkpoints: what stands beside its tensors, and the way of both to disk and back.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ckpt/checkpoint.h"
+#include "ckpt/megatron/state/run_state.h"
+#include "ckpt/memory/snapshot.h"
+#include "trainer/arguments/namespace.h"
+#include "trainer/checkpoint/run_model.h"
+#include "trainer/loop/loss_scaler.h"
+#include "trainer/loop/schedules.h"
+#include "trainer/optimizer/optimizer.h"
+
+namespace ferry {
+
+/// How far a run is.
+struct RunProgress {
+  int64_t iteration = 0;         // done
+  int64_t optimizer_steps = 0;   // iterations that were not skipped
+  int64_t schedule_samples = 0;  // that the learning rate has been stepped by
+  double operations = 0;         // floating-point ones
+  LossScaler scaler;
+};
+
+/// What all ranks save beside their tensors, as Megatron-LM saves it.
+RunState state_to_save(const TrainArguments& arguments, const SavedProgress& saved,
+                       const RunModel& model, const RunProgress& progress, const Schedule& schedule,
+                       const OptimizerOptions& optimizer);
+
+/// What this rank saves. `state` is state_to_save() of all ranks alike.
+Snapshot snapshot_of(const TrainArguments& arguments, const ModelState& memory, RunState state);
+
+/// Fills the rank's parameters and, unless `without_optimizer`, its optimizer state, which may have
+/// been saved at any layout. not_found, naming the tensors, where the checkpoint lacks some.
+void load_tensors(const Checkpoint& checkpoint, ModelState& memory, bool without_optimizer);
+
+/// What a checkpoint says of the run besides; `state` is state_of() it. Absent members stay as
+/// `fresh` has them: a model alone begins anew.
+RunProgress read_progress_of(const RunState& state, const TrainArguments& arguments,
+                             Schedule& schedule, RunProgress fresh);
+
+}  // namespace ferry

@@ -1,0 +1,31 @@
+#include "trainer/checkpoint/run_model.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "ckpt/base/error.h"
+#include "convert/arguments/arguments.h"
+
+namespace ferry {
+namespace {
+
+Architecture checked_architecture(const Value& args, const std::string& path) {
+  ReadArguments read = read_arguments(args, path);
+  if (!read.problems.empty()) {
+    fail(ErrorKind::unsupported, "{}: this model cannot be trained: {}", path,
+         fmt::join(read.problems, "; "));
+  }
+  return std::move(read.architecture);
+}
+
+}  // namespace
+
+RunModel::RunModel(const Value& args, std::vector<ModelTensor> tensors, const std::string& path)
+    : architecture(checked_architecture(args, path)),
+      layout(std::move(tensors), read_run_arguments(args)) {
+  choice.modules = default_modules(layout.run());
+  choice.separate_experts = layout.has_experts() && experts_are_separate(layout.run());
+}
+
+}  // namespace ferry

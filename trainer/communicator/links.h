@@ -1,0 +1,41 @@
+// Memory that ranks let each other read: what collectives are made of.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ckpt/group/group.h"
+
+namespace ferry {
+
+/// One rank's links to the ranks of a family: threads of a process, or processes. What a rank
+/// offers to another in one channel is taken in the order in which it was offered. Used by one
+/// thread of the rank.
+///
+/// Whoever waits looks now and then whether the family's group was aborted, and throws its error.
+class Links {
+ public:
+  virtual ~Links() = default;
+  virtual int rank() const noexcept = 0;
+  virtual int size() const noexcept = 0;
+
+  /// Lets `to` (another rank) take the bytes, which stay as they are until wait() has returned.
+  /// Returns at once.
+  virtual uint64_t offer(int channel, int to, std::span<const std::byte> bytes) = 0;
+  /// Waits until an offer of this rank was taken.
+  virtual void wait(uint64_t offer) = 0;
+
+  /// Waits for what `from` offers next, and calls `use` with it. mismatch when that has another
+  /// length.
+  using Use = std::function<void(std::span<const std::byte> bytes)>;
+  virtual void take(int channel, int from, size_t bytes, const Use& use) = 0;
+};
+
+/// Those of threads of this process, by rank; `groups` are thread_groups() of as many.
+std::vector<std::shared_ptr<Links>> thread_links(const std::vector<std::shared_ptr<Group>>& groups);
+
+}  // namespace ferry

@@ -1,0 +1,126 @@
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "ckpt/base/error.h"
+#include "trainer/communicator/links.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::chrono::milliseconds kLook{20};  // how often who waits looks for an abort
+
+// What one rank offers another in one channel.
+struct Lane {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::span<const std::byte>> offers;
+  uint64_t offered = 0, taken = 0;
+};
+
+struct LaneKey {
+  int channel, from, to;
+  auto operator<=>(const LaneKey&) const = default;
+};
+
+// The lanes of all ranks, made when they are first used; they stay where they are.
+class Lanes {
+ public:
+  Lane& at(const LaneKey& key) {
+    const std::lock_guard lock(mutex_);
+    return lanes_[key];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<LaneKey, Lane> lanes_;
+};
+
+class ThreadLinks final : public Links {
+ public:
+  ThreadLinks(std::shared_ptr<Lanes> lanes, std::shared_ptr<Group> group)
+      : lanes_(std::move(lanes)), group_(std::move(group)) {}
+
+  int rank() const noexcept override { return group_->rank(); }
+  int size() const noexcept override { return group_->size(); }
+
+  uint64_t offer(int channel, int to, std::span<const std::byte> bytes) override {
+    Lane& lane = this->lane({channel, rank(), to});
+    const std::lock_guard lock(lane.mutex);
+    lane.offers.push_back(bytes);
+    pending_[++last_offer_] = {&lane, ++lane.offered};
+    lane.changed.notify_all();
+    return last_offer_;
+  }
+
+  void wait(uint64_t offer) override {
+    const auto pending = pending_.find(offer);
+    if (pending == pending_.end()) return;
+    const auto [lane, number] = pending->second;
+    std::unique_lock lock(lane->mutex);
+    wait_until(*lane, lock, [&] { return lane->taken >= number; });
+    pending_.erase(pending);
+  }
+
+  void take(int channel, int from, size_t bytes, const Use& use) override {
+    Lane& lane = this->lane({channel, from, rank()});
+    std::unique_lock lock(lane.mutex);
+    wait_until(lane, lock, [&] { return !lane.offers.empty(); });
+    const std::span<const std::byte> offer = lane.offers.front();
+    lock.unlock();
+    if (offer.size() != bytes) {
+      fail(ErrorKind::internal, "rank {} gives {} bytes where rank {} expects {}", from,
+           offer.size(), rank(), bytes);
+    }
+    use(offer);
+    lock.lock();
+    lane.offers.pop_front();
+    ++lane.taken;
+    lane.changed.notify_all();
+  }
+
+ private:
+  Lane& lane(const LaneKey& key) {
+    Lane*& known = known_[key];
+    if (!known) known = &lanes_->at(key);
+    return *known;
+  }
+
+  // Ranks that have a core each are answered within microseconds, which sleeping would double.
+  template <typename IsDone>
+  void wait_until(Lane& lane, std::unique_lock<std::mutex>& lock, const IsDone& is_done) {
+    const bool spins = static_cast<unsigned>(size()) <= std::thread::hardware_concurrency();
+    for (int i = 0; spins && i < 1000 && !is_done(); ++i) {
+      lock.unlock();
+      std::this_thread::yield();
+      lock.lock();
+    }
+    while (!lane.changed.wait_for(lock, kLook, is_done)) {
+      lock.unlock();
+      group_->check();
+      lock.lock();
+    }
+  }
+
+  std::shared_ptr<Lanes> lanes_;
+  std::shared_ptr<Group> group_;
+  std::map<LaneKey, Lane*> known_;
+  std::map<uint64_t, std::pair<Lane*, uint64_t>> pending_;  // offers by number
+  uint64_t last_offer_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::shared_ptr<Links>> thread_links(
+    const std::vector<std::shared_ptr<Group>>& groups) {
+  const auto lanes = std::make_shared<Lanes>();
+  std::vector<std::shared_ptr<Links>> links;
+  for (const auto& group : groups) links.push_back(std::make_shared<ThreadLinks>(lanes, group));
+  return links;
+}
+
+}  // namespace ferry

@@ -1,0 +1,56 @@
+// Self-attention with grouped queries, between a column- and a row-parallel linear.
+#pragma once
+
+#include <string>
+
+#include "convert/model/architecture.h"
+#include "trainer/model/linear.h"
+#include "trainer/model/norm.h"
+
+namespace ferry {
+
+class Attention {
+ public:
+  struct Saved {
+    kernels::Array fused;    // [rows, groups · (queries of a group + 2) · head_dim]
+    kernels::Array turned;   // the same with queries and keys as attention takes them
+    kernels::Array context;  // [rows, heads · head_dim]
+    float* log_sum = nullptr;
+    NormLayer::Saved query_norm, key_norm;
+  };
+
+  /// Of layer `layer` of the model; `prefix` is "decoder.layers.<layer>.self_attention".
+  Attention(const ParameterSet& parameters, const std::string& prefix,
+            const Architecture& architecture, int64_t layer, int64_t tensor_ranks);
+
+  /// y = attention(x); both [own rows, hidden].
+  Saved forward(Pass& pass, kernels::ConstArray x, kernels::Array y) const;
+  void backward(Pass& pass, const Saved& saved, kernels::ConstArray x, kernels::ConstArray dy,
+                kernels::Array dx) const;
+
+ private:
+  // Where queries, keys and values lie in a row of the fused projection.
+  struct Part {
+    int64_t first, heads;  // element of the first head; heads of a group
+  };
+  Part queries() const { return {0, group_heads_}; }
+  Part keys() const { return {group_heads_ * dim_, 1}; }
+  Part values() const { return {(group_heads_ + 1) * dim_, 1}; }
+  int64_t group_width() const { return (group_heads_ + 2) * dim_; }
+  int64_t width() const { return groups_ * group_width(); }
+
+  NormRows rows_of(const Pass& pass, const Part& part) const;
+  kernels::HeadStrides strides(const Pass& pass) const;
+  kernels::HeadStrides context_strides(const Pass& pass) const;
+  kernels::AttentionShape shape(const Pass& pass) const;
+  void turn(Pass& pass, kernels::Array fused, const Part& part, bool backward) const;
+
+  ColumnLinear input_;
+  RowLinear output_;
+  NormLayer query_norm_, key_norm_;
+  int64_t layer_ = 0, groups_ = 0, group_heads_ = 0, dim_ = 0, window_ = 0, rotary_dim_ = 0;
+  int64_t tensor_ranks_ = 1;
+  double scale_ = 0;
+};
+
+}  // namespace ferry

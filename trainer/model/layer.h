@@ -1,0 +1,56 @@
+// One transformer layer: attention and MLP, each behind a norm and beside a residual connection.
+#pragma once
+
+#include <optional>
+#include <variant>
+
+#include "convert/model/architecture.h"
+#include "trainer/model/attention.h"
+#include "trainer/model/latent_attention.h"
+#include "trainer/model/moe.h"
+#include "trainer/model/norm.h"
+
+namespace ferry {
+
+/// How a model's layers are computed on this rank.
+struct ModelOptions {
+  kernels::Type type = kernels::Type::f32;
+  int64_t tensor_ranks = 1;
+  ExpertSplit experts;
+  RouterOptions router;
+};
+
+class Layer {
+ public:
+  struct Saved {
+    NormLayer::Saved attention_norm, mlp_norm;
+    kernels::Array attention_input;  // normalised, [own rows, hidden]
+    std::variant<Attention::Saved, LatentAttention::Saved> attention;
+    kernels::Array middle;     // behind the attention's residual connection
+    kernels::Array mlp_input;  // normalised
+    std::variant<Mlp::Saved, Moe::Saved> mlp;
+  };
+
+  /// Number `layer` of the model; `prefix` is "decoder.layers.<layer>".
+  Layer(const ParameterSet& parameters, const std::string& prefix, const Architecture& architecture,
+        int64_t layer, const ModelOptions& options, kernels::Kernels& kernels);
+
+  /// y = layer(x); both [own rows, hidden].
+  Saved forward(Pass& pass, kernels::ConstArray x, kernels::Array y) const;
+  /// `d` is the gradient of y, then that of x.
+  void backward(Pass& pass, const Saved& saved, kernels::ConstArray x, kernels::Array d) const;
+
+  /// Null where the layer is dense.
+  const Moe* experts() const { return std::get_if<Moe>(&mlp_); }
+
+ private:
+  NormRows rows(const Pass& pass) const { return {pass.own_rows()}; }
+  uint64_t place(int part) const { return static_cast<uint64_t>(3 * layer_ + part); }
+
+  NormLayer attention_norm_, mlp_norm_;
+  std::variant<Attention, LatentAttention> attention_;
+  std::variant<Mlp, Moe> mlp_;
+  int64_t hidden_ = 0, layer_ = 0;
+};
+
+}  // namespace ferry

@@ -1,0 +1,173 @@
+#include "trainer/model/linear.h"
+
+namespace ferry {
+
+using kernels::Array;
+using kernels::ConstArray;
+using kernels::Matmul;
+
+namespace {
+
+// Gradients of y = x · Wᵀ with respect to W, and to x.
+void weight_gradient(Pass& pass, const Parameter& weight, int64_t in, int64_t out, ConstArray x,
+                     ConstArray dy) {
+  pass.kernels.run(Matmul{.m = out,
+                          .n = in,
+                          .k = pass.rows(),
+                          .a = dy,
+                          .b = x,
+                          .c = weight.gradient,
+                          .a_transposed = true,
+                          .accumulate = true});
+}
+
+void input_gradient(Pass& pass, const Parameter& weight, int64_t in, int64_t out, ConstArray dy,
+                    Array dx) {
+  pass.kernels.run(
+      Matmul{.m = pass.rows(), .n = in, .k = out, .a = dy, .b = weight.value, .c = dx});
+}
+
+void bias_gradient(Pass& pass, const Parameter& bias, int64_t out, ConstArray dy) {
+  pass.kernels.run(
+      kernels::SumRows{.rows = pass.rows(), .width = out, .x = dy, .sum = bias.gradient});
+}
+
+}  // namespace
+
+ConstArray all_rows(Pass& pass, ConstArray x, int64_t width) {
+  if (!pass.ranks.sequence_parallel) return x;
+  const Array all = pass.scratch.take(pass.rows() * width, x.type);
+  Communicator& tensor = pass.ranks.tensor;
+  tensor.wait(tensor.all_gather(x, all, pass.own_rows() * width));
+  return all;
+}
+
+void sum_rows(Pass& pass, Array partial, Array sum, int64_t width) {
+  Communicator& tensor = pass.ranks.tensor;
+  if (pass.ranks.sequence_parallel) {
+    tensor.wait(tensor.reduce_scatter(partial, sum, pass.own_rows() * width));
+    return;
+  }
+  tensor.wait(tensor.all_reduce(partial, pass.rows() * width));
+  if (partial.data != sum.data) {
+    pass.kernels.run(kernels::Copy{.count = pass.rows() * width, .x = partial, .y = sum});
+  }
+}
+
+ColumnLinear::ColumnLinear(const ParameterSet& parameters, const std::string& name, int64_t in,
+                           int64_t out)
+    : weight_(parameters.get(name + ".weight", in * out)),
+      bias_(parameters.find(name + ".bias", out)),
+      in_(in),
+      out_(out) {}
+
+void ColumnLinear::forward(Pass& pass, ConstArray x, Array y) const {
+  const ArenaScope scope(pass.scratch);
+  pass.kernels.run(Matmul{.m = pass.rows(),
+                          .n = out_,
+                          .k = in_,
+                          .a = all_rows(pass, x, in_),
+                          .b = weight_.value,
+                          .c = y,
+                          .b_transposed = true,
+                          .bias = bias_.value});
+}
+
+void ColumnLinear::backward(Pass& pass, ConstArray x, ConstArray dy, Array dx) const {
+  const ArenaScope scope(pass.scratch);
+  weight_gradient(pass, weight_, in_, out_, all_rows(pass, x, in_), dy);
+  if (bias_) bias_gradient(pass, bias_, out_, dy);
+  const Array partial =
+      pass.ranks.sequence_parallel ? pass.scratch.take(pass.rows() * in_, dx.type) : dx;
+  input_gradient(pass, weight_, in_, out_, dy, partial);
+  sum_rows(pass, partial, dx, in_);
+}
+
+RowLinear::RowLinear(const ParameterSet& parameters, const std::string& name, int64_t in,
+                     int64_t out)
+    : weight_(parameters.get(name + ".weight", in * out)),
+      bias_(parameters.find(name + ".bias", out)),
+      in_(in),
+      out_(out) {}
+
+void RowLinear::forward(Pass& pass, ConstArray x, Array y) const {
+  const ArenaScope scope(pass.scratch);
+  const Array partial =
+      pass.ranks.sequence_parallel ? pass.scratch.take(pass.rows() * out_, y.type) : y;
+  pass.kernels.run(Matmul{.m = pass.rows(),
+                          .n = out_,
+                          .k = in_,
+                          .a = x,
+                          .b = weight_.value,
+                          .c = partial,
+                          .b_transposed = true,
+                          .bias = pass.ranks.tensor.rank() == 0 ? bias_.value : Array()});
+  sum_rows(pass, partial, y, out_);
+}
+
+void RowLinear::backward(Pass& pass, ConstArray x, ConstArray dy, Array dx) const {
+  const ArenaScope scope(pass.scratch);
+  const ConstArray all = all_rows(pass, dy, out_);
+  weight_gradient(pass, weight_, in_, out_, x, all);
+  if (bias_) bias_gradient(pass, bias_, out_, all);
+  input_gradient(pass, weight_, in_, out_, all, dx);
+}
+
+ReplicatedLinear::ReplicatedLinear(const ParameterSet& parameters, const std::string& name,
+                                   int64_t in, int64_t out, int64_t tensor_ranks)
+    : in_(in), out_(out) {
+  const std::string weight = name + ".weight";
+  const bool is_whole = parameters.elements(weight) == in * out;
+  weight_ = parameters.get(weight, is_whole ? in * out : in * out / tensor_ranks);
+}
+
+ConstArray ReplicatedLinear::whole_weight(Pass& pass) const {
+  if (!is_shared()) return weight_.value;
+  const Array whole = pass.scratch.take(in_ * out_, weight_.value.type);
+  Communicator& tensor = pass.ranks.tensor;
+  tensor.wait(tensor.all_gather(weight_.value, whole, weight_.elements));
+  return whole;
+}
+
+void ReplicatedLinear::forward(Pass& pass, ConstArray x, Array y) const {
+  const ArenaScope scope(pass.scratch);
+  pass.kernels.run(Matmul{.m = pass.own_rows(),
+                          .n = out_,
+                          .k = in_,
+                          .a = x,
+                          .b = whole_weight(pass),
+                          .c = y,
+                          .b_transposed = true});
+}
+
+void ReplicatedLinear::backward(Pass& pass, ConstArray x, ConstArray dy, Array dx,
+                                bool accumulate) const {
+  const ArenaScope scope(pass.scratch);
+  pass.kernels.run(Matmul{.m = pass.own_rows(),
+                          .n = in_,
+                          .k = out_,
+                          .a = dy,
+                          .b = whole_weight(pass),
+                          .c = dx,
+                          .accumulate = accumulate});
+  const bool sums = is_shared() && pass.ranks.sequence_parallel;
+  // Without rows of their own all ranks compute the same: each takes its part of it.
+  const Array gradient =
+      is_shared() ? pass.scratch.take(in_ * out_, weight_.gradient.type) : weight_.gradient;
+  pass.kernels.run(Matmul{.m = out_,
+                          .n = in_,
+                          .k = pass.own_rows(),
+                          .a = dy,
+                          .b = x,
+                          .c = gradient,
+                          .a_transposed = true,
+                          .accumulate = !is_shared()});
+  if (!is_shared()) return;
+  Communicator& tensor = pass.ranks.tensor;
+  const Array own = gradient.from(tensor.rank() * weight_.elements);
+  if (sums) tensor.wait(tensor.reduce_scatter(gradient, own, weight_.elements));
+  pass.kernels.run(kernels::Add{
+      .count = weight_.elements, .a = weight_.gradient, .b = own, .y = weight_.gradient});
+}
+
+}  // namespace ferry

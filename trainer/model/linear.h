@@ -1,0 +1,74 @@
+// Linear layers whose weight tensor-parallel ranks share.
+//
+// Source: Shoeybi et al. 2019 (Megatron-LM), Korthikanti et al. 2022 (sequence parallelism).
+#pragma once
+
+#include <string>
+
+#include "trainer/model/parameters.h"
+#include "trainer/model/pass.h"
+
+namespace ferry {
+
+/// y = x · Wᵀ + b, where each rank has rows of W: its part of the output's columns. x is the same
+/// on all ranks or, with sequence parallelism, each has its own rows of it.
+class ColumnLinear {
+ public:
+  ColumnLinear() = default;
+  /// `name` without ".weight". The bias is there when the parameters have it.
+  ColumnLinear(const ParameterSet& parameters, const std::string& name, int64_t in, int64_t out);
+
+  void forward(Pass& pass, kernels::ConstArray x, kernels::Array y) const;
+  /// Adds to the parameters' gradients and sets dx.
+  void backward(Pass& pass, kernels::ConstArray x, kernels::ConstArray dy, kernels::Array dx) const;
+
+ private:
+  Parameter weight_, bias_;
+  int64_t in_ = 0, out_ = 0;
+};
+
+/// y = x · Wᵀ + b, where each rank has columns of W and that part of x's; y is the same on all
+/// ranks or, with sequence parallelism, each gets its own rows of it. b is the same on all ranks:
+/// the first one adds it.
+class RowLinear {
+ public:
+  RowLinear() = default;
+  RowLinear(const ParameterSet& parameters, const std::string& name, int64_t in, int64_t out);
+
+  void forward(Pass& pass, kernels::ConstArray x, kernels::Array y) const;
+  void backward(Pass& pass, kernels::ConstArray x, kernels::ConstArray dy, kernels::Array dx) const;
+
+ private:
+  Parameter weight_, bias_;
+  int64_t in_ = 0, out_ = 0;
+};
+
+/// y = x · Wᵀ on a rank's own rows. Every rank has all of y's columns; W is whole on each, or they
+/// share its rows and gather it when they need it.
+class ReplicatedLinear {
+ public:
+  ReplicatedLinear() = default;
+  ReplicatedLinear(const ParameterSet& parameters, const std::string& name, int64_t in, int64_t out,
+                   int64_t tensor_ranks);
+
+  void forward(Pass& pass, kernels::ConstArray x, kernels::Array y) const;
+  /// Adds to dx, or sets it.
+  void backward(Pass& pass, kernels::ConstArray x, kernels::ConstArray dy, kernels::Array dx,
+                bool accumulate) const;
+
+ private:
+  kernels::ConstArray whole_weight(Pass& pass) const;
+  bool is_shared() const { return weight_.elements < in_ * out_; }
+
+  Parameter weight_;
+  int64_t in_ = 0, out_ = 0;
+};
+
+/// All rows of x, where tensor ranks have rows of their own (in pass.scratch); else x.
+kernels::ConstArray all_rows(Pass& pass, kernels::ConstArray x, int64_t width);
+
+/// The sum over the tensor ranks of `partial` [rows, width]: this rank's rows of it, or all. May
+/// use `partial`; `sum` may be it where ranks have no rows of their own.
+void sum_rows(Pass& pass, kernels::Array partial, kernels::Array sum, int64_t width);
+
+}  // namespace ferry

@@ -1,0 +1,77 @@
+#include "trainer/model/mlp.h"
+
+#include "ckpt/base/error.h"
+
+namespace ferry {
+
+using kernels::Array;
+using kernels::ConstArray;
+
+kernels::Activation activation_of(const Architecture& architecture) {
+  switch (architecture.activation) {
+    case Activation::swiglu:
+      return kernels::Activation::swiglu;
+    case Activation::gelu:
+      return kernels::Activation::gelu;
+    case Activation::gelu_tanh:
+      return kernels::Activation::gelu_tanh;
+    case Activation::squared_relu:
+      return kernels::Activation::squared_relu;
+    case Activation::quick_geglu:
+      return kernels::Activation::quick_geglu;
+    case Activation::xielu:
+      return kernels::Activation::xielu;
+    case Activation::other:
+      break;
+  }
+  fail(ErrorKind::unsupported,
+       "the model's activation function cannot be trained; those that can are swiglu, gelu, "
+       "squared-relu, quick-geglu and xielu");
+}
+
+Mlp::Mlp(const ParameterSet& parameters, const std::string& prefix, const Architecture& a,
+         int64_t width)
+    : activation_(activation_of(a)), width_(width), up_width_(a.gated() ? 2 * width : width) {
+  input_ = ColumnLinear(parameters, prefix + ".linear_fc1", a.hidden, up_width_);
+  output_ = RowLinear(parameters, prefix + ".linear_fc2", width_, a.hidden);
+  if (activation_ == kernels::Activation::xielu) {
+    alpha_p_ = parameters.get(prefix + ".activation_func.alpha_p", 1);
+    alpha_n_ = parameters.get(prefix + ".activation_func.alpha_n", 1);
+  }
+}
+
+Mlp::Saved Mlp::forward(Pass& pass, ConstArray x, Array y) const {
+  Saved saved;
+  saved.up = pass.kept.take(pass.rows() * up_width_, x.type);
+  saved.active = pass.kept.take(pass.rows() * width_, x.type);
+  input_.forward(pass, x, saved.up);
+  pass.kernels.run(kernels::ActivationForward{.kind = activation_,
+                                              .rows = pass.rows(),
+                                              .width = width_,
+                                              .x = saved.up,
+                                              .y = saved.active,
+                                              .alpha_p = alpha_p_.value,
+                                              .alpha_n = alpha_n_.value});
+  output_.forward(pass, saved.active, y);
+  return saved;
+}
+
+void Mlp::backward(Pass& pass, const Saved& saved, ConstArray x, ConstArray dy, Array dx) const {
+  const ArenaScope scope(pass.scratch);
+  const Array dactive = pass.scratch.take(pass.rows() * width_, x.type);
+  output_.backward(pass, saved.active, dy, dactive);
+  const Array dup = pass.scratch.take(pass.rows() * up_width_, x.type);
+  pass.kernels.run(kernels::ActivationBackward{.kind = activation_,
+                                               .rows = pass.rows(),
+                                               .width = width_,
+                                               .x = saved.up,
+                                               .dy = dactive,
+                                               .dx = dup,
+                                               .alpha_p = alpha_p_.value,
+                                               .alpha_n = alpha_n_.value,
+                                               .dalpha_p = alpha_p_.gradient,
+                                               .dalpha_n = alpha_n_.gradient});
+  input_.backward(pass, x, dup, dx);
+}
+
+}  // namespace ferry

@@ -1,0 +1,51 @@
+// The part of a language model that one pipeline stage, or one virtual stage of it, computes.
+#pragma once
+
+#include <vector>
+
+#include "ckpt/megatron/model/pipeline_layout.h"
+#include "trainer/model/embedding.h"
+#include "trainer/model/head.h"
+#include "trainer/model/layer.h"
+
+namespace ferry {
+
+class ModelChunk {
+ public:
+  /// What a micro-batch's forward pass leaves for its backward pass, in pass.kept.
+  struct Saved {
+    std::vector<kernels::Array> inputs;  // of each layer, and what the last one gives
+    std::vector<Layer::Saved> layers;
+    Head::Saved head;
+  };
+
+  ModelChunk(const ParameterSet& parameters, const Architecture& architecture,
+             const StageContents& contents, const ModelOptions& options, kernels::Kernels& kernels);
+
+  /// The layers, first to last: for what experts count.
+  const std::vector<Layer>& layers() const noexcept { return layers_; }
+
+  bool is_first() const noexcept { return contents_.first; }
+  bool is_last() const noexcept { return contents_.last; }
+  /// Elements of what goes to the next chunk, and of its gradient.
+  int64_t boundary_elements(const Pass& pass) const { return pass.own_rows() * hidden_; }
+
+  /// `input` [own rows, hidden] is what the chunk before gave: it stays until the backward pass; of
+  /// the first chunk it does not matter. Gives output [own rows, hidden], or as the last chunk adds
+  /// to batch.loss_sum.
+  Saved forward(Pass& pass, const MicroBatch& batch, kernels::ConstArray input,
+                kernels::Array output) const;
+  /// `d` [own rows, hidden] is the gradient of the output (of the last chunk it does not matter),
+  /// then that of the input.
+  void backward(Pass& pass, const MicroBatch& batch, const Saved& saved, kernels::Array d) const;
+
+ private:
+  StageContents contents_;
+  kernels::Type type_;
+  int64_t hidden_;
+  Embedding embedding_;
+  std::vector<Layer> layers_;
+  Head head_;
+};
+
+}  // namespace ferry

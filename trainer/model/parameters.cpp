@@ -1,0 +1,78 @@
+#include "trainer/model/parameters.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "ckpt/base/error.h"
+
+namespace ferry {
+namespace {
+
+// Norms that Transformer Engine's linears hold: {there, as a module}.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kFusedNorms{{
+    {"self_attention.linear_qkv.layer_norm_", "input_layernorm."},
+    {"mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm."},
+    {"self_attention.linear_q_up_proj.layer_norm_", "self_attention.q_layernorm."},
+    {"self_attention.linear_kv_up_proj.layer_norm_", "self_attention.kv_layernorm."},
+    {"self_attention.linear_q_proj.layer_norm_", "input_layernorm."},
+}};
+
+// Puts `number` behind `prefix` where the name goes on without one.
+void put_number(std::string& name, std::string_view prefix, int64_t number) {
+  const size_t at = name.find(prefix);
+  if (at == std::string::npos || number < 0) return;
+  const size_t behind = at + prefix.size();
+  std::string_view rest = std::string_view(name).substr(behind);
+  if (leading_number(rest, &rest)) return;
+  name.insert(behind, fmt::format("{}.", number));
+}
+
+}  // namespace
+
+void ParameterSet::add(const std::string& name, const Parameter& parameter) {
+  if (!parameters_.emplace(name, parameter).second) {
+    fail(ErrorKind::internal, "two parameters are {}", name);
+  }
+}
+
+Parameter ParameterSet::get(const std::string& name, int64_t elements) const {
+  const Parameter found = find(name, elements);
+  if (!found) fail(ErrorKind::internal, "the model has no parameter {}", name);
+  return found;
+}
+
+Parameter ParameterSet::find(const std::string& name, int64_t elements) const {
+  const auto found = parameters_.find(name);
+  if (found == parameters_.end()) return {};
+  used_.insert(name);
+  if (found->second.elements != elements) {
+    fail(ErrorKind::internal, "parameter {} has {} elements where the model has {}", name,
+         found->second.elements, elements);
+  }
+  return found->second;
+}
+
+std::string ParameterSet::first_unused() const {
+  std::string first;
+  for (const auto& [name, parameter] : parameters_) {
+    if (!used_.contains(name) && (first.empty() || name < first)) first = name;
+  }
+  return first;
+}
+
+std::string canonical_name(const ModelLayout& layout, const LocalParameter& parameter) {
+  std::string name = layout.tensors()[parameter.shards.front().tensor].name;
+  put_number(name, "decoder.layers.", parameter.layer);
+  put_number(name, kRoutedExperts, parameter.expert);
+  if (name.ends_with("_w") || name.ends_with("_v")) name.resize(name.size() - 2);
+  for (const auto& [fused, apart] : kFusedNorms) {
+    const size_t at = name.find(fused);
+    if (at != std::string::npos) name.replace(at, fused.size(), apart);
+  }
+  return name;
+}
+
+}  // namespace ferry

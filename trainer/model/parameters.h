@@ -1,0 +1,54 @@
+// The parameters of one model chunk of one rank, by name.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "ckpt/megatron/model/model_layout.h"
+#include "kernels/array.h"
+
+namespace ferry {
+
+/// A parameter's memory: the rank's part of it, in row-major order.
+struct Parameter {
+  kernels::Array value;
+  kernels::Array gradient;  // that of all micro-batches so far; none of a buffer
+  int64_t elements = 0;
+
+  explicit operator bool() const noexcept { return elements > 0; }
+};
+
+/// Names are canonical: "decoder.layers.<layer>.<suffix>" with the number of the layer in the
+/// model,
+/// "...mlp.experts.experts.<expert>.<suffix>" with that of the expert, norms as modules of their
+/// own
+/// ("input_layernorm.weight"), however the checkpoint stacks and spells them.
+class ParameterSet {
+ public:
+  void add(const std::string& name, const Parameter& parameter);
+
+  /// internal when there is none, or it has another number of elements.
+  Parameter get(const std::string& name, int64_t elements) const;
+  /// The same, but that it may be missing.
+  Parameter find(const std::string& name, int64_t elements) const;
+  bool has(const std::string& name) const { return parameters_.contains(name); }
+  /// The name of a parameter that was never asked for; empty when there is none.
+  std::string first_unused() const;
+  /// 0 when there is none.
+  int64_t elements(const std::string& name) const {
+    const auto found = parameters_.find(name);
+    return found == parameters_.end() ? 0 : found->second.elements;
+  }
+
+ private:
+  std::unordered_map<std::string, Parameter> parameters_;
+  mutable std::unordered_set<std::string> used_;
+};
+
+/// The canonical name of a rank's parameter.
+std::string canonical_name(const ModelLayout& layout, const LocalParameter& parameter);
+
+}  // namespace ferry

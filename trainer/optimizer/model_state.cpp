@@ -1,0 +1,268 @@
+#include "trainer/optimizer/model_state.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ckpt/base/error.h"
+#include "ckpt/megatron/optimizer/optimizer_entries.h"
+
+namespace ferry {
+
+using kernels::Array;
+using kernels::Type;
+
+namespace {
+
+Type type_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return Type::f32;
+    case DType::bf16:
+      return Type::bf16;
+    case DType::f16:
+      return Type::f16;
+    default:
+      fail(ErrorKind::unsupported, "parameters of {} cannot be trained", torch_name(dtype));
+  }
+}
+
+}  // namespace
+
+// Buckets lie one after another. Each data rank keeps the state of an equal part of each bucket;
+// its parts lie one after another, too.
+struct ModelState::Buffer {
+  ModelBuffer layout;
+  Type type = Type::f32;
+  std::vector<int64_t> bucket_begins;  // elements
+  int64_t elements = 0;
+  Array values, gradients;
+  Communicator* fellows = nullptr;  // that hold the same parameters
+  int64_t owners = 1, owner = 0;    // those that share the state, and which of them this rank is
+
+  int64_t begin_of(size_t parameter) const {
+    const FlatPlace& place = layout.flat.places[parameter];
+    return bucket_begins[place.bucket] + place.begin;
+  }
+  int64_t part(size_t bucket) const { return layout.flat.buckets[bucket].elements / owners; }
+};
+
+ModelState::ModelState(const ModelLayout& layout, const BufferChoice& choice, Grid& grid,
+                       kernels::Kernels& kernels, ModelStateOptions options)
+    : layout_(layout),
+      choice_(choice),
+      grid_(grid),
+      kernels_(kernels),
+      options_(std::move(options)) {
+  const int64_t chunks = layout.pipeline().chunks();
+  const RankCoordinates place = grid.place().chunk(0);
+  for (const RankOptimizer& optimizer :
+       rank_optimizers(layout.run(), chunks, choice.separate_experts)) {
+    for (ModelBuffer& buffer : optimizer_buffers(layout, choice, place, optimizer)) {
+      add_buffer(std::move(buffer), optimizer.experts);
+    }
+  }
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) add_parameters(chunk);
+}
+
+ModelState::~ModelState() = default;
+
+const ParameterSet& ModelState::parameters(int64_t chunk) const {
+  return parameters_[static_cast<size_t>(chunk)];
+}
+
+void ModelState::add_buffer(ModelBuffer layout, bool experts) {
+  auto buffer = std::make_unique<Buffer>();
+  buffer->layout = std::move(layout);
+  buffer->type = type_of(buffer->layout.dtype);
+  for (const FlatBucket& bucket : buffer->layout.flat.buckets) {
+    buffer->bucket_begins.push_back(buffer->elements);
+    buffer->elements += bucket.elements;
+  }
+  const auto allocate = [&](Type type, int64_t elements) {
+    memory_.push_back(kernels_.allocate(static_cast<size_t>(elements * size_bytes(type))));
+    return Array(memory_.back().get(), type);
+  };
+  buffer->values = allocate(buffer->type, buffer->elements);
+  buffer->gradients = allocate(options_.gradient_type, buffer->elements);
+  bytes_.parameters += buffer->elements * size_bytes(buffer->type);
+  bytes_.gradients += buffer->elements * size_bytes(options_.gradient_type);
+  buffer->fellows = experts ? &grid_.expert_data() : &grid_.data_and_context();
+  if (options_.distributed_optimizer) {
+    buffer->owners = buffer->fellows->size();
+    buffer->owner = buffer->fellows->rank();
+  }
+  add_runs(*buffer);
+  buffers_.push_back(std::move(buffer));
+}
+
+void ModelState::add_runs(Buffer& buffer) {
+  const size_t kinds = options_.kinds.size() + (buffer.type == Type::f32 ? 0 : 1);
+  int64_t own = 0;
+  std::vector<int64_t> part_begins;
+  for (size_t bucket = 0; bucket < buffer.bucket_begins.size(); ++bucket) {
+    part_begins.push_back(own);
+    own += buffer.part(bucket);
+  }
+  std::vector<float*> arrays;
+  for (size_t kind = 0; kind < kinds; ++kind) {
+    memory_.push_back(kernels_.allocate(static_cast<size_t>(own) * sizeof(float)));
+    arrays.push_back(static_cast<float*>(memory_.back().get()));
+  }
+  bytes_.optimizer += own * static_cast<int64_t>(kinds * sizeof(float));
+  for (BufferShard& shard : shards_of_rank(buffer.layout, buffer.owners, buffer.owner)) {
+    const LocalParameter& parameter = buffer.layout.parameters[shard.parameter];
+    StateRun run;
+    run.elements = shard.shard.elements("a parameter");
+    const int64_t at = buffer.bucket_begins[shard.bucket] + shard.offset;
+    run.value = buffer.values.from(at);
+    run.gradient = buffer.gradients.from(at);
+    const int64_t own_at =
+        part_begins[shard.bucket] + shard.offset - buffer.owner * buffer.part(shard.bucket);
+    size_t array = 0;
+    run.master =
+        buffer.type == Type::f32 ? static_cast<float*>(run.value.data) : arrays[array++] + own_at;
+    while (array < arrays.size()) run.states.push_back(arrays[array++] + own_at);
+    run.name = layout_.tensors()[shard.shard.tensor].name;
+    run.axes = parameter.axes;
+    run.counts =
+        parameter.first_copy && (options_.distributed_optimizer || buffer.fellows->rank() == 0);
+    run.shard = std::move(shard);
+    runs_.push_back(std::move(run));
+  }
+}
+
+void ModelState::add_parameters(int64_t chunk) {
+  ParameterSet& set = parameters_.emplace_back();
+  // Parameters lie where their buffer has them: by the tensor and box that they begin with.
+  const auto find = [&](const LocalParameter& wanted) -> Parameter {
+    for (const auto& buffer : buffers_) {
+      const auto& parameters = buffer->layout.parameters;
+      for (size_t i = 0; i < parameters.size(); ++i) {
+        if (parameters[i].shards == wanted.shards) {
+          const int64_t at = buffer->begin_of(i);
+          return {buffer->values.from(at), buffer->gradients.from(at), wanted.elements};
+        }
+      }
+    }
+    fail(ErrorKind::internal, "no buffer has parameter {}", canonical_name(layout_, wanted));
+  };
+  const RankCoordinates place = grid_.place().chunk(chunk);
+  for (LocalParameter& local : layout_.parameters(place, choice_.modules)) {
+    Parameter parameter;
+    if (local.trainable) {
+      parameter = find(local);
+      parameter_count_ += local.elements;
+      if (local.shared_embedding) tied_.push_back(parameter);
+    } else {
+      const Type type = type_of(local.dtype);
+      memory_.push_back(kernels_.allocate(static_cast<size_t>(local.elements * size_bytes(type))));
+      parameter = {Array(memory_.back().get(), type), {}, local.elements};
+    }
+    const std::string name = canonical_name(layout_, local);
+    if (local.trainable && is_partial(name)) partial_.push_back(parameter);
+    set.add(name, parameter);
+    held_.push_back({std::move(local), parameter.value});
+  }
+}
+
+// Whether each tensor rank computes a part of the gradient of a parameter that all of them have:
+// that of its own heads or, with sequence parallelism, of its own rows.
+bool ModelState::is_partial(const std::string& name) const {
+  const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
+  const bool is_alpha = name.ends_with(".alpha_p") || name.ends_with(".alpha_n");
+  const bool is_norm = has("layernorm.");
+  const bool is_head_norm = !options_.latent_attention && (has("self_attention.q_layernorm.") ||
+                                                           has("self_attention.k_layernorm."));
+  const bool has_own_rows =
+      options_.sequence_parallel && (is_norm || name.find(".router.") != std::string::npos);
+  return is_alpha || is_head_norm || has_own_rows;
+}
+
+void ModelState::clear_gradients() {
+  for (const auto& buffer : buffers_) {
+    kernels_.run(kernels::Clear{.count = buffer->elements, .y = buffer->gradients});
+  }
+}
+
+void ModelState::reduce_gradients() {
+  const auto sum = [](Communicator& ranks, const std::vector<Parameter>& parameters) {
+    if (ranks.size() == 1) return;
+    for (const Parameter& parameter : parameters) {
+      ranks.wait(ranks.all_reduce(parameter.gradient, parameter.elements));
+    }
+  };
+  sum(grid_.tensor(), partial_);
+  sum(grid_.embedding(), tied_);
+  for (const auto& buffer : buffers_) {
+    Communicator& fellows = *buffer->fellows;
+    if (fellows.size() == 1) continue;
+    for (size_t bucket = 0; bucket < buffer->bucket_begins.size(); ++bucket) {
+      const Array gradients = buffer->gradients.from(buffer->bucket_begins[bucket]);
+      if (options_.distributed_optimizer) {
+        const int64_t part = buffer->part(bucket);
+        fellows.wait(fellows.reduce_scatter(gradients, gradients.from(buffer->owner * part), part));
+      } else {
+        fellows.wait(fellows.all_reduce(gradients, buffer->part(bucket)));
+      }
+    }
+  }
+}
+
+void ModelState::gather_parameters() {
+  if (!options_.distributed_optimizer) return;
+  for (const auto& buffer : buffers_) {
+    Communicator& fellows = *buffer->fellows;
+    if (fellows.size() == 1) continue;
+    for (size_t bucket = 0; bucket < buffer->bucket_begins.size(); ++bucket) {
+      const Array values = buffer->values.from(buffer->bucket_begins[bucket]);
+      const int64_t part = buffer->part(bucket);
+      fellows.wait(fellows.all_gather(values.from(buffer->owner * part), values, part));
+    }
+  }
+}
+
+void ModelState::copy_to_masters() {
+  for (const StateRun& run : runs_) {
+    if (run.value.type == Type::f32) continue;
+    kernels_.run(kernels::Copy{.count = run.elements, .x = run.value, .y = Array(run.master)});
+  }
+}
+
+void ModelState::copy_from_masters() {
+  for (const StateRun& run : runs_) {
+    if (run.value.type == Type::f32) continue;
+    kernels_.run(kernels::Copy{.count = run.elements, .x = Array(run.master), .y = run.value});
+  }
+  gather_parameters();
+}
+
+std::vector<Region> ModelState::model_regions() const {
+  std::vector<Region> regions;
+  for (const Held& held : held_) {
+    auto* data = static_cast<std::byte*>(held.value.data);
+    for (const Shard& shard : held.parameter.shards) {
+      const ModelTensor& tensor = layout_.tensors()[shard.tensor];
+      regions.push_back({tensor.name, tensor.dtype, tensor.shape, shard, data});
+      data += shard.elements(tensor.name) * size_bytes(tensor.dtype);
+    }
+  }
+  return regions;
+}
+
+std::vector<Region> ModelState::optimizer_regions() const {
+  std::vector<Region> regions;
+  const auto add = [&](const StateRun& run, const std::string& kind, float* data) {
+    regions.push_back({optimizer_entry_name(kind, run.name), DType::f32,
+                       layout_.tensors()[run.shard.shard.tensor].shape, run.shard.shard,
+                       reinterpret_cast<std::byte*>(data)});
+  };
+  for (const StateRun& run : runs_) {
+    if (run.value.type != Type::f32) add(run, "param", run.master);
+    for (size_t kind = 0; kind < options_.kinds.size(); ++kind) {
+      add(run, options_.kinds[kind], run.states[kind]);
+    }
+  }
+  return regions;
+}
+
+}  // namespace ferry

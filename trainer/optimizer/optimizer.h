@@ -1,0 +1,66 @@
+// From gradients to changed parameters.
+//
+// Source: megatron/core/optimizer/{optimizer,clip_grads}.py.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trainer/optimizer/model_state.h"
+
+namespace ferry {
+
+struct OptimizerOptions {
+  enum class Kind : uint8_t { adam, sgd, ademamix };
+  Kind kind = Kind::adam;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  bool decoupled_weight_decay = true;
+  double momentum = 0.9;                       // SGD
+  double beta3 = 0.9999, alpha = 2;            // AdEMAMix, once they are warm
+  int64_t beta3_warmup = 0, alpha_warmup = 0;  // steps
+  double clip = 1;                             // largest norm of the gradient; 0: any
+
+  /// Kinds of state, as checkpoints name them.
+  std::vector<std::string> state_kinds() const;
+};
+
+/// What changes from step to step.
+struct StepRates {
+  int64_t number = 1;  // of the step, from 1: what corrections of biases count
+  double learning_rate = 0;
+  double weight_decay = 0;  // of parameters with two axes and more
+  double loss_scale = 1;    // gradients are that many times too large
+};
+
+struct StepResult {
+  double norm = 0;          // of the gradient of all parameters, before it was clipped
+  bool is_skipped = false;  // the gradient is not finite: nothing changed
+};
+
+/// One rank's part; all ranks of the grid call step() alike, with complete gradients.
+class Optimizer {
+ public:
+  Optimizer(ModelState& state, Grid& grid, kernels::Kernels& kernels, OptimizerOptions options);
+
+  StepResult step(const StepRates& rates);
+
+  /// Numbers of the gradient that are zero, over all ranks.
+  int64_t count_zeros();
+  /// The norm of all parameters, over all ranks.
+  double parameter_norm();
+
+ private:
+  double sum_over_ranks(double sum);
+  void step_run(const StateRun& run, const StepRates& rates);
+
+  ModelState& state_;
+  Grid& grid_;
+  kernels::Kernels& kernels_;
+  OptimizerOptions options_;
+  std::shared_ptr<void> memory_;
+  double* sum_;            // of squares
+  float* gradient_scale_;  // of all runs
+};
+
+}  // namespace ferry

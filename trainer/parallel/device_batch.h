@@ -1,0 +1,45 @@
+// A micro-batch on its way from the data to the memory of a device.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "trainer/data/dataset.h"
+#include "trainer/model/micro_batch.h"
+#include "trainer/model/pass.h"
+
+namespace ferry {
+
+/// Positions of a sequence of `length` that context rank `rank` of `ranks` has, in its order: the
+/// sequence is cut into 2 · ranks parts, and the rank has parts rank and 2 · ranks - 1 - rank.
+std::vector<int64_t> context_positions(int64_t length, int64_t ranks, int64_t rank);
+
+/// Device memory for micro-batches of one size, used again and again.
+class DeviceBatch {
+ public:
+  /// `positions` are those of this context rank.
+  DeviceBatch(kernels::Kernels& kernels, int64_t sequences, std::vector<int64_t> positions);
+
+  /// Takes the rank's part of a batch, rows sequence first. `loss_scale` is what each token's
+  /// gradient counts, times its mask; 0: no backward pass follows. Returns the sum of the mask over
+  /// whole sequences.
+  double fill(kernels::Kernels& kernels, const Batch& batch, double loss_scale, bool has_resets);
+
+  const MicroBatch& micro_batch() const noexcept { return micro_batch_; }
+  const int32_t* document_begin() const noexcept { return document_begin_; }
+
+ private:
+  template <typename Element>
+  Element* place(int64_t elements);
+
+  int64_t sequences_;
+  std::vector<int64_t> positions_;
+  std::shared_ptr<void> memory_;
+  std::byte* next_ = nullptr;
+  int32_t *tokens_, *labels_, *position_ids_, *documents_;
+  float *mask_, *weight_;
+  const int32_t* document_begin_ = nullptr;
+  MicroBatch micro_batch_;
+};
+
+}  // namespace ferry

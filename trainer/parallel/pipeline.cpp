@@ -1,0 +1,270 @@
+#include "trainer/parallel/pipeline.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ckpt/base/error.h"
+#include "kernels/planning.h"
+#include "trainer/communicator/planning_communicator.h"
+
+namespace ferry {
+
+using kernels::Array;
+
+// What a micro-batch needs between its forward and its backward pass.
+struct Pipeline::Slot {
+  Slot(kernels::Kernels& kernels, int64_t kept_bytes, int64_t boundary_bytes, DeviceBatch batch_)
+      : memory(kernels.allocate(static_cast<size_t>(3 * boundary_bytes))),
+        kept(kernels, kept_bytes),
+        batch(std::move(batch_)) {}
+
+  std::shared_ptr<void> memory;
+  Array input, output, d;
+  Arena kept;
+  DeviceBatch batch;
+  ModelChunk::Saved saved;
+  int64_t micro_batch = -1;  // -1: free
+  Communicator::Ticket sent_output = 0, sent_gradient = 0;
+};
+
+Pipeline::Pipeline(std::vector<ModelChunk> chunks, const Architecture& architecture, Grid& grid,
+                   kernels::Kernels& kernels, const PipelineOptions& options)
+    : chunks_(std::move(chunks)),
+      grid_(grid),
+      kernels_(kernels),
+      options_(options),
+      ranks_{grid.tensor(), grid.context(), grid.tensor_and_context(), grid.experts(),
+             options.sequence_parallel},
+      positions_(context_positions(options.length, grid.sizes().context, grid.place().context)),
+      hidden_(architecture.hidden),
+      slots_(chunks_.size()) {
+  const RopeTable table = rope_table(architecture, positions_);
+  if (!table.cosine.empty()) {
+    const size_t bytes = table.cosine.size() * sizeof(float);
+    rope_memory_ = kernels.allocate(2 * bytes);
+    auto* const memory = static_cast<float*>(rope_memory_.get());
+    kernels.upload(table.cosine.data(), memory, bytes);
+    kernels.upload(table.sine.data(), memory + table.cosine.size(), bytes);
+    cosine_ = memory;
+    sine_ = memory + table.cosine.size();
+  }
+  for (const ModelChunk& chunk : chunks_) sizes_.push_back(measure(chunk));
+}
+
+Pipeline::~Pipeline() = default;
+
+Pass Pipeline::make_pass(kernels::Kernels& kernels, ModelRanks& ranks, Arena& kept,
+                         Arena& scratch) const {
+  Pass pass{kernels, ranks, kept, scratch};
+  pass.sequences = options_.sequences;
+  pass.positions = static_cast<int64_t>(positions_.size());
+  pass.cosine = cosine_;
+  pass.sine = sine_;
+  return pass;
+}
+
+// The passes themselves tell what they take, over kernels that do nothing.
+Pipeline::Sizes Pipeline::measure(const ModelChunk& chunk) {
+  constexpr int64_t kMost = int64_t{1} << 44;
+  kernels::PlanningKernels planning;
+  Arena kept(planning, kMost), scratch(planning, kMost);
+  const auto stand_in = [](const Communicator& ranks) {
+    return PlanningCommunicator(ranks.rank(), ranks.size());
+  };
+  PlanningCommunicator tensor = stand_in(ranks_.tensor), context = stand_in(ranks_.context),
+                       both = stand_in(ranks_.tensor_and_context),
+                       experts = stand_in(ranks_.experts);
+  ModelRanks ranks{tensor, context, both, experts, ranks_.sequence_parallel};
+  Pass pass = make_pass(planning, ranks, kept, scratch);
+  DeviceBatch batch(planning, options_.sequences, positions_);
+  MicroBatch micro_batch = batch.micro_batch();
+  micro_batch.loss_weight = micro_batch.loss_mask;
+  const Array boundary(planning.allocate(static_cast<size_t>(pass.own_rows() * hidden_ * 4)).get(),
+                       options_.type);
+  const ModelChunk::Saved saved = chunk.forward(pass, micro_batch, boundary, boundary);
+  chunk.backward(pass, micro_batch, saved, boundary);
+  return {kept.peak(), scratch.peak(), planning.operations()};
+}
+
+Pipeline::Plan Pipeline::plan(int64_t micro_batches) {
+  const auto chunks = static_cast<int64_t>(chunks_.size());
+  const auto schedule =
+      pipeline_schedule(grid_.sizes().pipeline, grid_.place().stage, chunks, micro_batches);
+  Plan plan;
+  int64_t scratch = 0;
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+    const Sizes& sizes = sizes_[static_cast<size_t>(chunk)];
+    plan.activation_bytes += most_in_flight(schedule, chunk) * sizes.kept;
+    plan.operations += sizes.operations * static_cast<double>(micro_batches);
+    scratch = std::max(scratch, sizes.scratch);
+  }
+  plan.activation_bytes += scratch;
+  return plan;
+}
+
+// Memory for as many micro-batches as are under way at once.
+void Pipeline::prepare(const std::vector<PipelineAction>& schedule) {
+  int64_t scratch = 0;
+  for (const Sizes& sizes : sizes_) scratch = std::max(scratch, sizes.scratch);
+  if (scratch_.size() < scratch) scratch_ = Arena(kernels_, scratch);
+  const int64_t rows = options_.sequences * static_cast<int64_t>(positions_.size()) /
+                       (ranks_.sequence_parallel ? ranks_.tensor.size() : 1);
+  const int64_t boundary = rows * hidden_;
+  for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
+    const bool trains = std::any_of(schedule.begin(), schedule.end(),
+                                    [](const PipelineAction& a) { return !a.is_forward; });
+    const int64_t most =
+        trains ? most_in_flight(schedule, static_cast<int64_t>(chunk)) : int64_t{1};
+    while (static_cast<int64_t>(slots_[chunk].size()) < most) {
+      Slot& slot = slots_[chunk].emplace_back(
+          kernels_, sizes_[chunk].kept, boundary * size_bytes(options_.type),
+          DeviceBatch(kernels_, options_.sequences, positions_));
+      slot.input = Array(slot.memory.get(), options_.type);
+      slot.output = slot.input.from(boundary);
+      slot.d = slot.output.from(boundary);
+    }
+  }
+}
+
+Pipeline::Slot& Pipeline::take_slot(int64_t chunk) {
+  for (Slot& slot : slots_[static_cast<size_t>(chunk)]) {
+    if (slot.micro_batch >= 0) continue;
+    grid_.forward_pipeline().wait(std::exchange(slot.sent_output, 0));
+    grid_.backward_pipeline().wait(std::exchange(slot.sent_gradient, 0));
+    return slot;
+  }
+  fail(ErrorKind::internal, "more micro-batches are under way than the schedule has");
+}
+
+int Pipeline::stage_before() const {
+  const int64_t stages = grid_.sizes().pipeline;
+  return static_cast<int>((grid_.place().stage + stages - 1) % stages);
+}
+
+int Pipeline::stage_after() const {
+  return static_cast<int>((grid_.place().stage + 1) % grid_.sizes().pipeline);
+}
+
+void Pipeline::begin_step(int64_t number) {
+  dropout_key_ =
+      kernels::mix_key(static_cast<uint64_t>(options_.seed), static_cast<uint64_t>(number));
+  for (const ModelChunk& chunk : chunks_) {
+    for (const Layer& layer : chunk.layers()) {
+      if (layer.experts() != nullptr) layer.experts()->reset(kernels_);
+    }
+  }
+}
+
+std::vector<std::pair<std::string, double>> Pipeline::end_step(int64_t micro_batches) {
+  double sums[] = {0, 0, 0};  // of losses; layers that have one, by kind
+  kernels_.wait();
+  for (const ModelChunk& chunk : chunks_) {
+    for (const Layer& layer : chunk.layers()) {
+      const Moe* const experts = layer.experts();
+      if (experts == nullptr) continue;
+      experts->update_bias(kernels_, grid_.stage());
+      sums[0] += experts->balance_loss();
+      if (experts->balance() == RouterOptions::Balance::micro_batch) sums[1] += 1;
+      if (experts->balance() == RouterOptions::Balance::sequence) sums[2] += 1;
+    }
+  }
+  const bool counts = ranks_.tensor_and_context.rank() == 0 && grid_.place().data == 0;
+  if (!counts) sums[1] = sums[2] = 0;
+  grid_.world().wait(grid_.world().all_reduce(sums, 3));
+  const double layers = sums[1] + sums[2];
+  if (layers == 0) return {};
+  const double mean = sums[0] / (layers * static_cast<double>(micro_batches * grid_.sizes().data));
+  // Where only sequences are balanced, logs have the other one, too.
+  if (sums[1] > 0) return {{"load_balancing_loss", mean}};
+  return {{"load_balancing_loss", 0}, {"seq_load_balancing_loss", mean}};
+}
+
+StepLoss Pipeline::train(int64_t micro_batches, double loss_scale, const Source& source) {
+  const double scale = loss_scale / static_cast<double>(micro_batches * grid_.sizes().data);
+  return run(pipeline_schedule(grid_.sizes().pipeline, grid_.place().stage,
+                               static_cast<int64_t>(chunks_.size()), micro_batches),
+             scale, source);
+}
+
+StepLoss Pipeline::evaluate(int64_t micro_batches, const Source& source) {
+  return run(
+      forward_schedule(grid_.sizes().pipeline, static_cast<int64_t>(chunks_.size()), micro_batches),
+      0, source);
+}
+
+StepLoss Pipeline::run(const std::vector<PipelineAction>& schedule, double loss_scale,
+                       const Source& source) {
+  prepare(schedule);
+  auxiliary_scale_ = loss_scale;
+  loss_ = {};
+  for (const PipelineAction& action : schedule) {
+    if (action.is_forward) {
+      Slot& slot = take_slot(action.chunk);
+      forward(slot, action, loss_scale, source);
+      if (loss_scale == 0) slot.micro_batch = -1;
+    } else {
+      for (Slot& slot : slots_[static_cast<size_t>(action.chunk)]) {
+        if (slot.micro_batch == action.micro_batch) {
+          backward(slot, action);
+          slot.micro_batch = -1;
+          break;
+        }
+      }
+    }
+  }
+  // Every tensor rank of the last stage has the same sums.
+  double sums[] = {loss_.sum, loss_.tokens};
+  if (ranks_.tensor.rank() != 0) sums[0] = sums[1] = 0;
+  grid_.world().wait(grid_.world().all_reduce(sums, 2));
+  return {sums[0], sums[1]};
+}
+
+Pass Pipeline::pass_of(Slot& slot) {
+  Pass pass = make_pass(kernels_, ranks_, slot.kept, scratch_);
+  pass.document_begin = slot.batch.document_begin();
+  pass.trains = auxiliary_scale_ != 0;
+  pass.auxiliary_scale = static_cast<float>(auxiliary_scale_);
+  return pass;
+}
+
+void Pipeline::forward(Slot& slot, const PipelineAction& action, double loss_scale,
+                       const Source& source) {
+  const ModelChunk& chunk = chunks_[static_cast<size_t>(action.chunk)];
+  slot.micro_batch = action.micro_batch;
+  slot.kept.release(0);
+  source(action.micro_batch, batch_);
+  const double tokens = slot.batch.fill(kernels_, batch_, loss_scale, options_.resets_attention);
+  Pass pass = pass_of(slot);
+  const int64_t boundary = chunk.boundary_elements(pass);
+  Communicator& pipeline = grid_.forward_pipeline();
+  if (has_before(action.chunk)) {
+    pipeline.wait(pipeline.receive(slot.input, boundary, stage_before()));
+  }
+  *slot.batch.micro_batch().loss_sum = 0;
+  MicroBatch micro_batch = slot.batch.micro_batch();
+  micro_batch.logits = options_.logits;
+  slot.saved = chunk.forward(pass, micro_batch, slot.input, slot.output);
+  if (has_after(action.chunk)) {
+    slot.sent_output = pipeline.send(slot.output, boundary, stage_after());
+  } else {
+    kernels_.wait();
+    loss_.sum += *slot.batch.micro_batch().loss_sum;
+    if (ranks_.context.rank() == 0) loss_.tokens += tokens;
+  }
+}
+
+void Pipeline::backward(Slot& slot, const PipelineAction& action) {
+  const ModelChunk& chunk = chunks_[static_cast<size_t>(action.chunk)];
+  Pass pass = pass_of(slot);
+  const int64_t boundary = chunk.boundary_elements(pass);
+  Communicator& pipeline = grid_.backward_pipeline();
+  if (has_after(action.chunk)) {
+    pipeline.wait(pipeline.receive(slot.d, boundary, stage_after()));
+  }
+  chunk.backward(pass, slot.batch.micro_batch(), slot.saved, slot.d);
+  if (has_before(action.chunk)) {
+    slot.sent_gradient = pipeline.send(slot.d, boundary, stage_before());
+  }
+}
+
+}  // namespace ferry

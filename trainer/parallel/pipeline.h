@@ -1,0 +1,104 @@
+// One rank's forward and backward passes over the micro-batches of a step.
+#pragma once
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trainer/model/model_chunk.h"
+#include "trainer/model/rope.h"
+#include "trainer/parallel/device_batch.h"
+#include "trainer/parallel/grid.h"
+#include "trainer/parallel/schedule.h"
+
+namespace ferry {
+
+struct PipelineOptions {
+  kernels::Type type = kernels::Type::f32;
+  int64_t sequences = 1;  // of a micro-batch
+  int64_t length = 0;     // tokens of a sequence
+  bool sequence_parallel = false;
+  bool resets_attention = false;
+  double hidden_dropout = 0, attention_dropout = 0;
+  int64_t seed = 0;  // of dropout
+  kernels::Array logits = {};  // where the last micro-batch's go: [rows, columns of the rank]
+};
+
+struct StepLoss {
+  double sum = 0;     // of the losses of all tokens that count, over all ranks
+  double tokens = 0;  // that count
+};
+
+class Pipeline {
+ public:
+  /// Gives the samples of a micro-batch of this data rank.
+  using Source = std::function<void(int64_t micro_batch, Batch& batch)>;
+
+  /// `chunks` are the virtual stages of this rank.
+  Pipeline(std::vector<ModelChunk> chunks, const Architecture& architecture, Grid& grid,
+           kernels::Kernels& kernels, const PipelineOptions& options);
+  ~Pipeline();
+
+  /// Before train(): forgets what experts counted. Dropout depends on the number of the step.
+  void begin_step(int64_t number);
+
+  /// Adds the gradient of the mean loss times `loss_scale` to the parameters' gradients: this
+  /// rank's part of the sum over data-parallel ranks.
+  StepLoss train(int64_t micro_batches, double loss_scale, const Source& source);
+  /// Behind train(): the mean over the layers of their load-balancing losses, by the name that logs
+  /// have for it; none without one. Moves the experts' biases. All ranks call it.
+  std::vector<std::pair<std::string, double>> end_step(int64_t micro_batches);
+
+  /// The losses alone.
+  StepLoss evaluate(int64_t micro_batches, const Source& source);
+
+  /// Bytes for what passes keep and use, and operations of a step on this rank.
+  struct Plan {
+    int64_t activation_bytes = 0;
+    double operations = 0;
+  };
+  Plan plan(int64_t micro_batches);
+
+ private:
+  struct Slot;
+  struct Sizes {
+    int64_t kept = 0, scratch = 0;
+    double operations = 0;
+  };
+
+  Pass make_pass(kernels::Kernels& kernels, ModelRanks& ranks, Arena& kept, Arena& scratch) const;
+  Pass pass_of(Slot& slot);
+  Sizes measure(const ModelChunk& chunk);
+  void prepare(const std::vector<PipelineAction>& schedule);
+  StepLoss run(const std::vector<PipelineAction>& schedule, double loss_scale,
+               const Source& source);
+  void forward(Slot& slot, const PipelineAction& action, double loss_scale, const Source& source);
+  void backward(Slot& slot, const PipelineAction& action);
+  Slot& take_slot(int64_t chunk);
+  bool has_before(int64_t chunk) const { return !chunks_[static_cast<size_t>(chunk)].is_first(); }
+  bool has_after(int64_t chunk) const { return !chunks_[static_cast<size_t>(chunk)].is_last(); }
+  int stage_before() const;
+  int stage_after() const;
+
+  std::vector<ModelChunk> chunks_;
+  Grid& grid_;
+  kernels::Kernels& kernels_;
+  PipelineOptions options_;
+  ModelRanks ranks_;
+  std::vector<int64_t> positions_;
+  std::shared_ptr<void> rope_memory_;
+  const float *cosine_ = nullptr, *sine_ = nullptr;
+  int64_t hidden_;
+  std::vector<Sizes> sizes_;  // by chunk
+  Arena scratch_;
+  std::vector<std::list<Slot>> slots_;  // by chunk
+  Batch batch_;
+  uint64_t dropout_key_ = 0;    // of the step
+  double auxiliary_scale_ = 0;  // of the step's load-balancing losses
+  StepLoss loss_;
+};
+
+}  // namespace ferry

@@ -1,5 +1,7 @@
 #include "tools/train/train.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <exception>
 #include <mutex>
@@ -9,6 +11,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/open.h"
 #include "tools/terminal/output.h"
+#include "trainer/arguments/argument_row.h"
 #include "trainer/arguments/complete.h"
 #include "trainer/arguments/namespace.h"
 #include "trainer/arguments/parse.h"
@@ -63,13 +66,40 @@ void adopt_from_checkpoint(TrainArguments& arguments, std::vector<std::string>& 
   adopt_checkpoint_arguments(arguments, checkpoint.args.value, checkpoint.path, notes);
 }
 
+// The names of the arguments that mean something here, with their defaults.
+std::string help() {
+  std::string text =
+      "Train a language model, with Megatron-LM's arguments, data and checkpoints\n"
+      "Usage: ferry train [ARGUMENTS] [@FILE]\n\n"
+      "Ranks are threads of this process: tensor x pipeline x context x data of them.\n\n"
+      "Arguments (others of Megatron-LM are known, and mean nothing here or are refused):\n";
+  for (const ArgumentRow& row : argument_rows()) {
+    const bool is_used = row.status == ArgumentStatus::used || row.status == ArgumentStatus::fork;
+    if (!is_used || row.flags.empty()) continue;
+    text += fmt::format("  {:<48} {}\n", row.flag(), row.initial);
+  }
+  return text +
+         "\nExamples:\n"
+         "  ferry train --load runs/a --use-checkpoint-args --data-path corpus --save runs/a ...\n"
+         "  ferry train @arguments.txt --tensor-model-parallel-size 2\n";
+}
+
 }  // namespace
 
 void run_train(std::span<const std::string> words) {
+  for (const std::string& word : words) {
+    if (word == "--help" || word == "-h") return print(help());
+  }
+  const Launch launch = detect_launch(launch_environment());
+  if (!launch.is_alone()) {
+    fail(ErrorKind::unsupported,
+         "{} started {} processes, and ranks of ferry train are threads of one: start it alone",
+         launch.launcher, launch.world_size);
+  }
   TrainArguments arguments = parse_arguments(words, *posix_file_system());
   std::vector<std::string> notes;
   adopt_from_checkpoint(arguments, notes);
-  complete_arguments(arguments, detect_launch(launch_environment()), notes);
+  complete_arguments(arguments, launch, notes);
   settle_vocabulary(arguments, arguments.vocab_size.value_or(0));
   for (const std::string& note : notes) print_aside(note + "\n");
   const std::string without_effect = no_effect_note(arguments);

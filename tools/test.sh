@@ -4,7 +4,7 @@
 # UndefinedBehaviorSanitizer, what runs on several threads under ThreadSanitizer, and the checks
 # against the peers' own Python programs.
 #
-#   FERRY_TEST_SANITIZERS=0     without the sanitizers' builds; =all: all tests under them, with as
+#   FERRY_TEST_SANITIZERS=0     without the sanitizers' builds; =all: all their tests under them, with as
 #                               many random cases as without, and every bit flip instead of one a
 #                               byte (many times the time)
 #   FERRY_TEST_INTEROP=0|1      without or with the Python programs, which download some gigabytes
@@ -39,10 +39,14 @@ run_tests() {
     sed -n '/tests passed/,$p' "build/$preset/ctest.log"
 }
 
-# under_sanitizers: all tests with the one for addresses, what runs on several threads with that for threads
+# under_sanitizers: what reads files and what users call with the one for addresses, what runs on
+# several threads with that for threads
 under_sanitizers() {
-    build asan
-    run_tests asan -E '^(install|mpi|browser)'
+    parts="base core io engine group format store megatron integrity memory convert tools"
+    fuzz_targets=$(ls tests/fuzz/fuzz_*.cpp | sed 's|.*/||; s|\.cpp$||')
+    # shellcheck disable=SC2046,SC2086 # lists of words
+    build asan ferry_tool $(printf '%s_test ' $parts) $fuzz_targets
+    run_tests asan -R "^($(echo $parts | tr ' ' '|'))\$|^fuzz"
     build tsan io_test engine_test group_test store_test memory_test
     # It needs addresses that are not too random; not every container lets them be fixed.
     if setarch -R true 2>/dev/null; then under="setarch -R"; fi

@@ -82,7 +82,7 @@ class AsyncSaver {
     /// snapshot is not taken (invalid for regions that are none, exhausted when staging cannot hold
     /// them, cancelled after stop()): then this save fails on all ranks; else the error of an
     /// earlier save, if there was one, of which all ranks learn alike, and this snapshot is on its
-    /// way all the same.
+    /// way all the same; or of this one, where it has failed that soon.
     void wait();
 
    private:

@@ -4,28 +4,13 @@
 #include <functional>
 #include <string_view>
 
-#include "ckpt/base/error.h"
+#include "trainer/model/parameters.h"
 
 namespace ferry {
 
 using kernels::Array;
-using kernels::Type;
 
 namespace {
-
-Type type_of(const Region& region) {
-  switch (region.dtype) {
-    case DType::f32:
-      return Type::f32;
-    case DType::bf16:
-      return Type::bf16;
-    case DType::f16:
-      return Type::f16;
-    default:
-      fail(ErrorKind::unsupported, "tensor {}: {} cannot be trained", region.name,
-           torch_name(region.dtype));
-  }
-}
 
 // What a parameter begins as.
 struct Start {
@@ -81,7 +66,7 @@ void initialise(kernels::Kernels& kernels, std::span<const Region> regions,
                 const Architecture& architecture, int64_t seed) {
   for (const Region& region : regions) {
     const Start start = start_of(region.name, architecture);
-    const Array memory(region.data, type_of(region));
+    const Array memory(region.data, kernel_type(region.dtype, region.name));
     if (start.deviation == 0) {
       kernels.run(kernels::FillConstant{.count = region.shard.elements(region.name),
                                         .value = static_cast<float>(start.value),

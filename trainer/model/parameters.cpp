@@ -32,6 +32,19 @@ void put_number(std::string& name, std::string_view prefix, int64_t number) {
 
 }  // namespace
 
+kernels::Type kernel_type(DType dtype, std::string_view what) {
+  switch (dtype) {
+    case DType::f32:
+      return kernels::Type::f32;
+    case DType::bf16:
+      return kernels::Type::bf16;
+    case DType::f16:
+      return kernels::Type::f16;
+    default:
+      fail(ErrorKind::unsupported, "{}: {} cannot be trained", what, torch_name(dtype));
+  }
+}
+
 void ParameterSet::add(const std::string& name, const Parameter& parameter) {
   if (!parameters_.emplace(name, parameter).second) {
     fail(ErrorKind::internal, "two parameters are {}", name);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -11,6 +12,9 @@
 #include "kernels/array.h"
 
 namespace ferry {
+
+/// The kernels' word for a dtype. unsupported, naming `what`, for one that cannot be trained.
+kernels::Type kernel_type(DType dtype, std::string_view what);
 
 /// A parameter's memory: the rank's part of it, in row-major order.
 struct Parameter {

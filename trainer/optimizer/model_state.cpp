@@ -11,23 +11,6 @@ namespace ferry {
 using kernels::Array;
 using kernels::Type;
 
-namespace {
-
-Type type_of(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return Type::f32;
-    case DType::bf16:
-      return Type::bf16;
-    case DType::f16:
-      return Type::f16;
-    default:
-      fail(ErrorKind::unsupported, "parameters of {} cannot be trained", torch_name(dtype));
-  }
-}
-
-}  // namespace
-
 // Buckets lie one after another. Each data rank keeps the state of an equal part of each bucket;
 // its parts lie one after another, too.
 struct ModelState::Buffer {
@@ -73,7 +56,7 @@ const ParameterSet& ModelState::parameters(int64_t chunk) const {
 void ModelState::add_buffer(ModelBuffer layout, bool experts) {
   auto buffer = std::make_unique<Buffer>();
   buffer->layout = std::move(layout);
-  buffer->type = type_of(buffer->layout.dtype);
+  buffer->type = kernel_type(buffer->layout.dtype, "parameters");
   for (const FlatBucket& bucket : buffer->layout.flat.buckets) {
     buffer->bucket_begins.push_back(buffer->elements);
     buffer->elements += bucket.elements;
@@ -154,7 +137,7 @@ void ModelState::add_parameters(int64_t chunk) {
       parameter_count_ += local.elements;
       if (local.shared_embedding) tied_.push_back(parameter);
     } else {
-      const Type type = type_of(local.dtype);
+      const Type type = kernel_type(local.dtype, "parameters");
       memory_.push_back(kernels_.allocate(static_cast<size_t>(local.elements * size_bytes(type))));
       parameter = {Array(memory_.back().get(), type), {}, local.elements};
     }

@@ -1,21 +1,17 @@
 #include "trainer/run/rank_trainer.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 #include <optional>
 #include <utility>
 
 #include "ckpt/base/error.h"
 #include "ckpt/group/together.h"
 #include "ckpt/megatron/state/state_of.h"
-#include "ckpt/memory/async_saver.h"
 #include "ckpt/memory/open_together.h"
 #include "ckpt/memory/save.h"
 #include "ckpt/store/run_folder.h"
 #include "convert/arguments/arguments.h"
 #include "convert/model/model_tensors.h"
-#include "trainer/arguments/complete.h"
 #include "trainer/checkpoint/run_checkpoint.h"
 #include "trainer/data/open_datasets.h"
 #include "trainer/data/sampler.h"
@@ -35,9 +31,7 @@ DType dtype_of(const TrainArguments& arguments) {
 }
 
 kernels::Type type_of(const TrainArguments& arguments) {
-  return arguments.bf16   ? kernels::Type::bf16
-         : arguments.fp16 ? kernels::Type::f16
-                          : kernels::Type::f32;
+  return kernel_type(dtype_of(arguments), "parameters");
 }
 
 LoadedValue namespace_of(const TrainArguments& arguments) {

@@ -1,7 +1,7 @@
 #include "trainer/model/attention.h"
 
-#include "trainer/model/rope.h"
 #include "trainer/model/context_attention.h"
+#include "trainer/model/rope.h"
 
 namespace ferry {
 
@@ -14,7 +14,6 @@ Attention::Attention(const ParameterSet& parameters, const std::string& prefix,
       groups_(a.groups / tensor_ranks),
       group_heads_(a.heads / a.groups),
       dim_(a.head_dim),
-      tensor_ranks_(tensor_ranks),
       scale_(attention_scale(a)) {
   input_ = ColumnLinear(parameters, prefix + ".linear_qkv", a.hidden, width());
   output_ = RowLinear(parameters, prefix + ".linear_proj", groups_ * group_heads_ * dim_, a.hidden);
@@ -51,14 +50,7 @@ kernels::AttentionShape Attention::shape(const Pass& pass) const {
   shape.scale = scale_;
   shape.window = window_;
   shape.document_begin = pass.document_begin;
-  if (pass.attention_dropout > 0) {
-    shape.dropout = pass.attention_dropout;
-    shape.dropout_key = kernels::mix_key(pass.dropout_key, static_cast<uint64_t>(3 * layer_));
-    shape.sequence_ids = pass.sequence_ids;
-    shape.total_heads = shape.heads * tensor_ranks_;
-    shape.first_head = shape.heads * pass.ranks.tensor.rank();
-    shape.total_positions = pass.positions * pass.ranks.context.size();
-  }
+  drop_out(pass, layer_, shape);
   return shape;
 }
 

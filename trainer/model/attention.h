@@ -49,7 +49,6 @@ class Attention {
   RowLinear output_;
   NormLayer query_norm_, key_norm_;
   int64_t layer_ = 0, groups_ = 0, group_heads_ = 0, dim_ = 0, window_ = 0, rotary_dim_ = 0;
-  int64_t tensor_ranks_ = 1;
   double scale_ = 0;
 };
 

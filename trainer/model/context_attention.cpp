@@ -3,6 +3,8 @@
 #include <array>
 #include <utility>
 
+#include "trainer/model/residual.h"
+
 namespace ferry {
 
 using kernels::Array;
@@ -229,6 +231,18 @@ void attend_in_ring(Pass& pass, const AttentionBackward& own) {
 }
 
 }  // namespace
+
+void drop_out(const Pass& pass, int64_t layer, AttentionShape& shape) {
+  if (pass.attention_dropout == 0) return;
+  const Communicator& tensor = pass.ranks.tensor;
+  shape.dropout = pass.attention_dropout;
+  shape.dropout_key =
+      kernels::mix_key(pass.dropout_key, dropout_place(layer, DropoutPart::attention));
+  shape.sequence_ids = pass.sequence_ids;
+  shape.first_head = shape.heads * tensor.rank();
+  shape.total_heads = shape.heads * tensor.size();
+  shape.total_positions = pass.positions * pass.ranks.context.size();
+}
 
 void attend(Pass& pass, const AttentionForward& own) {
   if (pass.ranks.context.size() == 1) {

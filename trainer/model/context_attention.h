@@ -13,4 +13,8 @@ namespace ferry {
 void attend(Pass& pass, const kernels::AttentionForward& own);
 void attend(Pass& pass, const kernels::AttentionBackward& own);
 
+/// Has probabilities dropped out, as the pass says, by their place among all heads, queries and
+/// keys of layer `layer`. The shape's heads are those of this tensor rank.
+void drop_out(const Pass& pass, int64_t layer, kernels::AttentionShape& shape);
+
 }  // namespace ferry

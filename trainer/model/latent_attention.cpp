@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "trainer/model/rope.h"
 #include "trainer/model/context_attention.h"
+#include "trainer/model/rope.h"
 
 namespace ferry {
 
@@ -11,8 +11,9 @@ using kernels::Array;
 using kernels::ConstArray;
 
 LatentAttention::LatentAttention(const ParameterSet& parameters, const std::string& prefix,
-                                 const Architecture& a, int64_t tensor_ranks)
-    : hidden_(a.hidden),
+                                 const Architecture& a, int64_t layer, int64_t tensor_ranks)
+    : layer_(layer),
+      hidden_(a.hidden),
       heads_(a.heads / tensor_ranks),
       q_lora_(a.q_lora_rank),
       lora_(a.kv_lora_rank),
@@ -45,6 +46,7 @@ kernels::AttentionShape LatentAttention::shape(const Pass& pass) const {
   shape.value_dim = v_;
   shape.scale = scale_;
   shape.document_begin = pass.document_begin;
+  drop_out(pass, layer_, shape);
   return shape;
 }
 

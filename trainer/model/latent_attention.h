@@ -26,7 +26,7 @@ class LatentAttention {
   };
 
   LatentAttention(const ParameterSet& parameters, const std::string& prefix,
-                  const Architecture& architecture, int64_t tensor_ranks);
+                  const Architecture& architecture, int64_t layer, int64_t tensor_ranks);
 
   Saved forward(Pass& pass, kernels::ConstArray x, kernels::Array y) const;
   void backward(Pass& pass, const Saved& saved, kernels::ConstArray x, kernels::ConstArray dy,
@@ -52,7 +52,7 @@ class LatentAttention {
   ColumnLinear query_, up_;
   RowLinear output_;
   NormLayer query_norm_, norm_;
-  int64_t hidden_ = 0, heads_ = 0, q_lora_ = 0, lora_ = 0, nope_ = 0, rope_ = 0, v_ = 0;
+  int64_t layer_ = 0, hidden_ = 0, heads_ = 0, q_lora_ = 0, lora_ = 0, nope_ = 0, rope_ = 0, v_ = 0;
   double scale_ = 0;
 };
 

@@ -1,7 +1,5 @@
 #include "trainer/model/layer.h"
 
-#include "trainer/model/residual.h"
-
 namespace ferry {
 
 using kernels::Array;
@@ -14,7 +12,7 @@ using MlpModule = std::variant<Mlp, Moe>;
 
 AttentionModule make_attention(const ParameterSet& parameters, const std::string& prefix,
                                const Architecture& a, int64_t layer, int64_t tensor_ranks) {
-  if (a.mla) return LatentAttention(parameters, prefix, a, tensor_ranks);
+  if (a.mla) return LatentAttention(parameters, prefix, a, layer, tensor_ranks);
   return Attention(parameters, prefix, a, layer, tensor_ranks);
 }
 
@@ -60,13 +58,13 @@ Layer::Saved Layer::forward(Pass& pass, ConstArray x, Array y) const {
       [&](const auto& one) { saved.attention = one.forward(pass, saved.attention_input, change); },
       attention_);
   saved.middle = pass.kept.take(count, x.type);
-  add_residual(pass, place(1), hidden_, x, change, saved.middle);
+  add_residual(pass, place(DropoutPart::behind_attention), hidden_, x, change, saved.middle);
 
   saved.mlp_input = pass.kept.take(count, x.type);
   saved.mlp_norm = mlp_norm_.forward(pass, rows(pass), saved.middle, saved.mlp_input);
   std::visit([&](const auto& one) { saved.mlp = one.forward(pass, saved.mlp_input, change); },
              mlp_);
-  add_residual(pass, place(2), hidden_, saved.middle, change, y);
+  add_residual(pass, place(DropoutPart::behind_mlp), hidden_, saved.middle, change, y);
   return saved;
 }
 
@@ -75,14 +73,14 @@ void Layer::backward(Pass& pass, const Saved& saved, ConstArray x, Array d) cons
   const Array dinput = pass.scratch.take(pass.own_rows() * hidden_, d.type);
   {
     const ArenaScope inner(pass.scratch);
-    backward_of(mlp_, saved.mlp, pass, saved.mlp_input, change_gradient(pass, place(2), hidden_, d),
-                dinput);
+    backward_of(mlp_, saved.mlp, pass, saved.mlp_input,
+                change_gradient(pass, place(DropoutPart::behind_mlp), hidden_, d), dinput);
   }
   mlp_norm_.backward(pass, rows(pass), saved.mlp_norm, saved.middle, dinput, d, true);
   {
     const ArenaScope inner(pass.scratch);
     backward_of(attention_, saved.attention, pass, saved.attention_input,
-                change_gradient(pass, place(1), hidden_, d), dinput);
+                change_gradient(pass, place(DropoutPart::behind_attention), hidden_, d), dinput);
   }
   attention_norm_.backward(pass, rows(pass), saved.attention_norm, x, dinput, d, true);
 }

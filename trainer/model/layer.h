@@ -9,6 +9,7 @@
 #include "trainer/model/latent_attention.h"
 #include "trainer/model/moe.h"
 #include "trainer/model/norm.h"
+#include "trainer/model/residual.h"
 
 namespace ferry {
 
@@ -45,7 +46,7 @@ class Layer {
 
  private:
   NormRows rows(const Pass& pass) const { return {pass.own_rows()}; }
-  uint64_t place(int part) const { return static_cast<uint64_t>(3 * layer_ + part); }
+  uint64_t place(DropoutPart part) const { return dropout_place(layer_, part); }
 
   NormLayer attention_norm_, mlp_norm_;
   std::variant<Attention, LatentAttention> attention_;

@@ -45,11 +45,12 @@ struct Pass {
   /// scale over the number of micro-batches.
   float auxiliary_scale = 1;
 
-  // Of dropout.
+  // Of dropout: what is dropped is a function of the step and of a token's number in it, whichever
+  // rank and micro-batch has the token.
   double hidden_dropout = 0, attention_dropout = 0;
-  uint64_t dropout_key = 0;          // of the step
-  const int64_t* row_ids = nullptr;  // own_rows(): each token's number among all of the step
-  const int64_t* sequence_ids = nullptr;
+  uint64_t dropout_key = 0;               // of the step
+  const int64_t* row_ids = nullptr;       // own_rows(): sample in the step · its length + position
+  const int64_t* sequence_ids = nullptr;  // sequences: sample in the step
 };
 
 }  // namespace ferry

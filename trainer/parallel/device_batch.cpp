@@ -40,9 +40,11 @@ DeviceBatch::DeviceBatch(kernels::Kernels& kernels, int64_t sequences,
                          std::vector<int64_t> positions)
     : sequences_(sequences), positions_(std::move(positions)) {
   const auto rows = sequences_ * static_cast<int64_t>(positions_.size());
-  memory_ = kernels.allocate(static_cast<size_t>(6 * rows * 4 + 64));
+  memory_ = kernels.allocate(static_cast<size_t>((rows + sequences_) * 8 + 6 * rows * 4 + 64));
   next_ = static_cast<std::byte*>(memory_.get());
   auto* const loss_sum = place<double>(1);
+  row_ids_ = place<int64_t>(rows);
+  sequence_ids_ = place<int64_t>(sequences_);
   tokens_ = place<int32_t>(rows);
   labels_ = place<int32_t>(rows);
   position_ids_ = place<int32_t>(rows);
@@ -58,8 +60,23 @@ Element* DeviceBatch::place(int64_t elements) {
       std::exchange(next_, next_ + elements * static_cast<int64_t>(sizeof(Element))));
 }
 
-double DeviceBatch::fill(kernels::Kernels& kernels, const Batch& batch, double loss_scale,
-                         bool has_resets) {
+void DeviceBatch::number(kernels::Kernels& kernels, int64_t first_sample, int64_t length) {
+  std::vector<int64_t> rows, sequences;
+  for (const int64_t position : positions_) {
+    for (int64_t sequence = 0; sequence < sequences_; ++sequence) {
+      rows.push_back((first_sample + sequence) * length + position);
+    }
+  }
+  for (int64_t sequence = 0; sequence < sequences_; ++sequence) {
+    sequences.push_back(first_sample + sequence);
+  }
+  kernels.upload(rows.data(), row_ids_, rows.size() * sizeof(int64_t));
+  kernels.upload(sequences.data(), sequence_ids_, sequences.size() * sizeof(int64_t));
+}
+
+double DeviceBatch::fill(kernels::Kernels& kernels, const Batch& batch,
+                         const FillOptions& options) {
+  number(kernels, options.first_sample, batch.sequence_length);
   const double tokens = std::accumulate(batch.loss_mask.begin(), batch.loss_mask.end(), 0.0);
   const auto put = [&]<typename Element>(const std::vector<Element>& all, Element* to) {
     std::vector<Element> own;
@@ -77,15 +94,15 @@ double DeviceBatch::fill(kernels::Kernels& kernels, const Batch& batch, double l
   put(batch.position_ids, position_ids_);
   std::vector<float> weight = put(batch.loss_mask, mask_);
   micro_batch_.loss_weight = nullptr;
-  if (loss_scale != 0) {
+  if (options.loss_scale != 0) {
     for (float& one : weight) {
-      one = static_cast<float>(one * loss_scale / std::max(tokens, 1.0));
+      one = static_cast<float>(one * options.loss_scale / std::max(tokens, 1.0));
     }
     kernels.upload(weight.data(), weight_, weight.size() * sizeof(float));
     micro_batch_.loss_weight = weight_;
   }
   document_begin_ = nullptr;
-  if (has_resets) {  // [sequences, positions]
+  if (options.has_resets) {  // [sequences, positions]
     const std::vector<int32_t> begins = document_begins(batch);
     std::vector<int32_t> own;
     for (int64_t sequence = 0; sequence < sequences_; ++sequence) {

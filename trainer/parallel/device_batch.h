@@ -14,23 +14,33 @@ namespace ferry {
 /// sequence is cut into 2 · ranks parts, and the rank has parts rank and 2 · ranks - 1 - rank.
 std::vector<int64_t> context_positions(int64_t length, int64_t ranks, int64_t rank);
 
+struct FillOptions {
+  /// What each token's gradient counts, times its mask; 0: no backward pass follows.
+  double loss_scale = 0;
+  bool has_resets = false;   // attention begins anew at each document
+  int64_t first_sample = 0;  // the first sequence's number among those of the step
+};
+
 /// Device memory for micro-batches of one size, used again and again.
 class DeviceBatch {
  public:
   /// `positions` are those of this context rank.
   DeviceBatch(kernels::Kernels& kernels, int64_t sequences, std::vector<int64_t> positions);
 
-  /// Takes the rank's part of a batch, rows sequence first. `loss_scale` is what each token's
-  /// gradient counts, times its mask; 0: no backward pass follows. Returns the sum of the mask over
-  /// whole sequences.
-  double fill(kernels::Kernels& kernels, const Batch& batch, double loss_scale, bool has_resets);
+  /// Takes the rank's part of a batch, rows sequence first. Returns the sum of the mask over whole
+  /// sequences.
+  double fill(kernels::Kernels& kernels, const Batch& batch, const FillOptions& options);
 
   const MicroBatch& micro_batch() const noexcept { return micro_batch_; }
   const int32_t* document_begin() const noexcept { return document_begin_; }
+  /// Of each row, and of each sequence (pass.h).
+  const int64_t* row_ids() const noexcept { return row_ids_; }
+  const int64_t* sequence_ids() const noexcept { return sequence_ids_; }
 
  private:
   template <typename Element>
   Element* place(int64_t elements);
+  void number(kernels::Kernels& kernels, int64_t first_sample, int64_t length);
 
   int64_t sequences_;
   std::vector<int64_t> positions_;
@@ -38,6 +48,7 @@ class DeviceBatch {
   std::byte* next_ = nullptr;
   int32_t *tokens_, *labels_, *position_ids_, *documents_;
   float *mask_, *weight_;
+  int64_t *row_ids_, *sequence_ids_;
   const int32_t* document_begin_ = nullptr;
   MicroBatch micro_batch_;
 };

@@ -60,6 +60,8 @@ Pass Pipeline::make_pass(kernels::Kernels& kernels, ModelRanks& ranks, Arena& ke
   pass.positions = static_cast<int64_t>(positions_.size());
   pass.cosine = cosine_;
   pass.sine = sine_;
+  pass.hidden_dropout = options_.hidden_dropout;
+  pass.attention_dropout = options_.attention_dropout;
   return pass;
 }
 
@@ -224,6 +226,12 @@ Pass Pipeline::pass_of(Slot& slot) {
   pass.document_begin = slot.batch.document_begin();
   pass.trains = auxiliary_scale_ != 0;
   pass.auxiliary_scale = static_cast<float>(auxiliary_scale_);
+  if (!pass.trains) pass.hidden_dropout = pass.attention_dropout = 0;
+  const int64_t first_row =
+      ranks_.sequence_parallel ? ranks_.tensor.rank() * pass.own_rows() : int64_t{0};
+  pass.dropout_key = dropout_key_;
+  pass.row_ids = slot.batch.row_ids() + first_row;
+  pass.sequence_ids = slot.batch.sequence_ids();
   return pass;
 }
 
@@ -233,7 +241,11 @@ void Pipeline::forward(Slot& slot, const PipelineAction& action, double loss_sca
   slot.micro_batch = action.micro_batch;
   slot.kept.release(0);
   source(action.micro_batch, batch_);
-  const double tokens = slot.batch.fill(kernels_, batch_, loss_scale, options_.resets_attention);
+  const int64_t data_batch = action.micro_batch * grid_.sizes().data + grid_.place().data;
+  const double tokens = slot.batch.fill(kernels_, batch_,
+                                        {.loss_scale = loss_scale,
+                                         .has_resets = options_.resets_attention,
+                                         .first_sample = data_batch * options_.sequences});
   Pass pass = pass_of(slot);
   const int64_t boundary = chunk.boundary_elements(pass);
   Communicator& pipeline = grid_.forward_pipeline();

@@ -23,7 +23,7 @@ struct PipelineOptions {
   bool sequence_parallel = false;
   bool resets_attention = false;
   double hidden_dropout = 0, attention_dropout = 0;
-  int64_t seed = 0;  // of dropout
+  int64_t seed = 0;            // of dropout
   kernels::Array logits = {};  // where the last micro-batch's go: [rows, columns of the rank]
 };
 

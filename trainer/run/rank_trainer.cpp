@@ -120,7 +120,6 @@ RunModel model_of(const TrainArguments& arguments, const std::optional<RunState>
 // Arguments whose meaning a run would not have, though they are known.
 void check_can_be_run(const TrainArguments& a) {
   const std::pair<bool, const char*> lacking[] = {
-      {a.hidden_dropout > 0 || a.attention_dropout > 0, "--hidden-dropout, --attention-dropout"},
       {!a.recompute_granularity.empty(), "--recompute-granularity"},
       {a.async_save, "--async-save"},
       {a.non_persistent_save_interval.has_value(), "--non-persistent-save-interval"},

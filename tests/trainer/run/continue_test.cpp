@@ -136,6 +136,22 @@ class Continue : public testing::TestWithParam<Case> {
            std::to_string(until) + " " + kModels.at(GetParam().run) + " " + layout;
   }
 
+  // Stopped and resumed from its own checkpoint, a run prints what one without a stop does.
+  void compare_with_a_stop() const {
+    const std::string source = std::string(FERRY_FIXTURES) + "/megatron/" + GetParam().run;
+    const auto whole = figures_in(run_of(words(source, GetParam().layout, 25)));
+    fs::remove_all(scratch_.path("run"));
+    run_of(words(source, GetParam().layout, 15));
+    const auto resumed = figures_in(run_of(words(scratch_.path("run"), GetParam().layout, 25)));
+    ASSERT_EQ(resumed.size(), 10u);
+    for (const auto& [iteration, figures] : resumed) {
+      if (iteration == 17) continue;  // the average of two iterations
+      EXPECT_EQ(figures.loss, whole.at(iteration).loss) << iteration;
+      EXPECT_EQ(figures.norm, whole.at(iteration).norm) << iteration;
+      EXPECT_EQ(figures.learning_rate, whole.at(iteration).learning_rate) << iteration;
+    }
+  }
+
   const Scratch scratch_;
 };
 
@@ -155,22 +171,16 @@ TEST_P(Continue, AsMegatronDoes) {
   }
 }
 
-// Stopped and resumed from its own checkpoint, a run prints what one without a stop does.
-TEST_P(Continue, AfterAStop) {
-  const std::string source = std::string(FERRY_FIXTURES) + "/megatron/" + GetParam().run;
-  const auto whole = figures_in(run_of(words(source, GetParam().layout, 25)));
-  fs::remove_all(scratch_.path("run"));
-  run_of(words(source, GetParam().layout, 15));
-  const auto resumed = figures_in(run_of(words(scratch_.path("run"), GetParam().layout, 25)));
-  ASSERT_EQ(resumed.size(), 10u);
-  for (const auto& [iteration, figures] : resumed) {
-    if (iteration == 17) continue;  // the average of two iterations
-    EXPECT_EQ(figures.loss, whole.at(iteration).loss) << iteration;
-    EXPECT_EQ(figures.norm, whole.at(iteration).norm) << iteration;
-    EXPECT_EQ(figures.learning_rate, whole.at(iteration).learning_rate) << iteration;
-  }
-}
+TEST_P(Continue, AfterAStop) { compare_with_a_stop(); }
 
+// What Megatron-LM computes with random numbers of its own.
+class Stopped : public Continue {};
+
+TEST_P(Stopped, GoesOnAsIfItHadNot) { compare_with_a_stop(); }
+
+constexpr const char* kDropout =
+    "--hidden-dropout 0.1 --attention-dropout 0.1 --tensor-model-parallel-size 2 "
+    "--sequence-parallel";
 constexpr const char* kAlone = "";
 constexpr const char* kTensor = "--tensor-model-parallel-size 2 --sequence-parallel";
 constexpr const char* kPipeline = "--pipeline-model-parallel-size 2";
@@ -185,6 +195,7 @@ constexpr const char* kAll =
     "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
     "--data-parallel-size 2 --use-distributed-optimizer";
 
+INSTANTIATE_TEST_SUITE_P(Peers, Stopped, testing::Values(Case{"f32_qwen3", kDropout}));
 INSTANTIATE_TEST_SUITE_P(
     Peers, Continue,
     testing::Values(Case{"f32_qwen3", kAlone}, Case{"f32_qwen3", "--tensor-model-parallel-size 2"},

@@ -67,8 +67,8 @@ struct BalanceLoss {
   const float* scores = nullptr;
   const float* counts = nullptr;
   double factor = 0, gradient_factor = 0;
-  double* loss = nullptr;
-  float* gradient = nullptr;  // null: not wanted
+  double* loss = nullptr;     // null: not wanted
+  float* gradient = nullptr;  // the same
 };
 
 /// Orders the choices of all tokens by expert, by rising token inside one.

@@ -13,18 +13,20 @@ void CpuKernels::run(const ExpertCounts& x) {
 }
 
 void CpuKernels::run(const BalanceLoss& x) {
-  double* parts = workspace_.doubles(x.tokens);
-  team_.each(x.tokens, x.experts, [&](int64_t token) {
-    const float* counts = x.counts + token % x.sequences * x.experts;
-    const float* scores = x.scores + token * x.experts;
-    parts[token] = 0;
-    for (int64_t i = 0; i < x.experts; ++i) {
-      parts[token] += static_cast<double>(counts[i]) * static_cast<double>(scores[i]);
-    }
-  });
-  double sum = 0;
-  for (int64_t token = 0; token < x.tokens; ++token) sum += parts[token];
-  *x.loss += x.factor * sum;
+  if (x.loss) {
+    double* parts = workspace_.doubles(x.tokens);
+    team_.each(x.tokens, x.experts, [&](int64_t token) {
+      const float* counts = x.counts + token % x.sequences * x.experts;
+      const float* scores = x.scores + token * x.experts;
+      parts[token] = 0;
+      for (int64_t i = 0; i < x.experts; ++i) {
+        parts[token] += static_cast<double>(counts[i]) * static_cast<double>(scores[i]);
+      }
+    });
+    double sum = 0;
+    for (int64_t token = 0; token < x.tokens; ++token) sum += parts[token];
+    *x.loss += x.factor * sum;
+  }
   if (!x.gradient) return;
   const auto factor = static_cast<float>(x.gradient_factor);
   for (int64_t i = 0; i < x.sequences * x.experts; ++i) x.gradient[i] = factor * x.counts[i];

@@ -1,6 +1,9 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <string_view>
 
 #include "trainer/arguments/checks.h"
 #include "trainer/arguments/complete.h"
@@ -140,12 +143,28 @@ void check_optimizer(const TrainArguments& a) {
   check_fits(a.clip_grad >= 0, "--clip-grad {}: 0 for none, or a positive number", a.clip_grad);
 }
 
-void complete_recompute(TrainArguments& a) {
-  if (a.recompute_activations) a.recompute_granularity = "selective";
-  if (a.recompute_granularity == "selective") {
-    check_fits(a.recompute_method.empty(),
-               "--recompute-method is for --recompute-granularity full");
+void check_recompute_modules(const TrainArguments& a, Notes& notes) {
+  constexpr std::array<std::string_view, 7> kModules{
+      "core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"};
+  check_fits(a.recompute_method.empty() && !a.recompute_num_layers,
+             "--recompute-method and --recompute-num-layers are for --recompute-granularity full");
+  for (const std::string& module : a.recompute_modules) {
+    check_fits(std::ranges::count(kModules, module) > 0, "--recompute-modules {}: there are {}",
+               module, fmt::join(kModules, ", "));
+    check_fits(module != "mla_up_proj" || a.multi_latent_attention,
+               "--recompute-modules mla_up_proj is for --multi-latent-attention");
   }
+  // Megatron-LM's default when none are given.
+  if (std::ranges::all_of(a.recompute_modules, [](auto& m) { return m == "core_attn"; })) {
+    notes.push_back(
+        "--recompute-granularity selective: core_attn alone saves nothing, for attention never "
+        "keeps its scores here; --recompute-modules takes others");
+  }
+}
+
+void complete_recompute(TrainArguments& a, Notes& notes) {
+  if (a.recompute_activations) a.recompute_granularity = "selective";
+  if (a.recompute_granularity == "selective") check_recompute_modules(a, notes);
   if (a.recompute_granularity != "full") return;
   check_fits(!a.recompute_method.empty(),
              "--recompute-granularity full: --recompute-method uniform or block says which layers");
@@ -163,7 +182,7 @@ void complete_training(TrainArguments& a, Notes& notes) {
   complete_weight_decay(a);
   complete_precision(a, notes);
   check_optimizer(a);
-  complete_recompute(a);
+  complete_recompute(a, notes);
 }
 
 }  // namespace ferry

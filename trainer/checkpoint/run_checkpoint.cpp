@@ -74,7 +74,7 @@ std::vector<StateTensor> tensors_of(const RunModel& model, const std::vector<std
   }
   const size_t count = tensors.size();
   for (size_t i = 0; i < count; ++i) {
-    if (tensors[i].name.ends_with(".expert_bias")) continue;
+    if (is_buffer(tensors[i].name)) continue;
     std::vector<std::string> all = kinds;
     if (tensors[i].dtype != DType::f32) all.insert(all.begin(), "param");
     for (const std::string& kind : all) {

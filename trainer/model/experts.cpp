@@ -20,6 +20,36 @@ std::vector<int64_t> times(const std::vector<int64_t>& counts, int64_t factor) {
 
 }  // namespace
 
+ExpertLinear::ExpertLinear(const ParameterSet& parameters, const std::vector<std::string>& names,
+                           int64_t in, int64_t out)
+    : in_(in), out_(out) {
+  for (const std::string& name : names) {
+    const Parameter weight = parameters.get(name + ".weight", in * out);
+    weights_.push_back(weight.value);
+    gradients_.push_back(weight.gradient);
+  }
+}
+
+void ExpertLinear::forward(Pass& pass, int64_t rows, const int64_t* offsets, ConstArray x,
+                           Array y) const {
+  pass.kernels.run(kernels::GroupedMatmul{.n = out_,
+                                          .k = in_,
+                                          .rows = rows,
+                                          .offsets = offsets,
+                                          .a = x,
+                                          .b = weights_,
+                                          .c = y,
+                                          .b_transposed = true});
+}
+
+void ExpertLinear::backward(Pass& pass, int64_t rows, const int64_t* offsets, ConstArray x,
+                            ConstArray dy, Array dx) const {
+  pass.kernels.run(kernels::GroupedMatmulGradient{
+      .m = out_, .n = in_, .rows = rows, .offsets = offsets, .a = dy, .b = x, .c = gradients_});
+  pass.kernels.run(kernels::GroupedMatmul{
+      .n = in_, .k = out_, .rows = rows, .offsets = offsets, .a = dy, .b = weights_, .c = dx});
+}
+
 Experts::Experts(const ParameterSet& parameters, const std::string& prefix, const Architecture& a,
                  const ExpertSplit& split)
     : activation_(activation_of(a)),
@@ -30,15 +60,14 @@ Experts::Experts(const ParameterSet& parameters, const std::string& prefix, cons
       experts_(a.experts),
       own_experts_(a.experts / split.ranks),
       chosen_(a.experts_per_token) {
+  std::vector<std::string> inputs, outputs;
   for (int64_t i = 0; i < own_experts_; ++i) {
     const std::string name = fmt::format("{}.{}", prefix, split.rank * own_experts_ + i);
-    const Parameter in = parameters.get(name + ".linear_fc1.weight", up_width_ * hidden_);
-    const Parameter out = parameters.get(name + ".linear_fc2.weight", hidden_ * width_);
-    input_.push_back(in.value);
-    output_.push_back(out.value);
-    input_gradient_.push_back(in.gradient);
-    output_gradient_.push_back(out.gradient);
+    inputs.push_back(name + ".linear_fc1");
+    outputs.push_back(name + ".linear_fc2");
   }
+  input_ = ExpertLinear(parameters, inputs, hidden_, up_width_);
+  output_ = ExpertLinear(parameters, outputs, width_, hidden_);
 }
 
 // Of all tokens of all ranks, should they all choose this rank's experts.
@@ -196,41 +225,32 @@ void Experts::weights_from_experts(Pass& pass, const Saved& saved, const float* 
                                           .y = own});
 }
 
-Experts::Saved Experts::forward(Pass& pass, const int32_t* taken, const float* weights,
-                                ConstArray x, Array y) const {
-  Saved saved;
-  order_own(pass, taken, saved);
-  const int64_t most = most_rows(pass);
-  saved.weights = pass.kept.take<float>(most);
-  saved.input = pass.kept.take(most * hidden_, x.type);
-  saved.up = pass.kept.take(most * up_width_, x.type);
-  saved.active = pass.kept.take(most * width_, x.type);
-  to_experts(pass, saved, x, saved.input);
-  weights_to_experts(pass, saved, weights);
-  pass.kernels.run(kernels::GroupedMatmul{.n = up_width_,
-                                          .k = hidden_,
-                                          .rows = saved.rows,
-                                          .offsets = saved.offsets,
-                                          .a = saved.input,
-                                          .b = input_,
-                                          .c = saved.up,
-                                          .b_transposed = true});
+void Experts::activate(Pass& pass, const Saved& saved, Array active) const {
   pass.kernels.run(kernels::ActivationForward{.kind = activation_,
                                               .rows = saved.rows,
                                               .width = width_,
                                               .x = saved.up,
-                                              .y = saved.active,
+                                              .y = active,
                                               .row_scale = saved.weights});
+}
+
+Experts::Saved Experts::forward(Pass& pass, const int32_t* taken, const float* weights,
+                                ConstArray x, Array y) const {
+  Saved saved;
+  order_own(pass, taken, saved);
   const ArenaScope scope(pass.scratch);
+  const int64_t most = most_rows(pass);
+  saved.weights = pass.kept.take<float>(most);
+  saved.input = pass.kept.take(most * hidden_, x.type);
+  saved.up = pass.kept.take(most * up_width_, x.type);
+  Arena& arena = pass.recompute.expert_activation ? pass.scratch : pass.kept;
+  saved.active = arena.take(most * width_, x.type);
+  to_experts(pass, saved, x, saved.input);
+  weights_to_experts(pass, saved, weights);
+  input_.forward(pass, saved.rows, saved.offsets, saved.input, saved.up);
+  activate(pass, saved, saved.active);
   const Array output = pass.scratch.take(most * hidden_, x.type);
-  pass.kernels.run(kernels::GroupedMatmul{.n = hidden_,
-                                          .k = width_,
-                                          .rows = saved.rows,
-                                          .offsets = saved.offsets,
-                                          .a = saved.active,
-                                          .b = output_,
-                                          .c = output,
-                                          .b_transposed = true});
+  output_.forward(pass, saved.rows, saved.offsets, saved.active, output);
   from_experts(pass, saved, output, y);
   return saved;
 }
@@ -243,29 +263,13 @@ void Experts::backward(Pass& pass, const Saved& saved, ConstArray dy, Array dx,
   const Array dactive = pass.scratch.take(most * width_, dx.type);
   const Array dup = pass.scratch.take(most * up_width_, dx.type);
   auto* const drow_weights = pass.scratch.take<float>(most);
+  Array active = saved.active;
+  if (pass.recompute.expert_activation) {
+    active = pass.scratch.take(most * width_, dx.type);
+    activate(pass, saved, active);
+  }
   to_experts(pass, saved, dy, d);
-  const auto product = [&](const std::vector<ConstArray>& weights, int64_t n, int64_t k,
-                           ConstArray a, Array c) {
-    pass.kernels.run(kernels::GroupedMatmul{.n = n,
-                                            .k = k,
-                                            .rows = saved.rows,
-                                            .offsets = saved.offsets,
-                                            .a = a,
-                                            .b = weights,
-                                            .c = c});
-  };
-  const auto add_gradients = [&](const std::vector<Array>& gradients, int64_t m, int64_t n,
-                                 ConstArray a, ConstArray b) {
-    pass.kernels.run(kernels::GroupedMatmulGradient{.m = m,
-                                                    .n = n,
-                                                    .rows = saved.rows,
-                                                    .offsets = saved.offsets,
-                                                    .a = a,
-                                                    .b = b,
-                                                    .c = gradients});
-  };
-  product(output_, width_, hidden_, d, dactive);
-  add_gradients(output_gradient_, hidden_, width_, d, saved.active);
+  output_.backward(pass, saved.rows, saved.offsets, active, d, dactive);
   pass.kernels.run(kernels::ActivationBackward{.kind = activation_,
                                                .rows = saved.rows,
                                                .width = width_,
@@ -274,8 +278,7 @@ void Experts::backward(Pass& pass, const Saved& saved, ConstArray dy, Array dx,
                                                .dx = dup,
                                                .row_scale = saved.weights,
                                                .drow_scale = drow_weights});
-  add_gradients(input_gradient_, up_width_, hidden_, dup, saved.input);
-  product(input_, hidden_, up_width_, dup, d);
+  input_.backward(pass, saved.rows, saved.offsets, saved.input, dup, d);
   from_experts(pass, saved, d, dx);
   weights_from_experts(pass, saved, drow_weights, dweights);
 }

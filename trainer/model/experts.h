@@ -18,6 +18,27 @@ struct ExpertSplit {
   int64_t parts = 1;            // ranks that hold one expert together
 };
 
+/// y = x · Wᵀ of the rows of each of a rank's experts, with a weight for each.
+class ExpertLinear {
+ public:
+  ExpertLinear() = default;
+  /// `names` of the experts' modules, without ".weight".
+  ExpertLinear(const ParameterSet& parameters, const std::vector<std::string>& names, int64_t in,
+               int64_t out);
+
+  /// Rows of expert e are [offsets[e], offsets[e + 1]) of `rows`.
+  void forward(Pass& pass, int64_t rows, const int64_t* offsets, kernels::ConstArray x,
+               kernels::Array y) const;
+  /// Adds to the weights' gradients and sets dx.
+  void backward(Pass& pass, int64_t rows, const int64_t* offsets, kernels::ConstArray x,
+                kernels::ConstArray dy, kernels::Array dx) const;
+
+ private:
+  std::vector<kernels::ConstArray> weights_;
+  std::vector<kernels::Array> gradients_;
+  int64_t in_ = 0, out_ = 0;
+};
+
 class Experts {
  public:
   /// A row is a token on its way to an expert, or to a part of one.
@@ -30,7 +51,8 @@ class Experts {
     int32_t* arrival_of = nullptr;        // by row in that order, its place as it came
     int32_t* row_of_arrival = nullptr;    // the inverse
     float* weights = nullptr;             // of what each row becomes
-    kernels::Array input, up, active;
+    kernels::Array input, up;
+    kernels::Array active;  // where it is kept
   };
 
   Experts() = default;
@@ -59,8 +81,9 @@ class Experts {
   void weights_from_experts(Pass& pass, const Saved& saved, const float* rows, float* own) const;
   bool is_alone(const Pass& pass) const { return pass.ranks.experts.size() == 1; }
 
-  std::vector<kernels::ConstArray> input_, output_;  // by expert of this rank
-  std::vector<kernels::Array> input_gradient_, output_gradient_;
+  void activate(Pass& pass, const Saved& saved, kernels::Array active) const;
+
+  ExpertLinear input_, output_;
   kernels::Activation activation_ = kernels::Activation::swiglu;
   ExpertSplit split_;
   int64_t hidden_ = 0, width_ = 0, up_width_ = 0;

@@ -18,6 +18,8 @@ class LatentAttention {
     kernels::Array query_latent, query_normed;  // [own rows, q_lora_rank]
     kernels::Array latent, latent_normed;       // [own rows, kv_lora_rank]
     NormLayer::Saved query_norm, norm;
+    kernels::Array shared_key;  // with position, of all heads: [rows, rope], if kept
+    // These are not kept where they are recomputed.
     kernels::Array query;    // [rows, heads · (nope + rope)]
     kernels::Array key;      // the same
     kernels::Array value;    // [rows, heads · (nope + v)]: keys without position, then values
@@ -29,7 +31,7 @@ class LatentAttention {
                   const Architecture& architecture, int64_t layer, int64_t tensor_ranks);
 
   Saved forward(Pass& pass, kernels::ConstArray x, kernels::Array y) const;
-  void backward(Pass& pass, const Saved& saved, kernels::ConstArray x, kernels::ConstArray dy,
+  void backward(Pass& pass, const Saved& kept, kernels::ConstArray x, kernels::ConstArray dy,
                 kernels::Array dx) const;
 
  private:
@@ -40,8 +42,8 @@ class LatentAttention {
   }
   kernels::AttentionShape shape(const Pass& pass) const;
   void turn(Pass& pass, kernels::Array x, int64_t heads, int64_t head_stride, bool backward) const;
-  void make_queries(Pass& pass, kernels::ConstArray x, Saved& saved) const;
-  void make_keys_and_values(Pass& pass, kernels::ConstArray x, Saved& saved) const;
+  void compress(Pass& pass, kernels::ConstArray x, Saved& saved) const;
+  void expand(Pass& pass, Arena& arena, kernels::ConstArray x, Saved& saved) const;
   void queries_backward(Pass& pass, const Saved& saved, kernels::ConstArray x,
                         kernels::ConstArray dquery, kernels::Array dx) const;
   void keys_and_values_backward(Pass& pass, const Saved& saved, kernels::ConstArray x,

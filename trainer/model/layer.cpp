@@ -1,5 +1,7 @@
 #include "trainer/model/layer.h"
 
+#include "trainer/model/recompute.h"
+
 namespace ferry {
 
 using kernels::Array;
@@ -22,14 +24,33 @@ MlpModule make_mlp(const ParameterSet& parameters, const std::string& prefix, co
   return Moe(parameters, prefix, a, options.router, options.experts, options.tensor_ranks, kernels);
 }
 
-// module.backward() with what its own forward() saved.
+template <typename Module>
+bool is_repeated(const Recompute& recompute) {
+  if constexpr (std::is_same_v<Module, Mlp>) return recompute.mlp;
+  if constexpr (std::is_same_v<Module, Moe>) return recompute.moe;
+  return false;
+}
+
+// y = module(x), of one of several kinds.
 template <typename Module, typename Saved>
-void backward_of(const Module& module, const Saved& saved, Pass& pass, ConstArray x, ConstArray dy,
-                 Array dx) {
+void forward_one(const Module& module, Pass& pass, ConstArray x, Array y, Saved& saved) {
   std::visit(
       [&](const auto& one) {
         using One = std::decay_t<decltype(one)>;
-        one.backward(pass, std::get<typename One::Saved>(saved), x, dy, dx);
+        saved = forward_of(one, is_repeated<One>(pass.recompute), pass, x, y);
+      },
+      module);
+}
+
+// The same module's backward pass, with what its forward pass saved.
+template <typename Module, typename Saved>
+void backward_one(const Module& module, const Saved& saved, Pass& pass, int64_t width, ConstArray x,
+                  ConstArray dy, Array dx) {
+  std::visit(
+      [&](const auto& one) {
+        using One = std::decay_t<decltype(one)>;
+        backward_of(one, is_repeated<One>(pass.recompute), pass,
+                    std::get<typename One::Saved>(saved), width, x, dy, dx);
       },
       module);
 }
@@ -52,20 +73,28 @@ Layer::Saved Layer::forward(Pass& pass, ConstArray x, Array y) const {
   const ArenaScope scope(pass.scratch);
   const Array change = pass.scratch.take(count, x.type);
 
-  saved.attention_input = pass.kept.take(count, x.type);
+  Arena& normed = pass.recompute.norms ? pass.scratch : pass.kept;
+  saved.attention_input = normed.take(count, x.type);
   saved.attention_norm = attention_norm_.forward(pass, rows(pass), x, saved.attention_input);
-  std::visit(
-      [&](const auto& one) { saved.attention = one.forward(pass, saved.attention_input, change); },
-      attention_);
+  forward_one(attention_, pass, saved.attention_input, change, saved.attention);
   saved.middle = pass.kept.take(count, x.type);
   add_residual(pass, place(DropoutPart::behind_attention), hidden_, x, change, saved.middle);
 
-  saved.mlp_input = pass.kept.take(count, x.type);
+  saved.mlp_input = normed.take(count, x.type);
   saved.mlp_norm = mlp_norm_.forward(pass, rows(pass), saved.middle, saved.mlp_input);
-  std::visit([&](const auto& one) { saved.mlp = one.forward(pass, saved.mlp_input, change); },
-             mlp_);
+  forward_one(mlp_, pass, saved.mlp_input, change, saved.mlp);
   add_residual(pass, place(DropoutPart::behind_mlp), hidden_, saved.middle, change, y);
   return saved;
+}
+
+// What the norm gave, once more where it was not kept.
+ConstArray Layer::normed(Pass& pass, const NormLayer& norm, ConstArray x, ConstArray kept) const {
+  if (!pass.recompute.norms) return kept;
+  const ArenaScope scope(pass.transient);
+  const Array y = pass.scratch.take(pass.own_rows() * hidden_, x.type);
+  Pass again = repeating(pass);
+  norm.forward(again, rows(pass), x, y);
+  return y;
 }
 
 void Layer::backward(Pass& pass, const Saved& saved, ConstArray x, Array d) const {
@@ -73,14 +102,16 @@ void Layer::backward(Pass& pass, const Saved& saved, ConstArray x, Array d) cons
   const Array dinput = pass.scratch.take(pass.own_rows() * hidden_, d.type);
   {
     const ArenaScope inner(pass.scratch);
-    backward_of(mlp_, saved.mlp, pass, saved.mlp_input,
-                change_gradient(pass, place(DropoutPart::behind_mlp), hidden_, d), dinput);
+    const ConstArray input = normed(pass, mlp_norm_, saved.middle, saved.mlp_input);
+    backward_one(mlp_, saved.mlp, pass, hidden_, input,
+                 change_gradient(pass, place(DropoutPart::behind_mlp), hidden_, d), dinput);
   }
   mlp_norm_.backward(pass, rows(pass), saved.mlp_norm, saved.middle, dinput, d, true);
   {
     const ArenaScope inner(pass.scratch);
-    backward_of(attention_, saved.attention, pass, saved.attention_input,
-                change_gradient(pass, place(DropoutPart::behind_attention), hidden_, d), dinput);
+    const ConstArray input = normed(pass, attention_norm_, x, saved.attention_input);
+    backward_one(attention_, saved.attention, pass, hidden_, input,
+                 change_gradient(pass, place(DropoutPart::behind_attention), hidden_, d), dinput);
   }
   attention_norm_.backward(pass, rows(pass), saved.attention_norm, x, dinput, d, true);
 }

@@ -25,7 +25,7 @@ class Layer {
  public:
   struct Saved {
     NormLayer::Saved attention_norm, mlp_norm;
-    kernels::Array attention_input;  // normalised, [own rows, hidden]
+    kernels::Array attention_input;  // normalised, [own rows, hidden], if kept
     std::variant<Attention::Saved, LatentAttention::Saved> attention;
     kernels::Array middle;     // behind the attention's residual connection
     kernels::Array mlp_input;  // normalised
@@ -45,6 +45,8 @@ class Layer {
   const Moe* experts() const { return std::get_if<Moe>(&mlp_); }
 
  private:
+  kernels::ConstArray normed(Pass& pass, const NormLayer& norm, kernels::ConstArray x,
+                             kernels::ConstArray kept) const;
   NormRows rows(const Pass& pass) const { return {pass.own_rows()}; }
   uint64_t place(DropoutPart part) const { return dropout_place(layer_, part); }
 

@@ -113,10 +113,9 @@ void RowLinear::backward(Pass& pass, ConstArray x, ConstArray dy, Array dx) cons
   input_gradient(pass, weight_, in_, out_, all, dx);
 }
 
-ReplicatedLinear::ReplicatedLinear(const ParameterSet& parameters, const std::string& name,
+ReplicatedLinear::ReplicatedLinear(const ParameterSet& parameters, const std::string& weight,
                                    int64_t in, int64_t out, int64_t tensor_ranks)
     : in_(in), out_(out) {
-  const std::string weight = name + ".weight";
   const bool is_whole = parameters.elements(weight) == in * out;
   weight_ = parameters.get(weight, is_whole ? in * out : in * out / tensor_ranks);
 }

@@ -48,8 +48,9 @@ class RowLinear {
 class ReplicatedLinear {
  public:
   ReplicatedLinear() = default;
-  ReplicatedLinear(const ParameterSet& parameters, const std::string& name, int64_t in, int64_t out,
-                   int64_t tensor_ranks);
+  /// `weight` is the name of W, which is whole or one of `tensor_ranks` parts.
+  ReplicatedLinear(const ParameterSet& parameters, const std::string& weight, int64_t in,
+                   int64_t out, int64_t tensor_ranks = 1);
 
   void forward(Pass& pass, kernels::ConstArray x, kernels::Array y) const;
   /// Adds to dx, or sets it.

@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
+#include "trainer/model/recompute.h"
+
 namespace ferry {
 
 using kernels::Array;
@@ -20,6 +24,20 @@ ModelChunk::ModelChunk(const ParameterSet& parameters, const Architecture& a,
   if (contents.last) head_ = Head(parameters, a, options.tensor_ranks);
 }
 
+// Layers that give the next one's input take it from pass.kept; the last one gives `output`.
+std::vector<ModelChunk::Block::Step> ModelChunk::forward_block(Pass& pass, const Block& block,
+                                                               Array output) const {
+  std::vector<Block::Step> steps;
+  Array x = block.input;
+  for (int64_t i = block.first; i < block.end; ++i) {
+    const bool is_last = i + 1 == block.end;
+    const Array y = is_last ? output : pass.kept.take(pass.own_rows() * hidden_, type_);
+    steps.push_back({x, layers_[static_cast<size_t>(i)].forward(pass, x, y)});
+    x = y;
+  }
+  return steps;
+}
+
 ModelChunk::Saved ModelChunk::forward(Pass& pass, const MicroBatch& batch, ConstArray input,
                                       Array output) const {
   Saved saved;
@@ -30,14 +48,24 @@ ModelChunk::Saved ModelChunk::forward(Pass& pass, const MicroBatch& batch, Const
     x = pass.kept.take(count, type_);
     embedding_.forward(pass, batch, x);
   }
-  saved.inputs.push_back(x);
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    const bool is_output = i + 1 == layers_.size() && !contents_.last;
+  const auto layers = static_cast<int64_t>(layers_.size());
+  for (int64_t first = 0; first < layers;) {
+    const RecomputedBlock next = recomputed_block(pass.recompute, first, layers);
+    Block block{first, next.end, next.is_repeated, x, {}};
+    const bool is_output = next.end == layers && !contents_.last;
     const Array y = is_output ? output : pass.kept.take(count, type_);
-    saved.layers.push_back(layers_[i].forward(pass, x, y));
+    if (block.is_repeated) {
+      const ArenaScope scope(pass.transient);
+      Pass once = passing(pass);
+      forward_block(once, block, y);
+    } else {
+      block.steps = forward_block(pass, block, y);
+    }
+    saved.blocks.push_back(std::move(block));
     x = y;
-    saved.inputs.push_back(x);
+    first = next.end;
   }
+  saved.output = x;
   if (contents_.last) {
     saved.head = head_.forward(pass, batch, x);
   } else if (layers_.empty()) {
@@ -47,9 +75,20 @@ ModelChunk::Saved ModelChunk::forward(Pass& pass, const MicroBatch& batch, Const
 }
 
 void ModelChunk::backward(Pass& pass, const MicroBatch& batch, const Saved& saved, Array d) const {
-  if (contents_.last) head_.backward(pass, saved.head, saved.inputs.back(), d);
-  for (size_t i = layers_.size(); i-- > 0;) {
-    layers_[i].backward(pass, saved.layers[i], saved.inputs[i], d);
+  if (contents_.last) head_.backward(pass, saved.head, saved.output, d);
+  for (size_t i = saved.blocks.size(); i-- > 0;) {
+    const Block& block = saved.blocks[i];
+    const ArenaScope scope(pass.transient), scratch(pass.scratch);
+    std::vector<Block::Step> again;
+    if (block.is_repeated) {
+      Pass pass_again = repeating(pass);
+      again = forward_block(pass_again, block, pass.scratch.take(pass.own_rows() * hidden_, type_));
+    }
+    const std::vector<Block::Step>& steps = block.is_repeated ? again : block.steps;
+    for (size_t step = steps.size(); step-- > 0;) {
+      const auto layer = static_cast<size_t>(block.first) + step;
+      layers_[layer].backward(pass, steps[step].saved, steps[step].input, d);
+    }
   }
   if (contents_.first) embedding_.backward(pass, batch, d);
 }

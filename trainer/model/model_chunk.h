@@ -11,11 +11,24 @@
 namespace ferry {
 
 class ModelChunk {
+ private:
+  // A layer, or several whose forward pass is repeated together (recompute.h).
+  struct Block {
+    int64_t first = 0, end = 0;
+    bool is_repeated = false;
+    kernels::Array input;
+    struct Step {
+      kernels::Array input;
+      Layer::Saved saved;
+    };
+    std::vector<Step> steps;  // none when it is repeated
+  };
+
  public:
   /// What a micro-batch's forward pass leaves for its backward pass, in pass.kept.
   struct Saved {
-    std::vector<kernels::Array> inputs;  // of each layer, and what the last one gives
-    std::vector<Layer::Saved> layers;
+    std::vector<Block> blocks;
+    kernels::Array output;  // of the last layer
     Head::Saved head;
   };
 
@@ -40,6 +53,9 @@ class ModelChunk {
   void backward(Pass& pass, const MicroBatch& batch, const Saved& saved, kernels::Array d) const;
 
  private:
+  std::vector<Block::Step> forward_block(Pass& pass, const Block& block,
+                                         kernels::Array output) const;
+
   StageContents contents_;
   kernels::Type type_;
   int64_t hidden_;

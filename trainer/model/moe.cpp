@@ -1,12 +1,11 @@
 #include "trainer/model/moe.h"
 
-#include "ckpt/base/error.h"
+#include "trainer/model/recompute.h"
 
 namespace ferry {
 
 using kernels::Array;
 using kernels::ConstArray;
-using kernels::Matmul;
 using kernels::Type;
 
 Moe::Moe(const ParameterSet& parameters, const std::string& prefix, const Architecture& a,
@@ -15,12 +14,14 @@ Moe::Moe(const ParameterSet& parameters, const std::string& prefix, const Archit
     : architecture_(a),
       options_(options),
       experts_(parameters, prefix + ".experts.experts", a, split) {
-  router_ = parameters.get(prefix + ".router.weight", a.experts * a.hidden);
+  router_ = ReplicatedLinear(parameters, prefix + ".router.weight", a.hidden, a.experts);
   if (a.expert_bias) expert_bias_ = parameters.get(prefix + ".router.expert_bias", a.experts);
   has_shared_ = a.shared_ffn > 0;
   if (has_shared_) {
     shared_ = Mlp(parameters, prefix + ".shared_experts", a, a.shared_ffn / tensor_ranks);
-    shared_gate_ = parameters.find(prefix + ".shared_experts.gate_weight", a.hidden);
+    const std::string gate = prefix + ".shared_experts.gate_weight";
+    has_gate_ = parameters.has(gate);
+    if (has_gate_) shared_gate_ = ReplicatedLinear(parameters, gate, a.hidden, 1);
   }
   memory_ = kernels.allocate(sizeof(double) + static_cast<size_t>(a.experts) * sizeof(float));
   balance_loss_ = static_cast<double*>(memory_.get());
@@ -48,13 +49,7 @@ void Moe::route(Pass& pass, ConstArray x, Saved& saved) const {
   saved.logits = pass.kept.take<float>(tokens * experts);
   saved.experts = pass.kept.take<int32_t>(tokens * chosen);
   saved.weights = pass.kept.take<float>(tokens * chosen);
-  pass.kernels.run(Matmul{.m = tokens,
-                          .n = experts,
-                          .k = architecture_.hidden,
-                          .a = x,
-                          .b = router_.value,
-                          .c = Array(saved.logits),
-                          .b_transposed = true});
+  router_.forward(pass, x, Array(saved.logits));
   const ArenaScope scope(pass.scratch);
   int32_t* balanced = nullptr;
   if (options_.balance != RouterOptions::Balance::none) {
@@ -69,7 +64,7 @@ void Moe::route(Pass& pass, ConstArray x, Saved& saved) const {
                              .weights = saved.weights,
                              .scores = saved.scores,
                              .balance_experts = balanced});
-  if (expert_bias_ && pass.trains) {
+  if (expert_bias_ && pass.trains && !pass.repeats) {
     pass.kernels.run(kernels::ExpertCounts{.tokens = tokens,
                                            .chosen = chosen,
                                            .experts = experts,
@@ -107,7 +102,7 @@ void Moe::add_balance_loss(Pass& pass, const int32_t* taken, Saved& saved) const
       .counts = counts,
       .factor = factor,
       .gradient_factor = factor * options_.balance_coefficient * pass.auxiliary_scale,
-      .loss = balance_loss_,
+      .loss = pass.repeats ? nullptr : balance_loss_,
       .gradient = saved.expert_gradient});
 }
 
@@ -118,18 +113,12 @@ Moe::Saved Moe::forward(Pass& pass, ConstArray x, Array y) const {
   saved.routed = experts_.forward(pass, saved.experts, saved.weights, x, y);
   if (!has_shared_) return saved;
   const ArenaScope scope(pass.scratch);
-  Array shared = (shared_gate_ ? pass.kept : pass.scratch).take(tokens * hidden, y.type);
-  saved.shared = shared_.forward(pass, x, shared);
-  if (shared_gate_) {
-    saved.shared_output = shared;
-    saved.gate_logits = pass.kept.take<float>(tokens);
-    pass.kernels.run(Matmul{.m = tokens,
-                            .n = 1,
-                            .k = hidden,
-                            .a = x,
-                            .b = shared_gate_.value,
-                            .c = Array(saved.gate_logits),
-                            .b_transposed = true});
+  Array shared = (has_gate_ ? pass.kept : pass.scratch).take(tokens * hidden, y.type);
+  saved.shared_output = shared;
+  if (has_gate_) saved.gate_logits = pass.kept.take<float>(tokens);
+  saved.shared = forward_of(shared_, pass.recompute.shared_experts, pass, x, shared);
+  if (has_gate_) {
+    shared_gate_.forward(pass, x, Array(saved.gate_logits));
     const Array gated = pass.scratch.take(tokens * hidden, y.type);
     pass.kernels.run(kernels::GateRows{
         .rows = tokens, .width = hidden, .logit = saved.gate_logits, .x = shared, .y = gated});
@@ -156,35 +145,20 @@ void Moe::backward(Pass& pass, const Saved& saved, ConstArray x, ConstArray dy, 
                                            .expert_gradient = saved.expert_gradient,
                                            .sequences = balanced_sequences(pass),
                                            .dlogits = dlogits});
-  // d += dlogit · weight, and the weight's gradient, of a linear from x to `n` numbers.
-  const auto linear_backward = [&](const Parameter& weight, int64_t n, const float* d) {
-    ConstArray typed(d);
+  // Of a linear from x to `n` numbers in fp32: its products take numbers of one type.
+  const auto linear_backward = [&](const ReplicatedLinear& linear, int64_t n, float* d) {
+    Array typed(d);
     if (x.type != Type::f32) {
-      const Array rounded = pass.scratch.take(tokens * n, x.type);
-      pass.kernels.run(kernels::Copy{.count = tokens * n, .x = typed, .y = rounded});
-      typed = rounded;
+      typed = pass.scratch.take(tokens * n, x.type);
+      pass.kernels.run(kernels::Copy{.count = tokens * n, .x = Array(d), .y = typed});
     }
-    pass.kernels.run(Matmul{.m = n,
-                            .n = hidden,
-                            .k = tokens,
-                            .a = typed,
-                            .b = x,
-                            .c = weight.gradient,
-                            .a_transposed = true,
-                            .accumulate = true});
-    pass.kernels.run(Matmul{.m = tokens,
-                            .n = hidden,
-                            .k = n,
-                            .a = typed,
-                            .b = weight.value,
-                            .c = dx,
-                            .accumulate = true});
+    linear.backward(pass, x, typed, dx, true);
   };
   linear_backward(router_, experts, dlogits);
 
   if (!has_shared_) return;
   ConstArray dshared = dy;
-  if (shared_gate_) {
+  if (has_gate_) {
     const Array dgated = pass.scratch.take(tokens * hidden, dx.type);
     auto* const dgate = pass.scratch.take<float>(tokens);
     pass.kernels.run(kernels::GateRowsBackward{.rows = tokens,
@@ -198,7 +172,7 @@ void Moe::backward(Pass& pass, const Saved& saved, ConstArray x, ConstArray dy, 
     dshared = dgated;
   }
   const Array more = pass.scratch.take(tokens * hidden, dx.type);
-  shared_.backward(pass, saved.shared, x, dshared, more);
+  backward_of(shared_, pass.recompute.shared_experts, pass, saved.shared, hidden, x, dshared, more);
   pass.kernels.run(kernels::Add{.count = tokens * hidden, .a = dx, .b = more, .y = dx});
 }
 

@@ -61,10 +61,11 @@ class Moe {
 
   Architecture architecture_;
   RouterOptions options_;
-  Parameter router_, expert_bias_, shared_gate_;
+  ReplicatedLinear router_, shared_gate_;
+  Parameter expert_bias_;
   Experts experts_;
   Mlp shared_;
-  bool has_shared_ = false;
+  bool has_shared_ = false, has_gate_ = false;
   std::shared_ptr<void> memory_;
   double* balance_loss_ = nullptr;
   float* tokens_ = nullptr;  // by expert

@@ -53,13 +53,13 @@ Pipeline::Pipeline(std::vector<ModelChunk> chunks, const Architecture& architect
 
 Pipeline::~Pipeline() = default;
 
-Pass Pipeline::make_pass(kernels::Kernels& kernels, ModelRanks& ranks, Arena& kept,
-                         Arena& scratch) const {
-  Pass pass{kernels, ranks, kept, scratch};
+PassValues Pipeline::pass_values() const {
+  PassValues pass;
   pass.sequences = options_.sequences;
   pass.positions = static_cast<int64_t>(positions_.size());
   pass.cosine = cosine_;
   pass.sine = sine_;
+  pass.recompute = options_.recompute;
   pass.hidden_dropout = options_.hidden_dropout;
   pass.attention_dropout = options_.attention_dropout;
   return pass;
@@ -69,7 +69,7 @@ Pass Pipeline::make_pass(kernels::Kernels& kernels, ModelRanks& ranks, Arena& ke
 Pipeline::Sizes Pipeline::measure(const ModelChunk& chunk) {
   constexpr int64_t kMost = int64_t{1} << 44;
   kernels::PlanningKernels planning;
-  Arena kept(planning, kMost), scratch(planning, kMost);
+  Arena kept(planning, kMost), scratch(planning, kMost), transient(planning, kMost);
   const auto stand_in = [](const Communicator& ranks) {
     return PlanningCommunicator(ranks.rank(), ranks.size());
   };
@@ -77,7 +77,7 @@ Pipeline::Sizes Pipeline::measure(const ModelChunk& chunk) {
                        both = stand_in(ranks_.tensor_and_context),
                        experts = stand_in(ranks_.experts);
   ModelRanks ranks{tensor, context, both, experts, ranks_.sequence_parallel};
-  Pass pass = make_pass(planning, ranks, kept, scratch);
+  Pass pass{pass_values(), planning, ranks, kept, scratch, transient};
   DeviceBatch batch(planning, options_.sequences, positions_);
   MicroBatch micro_batch = batch.micro_batch();
   micro_batch.loss_weight = micro_batch.loss_mask;
@@ -85,7 +85,7 @@ Pipeline::Sizes Pipeline::measure(const ModelChunk& chunk) {
                        options_.type);
   const ModelChunk::Saved saved = chunk.forward(pass, micro_batch, boundary, boundary);
   chunk.backward(pass, micro_batch, saved, boundary);
-  return {kept.peak(), scratch.peak(), planning.operations()};
+  return {kept.peak(), scratch.peak(), transient.peak(), planning.operations()};
 }
 
 Pipeline::Plan Pipeline::plan(int64_t micro_batches) {
@@ -93,22 +93,27 @@ Pipeline::Plan Pipeline::plan(int64_t micro_batches) {
   const auto schedule =
       pipeline_schedule(grid_.sizes().pipeline, grid_.place().stage, chunks, micro_batches);
   Plan plan;
-  int64_t scratch = 0;
+  int64_t scratch = 0, transient = 0;
   for (int64_t chunk = 0; chunk < chunks; ++chunk) {
     const Sizes& sizes = sizes_[static_cast<size_t>(chunk)];
     plan.activation_bytes += most_in_flight(schedule, chunk) * sizes.kept;
     plan.operations += sizes.operations * static_cast<double>(micro_batches);
     scratch = std::max(scratch, sizes.scratch);
+    transient = std::max(transient, sizes.transient);
   }
-  plan.activation_bytes += scratch;
+  plan.activation_bytes += scratch + transient;
   return plan;
 }
 
 // Memory for as many micro-batches as are under way at once.
 void Pipeline::prepare(const std::vector<PipelineAction>& schedule) {
-  int64_t scratch = 0;
-  for (const Sizes& sizes : sizes_) scratch = std::max(scratch, sizes.scratch);
-  if (scratch_.size() < scratch) scratch_ = Arena(kernels_, scratch);
+  const auto reserve = [&](Arena& arena, int64_t Sizes::*bytes) {
+    int64_t most = 0;
+    for (const Sizes& sizes : sizes_) most = std::max(most, sizes.*bytes);
+    if (arena.size() < most) arena = Arena(kernels_, most);
+  };
+  reserve(scratch_, &Sizes::scratch);
+  reserve(transient_, &Sizes::transient);
   const int64_t rows = options_.sequences * static_cast<int64_t>(positions_.size()) /
                        (ranks_.sequence_parallel ? ranks_.tensor.size() : 1);
   const int64_t boundary = rows * hidden_;
@@ -222,7 +227,7 @@ StepLoss Pipeline::run(const std::vector<PipelineAction>& schedule, double loss_
 }
 
 Pass Pipeline::pass_of(Slot& slot) {
-  Pass pass = make_pass(kernels_, ranks_, slot.kept, scratch_);
+  Pass pass{pass_values(), kernels_, ranks_, slot.kept, scratch_, transient_};
   pass.document_begin = slot.batch.document_begin();
   pass.trains = auxiliary_scale_ != 0;
   pass.auxiliary_scale = static_cast<float>(auxiliary_scale_);

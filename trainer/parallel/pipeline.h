@@ -24,6 +24,7 @@ struct PipelineOptions {
   bool resets_attention = false;
   double hidden_dropout = 0, attention_dropout = 0;
   int64_t seed = 0;            // of dropout
+  Recompute recompute;
   kernels::Array logits = {};  // where the last micro-batch's go: [rows, columns of the rank]
 };
 
@@ -65,11 +66,11 @@ class Pipeline {
  private:
   struct Slot;
   struct Sizes {
-    int64_t kept = 0, scratch = 0;
+    int64_t kept = 0, scratch = 0, transient = 0;
     double operations = 0;
   };
 
-  Pass make_pass(kernels::Kernels& kernels, ModelRanks& ranks, Arena& kept, Arena& scratch) const;
+  PassValues pass_values() const;
   Pass pass_of(Slot& slot);
   Sizes measure(const ModelChunk& chunk);
   void prepare(const std::vector<PipelineAction>& schedule);
@@ -93,7 +94,7 @@ class Pipeline {
   const float *cosine_ = nullptr, *sine_ = nullptr;
   int64_t hidden_;
   std::vector<Sizes> sizes_;  // by chunk
-  Arena scratch_;
+  Arena scratch_, transient_;
   std::vector<std::list<Slot>> slots_;  // by chunk
   Batch batch_;
   uint64_t dropout_key_ = 0;    // of the step

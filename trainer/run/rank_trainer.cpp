@@ -57,6 +57,25 @@ OptimizerOptions optimizer_options(const TrainArguments& arguments) {
   return options;
 }
 
+Recompute recompute_of(const TrainArguments& arguments) {
+  Recompute recompute;
+  if (arguments.recompute_granularity == "full") {
+    recompute.layers = arguments.recompute_method == "uniform" ? Recompute::Layers::in_blocks
+                                                               : Recompute::Layers::first_ones;
+    recompute.count = arguments.recompute_num_layers.value_or(1);
+  } else if (arguments.recompute_granularity == "selective") {
+    const auto& modules = arguments.recompute_modules;
+    const auto has = [&](const char* name) { return std::ranges::count(modules, name) > 0; };
+    recompute.norms = has("layernorm");
+    recompute.latent_up = has("mla_up_proj");
+    recompute.mlp = has("mlp");
+    recompute.moe = has("moe");
+    recompute.expert_activation = has("moe_act");
+    recompute.shared_experts = has("shared_experts");
+  }
+  return recompute;
+}
+
 RouterOptions router_options(const TrainArguments& arguments) {
   RouterOptions options;
   options.bias_update_rate = arguments.moe_router_bias_update_rate;
@@ -111,8 +130,7 @@ RunModel model_of(const TrainArguments& arguments, const std::optional<RunState>
   std::vector<ModelTensor> tensors;
   for (const StateTensor& tensor : loaded->tensors) {
     if (tensor.role != Role::model) continue;
-    const bool stays = tensor.name.ends_with(".expert_bias");
-    tensors.push_back({tensor.name, tensor.shape, stays ? DType::f32 : dtype});
+    tensors.push_back({tensor.name, tensor.shape, is_buffer(tensor.name) ? DType::f32 : dtype});
   }
   return {args.value, std::move(tensors), "the arguments"};
 }
@@ -120,7 +138,6 @@ RunModel model_of(const TrainArguments& arguments, const std::optional<RunState>
 // Arguments whose meaning a run would not have, though they are known.
 void check_can_be_run(const TrainArguments& a) {
   const std::pair<bool, const char*> lacking[] = {
-      {!a.recompute_granularity.empty(), "--recompute-granularity"},
       {a.async_save, "--async-save"},
       {a.non_persistent_save_interval.has_value(), "--non-persistent-save-interval"},
       {a.save_retain_interval || a.keep_last, "--save-retain-interval, --keep-last"},
@@ -247,6 +264,7 @@ class RankTrainer {
     options.hidden_dropout = arguments_.hidden_dropout;
     options.attention_dropout = arguments_.attention_dropout;
     options.seed = arguments_.seed;
+    options.recompute = recompute_of(arguments_);
     return options;
   }
 

@@ -173,6 +173,16 @@ std::optional<std::string_view> inside_mtp(std::string_view suffix) {
   return std::nullopt;
 }
 
+bool is_buffer(std::string_view name) {
+  const size_t layers = name.find("layers.");
+  if (layers == std::string_view::npos) return false;
+  std::string_view suffix = name.substr(layers + 7);
+  leading_number(suffix, &suffix);
+  suffix = inside_mtp(suffix).value_or(suffix);
+  const auto rule = layer_rule(suffix);
+  return rule && !rule->trainable;
+}
+
 std::optional<TensorSplit> tensor_split(std::string_view name) {
   if (name == "embedding.word_embeddings.weight" || name.starts_with("output_layer.")) {
     return TensorSplit{Split::rows};

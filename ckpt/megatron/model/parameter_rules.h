@@ -64,6 +64,10 @@ std::optional<ParameterRule> mtp_rule(std::string_view suffix);
 /// Without "transformer_layer." or "mtp_model_layer.", if `suffix` starts so; else nothing.
 std::optional<std::string_view> inside_mtp(std::string_view suffix);
 
+/// Whether a layer's tensor is no parameter: a run does not train it, and keeps it in fp32. `name` is
+/// whole, with or without layer number.
+bool is_buffer(std::string_view name);
+
 struct TensorSplit {
   Split split = Split::replicated;
   bool routed_expert = false;  // split over the expert-tensor ranks

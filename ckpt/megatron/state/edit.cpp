@@ -27,17 +27,6 @@ void leave_out(RunState& state, Predicate is_unwanted) {
   });
 }
 
-// A buffer of the router, not a parameter, is kept in fp32 by design.
-bool is_buffer(std::string_view name) {
-  const size_t layers = name.find("layers.");
-  if (layers == std::string_view::npos) return false;
-  std::string_view suffix = name.substr(layers + 7);
-  leading_number(suffix, &suffix);
-  suffix = inside_mtp(suffix).value_or(suffix);
-  const auto rule = layer_rule(suffix);
-  return rule && !rule->trainable;
-}
-
 }  // namespace
 
 std::string_view model_name(std::string_view name) {

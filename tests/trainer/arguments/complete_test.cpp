@@ -117,6 +117,10 @@ TEST(CompleteArguments, NamesWhatContradicts) {
   EXPECT_THAT(refusal("--start-weight-decay 0.3"), HasSubstr("linear or cosine"));
   EXPECT_THAT(refusal("--recompute-granularity full"), HasSubstr("--recompute-method"));
   EXPECT_THAT(refusal("--recompute-activations --recompute-method block"), HasSubstr("full"));
+  EXPECT_THAT(refusal("--recompute-granularity selective --recompute-modules mlp attention"),
+              HasSubstr("attention: there are core_attn, layernorm"));
+  EXPECT_THAT(refusal("--recompute-granularity selective --recompute-modules mla_up_proj"),
+              HasSubstr("--multi-latent-attention"));
   EXPECT_THAT(refusal("--overlap-param-gather"), HasSubstr("--use-distributed-optimizer"));
   EXPECT_THAT(refusal("--lr-decay-style WSD"), HasSubstr("--lr-wsd-decay-iters"));
   EXPECT_THAT(refusal("--mock-data --data-path a"), HasSubstr("exclude each other"));

@@ -65,6 +65,7 @@ class Kernels {
   virtual void run(const CrossEntropyGradient&) = 0;
   virtual void run(const RouterForward&) = 0;
   virtual void run(const RouterBackward&) = 0;
+  virtual void run(const ZLoss&) = 0;
   virtual void run(const ExpertCounts&) = 0;
   virtual void run(const BalanceLoss&) = 0;
   virtual void run(const ExpertOrder&) = 0;

@@ -39,6 +39,7 @@ class PlanningKernels final : public Kernels {
   void run(const CrossEntropyGradient&) override {}
   void run(const RouterForward&) override {}
   void run(const RouterBackward&) override {}
+  void run(const ZLoss&) override {}
   void run(const ExpertCounts&) override {}
   void run(const BalanceLoss&) override {}
   void run(const ExpertOrder&) override {}

@@ -1,7 +1,8 @@
 // Which experts a token goes to, and the moves of tokens to experts and back.
 //
 // Source: Megatron-LM, megatron/core/transformer/moe/moe_utils.py
-// (topk_routing_with_score_function, group_limited_topk, compute_routing_scores_for_aux_loss).
+// (topk_routing_with_score_function, group_limited_topk, compute_routing_scores_for_aux_loss);
+// Zoph et al. 2022 (the z-loss).
 #pragma once
 
 #include "kernels/array.h"
@@ -36,7 +37,7 @@ struct RouterForward {
   int32_t* balance_experts = nullptr;
 };
 
-/// dlogits is set: from the gradients of the weights and of the scores.
+/// dlogits is set: from the gradients of the weights, of the scores and of the z-loss.
 struct RouterBackward {
   RouterShape shape;
   const float* logits = nullptr;
@@ -48,7 +49,17 @@ struct RouterBackward {
   /// is linear in the scores. Tokens lie sequence first: token t is of sequence t % sequences.
   const float* expert_gradient = nullptr;  // [sequences, experts]; null: none
   int64_t sequences = 1;
+  /// Of the z-loss: what the gradient of a token's log²(...) counts; 0: it has none.
+  double z_factor = 0;
   float* dlogits = nullptr;
+};
+
+/// *loss += factor · the sum over tokens of log²(the sum of exponentials of the token's logits).
+struct ZLoss {
+  int64_t tokens = 0, experts = 0;
+  const float* logits = nullptr;
+  double factor = 0;
+  double* loss = nullptr;
 };
 
 /// counts[s][e] = tokens of sequence s (token t is of t % sequences) that expert e takes; added

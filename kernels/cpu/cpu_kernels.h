@@ -33,6 +33,7 @@ class CpuKernels final : public HostKernels {
   void run(const CrossEntropyGradient& x) override;
   void run(const RouterForward& x) override;
   void run(const RouterBackward& x) override;
+  void run(const ZLoss& x) override;
   void run(const ExpertCounts& x) override;
   void run(const BalanceLoss& x) override;
   void run(const ExpertOrder& x) override;

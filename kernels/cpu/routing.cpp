@@ -7,13 +7,15 @@ namespace {
 
 constexpr float kTiny = 1e-20F;  // what sums of sigmoids have added, so that none is zero
 
-void softmax(const float* x, int64_t count, float* y) {
+/// Returns the logarithm of the sum of exponentials.
+float softmax(const float* x, int64_t count, float* y) {
   float greatest = -__builtin_inff();
   for (int64_t i = 0; i < count; ++i) greatest = x[i] > greatest ? x[i] : greatest;
   float sum = 0;
   vectors(0, count, [&](int64_t i, auto n) { store(y + i, exp(load(x + i, n) - greatest), n); });
   for (int64_t i = 0; i < count; ++i) sum += y[i];
   for (int64_t i = 0; i < count; ++i) y[i] /= sum;
+  return greatest + log(all(sum))[0];
 }
 
 void sigmoids(const float* x, int64_t count, float* y) {
@@ -202,7 +204,24 @@ void CpuKernels::run(const RouterBackward& x) {
     }
     add_weight_gradient(x, token, scores, dlogits);
     if (x.expert_gradient) add_score_gradient(x, token, scores, dlogits);
+    if (x.z_factor != 0) {
+      const float z = 2 * static_cast<float>(x.z_factor) * softmax(logits, experts, scores);
+      for (int64_t i = 0; i < experts; ++i) dlogits[i] += z * scores[i];
+    }
   });
+}
+
+void CpuKernels::run(const ZLoss& x) {
+  double* parts = workspace_.doubles(x.tokens * (1 + x.experts));
+  auto* memory = reinterpret_cast<float*>(parts + x.tokens);
+  team_.each(x.tokens, 8 * x.experts, [&](int64_t token) {
+    const int64_t first = token * x.experts;
+    const double z = static_cast<double>(softmax(x.logits + first, x.experts, memory + first));
+    parts[token] = z * z;
+  });
+  double sum = 0;
+  for (int64_t token = 0; token < x.tokens; ++token) sum += parts[token];
+  *x.loss += x.factor * sum;
 }
 
 }  // namespace ferry::kernels::FERRY_KERNELS_TARGET

@@ -39,6 +39,12 @@ Row softmax(Row x) {
   return x;
 }
 
+double squared_log_sum(const Row& x) {
+  double sum = 0;
+  for (const double value : x) sum += std::exp(value);
+  return std::log(sum) * std::log(sum);
+}
+
 Row sigmoids(Row x) {
   for (auto& value : x) value = 1 / (1 + std::exp(-value));
   return x;
@@ -124,6 +130,7 @@ TEST(Router, ForwardAndBackwardEqualPlainLoops) {
                                          .scores = scores.floats(),
                                          .expert_gradient = expert_gradient.floats(),
                                          .sequences = kSequences,
+                                         .z_factor = 0.125,
                                          .dlogits = dlogits.floats()});
       for (int64_t t = 0; t < kTokens; ++t) {
         Row row;
@@ -138,7 +145,7 @@ TEST(Router, ForwardAndBackwardEqualPlainLoops) {
         const auto loss = [&] {
           const auto w = weights_of(s, row, chosen);
           const auto p = all_scores(s, row);
-          double sum = 0;
+          double sum = 0.125 * squared_log_sum(row);
           for (size_t j = 0; j < w.size(); ++j) {
             sum += w[j] * dweights[static_cast<size_t>(t * s.chosen) + j];
           }
@@ -267,6 +274,25 @@ TEST(Experts, BalanceLossEqualsAPlainLoop) {
                                     .gradient = gradient.floats()});
     EXPECT_NEAR(loss, wanted, 1e-9);
     for (size_t i = 0; i < counts.size(); ++i) EXPECT_EQ(gradient[i], 0.5 * counts[i]);
+  }
+}
+
+TEST(Experts, ZLossEqualsAPlainLoop) {
+  const auto logits = random_numbers(kTokens * kExperts, Type::f32, 1, 3);
+  double wanted = 3;
+  for (int64_t t = 0; t < kTokens; ++t) {
+    Row row;
+    for (int64_t e = 0; e < kExperts; ++e) row.push_back(logits[t * kExperts + e]);
+    wanted += 0.25 * squared_log_sum(row);
+  }
+  for (auto& device : devices()) {
+    double loss = 3;
+    device.kernels->run(ZLoss{.tokens = kTokens,
+                              .experts = kExperts,
+                              .logits = logits.floats(),
+                              .factor = 0.25,
+                              .loss = &loss});
+    EXPECT_NEAR(loss / wanted, 1, 1e-6) << device.name;
   }
 }
 

@@ -23,9 +23,10 @@ Moe::Moe(const ParameterSet& parameters, const std::string& prefix, const Archit
     has_gate_ = parameters.has(gate);
     if (has_gate_) shared_gate_ = ReplicatedLinear(parameters, gate, a.hidden, 1);
   }
-  memory_ = kernels.allocate(sizeof(double) + static_cast<size_t>(a.experts) * sizeof(float));
+  memory_ = kernels.allocate(2 * sizeof(double) + static_cast<size_t>(a.experts) * sizeof(float));
   balance_loss_ = static_cast<double*>(memory_.get());
-  tokens_ = reinterpret_cast<float*>(balance_loss_ + 1);
+  z_loss_ = balance_loss_ + 1;
+  tokens_ = reinterpret_cast<float*>(z_loss_ + 1);
 }
 
 kernels::RouterShape Moe::shape(const Pass& pass) const {
@@ -73,6 +74,18 @@ void Moe::route(Pass& pass, ConstArray x, Saved& saved) const {
                                            .accumulate = true});
   }
   if (balanced != nullptr) add_balance_loss(pass, balanced, saved);
+  if (options_.z_coefficient && !pass.repeats) {
+    pass.kernels.run(kernels::ZLoss{.tokens = tokens,
+                                    .experts = experts,
+                                    .logits = saved.logits,
+                                    .factor = z_factor(pass),
+                                    .loss = z_loss_});
+  }
+}
+
+// The loss is the mean over all tokens of the micro-batch, of which this rank has a part.
+double Moe::z_factor(const Pass& pass) const {
+  return 1 / static_cast<double>(pass.own_rows() * pass.ranks.tensor_and_context.size());
 }
 
 // The loss is, by sequence or for all tokens at once, experts · sum over e of (share of the choices
@@ -136,15 +149,18 @@ void Moe::backward(Pass& pass, const Saved& saved, ConstArray x, ConstArray dy, 
   experts_.backward(pass, saved.routed, dy, dx, dweights);
 
   auto* const dlogits = pass.scratch.take<float>(tokens * experts);
-  pass.kernels.run(kernels::RouterBackward{.shape = shape(pass),
-                                           .logits = saved.logits,
-                                           .experts = saved.experts,
-                                           .weights = saved.weights,
-                                           .dweights = dweights,
-                                           .scores = saved.scores,
-                                           .expert_gradient = saved.expert_gradient,
-                                           .sequences = balanced_sequences(pass),
-                                           .dlogits = dlogits});
+  pass.kernels.run(
+      kernels::RouterBackward{.shape = shape(pass),
+                              .logits = saved.logits,
+                              .experts = saved.experts,
+                              .weights = saved.weights,
+                              .dweights = dweights,
+                              .scores = saved.scores,
+                              .expert_gradient = saved.expert_gradient,
+                              .sequences = balanced_sequences(pass),
+                              .z_factor = z_factor(pass) * options_.z_coefficient.value_or(0) *
+                                          static_cast<double>(pass.auxiliary_scale),
+                              .dlogits = dlogits});
   // Of a linear from x to `n` numbers in fp32: its products take numbers of one type.
   const auto linear_backward = [&](const ReplicatedLinear& linear, int64_t n, float* d) {
     Array typed(d);
@@ -186,7 +202,7 @@ void Moe::update_bias(kernels::Kernels& kernels, Communicator& ranks) const {
 }
 
 void Moe::reset(kernels::Kernels& kernels) const {
-  kernels.run(kernels::Clear{.count = 2 + architecture_.experts, .y = Array(tokens_ - 2)});
+  kernels.run(kernels::Clear{.count = 4 + architecture_.experts, .y = Array(tokens_ - 4)});
 }
 
 }  // namespace ferry

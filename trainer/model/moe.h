@@ -2,10 +2,12 @@
 // the losses and biases that keep experts equally busy.
 //
 // Source: megatron/core/transformer/moe/{router,moe_layer,moe_utils,shared_experts}.py; Fedus et
-// al. 2021 (the load-balancing loss); Wang et al. 2024 (balance without it, by biases).
+// al. 2021 (the load-balancing loss); Wang et al. 2024 (balance without it, by biases); Zoph et al.
+// 2022 (the z-loss, which keeps logits small).
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "trainer/model/experts.h"
@@ -17,7 +19,8 @@ struct RouterOptions {
   enum class Balance : uint8_t { none, micro_batch, sequence };
   Balance balance = Balance::none;
   double balance_coefficient = 0;
-  double bias_update_rate = 1e-3;  // of expert biases, at the end of a step
+  std::optional<double> z_coefficient;  // of the z-loss
+  double bias_update_rate = 1e-3;       // of expert biases, at the end of a step
 };
 
 class Moe {
@@ -43,10 +46,11 @@ class Moe {
   void backward(Pass& pass, const Saved& saved, kernels::ConstArray x, kernels::ConstArray dy,
                 kernels::Array dx) const;
 
-  /// Sums of what forward() was asked for since the last call of reset(): the load-balancing loss
-  /// over its coefficient (this rank's part), and tokens by expert.
+  /// Sums of what forward() was asked for since the last call of reset(): losses over their
+  /// coefficients (this rank's part), and tokens by expert.
   double balance_loss() const { return *balance_loss_; }
-  RouterOptions::Balance balance() const { return options_.balance; }
+  double z_loss() const { return *z_loss_; }
+  const RouterOptions& options() const { return options_; }
   /// Changes the expert biases by the tokens of all `ranks` that share them, where there are any.
   void update_bias(kernels::Kernels& kernels, Communicator& ranks) const;
   void reset(kernels::Kernels& kernels) const;
@@ -55,6 +59,7 @@ class Moe {
   kernels::RouterShape shape(const Pass& pass) const;
   void route(Pass& pass, kernels::ConstArray x, Saved& saved) const;
   void add_balance_loss(Pass& pass, const int32_t* taken, Saved& saved) const;
+  double z_factor(const Pass& pass) const;
   int64_t balanced_sequences(const Pass& pass) const {
     return options_.balance == RouterOptions::Balance::sequence ? pass.sequences : 1;
   }
@@ -67,7 +72,7 @@ class Moe {
   Mlp shared_;
   bool has_shared_ = false, has_gate_ = false;
   std::shared_ptr<void> memory_;
-  double* balance_loss_ = nullptr;
+  double *balance_loss_ = nullptr, *z_loss_ = nullptr;
   float* tokens_ = nullptr;  // by expert
 };
 

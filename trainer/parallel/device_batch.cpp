@@ -95,9 +95,8 @@ double DeviceBatch::fill(kernels::Kernels& kernels, const Batch& batch,
   std::vector<float> weight = put(batch.loss_mask, mask_);
   micro_batch_.loss_weight = nullptr;
   if (options.loss_scale != 0) {
-    for (float& one : weight) {
-      one = static_cast<float>(one * options.loss_scale / std::max(tokens, 1.0));
-    }
+    const double divisor = options.per_token_loss ? 1 : std::max(tokens, 1.0);
+    for (float& one : weight) one = static_cast<float>(one * options.loss_scale / divisor);
     kernels.upload(weight.data(), weight_, weight.size() * sizeof(float));
     micro_batch_.loss_weight = weight_;
   }

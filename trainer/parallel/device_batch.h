@@ -17,8 +17,9 @@ std::vector<int64_t> context_positions(int64_t length, int64_t ranks, int64_t ra
 struct FillOptions {
   /// What each token's gradient counts, times its mask; 0: no backward pass follows.
   double loss_scale = 0;
-  bool has_resets = false;   // attention begins anew at each document
-  int64_t first_sample = 0;  // the first sequence's number among those of the step
+  bool per_token_loss = false;  // the loss is a sum over tokens; else the micro-batch's mean
+  bool has_resets = false;      // attention begins anew at each document
+  int64_t first_sample = 0;     // the first sequence's number among those of the step
 };
 
 /// Device memory for micro-batches of one size, used again and again.

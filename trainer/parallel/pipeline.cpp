@@ -67,7 +67,8 @@ PassValues Pipeline::pass_values() const {
 
 // The passes themselves tell what they take, over kernels that do nothing.
 Pipeline::Sizes Pipeline::measure(const ModelChunk& chunk) {
-  constexpr int64_t kMost = int64_t{1} << 44;
+  // More than a micro-batch takes, and little enough for the addresses of many ranks' threads.
+  constexpr int64_t kMost = int64_t{1} << 38;
   kernels::PlanningKernels planning;
   Arena kept(planning, kMost), scratch(planning, kMost), transient(planning, kMost);
   const auto stand_in = [](const Communicator& ranks) {
@@ -163,7 +164,8 @@ void Pipeline::begin_step(int64_t number) {
 }
 
 std::vector<std::pair<std::string, double>> Pipeline::end_step(int64_t micro_batches) {
-  double sums[] = {0, 0, 0};  // of losses; layers that have one, by kind
+  using Balance = RouterOptions::Balance;
+  double sums[] = {0, 0, 0, 0, 0};  // balance losses, z-losses; layers that have each, by kind
   kernels_.wait();
   for (const ModelChunk& chunk : chunks_) {
     for (const Layer& layer : chunk.layers()) {
@@ -171,29 +173,40 @@ std::vector<std::pair<std::string, double>> Pipeline::end_step(int64_t micro_bat
       if (experts == nullptr) continue;
       experts->update_bias(kernels_, grid_.stage());
       sums[0] += experts->balance_loss();
-      if (experts->balance() == RouterOptions::Balance::micro_batch) sums[1] += 1;
-      if (experts->balance() == RouterOptions::Balance::sequence) sums[2] += 1;
+      sums[1] += experts->z_loss();
+      const RouterOptions& options = experts->options();
+      sums[2] += options.balance == Balance::micro_batch ? 1 : 0;
+      sums[3] += options.balance == Balance::sequence ? 1 : 0;
+      sums[4] += options.z_coefficient ? 1 : 0;
     }
   }
   const bool counts = ranks_.tensor_and_context.rank() == 0 && grid_.place().data == 0;
-  if (!counts) sums[1] = sums[2] = 0;
-  grid_.world().wait(grid_.world().all_reduce(sums, 3));
-  const double layers = sums[1] + sums[2];
-  if (layers == 0) return {};
-  const double mean = sums[0] / (layers * static_cast<double>(micro_batches * grid_.sizes().data));
-  // Where only sequences are balanced, logs have the other one, too.
-  if (sums[1] > 0) return {{"load_balancing_loss", mean}};
-  return {{"load_balancing_loss", 0}, {"seq_load_balancing_loss", mean}};
+  if (!counts) sums[2] = sums[3] = sums[4] = 0;
+  grid_.world().wait(grid_.world().all_reduce(sums, 5));
+  const auto batches = static_cast<double>(micro_batches * grid_.sizes().data);
+  std::vector<std::pair<std::string, double>> losses;
+  if (sums[2] > 0) losses.emplace_back("load_balancing_loss", sums[0] / (sums[2] * batches));
+  if (sums[3] > 0) {
+    losses.emplace_back("load_balancing_loss", 0);  // logs have it, too
+    losses.emplace_back("seq_load_balancing_loss", sums[0] / (sums[3] * batches));
+  }
+  if (sums[4] > 0) losses.emplace_back("z_loss", sums[1] / (sums[4] * batches));
+  return losses;
 }
 
 StepLoss Pipeline::train(int64_t micro_batches, double loss_scale, const Source& source) {
-  const double scale = loss_scale / static_cast<double>(micro_batches * grid_.sizes().data);
+  // Losses beside that of tokens count by micro-batch in either case.
+  const double batches = static_cast<double>(micro_batches * grid_.sizes().data);
+  const auto tokens = static_cast<double>(options_.sequences * options_.length);
+  const bool by_token = options_.per_token_loss;
+  auxiliary_scale_ = by_token ? loss_scale * tokens : loss_scale / batches;
   return run(pipeline_schedule(grid_.sizes().pipeline, grid_.place().stage,
                                static_cast<int64_t>(chunks_.size()), micro_batches),
-             scale, source);
+             by_token ? loss_scale : loss_scale / batches, source);
 }
 
 StepLoss Pipeline::evaluate(int64_t micro_batches, const Source& source) {
+  auxiliary_scale_ = 0;
   return run(
       forward_schedule(grid_.sizes().pipeline, static_cast<int64_t>(chunks_.size()), micro_batches),
       0, source);
@@ -202,7 +215,6 @@ StepLoss Pipeline::evaluate(int64_t micro_batches, const Source& source) {
 StepLoss Pipeline::run(const std::vector<PipelineAction>& schedule, double loss_scale,
                        const Source& source) {
   prepare(schedule);
-  auxiliary_scale_ = loss_scale;
   loss_ = {};
   for (const PipelineAction& action : schedule) {
     if (action.is_forward) {
@@ -249,6 +261,7 @@ void Pipeline::forward(Slot& slot, const PipelineAction& action, double loss_sca
   const int64_t data_batch = action.micro_batch * grid_.sizes().data + grid_.place().data;
   const double tokens = slot.batch.fill(kernels_, batch_,
                                         {.loss_scale = loss_scale,
+                                         .per_token_loss = options_.per_token_loss,
                                          .has_resets = options_.resets_attention,
                                          .first_sample = data_batch * options_.sequences});
   Pass pass = pass_of(slot);

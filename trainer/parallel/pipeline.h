@@ -22,8 +22,9 @@ struct PipelineOptions {
   int64_t length = 0;     // tokens of a sequence
   bool sequence_parallel = false;
   bool resets_attention = false;
+  bool per_token_loss = false;  // each token counts the same, however many its micro-batch has
   double hidden_dropout = 0, attention_dropout = 0;
-  int64_t seed = 0;            // of dropout
+  int64_t seed = 0;  // of dropout
   Recompute recompute;
   kernels::Array logits = {};  // where the last micro-batch's go: [rows, columns of the rank]
 };
@@ -47,7 +48,8 @@ class Pipeline {
   void begin_step(int64_t number);
 
   /// Adds the gradient of the mean loss times `loss_scale` to the parameters' gradients: this
-  /// rank's part of the sum over data-parallel ranks.
+  /// rank's part of the sum over data-parallel ranks. With per_token_loss it is the sum over all
+  /// tokens, StepLoss::tokens times as large, for their number is known when all were read.
   StepLoss train(int64_t micro_batches, double loss_scale, const Source& source);
   /// Behind train(): the mean over the layers of their load-balancing losses, by the name that logs
   /// have for it; none without one. Moves the experts' biases. All ranks call it.

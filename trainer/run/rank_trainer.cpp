@@ -79,6 +79,7 @@ Recompute recompute_of(const TrainArguments& arguments) {
 RouterOptions router_options(const TrainArguments& arguments) {
   RouterOptions options;
   options.bias_update_rate = arguments.moe_router_bias_update_rate;
+  options.z_coefficient = arguments.moe_z_loss_coeff;
   for (size_t i = 0; i < arguments.moe_router_load_balancing_type.size(); ++i) {
     const std::string& kind = arguments.moe_router_load_balancing_type[i];
     const double coefficient =
@@ -144,8 +145,6 @@ void check_can_be_run(const TrainArguments& a) {
       {a.ckpt_format != "torch_dist", "--ckpt-format other than torch_dist"},
       {!a.pretrained_checkpoint.empty(), "--pretrained-checkpoint"},
       {a.fp16 && !a.load.empty() && !a.no_load_optim, "--fp16 with --load"},
-      {a.calculate_per_token_loss, "--calculate-per-token-loss"},
-      {a.moe_z_loss_coeff.value_or(0) > 0, "--moe-z-loss-coeff"},
       {a.mtp_num_layers.value_or(0) > 0, "--mtp-num-layers"},
       {a.decoupled_lr.has_value(), "--decoupled-lr"},
       {!a.iterations_to_skip.empty(), "--iterations-to-skip"},
@@ -265,6 +264,7 @@ class RankTrainer {
     options.attention_dropout = arguments_.attention_dropout;
     options.seed = arguments_.seed;
     options.recompute = recompute_of(arguments_);
+    options.per_token_loss = arguments_.calculate_per_token_loss;
     return options;
   }
 
@@ -356,10 +356,11 @@ class RankTrainer {
           read_batch(*datasets_.train, indices_, sample_, micro_batch);
         });
     memory_.reduce_gradients();
+    const double divisor = arguments_.calculate_per_token_loss ? std::max(loss.tokens, 1.0) : 1.0;
     const StepRates rates{.number = progress_.optimizer_steps + 1,
                           .learning_rate = learning_rate(schedule_, progress_.schedule_samples),
                           .weight_decay = weight_decay(schedule_, progress_.schedule_samples),
-                          .loss_scale = progress_.scaler.scale};
+                          .loss_scale = progress_.scaler.scale * divisor};
     const StepResult result = optimizer_.step(rates);
     update(progress_.scaler, result.is_skipped);
     if (!result.is_skipped) {

@@ -212,10 +212,11 @@ class SmallRank {
         pipeline_.train(micro_batches(), small_.loss_scale,
                         [&](int64_t number, Batch& batch) { batch = batch_of(step, number); });
     state_.reduce_gradients();
+    const double divisor = small_.options.per_token_loss ? loss.tokens : 1;
     const StepResult result = optimizer_.step({.number = step + 1,
                                                .learning_rate = 1e-3,
                                                .weight_decay = 0.1,
-                                               .loss_scale = small_.loss_scale});
+                                               .loss_scale = small_.loss_scale * divisor});
     StepFigures figures{loss.sum / loss.tokens, result.norm, {}};
     for (const auto& [name, value] : pipeline_.end_step(micro_batches())) {
       figures.others[name] = value;

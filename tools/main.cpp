@@ -17,6 +17,7 @@
 #include "tools/terminal/output.h"
 #include "tools/terminal/text.h"
 #include "tools/train/train.h"
+#include "trainer/communicator/mpi/process_links.h"
 
 namespace ferry::tool {
 namespace {
@@ -103,10 +104,14 @@ void open_all_files_that_are_allowed() {
 // The processes of one launch, once the command has joined them.
 class Launch {
  public:
-  // Rank 0 speaks for all.
-  std::shared_ptr<Group> join() {
+  enum class Output { of_the_first, of_all };
+
+  // Rank 0 alone tells of errors.
+  std::shared_ptr<Group> join(Output output) {
     group_ = process_group();
-    if (group_->rank() > 0) silenced_ = silence_standard_streams();
+    if (group_->rank() == 0) return group_;
+    silenced_ = silence_standard_error();
+    if (output == Output::of_the_first) silence_standard_output();
     return group_;
   }
 
@@ -157,10 +162,22 @@ int report_current_exception(const Reporter& reporter) noexcept {
   }
 }
 
+// The launcher that speaks of so many processes.
+std::string launcher_of(int processes) {
+  for (const Launcher& launcher : launchers(process_environment())) {
+    if (launcher.processes == processes) return launcher.name;
+  }
+  return "the launcher";
+}
+
 // Its arguments are Megatron-LM's, with a parser of their own.
 int run_train(Launch& launch, const std::vector<std::string>& words, const Reporter& reporter) {
   try {
-    tool::run_train(words);
+    // The last rank tells of iterations, as Megatron-LM's does.
+    const auto processes = [&launch] { return launch.join(Launch::Output::of_all); };
+    tool::run_train(
+        words, {processes, process_links, launcher_of, process_environment()("OMP_NUM_THREADS")});
+    launch.wait_for_all();
     return kExitOk;
   } catch (const SharedError&) {
     return report_current_exception(reporter);
@@ -171,7 +188,7 @@ int run_train(Launch& launch, const std::vector<std::string>& words, const Repor
 }
 
 int run(Launch& launch, int argc, char** argv, const Reporter& reporter) {
-  const Processes processes = [&launch] { return launch.join(); };
+  const Processes processes = [&launch] { return launch.join(Launch::Output::of_the_first); };
   if (argc > 1 && std::string_view(argv[1]) == "train") {
     return run_train(launch, std::vector<std::string>(argv + 2, argv + argc), reporter);
   }

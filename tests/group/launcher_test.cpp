@@ -68,6 +68,16 @@ TEST(Launcher, OneInsideAnotherIsNoMismatch) {
   EXPECT_EQ(problem({{"OMPI_COMM_WORLD_SIZE", "1"}, {"SLURM_STEP_NUM_TASKS", "3"}}, 3), "");
 }
 
+// Kubernetes' operators set WORLD_SIZE, too, for processes or for hosts.
+TEST(Launcher, TorchrunTellsMoreThanItsSize) {
+  const Variables torchrun = {{"WORLD_SIZE", "8"}, {"RANK", "3"}, {"LOCAL_WORLD_SIZE", "4"}};
+  EXPECT_THAT(problem(torchrun, 1), HasSubstr("torchrun started 8 processes, as WORLD_SIZE says"));
+  EXPECT_FALSE(started_several(launchers_of({{"WORLD_SIZE", "8"}, {"RANK", "3"}})));
+  Variables inside = torchrun;
+  inside["OMPI_COMM_WORLD_SIZE"] = "2";
+  EXPECT_EQ(problem(inside, 2), "");
+}
+
 TEST(Launcher, PmixTellsARankThatMustFit) {
   EXPECT_TRUE(started_several(launchers_of({{"PMIX_RANK", "0"}})));
   EXPECT_EQ(problem({{"PMIX_RANK", "0"}}, 1), "");

@@ -10,6 +10,16 @@
 #include "ckpt/base/error.h"
 
 namespace ferry::tool {
+namespace {
+
+void send_nowhere(int descriptor) noexcept {
+  const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (nowhere < 0) return;
+  ::dup2(nowhere, descriptor);
+  ::close(nowhere);
+}
+
+}  // namespace
 
 void hold_standard_streams() noexcept {
   for (int descriptor = 0; descriptor <= 2; ++descriptor) {
@@ -19,13 +29,11 @@ void hold_standard_streams() noexcept {
   }
 }
 
-int silence_standard_streams() noexcept {
-  const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
-  if (nowhere < 0) return -1;
+void silence_standard_output() noexcept { send_nowhere(1); }
+
+int silence_standard_error() noexcept {
   const int silenced = ::fcntl(2, F_DUPFD_CLOEXEC, 3);
-  ::dup2(nowhere, 1);
-  ::dup2(nowhere, 2);
-  ::close(nowhere);
+  send_nowhere(2);
   return silenced;
 }
 

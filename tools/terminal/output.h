@@ -11,9 +11,10 @@ namespace ferry::tool {
 /// would get its number, and what is printed would land in that file. First thing in main().
 void hold_standard_streams() noexcept;
 
-/// What is printed from here on goes nowhere. Returns what to give restore_standard_error(), for
-/// what has to be told all the same.
-int silence_standard_streams() noexcept;
+/// What is printed there from here on goes nowhere.
+void silence_standard_output() noexcept;
+/// The same. Returns what to give restore_standard_error(), for what has to be told all the same.
+int silence_standard_error() noexcept;
 void restore_standard_error(int silenced) noexcept;
 
 /// Writes to standard output; io when it refuses (a full disk).

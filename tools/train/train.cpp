@@ -2,15 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <exception>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "ckpt/base/error.h"
+#include "ckpt/group/together.h"
 #include "ckpt/open.h"
 #include "tools/terminal/output.h"
+#include "tools/train/rank_threads.h"
 #include "trainer/arguments/argument_row.h"
 #include "trainer/arguments/complete.h"
 #include "trainer/arguments/namespace.h"
@@ -20,29 +21,34 @@
 namespace ferry::tool {
 namespace {
 
+// What all ranks of this process have in common.
+struct Run {
+  const TrainArguments& arguments;
+  const ExitWatch& watch;
+  int threads;  // of each rank
+};
+
 // Ranks that are threads of this process. The first error is everyone's.
-void train_in_threads(const TrainArguments& arguments, const ExitWatch& watch) {
-  const auto world = static_cast<int>(arguments.world_size);
-  const auto groups = thread_groups(world);
+void train_in_threads(const Run& run) {
+  const auto groups = thread_groups(static_cast<int>(run.arguments.world_size));
   const auto links = thread_links(groups);
-  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   std::vector<std::exception_ptr> errors(groups.size());
   std::mutex mutex;
   {
     std::vector<std::jthread> threads;
     for (size_t rank = 0; rank < groups.size(); ++rank) {
       threads.emplace_back([&, rank] {
-        RankSetup setup{groups[rank],
-                        links[rank],
-                        posix_file_system(),
-                        &watch,
-                        std::max(1, cores / world),
-                        [&](std::string_view text) {
-                          const std::lock_guard lock(mutex);
-                          print(std::string(text));
-                        }};
+        const RankSetup setup{groups[rank],
+                              links[rank],
+                              posix_file_system(),
+                              &run.watch,
+                              run.threads,
+                              [&](std::string_view text) {
+                                const std::lock_guard lock(mutex);
+                                print(text);
+                              }};
         try {
-          train(arguments, setup);
+          train(run.arguments, setup);
         } catch (...) {
           errors[rank] = std::current_exception();
         }
@@ -52,6 +58,14 @@ void train_in_threads(const TrainArguments& arguments, const ExitWatch& watch) {
   for (const std::exception_ptr& error : errors) {
     if (error) std::rethrow_exception(error);
   }
+}
+
+// This process is one rank.
+void train_as_rank(const Run& run, const std::shared_ptr<Group>& processes,
+                   const TrainLaunch& launch) {
+  const RankSetup setup{
+      processes, launch.links(processes), posix_file_system(), &run.watch, run.threads, print};
+  train(run.arguments, setup);
 }
 
 // --use-checkpoint-args: the model is the checkpoint's.
@@ -71,7 +85,9 @@ std::string help() {
   std::string text =
       "Train a language model, with Megatron-LM's arguments, data and checkpoints\n"
       "Usage: ferry train [ARGUMENTS] [@FILE]\n\n"
-      "Ranks are threads of this process: tensor x pipeline x context x data of them.\n\n"
+      "Ranks, tensor x pipeline x context x data of them, are threads of this process or, under a\n"
+      "launcher of MPI (mpirun -n 8 ferry train ...), one process each. Each rank's share of its\n"
+      "host's cores computes; OMP_NUM_THREADS says otherwise.\n\n"
       "Arguments (others of Megatron-LM are known, and mean nothing here or are refused):\n";
   for (const ArgumentRow& row : argument_rows()) {
     const bool is_used = row.status == ArgumentStatus::used || row.status == ArgumentStatus::fork;
@@ -81,31 +97,43 @@ std::string help() {
   return text +
          "\nExamples:\n"
          "  ferry train --load runs/a --use-checkpoint-args --data-path corpus --save runs/a ...\n"
-         "  ferry train @arguments.txt --tensor-model-parallel-size 2\n";
+         "  ferry train @arguments.txt --tensor-model-parallel-size 2\n"
+         "  mpirun -n 4 ferry train @arguments.txt --tensor-model-parallel-size 2\n";
+}
+
+// Complete, or refused.
+TrainArguments read_arguments(std::span<const std::string> words, const Launch& launch,
+                              std::vector<std::string>& notes) {
+  TrainArguments arguments = parse_arguments(words, *posix_file_system());
+  adopt_from_checkpoint(arguments, notes);
+  complete_arguments(arguments, launch, notes);
+  settle_vocabulary(arguments, arguments.vocab_size.value_or(0));
+  return arguments;
 }
 
 }  // namespace
 
-void run_train(std::span<const std::string> words) {
+void run_train(std::span<const std::string> words, const TrainLaunch& launch) {
   for (const std::string& word : words) {
     if (word == "--help" || word == "-h") return print(help());
   }
-  const Launch launch = detect_launch(launch_environment());
-  if (!launch.is_alone()) {
-    fail(ErrorKind::unsupported,
-         "{} started {} processes, and ranks of ferry train are threads of one: start it alone",
-         launch.launcher, launch.world_size);
-  }
-  TrainArguments arguments = parse_arguments(words, *posix_file_system());
+  const std::shared_ptr<Group> processes = launch.processes();
+  TrainArguments arguments;
   std::vector<std::string> notes;
-  adopt_from_checkpoint(arguments, notes);
-  complete_arguments(arguments, launch, notes);
-  settle_vocabulary(arguments, arguments.vocab_size.value_or(0));
+  together(*processes, [&] {
+    const int count = processes->size();
+    const std::string launcher = count > 1 ? launch.launcher(count) : "";
+    arguments = read_arguments(words, {launcher, count, processes->rank()}, notes);
+    return std::string();
+  });
   for (const std::string& note : notes) print_aside(note + "\n");
   const std::string without_effect = no_effect_note(arguments);
   if (!without_effect.empty()) print_aside(without_effect + "\n");
+  const bool is_rank = processes->size() > 1;
+  const int ranks = is_rank ? 1 : static_cast<int>(arguments.world_size);
   const ExitWatch watch(arguments, *posix_file_system());
-  train_in_threads(arguments, watch);
+  const Run run{arguments, watch, rank_threads(*processes, ranks, launch.threads)};
+  is_rank ? train_as_rank(run, processes, launch) : train_in_threads(run);
 }
 
 }  // namespace ferry::tool

@@ -1,12 +1,28 @@
-// `ferry train`: a training run, its ranks as threads or as the processes of a launcher.
+// ferry train: trains a language model under Megatron-LM's arguments.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
 
+#include "ckpt/group/group.h"
+#include "trainer/communicator/links.h"
+
 namespace ferry::tool {
 
-/// `words` are those behind "ferry train". Returns when the run is over.
-void run_train(std::span<const std::string> words);
+/// What the launcher and the environment say of a run's ranks.
+struct TrainLaunch {
+  /// All processes of the launch. Joined once.
+  std::function<std::shared_ptr<Group>()> processes;
+  /// Between them.
+  std::function<std::shared_ptr<Links>(const std::shared_ptr<Group>&)> links;
+  std::function<std::string(int processes)> launcher;  // that started so many
+  const char* threads = nullptr;                       // OMP_NUM_THREADS, null where it is not set
+};
+
+/// `words` are its arguments. Ranks are the processes of the launch or, where this one is alone,
+/// its threads. Returns when training is over.
+void run_train(std::span<const std::string> words, const TrainLaunch& launch);
 
 }  // namespace ferry::tool

@@ -106,11 +106,7 @@ class HostCommunicator final : public Communicator {
 
   Ticket broadcast(Array x, int64_t count, int root) override {
     if (rank_ == root) {
-      std::vector<uint64_t> offers;
-      for_each_other([&](int to) {
-        offers.push_back(links_->offer(channel_, member(to), bytes_of(ConstArray(x), count)));
-      });
-      for (const uint64_t offer : offers) links_->wait(offer);
+      each_other([&](int) { return bytes_of(ConstArray(x), count); }, [] {});
     } else {
       copy_from(root, x, count);
     }
@@ -142,11 +138,13 @@ class HostCommunicator final : public Communicator {
   // Offers each other rank its bytes, calls `take`, and returns when all have taken theirs.
   template <typename BytesFor, typename Take>
   void each_other(const BytesFor& bytes_for, const Take& take) {
-    std::vector<uint64_t> offers;
-    for_each_other(
-        [&](int to) { offers.push_back(links_->offer(channel_, member(to), bytes_for(to))); });
-    take();
-    for (const uint64_t offer : offers) links_->wait(offer);
+    or_withdraw(*links_, [&] {
+      std::vector<uint64_t> offers;
+      for_each_other(
+          [&](int to) { offers.push_back(links_->offer(channel_, member(to), bytes_for(to))); });
+      take();
+      for (const uint64_t offer : offers) links_->wait(offer);
+    });
   }
 
   void copy_from(int from, Array y, int64_t count) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ckpt/group/group.h"
+#include "ckpt/group/together.h"
 
 namespace ferry {
 
@@ -29,11 +30,31 @@ class Links {
   /// Waits until an offer of this rank was taken.
   virtual void wait(uint64_t offer) = 0;
 
+  /// For a handler of exceptions, before what this rank offered goes: aborts the group with the
+  /// exception that is handled, and returns when nobody reads those bytes any more. Ranks can do
+  /// nothing else with their links from then on. (Between processes, a rank that is busy elsewhere
+  /// is waited for for some seconds.)
+  virtual void withdraw() noexcept = 0;
+
   /// Waits for what `from` offers next, and calls `use` with it. mismatch when that has another
   /// length.
   using Use = std::function<void(std::span<const std::byte> bytes)>;
   virtual void take(int channel, int from, size_t bytes, const Use& use) = 0;
 };
+
+/// Returns work(). What it throws, other than a SharedError, withdraws what this rank offered while
+/// its memory is still there.
+template <typename Work>
+auto or_withdraw(Links& links, const Work& work) {
+  try {
+    return work();
+  } catch (const SharedError&) {
+    throw;
+  } catch (...) {
+    links.withdraw();
+    throw;
+  }
+}
 
 /// Those of threads of this process, by rank; `groups` are thread_groups() of as many.
 std::vector<std::shared_ptr<Links>> thread_links(const std::vector<std::shared_ptr<Group>>& groups);

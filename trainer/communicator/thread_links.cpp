@@ -19,6 +19,7 @@ struct Lane {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::span<const std::byte>> offers;
+  bool is_read = false;  // the first of them
   uint64_t offered = 0, taken = 0;
 };
 
@@ -38,6 +39,33 @@ class Lanes {
  private:
   std::mutex mutex_;
   std::map<LaneKey, Lane> lanes_;
+};
+
+// Holds the first offer of a lane, and takes it at the end.
+class Reading {
+ public:
+  template <typename WaitForOffer>
+  Reading(Lane& lane, const WaitForOffer& wait_for_offer) : lane_(lane) {
+    std::unique_lock lock(lane.mutex);
+    wait_for_offer(lock);
+    offer_ = lane.offers.front();
+    lane.is_read = true;
+  }
+  ~Reading() {
+    const std::lock_guard lock(lane_.mutex);
+    lane_.is_read = false;
+    lane_.offers.pop_front();
+    ++lane_.taken;
+    lane_.changed.notify_all();
+  }
+  Reading(const Reading&) = delete;
+  Reading& operator=(const Reading&) = delete;
+
+  std::span<const std::byte> offer() const { return offer_; }
+
+ private:
+  Lane& lane_;
+  std::span<const std::byte> offer_;
 };
 
 class ThreadLinks final : public Links {
@@ -66,21 +94,27 @@ class ThreadLinks final : public Links {
     pending_.erase(pending);
   }
 
+  // Readers hear of the abort, and let go.
+  void withdraw() noexcept override {
+    abort_with_current_exception(*group_);
+    for (const auto& [offer, pending] : pending_) {
+      Lane& lane = *pending.first;
+      std::unique_lock lock(lane.mutex);
+      lane.changed.wait(lock, [&] { return !lane.is_read; });
+      lane.offers.clear();
+    }
+  }
+
   void take(int channel, int from, size_t bytes, const Use& use) override {
     Lane& lane = this->lane({channel, from, rank()});
-    std::unique_lock lock(lane.mutex);
-    wait_until(lane, lock, [&] { return !lane.offers.empty(); });
-    const std::span<const std::byte> offer = lane.offers.front();
-    lock.unlock();
-    if (offer.size() != bytes) {
+    const Reading reading(lane, [&](std::unique_lock<std::mutex>& lock) {
+      wait_until(lane, lock, [&] { return !lane.offers.empty(); });
+    });
+    if (reading.offer().size() != bytes) {
       fail(ErrorKind::internal, "rank {} gives {} bytes where rank {} expects {}", from,
-           offer.size(), rank(), bytes);
+           reading.offer().size(), rank(), bytes);
     }
-    use(offer);
-    lock.lock();
-    lane.offers.pop_front();
-    ++lane.taken;
-    lane.changed.notify_all();
+    use(reading.offer());
   }
 
  private:

@@ -487,7 +487,7 @@ void train(const TrainArguments& arguments, const RankSetup& setup) {
   or_abort(*setup.group, [&] {
     check_can_be_run(arguments);
     RankTrainer trainer(arguments, setup);
-    trainer.run();
+    or_withdraw(*setup.links, [&] { trainer.run(); });
   });
 }
 

@@ -29,12 +29,15 @@ std::vector<Launcher> launchers(const Environment& environment) {
   constexpr struct {
     const char* name;
     const char* variable;
-  } kSizes[] = {{"mpirun", "OMPI_COMM_WORLD_SIZE"},
-                {"mpiexec", "PMI_SIZE"},
-                {"srun", "SLURM_STEP_NUM_TASKS"}};
+    const char* proof;  // that it was this launcher, where others set the variable, too
+  } kSizes[] = {{"mpirun", "OMPI_COMM_WORLD_SIZE", nullptr},
+                {"mpiexec", "PMI_SIZE", nullptr},
+                {"srun", "SLURM_STEP_NUM_TASKS", nullptr},
+                {"torchrun", "WORLD_SIZE", "LOCAL_WORLD_SIZE"}};
   std::vector<Launcher> found;
-  for (const auto& [name, variable] : kSizes) {
+  for (const auto& [name, variable, proof] : kSizes) {
     const std::optional<int> processes = number(environment(variable));
+    if (proof && !environment(proof)) continue;
     if (processes && *processes > 0) found.push_back({name, variable, *processes});
   }
   if (!found.empty()) return found;

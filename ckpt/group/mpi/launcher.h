@@ -1,5 +1,5 @@
-// What launchers (mpirun, srun) tell their processes by environment variables, and whether MPI sees
-// the same.
+// What launchers (mpirun, srun, torchrun) tell their processes by environment variables, and
+// whether MPI sees the same.
 #pragma once
 
 #include <functional>
@@ -21,9 +21,10 @@ using Environment = std::function<const char*(const char* variable)>;
 /// This process's own.
 Environment process_environment();
 
-/// All launchers that speak: those of Open MPI, MPICH and Intel MPI (PMI), Slurm's steps, else
-/// PMIx. Several do where one was started inside another, or by its means. What describes an
-/// allocation (SLURM_NTASKS of a batch script) says nothing of processes.
+/// All launchers that speak: those of Open MPI, MPICH and Intel MPI (PMI), Slurm's steps, PyTorch's
+/// torchrun (of which MPI knows nothing), else PMIx. Several do where one was started inside
+/// another, or by its means. What describes an allocation (SLURM_NTASKS of a batch script) or hosts
+/// (WORLD_SIZE of Kubernetes) says nothing of processes.
 std::vector<Launcher> launchers(const Environment& environment);
 
 /// True when one of them started several processes, or may have.

@@ -8,6 +8,7 @@
 #include <new>
 #include <thread>
 
+#include "ckpt/group/mpi/mpi_code.h"
 #include "ckpt/group/wire.h"
 
 namespace ferry {
@@ -20,14 +21,6 @@ enum Tag : int { kEnvelopeTag = 1, kPieceTag, kNoticeTag, kHereTag };
 
 constexpr milliseconds kPatience{5000};
 constexpr uint64_t kGroupsPerRank = uint64_t{1} << 40;
-
-void check_code(int code) {
-  if (code == MPI_SUCCESS) return;
-  char text[MPI_MAX_ERROR_STRING] = "";
-  int length = 0;
-  MPI_Error_string(code, text, &length);
-  fail(ErrorKind::io, "MPI: {}", text);
-}
 
 bool are_done(std::vector<MPI_Request>& requests) {
   int done = 0;

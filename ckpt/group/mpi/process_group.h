@@ -10,8 +10,9 @@
 namespace ferry {
 
 /// The group of all of them where there are several, and ferry was built with MPI; else a group of
-/// one. Once a process: initialises MPI, and finalises it when the last pointer is gone. It is for
-/// the thread that made it. A process that dies takes the others with it, by the launcher.
+/// one. Once a process: initialises MPI, and finalises it when the last pointer is gone. Any thread
+/// may call it where MPI has MPI_THREAD_MULTIPLE, else the one that made it. A process that dies
+/// takes the others with it, by the launcher.
 ///
 /// unsupported when a launcher started several that do not find each other, as this build has no
 /// MPI or another than the launcher's: each would do all the work, in each other's way.

@@ -16,9 +16,10 @@ constexpr std::chrono::seconds kPatience{5};
 
 class RunningMpi {
  public:
+  // What the process does with it besides may take place on another thread.
   RunningMpi() {
     int provided = 0;
-    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
+    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
   }
   ~RunningMpi() { MPI_Finalize(); }
   RunningMpi(const RunningMpi&) = delete;

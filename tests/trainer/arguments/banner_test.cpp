@@ -23,26 +23,26 @@ std::string banner_of(const std::string& name) {
   return banner;
 }
 
-Launch torchrun(int64_t world_size) {
+Launch mpirun(int64_t world_size) {
   Launch launch;
-  launch.launcher = "torchrun";
+  launch.launcher = "mpirun";
   launch.world_size = world_size;
   return launch;
 }
 
 // Every one of the 846 values that Megatron-LM printed for the same command line.
 TEST(ArgumentsBanner, IsMegatronsLlama) {
-  const auto run = completed(llama_words(), torchrun(4));
+  const auto run = completed(llama_words(), mpirun(4));
   EXPECT_EQ(arguments_banner(run.arguments), banner_of("llama_tp2pp2_full"));
 }
 
 TEST(ArgumentsBanner, IsMegatronsGpt2) {
-  const auto run = completed(gpt2_words(), torchrun(2));
+  const auto run = completed(gpt2_words(), mpirun(2));
   EXPECT_EQ(arguments_banner(run.arguments), banner_of("gpt2_tp2"));
 }
 
 TEST(ArgumentsBanner, IsMegatronsDeepSeek) {
-  const auto run = completed(deepseek_words(), torchrun(2));
+  const auto run = completed(deepseek_words(), mpirun(2));
   EXPECT_EQ(arguments_banner(run.arguments), banner_of("deepseek_ep2"));
 }
 

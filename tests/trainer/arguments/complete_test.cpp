@@ -59,7 +59,7 @@ TEST(CompleteArguments, AreCompleteOnce) {
 
 TEST(CompleteArguments, TakesRanksFromTheLauncher) {
   Launch launch;
-  launch.launcher = "torchrun";
+  launch.launcher = "mpirun";
   launch.world_size = 8;
   launch.rank = 5;
   const auto run = completed(small("--tensor-model-parallel-size 2"), launch);

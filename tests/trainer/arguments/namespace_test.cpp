@@ -19,7 +19,7 @@ using testing::HasSubstr;
 
 Launch ranks(int64_t world_size) {
   Launch launch;
-  launch.launcher = "torchrun";
+  launch.launcher = "mpirun";
   launch.world_size = world_size;
   return launch;
 }

@@ -1,49 +1,22 @@
-// Collectives of threads: everyone's elements, summed in the order of ranks.
+// Collectives, of threads and of processes: everyone's elements, summed in the order of ranks.
 #include <gmock/gmock.h>
 
 #include <cmath>
-#include <functional>
 #include <numeric>
 #include <random>
-#include <thread>
 
 #include "ckpt/base/error.h"
-#include "kernels/kernels.h"
-#include "trainer/communicator/communicator.h"
+#include "tests/trainer/communicator/on_ranks.h"
 
 namespace ferry {
 namespace {
 
 using kernels::Array;
 using kernels::ConstArray;
+using test::on_ranks;
+using testing::ContainsRegex;
 using testing::Each;
 using testing::HasSubstr;
-
-using Body = std::function<void(Communicator& ranks)>;
-
-// Runs `body` on each of `size` threads; what they throw, by rank.
-std::vector<std::string> on_ranks(int size, const Body& body) {
-  const auto groups = thread_groups(size);
-  const auto links = thread_links(groups);
-  std::vector<std::string> errors(groups.size());
-  std::vector<std::jthread> threads;
-  for (size_t rank = 0; rank < groups.size(); ++rank) {
-    threads.emplace_back([&, rank] {
-      const auto kernels = kernels::cpu_kernels(1);
-      std::vector<int> members(groups.size());
-      std::iota(members.begin(), members.end(), 0);
-      const auto ranks = host_communicator(links[rank], 0, members, *kernels);
-      try {
-        body(*ranks);
-      } catch (const Error& error) {
-        errors[rank] = error.what();
-        groups[rank]->abort(error);
-      }
-    });
-  }
-  threads.clear();
-  return errors;
-}
 
 // Numbers whose sum depends on the order in which they are added.
 std::vector<float> numbers(int rank, size_t count) {
@@ -143,6 +116,42 @@ TEST(Collectives, OneRanksErrorIsEveryones) {
     if (ranks.rank() == 1) fail(ErrorKind::io, "no more disk");
     std::vector<float> x(10);
     ranks.wait(ranks.all_reduce(Array(x.data()), 10));
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("no more disk")));
+}
+
+// Of messages that are shorter and longer than who takes them expects.
+TEST(Collectives, LengthsAgree) {
+  for (const int64_t sent : {2, 4}) {
+    std::vector<std::vector<float>> memory(2, std::vector<float>(8));
+    const auto errors = on_ranks(2, [&](Communicator& ranks) {
+      float* const x = memory[static_cast<size_t>(ranks.rank())].data();
+      if (ranks.rank() == 0) ranks.wait(ranks.receive(Array(x), 3, 1));
+      if (ranks.rank() == 1) ranks.wait(ranks.send(ConstArray(x), sent, 0));
+      ranks.wait(ranks.all_reduce(Array(x), 8));
+    });
+    EXPECT_THAT(errors, Each(ContainsRegex("rank 1 gives [0-9]+ bytes where rank 0 expects 12")));
+  }
+}
+
+// Who fails has offered what others only take now.
+TEST(Collectives, EndWhileMuchIsUnderWay) {
+  constexpr int64_t kCount = 3'000'000;
+  std::vector<std::vector<float>> sent(3, std::vector<float>(kCount, 7));
+  const auto errors = on_ranks(3, [&](Communicator& ranks) {
+    std::vector<float> x(kCount), all(kCount);
+    for (int i = 0;; ++i) {
+      if (ranks.rank() == 1) {
+        const ConstArray own(sent[1].data());
+        const auto tickets = {ranks.send(own, kCount, 0), ranks.send(own, kCount, 2)};
+        if (i == 4) fail(ErrorKind::io, "no more disk");
+        for (const Communicator::Ticket ticket : tickets) ranks.wait(ticket);
+      } else {
+        ranks.wait(ranks.receive(Array(x.data()), kCount, 1));
+        EXPECT_EQ(x, sent[1]) << i;
+      }
+      ranks.wait(ranks.all_reduce(Array(all.data()), kCount));
+    }
   });
   EXPECT_THAT(errors, Each(HasSubstr("no more disk")));
 }

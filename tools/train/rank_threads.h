@@ -1,0 +1,30 @@
+// How many threads the kernels of a rank have.
+#pragma once
+
+#include <set>
+#include <span>
+#include <string>
+
+#include "ckpt/group/group.h"
+
+namespace ferry::tool {
+
+/// A process, and the cores that it may run on.
+struct ProcessCores {
+  std::string host;
+  std::set<int> cores;
+};
+
+/// This one.
+ProcessCores process_cores();
+
+/// The share of process `own` in the cores of its host: of each core, one part of as many as there
+/// are processes that may run on it. At least 1.
+int share_of_cores(std::span<const ProcessCores> processes, int own);
+
+/// Of each of this process's `ranks`. `wanted` is the value of OMP_NUM_THREADS, null where it is
+/// not set: its first number counts (invalid unless that is from 1 to 1024). Else ranks divide the
+/// cores of their host. All processes of the group call it.
+int rank_threads(Group& processes, int ranks, const char* wanted);
+
+}  // namespace ferry::tool

@@ -21,8 +21,10 @@ Attention::Attention(const ParameterSet& parameters, const std::string& prefix,
     query_norm_ = NormLayer(parameters, prefix + ".q_layernorm", dim_, a);
     key_norm_ = NormLayer(parameters, prefix + ".k_layernorm", dim_, a);
   }
+  // Prediction layers, behind the others, have windows as the first ones do.
+  const int64_t place = layer < a.layers ? layer : layer - a.layers;
   const bool is_windowed =
-      a.windowed_layers.empty() || a.windowed_layers[static_cast<size_t>(layer)];
+      a.windowed_layers.empty() || a.windowed_layers[static_cast<size_t>(place)];
   window_ = is_windowed ? a.window : 0;
   rotary_dim_ = a.position_kind == Positions::rope ? dim_ : 0;
 }

@@ -10,7 +10,8 @@ using kernels::ConstArray;
 
 namespace {
 
-constexpr uint64_t kPlace = ~uint64_t{0};  // of its dropout; layers count theirs from 0 on
+// Of its dropout: layers count theirs from 0 on.
+uint64_t place_of(const Embedding::Input& input) { return ~static_cast<uint64_t>(input.depth); }
 
 }  // namespace
 
@@ -22,7 +23,7 @@ Embedding::Embedding(const ParameterSet& parameters, const Architecture& a, int6
   }
 }
 
-void Embedding::forward(Pass& pass, const MicroBatch& batch, Array y) const {
+void Embedding::forward(Pass& pass, const Input& input, Array y) const {
   const ArenaScope scope(pass.scratch);
   const bool shares_rows = pass.ranks.sequence_parallel;
   const Array all = shares_rows ? pass.scratch.take(pass.rows() * hidden_, y.type) : y;
@@ -30,7 +31,7 @@ void Embedding::forward(Pass& pass, const MicroBatch& batch, Array y) const {
                                              .width = hidden_,
                                              .first = pass.ranks.tensor.rank() * rows_,
                                              .rows = rows_,
-                                             .ids = batch.tokens,
+                                             .ids = input.tokens,
                                              .table = words_.value,
                                              .y = all});
   sum_rows(pass, all, y, hidden_);
@@ -39,29 +40,30 @@ void Embedding::forward(Pass& pass, const MicroBatch& batch, Array y) const {
     pass.kernels.run(kernels::EmbeddingForward{.count = pass.own_rows(),
                                                .width = hidden_,
                                                .rows = positions_count_,
-                                               .ids = batch.positions + first,
+                                               .ids = input.positions + first,
                                                .table = positions_.value,
                                                .y = y,
                                                .accumulate = true});
   }
-  add_residual(pass, kPlace, hidden_, {}, y, y);
+  add_residual(pass, place_of(input), hidden_, {}, y, y);
 }
 
-void Embedding::backward(Pass& pass, const MicroBatch& batch, Array dy) const {
+void Embedding::backward(Pass& pass, const Input& input, Array dy) const {
   const ArenaScope scope(pass.scratch);
-  const ConstArray all = all_rows(pass, change_gradient(pass, kPlace, hidden_, dy), hidden_);
+  const ConstArray all =
+      all_rows(pass, change_gradient(pass, place_of(input), hidden_, dy), hidden_);
   pass.kernels.run(kernels::EmbeddingBackward{.count = pass.rows(),
                                               .width = hidden_,
                                               .first = pass.ranks.tensor.rank() * rows_,
                                               .rows = rows_,
-                                              .ids = batch.tokens,
+                                              .ids = input.tokens,
                                               .dy = all,
                                               .dtable = words_.gradient});
   if (positions_) {
     pass.kernels.run(kernels::EmbeddingBackward{.count = pass.rows(),
                                                 .width = hidden_,
                                                 .rows = positions_count_,
-                                                .ids = batch.positions,
+                                                .ids = input.positions,
                                                 .dy = all,
                                                 .dtable = positions_.gradient});
   }

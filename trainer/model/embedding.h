@@ -2,7 +2,6 @@
 #pragma once
 
 #include "convert/model/architecture.h"
-#include "trainer/model/micro_batch.h"
 #include "trainer/model/parameters.h"
 #include "trainer/model/pass.h"
 
@@ -13,10 +12,17 @@ class Embedding {
   Embedding() = default;
   Embedding(const ParameterSet& parameters, const Architecture& architecture, int64_t tensor_ranks);
 
+  /// What is embedded: rows of all tensor ranks.
+  struct Input {
+    const int32_t* tokens = nullptr;
+    const int32_t* positions = nullptr;  // for learned embeddings of positions
+    int64_t depth = 0;  // 0: of the model; 1, 2, ...: of its prediction layers, which drop out anew
+  };
+
   /// y [own rows, hidden].
-  void forward(Pass& pass, const MicroBatch& batch, kernels::Array y) const;
+  void forward(Pass& pass, const Input& input, kernels::Array y) const;
   /// dy may be changed.
-  void backward(Pass& pass, const MicroBatch& batch, kernels::Array dy) const;
+  void backward(Pass& pass, const Input& input, kernels::Array dy) const;
 
  private:
   Parameter words_, positions_;

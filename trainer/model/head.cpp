@@ -1,115 +1,36 @@
 #include "trainer/model/head.h"
 
-#include <algorithm>
-
-#include "trainer/model/linear.h"
-
 namespace ferry {
 
 using kernels::Array;
 using kernels::ConstArray;
-using kernels::Matmul;
-using kernels::Type;
 
-namespace {
-
-constexpr int64_t kBlockBytes = int64_t{64} << 20;  // of the logits of a block
-
-}  // namespace
-
-Head::Head(const ParameterSet& parameters, const Architecture& a, int64_t tensor_ranks)
+Head::Head(const ParameterSet& parameters, const Architecture& a, const ModelOptions& options,
+           kernels::Kernels& kernels)
     : norm_(parameters, "decoder.final_layernorm", a.hidden, a),
-      hidden_(a.hidden),
-      columns_(a.padded_vocab / tensor_ranks) {
-  // The last of several stages has a copy of tied embeddings.
-  const bool has_output = parameters.has("output_layer.weight");
-  weight_ = parameters.get(has_output ? "output_layer.weight" : "embedding.word_embeddings.weight",
-                           columns_ * hidden_);
-}
+      output_(parameters, a, options.tensor_ranks),
+      predictions_(parameters, a, options, kernels),
+      hidden_(a.hidden) {}
 
 Head::Saved Head::forward(Pass& pass, const MicroBatch& batch, ConstArray x) const {
   Saved saved;
-  const bool has_backward = batch.loss_weight != nullptr;
-  if (has_backward) saved.dnormed = pass.kept.take(pass.own_rows() * hidden_, x.type);
+  const int64_t count = pass.own_rows() * hidden_;
+  if (batch.targets.loss_weight != nullptr) saved.dnormed = pass.kept.take(count, x.type);
   const ArenaScope scope(pass.scratch);
-  const Array normed = pass.scratch.take(pass.own_rows() * hidden_, x.type);
-  saved.norm = norm_.forward(pass, {pass.own_rows()}, x, normed);
-  const ConstArray all = all_rows(pass, normed, hidden_);
-  const bool shares_rows = pass.ranks.sequence_parallel;
-  const Array dall = shares_rows && has_backward ? pass.scratch.take(pass.rows() * hidden_, x.type)
-                                                 : saved.dnormed;
-  const int64_t block = std::clamp<int64_t>(kBlockBytes / (columns_ * 4), 1, pass.rows());
-  for (int64_t first = 0; first < pass.rows(); first += block) {
-    const int64_t rows = std::min(block, pass.rows() - first);
-    forward_block(pass, batch, first, rows, all.from(first * hidden_),
-                  has_backward ? dall.from(first * hidden_) : Array());
+  saved.normed = (predictions_ ? pass.kept : pass.scratch).take(count, x.type);
+  saved.norm = norm_.forward(pass, {pass.own_rows()}, x, saved.normed);
+  output_.forward(pass, batch.targets, saved.normed, saved.dnormed, batch.logits);
+  if (predictions_ && pass.trains) {
+    saved.predictions = predictions_.forward(pass, batch, output_, saved.normed);
   }
-  if (has_backward) sum_rows(pass, dall, saved.dnormed, hidden_);
   return saved;
 }
 
-void Head::forward_block(Pass& pass, const MicroBatch& batch, int64_t first, int64_t rows,
-                         ConstArray normed, Array dnormed) const {
-  const ArenaScope scope(pass.scratch);
-  kernels::Kernels& kernels = pass.kernels;
-  Communicator& tensor = pass.ranks.tensor;
-  const Array logits = pass.scratch.take(rows * columns_, normed.type);
-  auto* const maximum = pass.scratch.take<float>(rows);
-  auto* const sums = pass.scratch.take<float>(2 * rows);  // of exponentials; the targets' logits
-  auto* const loss = pass.scratch.take<float>(rows);
-  const int64_t first_column = tensor.rank() * columns_;
-  const int32_t* const targets = batch.labels + first;
-  kernels.run(Matmul{.m = rows,
-                     .n = columns_,
-                     .k = hidden_,
-                     .a = normed,
-                     .b = weight_.value,
-                     .c = logits,
-                     .b_transposed = true});
-  if (batch.logits) {
-    kernels.run(kernels::Copy{
-        .count = rows * columns_, .x = logits, .y = batch.logits.from(first * columns_)});
+void Head::backward(Pass& pass, const MicroBatch& batch, const Saved& saved, ConstArray x,
+                    Array dx) const {
+  if (predictions_) {
+    predictions_.backward(pass, batch, saved.predictions, saved.normed, saved.dnormed);
   }
-  kernels.run(kernels::LogitMaximum{
-      .rows = rows, .columns = columns_, .logits = logits, .maximum = maximum});
-  tensor.wait(tensor.all_reduce_max(maximum, rows));
-  kernels.run(kernels::LogitSums{.rows = rows,
-                                 .columns = columns_,
-                                 .first_column = first_column,
-                                 .logits = logits,
-                                 .targets = targets,
-                                 .maximum = maximum,
-                                 .sum = sums,
-                                 .target = sums + rows});
-  tensor.wait(tensor.all_reduce(Array(sums), 2 * rows));
-  kernels.run(kernels::CrossEntropyGradient{
-      .rows = rows,
-      .columns = columns_,
-      .first_column = first_column,
-      .logits = logits,
-      .targets = targets,
-      .maximum = maximum,
-      .sum = sums,
-      .target = sums + rows,
-      .weight = batch.loss_weight == nullptr ? nullptr : batch.loss_weight + first,
-      .loss = loss,
-      .dlogits = logits});
-  kernels.run(kernels::WeightedSum{
-      .count = rows, .x = loss, .weight = batch.loss_mask + first, .sum = batch.loss_sum});
-  if (batch.loss_weight == nullptr) return;
-  kernels.run(Matmul{
-      .m = rows, .n = hidden_, .k = columns_, .a = logits, .b = weight_.value, .c = dnormed});
-  kernels.run(Matmul{.m = columns_,
-                     .n = hidden_,
-                     .k = rows,
-                     .a = logits,
-                     .b = normed,
-                     .c = weight_.gradient,
-                     .a_transposed = true,
-                     .accumulate = true});
-}
-
-void Head::backward(Pass& pass, const Saved& saved, ConstArray x, Array dx) const {
   norm_.backward(pass, {pass.own_rows()}, saved.norm, x, saved.dnormed, dx, false);
 }
 

@@ -1,36 +1,36 @@
-// The final norm, the output layer and the loss.
+// The final norm, the output layer and the loss, and the layers that predict tokens further on.
 #pragma once
 
-#include "convert/model/architecture.h"
-#include "trainer/model/micro_batch.h"
-#include "trainer/model/norm.h"
+#include "trainer/model/output.h"
+#include "trainer/model/prediction.h"
 
 namespace ferry {
 
-/// Computes the loss by blocks of rows, and where a backward pass follows at once its gradients,
-/// down to the norm's output: the logits, which would be the largest of all arrays, are never there
-/// as a whole.
 class Head {
  public:
   struct Saved {
     NormLayer::Saved norm;
+    kernels::Array normed;   // where prediction layers start from it
     kernels::Array dnormed;  // gradient of the norm's output, [own rows, hidden]
+    Predictions::Saved predictions;
   };
 
   Head() = default;
-  Head(const ParameterSet& parameters, const Architecture& architecture, int64_t tensor_ranks);
+  Head(const ParameterSet& parameters, const Architecture& architecture,
+       const ModelOptions& options, kernels::Kernels& kernels);
 
   Saved forward(Pass& pass, const MicroBatch& batch, kernels::ConstArray x) const;
   /// dx is set.
-  void backward(Pass& pass, const Saved& saved, kernels::ConstArray x, kernels::Array dx) const;
+  void backward(Pass& pass, const MicroBatch& batch, const Saved& saved, kernels::ConstArray x,
+                kernels::Array dx) const;
+
+  const Predictions& predictions() const noexcept { return predictions_; }
 
  private:
-  void forward_block(Pass& pass, const MicroBatch& batch, int64_t first, int64_t rows,
-                     kernels::ConstArray normed, kernels::Array dnormed) const;
-
   NormLayer norm_;
-  Parameter weight_;
-  int64_t hidden_ = 0, columns_ = 0;
+  OutputLayer output_;
+  Predictions predictions_;
+  int64_t hidden_ = 0;
 };
 
 }  // namespace ferry

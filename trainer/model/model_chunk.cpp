@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "ckpt/base/error.h"
 #include "trainer/model/recompute.h"
 
 namespace ferry {
@@ -21,7 +22,24 @@ ModelChunk::ModelChunk(const ParameterSet& parameters, const Architecture& a,
     layers_.emplace_back(parameters, fmt::format("decoder.layers.{}", layer), a, layer, options,
                          kernels);
   }
-  if (contents.last) head_ = Head(parameters, a, options.tensor_ranks);
+  if (!contents.last) return;
+  if (a.mtp_layers > 0 && (contents.mtp_layers != a.mtp_layers || !contents.final_norm)) {
+    fail(ErrorKind::unsupported,
+         "the last pipeline stage must have all {} prediction layers (--mtp-num-layers) and the "
+         "decoder's last layer: split the layers in another way",
+         a.mtp_layers);
+  }
+  head_ = Head(parameters, a, options, kernels);
+}
+
+std::vector<const Moe*> ModelChunk::experts() const {
+  std::vector<const Moe*> experts;
+  const auto add = [&](const Layer& layer) {
+    if (layer.experts() != nullptr) experts.push_back(layer.experts());
+  };
+  for (const Layer& layer : layers_) add(layer);
+  for (const PredictionLayer& prediction : head_.predictions().layers()) add(prediction.layer());
+  return experts;
 }
 
 // Layers that give the next one's input take it from pass.kept; the last one gives `output`.
@@ -46,7 +64,7 @@ ModelChunk::Saved ModelChunk::forward(Pass& pass, const MicroBatch& batch, Const
   Array x(const_cast<void*>(input.data), type_);
   if (contents_.first) {
     x = pass.kept.take(count, type_);
-    embedding_.forward(pass, batch, x);
+    embedding_.forward(pass, {batch.tokens, batch.positions}, x);
   }
   const auto layers = static_cast<int64_t>(layers_.size());
   for (int64_t first = 0; first < layers;) {
@@ -75,7 +93,7 @@ ModelChunk::Saved ModelChunk::forward(Pass& pass, const MicroBatch& batch, Const
 }
 
 void ModelChunk::backward(Pass& pass, const MicroBatch& batch, const Saved& saved, Array d) const {
-  if (contents_.last) head_.backward(pass, saved.head, saved.output, d);
+  if (contents_.last) head_.backward(pass, batch, saved.head, saved.output, d);
   for (size_t i = saved.blocks.size(); i-- > 0;) {
     const Block& block = saved.blocks[i];
     const ArenaScope scope(pass.transient), scratch(pass.scratch);
@@ -90,7 +108,7 @@ void ModelChunk::backward(Pass& pass, const MicroBatch& batch, const Saved& save
       layers_[layer].backward(pass, steps[step].saved, steps[step].input, d);
     }
   }
-  if (contents_.first) embedding_.backward(pass, batch, d);
+  if (contents_.first) embedding_.backward(pass, {batch.tokens, batch.positions}, d);
 }
 
 }  // namespace ferry

@@ -35,8 +35,8 @@ class ModelChunk {
   ModelChunk(const ParameterSet& parameters, const Architecture& architecture,
              const StageContents& contents, const ModelOptions& options, kernels::Kernels& kernels);
 
-  /// The layers, first to last: for what experts count.
-  const std::vector<Layer>& layers() const noexcept { return layers_; }
+  /// Those of all layers, first to last: for what experts count.
+  std::vector<const Moe*> experts() const;
 
   bool is_first() const noexcept { return contents_.first; }
   bool is_last() const noexcept { return contents_.last; }
@@ -45,7 +45,7 @@ class ModelChunk {
 
   /// `input` [own rows, hidden] is what the chunk before gave: it stays until the backward pass; of
   /// the first chunk it does not matter. Gives output [own rows, hidden], or as the last chunk adds
-  /// to batch.loss_sum.
+  /// to the loss_sum of the batch's targets.
   Saved forward(Pass& pass, const MicroBatch& batch, kernels::ConstArray input,
                 kernels::Array output) const;
   /// `d` [own rows, hidden] is the gradient of the output (of the last chunk it does not matter),

@@ -153,7 +153,7 @@ void ModelState::add_parameters(int64_t chunk) {
 bool ModelState::is_partial(const std::string& name) const {
   const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
   const bool is_alpha = name.ends_with(".alpha_p") || name.ends_with(".alpha_n");
-  const bool is_norm = has("layernorm.");
+  const bool is_norm = has("layernorm.") || has(".enorm.") || has(".hnorm.");
   const bool is_head_norm = !options_.latent_attention && (has("self_attention.q_layernorm.") ||
                                                            has("self_attention.k_layernorm."));
   const bool has_own_rows =

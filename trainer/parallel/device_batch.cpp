@@ -1,7 +1,6 @@
 #include "trainer/parallel/device_batch.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 namespace ferry {
@@ -37,21 +36,33 @@ std::vector<int64_t> context_positions(int64_t length, int64_t ranks, int64_t ra
 }
 
 DeviceBatch::DeviceBatch(kernels::Kernels& kernels, int64_t sequences,
-                         std::vector<int64_t> positions)
+                         std::vector<int64_t> positions, int64_t prediction_layers)
     : sequences_(sequences), positions_(std::move(positions)) {
   const auto rows = sequences_ * static_cast<int64_t>(positions_.size());
-  memory_ = kernels.allocate(static_cast<size_t>((rows + sequences_) * 8 + 6 * rows * 4 + 64));
+  const int64_t targets = 1 + prediction_layers;
+  const int64_t words = rows * (3 + 3 * targets + prediction_layers);
+  memory_ = kernels.allocate(static_cast<size_t>(8 * (rows + sequences_ + targets) + 4 * words));
   next_ = static_cast<std::byte*>(memory_.get());
-  auto* const loss_sum = place<double>(1);
+  auto* const loss_sums = place<double>(targets);
   row_ids_ = place<int64_t>(rows);
   sequence_ids_ = place<int64_t>(sequences_);
   tokens_ = place<int32_t>(rows);
-  labels_ = place<int32_t>(rows);
   position_ids_ = place<int32_t>(rows);
   documents_ = place<int32_t>(rows);
-  mask_ = place<float>(rows);
-  weight_ = place<float>(rows);
-  micro_batch_ = {tokens_, position_ids_, labels_, mask_, nullptr, loss_sum, {}};
+  for (int64_t i = 0; i < targets; ++i) {
+    auto* const labels = place<int32_t>(rows);
+    auto* const mask = place<float>(rows);
+    targets_.push_back({labels, mask, place<float>(rows), loss_sums + i});
+  }
+  micro_batch_.tokens = tokens_;
+  micro_batch_.positions = position_ids_;
+  for (int64_t i = 0; i < prediction_layers; ++i) {
+    prediction_tokens_.push_back(place<int32_t>(rows));
+    const TargetMemory& of_layer = targets_[static_cast<size_t>(1 + i)];
+    micro_batch_.predictions.push_back({prediction_tokens_.back(), of_layer.targets(true)});
+  }
+  micro_batch_.targets = targets_[0].targets(true);
+  token_counts_.resize(static_cast<size_t>(targets));
 }
 
 template <typename Element>
@@ -74,45 +85,82 @@ void DeviceBatch::number(kernels::Kernels& kernels, int64_t first_sample, int64_
   kernels.upload(sequences.data(), sequence_ids_, sequences.size() * sizeof(int64_t));
 }
 
-double DeviceBatch::fill(kernels::Kernels& kernels, const Batch& batch,
-                         const FillOptions& options) {
-  number(kernels, options.first_sample, batch.sequence_length);
-  const double tokens = std::accumulate(batch.loss_mask.begin(), batch.loss_mask.end(), 0.0);
-  const auto put = [&]<typename Element>(const std::vector<Element>& all, Element* to) {
-    std::vector<Element> own;
-    own.reserve(positions_.size() * static_cast<size_t>(sequences_));
-    for (const int64_t position : positions_) {
-      for (int64_t sequence = 0; sequence < sequences_; ++sequence) {
-        own.push_back(all[static_cast<size_t>(sequence * batch.sequence_length + position)]);
-      }
-    }
-    kernels.upload(own.data(), to, own.size() * sizeof(Element));
-    return own;
-  };
-  put(batch.tokens, tokens_);
-  put(batch.labels, labels_);
-  put(batch.position_ids, position_ids_);
-  std::vector<float> weight = put(batch.loss_mask, mask_);
-  micro_batch_.loss_weight = nullptr;
-  if (options.loss_scale != 0) {
-    const double divisor = options.per_token_loss ? 1 : std::max(tokens, 1.0);
-    for (float& one : weight) one = static_cast<float>(one * options.loss_scale / divisor);
-    kernels.upload(weight.data(), weight_, weight.size() * sizeof(float));
-    micro_batch_.loss_weight = weight_;
-  }
-  document_begin_ = nullptr;
-  if (options.has_resets) {  // [sequences, positions]
-    const std::vector<int32_t> begins = document_begins(batch);
-    std::vector<int32_t> own;
+// What stands `shift` places further in the same sequence, of each row; 0 behind its end.
+template <typename Element>
+std::vector<Element> DeviceBatch::own_part(const Batch& batch, const std::vector<Element>& all,
+                                           int64_t shift) const {
+  const int64_t length = batch.sequence_length;
+  std::vector<Element> own;
+  own.reserve(positions_.size() * static_cast<size_t>(sequences_));
+  for (const int64_t position : positions_) {
     for (int64_t sequence = 0; sequence < sequences_; ++sequence) {
-      for (const int64_t position : positions_) {
-        own.push_back(begins[static_cast<size_t>(sequence * batch.sequence_length + position)]);
-      }
+      const auto at = static_cast<size_t>(sequence * length + position + shift);
+      own.push_back(position + shift < length ? all[at] : Element{});
     }
-    kernels.upload(own.data(), documents_, own.size() * sizeof(int32_t));
-    document_begin_ = documents_;
   }
-  return tokens;
+  return own;
+}
+
+namespace {
+
+template <typename Element>
+void upload(kernels::Kernels& kernels, const std::vector<Element>& from, Element* to) {
+  kernels.upload(from.data(), to, from.size() * sizeof(Element));
+}
+
+}  // namespace
+
+// Of the model (shift 0) or of a prediction layer, whose mean counts so much in that of the model.
+void DeviceBatch::fill_targets(kernels::Kernels& kernels, const Batch& batch, int64_t shift,
+                               const FillOptions& options) {
+  const TargetMemory& memory = targets_[static_cast<size_t>(shift)];
+  double& tokens = token_counts_[static_cast<size_t>(shift)];
+  tokens = 0;
+  for (size_t i = 0; i < batch.loss_mask.size(); ++i) {
+    const bool is_there = static_cast<int64_t>(i) % batch.sequence_length >= shift;
+    if (is_there) tokens += static_cast<double>(batch.loss_mask[i]);
+  }
+  upload(kernels, own_part(batch, batch.labels, shift), memory.labels);
+  std::vector<float> mask = own_part(batch, batch.loss_mask, shift);
+  upload(kernels, mask, memory.mask);
+  const double zero = 0;
+  kernels.upload(&zero, memory.loss_sum, sizeof zero);
+  if (options.loss_scale == 0) return;
+  const double divisor =
+      std::max(tokens, 1.0) / (options.per_token_loss ? std::max(token_counts_[0], 1.0) : 1.0);
+  const double scale = options.loss_scale / divisor * (shift > 0 ? options.prediction_scale : 1);
+  for (float& one : mask) one = static_cast<float>(static_cast<double>(one) * scale);
+  upload(kernels, mask, memory.weight);
+}
+
+void DeviceBatch::fill_documents(kernels::Kernels& kernels, const Batch& batch) {
+  const std::vector<int32_t> begins = document_begins(batch);
+  std::vector<int32_t> own;  // [sequences, positions]
+  for (int64_t sequence = 0; sequence < sequences_; ++sequence) {
+    for (const int64_t position : positions_) {
+      own.push_back(begins[static_cast<size_t>(sequence * batch.sequence_length + position)]);
+    }
+  }
+  upload(kernels, own, documents_);
+}
+
+void DeviceBatch::fill(kernels::Kernels& kernels, const Batch& batch, const FillOptions& options) {
+  number(kernels, options.first_sample, batch.sequence_length);
+  upload(kernels, own_part(batch, batch.tokens, 0), tokens_);
+  upload(kernels, own_part(batch, batch.position_ids, 0), position_ids_);
+  const bool has_weights = options.loss_scale != 0;
+  for (size_t i = 0; i < targets_.size(); ++i) {
+    const auto shift = static_cast<int64_t>(i);
+    fill_targets(kernels, batch, shift, options);
+    if (i == 0) {
+      micro_batch_.targets = targets_[0].targets(has_weights);
+    } else {
+      upload(kernels, own_part(batch, batch.tokens, shift), prediction_tokens_[i - 1]);
+      micro_batch_.predictions[i - 1].targets = targets_[i].targets(has_weights);
+    }
+  }
+  if (options.has_resets) fill_documents(kernels, batch);
+  document_begin_ = options.has_resets ? documents_ : nullptr;
 }
 
 }  // namespace ferry

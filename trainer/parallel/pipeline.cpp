@@ -1,5 +1,7 @@
 #include "trainer/parallel/pipeline.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -37,6 +39,7 @@ Pipeline::Pipeline(std::vector<ModelChunk> chunks, const Architecture& architect
              options.sequence_parallel},
       positions_(context_positions(options.length, grid.sizes().context, grid.place().context)),
       hidden_(architecture.hidden),
+      prediction_layers_(architecture.mtp_layers),
       slots_(chunks_.size()) {
   const RopeTable table = rope_table(architecture, positions_);
   if (!table.cosine.empty()) {
@@ -79,9 +82,8 @@ Pipeline::Sizes Pipeline::measure(const ModelChunk& chunk) {
                        experts = stand_in(ranks_.experts);
   ModelRanks ranks{tensor, context, both, experts, ranks_.sequence_parallel};
   Pass pass{pass_values(), planning, ranks, kept, scratch, transient};
-  DeviceBatch batch(planning, options_.sequences, positions_);
-  MicroBatch micro_batch = batch.micro_batch();
-  micro_batch.loss_weight = micro_batch.loss_mask;
+  const DeviceBatch batch(planning, options_.sequences, positions_, prediction_layers_);
+  const MicroBatch& micro_batch = batch.micro_batch();
   const Array boundary(planning.allocate(static_cast<size_t>(pass.own_rows() * hidden_ * 4)).get(),
                        options_.type);
   const ModelChunk::Saved saved = chunk.forward(pass, micro_batch, boundary, boundary);
@@ -126,7 +128,7 @@ void Pipeline::prepare(const std::vector<PipelineAction>& schedule) {
     while (static_cast<int64_t>(slots_[chunk].size()) < most) {
       Slot& slot = slots_[chunk].emplace_back(
           kernels_, sizes_[chunk].kept, boundary * size_bytes(options_.type),
-          DeviceBatch(kernels_, options_.sequences, positions_));
+          DeviceBatch(kernels_, options_.sequences, positions_, prediction_layers_));
       slot.input = Array(slot.memory.get(), options_.type);
       slot.output = slot.input.from(boundary);
       slot.d = slot.output.from(boundary);
@@ -157,9 +159,7 @@ void Pipeline::begin_step(int64_t number) {
   dropout_key_ =
       kernels::mix_key(static_cast<uint64_t>(options_.seed), static_cast<uint64_t>(number));
   for (const ModelChunk& chunk : chunks_) {
-    for (const Layer& layer : chunk.layers()) {
-      if (layer.experts() != nullptr) layer.experts()->reset(kernels_);
-    }
+    for (const Moe* experts : chunk.experts()) experts->reset(kernels_);
   }
 }
 
@@ -168,9 +168,7 @@ std::vector<std::pair<std::string, double>> Pipeline::end_step(int64_t micro_bat
   double sums[] = {0, 0, 0, 0, 0};  // balance losses, z-losses; layers that have each, by kind
   kernels_.wait();
   for (const ModelChunk& chunk : chunks_) {
-    for (const Layer& layer : chunk.layers()) {
-      const Moe* const experts = layer.experts();
-      if (experts == nullptr) continue;
+    for (const Moe* experts : chunk.experts()) {
       experts->update_bias(kernels_, grid_.stage());
       sums[0] += experts->balance_loss();
       sums[1] += experts->z_loss();
@@ -191,6 +189,9 @@ std::vector<std::pair<std::string, double>> Pipeline::end_step(int64_t micro_bat
     losses.emplace_back("seq_load_balancing_loss", sums[0] / (sums[3] * batches));
   }
   if (sums[4] > 0) losses.emplace_back("z_loss", sums[1] / (sums[4] * batches));
+  for (size_t i = 0; i < loss_.predictions.size(); ++i) {
+    losses.emplace_back(fmt::format("mtp_{} loss", i + 1), loss_.predictions[i] / batches);
+  }
   return losses;
 }
 
@@ -215,7 +216,7 @@ StepLoss Pipeline::evaluate(int64_t micro_batches, const Source& source) {
 StepLoss Pipeline::run(const std::vector<PipelineAction>& schedule, double loss_scale,
                        const Source& source) {
   prepare(schedule);
-  loss_ = {};
+  loss_ = {0, 0, std::vector<double>(static_cast<size_t>(prediction_layers_))};
   for (const PipelineAction& action : schedule) {
     if (action.is_forward) {
       Slot& slot = take_slot(action.chunk);
@@ -232,10 +233,13 @@ StepLoss Pipeline::run(const std::vector<PipelineAction>& schedule, double loss_
     }
   }
   // Every tensor rank of the last stage has the same sums.
-  double sums[] = {loss_.sum, loss_.tokens};
-  if (ranks_.tensor.rank() != 0) sums[0] = sums[1] = 0;
-  grid_.world().wait(grid_.world().all_reduce(sums, 2));
-  return {sums[0], sums[1]};
+  std::vector<double> sums{loss_.sum, loss_.tokens};
+  sums.insert(sums.end(), loss_.predictions.begin(), loss_.predictions.end());
+  if (ranks_.tensor.rank() != 0) std::ranges::fill(sums, 0.0);
+  const auto count = static_cast<int64_t>(sums.size());
+  grid_.world().wait(grid_.world().all_reduce(sums.data(), count));
+  loss_ = {sums[0], sums[1], {sums.begin() + 2, sums.end()}};
+  return loss_;
 }
 
 Pass Pipeline::pass_of(Slot& slot) {
@@ -259,18 +263,18 @@ void Pipeline::forward(Slot& slot, const PipelineAction& action, double loss_sca
   slot.kept.release(0);
   source(action.micro_batch, batch_);
   const int64_t data_batch = action.micro_batch * grid_.sizes().data + grid_.place().data;
-  const double tokens = slot.batch.fill(kernels_, batch_,
-                                        {.loss_scale = loss_scale,
-                                         .per_token_loss = options_.per_token_loss,
-                                         .has_resets = options_.resets_attention,
-                                         .first_sample = data_batch * options_.sequences});
+  slot.batch.fill(kernels_, batch_,
+                  {.loss_scale = loss_scale,
+                   .per_token_loss = options_.per_token_loss,
+                   .prediction_scale = options_.prediction_scale,
+                   .has_resets = options_.resets_attention,
+                   .first_sample = data_batch * options_.sequences});
   Pass pass = pass_of(slot);
   const int64_t boundary = chunk.boundary_elements(pass);
   Communicator& pipeline = grid_.forward_pipeline();
   if (has_before(action.chunk)) {
     pipeline.wait(pipeline.receive(slot.input, boundary, stage_before()));
   }
-  *slot.batch.micro_batch().loss_sum = 0;
   MicroBatch micro_batch = slot.batch.micro_batch();
   micro_batch.logits = options_.logits;
   slot.saved = chunk.forward(pass, micro_batch, slot.input, slot.output);
@@ -278,8 +282,13 @@ void Pipeline::forward(Slot& slot, const PipelineAction& action, double loss_sca
     slot.sent_output = pipeline.send(slot.output, boundary, stage_after());
   } else {
     kernels_.wait();
-    loss_.sum += *slot.batch.micro_batch().loss_sum;
-    if (ranks_.context.rank() == 0) loss_.tokens += tokens;
+    loss_.sum += *micro_batch.targets.loss_sum;
+    const std::vector<double>& tokens = slot.batch.tokens();
+    if (ranks_.context.rank() == 0) loss_.tokens += tokens[0];
+    for (size_t i = 0; i < loss_.predictions.size(); ++i) {
+      const double sum = *micro_batch.predictions[i].targets.loss_sum;
+      loss_.predictions[i] += sum / std::max(tokens[i + 1], 1.0);
+    }
   }
 }
 

@@ -23,6 +23,7 @@ struct PipelineOptions {
   bool sequence_parallel = false;
   bool resets_attention = false;
   bool per_token_loss = false;  // each token counts the same, however many its micro-batch has
+  double prediction_scale = 0;  // what the loss of each prediction layer counts
   double hidden_dropout = 0, attention_dropout = 0;
   int64_t seed = 0;  // of dropout
   Recompute recompute;
@@ -30,8 +31,9 @@ struct PipelineOptions {
 };
 
 struct StepLoss {
-  double sum = 0;     // of the losses of all tokens that count, over all ranks
-  double tokens = 0;  // that count
+  double sum = 0;                   // of the losses of all tokens that count, over all ranks
+  double tokens = 0;                // that count
+  std::vector<double> predictions;  // by prediction layer: sums of the micro-batches' means
 };
 
 class Pipeline {
@@ -51,8 +53,9 @@ class Pipeline {
   /// rank's part of the sum over data-parallel ranks. With per_token_loss it is the sum over all
   /// tokens, StepLoss::tokens times as large, for their number is known when all were read.
   StepLoss train(int64_t micro_batches, double loss_scale, const Source& source);
-  /// Behind train(): the mean over the layers of their load-balancing losses, by the name that logs
-  /// have for it; none without one. Moves the experts' biases. All ranks call it.
+  /// Behind train(): losses beside that of the model, by the names that logs have for them: means
+  /// over the layers of what routers add, and the losses of prediction layers. Moves the experts'
+  /// biases. All ranks call it.
   std::vector<std::pair<std::string, double>> end_step(int64_t micro_batches);
 
   /// The losses alone.
@@ -94,7 +97,7 @@ class Pipeline {
   std::vector<int64_t> positions_;
   std::shared_ptr<void> rope_memory_;
   const float *cosine_ = nullptr, *sine_ = nullptr;
-  int64_t hidden_;
+  int64_t hidden_, prediction_layers_;
   std::vector<Sizes> sizes_;  // by chunk
   Arena scratch_, transient_;
   std::vector<std::list<Slot>> slots_;  // by chunk

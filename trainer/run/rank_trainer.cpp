@@ -145,7 +145,7 @@ void check_can_be_run(const TrainArguments& a) {
       {a.ckpt_format != "torch_dist", "--ckpt-format other than torch_dist"},
       {!a.pretrained_checkpoint.empty(), "--pretrained-checkpoint"},
       {a.fp16 && !a.load.empty() && !a.no_load_optim, "--fp16 with --load"},
-      {a.mtp_num_layers.value_or(0) > 0, "--mtp-num-layers"},
+      {a.mtp_use_repeated_layer, "--mtp-use-repeated-layer"},
       {a.decoupled_lr.has_value(), "--decoupled-lr"},
       {!a.iterations_to_skip.empty(), "--iterations-to-skip"},
       {a.skip_train, "--skip-train"},
@@ -265,6 +265,8 @@ class RankTrainer {
     options.seed = arguments_.seed;
     options.recompute = recompute_of(arguments_);
     options.per_token_loss = arguments_.calculate_per_token_loss;
+    const auto predictions = static_cast<double>(arguments_.mtp_num_layers.value_or(1));
+    options.prediction_scale = arguments_.mtp_loss_scaling_factor / predictions;
     return options;
   }
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -117,6 +118,13 @@ inline SmallRun small_deepseek() {
   return small;
 }
 
+/// The same with layers that predict the tokens behind the next one.
+inline SmallRun with_predictions(SmallRun small, int64_t layers = 2) {
+  small.architecture.mtp_layers = small.run.mtp_layers = layers;
+  small.options.prediction_scale = 0.5 / static_cast<double>(layers);
+  return small;
+}
+
 class SmallRank {
  public:
   SmallRank(const SmallRun& small, std::shared_ptr<Links> links)
@@ -129,6 +137,52 @@ class SmallRank {
         pipeline_(chunks(), small.architecture, grid_, *kernels_, small.options) {
     initialise(*kernels_, state_.model_regions(), small.architecture, 3);
     state_.copy_to_masters();
+  }
+
+  /// For each parameter, what the loss changes by along a random direction, by its gradient and by
+  /// computing it beside the parameter's value. One rank alone.
+  struct Slope {
+    std::string name;
+    double by_gradient = 0, by_difference = 0;
+  };
+  std::vector<Slope> slopes(double distance) {
+    const auto loss_here = [&] {
+      state_.clear_gradients();
+      pipeline_.begin_step(0);
+      const StepLoss loss = pipeline_.train(
+          micro_batches(), 1, [&](int64_t number, Batch& batch) { batch = batch_of(0, number); });
+      double sum = loss.sum / loss.tokens;
+      for (const double one : loss.predictions) {
+        sum += small_.options.prediction_scale * one / static_cast<double>(micro_batches());
+      }
+      return sum;
+    };
+    std::vector<Slope> slopes;
+    std::vector<std::vector<float>> directions;
+    loss_here();
+    for (const StateRun& run : state_.runs()) {
+      const auto* const gradient = static_cast<const float*>(run.gradient.data);
+      std::vector<float>& direction = directions.emplace_back(static_cast<size_t>(run.elements));
+      kernels_->run(kernels::FillNormal{
+          .count = run.elements, .key = directions.size(), .y = kernels::Array(direction.data())});
+      slopes.push_back({run.name, 0, 0});
+      for (size_t i = 0; i < direction.size(); ++i) {
+        slopes.back().by_gradient += static_cast<double>(gradient[i] * direction[i]);
+      }
+    }
+    for (size_t r = 0; r < slopes.size(); ++r) {
+      float* const values = state_.runs()[r].master;
+      const std::vector<float> before(values, values + directions[r].size());
+      const auto move = [&](double factor) {
+        for (size_t i = 0; i < before.size(); ++i) {
+          values[i] = before[i] + static_cast<float>(factor) * directions[r][i];
+        }
+        return loss_here();
+      };
+      slopes[r].by_difference = (move(distance) - move(-distance)) / (2 * distance);
+      std::ranges::copy(before, values);
+    }
+    return slopes;
   }
 
   RunFigures train() {

@@ -1,0 +1,45 @@
+// Gradients of every parameter, against differences of the loss.
+#include "tests/trainer/parallel/small_run.h"
+
+namespace ferry {
+namespace {
+
+using test::SmallRank;
+using test::SmallRun;
+
+void expect_true_gradients(const SmallRun& small) {
+  const auto links = thread_links(thread_groups(1));
+  SmallRank rank(small, links[0]);
+  for (const SmallRank::Slope& slope : rank.slopes(5e-4)) {
+    EXPECT_NEAR(slope.by_gradient, slope.by_difference, 3e-4 + 1e-3 * std::abs(slope.by_difference))
+        << slope.name;
+    EXPECT_NE(slope.by_gradient, 0) << slope.name;
+  }
+}
+
+TEST(Gradients, OfLlama) { expect_true_gradients(test::small_run()); }
+TEST(Gradients, OfGpt2) { expect_true_gradients(test::small_gpt2()); }
+TEST(Gradients, OfPredictionLayers) {
+  expect_true_gradients(test::with_predictions(test::small_run()));
+}
+TEST(Gradients, OfPredictionLayersWithTiedEmbeddings) {
+  SmallRun small = test::with_predictions(test::small_run());
+  small.architecture.tied = true;
+  expect_true_gradients(small);
+}
+// Dropout does not change from one computation of the loss to the next.
+TEST(Gradients, WithDropout) {
+  SmallRun small = test::with_predictions(test::small_run());
+  small.options.hidden_dropout = small.options.attention_dropout = 0.2;
+  expect_true_gradients(small);
+}
+// All experts are chosen: choices do not jump.
+TEST(Gradients, OfDeepSeek) {
+  SmallRun small = test::with_predictions(test::small_deepseek());
+  small.router.balance = RouterOptions::Balance::none;
+  small.architecture.experts_per_token = small.architecture.experts;
+  expect_true_gradients(small);
+}
+
+}  // namespace
+}  // namespace ferry

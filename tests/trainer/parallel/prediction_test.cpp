@@ -1,0 +1,77 @@
+// Layers that predict tokens further on: the same at all layouts.
+#include "tests/trainer/parallel/small_run.h"
+
+namespace ferry {
+namespace {
+
+using test::RunFigures;
+using test::SmallRun;
+
+struct Case {
+  const char* model;
+  const char* layout;
+};
+
+void PrintTo(const Case& one, std::ostream* out) { *out << one.model << " " << one.layout; }
+
+SmallRun predicting(std::string_view model) {
+  SmallRun small =
+      test::with_predictions(model == "deepseek" ? test::small_deepseek() : test::small_run());
+  small.architecture.tied = model == "tied";
+  small.router.balance = RouterOptions::Balance::none;
+  small.options.hidden_dropout = 0.1;
+  return small;
+}
+
+class Predicted : public testing::TestWithParam<Case> {};
+
+TEST_P(Predicted, DoesNotDependOnTheLayout) {
+  SmallRun small = predicting(GetParam().model);
+  const RunFigures alone = train(small);
+  ASSERT_TRUE(alone.steps[0].others.contains("mtp_2 loss"));
+  lay_out(small, GetParam().layout);
+  expect_alike(train(small), alone, 1e-6);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, Predicted,
+                         testing::Values(Case{"llama", "TP2"}, Case{"llama", "TP2 SP"},
+                                         Case{"llama", "PP2"}, Case{"llama", "PP2 VPP2"},
+                                         Case{"llama", "DP2"}, Case{"llama", "CP2"},
+                                         Case{"llama", "MBS1"}, Case{"tied", "TP2 SP"},
+                                         Case{"tied", "PP2"}, Case{"tied", "TP2 SP CP2 PP2 DP2"},
+                                         Case{"deepseek", "TP2 SP"},
+                                         Case{"deepseek", "DP2 EP2 PP2"}));
+
+TEST(Predictions, AreLossesOfTheirOwn) {
+  SmallRun small = predicting("llama");
+  const RunFigures with = train(small);
+  const test::StepFigures& first = with.steps[0];
+  // As many as there are tokens to choose from.
+  EXPECT_NEAR(first.others.at("mtp_1 loss"), std::log(64), 0.2);
+  EXPECT_NE(first.others.at("mtp_1 loss"), first.others.at("mtp_2 loss"));
+  small.options.prediction_scale = 0;
+  const RunFigures apart = train(small);
+  EXPECT_EQ(apart.steps[0].loss, first.loss);
+  EXPECT_EQ(apart.steps[0].others, first.others);
+  EXPECT_LT(apart.steps[0].norm, first.norm);
+  const RunFigures without = train(test::with_predictions(small, 0));
+  EXPECT_NEAR(apart.steps[0].norm / without.steps[0].norm, 1, 1e-6);
+  EXPECT_EQ(with.evaluation, without.evaluation);
+}
+
+TEST(Predictions, AreRecomputedWithTheSameBits) {
+  SmallRun small = predicting("deepseek");
+  const RunFigures kept = train(small);
+  small.options.recompute.layers = Recompute::Layers::in_blocks;
+  small.options.recompute.count = 1;
+  const RunFigures again = train(small);
+  for (size_t i = 0; i < kept.steps.size(); ++i) {
+    EXPECT_EQ(again.steps[i].loss, kept.steps[i].loss);
+    EXPECT_EQ(again.steps[i].norm, kept.steps[i].norm);
+    EXPECT_EQ(again.steps[i].others, kept.steps[i].others);
+  }
+  EXPECT_LT(again.activation_bytes, kept.activation_bytes);
+}
+
+}  // namespace
+}  // namespace ferry

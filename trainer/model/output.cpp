@@ -1,0 +1,107 @@
+#include "trainer/model/output.h"
+
+#include <algorithm>
+
+#include "trainer/model/linear.h"
+
+namespace ferry {
+
+using kernels::Array;
+using kernels::ConstArray;
+using kernels::Matmul;
+using kernels::Type;
+
+namespace {
+
+constexpr int64_t kBlockBytes = int64_t{64} << 20;  // of the logits of a block
+
+}  // namespace
+
+OutputLayer::OutputLayer(const ParameterSet& parameters, const Architecture& a,
+                         int64_t tensor_ranks)
+    : hidden_(a.hidden), columns_(a.padded_vocab / tensor_ranks) {
+  // The last of several stages has a copy of tied embeddings.
+  const bool has_output = parameters.has("output_layer.weight");
+  weight_ = parameters.get(has_output ? "output_layer.weight" : "embedding.word_embeddings.weight",
+                           columns_ * hidden_);
+}
+
+void OutputLayer::forward(Pass& pass, const Targets& targets, ConstArray x, Array dx,
+                          Array logits) const {
+  const ArenaScope scope(pass.scratch);
+  const bool has_backward = targets.loss_weight != nullptr;
+  const ConstArray all = all_rows(pass, x, hidden_);
+  const bool shares_rows = pass.ranks.sequence_parallel;
+  const Array dall =
+      shares_rows && has_backward ? pass.scratch.take(pass.rows() * hidden_, x.type) : dx;
+  const int64_t block = std::clamp<int64_t>(kBlockBytes / (columns_ * 4), 1, pass.rows());
+  for (int64_t first = 0; first < pass.rows(); first += block) {
+    const int64_t rows = std::min(block, pass.rows() - first);
+    forward_block(pass, targets, first, rows, all.from(first * hidden_),
+                  has_backward ? dall.from(first * hidden_) : Array(), logits);
+  }
+  if (has_backward) sum_rows(pass, dall, dx, hidden_);
+}
+
+void OutputLayer::forward_block(Pass& pass, const Targets& targets, int64_t first, int64_t rows,
+                                ConstArray x, Array dx, Array kept) const {
+  const ArenaScope scope(pass.scratch);
+  kernels::Kernels& kernels = pass.kernels;
+  Communicator& tensor = pass.ranks.tensor;
+  const Array logits = pass.scratch.take(rows * columns_, x.type);
+  auto* const maximum = pass.scratch.take<float>(rows);
+  auto* const sums = pass.scratch.take<float>(2 * rows);  // of exponentials; the targets' logits
+  auto* const loss = pass.scratch.take<float>(rows);
+  const int64_t first_column = tensor.rank() * columns_;
+  const int32_t* const labels = targets.labels + first;
+  kernels.run(Matmul{.m = rows,
+                     .n = columns_,
+                     .k = hidden_,
+                     .a = x,
+                     .b = weight_.value,
+                     .c = logits,
+                     .b_transposed = true});
+  if (kept) {
+    kernels.run(
+        kernels::Copy{.count = rows * columns_, .x = logits, .y = kept.from(first * columns_)});
+  }
+  kernels.run(kernels::LogitMaximum{
+      .rows = rows, .columns = columns_, .logits = logits, .maximum = maximum});
+  tensor.wait(tensor.all_reduce_max(maximum, rows));
+  kernels.run(kernels::LogitSums{.rows = rows,
+                                 .columns = columns_,
+                                 .first_column = first_column,
+                                 .logits = logits,
+                                 .targets = labels,
+                                 .maximum = maximum,
+                                 .sum = sums,
+                                 .target = sums + rows});
+  tensor.wait(tensor.all_reduce(Array(sums), 2 * rows));
+  kernels.run(kernels::CrossEntropyGradient{
+      .rows = rows,
+      .columns = columns_,
+      .first_column = first_column,
+      .logits = logits,
+      .targets = labels,
+      .maximum = maximum,
+      .sum = sums,
+      .target = sums + rows,
+      .weight = targets.loss_weight == nullptr ? nullptr : targets.loss_weight + first,
+      .loss = loss,
+      .dlogits = logits});
+  kernels.run(kernels::WeightedSum{
+      .count = rows, .x = loss, .weight = targets.loss_mask + first, .sum = targets.loss_sum});
+  if (targets.loss_weight == nullptr) return;
+  kernels.run(
+      Matmul{.m = rows, .n = hidden_, .k = columns_, .a = logits, .b = weight_.value, .c = dx});
+  kernels.run(Matmul{.m = columns_,
+                     .n = hidden_,
+                     .k = rows,
+                     .a = logits,
+                     .b = x,
+                     .c = weight_.gradient,
+                     .a_transposed = true,
+                     .accumulate = true});
+}
+
+}  // namespace ferry

@@ -1,0 +1,83 @@
+// Layers behind the last one that predict tokens further on (multi-token prediction).
+//
+// Source: DeepSeek-AI 2024 (DeepSeek-V3, section 2.2); megatron/core/transformer/
+// multi_token_prediction.py.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trainer/model/embedding.h"
+#include "trainer/model/layer.h"
+#include "trainer/model/micro_batch.h"
+#include "trainer/model/output.h"
+
+namespace ferry {
+
+/// From the hidden states of the layer before and the embeddings of the tokens that it was to
+/// predict: norms of both, beside each other through a linear and a transformer layer to a norm.
+class PredictionLayer {
+ public:
+  struct Saved {
+    kernels::Array embedded;      // [own rows, hidden]
+    kernels::Array concatenated;  // norms of these and of the hidden states, [own rows, 2 · hidden]
+    kernels::Array joined;        // by the linear, [own rows, hidden]
+    kernels::Array output;        // of the transformer layer
+    NormLayer::Saved embedding_norm, hidden_norm, final_norm;
+    Layer::Saved layer;
+  };
+
+  /// Number `number` of the prediction layers.
+  PredictionLayer(const ParameterSet& parameters, const Architecture& architecture, int64_t number,
+                  const ModelOptions& options, kernels::Kernels& kernels);
+
+  /// x is what the layer before gave; all are [own rows, hidden].
+  Saved forward(Pass& pass, const int32_t* tokens, kernels::ConstArray x, kernels::Array y) const;
+  /// Sets dx.
+  void backward(Pass& pass, const int32_t* tokens, const Saved& saved, kernels::ConstArray x,
+                kernels::ConstArray dy, kernels::Array dx) const;
+
+  const Layer& layer() const noexcept { return layer_; }
+
+ private:
+  Embedding::Input embedded(const int32_t* tokens) const { return {tokens, nullptr, number_ + 1}; }
+
+  Embedding embedding_;
+  NormLayer embedding_norm_, hidden_norm_, final_norm_;
+  ReplicatedLinear linear_;
+  Layer layer_;
+  int64_t hidden_, number_;
+};
+
+/// All of them, one behind the other. Each has a loss of its own, computed by the model's output
+/// layer.
+class Predictions {
+ public:
+  struct Saved {
+    struct Step {
+      kernels::Array output, doutput;  // [own rows, hidden]
+      PredictionLayer::Saved layer;
+    };
+    std::vector<Step> steps;
+  };
+
+  Predictions() = default;
+  Predictions(const ParameterSet& parameters, const Architecture& architecture,
+              const ModelOptions& options, kernels::Kernels& kernels);
+
+  explicit operator bool() const noexcept { return !layers_.empty(); }
+  const std::vector<PredictionLayer>& layers() const noexcept { return layers_; }
+
+  /// x [own rows, hidden] are the model's normalised hidden states.
+  Saved forward(Pass& pass, const MicroBatch& batch, const OutputLayer& output,
+                kernels::ConstArray x) const;
+  /// Adds to dx.
+  void backward(Pass& pass, const MicroBatch& batch, const Saved& saved, kernels::ConstArray x,
+                kernels::Array dx) const;
+
+ private:
+  std::vector<PredictionLayer> layers_;
+  int64_t hidden_ = 0;
+};
+
+}  // namespace ferry

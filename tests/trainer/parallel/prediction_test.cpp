@@ -59,6 +59,51 @@ TEST(Predictions, AreLossesOfTheirOwn) {
   EXPECT_EQ(with.evaluation, without.evaluation);
 }
 
+// tests/interop/make_predictions.py printed these; it makes up the same weights and tokens.
+TEST(Predictions, AreThoseOfMegatronCore) {
+  SmallRun small = test::with_predictions(test::small_run());
+  small.global_batch = 2;
+  small.options.prediction_scale = 0.5 / 2;
+  small.mask = [](int64_t sample, std::vector<float>& mask) {
+    if (sample == 1) mask[3] = mask[9] = 0;
+  };
+  const auto links = thread_links(thread_groups(1));
+  test::SmallRank rank(small, links[0]);
+  rank.for_parameters([](const std::string& name, const Parameter& parameter) {
+    double start = name.ends_with("norm.weight") ? 1 : 0, sum = 0;
+    for (const char letter : name) sum += static_cast<unsigned char>(letter);
+    for (int64_t i = 0; i < parameter.elements; ++i) {
+      const auto at = static_cast<double>(i);
+      const double wave = 0.1 * std::sin(sum + 0.7 * at + 0.013 * at * at);
+      static_cast<float*>(parameter.value.data)[i] = static_cast<float>(start + wave);
+    }
+  });
+  const StepLoss loss = rank.compute_gradients();
+  EXPECT_NEAR(loss.sum / loss.tokens, 4.2734561, 1e-6);
+  EXPECT_NEAR(loss.predictions.at(0), 4.38549471, 1e-6);
+  EXPECT_NEAR(loss.predictions.at(1), 4.35445499, 1e-6);
+  std::map<std::string, double> squares;
+  const std::map<std::string, double> norms{{"", 2.84768887},
+                                            {"embedding", 1.27437908},
+                                            {"decoder.layers", 2.24718752},
+                                            {"decoder.final", 0.0857104268},
+                                            {"mtp.layers.0.enorm", 0.0172498326},
+                                            {"mtp.layers.0", 0.34094633},
+                                            {"mtp.layers.1", 0.279092954},
+                                            {"output_layer", 1.11083508}};
+  rank.for_parameters([&](const std::string& name, const Parameter& parameter) {
+    for (int64_t i = 0; i < parameter.elements; ++i) {
+      const double one = static_cast<const float*>(parameter.gradient.data)[i];
+      for (const auto& [prefix, norm] : norms) {
+        if (name.starts_with(prefix)) squares[prefix] += one * one;
+      }
+    }
+  });
+  for (const auto& [prefix, norm] : norms) {
+    EXPECT_NEAR(std::sqrt(squares.at(prefix)) / norm, 1, 1e-6) << prefix;
+  }
+}
+
 TEST(Predictions, AreRecomputedWithTheSameBits) {
   SmallRun small = predicting("deepseek");
   const RunFigures kept = train(small);

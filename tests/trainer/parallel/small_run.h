@@ -147,10 +147,7 @@ class SmallRank {
   };
   std::vector<Slope> slopes(double distance) {
     const auto loss_here = [&] {
-      state_.clear_gradients();
-      pipeline_.begin_step(0);
-      const StepLoss loss = pipeline_.train(
-          micro_batches(), 1, [&](int64_t number, Batch& batch) { batch = batch_of(0, number); });
+      const StepLoss loss = compute_gradients();
       double sum = loss.sum / loss.tokens;
       for (const double one : loss.predictions) {
         sum += small_.options.prediction_scale * one / static_cast<double>(micro_batches());
@@ -183,6 +180,24 @@ class SmallRank {
       std::ranges::copy(before, values);
     }
     return slopes;
+  }
+
+  /// Calls act(name, parameter) for each, named as modules name it.
+  template <typename Act>
+  void for_parameters(const Act& act) {
+    const auto parameters = layout_.parameters(RankCoordinates{}, default_modules(small_.run));
+    for (const LocalParameter& local : parameters) {
+      const std::string name = canonical_name(layout_, local);
+      act(name, state_.parameters(0).get(name, local.elements));
+    }
+  }
+
+  /// The gradients of the first step's samples.
+  StepLoss compute_gradients() {
+    state_.clear_gradients();
+    pipeline_.begin_step(0);
+    return pipeline_.train(micro_batches(), 1,
+                           [&](int64_t number, Batch& batch) { batch = batch_of(0, number); });
   }
 
   RunFigures train() {

@@ -1,6 +1,9 @@
 #include "ckpt/memory/load.h"
 
+#include <map>
 #include <memory>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -15,16 +18,14 @@ namespace {
 // Each region is a file, and an entry that is one chunk of it.
 class LoadPlan {
  public:
-  explicit LoadPlan(const Catalog& catalog) : catalog_(catalog), index_(catalog) {
-    plan_.source = &catalog;
-    left_.reserve(catalog.entries.size());
-    for (const Entry& entry : catalog.entries) left_.push_back(entry.elements());
-  }
+  explicit LoadPlan(const Catalog& catalog) { plan_.source = &catalog; }
 
-  void add(const Region& region) {
+  void add(const Region& region, const StateTensor& tensor) {
     const uint64_t bytes = checked_bytes(region);
-    const Entry& entry = source_of(region);
-    const auto position = static_cast<uint32_t>(&entry - catalog_.entries.data());
+    if (tensor.shape != region.shape) {
+      fail(ErrorKind::mismatch, "tensor {} has shape {} in the checkpoint and {} in memory",
+           region.name, to_string(tensor.shape), to_string(region.shape));
+    }
     const auto file = static_cast<uint32_t>(files_.size());
     const Shard& shard = region.shard;
     const Dims shape = shard.is_run() ? Dims{shard.run_count} : shard.box.size;
@@ -35,49 +36,65 @@ class LoadPlan {
                                     region.dtype,
                                     shape,
                                     {{{Box::whole(shape)}, {}, {file, 0, bytes}}},
-                                    entry.role});
-    const Recipe whole{{position}, {copy_all(entry.shape)}, {}};
-    plan_.recipes.push_back(RecipeCutter(whole, entry.shape).cut(shard));
-    left_[position] -= shard.elements(region.name);
+                                    tensor.role});
+    auto cutter = cutters_.find(&tensor);
+    if (cutter == cutters_.end()) {
+      cutter = cutters_.try_emplace(&tensor, tensor.recipe, tensor.shape).first;
+    }
+    plan_.recipes.push_back(cutter->second.cut(shard));
   }
 
   void run(const EngineOptions& options) {
-    for (uint32_t i = 0; i < left_.size(); ++i) plan_.dropped.push_back({i, left_[i]});
-    check(plan_);
+    check_part(plan_);
     std::vector<WritableFile*> files;
     for (const auto& file : files_) files.push_back(file.get());
     ferry::run(plan_, files, options);
   }
 
  private:
-  const Entry& source_of(const Region& region) const {
-    const Entry* entry = index_.find(region.name);
-    if (!entry) {
-      fail(ErrorKind::not_found,
-           "the checkpoint has no tensor {}; `ferry inspect --tensors` lists "
-           "what it has",
-           region.name);
-    }
-    if (entry->shape != region.shape) {
-      fail(ErrorKind::mismatch, "tensor {} has shape {} in the checkpoint and {} in memory",
-           region.name, to_string(entry->shape), to_string(region.shape));
-    }
-    return *entry;
-  }
-
-  const Catalog& catalog_;
-  const EntryIndex index_;
   Plan plan_;
+  std::unordered_map<const StateTensor*, RecipeCutter> cutters_;
   std::vector<std::unique_ptr<MemoryTarget>> files_;
-  std::vector<int64_t> left_;  // elements of each source entry that no region takes
 };
+
+[[noreturn]] void fail_not_there(const std::string& name) {
+  fail(ErrorKind::not_found,
+       "the checkpoint has no tensor {}; `ferry inspect --tensors` lists what it has", name);
+}
 
 }  // namespace
 
 void load(const Checkpoint& checkpoint, std::span<const Region> regions,
           const EngineOptions& options) {
+  const EntryIndex index(checkpoint.catalog);
+  std::map<const Entry*, StateTensor> tensors;  // as they are stored
   LoadPlan plan(checkpoint.catalog);
-  for (const Region& region : regions) plan.add(region);
+  for (const Region& region : regions) {
+    const Entry* const entry = index.find(region.name);
+    if (entry == nullptr) fail_not_there(region.name);
+    auto tensor = tensors.find(entry);
+    if (tensor == tensors.end()) {
+      const auto position = static_cast<uint32_t>(entry - checkpoint.catalog.entries.data());
+      const Recipe whole{{position}, {copy_all(entry->shape)}, {}};
+      tensor = tensors.try_emplace(entry, StateTensor{entry->name, entry->dtype, entry->shape,
+                                                      whole, entry->role}).first;
+    }
+    plan.add(region, tensor->second);
+  }
+  plan.run(options);
+  if (checkpoint.mark) checkpoint.mark->check();
+}
+
+void load(const Checkpoint& checkpoint, const RunState& state, std::span<const Region> regions,
+          const EngineOptions& options) {
+  std::unordered_map<std::string_view, const StateTensor*> tensors;
+  for (const StateTensor& tensor : state.tensors) tensors.emplace(tensor.name, &tensor);
+  LoadPlan plan(checkpoint.catalog);
+  for (const Region& region : regions) {
+    const auto tensor = tensors.find(region.name);
+    if (tensor == tensors.end()) fail_not_there(region.name);
+    plan.add(region, *tensor->second);
+  }
   plan.run(options);
   if (checkpoint.mark) checkpoint.mark->check();
 }

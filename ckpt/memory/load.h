@@ -15,6 +15,7 @@
 
 #include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
+#include "ckpt/megatron/state/run_state.h"
 #include "ckpt/memory/region.h"
 
 namespace ferry {
@@ -29,6 +30,11 @@ namespace ferry {
 /// anything. Beside the regions it takes `options.memory_bytes`; zstd streams that are too
 /// large for them are decoded into files without names of the folder for temporary files (TMPDIR).
 void load(const Checkpoint& checkpoint, std::span<const Region> regions,
+          const EngineOptions& options = {});
+
+/// The same for tensors as `state`, made of `checkpoint`, has them: whatever its recipes do on the
+/// way (other names and stacking, a padded vocabulary, a Hugging Face model as Megatron-LM's).
+void load(const Checkpoint& checkpoint, const RunState& state, std::span<const Region> regions,
           const EngineOptions& options = {});
 
 }  // namespace ferry

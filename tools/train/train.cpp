@@ -9,14 +9,14 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/group/together.h"
-#include "ckpt/open.h"
 #include "tools/terminal/output.h"
 #include "tools/train/rank_threads.h"
 #include "trainer/arguments/argument_row.h"
 #include "trainer/arguments/complete.h"
-#include "trainer/arguments/namespace.h"
 #include "trainer/arguments/parse.h"
+#include "trainer/run/memory_plan.h"
 #include "trainer/run/rank_trainer.h"
+#include "trainer/run/source.h"
 
 namespace ferry::tool {
 namespace {
@@ -68,18 +68,6 @@ void train_as_rank(const Run& run, const std::shared_ptr<Group>& processes,
   train(run.arguments, setup);
 }
 
-// --use-checkpoint-args: the model is the checkpoint's.
-void adopt_from_checkpoint(TrainArguments& arguments, std::vector<std::string>& notes) {
-  if (!arguments.use_checkpoint_args || arguments.load.empty()) return;
-  OpenOptions options;
-  if (arguments.ckpt_step) options.iteration = std::to_string(*arguments.ckpt_step);
-  const Checkpoint checkpoint = open_checkpoint(posix_file_system(), arguments.load, options);
-  if (!checkpoint.args.value) {
-    fail(ErrorKind::mismatch, "{} has no arguments for --use-checkpoint-args", checkpoint.path);
-  }
-  adopt_checkpoint_arguments(arguments, checkpoint.args.value, checkpoint.path, notes);
-}
-
 // The names of the arguments that mean something here, with their defaults.
 std::string help() {
   std::string text =
@@ -104,8 +92,9 @@ std::string help() {
 // Complete, or refused.
 TrainArguments read_arguments(std::span<const std::string> words, const Launch& launch,
                               std::vector<std::string>& notes) {
-  TrainArguments arguments = parse_arguments(words, *posix_file_system());
-  adopt_from_checkpoint(arguments, notes);
+  const std::vector<std::string> all(words.begin(), words.end());
+  TrainArguments arguments = parse_arguments(all, *posix_file_system());
+  adopt_source_arguments(posix_file_system(), all, arguments, notes);
   complete_arguments(arguments, launch, notes);
   settle_vocabulary(arguments, arguments.vocab_size.value_or(0));
   return arguments;
@@ -129,6 +118,11 @@ void run_train(std::span<const std::string> words, const TrainLaunch& launch) {
   for (const std::string& note : notes) print_aside(note + "\n");
   const std::string without_effect = no_effect_note(arguments);
   if (!without_effect.empty()) print_aside(without_effect + "\n");
+  if (arguments.dry_run) {
+    const RunModel model = model_of(arguments, nullptr);
+    if (processes->rank() == 0) print(plan_text(arguments, model, memory_plan(arguments, model)));
+    return;
+  }
   const bool is_rank = processes->size() > 1;
   const int ranks = is_rank ? 1 : static_cast<int>(arguments.world_size);
   const ExitWatch watch(arguments, *posix_file_system());

@@ -67,6 +67,33 @@ constexpr Taken kModel[] = {
     {"padded_vocab_size", Take::when_absent},
     {"ckpt_format", Take::when_absent},
 };
+// What shapes the model, too, though Megatron-LM leaves it to the command line: a run without
+// these would go on as another model.
+constexpr Taken kModelToo[] = {
+    {"qk_layernorm"},
+    {"layernorm_epsilon"},
+    {"quick_geglu"},
+    {"bias_gelu_fusion"},
+    {"window_size"},
+    {"window_attn_skip_freq"},
+    {"use_rope_scaling"},
+    {"rope_scaling_factor"},
+    {"rope_type"},
+    {"rotary_seq_len_interpolation_factor"},
+    {"multi_latent_attention"},
+    {"q_lora_rank"},
+    {"kv_lora_rank"},
+    {"qk_head_dim"},
+    {"qk_pos_emb_head_dim"},
+    {"v_head_dim"},
+    {"rotary_scaling_factor"},
+    {"mscale"},
+    {"mscale_all_dim"},
+    {"moe_router_num_groups"},
+    {"moe_router_group_topk"},
+    {"moe_shared_expert_gate"},
+    {"vocab_size", Take::when_absent},
+};
 constexpr Taken kTokenizer[] = {{"tokenizer_model"}, {"tokenizer_type"}};
 constexpr Taken kRanks[] = {{"tensor_model_parallel_size"},
                             {"pipeline_model_parallel_size"},
@@ -103,6 +130,7 @@ void adopt_checkpoint_arguments(TrainArguments& arguments, const Value& checkpoi
     for (const Taken& taken : all) take(arguments, taken, checkpoint, path, notes);
   };
   take_all(kModel);
+  take_all(kModelToo);
   if (const auto without = checkpoint.get("disable_bias_linear").boolean()) {
     arguments.add_bias_linear = !*without;
   }

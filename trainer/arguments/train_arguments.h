@@ -140,6 +140,7 @@ struct OptimizerArguments {
   int64_t ademamix_alpha_warmup = 0, ademamix_beta3_warmup = 0;  // iterations; -1: none
   bool accumulate_allreduce_grads_in_fp32 = false, grad_reduce_in_bf16 = false;
   bool calculate_per_token_loss = false, check_for_nan_in_loss_and_grad = false;
+  bool check_for_spiky_loss = false;
 };
 
 struct ScheduleArguments {

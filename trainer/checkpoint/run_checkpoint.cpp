@@ -101,6 +101,16 @@ TorchDistOptions options_of(const TrainArguments& arguments) {
   return options;
 }
 
+// Of the loss scaler's only tensor, which has one element.
+std::string scale_bytes(const LoadedValue& scaler) {
+  const StoredTensor* const scale = scaler.value.get("scale").tensor();
+  if (scale == nullptr || scale->dtype != DType::f32) return {};
+  const auto storage = scaler.document->storages.find(scale->storage_key);
+  if (storage == scaler.document->storages.end()) return {};
+  return storage->second.substr(static_cast<size_t>(scale->storage_offset) * sizeof(float),
+                                sizeof(float));
+}
+
 }  // namespace
 
 RunState state_to_save(const TrainArguments& arguments, const SavedProgress& saved,
@@ -152,12 +162,13 @@ Snapshot snapshot_of(const TrainArguments& arguments, const ModelState& memory, 
   return snapshot;
 }
 
-void load_tensors(const Checkpoint& checkpoint, ModelState& memory, bool without_optimizer) {
-  load(checkpoint, memory.model_regions());
+void load_tensors(const Checkpoint& checkpoint, const RunState& state, ModelState& memory,
+                  Load what) {
+  load(checkpoint, state, memory.model_regions());
   memory.copy_to_masters();
-  if (without_optimizer) return;
-  const std::vector<Region> regions = memory.optimizer_regions();
-  load(checkpoint, regions);
+  if (what == Load::weights) return;
+  load(checkpoint, state,
+       what == Load::all ? memory.optimizer_regions() : memory.main_weight_regions());
   memory.copy_from_masters();
 }
 
@@ -179,6 +190,10 @@ RunProgress read_progress_of(const RunState& state, const TrainArguments& argume
   if (!state.param_groups.empty() && !arguments.no_load_optim) {
     const Value group = state.param_groups.front().value[0];
     progress.optimizer_steps = group.get("step").integer().value_or(progress.iteration);
+  }
+  if (state.grad_scaler.value && !arguments.no_load_optim) {
+    read_loss_scaler(state.grad_scaler.value, scale_bytes(state.grad_scaler), path,
+                     progress.scaler);
   }
   return progress;
 }

@@ -35,9 +35,16 @@ RunState state_to_save(const TrainArguments& arguments, const SavedProgress& sav
 /// What this rank saves. `state` is state_to_save() of all ranks alike.
 Snapshot snapshot_of(const TrainArguments& arguments, const ModelState& memory, RunState state);
 
-/// Fills the rank's parameters and, unless `without_optimizer`, its optimizer state, which may have
-/// been saved at any layout. not_found, naming the tensors, where the checkpoint lacks some.
-void load_tensors(const Checkpoint& checkpoint, ModelState& memory, bool without_optimizer);
+enum class Load : uint8_t {
+  all,           // weights and optimizer state
+  weights,       // parameters; their fp32 copies are made of them
+  main_weights,  // parameters, and their fp32 copies as exact as the checkpoint has them
+};
+
+/// Fills the rank's memory with what may have been saved at any layout; `state` is made of
+/// `checkpoint`. not_found, naming the tensor, where the checkpoint lacks one.
+void load_tensors(const Checkpoint& checkpoint, const RunState& state, ModelState& memory,
+                  Load what);
 
 /// What a checkpoint says of the run besides; `state` is state_of() it. Absent members stay as
 /// `fresh` has them: a model alone begins anew.

@@ -232,12 +232,16 @@ std::vector<Region> ModelState::model_regions() const {
   return regions;
 }
 
+Region ModelState::region_of(const StateRun& run, std::string name, float* data) const {
+  const Shard& shard = run.shard.shard;
+  return {std::move(name), DType::f32, layout_.tensors()[shard.tensor].shape, shard,
+          reinterpret_cast<std::byte*>(data)};
+}
+
 std::vector<Region> ModelState::optimizer_regions() const {
   std::vector<Region> regions;
   const auto add = [&](const StateRun& run, const std::string& kind, float* data) {
-    regions.push_back({optimizer_entry_name(kind, run.name), DType::f32,
-                       layout_.tensors()[run.shard.shard.tensor].shape, run.shard.shard,
-                       reinterpret_cast<std::byte*>(data)});
+    regions.push_back(region_of(run, optimizer_entry_name(kind, run.name), data));
   };
   for (const StateRun& run : runs_) {
     if (run.value.type != Type::f32) add(run, "param", run.master);
@@ -245,6 +249,12 @@ std::vector<Region> ModelState::optimizer_regions() const {
       add(run, options_.kinds[kind], run.states[kind]);
     }
   }
+  return regions;
+}
+
+std::vector<Region> ModelState::main_weight_regions() const {
+  std::vector<Region> regions;
+  for (const StateRun& run : runs_) regions.push_back(region_of(run, run.name, run.master));
   return regions;
 }
 

@@ -64,6 +64,8 @@ class ModelState {
   /// What the rank holds of the model, and of the optimizer state: to load and to save.
   std::vector<Region> model_regions() const;
   std::vector<Region> optimizer_regions() const;
+  /// The fp32 copies, as parts of the model's own tensors: to load.
+  std::vector<Region> main_weight_regions() const;
 
   struct Bytes {
     int64_t parameters = 0, gradients = 0, optimizer = 0;
@@ -78,6 +80,7 @@ class ModelState {
   void add_runs(Buffer& buffer);
   void add_parameters(int64_t chunk);
   bool is_partial(const std::string& name) const;
+  Region region_of(const StateRun& run, std::string name, float* data) const;
 
   const ModelLayout& layout_;
   BufferChoice choice_;

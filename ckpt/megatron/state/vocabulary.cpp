@@ -83,6 +83,11 @@ void add_rows(StateTensor& tensor, int64_t rows) {
   tensor.shape[0] = rows;
 }
 
+void set_rows(StateTensor& tensor, int64_t rows, std::vector<Dropped>& dropped) {
+  if (rows < tensor.shape[0]) cut_rows(tensor, rows, dropped);
+  if (rows > tensor.shape[0]) add_rows(tensor, rows);
+}
+
 }  // namespace
 
 int64_t vocabulary_of_arguments(const Value& args) {
@@ -106,8 +111,7 @@ void pad_vocabulary(RunState& state, const Value& source_args, std::optional<int
   for (StateTensor& tensor : state.tensors) {
     if (!is_vocabulary_tensor(tensor.name) || tensor.shape.empty() || tensor.shape[0] < 1) continue;
     const int64_t rows = target_rows(tensor.shape[0], source_args, state.args.value, divisor);
-    if (rows < tensor.shape[0]) cut_rows(tensor, rows, state.dropped);
-    if (rows > tensor.shape[0]) add_rows(tensor, rows);
+    set_rows(tensor, rows, state.dropped);
     padded = rows;
   }
   if (padded == 0) return;
@@ -116,6 +120,22 @@ void pad_vocabulary(RunState& state, const Value& source_args, std::optional<int
   draft.put(args, "padded_vocab_size", draft.integer(padded));
   if (divisor) draft.put(args, "make_vocab_size_divisible_by", draft.integer(*divisor));
   state.args = std::move(draft).finish(args);
+}
+
+void set_vocabulary_rows(RunState& state, const Value& source_args, int64_t rows,
+                         const std::string& path) {
+  const int64_t tokens = vocabulary_of_arguments(source_args);
+  for (StateTensor& tensor : state.tensors) {
+    if (!is_vocabulary_tensor(tensor.name) || tensor.shape.empty()) continue;
+    const int64_t least = tokens > 0 ? tokens : tensor.shape[0];
+    if (rows < least) {
+      fail(ErrorKind::mismatch,
+           "{}: tensor {} has {} rows of {} tokens, and this run's vocabulary has {} rows: give "
+           "the vocabulary's size (--vocab-size), or --padded-vocab-size {}",
+           path, tensor.name, tensor.shape[0], least, rows, tensor.shape[0]);
+    }
+    set_rows(tensor, rows, state.dropped);
+  }
 }
 
 }  // namespace ferry

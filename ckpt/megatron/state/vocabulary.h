@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "ckpt/format/pickle/values/value.h"
 #include "ckpt/megatron/state/run_state.h"
@@ -25,5 +26,10 @@ int64_t padded_vocabulary(int64_t tokens, int64_t divisor, int64_t tensor_ranks)
 /// which are the target's; `source_args` are those that the checkpoint was saved with. `divisor`,
 /// if given, replaces make_vocab_size_divisible_by.
 void pad_vocabulary(RunState& state, const Value& source_args, std::optional<int64_t> divisor);
+
+/// Gives the vocabulary's tensors exactly `rows` rows: new ones are zero. mismatch, naming the
+/// numbers, where rows would be cut that may be tokens. `path` is for messages.
+void set_vocabulary_rows(RunState& state, const Value& source_args, int64_t rows,
+                         const std::string& path);
 
 }  // namespace ferry

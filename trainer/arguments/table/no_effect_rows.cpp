@@ -298,7 +298,6 @@ constexpr ArgumentRow kNoEffectRows[] = {
     {"--calc-ft-timeouts", flag, "False"},
     {"--ft-num-warmup-iters", integer, "5"},
     {"--rerun-mode", text, "validate_results", {}, "disabled validate_results report_stats"},
-    {"--check-for-spiky-loss", flag, "False"},
     {"--enable-msc", flag, "False"},
     {"--disable-msc", flag, "False", {}, "", "disable_msc_deprecated"},
 };

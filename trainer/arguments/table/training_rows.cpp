@@ -61,6 +61,7 @@ constexpr ArgumentRow kTrainingRows[] = {
     {"--calculate-per-token-loss", flag, "False", &A::calculate_per_token_loss},
     {"--no-check-for-nan-in-loss-and-grad", negated, "True", &A::check_for_nan_in_loss_and_grad, "",
      "check_for_nan_in_loss_and_grad"},
+    {"--check-for-spiky-loss", flag, "False", &A::check_for_spiky_loss},
     // Schedules
     {"--lr", real, "None", &A::lr},
     {"--min-lr", real, "0.0", &A::min_lr},

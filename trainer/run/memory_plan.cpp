@@ -1,0 +1,85 @@
+#include "trainer/run/memory_plan.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include "ckpt/base/error.h"
+#include "kernels/planning.h"
+#include "trainer/loop/batch_size.h"
+#include "trainer/loop/flops.h"
+
+namespace ferry {
+namespace {
+
+// Of a rank that has no fellows: what plans does not talk to them.
+class PlanningLinks final : public Links {
+ public:
+  PlanningLinks(int rank, int size) : rank_(rank), size_(size) {}
+  int rank() const noexcept override { return rank_; }
+  int size() const noexcept override { return size_; }
+  uint64_t offer(int, int, std::span<const std::byte>) override { fail_talk(); }
+  void wait(uint64_t) override {}
+  void take(int, int, size_t, const Use&) override { fail_talk(); }
+
+ private:
+  [[noreturn]] static void fail_talk() {
+    fail(ErrorKind::internal, "a plan would talk to other ranks");
+  }
+  int rank_, size_;
+};
+
+double gib(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); }
+
+}  // namespace
+
+std::vector<StagePlan> memory_plan(const TrainArguments& arguments, const RunModel& model) {
+  const GridSizes sizes(model.run());
+  const BatchSizes batches = batch_sizes(arguments);
+  const int64_t micro_batches = batch_at(batches, batches.steps.back().from_samples).micro_batches;
+  std::vector<StagePlan> plan;
+  for (int64_t stage = 0; stage < sizes.pipeline; ++stage) {
+    GridPlace place;
+    place.stage = stage;
+    kernels::PlanningKernels kernels;
+    const auto links = std::make_shared<PlanningLinks>(static_cast<int>(sizes.rank_of(place)),
+                                                       static_cast<int>(sizes.world));
+    RankModel rank(arguments, model, links, kernels, "the model");
+    const ModelState::Bytes state = rank.memory.bytes();
+    const int64_t folders = arguments.non_persistent_save_interval ? 2 : 1;
+    const bool stages = arguments.async_save && !arguments.save.empty();
+    plan.push_back({stage, rank.memory.parameter_count(), state,
+                    rank.pipeline.plan(micro_batches).activation_bytes,
+                    stages ? folders * (state.parameters + state.optimizer) : 0});
+  }
+  return plan;
+}
+
+std::string plan_text(const TrainArguments& arguments, const RunModel& model,
+                      const std::vector<StagePlan>& plan) {
+  int64_t parameters = 0;
+  for (const ModelTensor& tensor : model.layout.tensors()) {
+    parameters += element_count(tensor.shape, tensor.name);
+  }
+  const double operations = floating_point_operations(arguments, 1) /
+                            static_cast<double>(arguments.seq_length.value_or(1));
+  std::string text = fmt::format(
+      "model: {} parameters, {:.3e} floating-point operations a token\n"
+      "memory of a rank (GiB), by pipeline stage:\n"
+      "  stage   parameters held   parameters    gradients    optimizer  activations      staging        total\n",
+      parameters, operations);
+  for (const StagePlan& stage : plan) {
+    text += fmt::format("  {:5}   {:15}   {:10.3f}   {:10.3f}   {:10.3f}   {:10.3f}   {:10.3f}   {:10.3f}\n",
+                        stage.stage, stage.parameter_count, gib(stage.state.parameters),
+                        gib(stage.state.gradients), gib(stage.state.optimizer),
+                        gib(stage.activations), gib(stage.staging), gib(stage.bytes()));
+  }
+  return text;
+}
+
+int64_t peak_memory() {
+  rusage usage{};
+  if (::getrusage(RUSAGE_SELF, &usage) != 0) return 0;
+  return static_cast<int64_t>(usage.ru_maxrss) * 1024;
+}
+
+}  // namespace ferry

@@ -1,0 +1,179 @@
+#include "trainer/run/options.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "trainer/arguments/argument_row.h"
+#include "trainer/arguments/namespace.h"
+#include "trainer/loop/training_log.h"
+
+namespace ferry {
+namespace {
+
+kernels::Type parameter_type(const TrainArguments& arguments) {
+  return kernel_type(parameter_dtype(arguments), "parameters");
+}
+
+Recompute recompute_of(const TrainArguments& arguments) {
+  Recompute recompute;
+  if (arguments.recompute_granularity == "full") {
+    recompute.layers = arguments.recompute_method == "uniform" ? Recompute::Layers::in_blocks
+                                                               : Recompute::Layers::first_ones;
+    recompute.count = arguments.recompute_num_layers.value_or(1);
+  } else if (arguments.recompute_granularity == "selective") {
+    const auto& modules = arguments.recompute_modules;
+    const auto has = [&](const char* name) { return std::ranges::count(modules, name) > 0; };
+    recompute.norms = has("layernorm");
+    recompute.latent_up = has("mla_up_proj");
+    recompute.mlp = has("mlp");
+    recompute.moe = has("moe");
+    recompute.expert_activation = has("moe_act");
+    recompute.shared_experts = has("shared_experts");
+  }
+  return recompute;
+}
+
+RouterOptions router_options(const TrainArguments& arguments) {
+  RouterOptions options;
+  options.bias_update_rate = arguments.moe_router_bias_update_rate;
+  options.z_coefficient = arguments.moe_z_loss_coeff;
+  for (size_t i = 0; i < arguments.moe_router_load_balancing_type.size(); ++i) {
+    const std::string& kind = arguments.moe_router_load_balancing_type[i];
+    const double coefficient =
+        i < arguments.moe_aux_loss_coeff.size() ? arguments.moe_aux_loss_coeff[i] : 0;
+    if (coefficient == 0 || kind == "none") continue;
+    options.balance = kind == "seq_aux_loss" ? RouterOptions::Balance::sequence
+                                             : RouterOptions::Balance::micro_batch;
+    options.balance_coefficient = coefficient;
+  }
+  return options;
+}
+
+// The tokenizer as Megatron-LM describes it beside the orders of samples that it caches; the
+// members in its order, numbers as text. Others than these two go by their class alone.
+// Source: megatron/core/tokenizers/utils/build_tokenizer.py.
+std::string tokenizer_description(const TrainArguments& arguments) {
+  nlohmann::ordered_json json{
+      {"class", "megatron.core.tokenizers.text.text_tokenizer.MegatronTokenizerText"},
+      {"tokenizer_path", nullptr}};
+  const auto put = [&](const char* name, int64_t value) { json[name] = std::to_string(value); };
+  if (arguments.tokenizer_type == "NullTokenizer") {
+    if (arguments.vocab_size) put("vocab_size", *arguments.vocab_size);
+    if (arguments.null_tokenizer_eod_id) put("eod_id", *arguments.null_tokenizer_eod_id);
+    const ArgumentRow& padding = *find_argument("null_tokenizer_pad_id");
+    json["pad_id"] = python_text(padding.kind, value_of(arguments, padding));
+  } else {
+    if (!arguments.tokenizer_model.empty()) json["tokenizer_path"] = arguments.tokenizer_model;
+  }
+  return json.dump();
+}
+
+}  // namespace
+
+DType parameter_dtype(const TrainArguments& arguments) {
+  return arguments.bf16 ? DType::bf16 : arguments.fp16 ? DType::f16 : DType::f32;
+}
+
+LoadedValue namespace_of(const TrainArguments& arguments) {
+  Draft draft;
+  const Value args = write_namespace(arguments, {}, draft);
+  return std::move(draft).finish(args);
+}
+
+ModelOptions model_options(const TrainArguments& arguments, const RunModel& model,
+                           const GridPlace& place) {
+  ModelOptions options;
+  options.type = parameter_type(arguments);
+  options.tensor_ranks = model.run().tensor;
+  options.experts = {model.run().expert, place.expert, model.run().expert_tensor};
+  options.router = router_options(arguments);
+  return options;
+}
+
+ModelStateOptions state_options(const TrainArguments& arguments, const RunModel& model) {
+  ModelStateOptions options;
+  const bool in_fp32 = !arguments.fp16 || arguments.accumulate_allreduce_grads_in_fp32;
+  options.gradient_type = in_fp32 ? kernels::Type::f32 : parameter_type(arguments);
+  options.distributed_optimizer = arguments.use_distributed_optimizer;
+  options.sequence_parallel = arguments.sequence_parallel;
+  options.latent_attention = model.architecture.mla;
+  options.kinds = optimizer_options(arguments).state_kinds();
+  return options;
+}
+
+PipelineOptions pipeline_options(const TrainArguments& arguments) {
+  PipelineOptions options;
+  options.type = parameter_type(arguments);
+  options.sequences = arguments.micro_batch_size.value_or(1);
+  options.length = arguments.seq_length.value_or(0);
+  options.sequence_parallel = arguments.sequence_parallel;
+  options.resets_attention = arguments.reset_attention_mask;
+  options.hidden_dropout = arguments.hidden_dropout;
+  options.attention_dropout = arguments.attention_dropout;
+  options.seed = arguments.seed;
+  options.recompute = recompute_of(arguments);
+  options.per_token_loss = arguments.calculate_per_token_loss;
+  const auto predictions = static_cast<double>(arguments.mtp_num_layers.value_or(1));
+  options.prediction_scale = arguments.mtp_loss_scaling_factor / predictions;
+  return options;
+}
+
+OptimizerOptions optimizer_options(const TrainArguments& arguments) {
+  OptimizerOptions options;
+  options.kind = arguments.optimizer == "sgd"        ? OptimizerOptions::Kind::sgd
+                 : arguments.optimizer == "ademamix" ? OptimizerOptions::Kind::ademamix
+                                                     : OptimizerOptions::Kind::adam;
+  options.beta1 = arguments.adam_beta1;
+  options.beta2 = arguments.adam_beta2;
+  options.epsilon = arguments.adam_eps;
+  options.momentum = arguments.sgd_momentum;
+  options.beta3 = arguments.ademamix_beta3;
+  options.alpha = arguments.ademamix_alpha;
+  options.beta3_warmup = arguments.ademamix_beta3_warmup;
+  options.alpha_warmup = arguments.ademamix_alpha_warmup;
+  options.clip = arguments.clip_grad;
+  return options;
+}
+
+DataOptions data_options(const TrainArguments& arguments) {
+  DataOptions options;
+  options.data_path = arguments.data_path;
+  options.split_data_path = {arguments.train_data_path, arguments.valid_data_path,
+                             arguments.test_data_path};
+  options.data_args_path = arguments.data_args_path;
+  options.per_split_data_args_path = arguments.per_split_data_args_path;
+  options.mock_data = arguments.mock_data;
+  options.split = arguments.split;
+  options.cache_path = arguments.data_cache_path;
+  options.sequence_length = arguments.seq_length.value_or(0);
+  options.seed = arguments.seed;
+  const DataSizes sizes = data_sizes(arguments);
+  options.samples = {sizes.train, sizes.validation, sizes.test};
+  options.mid_level_dataset_surplus = arguments.mid_level_dataset_surplus;
+  options.tokenizer = tokenizer_description(arguments);
+  options.vocabulary_size = arguments.vocab_size.value_or(0);
+  options.token_limit = arguments.padded_vocab_size.value_or(INT32_MAX);
+  options.masks.eod_mask_loss = arguments.eod_mask_loss;
+  options.masks.reset_position_ids = arguments.reset_position_ids;
+  options.masks.reset_attention_mask = arguments.reset_attention_mask;
+  options.masks.goldfish_loss = arguments.goldfish_loss;
+  options.masks.goldfish_k = arguments.goldfish_k;
+  options.masks.goldfish_h = arguments.goldfish_h;
+  options.masks.end_of_document = static_cast<int32_t>(
+      arguments.null_tokenizer_eod_id.value_or(arguments.vocab_size.value_or(0) - 1));
+  return options;
+}
+
+SamplerOptions sampler_options(const TrainArguments& arguments, SampleOrder order,
+                               int64_t samples) {
+  SamplerOptions options;
+  options.order = order;
+  options.samples = samples;
+  options.micro_batch_size = arguments.micro_batch_size.value_or(1);
+  options.data_ranks = arguments.data_parallel_size;
+  options.data_sharding = arguments.data_sharding;
+  return options;
+}
+
+}  // namespace ferry

@@ -1,0 +1,64 @@
+#include "trainer/run/rank_model.h"
+
+#include <utility>
+
+#include "ckpt/base/error.h"
+#include "convert/arguments/arguments.h"
+#include "convert/model/model_tensors.h"
+
+namespace ferry {
+namespace {
+
+constexpr const char* kPath = "the arguments";  // for messages
+
+// What a checkpoint has and the arguments do not tell of would be left as it is.
+void check_all_used(const ParameterSet& parameters, const std::string& path) {
+  const std::string unused = parameters.first_unused();
+  if (unused.empty()) return;
+  fail(ErrorKind::mismatch,
+       "{} has tensor {}, which a model of these arguments does not: give the arguments of the "
+       "run that saved it (--qk-layernorm, --add-qkv-bias, ...)",
+       path, unused);
+}
+
+std::vector<ModelChunk> chunks_of(const TrainArguments& arguments, const RunModel& model,
+                                  const Grid& grid, const ModelState& memory,
+                                  kernels::Kernels& kernels, const std::string& path) {
+  const ModelOptions options = model_options(arguments, model, grid.place());
+  const PipelineLayout& layout = model.layout.pipeline();
+  std::vector<ModelChunk> chunks;
+  for (int64_t chunk = 0; chunk < layout.chunks(); ++chunk) {
+    const ParameterSet& parameters = memory.parameters(chunk);
+    chunks.emplace_back(parameters, model.architecture, layout.at(grid.place().stage, chunk),
+                        options, kernels);
+    check_all_used(parameters, path);
+  }
+  return chunks;
+}
+
+}  // namespace
+
+RunModel model_of(const TrainArguments& arguments, const Source* source) {
+  const LoadedValue args = namespace_of(arguments);
+  const DType dtype = parameter_dtype(arguments);
+  if (source == nullptr) {
+    const ReadArguments read = read_arguments(args.value, kPath);
+    return {args.value, model_tensors(read.architecture, dtype), kPath};
+  }
+  std::vector<ModelTensor> tensors;
+  for (const StateTensor& tensor : source->state.tensors) {
+    if (tensor.role != Role::model) continue;
+    tensors.push_back({tensor.name, tensor.shape, is_buffer(tensor.name) ? DType::f32 : dtype});
+  }
+  return {args.value, std::move(tensors), kPath};
+}
+
+RankModel::RankModel(const TrainArguments& arguments, const RunModel& model,
+                     std::shared_ptr<Links> links, kernels::Kernels& kernels,
+                     const std::string& path)
+    : grid(GridSizes(model.run()), std::move(links), kernels),
+      memory(model.layout, model.choice, grid, kernels, state_options(arguments, model)),
+      pipeline(chunks_of(arguments, model, grid, memory, kernels, path), model.architecture, grid,
+               kernels, pipeline_options(arguments)) {}
+
+}  // namespace ferry

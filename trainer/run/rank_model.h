@@ -1,0 +1,31 @@
+// The model of one rank: its place among the ranks, its memory, and the passes over it. The same
+// for a run and for the plan of one.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "trainer/communicator/links.h"
+#include "trainer/optimizer/optimizer.h"
+#include "trainer/run/options.h"
+#include "trainer/run/source.h"
+
+namespace ferry {
+
+/// The model of a run: from its arguments and, where it has a source, that one's tensors, so that
+/// names and stacking stay as they are.
+RunModel model_of(const TrainArguments& arguments, const Source* source);
+
+struct RankModel {
+  /// Allocates all of it; parameters are zero. mismatch where a source's model has tensors that a
+  /// model of these arguments has not. References must outlive it.
+  RankModel(const TrainArguments& arguments, const RunModel& model, std::shared_ptr<Links> links,
+            kernels::Kernels& kernels, const std::string& path);
+
+  Grid grid;
+  ModelState memory;
+  Pipeline pipeline;
+};
+
+}  // namespace ferry

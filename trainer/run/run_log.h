@@ -1,0 +1,71 @@
+// What a run tells of its iterations: lines, TensorBoard's events, metrics, progress.txt, timers.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string_view>
+
+#include "ckpt/group/group.h"
+#include "trainer/loop/event_file.h"
+#include "trainer/loop/metrics.h"
+#include "trainer/loop/progress_log.h"
+#include "trainer/loop/timers.h"
+#include "trainer/loop/training_log.h"
+
+namespace ferry {
+
+/// One of each rank; all ranks call it alike. Rank 0 prints what is told once, the last rank what is
+/// told of iterations, and writes their files.
+class RunLog {
+ public:
+  using Print = std::function<void(std::string_view text)>;
+
+  RunLog(const TrainArguments& arguments, const FileSystem& files, Group& group, Print print);
+
+  Timers& timers() noexcept { return timers_; }
+  void tell(std::string_view text) const;  // rank 0
+
+  /// What Megatron-LM tells before it builds a model: the ranks, the arguments, ...
+  void tell_arguments() const;
+  /// Right before the first iteration. `operations`: floating-point ones of the run so far.
+  void begin(int64_t iteration, double operations);
+  /// Of the iteration alone; time, throughput and averages are filled in here.
+  void add(TrainingLine line, bool is_skipped);
+  /// Of an evaluation after `iteration`; `at` as in validation_lines(). `is_final`: behind the last
+  /// iteration, or instead of any: no event of it is written.
+  void add_validation(const std::string& at, const NamedLosses& losses, int64_t iteration,
+                      int64_t consumed_samples, bool is_final);
+  /// What happens between iterations is not counted as theirs.
+  void pause();
+  void go_on();
+
+  /// --log-progress, of a persistent checkpoint: begun, and of an asynchronous one on disk.
+  void add_save(int64_t iteration, double operations, int64_t tokens);
+  void add_commit(int64_t iteration);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  bool is_last() const { return group_.rank() == group_.size() - 1; }
+  void write_figures(const TrainingLine& line);
+  void print_timers(int64_t iterations);
+  void look_for_spike(const TrainingLine& line);
+
+  const TrainArguments& arguments_;
+  Group& group_;
+  Print print_;
+  Timers timers_;
+  LossWindow window_;
+  Clock::time_point window_begin_, begin_;
+  std::optional<Clock::time_point> paused_;
+  int64_t first_ = 0;              // iteration that this process does first
+  double first_operations_ = 0;
+  double largest_loss_ = 0;
+  int64_t losses_seen_ = 0;
+  std::optional<EventFile> events_;
+  std::optional<GrowingFile> metrics_;
+  std::optional<ProgressLog> progress_;
+};
+
+}  // namespace ferry

@@ -1,0 +1,141 @@
+#include "trainer/run/saver.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <utility>
+
+#include "ckpt/store/prune.h"
+#include "trainer/loop/growing_file.h"
+#include "trainer/loop/training_log.h"
+#include "trainer/run/source.h"
+
+namespace ferry {
+namespace {
+
+std::string timed(const std::string& text) {
+  return fmt::format("[{}] {}\n", date_and_time(now_microseconds()), text);
+}
+
+}  // namespace
+
+struct RunSaver::Folder {
+  std::string path;
+  bool is_persistent = true;
+  SaveOptions options;
+  std::optional<Retention> retention;
+  std::shared_ptr<Group> group;       // its own: a saver's thread uses it
+  std::unique_ptr<AsyncSaver> saver;  // with --async-save
+  AsyncSaver::Ticket ticket;
+  std::deque<int64_t> pending;  // not known to be on disk
+};
+
+RunSaver::RunSaver(const TrainArguments& arguments, std::shared_ptr<const FileSystem> files,
+                   Group& group, Print print)
+    : arguments_(arguments), files_(std::move(files)), group_(group), print_(std::move(print)) {
+  if (arguments.save.empty()) return;
+  const auto make = [&](const std::string& path, bool is_persistent) {
+    auto folder = std::make_unique<Folder>();
+    folder->path = path;
+    folder->is_persistent = is_persistent;
+    folder->options.begin.overwrite = true;
+    folder->options.begin.tracker = TrackerMove::always;  // a run may go back to an earlier one
+    folder->options.files_per_rank = static_cast<int>(arguments.dist_ckpt_workers);
+    folder->group = group_.split(0, group_.rank());
+    if (group_.rank() == 0) make_folders(*files_, path);
+    if (arguments.async_save) {
+      AsyncSaverOptions options;
+      options.save = folder->options;
+      folder->saver = std::make_unique<AsyncSaver>(files_, path, folder->group, options);
+    }
+    return folder;
+  };
+  persistent_ = make(arguments.save, true);
+  if (arguments.save_retain_interval || arguments.keep_last) {
+    persistent_->retention.emplace();
+    persistent_->retention->keep_last = arguments.keep_last.value_or(1);
+    persistent_->retention->keep_every = arguments.save_retain_interval;
+  }
+  if (!arguments.non_persistent_save_interval) return;
+  other_ = make(non_persistent_folder(arguments), false);
+  other_->retention.emplace();
+  other_->retention->keep_last = 1;
+}
+
+RunSaver::~RunSaver() = default;
+
+RunSaver::Folder& RunSaver::folder(SaveKind kind) {
+  return kind == SaveKind::non_persistent ? *other_ : *persistent_;
+}
+
+void RunSaver::save(SaveKind kind, Snapshot snapshot) {
+  Folder& to = folder(kind);
+  const int64_t iteration = snapshot.iteration;
+  print_(timed(fmt::format("saving checkpoint at iteration {:7d} to {} in {} format", iteration,
+                           to.path, arguments_.ckpt_format)));
+  if (!to.saver) {
+    ferry::save(files_, to.path, snapshot, *to.group, to.options);
+    commit(to, iteration);
+    return;
+  }
+  if (!to.pending.empty()) {
+    print_(
+        "WARNING: a checkpoint save begins before the one before it is on disk: consider a longer "
+        "interval between checkpoints\n");
+  }
+  to.ticket = to.saver->save(std::move(snapshot));
+  to.pending.push_back(iteration);
+  print_("  " + timed(fmt::format("scheduled an async checkpoint save at iteration {:7d} to {}",
+                                  iteration, to.path)));
+}
+
+void RunSaver::wait_for_copy() {
+  for (Folder* const each : {persistent_.get(), other_.get()}) {
+    if (each != nullptr) each->ticket.wait();
+  }
+}
+
+std::vector<int64_t> RunSaver::take_committed() {
+  for (Folder* const each : {persistent_.get(), other_.get()}) {
+    if (each == nullptr || !each->saver || each->pending.empty()) continue;
+    const auto last = each->saver->status().last_saved;
+    while (last && !each->pending.empty() && each->pending.front() <= *last) {
+      commit(*each, each->pending.front());
+      each->pending.pop_front();
+    }
+  }
+  return std::exchange(committed_, {});
+}
+
+void RunSaver::finish() {
+  for (Folder* const each : {persistent_.get(), other_.get()}) {
+    if (each == nullptr || !each->saver) continue;
+    each->ticket.wait();
+    each->saver->finish();
+    for (; !each->pending.empty(); each->pending.pop_front()) commit(*each, each->pending.front());
+  }
+  if (pruner_.joinable()) pruner_.join();
+}
+
+void RunSaver::commit(Folder& folder, int64_t iteration) {
+  if (folder.is_persistent) committed_.push_back(iteration);
+  print_("  " + timed(fmt::format("successfully saved checkpoint from iteration {:7d} to {} [ t "
+                                  "1/{}, gtp_remat 1/1, p 1/{} ]",
+                                  iteration, folder.path, arguments_.tensor_model_parallel_size,
+                                  arguments_.pipeline_model_parallel_size)));
+  if (group_.rank() != 0 || !folder.retention) return;
+  if (pruner_.joinable()) pruner_.join();
+  // Beside the next steps: many large files take their time to go.
+  pruner_ = std::jthread([this, &folder] { prune(folder); });
+}
+
+// What cannot be removed now goes after a later save.
+void RunSaver::prune(const Folder& folder) {
+  try {
+    ferry::prune(files_, folder.path, *folder.retention, {});
+  } catch (const Error& error) {
+    print_(fmt::format("WARNING: old checkpoints stay for now: {}\n", error.what()));
+  }
+}
+
+}  // namespace ferry

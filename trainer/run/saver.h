@@ -1,0 +1,58 @@
+// A run's checkpoints on their way to disk, and those that go again.
+//
+// Source: Megatron-LM megatron/training/checkpointing.py (save_checkpoint), async_utils.py.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "ckpt/memory/async_saver.h"
+#include "trainer/arguments/train_arguments.h"
+#include "trainer/loop/exit_decision.h"
+
+namespace ferry {
+
+/// One of each rank; all ranks call it alike. Persistent checkpoints go to --save, the others to a
+/// folder of their own, where the last one stays. With --async-save a save is over when the memory
+/// has been copied, and the rest goes on beside the next steps.
+class RunSaver {
+ public:
+  using Print = std::function<void(std::string_view text)>;
+
+  /// Splits `group` for each folder. `print` is for rank 0.
+  RunSaver(const TrainArguments& arguments, std::shared_ptr<const FileSystem> files, Group& group,
+           Print print);
+  ~RunSaver();
+
+  /// Of a kind other than none. An earlier save that failed is thrown here, or by the next three.
+  void save(SaveKind kind, Snapshot snapshot);
+  /// Before any of the memory that is saved changes.
+  void wait_for_copy();
+  /// Persistent iterations that are on disk and were not told yet. Tells them on rank 0, and
+  /// removes what --save-retain-interval and --keep-last do not keep.
+  std::vector<int64_t> take_committed();
+  /// Waits until all are on disk.
+  void finish();
+
+ private:
+  struct Folder;
+  Folder& folder(SaveKind kind);
+  void commit(Folder& folder, int64_t iteration);
+  void prune(const Folder& folder);
+
+  const TrainArguments& arguments_;
+  std::shared_ptr<const FileSystem> files_;
+  Group& group_;
+  Print print_;
+  std::unique_ptr<Folder> persistent_, other_;
+  std::vector<int64_t> committed_;
+  std::jthread pruner_;  // rank 0's
+};
+
+}  // namespace ferry

@@ -1,0 +1,153 @@
+#include "trainer/run/source.h"
+
+#include <utility>
+
+#include "ckpt/base/error.h"
+#include "ckpt/group/together.h"
+#include "ckpt/megatron/state/state_of.h"
+#include "ckpt/megatron/state/vocabulary.h"
+#include "ckpt/memory/open_together.h"
+#include "ckpt/store/run_folder.h"
+#include "convert/import.h"
+#include "trainer/arguments/namespace.h"
+#include "trainer/arguments/parse.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::string_view kNonPersistent = "non_persistent";
+
+// The latest complete iteration; nothing where there is none.
+std::optional<int64_t> latest_in(const FileSystem& files, const std::string& folder) {
+  if (folder.empty() || !is_run_folder(files, folder)) return std::nullopt;
+  const RunFolder run = read_run_folder(files, folder);
+  const IterationFolder* const latest = run.latest();
+  return latest == nullptr ? std::nullopt : latest->iteration;
+}
+
+// Whether there is something to open; a run folder may be empty, or not be there yet.
+bool holds_checkpoint(const FileSystem& files, const std::string& path) {
+  if (path.empty() || files.status(path).kind == PathKind::missing) return false;
+  if (!is_run_folder(files, path)) return format_of_folder(files, path).has_value();
+  return read_run_folder(files, path).latest() != nullptr;
+}
+
+bool is_hugging_face(const FileSystem& files, const std::string& path) {
+  return !is_run_folder(files, path) && format_of_folder(files, path) == Format::hugging_face;
+}
+
+OpenOptions open_options(const SourcePlace& place) {
+  OpenOptions options;
+  options.iteration = place.iteration;
+  return options;
+}
+
+ImportOptions import_options(const TrainArguments& arguments) {
+  ImportOptions options;
+  options.layout.tensor = arguments.tensor_model_parallel_size;
+  options.make_vocab_size_divisible_by = arguments.make_vocab_size_divisible_by;
+  return options;
+}
+
+// Tells what is missing at the place where a run was to begin.
+[[noreturn]] void fail_missing(const std::string& flag, const std::string& path,
+                               const std::string& why) {
+  fail(ErrorKind::not_found, "{} {}: no checkpoint is there{}", flag, path, why);
+}
+
+RunState state_for(const Checkpoint& checkpoint, const TrainArguments& arguments) {
+  if (checkpoint.format == Format::hugging_face) {
+    return import_state(checkpoint, import_options(arguments));
+  }
+  RunState state = state_of(checkpoint);
+  set_vocabulary_rows(state, state.args.value, arguments.padded_vocab_size.value_or(0),
+                      checkpoint.path);
+  return state;
+}
+
+}  // namespace
+
+std::string non_persistent_folder(const TrainArguments& arguments) {
+  if (!arguments.non_persistent_save_interval && arguments.non_persistent_ckpt_type.empty()) {
+    return {};
+  }
+  if (!arguments.non_persistent_global_ckpt_dir.empty()) {
+    return arguments.non_persistent_global_ckpt_dir;
+  }
+  const std::string& run = arguments.save.empty() ? arguments.load : arguments.save;
+  return run.empty() ? run : join(run, std::string(kNonPersistent));
+}
+
+std::optional<SourcePlace> find_source(const FileSystem& files, const TrainArguments& arguments) {
+  const std::string& load = arguments.load;
+  if (arguments.ckpt_step) {
+    if (load.empty()) return std::nullopt;
+    return SourcePlace{load, std::to_string(*arguments.ckpt_step), arguments.finetune};
+  }
+  if (!load.empty()) {
+    const std::string other = non_persistent_folder(arguments);
+    const auto later = latest_in(files, other);
+    if (later && *later > latest_in(files, load).value_or(-1)) {
+      return SourcePlace{other, std::to_string(*later), arguments.finetune};
+    }
+    if (holds_checkpoint(files, load)) {
+      return SourcePlace{load, {}, arguments.finetune || is_hugging_face(files, load)};
+    }
+  }
+  if (!arguments.pretrained_checkpoint.empty()) {
+    if (!holds_checkpoint(files, arguments.pretrained_checkpoint)) {
+      fail_missing("--pretrained-checkpoint", arguments.pretrained_checkpoint, "");
+    }
+    return SourcePlace{arguments.pretrained_checkpoint, {}, true};
+  }
+  if (!load.empty() && arguments.exit_on_missing_checkpoint) {
+    fail_missing("--load", load, ", and --exit-on-missing-checkpoint was given");
+  }
+  return std::nullopt;
+}
+
+void adopt_source_arguments(const std::shared_ptr<const FileSystem>& files,
+                            const std::vector<std::string>& words, TrainArguments& arguments,
+                            std::vector<std::string>& notes) {
+  const auto place = find_source(*files, arguments);
+  if (!place) return;
+  const bool is_model = is_hugging_face(*files, place->path);
+  if (!is_model && !arguments.use_checkpoint_args) return;
+  const Checkpoint checkpoint = open_checkpoint(files, place->path, open_options(*place));
+  if (!is_model) {
+    adopt_checkpoint_arguments(arguments, checkpoint.args.value, checkpoint.path, notes);
+    return;
+  }
+  const Import import = import_model(checkpoint, import_options(arguments));
+  std::vector<std::string> all;
+  for (const std::string& flag : import.flags) {
+    for (std::string& word : split_words(flag, checkpoint.path)) all.push_back(std::move(word));
+  }
+  all.insert(all.end(), words.begin(), words.end());
+  arguments = parse_arguments(all, *files);
+  adopt_checkpoint_arguments(arguments, import.state.args.value, checkpoint.path, notes);
+  notes.insert(notes.end(), import.state.warnings.begin(), import.state.warnings.end());
+}
+
+std::unique_ptr<const Source> open_source(const std::shared_ptr<const FileSystem>& files,
+                                          const TrainArguments& arguments, Group& group) {
+  // Rank 0 looks: another might see a folder that rank 0 does not see yet.
+  const std::string found = from_first_together(group, [&] {
+    const auto place = find_source(*files, arguments);
+    if (!place) return std::string();
+    return (place->weights_only ? "w" : "r") + place->iteration + "\n" + place->path;
+  });
+  if (found.empty()) return nullptr;
+  const size_t end = found.find('\n');
+  const SourcePlace place{found.substr(end + 1), found.substr(1, end - 1), found[0] == 'w'};
+  auto source = std::make_unique<Source>();
+  source->checkpoint = open_together(files, place.path, group, open_options(place));
+  source->weights_only = place.weights_only;
+  source->state = state_for(source->checkpoint, arguments);
+  if (!place.weights_only && source->state.args.value) {
+    check_checkpoint_arguments(arguments, source->state.args.value, source->checkpoint.path);
+  }
+  return source;
+}
+
+}  // namespace ferry

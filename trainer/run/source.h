@@ -1,0 +1,53 @@
+// What a run begins with: weights at random, a checkpoint of its own to go on from, or the weights
+// of another.
+//
+// Source: Megatron-LM megatron/training/checkpointing.py (load_checkpoint, _load_base_checkpoint).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ckpt/checkpoint.h"
+#include "ckpt/group/group.h"
+#include "ckpt/megatron/state/run_state.h"
+#include "trainer/arguments/train_arguments.h"
+
+namespace ferry {
+
+struct SourcePlace {
+  std::string path;          // a run folder, a checkpoint, or a Hugging Face folder
+  std::string iteration;     // of a run folder; empty: the tracker's
+  bool weights_only = false;  // iteration 0 and a new optimizer follow
+};
+
+/// Nothing: weights at random. --load, or where that holds nothing yet --pretrained-checkpoint; of
+/// persistent and other checkpoints the later one. not_found with --exit-on-missing-checkpoint, or
+/// for a --pretrained-checkpoint that is not there.
+std::optional<SourcePlace> find_source(const FileSystem& files, const TrainArguments& arguments);
+
+/// Where non-persistent checkpoints lie; empty: the run has none.
+std::string non_persistent_folder(const TrainArguments& arguments);
+
+/// What the command line leaves to the source, taken over before complete_arguments():
+/// --use-checkpoint-args, and all of a Hugging Face model. `words`, the whole command line, wins
+/// where it says something.
+void adopt_source_arguments(const std::shared_ptr<const FileSystem>& files,
+                            const std::vector<std::string>& words, TrainArguments& arguments,
+                            std::vector<std::string>& notes);
+
+/// A checkpoint, and its tensors as the run has them: named as Megatron-LM's, with this run's
+/// padding of the vocabulary.
+struct Source {
+  Checkpoint checkpoint;
+  RunState state;  // of it
+  bool weights_only = false;
+};
+
+/// All ranks call it alike. Null where find_source() gives nothing. mismatch when the checkpoint's
+/// model is not that of the arguments.
+std::unique_ptr<const Source> open_source(const std::shared_ptr<const FileSystem>& files,
+                                          const TrainArguments& arguments, Group& group);
+
+}  // namespace ferry

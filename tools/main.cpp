@@ -240,6 +240,7 @@ int run(Launch& launch, int argc, char** argv, const Reporter& reporter) {
 
 int main(int argc, char** argv) {
   using namespace ferry::tool;
+  if (argc > 1 && std::string_view(argv[1]) == "train") start_with_short_spins(argv);
   hold_standard_streams();
   open_all_files_that_are_allowed();
   const bool json = std::find(argv, argv + argc, std::string_view("--json")) != argv + argc;

@@ -76,8 +76,10 @@ void load(const Checkpoint& checkpoint, std::span<const Region> regions,
     if (tensor == tensors.end()) {
       const auto position = static_cast<uint32_t>(entry - checkpoint.catalog.entries.data());
       const Recipe whole{{position}, {copy_all(entry->shape)}, {}};
-      tensor = tensors.try_emplace(entry, StateTensor{entry->name, entry->dtype, entry->shape,
-                                                      whole, entry->role}).first;
+      tensor = tensors
+                   .try_emplace(entry, StateTensor{entry->name, entry->dtype, entry->shape, whole,
+                                                   entry->role})
+                   .first;
     }
     plan.add(region, tensor->second);
   }

@@ -1,7 +1,9 @@
 #include "tools/train/train.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -102,6 +104,13 @@ TrainArguments read_arguments(std::span<const std::string> words, const Launch& 
 
 }  // namespace
 
+void start_with_short_spins(char** argv) noexcept {
+  constexpr const char* kSpins = "GOMP_SPINCOUNT";
+  if (std::getenv(kSpins) != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
+  // Some ten microseconds, less than an operation that is worth sharing takes.
+  if (::setenv(kSpins, "10000", 1) == 0) ::execv("/proc/self/exe", argv);
+}
+
 void run_train(std::span<const std::string> words, const TrainLaunch& launch) {
   for (const std::string& word : words) {
     if (word == "--help" || word == "-h") return print(help());
@@ -119,6 +128,7 @@ void run_train(std::span<const std::string> words, const TrainLaunch& launch) {
   const std::string without_effect = no_effect_note(arguments);
   if (!without_effect.empty()) print_aside(without_effect + "\n");
   if (arguments.dry_run) {
+    check_supported(arguments);
     const RunModel model = model_of(arguments, nullptr);
     if (processes->rank() == 0) print(plan_text(arguments, model, memory_plan(arguments, model)));
     return;

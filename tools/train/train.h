@@ -21,6 +21,12 @@ struct TrainLaunch {
   const char* threads = nullptr;                       // OMP_NUM_THREADS, null where it is not set
 };
 
+/// Begins the program once more where the environment does not say how threads wait for each other:
+/// OpenMP reads that before main() does. By default they spin for milliseconds, which takes the
+/// processor from who they wait for where other programs compute on it, too. `argv` as main() has
+/// it. First thing in main(); returns where there is nothing to do, or it cannot be done.
+void start_with_short_spins(char** argv) noexcept;
+
 /// `words` are its arguments. Ranks are the processes of the launch or, where this one is alone,
 /// its threads. Returns when training is over.
 void run_train(std::span<const std::string> words, const TrainLaunch& launch);

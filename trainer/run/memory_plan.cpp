@@ -65,13 +65,14 @@ std::string plan_text(const TrainArguments& arguments, const RunModel& model,
   std::string text = fmt::format(
       "model: {} parameters, {:.3e} floating-point operations a token\n"
       "memory of a rank (GiB), by pipeline stage:\n"
-      "  stage   parameters held   parameters    gradients    optimizer  activations      staging        total\n",
+      "  stage   parameters held   parameters    gradients    optimizer  activations      staging  "
+      "      total\n",
       parameters, operations);
   for (const StagePlan& stage : plan) {
-    text += fmt::format("  {:5}   {:15}   {:10.3f}   {:10.3f}   {:10.3f}   {:10.3f}   {:10.3f}   {:10.3f}\n",
-                        stage.stage, stage.parameter_count, gib(stage.state.parameters),
-                        gib(stage.state.gradients), gib(stage.state.optimizer),
-                        gib(stage.activations), gib(stage.staging), gib(stage.bytes()));
+    text += fmt::format(
+        "  {:5}   {:15}   {:10.3f}   {:10.3f}   {:10.3f}   {:10.3f}   {:10.3f}   {:10.3f}\n",
+        stage.stage, stage.parameter_count, gib(stage.state.parameters), gib(stage.state.gradients),
+        gib(stage.state.optimizer), gib(stage.activations), gib(stage.staging), gib(stage.bytes()));
   }
   return text;
 }

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "ckpt/base/error.h"
 #include "trainer/arguments/argument_row.h"
 #include "trainer/arguments/namespace.h"
 #include "trainer/loop/training_log.h"
@@ -70,6 +71,21 @@ std::string tokenizer_description(const TrainArguments& arguments) {
 }
 
 }  // namespace
+
+void check_supported(const TrainArguments& a) {
+  const std::pair<bool, const char*> lacking[] = {
+      {a.ckpt_format != "torch_dist", "--ckpt-format other than torch_dist"},
+      {a.mtp_num_layers.value_or(0) > 0, "--mtp-num-layers"},
+      {a.decoupled_lr.has_value(), "--decoupled-lr"},
+      {a.optimizer == "ademamix", "--optimizer ademamix"},
+  };
+  for (const auto& [is_given, name] : lacking) {
+    if (is_given) {
+      fail(ErrorKind::unsupported, "ferry train does not do {} in this release: leave it out",
+           name);
+    }
+  }
+}
 
 DType parameter_dtype(const TrainArguments& arguments) {
   return arguments.bf16 ? DType::bf16 : arguments.fp16 ? DType::f16 : DType::f32;

@@ -92,7 +92,8 @@ class RankTrainer {
     if (place.data == 0 && place.context == 0) {
       setup_.print(parameters_line(place.tensor, place.stage, rank_.memory.parameter_count()));
     }
-    if (group_.rank() == 0) log_.tell(plan_text(arguments_, model_, memory_plan(arguments_, model_)));
+    if (group_.rank() == 0)
+      log_.tell(plan_text(arguments_, model_, memory_plan(arguments_, model_)));
   }
 
   void load() {
@@ -100,9 +101,9 @@ class RankTrainer {
     const bool without_optimizer =
         arguments_.no_load_optim || source_->weights_only || state.param_groups.empty();
     load_tensors(source_->checkpoint, state, rank_.memory,
-                 without_optimizer ? (arguments_.load_main_params_from_ckpt ? Load::main_weights
-                                                                            : Load::weights)
-                                   : Load::all);
+                 without_optimizer
+                     ? (arguments_.load_main_params_from_ckpt ? Load::main_weights : Load::weights)
+                     : Load::all);
     if (!source_->weights_only) {
       progress_ = read_progress_of(state, arguments_, schedule_, progress_);
       const ConsumedSamples consumed = read_consumed_samples(state.args.value);
@@ -115,6 +116,9 @@ class RankTrainer {
         "  successfully loaded checkpoint from {} [ t 1/{}, gtp_remat 1/1, p 1/{} ] at iteration "
         "{}\n",
         source_->checkpoint.path, sizes.tensor, sizes.pipeline, progress_.iteration));
+    // Until here nobody may remove it, as some rank may still read.
+    group_.barrier();
+    source_.reset();
   }
 
   // One rank builds what is not in the cache yet, then the others find it there.
@@ -332,6 +336,7 @@ class RankTrainer {
 
 void train(const TrainArguments& arguments, const RankSetup& setup) {
   or_abort(*setup.group, [&] {
+    check_supported(arguments);
     RankTrainer trainer(arguments, setup);
     or_withdraw(*setup.links, [&] { trainer.run(); });
   });

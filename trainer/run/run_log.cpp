@@ -14,7 +14,7 @@
 namespace ferry {
 namespace {
 
-constexpr double kSpike = 10;             // times the largest loss so far
+constexpr double kSpike = 10;  // times the largest loss so far
 constexpr int64_t kLossesBeforeSpike = 100;
 
 bool divides(int64_t interval, int64_t iteration) {
@@ -50,10 +50,11 @@ void RunLog::tell(std::string_view text) const {
 
 void RunLog::tell_arguments() const {
   const int64_t samples = arguments_.micro_batch_size.value_or(1) * arguments_.data_parallel_size;
-  tell(world_line(arguments_) + dtype_line(arguments_) + arguments_banner(arguments_) +
-       micro_batches_line(arguments_.global_batch_size.value_or(1) / std::max<int64_t>(samples, 1)) +
-       vocabulary_line(arguments_.vocab_size.value_or(0), arguments_.padded_vocab_size.value_or(0)) +
-       seed_line(arguments_.seed));
+  tell(
+      world_line(arguments_) + dtype_line(arguments_) + arguments_banner(arguments_) +
+      micro_batches_line(arguments_.global_batch_size.value_or(1) / std::max<int64_t>(samples, 1)) +
+      vocabulary_line(arguments_.vocab_size.value_or(0), arguments_.padded_vocab_size.value_or(0)) +
+      seed_line(arguments_.seed));
 }
 
 void RunLog::begin(int64_t iteration, double operations) {
@@ -80,8 +81,8 @@ void RunLog::add(TrainingLine line, bool is_skipped) {
   if (is_told) {
     line.milliseconds = seconds * 1000;
     if (arguments_.log_throughput) {
-      line.teraflops = teraflops(floating_point_operations(arguments_, line.batch_size), seconds,
-                                 group_.size());
+      line.teraflops =
+          teraflops(floating_point_operations(arguments_, line.batch_size), seconds, group_.size());
     }
   }
   write_figures(line);
@@ -119,9 +120,10 @@ void RunLog::look_for_spike(const TrainingLine& line) {
   if (line.losses.empty() || !std::isfinite(line.losses.front().second)) return;
   const double loss = line.losses.front().second;
   if (losses_seen_ >= kLossesBeforeSpike && loss > kSpike * largest_loss_) {
-    tell(fmt::format("WARNING: the loss of iteration {}, {:.6E}, is more than {} times the largest "
-                     "before it, {:.6E}\n",
-                     line.iteration, loss, kSpike, largest_loss_));
+    tell(
+        fmt::format("WARNING: the loss of iteration {}, {:.6E}, is more than {} times the largest "
+                    "before it, {:.6E}\n",
+                    line.iteration, loss, kSpike, largest_loss_));
   }
   largest_loss_ = std::max(largest_loss_, loss);
   ++losses_seen_;
@@ -170,8 +172,7 @@ void RunLog::add_save(int64_t iteration, double operations, int64_t tokens) {
   const std::chrono::duration<double> elapsed = Clock::now() - begin_;
   ProgressSave save;
   save.iteration = iteration;
-  save.job_teraflops =
-      teraflops(operations - first_operations_, elapsed.count(), group_.size());
+  save.job_teraflops = teraflops(operations - first_operations_, elapsed.count(), group_.size());
   save.operations = operations;
   save.tokens = tokens;
   progress_->append_save(save, arguments_.async_save);

@@ -15,8 +15,8 @@
 
 namespace ferry {
 
-/// One of each rank; all ranks call it alike. Rank 0 prints what is told once, the last rank what is
-/// told of iterations, and writes their files.
+/// One of each rank; all ranks call it alike. Rank 0 prints what is told once, the last rank what
+/// is told of iterations, and writes their files.
 class RunLog {
  public:
   using Print = std::function<void(std::string_view text)>;
@@ -59,7 +59,7 @@ class RunLog {
   LossWindow window_;
   Clock::time_point window_begin_, begin_;
   std::optional<Clock::time_point> paused_;
-  int64_t first_ = 0;              // iteration that this process does first
+  int64_t first_ = 0;  // iteration that this process does first
   double first_operations_ = 0;
   double largest_loss_ = 0;
   int64_t losses_seen_ = 0;

@@ -17,9 +17,15 @@ namespace {
 
 constexpr std::string_view kNonPersistent = "non_persistent";
 
+bool is_there(const FileSystem& files, const std::string& path) {
+  return files.status(path).kind != PathKind::missing;
+}
+
 // The latest complete iteration; nothing where there is none.
 std::optional<int64_t> latest_in(const FileSystem& files, const std::string& folder) {
-  if (folder.empty() || !is_run_folder(files, folder)) return std::nullopt;
+  if (folder.empty() || !is_there(files, folder) || !is_run_folder(files, folder)) {
+    return std::nullopt;
+  }
   const RunFolder run = read_run_folder(files, folder);
   const IterationFolder* const latest = run.latest();
   return latest == nullptr ? std::nullopt : latest->iteration;
@@ -27,7 +33,7 @@ std::optional<int64_t> latest_in(const FileSystem& files, const std::string& fol
 
 // Whether there is something to open; a run folder may be empty, or not be there yet.
 bool holds_checkpoint(const FileSystem& files, const std::string& path) {
-  if (path.empty() || files.status(path).kind == PathKind::missing) return false;
+  if (path.empty() || !is_there(files, path)) return false;
   if (!is_run_folder(files, path)) return format_of_folder(files, path).has_value();
   return read_run_folder(files, path).latest() != nullptr;
 }

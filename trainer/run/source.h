@@ -17,8 +17,8 @@
 namespace ferry {
 
 struct SourcePlace {
-  std::string path;          // a run folder, a checkpoint, or a Hugging Face folder
-  std::string iteration;     // of a run folder; empty: the tracker's
+  std::string path;           // a run folder, a checkpoint, or a Hugging Face folder
+  std::string iteration;      // of a run folder; empty: the tracker's
   bool weights_only = false;  // iteration 0 and a new optimizer follow
 };
 

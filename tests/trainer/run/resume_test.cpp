@@ -1,0 +1,189 @@
+// A run that is stopped and goes on is the run that never was: every bit of what it saves, every
+// figure of what it prints.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <random>
+
+#include "ckpt/memory/save.h"
+#include "ckpt/store/run_folder.h"
+#include "tests/random_cases.h"
+#include "tests/trainer/run/runs.h"
+#include "trainer/checkpoint/run_checkpoint.h"
+#include "trainer/run/rank_model.h"
+
+namespace ferry::test {
+namespace {
+
+struct Case {
+  const char* run;
+  const char* layout;
+};
+
+void PrintTo(const Case& one, std::ostream* out) { *out << one.run << " " << one.layout; }
+
+class Resume : public testing::TestWithParam<Case> {
+ protected:
+  // From the fixture, or from what `name` has saved itself.
+  std::string words(const std::string& name, int64_t until) const {
+    const std::string own = scratch_.path(name);
+    return "--load " + (fs::exists(own) ? own : run_fixture(GetParam().run)) + " --save " + own +
+           common_words(scratch_) + "--eval-iters 0 --save-interval 10 --exit-interval " +
+           std::to_string(until) + " " + GetParam().layout;
+  }
+
+  const Scratch scratch_;
+};
+
+TEST_P(Resume, IsTheUnbrokenRun) {
+  const auto whole = figures_in(run_of(words("whole", 20)));
+  auto broken = figures_in(run_of(words("broken", 7)));
+  for (const int64_t until : {13, 20}) {
+    const int64_t from = broken.rbegin()->first;
+    for (const auto& [iteration, figures] : figures_in(run_of(words("broken", until)))) {
+      if (iteration != from + 2) broken[iteration] = figures;  // an average of two iterations
+    }
+  }
+  ASSERT_EQ(whole.size(), 15u);
+  for (const auto& [iteration, figures] : broken) {
+    EXPECT_EQ(figures.loss, whole.at(iteration).loss) << iteration;
+    EXPECT_EQ(figures.norm, whole.at(iteration).norm) << iteration;
+    EXPECT_EQ(figures.learning_rate, whole.at(iteration).learning_rate) << iteration;
+  }
+  EXPECT_THAT(differences(scratch_.path("whole"), scratch_.path("broken")), testing::IsEmpty());
+}
+
+// What a rank loads, whatever layout saved it, is what is there: saved again, it is the same.
+TEST_P(Resume, LoadsEveryBit) {
+  const auto files = posix_file_system();
+  const std::vector<std::string> all = split_words(words("again", 20), "the test");
+  TrainArguments arguments = parse_arguments(all, *files);
+  std::vector<std::string> notes;
+  adopt_source_arguments(files, all, arguments, notes);
+  complete_arguments(arguments, Launch{}, notes);
+  settle_vocabulary(arguments, arguments.vocab_size.value_or(0));
+  const auto groups = thread_groups(static_cast<int>(arguments.world_size));
+  const auto links = thread_links(groups);
+  std::vector<std::jthread> threads;
+  for (size_t rank = 0; rank < groups.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto source = open_source(files, arguments, *groups[rank]);
+      const auto kernels = kernels::cpu_kernels(1);
+      const RunModel model = model_of(arguments, source.get());
+      RankModel own(arguments, model, links[rank], *kernels, "the test");
+      load_tensors(source->checkpoint, source->state, own.memory, Load::all);
+      Schedule schedule = schedule_of(arguments);
+      const RunProgress progress = read_progress_of(source->state, arguments, schedule, {});
+      const RunState state =
+          state_to_save(arguments, {}, model, progress, schedule, optimizer_options(arguments));
+      save(files, arguments.save, snapshot_of(arguments, own.memory, state), *groups[rank]);
+    });
+  }
+  threads.clear();
+  const auto saved = tensors_in(scratch_.path("again"));
+  for (const auto& [name, bytes] : tensors_in(run_fixture(GetParam().run))) {
+    EXPECT_TRUE(saved.contains(name) && saved.at(name) == bytes) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, Resume,
+    testing::Values(Case{"f32_qwen3", layout::kAlone}, Case{"f32_qwen3", layout::kTensor},
+                    Case{"f32_qwen3", layout::kPipeline}, Case{"f32_qwen3", layout::kInterleaved},
+                    Case{"f32_qwen3", layout::kData}, Case{"f32_qwen3", layout::kContext},
+                    Case{"f32_qwen3", layout::kAll}, Case{"f32_qwen3moe", layout::kExpert},
+                    Case{"f32_qwen3moe", layout::kTensor}, Case{"f32_deepseek", layout::kExpert},
+                    Case{"f32_deepseek", layout::kPipeline}));
+
+// From weights at random, with what Megatron-LM does with random numbers of its own.
+TEST(Dropout, IsTheSameAfterAStop) {
+  const Scratch scratch;
+  const auto figures = [&](const std::string& name, int64_t until) {
+    return figures_in(run_of("--load " + scratch.path(name) + " --save " + scratch.path(name) +
+                             common_words(scratch) +
+                             "--num-layers 2 --hidden-size 32 --num-attention-heads 4 "
+                             "--max-position-embeddings 64 --hidden-dropout 0.1 "
+                             "--attention-dropout 0.1 --tensor-model-parallel-size 2 "
+                             "--sequence-parallel --eval-iters 0 --save-interval 10 "
+                             "--exit-interval " +
+                             std::to_string(until)));
+  };
+  const auto whole = figures("whole", 9);
+  figures("broken", 4);
+  for (const auto& [iteration, figure] : figures("broken", 9)) {
+    if (iteration != 6) EXPECT_EQ(figure.loss, whole.at(iteration).loss) << iteration;
+  }
+  EXPECT_THAT(differences(scratch.path("whole"), scratch.path("broken")), testing::IsEmpty());
+}
+
+// The program, in a process of its own that may be killed.
+class Process {
+ public:
+  explicit Process(const std::string& words, const std::string& log) {
+    const std::string command =
+        "exec " + std::string(FERRY_PROGRAM) + " train " + words + " >>" + log + " 2>&1";
+    id_ = ::fork();
+    if (id_ != 0) return;
+    ::setenv("OMP_NUM_THREADS", "1", 1);
+    ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    ::_exit(127);
+  }
+
+  void signal(int number) const { ::kill(id_, number); }
+  // 0: it ended well. Signals count as 128 and their number.
+  int wait() const {
+    int status = 0;
+    ::waitpid(id_, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+ private:
+  pid_t id_;
+};
+
+// Killed at random moments, asked to end at others, and begun again each time by the same command:
+// the end is that of the unbroken run, and the disk holds what retention allows.
+TEST(Killed, GoesOnFromTheLastCheckpoint) {
+  const uint64_t kills = number_from_environment("FERRY_TEST_CASES", 12);
+  const uint64_t hundreds = 4 + kills / 5;  // of iterations
+  const Scratch scratch;
+  const auto words = [&](const std::string& name) {
+    fs::copy(run_fixture("f32_qwen3"), scratch.path(name), fs::copy_options::recursive);
+    return "--load " + scratch.path(name) + " --save " + scratch.path(name) +
+           common_words(scratch) +
+           "--eval-iters 0 --override-opt-param-scheduler --save-interval 5 "
+           "--async-save --keep-last 2 --save-retain-interval 100 --exit-signal-handler "
+           "--data-parallel-size 2 --use-distributed-optimizer --train-iters " +
+           std::to_string(100 * hundreds);
+  };
+  ASSERT_EQ(Process(words("whole"), scratch.path("whole.log")).wait(), 0)
+      << read_text(scratch.path("whole.log"));
+  const std::string broken = words("broken"), log = scratch.path("broken.log");
+  std::mt19937_64 random(number_from_environment("FERRY_TEST_SEED", 1));
+  for (uint64_t i = 0; i < kills; ++i) {
+    const Process process(broken, log);
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 400));
+    const bool asks = random() % 4 == 0;
+    process.signal(asks ? SIGTERM : SIGKILL);
+    const int code = process.wait();
+    const bool may_end = code == 0 || code == 128 + (asks ? SIGTERM : SIGKILL);
+    ASSERT_TRUE(may_end) << code << "\n" << read_text(log);
+  }
+  ASSERT_EQ(Process(broken, log).wait(), 0) << read_text(log);
+  EXPECT_THAT(differences(scratch.path("whole"), scratch.path("broken")), testing::IsEmpty());
+  std::vector<std::string> left;
+  for (const auto& entry : fs::directory_iterator(scratch.path("broken"))) {
+    left.push_back(entry.path().filename());
+  }
+  std::vector<std::string> expected{
+      "latest_checkpointed_iteration.txt",
+      iteration_folder_name(100 * static_cast<int64_t>(hundreds) - 5)};
+  for (uint64_t i = 1; i <= hundreds; ++i) {
+    expected.push_back(iteration_folder_name(100 * static_cast<int64_t>(i)));
+  }
+  EXPECT_THAT(left, testing::UnorderedElementsAreArray(expected));
+}
+
+}  // namespace
+}  // namespace ferry::test

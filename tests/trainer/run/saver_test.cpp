@@ -1,0 +1,76 @@
+// How runs save.
+#include "tests/trainer/run/runs.h"
+
+namespace ferry::test {
+namespace {
+
+class Saves : public testing::Test {
+ protected:
+  std::string run(const std::string& name, const std::string& more) const {
+    const std::string own = scratch_.path(name);
+    return run_of("--load " + run_fixture("f32_qwen3") + " --save " + own + common_words(scratch_) +
+                  "--eval-iters 0 --save-interval 5 --exit-interval 25 " + more);
+  }
+  std::vector<std::string> left_in(const std::string& name) const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(scratch_.path(name))) {
+      names.push_back(entry.path().filename());
+    }
+    return names;
+  }
+
+  const Scratch scratch_;
+};
+
+TEST_F(Saves, AsynchronousOnesHoldWhatWasThereThen) {
+  for (const std::string layout : {layout::kAlone, layout::kAll}) {
+    run("sync", layout);
+    run("async", layout + "--async-save");
+    for (const char* iteration : {"10", "15", "20", "25"}) {
+      const std::string folder = std::string("/iter_00000") + iteration;
+      EXPECT_THAT(differences(scratch_.path("sync") + folder, scratch_.path("async") + folder),
+                  testing::IsEmpty())
+          << layout << iteration;
+    }
+  }
+}
+
+TEST_F(Saves, RetentionLeavesWhatItSays) {
+  for (const std::string mode : {"", "--async-save "}) {
+    run("all", mode);
+    EXPECT_THAT(left_in("all"),
+                testing::UnorderedElementsAre("iter_0000010", "iter_0000015", "iter_0000020",
+                                              "iter_0000025", "latest_checkpointed_iteration.txt"));
+    run("some", mode + "--save-retain-interval 10 ");
+    EXPECT_THAT(left_in("some"),
+                testing::UnorderedElementsAre("iter_0000010", "iter_0000020", "iter_0000025",
+                                              "latest_checkpointed_iteration.txt"));
+    run("two", mode + "--keep-last 2 ");
+    EXPECT_THAT(left_in("two"), testing::UnorderedElementsAre("iter_0000020", "iter_0000025",
+                                                              "latest_checkpointed_iteration.txt"));
+    for (const char* name : {"all", "some", "two"}) fs::remove_all(scratch_.path(name));
+  }
+}
+
+TEST_F(Saves, NonPersistentOnesStandApart) {
+  run("run",
+      "--save-interval 20 --non-persistent-save-interval 2 --non-persistent-ckpt-type global");
+  EXPECT_THAT(left_in("run"),
+              testing::UnorderedElementsAre("iter_0000020", "iter_0000025", "non_persistent",
+                                            "latest_checkpointed_iteration.txt"));
+  EXPECT_THAT(left_in("run/non_persistent"), testing::Contains("iter_0000024"));
+  EXPECT_THAT(left_in("run/non_persistent"), testing::Not(testing::Contains("iter_0000022")));
+}
+
+TEST_F(Saves, AreToldInProgressTxt) {
+  run("run", "--log-progress --async-save");
+  const std::string text = read_text(scratch_.path("run") + "/progress.txt");
+  EXPECT_THAT(text, testing::HasSubstr("Starting job"));
+  for (const char* iteration : {"10", "15", "20", "25"}) {
+    EXPECT_THAT(text,
+                testing::HasSubstr(std::string("Saved async checkpoint\tIteration: ") + iteration));
+  }
+}
+
+}  // namespace
+}  // namespace ferry::test

@@ -19,6 +19,7 @@ class PlanningLinks final : public Links {
   int size() const noexcept override { return size_; }
   uint64_t offer(int, int, std::span<const std::byte>) override { fail_talk(); }
   void wait(uint64_t) override {}
+  void withdraw() noexcept override {}
   void take(int, int, size_t, const Use&) override { fail_talk(); }
 
  private:

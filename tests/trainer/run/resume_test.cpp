@@ -112,7 +112,8 @@ TEST(Dropout, IsTheSameAfterAStop) {
   const auto whole = figures("whole", 9);
   figures("broken", 4);
   for (const auto& [iteration, figure] : figures("broken", 9)) {
-    if (iteration != 6) EXPECT_EQ(figure.loss, whole.at(iteration).loss) << iteration;
+    if (iteration == 6) continue;  // the average of two iterations
+    EXPECT_EQ(figure.loss, whole.at(iteration).loss) << iteration;
   }
   EXPECT_THAT(differences(scratch.path("whole"), scratch.path("broken")), testing::IsEmpty());
 }

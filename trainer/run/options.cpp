@@ -75,7 +75,7 @@ std::string tokenizer_description(const TrainArguments& arguments) {
 void check_supported(const TrainArguments& a) {
   const std::pair<bool, const char*> lacking[] = {
       {a.ckpt_format != "torch_dist", "--ckpt-format other than torch_dist"},
-      {a.mtp_num_layers.value_or(0) > 0, "--mtp-num-layers"},
+      {a.mtp_use_repeated_layer, "--mtp-use-repeated-layer"},
       {a.decoupled_lr.has_value(), "--decoupled-lr"},
       {a.optimizer == "ademamix", "--optimizer ademamix"},
   };

@@ -132,4 +132,94 @@ TEST_F(Data, MergeRefusesWhatDoesNotFit) {
   EXPECT_THAT(left(), UnorderedElementsAre("d.bin", "d.idx"));
 }
 
+// The tokens of a pair, document by document.
+struct Bytes : Data {
+  std::vector<std::vector<int>> documents(const std::string& prefix) const {
+    std::vector<std::vector<int>> all;
+    const int64_t count = data("inspect " + prefix).at("documents");
+    for (int64_t i = 0; i < count; ++i) {
+      const json seen = data("inspect " + prefix + " --document " + std::to_string(i));
+      all.push_back(seen.at("document").at("first_tokens").get<std::vector<int>>());
+    }
+    return all;
+  }
+};
+
+TEST_F(Bytes, AFileIsADocument) {
+  write(path("a"), std::string("a\n\xff\0", 4));
+  write(path("empty"), "");
+  write(path("b"), "b");
+  const std::string files = path("a") + " " + path("empty") + " " + path("b");
+  const json plain = data("bytes " + path("plain") + " " + files);
+  EXPECT_EQ(plain.at("output"), path("plain"));
+  EXPECT_EQ(plain.at("files").size(), 3u);
+  EXPECT_EQ(plain.at("documents"), 2);
+  EXPECT_EQ(plain.at("left_out"), 1);
+  EXPECT_EQ(plain.at("tokens"), 5);
+  EXPECT_EQ(plain.at("vocabulary_size"), 257);
+  EXPECT_EQ(plain.at("bytes").get<uint64_t>(),
+            fs::file_size(path("plain.bin")) + fs::file_size(path("plain.idx")));
+  EXPECT_THAT(documents(path("plain")),
+              ElementsAre(ElementsAre('a', '\n', 255, 0), ElementsAre('b')));
+  data("bytes --append-eod " + path("ended") + " " + files);
+  EXPECT_THAT(documents(path("ended")),
+              ElementsAre(ElementsAre('a', '\n', 255, 0, 256), ElementsAre('b', 256)));
+  EXPECT_EQ(data("inspect " + path("ended")).at("dtype"), "uint16");
+  EXPECT_EQ(data("check " + path("ended") + " --vocab-size 257").at("problems"), 0);
+  EXPECT_THAT(ferry("data bytes " + path("t") + " " + path("b")).out,
+              HasSubstr("--tokenizer-type NullTokenizer --vocab-size 257"));
+}
+
+TEST_F(Bytes, ALineIsADocument) {
+  write(path("a"), "one\n\ntwo\n");
+  write(path("b"), "three");  // ends without a newline, and is no line with what follows
+  write(path("c"), "4\r\n");
+  const json written = data("bytes --lines --append-eod " + path("o") + " " + path("a") + " " +
+                            path("b") + " " + path("c"));
+  EXPECT_EQ(written.at("documents"), 4);
+  EXPECT_EQ(written.at("left_out"), 1);
+  EXPECT_THAT(documents(path("o")),
+              ElementsAre(ElementsAre('o', 'n', 'e', 256), ElementsAre('t', 'w', 'o', 256),
+                          ElementsAre('t', 'h', 'r', 'e', 'e', 256), ElementsAre('4', '\r', 256)));
+}
+
+// A file is read in pieces of a mebibyte; lines and documents go on from one to the next.
+TEST_F(Bytes, PiecesLeaveNoTrace) {
+  std::string text(3 << 20, 'x');
+  for (size_t i = 0; i < text.size(); i += 700'001) text[i] = '\n';
+  text[1 << 20] = '\n';
+  write(path("a"), text);
+  EXPECT_EQ(data("bytes " + path("whole") + " " + path("a")).at("documents"), 1);
+  const std::string tokens = read(path("whole.bin"));
+  ASSERT_EQ(tokens.size(), 2 * text.size());
+  for (size_t i = 0; i < text.size(); ++i) {
+    ASSERT_EQ(tokens[2 * i], text[i]) << i;
+    ASSERT_EQ(tokens[2 * i + 1], 0) << i;
+  }
+  const json lines = data("bytes --lines " + path("lines") + " " + path("a"));
+  const auto newlines = std::count(text.begin(), text.end(), '\n');
+  EXPECT_EQ(lines.at("documents"), newlines);  // the first line is empty, the last has no newline
+  EXPECT_EQ(lines.at("left_out"), 1);
+  EXPECT_EQ(lines.at("tokens").get<int64_t>(), std::ssize(text) - newlines);
+}
+
+TEST_F(Bytes, NothingIsReplacedOrLeftBehind) {
+  write(path("a"), "text");
+  data("bytes " + path("o") + " " + path("a"));
+  const std::string before = read(path("o.bin"));
+  EXPECT_EQ(ferry("data bytes " + path("o") + " " + path("a")).code, 2);
+  EXPECT_EQ(ferry("data bytes " + path("p") + " " + path("a") + " " + path("none")).code, 3);
+  EXPECT_EQ(ferry("data bytes " + path("p") + " " + path("")).code, 2);  // a folder
+  EXPECT_EQ(ferry("data bytes " + path("p")).code, 2);
+  EXPECT_EQ(ferry("data bytes '' " + path("a")).code, 2);
+  EXPECT_EQ(ferry("data bytes " + path("none/p") + " " + path("a")).code, 3);
+  const Outcome itself = ferry("data bytes --overwrite " + path("o") + " " + path("o.bin"));
+  EXPECT_EQ(itself.code, 2);
+  EXPECT_THAT(itself.err, HasSubstr("would be replaced by what is made of it"));
+  EXPECT_THAT(left(), UnorderedElementsAre("a", "o.bin", "o.idx"));
+  EXPECT_EQ(read(path("o.bin")), before);
+  write(path("a"), "other");
+  EXPECT_EQ(data("bytes --overwrite " + path("o.idx") + " " + path("a")).at("tokens"), 5);
+}
+
 }  // namespace

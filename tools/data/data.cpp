@@ -6,6 +6,7 @@
 
 #include "ckpt/base/error.h"
 #include "tools/commands.h"
+#include "tools/data/bytes.h"
 #include "tools/data/data_report.h"
 #include "tools/data/token_files.h"
 #include "tools/terminal/common_options.h"
@@ -219,11 +220,12 @@ void add_merge_data(Command& data) {
 
 void add_data(Command& program, int& exit_code) {
   Command data =
-      program.add_command("data", "Inspect, check and merge token files (.bin and .idx)");
+      program.add_command("data", "Inspect, check, merge and make token files (.bin and .idx)");
   data.require_command();
   add_inspect_data(data);
   add_check_data(data, exit_code);
   add_merge_data(data);
+  add_data_bytes(data);
 }
 
 }  // namespace ferry::tool

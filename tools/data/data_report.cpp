@@ -152,4 +152,31 @@ json to_json(const MergedTokens& merged) {
           {"dry_run", merged.dry_run}};
 }
 
+std::string to_text(const WrittenBytes& result) {
+  const ByteTokens& written = result.written;
+  std::string text = fmt::format(
+      "wrote {} from {} file{}: {} documents, {} tokens of type uint16, {} in {}\n",
+      printable(result.output), grouped(static_cast<int64_t>(result.files.size())),
+      result.files.size() == 1 ? "" : "s", grouped(written.documents), grouped(written.tokens),
+      human_bytes(result.bytes), human_seconds(result.seconds));
+  if (written.left_out > 0) {
+    text += fmt::format("  left out {} without any text\n", grouped(written.left_out));
+  }
+  return text +
+         fmt::format(
+             "  to train on it: --data-path {} --tokenizer-type NullTokenizer --vocab-size {}\n",
+             shell_word(result.output), kByteVocabulary);
+}
+
+json to_json(const WrittenBytes& result) {
+  return {{"output", result.output},
+          {"files", result.files},
+          {"dtype", torch_name(DType::u16)},
+          {"vocabulary_size", kByteVocabulary},
+          {"documents", result.written.documents},
+          {"left_out", result.written.left_out},
+          {"tokens", result.written.tokens},
+          {"bytes", result.bytes}};
+}
+
 }  // namespace ferry::tool

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/data/byte_tokens.h"
 #include "tools/data/token_files.h"
 
 namespace ferry::tool {
@@ -44,5 +45,15 @@ struct MergedTokens {
 };
 std::string to_text(const MergedTokens& merged);
 nlohmann::json to_json(const MergedTokens& merged);
+
+struct WrittenBytes {
+  std::string output;
+  std::vector<std::string> files;
+  ByteTokens written;
+  uint64_t bytes = 0;  // of OUT.bin and OUT.idx
+  double seconds = 0;
+};
+std::string to_text(const WrittenBytes& result);
+nlohmann::json to_json(const WrittenBytes& result);
 
 }  // namespace ferry::tool

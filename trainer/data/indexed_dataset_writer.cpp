@@ -137,12 +137,24 @@ void IndexedDatasetWriter::flush() {
   buffer_.clear();
 }
 
-void IndexedDatasetWriter::add_sequence(std::span<const int32_t> tokens) {
-  if (tokens.size() > INT32_MAX) {
-    fail(ErrorKind::invalid, "a sequence of {} tokens is too long for {}", tokens.size(), prefix_);
+void IndexedDatasetWriter::add_tokens(std::span<const int32_t> tokens) {
+  if (tokens.size() > INT32_MAX - open_tokens_) {
+    fail(ErrorKind::invalid,
+         "a sequence of {} tokens or more is too long for {}, whose sequences have {} at most",
+         open_tokens_ + tokens.size(), prefix_, INT32_MAX);
   }
   write(stored(tokens, type_, prefix_));
-  lengths_.push_back(static_cast<int32_t>(tokens.size()));
+  open_tokens_ += tokens.size();
+}
+
+void IndexedDatasetWriter::end_sequence() {
+  lengths_.push_back(static_cast<int32_t>(open_tokens_));
+  open_tokens_ = 0;
+}
+
+void IndexedDatasetWriter::add_sequence(std::span<const int32_t> tokens) {
+  add_tokens(tokens);
+  end_sequence();
 }
 
 void IndexedDatasetWriter::end_document() { boundaries_.push_back(std::ssize(lengths_)); }
@@ -208,7 +220,7 @@ void IndexedDatasetWriter::write_index() const {
 }
 
 void IndexedDatasetWriter::commit() {
-  if (boundaries_.back() != std::ssize(lengths_)) {
+  if (boundaries_.back() != std::ssize(lengths_) || open_tokens_ > 0) {
     fail(ErrorKind::invalid, "{}: its last document was not ended", prefix_);
   }
   flush();

@@ -38,6 +38,10 @@ class IndexedDatasetWriter {
 
   /// One more sequence of the document. invalid for a token that the type cannot hold.
   void add_sequence(std::span<const int32_t> tokens);
+  /// Some tokens of a sequence that is given in pieces. invalid as add_sequence().
+  void add_tokens(std::span<const int32_t> tokens);
+  /// The tokens since the last end are one more sequence of the document.
+  void end_sequence();
   /// The sequences since the last end are a document; one without sequences is empty.
   void end_document();
   /// All documents of another dataset of the same type. mismatch for another type; corrupt when its
@@ -45,8 +49,8 @@ class IndexedDatasetWriter {
   /// many bytes, and may throw.
   void append(const IndexedDataset& dataset, const std::function<void(uint64_t)>& copied = {});
 
-  /// Puts both files in place. invalid when the last document was not ended. A kill before the last
-  /// moment leaves no index, so never one that belongs to other tokens.
+  /// Puts both files in place. invalid when the last document or sequence was not ended. A kill
+  /// before the last moment leaves no index, so never one that belongs to other tokens.
   void commit();
 
  private:
@@ -60,7 +64,7 @@ class IndexedDatasetWriter {
   bool overwrite_;
   std::unique_ptr<Claim> index_claim_, token_claim_;
   std::unique_ptr<WritableFile> tokens_;
-  uint64_t written_bytes_ = 0;
+  uint64_t written_bytes_ = 0, open_tokens_ = 0;  // of the sequence that was not ended
   std::vector<std::byte> buffer_;
   std::vector<int32_t> lengths_;
   std::vector<int64_t> boundaries_ = {0};

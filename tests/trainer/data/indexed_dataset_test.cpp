@@ -34,6 +34,25 @@ void write_small(const std::shared_ptr<const FileSystem>& memory, const std::str
   writer.commit();
 }
 
+TEST(IndexedDatasetWriter, TakesSequencesInPieces) {
+  const auto memory = std::make_shared<MemoryFileSystem>();
+  IndexedDatasetWriter writer(memory, "a", DType::u16);
+  writer.add_tokens(std::vector<int32_t>{1, 2});
+  writer.add_tokens({});
+  writer.add_tokens(std::vector<int32_t>{3});
+  writer.end_sequence();
+  writer.end_document();
+  writer.add_tokens(std::vector<int32_t>{4});
+  EXPECT_THROW(writer.commit(), Error);
+  writer.end_sequence();
+  writer.end_document();
+  writer.commit();
+  const IndexedDataset dataset(memory, "a");
+  ASSERT_EQ(dataset.sequences(), 2);
+  EXPECT_THAT(sequence(dataset, 0), ElementsAre(1, 2, 3));
+  EXPECT_THAT(sequence(dataset, 1), ElementsAre(4));
+}
+
 TEST(IndexedDataset, ReadsWhatMegatronWrote) {
   const IndexedDataset dataset(posix_file_system(),
                                test::fixture("data/") + std::string(test::kCorpusA));

@@ -1,0 +1,33 @@
+// Text as tokens without a tokenizer: every byte is one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "ckpt/io/file_system.h"
+#include "trainer/data/indexed_dataset_writer.h"
+
+namespace ferry::tool {
+
+inline constexpr int32_t kEndOfDocument = 256;  // behind the bytes 0 to 255
+inline constexpr int64_t kByteVocabulary = 257;
+
+struct ByteOptions {
+  bool lines = false;       // a document a line, without what ends it; else one a file
+  bool append_eod = false;  // kEndOfDocument behind each document
+};
+
+/// What was written so far.
+struct ByteTokens {
+  int64_t documents = 0, tokens = 0;
+  int64_t left_out = 0;  // files or lines without a byte, which make no document
+};
+
+/// Adds the documents of a file, each of one sequence. Memory does not depend on the file's size.
+/// `read` is told of pieces of so many bytes, and may throw. invalid for a document of 2^31 tokens
+/// or more.
+void add_byte_tokens(const ReadableFile& file, const ByteOptions& options,
+                     IndexedDatasetWriter& writer, ByteTokens& written,
+                     const std::function<void(uint64_t)>& read = {});
+
+}  // namespace ferry::tool

@@ -1,7 +1,5 @@
 #include "trainer/communicator/mpi/mpi_links.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <chrono>
 #include <map>
@@ -15,6 +13,17 @@ namespace ferry {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// Ranks that have a core each answer within microseconds. Where they have not, who waits would take
+// the core of who works: it sleeps then, for an eighth of the time that it has waited, and true is
+// returned. Giving way instead (sched_yield) would give whole slices of time to any other program.
+bool pause(Clock::time_point since) {
+  constexpr std::chrono::microseconds kSpinning{100}, kLongest{1000};
+  const auto waited = Clock::now() - since;
+  if (waited < kSpinning) return false;
+  std::this_thread::sleep_for(std::min<Clock::duration>(waited / 8, kLongest));
+  return true;
+}
 
 class MpiLinks final : public Links {
  public:
@@ -65,7 +74,8 @@ class MpiLinks final : public Links {
       std::vector<MPI_Request> request(1, MPI_REQUEST_NULL);
       check_code(MPI_Imrecv(memory.data() + begin, expected, MPI_BYTE, &message, request.data()));
       // Whatever happens: MPI writes there, and who offered it stays until all is here.
-      while (!are_done(request)) ::sched_yield();
+      const auto since = Clock::now();
+      while (!are_done(request)) pause(since);
     });
     use({memory.data(), bytes});
     free_.push_back(std::move(memory));
@@ -105,20 +115,11 @@ class MpiLinks final : public Links {
     return done != 0;
   }
 
-  // Ranks that have a core each answer within microseconds. Where they have not, who waits would
-  // take the core of who works: it sleeps, for an eighth of the time that it has waited.
   template <typename IsDone>
   void wait_until(const IsDone& is_done) {
-    constexpr std::chrono::milliseconds kSpinning{1}, kLongest{1};
     const auto since = Clock::now();
     while (!is_done()) {
-      const auto waited = Clock::now() - since;
-      if (waited < kSpinning) {
-        ::sched_yield();
-      } else {
-        group_->check();
-        std::this_thread::sleep_for(std::min<Clock::duration>(waited / 8, kLongest));
-      }
+      if (pause(since)) group_->check();
     }
   }
 

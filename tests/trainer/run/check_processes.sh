@@ -60,6 +60,7 @@ same() {
     same expert-tensor 4 $experts --tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 2 \
         --data-parallel-size 2 --use-distributed-optimizer
     OMP_NUM_THREADS=2 same kernel-threads 2 $dense --tensor-model-parallel-size 2
+    same asynchronous 2 $dense --tensor-model-parallel-size 2 --async-save
 }
 
 # only.sh RANK COMMANDS PROGRAM...: one rank does something else before; each tells its number.

@@ -21,6 +21,7 @@ LoadedValue drafted(const Make& make) {
 // A group of parameters, as Megatron-LM tells one from another when it loads.
 struct GroupKind {
   bool decays = true, experts = false;
+  bool has_own_rates = false;  // of learning
 };
 
 Value param_group(Draft& draft, const GroupKind& kind, const Schedule& schedule,
@@ -32,17 +33,29 @@ Value param_group(Draft& draft, const GroupKind& kind, const Schedule& schedule,
   put("lr_mult", draft.real(1));
   put("is_expert_parallel", draft.boolean(kind.experts));
   put("is_decoupled_lr", draft.boolean(false));
-  put("default_config", draft.boolean(true));
-  put("max_lr", draft.real(schedule.max_lr));
-  put("min_lr", draft.real(schedule.min_lr));
-  put("lr", draft.real(learning_rate(schedule, progress.schedule_samples)));
+  const OptimizerOptions::Rates rates =
+      kind.has_own_rates ? *optimizer.input_and_output
+                         : OptimizerOptions::Rates{schedule.max_lr, schedule.min_lr};
+  const double rate = learning_rate(schedule, progress.schedule_samples, rates.max, rates.min);
+  put("default_config", draft.boolean(!kind.has_own_rates));
+  put("max_lr", draft.real(rates.max));
+  put("min_lr", draft.real(rates.min));
+  put("lr", draft.real(rate));
   put("weight_decay", draft.real(decay));
   if (optimizer.kind == OptimizerOptions::Kind::sgd) {
     put("momentum", draft.real(optimizer.momentum));
     return group;
   }
   put("bias_correction", draft.boolean(true));
-  put("betas", draft.tuple({draft.real(optimizer.beta1), draft.real(optimizer.beta2)}));
+  if (optimizer.kind == OptimizerOptions::Kind::ademamix) {
+    put("betas", draft.tuple({draft.real(optimizer.beta1), draft.real(optimizer.beta2),
+                              draft.real(optimizer.beta3)}));
+    put("alpha", draft.real(optimizer.alpha));
+    put("beta3_warmup", draft.integer(optimizer.beta3_warmup));
+    put("alpha_warmup", draft.integer(optimizer.alpha_warmup));
+  } else {
+    put("betas", draft.tuple({draft.real(optimizer.beta1), draft.real(optimizer.beta2)}));
+  }
   put("eps", draft.real(optimizer.epsilon));
   put("step", draft.integer(progress.optimizer_steps));
   return group;
@@ -62,8 +75,10 @@ std::vector<LoadedValue> param_groups(const RunModel& model, const Schedule& sch
       return list;
     });
   };
-  std::vector<LoadedValue> optimizers{groups({{true, false}, {false, false}})};
-  if (separate) optimizers.push_back(groups({{true, true}}));
+  std::vector<GroupKind> kinds{{true, false, false}, {false, false, false}};
+  if (optimizer.input_and_output) kinds.push_back({true, false, true});
+  std::vector<LoadedValue> optimizers{groups(kinds)};
+  if (separate) optimizers.push_back(groups({{true, true, false}}));
   return optimizers;
 }
 

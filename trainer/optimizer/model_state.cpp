@@ -107,6 +107,8 @@ void ModelState::add_runs(Buffer& buffer) {
     while (array < arrays.size()) run.states.push_back(arrays[array++] + own_at);
     run.name = layout_.tensors()[shard.shard.tensor].name;
     run.axes = parameter.axes;
+    run.is_input_or_output =
+        run.name == "embedding.word_embeddings.weight" || run.name == "output_layer.weight";
     run.counts =
         parameter.first_copy && (options_.distributed_optimizer || buffer.fellows->rank() == 0);
     run.shard = std::move(shard);

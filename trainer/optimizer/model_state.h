@@ -31,11 +31,12 @@ struct ModelStateOptions {
 struct StateRun {
   BufferShard shard;
   int64_t elements = 0;
-  kernels::Array value, gradient;  // in the rank's buffers
-  float* master = nullptr;         // fp32; `value` itself where that is fp32
-  std::vector<float*> states;      // by kind
-  std::string name;                // of the checkpoint's tensor
-  int axes = 0;                    // of the rank's parameter
+  kernels::Array value, gradient;   // in the rank's buffers
+  float* master = nullptr;          // fp32; `value` itself where that is fp32
+  std::vector<float*> states;       // by kind
+  std::string name;                 // of the checkpoint's tensor
+  int axes = 0;                     // of the rank's parameter
+  bool is_input_or_output = false;  // the embeddings of words, or the output layer
   bool counts = true;  // false: another rank has the same; left out of norms and checkpoints
 };
 

@@ -20,6 +20,20 @@ std::vector<std::string> OptimizerOptions::state_kinds() const {
   return {};
 }
 
+double warm_alpha(const OptimizerOptions& options, int64_t number) {
+  if (number >= options.alpha_warmup) return options.alpha;
+  return options.alpha * static_cast<double>(number) / static_cast<double>(options.alpha_warmup);
+}
+
+double warm_beta3(const OptimizerOptions& options, int64_t number) {
+  if (number >= options.beta3_warmup) return options.beta3;
+  // Steps in which half of an average goes, less one.
+  const auto half_life = [](double beta) { return std::log(0.5) / std::log(beta + 1e-8) - 1; };
+  const double part = static_cast<double>(number) / static_cast<double>(options.beta3_warmup);
+  const double steps = (1 - part) * half_life(options.beta1) + part * half_life(options.beta3);
+  return std::pow(0.5, 1 / (steps + 1));
+}
+
 Optimizer::Optimizer(ModelState& state, Grid& grid, kernels::Kernels& kernels,
                      OptimizerOptions options)
     : state_(state),
@@ -55,13 +69,16 @@ StepResult Optimizer::step(const StepRates& rates) {
 
 void Optimizer::step_run(const StateRun& run, const StepRates& rates) {
   const bool has_copy = run.value.type != Type::f32;
-  const kernels::StepInput input{.count = run.elements,
-                                 .gradient = run.gradient,
-                                 .gradient_scale = gradient_scale_,
-                                 .parameter = run.master,
-                                 .copy = has_copy ? run.value : Array(),
-                                 .learning_rate = rates.learning_rate,
-                                 .weight_decay = run.axes > 1 ? rates.weight_decay : 0};
+  const kernels::StepInput input{
+      .count = run.elements,
+      .gradient = run.gradient,
+      .gradient_scale = gradient_scale_,
+      .parameter = run.master,
+      .copy = has_copy ? run.value : Array(),
+      .learning_rate = run.is_input_or_output
+                           ? rates.input_and_output_rate.value_or(rates.learning_rate)
+                           : rates.learning_rate,
+      .weight_decay = run.axes > 1 ? rates.weight_decay : 0};
   switch (options_.kind) {
     case OptimizerOptions::Kind::adam:
       kernels_.run(kernels::AdamStep{.step = input,
@@ -86,8 +103,8 @@ void Optimizer::step_run(const StateRun& run, const StepRates& rates) {
                                          .second_moment = run.states[2],
                                          .beta1 = options_.beta1,
                                          .beta2 = options_.beta2,
-                                         .beta3 = options_.beta3,
-                                         .alpha = options_.alpha,
+                                         .beta3 = warm_beta3(options_, rates.number),
+                                         .alpha = warm_alpha(options_, rates.number),
                                          .epsilon = options_.epsilon,
                                          .number = rates.number});
       break;

@@ -1,9 +1,10 @@
 // From gradients to changed parameters.
 //
-// Source: megatron/core/optimizer/{optimizer,clip_grads}.py.
+// Source: megatron/core/optimizer/{optimizer,clip_grads}.py; Pagliardini et al. 2024 (AdEMAMix).
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,19 +19,30 @@ struct OptimizerOptions {
   bool decoupled_weight_decay = true;
   double momentum = 0.9;                       // SGD
   double beta3 = 0.9999, alpha = 2;            // AdEMAMix, once they are warm
-  int64_t beta3_warmup = 0, alpha_warmup = 0;  // steps
+  int64_t beta3_warmup = 0, alpha_warmup = 0;  // steps; 0 and less: they always are
   double clip = 1;                             // largest norm of the gradient; 0: any
+  /// Learning rates of the embeddings of words and of the output layer, where they have their own.
+  struct Rates {
+    double max = 0, min = 0;
+  };
+  std::optional<Rates> input_and_output;
 
   /// Kinds of state, as checkpoints name them.
   std::vector<std::string> state_kinds() const;
 };
 
+/// AdEMAMix's weight of the slow average in step `number`: it grows evenly from 0.
+double warm_alpha(const OptimizerOptions& options, int64_t number);
+/// How much of the slow average stays: its half-life grows evenly, from beta1's.
+double warm_beta3(const OptimizerOptions& options, int64_t number);
+
 /// What changes from step to step.
 struct StepRates {
   int64_t number = 1;  // of the step, from 1: what corrections of biases count
   double learning_rate = 0;
-  double weight_decay = 0;  // of parameters with two axes and more
-  double loss_scale = 1;    // gradients are that many times too large
+  std::optional<double> input_and_output_rate;  // of OptimizerOptions::input_and_output
+  double weight_decay = 0;                      // of parameters with two axes and more
+  double loss_scale = 1;                        // gradients are that many times too large
 };
 
 struct StepResult {

@@ -76,8 +76,6 @@ void check_supported(const TrainArguments& a) {
   const std::pair<bool, const char*> lacking[] = {
       {a.ckpt_format != "torch_dist", "--ckpt-format other than torch_dist"},
       {a.mtp_use_repeated_layer, "--mtp-use-repeated-layer"},
-      {a.decoupled_lr.has_value(), "--decoupled-lr"},
-      {a.optimizer == "ademamix", "--optimizer ademamix"},
   };
   for (const auto& [is_given, name] : lacking) {
     if (is_given) {
@@ -148,6 +146,10 @@ OptimizerOptions optimizer_options(const TrainArguments& arguments) {
   options.alpha = arguments.ademamix_alpha;
   options.beta3_warmup = arguments.ademamix_beta3_warmup;
   options.alpha_warmup = arguments.ademamix_alpha_warmup;
+  if (arguments.decoupled_lr) {
+    options.input_and_output = {*arguments.decoupled_lr,
+                                arguments.decoupled_min_lr.value_or(arguments.min_lr)};
+  }
   options.clip = arguments.clip_grad;
   return options;
 }

@@ -185,10 +185,15 @@ class RankTrainer {
     saver_.wait_for_copy();
     log_.timers().start("optimizer", 1);
     const double divisor = arguments_.calculate_per_token_loss ? std::max(loss.tokens, 1.0) : 1.0;
-    const StepRates rates{.number = progress_.optimizer_steps + 1,
-                          .learning_rate = learning_rate(schedule_, progress_.schedule_samples),
-                          .weight_decay = weight_decay(schedule_, progress_.schedule_samples),
-                          .loss_scale = progress_.scaler.scale * divisor};
+    StepRates rates{.number = progress_.optimizer_steps + 1,
+                    .learning_rate = learning_rate(schedule_, progress_.schedule_samples),
+                    .input_and_output_rate = {},
+                    .weight_decay = weight_decay(schedule_, progress_.schedule_samples),
+                    .loss_scale = progress_.scaler.scale * divisor};
+    if (const auto own = optimizer_options(arguments_).input_and_output) {
+      rates.input_and_output_rate =
+          learning_rate(schedule_, progress_.schedule_samples, own->max, own->min);
+    }
     const StepResult result = optimizer_.step(rates);
     log_.timers().stop("optimizer");
     check_finite(result);

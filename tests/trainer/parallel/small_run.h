@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -28,6 +29,8 @@ struct SmallRun {
   RunArguments run;
   PipelineOptions options;
   RouterOptions router;
+  OptimizerOptions optimizer;
+  std::optional<double> input_and_output_rate;
   int64_t global_batch = 8;
   int64_t steps = 3;
   double loss_scale = 1;
@@ -133,7 +136,7 @@ class SmallRank {
         layout_(model_tensors(small.architecture, DType::f32), small.run),
         grid_(GridSizes(small.run), std::move(links), *kernels_),
         state_(layout_, choice(), grid_, *kernels_, state_options()),
-        optimizer_(state_, grid_, *kernels_, optimizer_options()),
+        optimizer_(state_, grid_, *kernels_, small.optimizer),
         pipeline_(chunks(), small.architecture, grid_, *kernels_, small.options) {
     initialise(*kernels_, state_.model_regions(), small.architecture, 3);
     state_.copy_to_masters();
@@ -200,6 +203,29 @@ class SmallRank {
                            [&](int64_t number, Batch& batch) { batch = batch_of(0, number); });
   }
 
+  const ModelState& state() const { return state_; }
+
+  StepFigures take_step(int64_t step) {
+    state_.clear_gradients();
+    pipeline_.begin_step(step);
+    const StepLoss loss =
+        pipeline_.train(micro_batches(), small_.loss_scale,
+                        [&](int64_t number, Batch& batch) { batch = batch_of(step, number); });
+    state_.reduce_gradients();
+    const double divisor = small_.options.per_token_loss ? loss.tokens : 1;
+    const StepResult result =
+        optimizer_.step({.number = step + 1,
+                         .learning_rate = 1e-3,
+                         .input_and_output_rate = small_.input_and_output_rate,
+                         .weight_decay = 0.1,
+                         .loss_scale = small_.loss_scale * divisor});
+    StepFigures figures{loss.sum / loss.tokens, result.norm, {}};
+    for (const auto& [name, value] : pipeline_.end_step(micro_batches())) {
+      figures.others[name] = value;
+    }
+    return figures;
+  }
+
   RunFigures train() {
     RunFigures figures;
     figures.activation_bytes = pipeline_.plan(micro_batches()).activation_bytes;
@@ -216,10 +242,9 @@ class SmallRank {
     options.distributed_optimizer = true;
     options.sequence_parallel = small_.options.sequence_parallel;
     options.latent_attention = small_.architecture.mla;
-    options.kinds = optimizer_options().state_kinds();
+    options.kinds = small_.optimizer.state_kinds();
     return options;
   }
-  static OptimizerOptions optimizer_options() { return {}; }
   BufferChoice choice() const {
     return {default_modules(small_.run), layout_.has_experts() && experts_are_separate(small_.run)};
   }
@@ -272,25 +297,6 @@ class SmallRank {
       append_sample(step * small_.global_batch + first + row, batch);
     }
     return batch;
-  }
-
-  StepFigures take_step(int64_t step) {
-    state_.clear_gradients();
-    pipeline_.begin_step(step);
-    const StepLoss loss =
-        pipeline_.train(micro_batches(), small_.loss_scale,
-                        [&](int64_t number, Batch& batch) { batch = batch_of(step, number); });
-    state_.reduce_gradients();
-    const double divisor = small_.options.per_token_loss ? loss.tokens : 1;
-    const StepResult result = optimizer_.step({.number = step + 1,
-                                               .learning_rate = 1e-3,
-                                               .weight_decay = 0.1,
-                                               .loss_scale = small_.loss_scale * divisor});
-    StepFigures figures{loss.sum / loss.tokens, result.norm, {}};
-    for (const auto& [name, value] : pipeline_.end_step(micro_batches())) {
-      figures.others[name] = value;
-    }
-    return figures;
   }
 
   const SmallRun& small_;

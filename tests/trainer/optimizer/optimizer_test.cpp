@@ -1,0 +1,87 @@
+// What the optimizers' steps take from a run, and what they make of it.
+#include "tests/trainer/parallel/small_run.h"
+
+namespace ferry {
+namespace {
+
+using test::SmallRank;
+using test::SmallRun;
+
+// Values of the published implementation's formulas, in double precision.
+TEST(Ademamix, WarmsUp) {
+  OptimizerOptions options;
+  options.alpha = 8;
+  options.beta3_warmup = 100;
+  options.alpha_warmup = 10;
+  EXPECT_DOUBLE_EQ(warm_alpha(options, 1), 0.8);
+  EXPECT_DOUBLE_EQ(warm_alpha(options, 10), 8);
+  EXPECT_DOUBLE_EQ(warm_alpha(options, 11), 8);
+  EXPECT_NEAR(warm_beta3(options, 1), 0.9909009905567496, 1e-12);
+  EXPECT_NEAR(warm_beta3(options, 50), 0.9998002195855972, 1e-12);
+  EXPECT_NEAR(warm_beta3(options, 99), 0.9998990010191962, 1e-12);
+  EXPECT_DOUBLE_EQ(warm_beta3(options, 100), 0.9999);
+  options.beta3_warmup = options.alpha_warmup = -1;
+  EXPECT_DOUBLE_EQ(warm_beta3(options, 1), 0.9999);
+  EXPECT_DOUBLE_EQ(warm_alpha(options, 1), 8);
+}
+
+// Three steps of every parameter, beside a plain loop in double precision.
+TEST(Ademamix, IsWarmedUpInARun) {
+  SmallRun small = test::small_run();
+  small.optimizer.kind = OptimizerOptions::Kind::ademamix;
+  small.optimizer.clip = 0;
+  small.optimizer.alpha = 4;
+  small.optimizer.alpha_warmup = small.optimizer.beta3_warmup = 5;
+  const auto links = thread_links(thread_groups(1));
+  SmallRank rank(small, links[0]);
+  struct Wanted {
+    std::vector<double> values, fast, slow, square;
+  };
+  std::vector<Wanted> all;
+  for (const StateRun& run : rank.state().runs()) {
+    const auto count = static_cast<size_t>(run.elements);
+    const std::vector<double> zeros(count);
+    all.push_back({{run.master, run.master + count}, zeros, zeros, zeros});
+  }
+  for (int step = 1; step <= 3; ++step) {
+    rank.take_step(step - 1);
+    const double alpha = 4 * step / 5.0, beta3 = warm_beta3(small.optimizer, step);
+    for (size_t r = 0; r < all.size(); ++r) {
+      const StateRun& run = rank.state().runs()[r];
+      Wanted& wanted = all[r];
+      for (size_t i = 0; i < wanted.values.size(); ++i) {
+        const double g = static_cast<const float*>(run.gradient.data)[i];
+        wanted.fast[i] = 0.9 * wanted.fast[i] + 0.1 * g;
+        wanted.slow[i] = beta3 * wanted.slow[i] + (1 - beta3) * g;
+        wanted.square[i] = 0.999 * wanted.square[i] + 0.001 * g * g;
+        const double update =
+            (wanted.fast[i] / (1 - std::pow(0.9, step)) + alpha * wanted.slow[i]) /
+            (std::sqrt(wanted.square[i] / (1 - std::pow(0.999, step))) + 1e-8);
+        wanted.values[i] -= 1e-3 * (update + (run.axes > 1 ? 0.1 : 0) * wanted.values[i]);
+        ASSERT_NEAR(run.master[i], wanted.values[i], 2e-6) << run.name << " step " << step;
+      }
+    }
+  }
+}
+
+TEST(Decoupled, InputAndOutputLearnAtTheirOwnRate) {
+  SmallRun small = test::small_run();
+  small.input_and_output_rate = 0;
+  const auto links = thread_links(thread_groups(1));
+  SmallRank rank(small, links[0]);
+  std::map<std::string, std::vector<float>> before;
+  rank.for_parameters([&](const std::string& name, const Parameter& parameter) {
+    const auto* const values = static_cast<const float*>(parameter.value.data);
+    before[name].assign(values, values + parameter.elements);
+  });
+  rank.take_step(0);
+  rank.for_parameters([&](const std::string& name, const Parameter& parameter) {
+    const auto* const values = static_cast<const float*>(parameter.value.data);
+    const bool stays = std::equal(before[name].begin(), before[name].end(), values);
+    EXPECT_EQ(stays, name == "embedding.word_embeddings.weight" || name == "output_layer.weight")
+        << name;
+  });
+}
+
+}  // namespace
+}  // namespace ferry

@@ -12,24 +12,36 @@ namespace ferry {
 using kernels::Array;
 using kernels::ConstArray;
 
+namespace {
+
+// Prediction layers start from the hidden states of the decoder's last layer, and use the loss's
+// output layer: all of them are in one place.
+void check_predictions(const Architecture& a, const StageContents& contents) {
+  const int64_t wanted = contents.last ? a.mtp_layers : 0;
+  if (a.mtp_layers == 0 ||
+      (contents.mtp_layers == wanted && contents.final_norm == contents.last)) {
+    return;
+  }
+  fail(ErrorKind::unsupported,
+       "prediction layers (--mtp-num-layers) want the decoder's last layer, all {} of them and the "
+       "loss in the last pipeline stage: split the layers in another way, or over fewer stages",
+       a.mtp_layers);
+}
+
+}  // namespace
+
 ModelChunk::ModelChunk(const ParameterSet& parameters, const Architecture& a,
                        const StageContents& contents, const ModelOptions& options,
                        kernels::Kernels& kernels)
     : contents_(contents), type_(options.type), hidden_(a.hidden) {
+  check_predictions(a, contents);
   if (contents.first) embedding_ = Embedding(parameters, a, options.tensor_ranks);
   for (int64_t i = 0; i < contents.layers; ++i) {
     const int64_t layer = contents.first_layer + i;
     layers_.emplace_back(parameters, fmt::format("decoder.layers.{}", layer), a, layer, options,
                          kernels);
   }
-  if (!contents.last) return;
-  if (a.mtp_layers > 0 && (contents.mtp_layers != a.mtp_layers || !contents.final_norm)) {
-    fail(ErrorKind::unsupported,
-         "the last pipeline stage must have all {} prediction layers (--mtp-num-layers) and the "
-         "decoder's last layer: split the layers in another way",
-         a.mtp_layers);
-  }
-  head_ = Head(parameters, a, options, kernels);
+  if (contents.last) head_ = Head(parameters, a, options, kernels);
 }
 
 std::vector<const Moe*> ModelChunk::experts() const {

@@ -59,6 +59,14 @@ TEST(Predictions, AreLossesOfTheirOwn) {
   EXPECT_EQ(with.evaluation, without.evaluation);
 }
 
+TEST(Predictions, WantTheDecodersEndBesideTheLoss) {
+  SmallRun small = predicting("llama");
+  small.architecture.layers = small.run.layers = 1;
+  small.run.pipeline = small.run.world_size = 2;
+  small.run.loss_is_a_layer = true;
+  train(small, "prediction layers (--mtp-num-layers) want the decoder's last layer");
+}
+
 // tests/interop/make_predictions.py printed these; it makes up the same weights and tokens.
 TEST(Predictions, AreThoseOfMegatronCore) {
   SmallRun small = test::with_predictions(test::small_run());

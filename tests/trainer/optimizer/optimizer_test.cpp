@@ -83,5 +83,19 @@ TEST(Decoupled, InputAndOutputLearnAtTheirOwnRate) {
   });
 }
 
+// Copies of the embeddings on other stages learn as the first one does.
+TEST(Decoupled, IsTheSameAtAllLayouts) {
+  SmallRun small = test::with_predictions(test::small_run());
+  small.architecture.tied = true;
+  small.input_and_output_rate = 5e-3;
+  const test::RunFigures alone = train(small);
+  for (const char* layout : {"TP2 SP", "PP2", "PP2 VPP2", "DP2"}) {
+    SCOPED_TRACE(layout);
+    SmallRun laid_out = small;
+    lay_out(laid_out, layout);
+    expect_alike(train(laid_out), alone, 2e-6);
+  }
+}
+
 }  // namespace
 }  // namespace ferry

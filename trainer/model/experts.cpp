@@ -20,36 +20,6 @@ std::vector<int64_t> times(const std::vector<int64_t>& counts, int64_t factor) {
 
 }  // namespace
 
-ExpertLinear::ExpertLinear(const ParameterSet& parameters, const std::vector<std::string>& names,
-                           int64_t in, int64_t out)
-    : in_(in), out_(out) {
-  for (const std::string& name : names) {
-    const Parameter weight = parameters.get(name + ".weight", in * out);
-    weights_.push_back(weight.value);
-    gradients_.push_back(weight.gradient);
-  }
-}
-
-void ExpertLinear::forward(Pass& pass, int64_t rows, const int64_t* offsets, ConstArray x,
-                           Array y) const {
-  pass.kernels.run(kernels::GroupedMatmul{.n = out_,
-                                          .k = in_,
-                                          .rows = rows,
-                                          .offsets = offsets,
-                                          .a = x,
-                                          .b = weights_,
-                                          .c = y,
-                                          .b_transposed = true});
-}
-
-void ExpertLinear::backward(Pass& pass, int64_t rows, const int64_t* offsets, ConstArray x,
-                            ConstArray dy, Array dx) const {
-  pass.kernels.run(kernels::GroupedMatmulGradient{
-      .m = out_, .n = in_, .rows = rows, .offsets = offsets, .a = dy, .b = x, .c = gradients_});
-  pass.kernels.run(kernels::GroupedMatmul{
-      .n = in_, .k = out_, .rows = rows, .offsets = offsets, .a = dy, .b = weights_, .c = dx});
-}
-
 Experts::Experts(const ParameterSet& parameters, const std::string& prefix, const Architecture& a,
                  const ExpertSplit& split)
     : activation_(activation_of(a)),

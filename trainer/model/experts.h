@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "convert/model/architecture.h"
+#include "trainer/model/expert_linear.h"
 #include "trainer/model/mlp.h"
 
 namespace ferry {
@@ -16,27 +17,6 @@ namespace ferry {
 struct ExpertSplit {
   int64_t ranks = 1, rank = 0;  // that hold different experts
   int64_t parts = 1;            // ranks that hold one expert together
-};
-
-/// y = x · Wᵀ of the rows of each of a rank's experts, with a weight for each.
-class ExpertLinear {
- public:
-  ExpertLinear() = default;
-  /// `names` of the experts' modules, without ".weight".
-  ExpertLinear(const ParameterSet& parameters, const std::vector<std::string>& names, int64_t in,
-               int64_t out);
-
-  /// Rows of expert e are [offsets[e], offsets[e + 1]) of `rows`.
-  void forward(Pass& pass, int64_t rows, const int64_t* offsets, kernels::ConstArray x,
-               kernels::Array y) const;
-  /// Adds to the weights' gradients and sets dx.
-  void backward(Pass& pass, int64_t rows, const int64_t* offsets, kernels::ConstArray x,
-                kernels::ConstArray dy, kernels::Array dx) const;
-
- private:
-  std::vector<kernels::ConstArray> weights_;
-  std::vector<kernels::Array> gradients_;
-  int64_t in_ = 0, out_ = 0;
 };
 
 class Experts {

@@ -6,8 +6,6 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "kernels/planning.h"
-#include "trainer/communicator/planning_communicator.h"
 
 namespace ferry {
 
@@ -66,46 +64,6 @@ PassValues Pipeline::pass_values() const {
   pass.hidden_dropout = options_.hidden_dropout;
   pass.attention_dropout = options_.attention_dropout;
   return pass;
-}
-
-// The passes themselves tell what they take, over kernels that do nothing.
-Pipeline::Sizes Pipeline::measure(const ModelChunk& chunk) {
-  // More than a micro-batch takes, and little enough for the addresses of many ranks' threads.
-  constexpr int64_t kMost = int64_t{1} << 38;
-  kernels::PlanningKernels planning;
-  Arena kept(planning, kMost), scratch(planning, kMost), transient(planning, kMost);
-  const auto stand_in = [](const Communicator& ranks) {
-    return PlanningCommunicator(ranks.rank(), ranks.size());
-  };
-  PlanningCommunicator tensor = stand_in(ranks_.tensor), context = stand_in(ranks_.context),
-                       both = stand_in(ranks_.tensor_and_context),
-                       experts = stand_in(ranks_.experts);
-  ModelRanks ranks{tensor, context, both, experts, ranks_.sequence_parallel};
-  Pass pass{pass_values(), planning, ranks, kept, scratch, transient};
-  const DeviceBatch batch(planning, options_.sequences, positions_, prediction_layers_);
-  const MicroBatch& micro_batch = batch.micro_batch();
-  const Array boundary(planning.allocate(static_cast<size_t>(pass.own_rows() * hidden_ * 4)).get(),
-                       options_.type);
-  const ModelChunk::Saved saved = chunk.forward(pass, micro_batch, boundary, boundary);
-  chunk.backward(pass, micro_batch, saved, boundary);
-  return {kept.peak(), scratch.peak(), transient.peak(), planning.operations()};
-}
-
-Pipeline::Plan Pipeline::plan(int64_t micro_batches) {
-  const auto chunks = static_cast<int64_t>(chunks_.size());
-  const auto schedule =
-      pipeline_schedule(grid_.sizes().pipeline, grid_.place().stage, chunks, micro_batches);
-  Plan plan;
-  int64_t scratch = 0, transient = 0;
-  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-    const Sizes& sizes = sizes_[static_cast<size_t>(chunk)];
-    plan.activation_bytes += most_in_flight(schedule, chunk) * sizes.kept;
-    plan.operations += sizes.operations * static_cast<double>(micro_batches);
-    scratch = std::max(scratch, sizes.scratch);
-    transient = std::max(transient, sizes.transient);
-  }
-  plan.activation_bytes += scratch + transient;
-  return plan;
 }
 
 // Memory for as many micro-batches as are under way at once.

@@ -1,6 +1,7 @@
 """Opens what `ferry report` writes in a headless Chromium and measures it there.
 
     check_report.py FERRY CHECKPOINT [--screenshots DIR]
+    check_report.py FERRY LOG... --training [--screenshots DIR]
 
 At widths from a phone's to a large screen's, on light and dark screens: nothing is fetched, nothing is reported on the console, no page
 is wider than its window, all text stands out from what is behind it (WCAG AA: 4.5 to 1), every picture and every region that scrolls has
@@ -60,6 +61,7 @@ function look(frame, width) {
   const outside = [...page.querySelectorAll('[src], link, script, iframe, object, image, use')].length;
   if (outside) found.push(`${width}: ${outside} elements from elsewhere`);
   return {width, texts, cells: page.querySelectorAll('.map rect').length, bars: page.querySelectorAll('.hist path').length,
+          lines: page.querySelectorAll('.chart .line').length,
           height: page.documentElement.scrollHeight, dark: view.matchMedia('(prefers-color-scheme: dark)').matches};
 }
 async function main() {
@@ -88,7 +90,8 @@ def browse(browser, url, *options):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument('ferry')
-    parser.add_argument('checkpoint')
+    parser.add_argument('paths', nargs='+')
+    parser.add_argument('--training', action='store_true')
     parser.add_argument('--histograms', default='*norm*')
     parser.add_argument('--screenshots')
     flags = parser.parse_args()
@@ -98,7 +101,8 @@ def main():
         sys.exit(77)
     with tempfile.TemporaryDirectory() as work:
         page, harness = f'{work}/report.html', f'{work}/harness.html'
-        subprocess.run([flags.ferry, 'report', flags.checkpoint, '-o', page, '--histograms', flags.histograms], check=True)
+        what = ['--training'] if flags.training else ['--histograms', flags.histograms]
+        subprocess.run([flags.ferry, 'report', *flags.paths, '-o', page, *what], check=True)
         with open(harness, 'w') as f:
             f.write(HARNESS.replace('WIDTHS', json.dumps(WIDTHS)).replace('PAGE', json.dumps('file://' + page)))
         failed = 0
@@ -108,7 +112,8 @@ def main():
             result = json.loads(re.search(r'\{\{(.*)\}\}', text, re.S)[1].replace('&amp;', '&').replace('&gt;', '>').replace('&lt;', '<'))
             wrong = result['found'] + console
             wrong += [f'the screen is not {scheme}'] if any(s['dark'] != (scheme == 'dark') for s in result['seen']) else []
-            wrong += ['no map is drawn'] if not all(s['cells'] and s['bars'] for s in result['seen']) else []
+            drawn = ['lines'] if flags.training else ['cells', 'bars']
+            wrong += [f'no {kind} are drawn' for kind in drawn if not all(s[kind] for s in result['seen'])]
             wrong += ['not all widths were seen'] if len(result['seen']) != len(WIDTHS) else []
             failed += len(wrong)
             print(f'{scheme}: {result["seen"]}')

@@ -1,40 +1,17 @@
 #include "tools/report/html.h"
 
+#include <fmt/format.h>
+
 #include "tools/terminal/text.h"
 
 namespace ferry::tool {
-
-std::string html(std::string_view text) {
-  std::string result;
-  for (char c : printable(text)) {
-    switch (c) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      case '\'':
-        result += "&#39;";
-        break;
-      default:
-        result += c;
-    }
-  }
-  return result;
-}
+namespace {
 
 const std::string_view kReportStyle = R"(
 :root{color-scheme:light dark;--back:#fbfbfa;--card:#fff;--text:#1c1e21;--soft:#5a6068;--line:#d9dce0;
---model:#2563a8;--optimizer:#b45f06;--saturation:55%;--light:80%;--ink:#16181b}
+--model:#2563a8;--optimizer:#b45f06;--saturation:55%;--light:80%;--stroke:36%;--ink:#16181b}
 @media(prefers-color-scheme:dark){:root{--back:#14161a;--card:#1c1f25;--text:#e8eaed;--soft:#a4abb5;--line:#363b44;
---model:#6ea8e6;--optimizer:#e8a45c;--saturation:38%;--light:31%;--ink:#f2f4f7}}
+--model:#6ea8e6;--optimizer:#e8a45c;--saturation:38%;--light:31%;--stroke:66%;--ink:#f2f4f7}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--back);color:var(--text);font:16px/1.5 system-ui,sans-serif}
 main,header,nav,footer{max-width:76rem;margin:0 auto;padding:0 1.25rem}
@@ -81,11 +58,62 @@ background:hsl(var(--h) var(--saturation) var(--light))}
 td .bar{margin-top:.4rem}
 .hist{width:100%;height:auto}.hist path{fill:var(--model)}.hist line{stroke:var(--line)}
 .hist text{fill:var(--soft);font:11px system-ui,sans-serif}
+.charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,26rem),1fr));gap:.75rem}
+.chart{width:100%;height:auto}.chart text{fill:var(--soft);font:12px system-ui,sans-serif}
+.chart .grid{stroke:var(--line);stroke-width:1}.chart .mark{stroke:var(--optimizer);stroke-width:1.5;stroke-dasharray:2 3}
+.line{fill:none;stroke:hsl(var(--h) 65% var(--stroke));stroke-width:1.75;stroke-linejoin:round}
+.band{fill:hsl(var(--h) 65% var(--stroke));opacity:.22}.dot{fill:hsl(var(--h) 65% var(--stroke))}.at{stroke-width:1;opacity:.7}
+.legend{display:flex;flex-wrap:wrap;gap:.25rem 1.5rem;list-style:none;padding:0;margin:.75rem 0}
+.legend svg{display:inline-block;vertical-align:middle;margin-right:.4rem}
 .card dl{display:grid;grid-template-columns:auto 1fr auto 1fr;gap:.1rem .6rem;margin:.5rem 0 0;font-size:.875rem}
 dt{color:var(--soft)}dd{margin:0;font-variant-numeric:tabular-nums}
 footer{padding:2rem 1.25rem;color:var(--soft);font-size:.875rem}
 @media(max-width:44rem){.facts th{width:6rem}.row{grid-template-columns:1fr 6rem}.row .bar{display:none}}
 @media print{body{background:#fff}.scroll,.card,.tile{break-inside:avoid}}
 )";
+}  // namespace
+
+std::string html(std::string_view text) {
+  std::string result;
+  for (char c : printable(text)) {
+    switch (c) {
+      case '&':
+        result += "&amp;";
+        break;
+      case '<':
+        result += "&lt;";
+        break;
+      case '>':
+        result += "&gt;";
+        break;
+      case '"':
+        result += "&quot;";
+        break;
+      case '\'':
+        result += "&#39;";
+        break;
+      default:
+        result += c;
+    }
+  }
+  return result;
+}
+
+std::string link_to(std::string_view id, std::string_view name) {
+  return fmt::format("<li><a href=\"#{}\">{}</a></li>", id, name);
+}
+
+std::string html_page(const HtmlPage& page) {
+  return fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
+      "'unsafe-inline'\">\n<meta name=\"viewport\" content=\"width=device-width, "
+      "initial-scale=1\">\n{}\n<title>{} - ferry report</title>\n<style>{}</style></head>\n"
+      "<body><a class=\"skip\" href=\"#{}\">Skip to the report</a>\n<header><h1>{}</h1><p "
+      "class=\"soft\">{}</p></header>\n<nav aria-label=\"Sections\"><ul>{}</ul></nav>\n<main>\n{}"
+      "</main>\n<footer>Written by ferry report.</footer>\n</body></html>\n",
+      kPageMark, page.title, kReportStyle, page.first, page.title, page.subtitle, page.navigation,
+      page.main);
+}
 
 }  // namespace ferry::tool

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <span>
 
 #include "ckpt/base/error.h"
@@ -12,6 +13,8 @@
 #include "tools/commands.h"
 #include "tools/output/paths.h"
 #include "tools/report/report_page.h"
+#include "tools/report/training/run_sources.h"
+#include "tools/report/training/training_page.h"
 #include "tools/terminal/common_options.h"
 #include "tools/terminal/interrupt.h"
 #include "tools/terminal/output.h"
@@ -26,16 +29,22 @@ constexpr size_t kMostHistograms = 500;
 constexpr uint64_t kPageHead = 4096;  // bytes; the mark stands before the styles
 constexpr double kWaitSeconds = 2;    // for another process that writes the page
 
+constexpr size_t kMostRuns = 16;  // that colours and dashes tell apart
+
 struct ReportFlags {
-  std::string path, output, histograms;
+  std::vector<std::string> paths;
+  std::string output, histograms;
   OpenOptions open;
   uint64_t memory_bytes = 0;
-  bool overwrite = false;
+  bool overwrite = false, training = false, json = false;
 };
 
 constexpr const char* kReportExamples = R"(Examples:
   ferry report runs/llama -o report.html
   ferry report runs/llama -o report.html --histograms '*norm*'
+  ferry report --training runs/llama -o training.html
+  ferry report --training first.log,second.log other.log -o training.html    two runs, one of two logs
+  ferry report --training metrics.jsonl --json | jq '.runs[].series["lm loss"].last'
 
 The page needs no network and runs no scripts.
 )";
@@ -114,33 +123,96 @@ void write_page(const std::shared_ptr<const FileSystem>& file_system, const Repo
   }
 }
 
-void run(const ReportFlags& flags) {
-  const auto file_system = posix_file_system();
-  const bool to_stdout = flags.output == "-";
-  if (!to_stdout) check_output(*file_system, flags);
-  const Checkpoint checkpoint = open_checkpoint(file_system, flags.path, flags.open);
-  if (!to_stdout) check_place(flags.output, checkpoint.path);
+void write_or_print(const std::shared_ptr<const FileSystem>& file_system, const ReportFlags& flags,
+                    const std::string& page) {
+  if (flags.output == "-") return print(page);
+  write_page(file_system, flags, page);
+  print_done(fmt::format("wrote {}, {}\n", printable(flags.output), human_bytes(page.size())),
+             flags.output + " is complete");
+}
+
+void report_checkpoint(const std::shared_ptr<const FileSystem>& file_system,
+                       const ReportFlags& flags) {
+  const Checkpoint checkpoint = open_checkpoint(file_system, flags.paths[0], flags.open);
+  if (flags.output != "-") check_place(flags.output, checkpoint.path);
   const InspectReport inspect = make_report(checkpoint, {});
   ReportContent content{&inspect, {}};
   if (!flags.histograms.empty()) add_histograms(flags, checkpoint.catalog, content);
   const std::string page = report_page(content);
   if (checkpoint.mark) checkpoint.mark->check();
-  if (to_stdout) return print(page);
-  write_page(file_system, flags, page);
-  print_done(fmt::format("wrote {}, {}\n", printable(flags.output), human_bytes(page.size())),
-             flags.output + " is complete");
+  write_or_print(file_system, flags, page);
+}
+
+std::vector<RunFigures> read_runs(const FileSystem& file_system, const ReportFlags& flags) {
+  const InterruptScope interrupt;
+  ProgressLine line("reading");
+  Progress progress;
+  for (const std::string& path : flags.paths) {
+    progress.bytes_total += bytes_of_run_figures(file_system, path);
+  }
+  std::vector<RunFigures> runs;
+  for (const std::string& path : flags.paths) {
+    runs.push_back(read_run_figures(file_system, path, [&](uint64_t bytes) {
+      interrupt.check();
+      progress.bytes_done += bytes;
+      line.show(progress);
+    }));
+  }
+  return runs;
+}
+
+void report_training(const std::shared_ptr<const FileSystem>& file_system,
+                     const ReportFlags& flags) {
+  const std::vector<RunFigures> runs = read_runs(*file_system, flags);
+  if (flags.json) return print(json_text(training_json(runs)));
+  write_or_print(file_system, flags, training_page(runs));
+}
+
+void check_flags(const ReportFlags& flags, bool has_output) {
+  const auto refuse = [](bool is_wrong, const char* why) {
+    if (is_wrong) fail(ErrorKind::invalid, "{}", why);
+  };
+  const bool is_of_checkpoint =
+      !flags.histograms.empty() || !flags.open.iteration.empty() || flags.open.raw;
+  refuse(flags.json && !flags.training,
+         "--json is for --training; 'ferry inspect --json' tells of a checkpoint");
+  refuse(flags.json == has_output, flags.json
+                                       ? "--json prints to standard output, and takes no -o"
+                                       : "-o needs the name of a file to write, or - for stdout");
+  refuse(!flags.training && flags.paths.size() > 1,
+         "a page is about one checkpoint; give one PATH, or --training for runs side by side");
+  refuse(flags.training && is_of_checkpoint,
+         "--histograms, --iteration and --raw are of a checkpoint, and --training is of runs");
+  if (flags.paths.size() > kMostRuns) {
+    fail(ErrorKind::invalid, "a page shows at most {} runs, and these are {}", kMostRuns,
+         flags.paths.size());
+  }
+}
+
+void run(const ReportFlags& flags, bool has_output) {
+  check_flags(flags, has_output);
+  const auto file_system = posix_file_system();
+  if (has_output && flags.output != "-") check_output(*file_system, flags);
+  flags.training ? report_training(file_system, flags) : report_checkpoint(file_system, flags);
 }
 
 }  // namespace
 
 void add_report(Command& program) {
   auto flags = std::make_shared<ReportFlags>();
-  Command command =
-      program.add_command("report", "Write a page about a checkpoint, to open in a browser");
-  add_path(command, flags->path);
-  command.add_option("-o,--output", flags->output, "The page to write; - for standard output")
+  Command command = program.add_command(
+      "report", "Write a page about a checkpoint or the training of runs, to open in a browser");
+  command
+      .add_option("PATH", flags->paths,
+                  "Checkpoint, run folder or file; with --training, runs: logs, folders")
       .required()
-      .type_name("FILE");
+      .type_name("");
+  const Option output =
+      command.add_option("-o,--output", flags->output, "The page to write; - for standard output")
+          .type_name("FILE");
+  command.add_flag("--training", flags->training,
+                   "Losses, rates and saves over iterations, of one run or several");
+  add_json_option(command, flags->json);
   add_iteration_option(command, flags->open.iteration);
   command
       .add_option("--histograms", flags->histograms,
@@ -150,7 +222,7 @@ void add_report(Command& program) {
   command.add_flag("--overwrite", flags->overwrite, "Replace FILE");
   add_memory_option(command, flags->memory_bytes);
   command.footer(kReportExamples);
-  command.action([flags] { run(*flags); });
+  command.action([flags, output] { run(*flags, output.given()); });
 }
 
 }  // namespace ferry::tool

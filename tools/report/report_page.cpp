@@ -89,9 +89,9 @@ std::string objects(const Catalog& catalog) {
 
 std::string navigation(const ReportContent& content) {
   const Checkpoint& checkpoint = *content.inspect->checkpoint;
-  std::string text = "<nav aria-label=\"Sections\"><ul>";
+  std::string text;
   const auto add = [&](bool is_there, const char* id, const char* name) {
-    if (is_there) text += fmt::format("<li><a href=\"#{}\">{}</a></li>", id, name);
+    if (is_there) text += link_to(id, name);
   };
   add(true, "overview", "What it is");
   add(true, "modules", "Sizes by module");
@@ -100,7 +100,7 @@ std::string navigation(const ReportContent& content) {
   add(!content.histograms.empty(), "values", "Values");
   add(!checkpoint.catalog.objects.empty(), "objects", "Objects");
   add(static_cast<bool>(checkpoint.args.document), "arguments", "Arguments");
-  return text + "</ul></nav>\n";
+  return text;
 }
 
 }  // namespace
@@ -110,22 +110,17 @@ std::string report_page(const ReportContent& content) {
   const Checkpoint& checkpoint = *report.checkpoint;
   const Catalog& catalog = checkpoint.catalog;
   const std::vector<std::string> labels = file_labels(catalog);
-  const std::string title = html(checkpoint.path);
-  return fmt::format(
-             "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-             "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-             "'unsafe-inline'\">\n<meta name=\"viewport\" content=\"width=device-width, "
-             "initial-scale=1\">\n{}\n<title>{} - ferry "
-             "report</title>\n<style>{}</style></head>\n<body><a class=\"skip\" "
-             "href=\"#overview\">Skip to the report</a>\n<header><h1>{}</h1><p class=\"soft\">A {} "
-             "checkpoint{}</p></header>\n",
-             kPageMark, title, kReportStyle, title, html(name(checkpoint.format)),
-             checkpoint.iteration ? ", iteration " + grouped(*checkpoint.iteration) : "") +
-         navigation(content) + "<main>\n" + tiles(report) + overview(report) +
-         modules_section(catalog) + map_section(catalog, labels) +
-         files_section(catalog, labels, checkpoint.path) + histograms_section(content) +
-         objects(catalog) + arguments(report) +
-         "</main>\n<footer>Written by ferry report.</footer>\n" + "</body></html>\n";
+  HtmlPage page;
+  page.title = html(checkpoint.path);
+  page.subtitle =
+      fmt::format("A {} checkpoint{}", html(name(checkpoint.format)),
+                  checkpoint.iteration ? ", iteration " + grouped(*checkpoint.iteration) : "");
+  page.first = "overview";
+  page.navigation = navigation(content);
+  page.main = tiles(report) + overview(report) + modules_section(catalog) +
+              map_section(catalog, labels) + files_section(catalog, labels, checkpoint.path) +
+              histograms_section(content) + objects(catalog) + arguments(report);
+  return html_page(page);
 }
 
 }  // namespace ferry::tool

@@ -8,11 +8,9 @@
 
 #include "tools/inspect/inspect_report.h"
 #include "tools/report/histogram.h"
+#include "tools/report/html.h"
 
 namespace ferry::tool {
-
-/// Stands near the beginning of every page, and tells it from other files.
-inline constexpr std::string_view kPageMark = "<meta name=\"generator\" content=\"ferry\">";
 
 struct ReportContent {
   const InspectReport* inspect = nullptr;

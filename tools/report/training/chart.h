@@ -1,0 +1,54 @@
+// A figure of one or several runs over their iterations, as a drawing.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/report/training/series.h"
+
+namespace ferry::tool {
+
+struct ChartLine {
+  const Series* series = nullptr;  // has points
+  size_t run = 0;                  // whose colour and dashes it has
+  bool has_dots = false;           // of a few values that are worth a dot each
+  std::string label;               // "run a, lm loss validation"
+};
+
+/// Something that happened, at the lower edge.
+struct ChartTick {
+  int64_t iteration = 0;
+  size_t run = 0;
+};
+
+struct Chart {
+  std::string name;  // of what is drawn, for those who cannot see it
+  std::vector<ChartLine> lines;
+  std::vector<int64_t> marks;  // iterations with a line from top to bottom
+  std::vector<ChartTick> saves;
+  bool is_linear = false;  // whatever the values
+};
+
+/// What a chart shows of the values; points of few hold the rest.
+struct ValueRange {
+  double low = 0, high = 1;
+  bool is_log = false;  // spread over powers of ten
+  bool is_cut = false;  // some values lie above
+};
+ValueRange value_range(const std::vector<ChartLine>& lines, bool is_linear = false);
+
+/// The hue, in degrees, that stands for a run.
+int hue_of_run(size_t run);
+
+/// About as many round numbers from low to high as `count`, by powers of ten where `is_log`.
+std::vector<double> ticks(const ValueRange& range, int count);
+
+/// An SVG element. Its size does not depend on how many points the lines have. `number` tells the
+/// charts of a page apart.
+std::string chart_svg(const Chart& chart, size_t number);
+
+/// A short piece of the line that stands for a run.
+std::string line_sample(size_t run);
+
+}  // namespace ferry::tool

@@ -1,0 +1,23 @@
+// Reads what a run left behind: logs, metrics, progress.txt, its folder.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "ckpt/io/file_system.h"
+#include "tools/report/training/run_figures.h"
+
+namespace ferry::tool {
+
+/// `paths`: one path, or several of one run between commas, in the order of its jobs. A file is a
+/// log of Megatron-LM or ferry, of any size, JSON lines of --metrics-json, or a progress.txt. A
+/// folder gives its iterations, progress.txt, and its files whose names end in .log or .jsonl, by
+/// name. Time is the files' size, memory is bounded. `read` is told of pieces of so many bytes, and
+/// may throw. not_found where nothing of a run is there.
+RunFigures read_run_figures(const FileSystem& file_system, const std::string& paths,
+                            const std::function<void(uint64_t)>& read = {});
+
+/// Bytes that read_run_figures() reads.
+uint64_t bytes_of_run_figures(const FileSystem& file_system, const std::string& paths);
+
+}  // namespace ferry::tool

@@ -100,8 +100,8 @@ class ThreadLinks final : public Links {
     for (const auto& [offer, pending] : pending_) {
       Lane& lane = *pending.first;
       std::unique_lock lock(lane.mutex);
+      lane.offers.resize(lane.is_read ? 1 : 0);
       lane.changed.wait(lock, [&] { return !lane.is_read; });
-      lane.offers.clear();
     }
   }
 

@@ -1,0 +1,48 @@
+// What ranks that are threads offer each other, and how it ends.
+#include <gmock/gmock.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "ckpt/base/error.h"
+#include "trainer/communicator/links.h"
+
+namespace ferry {
+namespace {
+
+using testing::HasSubstr;
+
+// The memory of a rank that fails goes when withdraw() has returned.
+TEST(ThreadLinks, WhatIsReadStaysUntilItWasRead) {
+  const auto links = thread_links(thread_groups(2));
+  const std::array<std::byte, 4> bytes{};
+  std::atomic<bool> is_reading = false, was_read = false;
+  std::string problem;
+  std::jthread reader([&] {
+    try {
+      links[1]->take(0, 0, 4, [&](std::span<const std::byte>) {
+        is_reading = true;
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        was_read = true;
+      });
+      links[1]->take(0, 0, 4, [](std::span<const std::byte>) { ADD_FAILURE() << "withdrawn"; });
+    } catch (const Error& error) {
+      problem = error.what();
+    }
+  });
+  for (int i = 0; i < 2; ++i) links[0]->offer(0, 1, bytes);
+  while (!is_reading) std::this_thread::yield();
+  try {
+    fail(ErrorKind::io, "no more disk");
+  } catch (const Error&) {
+    links[0]->withdraw();
+  }
+  EXPECT_TRUE(was_read);
+  reader.join();
+  EXPECT_THAT(problem, HasSubstr("rank 0: no more disk"));
+}
+
+}  // namespace
+}  // namespace ferry

@@ -67,6 +67,9 @@ class PlanningKernels final : public Kernels {
  private:
   int64_t bytes_ = 0;
   double operations_ = 0;
+  // No process has memory there: bits 48 to 63 are neither all zeros nor all ones, and bit 55 alone
+  // tells of a kernel's addresses where the others are ignored.
+  uintptr_t next_address_ = uintptr_t{0x1080} << 48;
 };
 
 }  // namespace ferry::kernels

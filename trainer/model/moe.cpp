@@ -44,6 +44,14 @@ kernels::RouterShape Moe::shape(const Pass& pass) const {
   return shape;
 }
 
+void Moe::round(Pass& pass, float* numbers, int64_t count) const {
+  if (options_.type == kernels::Type::f32) return;
+  const ArenaScope scope(pass.scratch);
+  const Array rounded = pass.scratch.take(count, options_.type);
+  pass.kernels.run(kernels::Copy{.count = count, .x = ConstArray(numbers), .y = rounded});
+  pass.kernels.run(kernels::Copy{.count = count, .x = rounded, .y = Array(numbers)});
+}
+
 void Moe::route(Pass& pass, ConstArray x, Saved& saved) const {
   const int64_t tokens = pass.own_rows(), experts = architecture_.experts;
   const int64_t chosen = architecture_.experts_per_token;
@@ -51,6 +59,7 @@ void Moe::route(Pass& pass, ConstArray x, Saved& saved) const {
   saved.experts = pass.kept.take<int32_t>(tokens * chosen);
   saved.weights = pass.kept.take<float>(tokens * chosen);
   router_.forward(pass, x, Array(saved.logits));
+  round(pass, saved.logits, tokens * experts);
   const ArenaScope scope(pass.scratch);
   int32_t* balanced = nullptr;
   if (options_.balance != RouterOptions::Balance::none) {
@@ -65,6 +74,7 @@ void Moe::route(Pass& pass, ConstArray x, Saved& saved) const {
                              .weights = saved.weights,
                              .scores = saved.scores,
                              .balance_experts = balanced});
+  round(pass, saved.weights, tokens * chosen);
   if (expert_bias_ && pass.trains && !pass.repeats) {
     pass.kernels.run(kernels::ExpertCounts{.tokens = tokens,
                                            .chosen = chosen,

@@ -21,6 +21,8 @@ struct RouterOptions {
   double balance_coefficient = 0;
   std::optional<double> z_coefficient;  // of the z-loss
   double bias_update_rate = 1e-3;       // of expert biases, at the end of a step
+  /// That logits and weights of experts are rounded to, as where the router computes in it.
+  kernels::Type type = kernels::Type::f32;
 };
 
 class Moe {
@@ -57,6 +59,7 @@ class Moe {
 
  private:
   kernels::RouterShape shape(const Pass& pass) const;
+  void round(Pass& pass, float* numbers, int64_t count) const;
   void route(Pass& pass, kernels::ConstArray x, Saved& saved) const;
   void add_balance_loss(Pass& pass, const int32_t* taken, Saved& saved) const;
   double z_factor(const Pass& pass) const;

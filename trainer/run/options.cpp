@@ -39,6 +39,7 @@ RouterOptions router_options(const TrainArguments& arguments) {
   RouterOptions options;
   options.bias_update_rate = arguments.moe_router_bias_update_rate;
   options.z_coefficient = arguments.moe_z_loss_coeff;
+  if (arguments.moe_router_dtype.empty()) options.type = parameter_type(arguments);
   for (size_t i = 0; i < arguments.moe_router_load_balancing_type.size(); ++i) {
     const std::string& kind = arguments.moe_router_load_balancing_type[i];
     const double coefficient =

@@ -31,7 +31,7 @@ TEST_F(Program, HelpShowsExamplesAndExitCodes) {
   EXPECT_THAT(help.out, HasSubstr("ferry convert runs/llama llama-hf --to hf"));
   EXPECT_THAT(help.out, HasSubstr("130  cancelled"));
   EXPECT_THAT(ferry("inspect --help").out, HasSubstr("Examples:"));
-  EXPECT_THAT(ferry("report --help").out, HasSubstr("[OPTIONS] PATH -o FILE"));
+  EXPECT_THAT(ferry("report --help").out, HasSubstr("[OPTIONS] PATH..."));
   EXPECT_THAT(ferry("convert --help").out, HasSubstr("[OPTIONS] PATH OUT --to FORMAT"));
   EXPECT_THAT(ferry("convert --help").out, HasSubstr("--max-shard-size SIZE"));
   EXPECT_THAT(ferry("--version").out, HasSubstr("ferry 0."));

@@ -17,13 +17,13 @@ struct BasicArray {
   Void* data = nullptr;
   Type type = Type::f32;
 
-  explicit operator bool() const noexcept { return data != nullptr; }
+  constexpr explicit operator bool() const noexcept { return data != nullptr; }
 };
 
 struct Array : BasicArray<void> {
-  Array() = default;
-  Array(void* memory, Type element) : BasicArray{memory, element} {}
-  explicit Array(float* memory) : BasicArray{memory, Type::f32} {}
+  constexpr Array() = default;
+  constexpr Array(void* memory, Type element) : BasicArray{memory, element} {}
+  constexpr explicit Array(float* memory) : BasicArray{memory, Type::f32} {}
 
   /// The elements from number `first` on.
   Array from(int64_t first) const {
@@ -32,10 +32,10 @@ struct Array : BasicArray<void> {
 };
 
 struct ConstArray : BasicArray<const void> {
-  ConstArray() = default;
-  ConstArray(const void* memory, Type element) : BasicArray{memory, element} {}
-  ConstArray(const Array& array) : BasicArray{array.data, array.type} {}
-  explicit ConstArray(const float* memory) : BasicArray{memory, Type::f32} {}
+  constexpr ConstArray() = default;
+  constexpr ConstArray(const void* memory, Type element) : BasicArray{memory, element} {}
+  constexpr ConstArray(const Array& array) : BasicArray{array.data, array.type} {}
+  constexpr explicit ConstArray(const float* memory) : BasicArray{memory, Type::f32} {}
 
   ConstArray from(int64_t first) const {
     return {static_cast<const std::byte*>(data) + first * size_bytes(type), type};

@@ -1,0 +1,85 @@
+// The functions of activation.h and their derivatives.
+#pragma once
+
+#include "kernels/activation.h"
+#include "kernels/cuda/launch.cuh"
+
+namespace ferry::kernels::cuda {
+
+__device__ inline float sigmoid(float x) { return 1.0F / (1.0F + expf(-x)); }
+
+/// A function of one number and its derivative.
+struct Slope {
+  float value, slope;
+};
+
+/// 0.5 x (1 + erf(x / sqrt(2))).
+struct Gelu {
+  __device__ Slope operator()(float x) const {
+    const float phi = 0.5F * (1.0F + erff(x * 0.70710678F));
+    return {x * phi, phi + x * 0.39894228F * expf(-0.5F * x * x)};
+  }
+};
+
+/// 0.5 x (1 + tanh(u)) with u = sqrt(2/π) (x + 0.044715 x³), which is x · sigmoid(2u).
+struct GeluTanh {
+  __device__ Slope operator()(float x) const {
+    constexpr float kRoot = 2 * 0.79788456F, kCube = 0.044715F;
+    const float square = x * x;
+    const float s = sigmoid(x * (kRoot + kRoot * kCube * square));
+    const float inner = kRoot + 3 * kRoot * kCube * square;
+    return {x * s, s + x * s * (1.0F - s) * inner};
+  }
+};
+
+struct SquaredRelu {
+  __device__ Slope operator()(float x) const {
+    const float positive = fmaxf(x, 0.0F);
+    return {positive * positive, 2.0F * positive};
+  }
+};
+
+/// log(1 + e^x).
+__device__ inline float softplus(float x) { return fmaxf(x, 0.0F) + log1pf(expf(-fabsf(x))); }
+
+/// x > 0: p x² + x / 2; otherwise n (e^min(x, -1e-6) - 1 - x) + x / 2, with p = softplus(alpha_p)
+/// and n = 1/2 + softplus(alpha_n).
+struct Xielu {
+  static constexpr float kBeta = 0.5F, kEdge = -1e-6F;
+  ConstArray alpha_p, alpha_n;
+
+  __device__ static float curve(float x) { return expm1f(fminf(x, kEdge)) - x; }
+  __device__ Slope operator()(float x) const {
+    if (x > 0) {
+      const float p = softplus(element(alpha_p, 0));
+      return {p * x * x + kBeta * x, 2.0F * p * x + kBeta};
+    }
+    const float n = kBeta + softplus(element(alpha_n, 0));
+    const float power = x < kEdge ? expf(x) : 0.0F;
+    return {n * curve(x) + kBeta * x, n * (power - 1.0F) + kBeta};
+  }
+};
+
+/// A function of gate and up and its derivatives by them.
+struct GatedSlope {
+  float value, gate, up;
+};
+
+struct Swiglu {
+  __device__ GatedSlope operator()(float gate, float up) const {
+    const float s = sigmoid(gate), silu = gate * s;
+    return {silu * up, up * (s + silu * (1.0F - s)), silu};
+  }
+};
+
+struct QuickGeglu {
+  __device__ GatedSlope operator()(float gate, float up) const {
+    constexpr float kLimit = 7, kScale = 1.702F;
+    const float g = fminf(gate, kLimit), u = fmaxf(fminf(up, kLimit), -kLimit) + 1.0F;
+    const float s = sigmoid(kScale * g), quick = g * s;
+    const float by_gate = u * (s + kScale * quick * (1.0F - s));
+    return {quick * u, gate > kLimit ? 0.0F : by_gate, fabsf(up) > kLimit ? 0.0F : quick};
+  }
+};
+
+}  // namespace ferry::kernels::cuda

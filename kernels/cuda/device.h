@@ -1,0 +1,55 @@
+// One rank's queue on one NVIDIA GPU, and what its operations share.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace ferry::kernels::cuda {
+
+/// Throws what a call of CUDA says; std::bad_alloc where the device's memory is full.
+void check(cudaError_t status, const char* what);
+
+/// Used by one thread at a time. An operation that is queued on stream() finds the results of those
+/// before it.
+class Device {
+ public:
+  /// Of the GPU `index`, which becomes the calling thread's.
+  explicit Device(int index);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  /// Makes the GPU the calling thread's: every operation begins with it.
+  void enter() const;
+
+  int index() const noexcept { return index_; }
+  cudaStream_t stream() const noexcept { return stream_; }
+  int multiprocessors() const noexcept { return multiprocessors_; }
+  int architecture() const noexcept { return architecture_; }    // 90: compute capability 9.0
+  int shared_memory() const noexcept { return shared_memory_; }  // bytes that a block can have
+
+  /// Device memory of at least `bytes`, with anything in it, for the operation that is being
+  /// queued: the next one that asks gets the same.
+  void* workspace(size_t bytes);
+  float* floats(int64_t count) {
+    return static_cast<float*>(workspace(static_cast<size_t>(count) * sizeof(float)));
+  }
+  double* doubles(int64_t count) {
+    return static_cast<double*>(workspace(static_cast<size_t>(count) * sizeof(double)));
+  }
+
+ private:
+  int index_;
+  int multiprocessors_ = 0, architecture_ = 0, shared_memory_ = 0;
+  cudaStream_t stream_ = nullptr;
+  void* workspace_ = nullptr;
+  size_t workspace_bytes_ = 0;
+};
+
+/// How many GPUs this process may use; 0 where there is no driver.
+int device_count() noexcept;
+
+}  // namespace ferry::kernels::cuda

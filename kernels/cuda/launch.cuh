@@ -1,0 +1,239 @@
+// How operations are put on a GPU: types, packs of elements, sums inside a block, launches.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <stdexcept>
+#include <type_traits>
+
+#include "kernels/array.h"
+#include "kernels/cuda/device.h"
+
+namespace ferry::kernels::cuda {
+
+using bf16 = __nv_bfloat16;
+using half = __half;
+
+/// f(a pointer of the element's type).
+template <typename F>
+void with_type(Type type, F&& f) {
+  switch (type) {
+    case Type::f32:
+      return f(static_cast<float*>(nullptr));
+    case Type::bf16:
+      return f(static_cast<bf16*>(nullptr));
+    case Type::f16:
+      return f(static_cast<half*>(nullptr));
+  }
+}
+/// The same for two types, which are equal or of which one is f32: a model has one 16-bit type.
+template <typename F>
+void with_types(Type first, Type second, F&& f) {
+  with_type(first, [&]<typename A>(A* a) {
+    if (second == first) return f(a, a);
+    float* const single = nullptr;
+    if constexpr (!std::is_same_v<A, float>) {
+      if (second == Type::f32) return f(a, single);
+    } else {
+      if (second == Type::bf16) return f(single, static_cast<bf16*>(nullptr));
+      if (second == Type::f16) return f(single, static_cast<half*>(nullptr));
+    }
+    throw std::logic_error("CUDA: an operation has two 16-bit types");
+  });
+}
+
+/// The elements of an array whose type is known.
+template <typename T>
+T* elements(const Array& x) {
+  return static_cast<T*>(x.data);
+}
+template <typename T>
+const T* elements(const ConstArray& x) {
+  return static_cast<const T*>(x.data);
+}
+
+__device__ inline float to_float(float x) { return x; }
+__device__ inline float to_float(bf16 x) { return __bfloat162float(x); }
+__device__ inline float to_float(half x) { return __half2float(x); }
+template <typename T>
+__device__ T from_float(float x);
+template <>
+__device__ inline float from_float<float>(float x) {
+  return x;
+}
+template <>
+__device__ inline bf16 from_float<bf16>(float x) {
+  return __float2bfloat16_rn(x);
+}
+template <>
+__device__ inline half from_float<half>(float x) {
+  return __float2half_rn(x);
+}
+
+/// One element of an array whose type is known only here: parameters, statistics.
+__device__ inline float element(const ConstArray& x, int64_t i) {
+  if (x.type == Type::f32) return static_cast<const float*>(x.data)[i];
+  if (x.type == Type::bf16) return to_float(static_cast<const bf16*>(x.data)[i]);
+  return to_float(static_cast<const half*>(x.data)[i]);
+}
+__device__ inline void set_element(const Array& x, int64_t i, float value) {
+  if (x.type == Type::f32) {
+    static_cast<float*>(x.data)[i] = value;
+  } else if (x.type == Type::bf16) {
+    static_cast<bf16*>(x.data)[i] = from_float<bf16>(value);
+  } else {
+    static_cast<half*>(x.data)[i] = from_float<half>(value);
+  }
+}
+
+/// W neighbours, computed with in fp32.
+template <int W>
+struct Pack {
+  float v[W];
+};
+
+/// Packs of kPack elements are moved 16 bytes at a time; of 1 where rows do not allow that.
+constexpr int kPack = 8;
+
+template <int W, typename T>
+__device__ inline Pack<W> load(const T* p) {
+  Pack<W> x;
+  if constexpr (W == 1) {
+    x.v[0] = to_float(*p);
+  } else {
+    constexpr int kWords = W * static_cast<int>(sizeof(T)) / 16;
+    union {
+      uint4 words[kWords];
+      T each[W];
+    } u;
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) u.words[i] = reinterpret_cast<const uint4*>(p)[i];
+#pragma unroll
+    for (int i = 0; i < W; ++i) x.v[i] = to_float(u.each[i]);
+  }
+  return x;
+}
+
+template <int W, typename T>
+__device__ inline void store(T* p, const Pack<W>& x) {
+  if constexpr (W == 1) {
+    *p = from_float<T>(x.v[0]);
+  } else {
+    constexpr int kWords = W * static_cast<int>(sizeof(T)) / 16;
+    union U {
+      uint4 words[kWords];
+      T each[W];
+      __device__ U() {}
+    } u;
+#pragma unroll
+    for (int i = 0; i < W; ++i) u.each[i] = from_float<T>(x.v[i]);
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) reinterpret_cast<uint4*>(p)[i] = u.words[i];
+  }
+}
+
+/// Whether packs of kPack elements can be moved: every start and every distance is a multiple of
+/// them.
+inline bool is_packed(std::initializer_list<const void*> starts,
+                      std::initializer_list<int64_t> distances) {
+  for (const void* start : starts) {
+    if (reinterpret_cast<uintptr_t>(start) % 16 != 0) return false;
+  }
+  for (const int64_t distance : distances) {
+    if (distance % kPack != 0) return false;
+  }
+  return true;
+}
+
+/// f(std::integral_constant<int, W>) with the pack that fits.
+template <typename F>
+void with_pack(bool packed, F&& f) {
+  if (packed) {
+    f(std::integral_constant<int, kPack>());
+  } else {
+    f(std::integral_constant<int, 1>());
+  }
+}
+
+__device__ inline float add(float a, float b) { return a + b; }
+
+/// The sum over the threads of a warp, which all of them get: halves are added to halves.
+template <typename Number>
+__device__ inline Number warp_sum(Number x) {
+#pragma unroll
+  for (int lanes = 16; lanes > 0; lanes /= 2) x += __shfl_xor_sync(0xffffffffU, x, lanes);
+  return x;
+}
+__device__ inline float warp_max(float x) {
+#pragma unroll
+  for (int lanes = 16; lanes > 0; lanes /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffU, x, lanes));
+  return x;
+}
+
+/// The same over a block, of at most 1024 threads in whole warps. `scratch`: 32 numbers of shared
+/// memory, which may be used again when all threads have passed another barrier.
+template <typename Number>
+__device__ inline Number block_sum(Number x, Number* scratch) {
+  x = warp_sum(x);
+  const int warps = static_cast<int>(blockDim.x) / 32, lane = threadIdx.x % 32;
+  if (lane == 0) scratch[threadIdx.x / 32] = x;
+  __syncthreads();
+  return warp_sum(lane < warps ? scratch[lane] : Number(0));
+}
+__device__ inline float block_max(float x, float* scratch) {
+  x = warp_max(x);
+  const int warps = static_cast<int>(blockDim.x) / 32, lane = threadIdx.x % 32;
+  if (lane == 0) scratch[threadIdx.x / 32] = x;
+  __syncthreads();
+  return warp_max(lane < warps ? scratch[lane] : -INFINITY);
+}
+
+constexpr int kThreads = 256;
+
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+inline void check_launch(const char* what) { check(cudaGetLastError(), what); }
+
+/// A grid of at most what runs at once a few times over: its threads go on in strides.
+inline unsigned grid_of(const Device& device, int64_t blocks) {
+  const int64_t most = 16 * static_cast<int64_t>(device.multiprocessors());
+  return static_cast<unsigned>(blocks < most ? blocks : most);
+}
+
+template <typename F>
+__global__ void each_kernel(int64_t count, F f) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
+       i += stride) {
+    f(i);
+  }
+}
+
+/// f(i) for all i below `count`, by a thread each. F is a struct with a __device__ operator().
+template <typename F>
+void each(Device& device, int64_t count, const F& f, const char* what) {
+  if (count <= 0) return;
+  each_kernel<<<grid_of(device, ceil_div(count, kThreads)), kThreads, 0, device.stream()>>>(count,
+                                                                                            f);
+  check_launch(what);
+}
+
+/// f(start) for packs of W elements that begin at `start`: kPack of them where the arrays allow it,
+/// one by one otherwise and at the end.
+template <int W, typename F>
+struct PackAt {
+  F f;
+  int64_t first;
+  __device__ void operator()(int64_t i) const { f.template at<W>(first + i * W); }
+};
+template <typename F>
+void each_pack(Device& device, int64_t count, bool packed, const F& f, const char* what) {
+  const int64_t packs = packed ? count / kPack : 0;
+  each(device, packs, PackAt<kPack, F>{f, 0}, what);
+  each(device, count - packs * kPack, PackAt<1, F>{f, packs * kPack}, what);
+}
+
+}  // namespace ferry::kernels::cuda

@@ -1,0 +1,161 @@
+#include <cmath>
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/operations.h"
+
+namespace ferry::kernels::cuda {
+
+namespace {
+
+/// beta · moment + (1 - beta) · value, kept and returned.
+__device__ float average(float& moment, float beta, float rest, float value) {
+  moment = beta * moment + rest * value;
+  return moment;
+}
+
+struct Adam {
+  float *first_moment, *second_moment;
+  float beta1, rest1, beta2, rest2, rate, root, epsilon, kept, decay;
+  template <int W>
+  __device__ void at(int64_t i, const Pack<W>& gradient, Pack<W>& parameter) const {
+    auto m = load<W>(first_moment + i), v = load<W>(second_moment + i);
+#pragma unroll
+    for (int j = 0; j < W; ++j) {
+      const float g = gradient.v[j] + decay * parameter.v[j];
+      average(m.v[j], beta1, rest1, g);
+      average(v.v[j], beta2, rest2, g * g);
+      parameter.v[j] = kept * parameter.v[j] - rate * m.v[j] / (sqrtf(v.v[j]) * root + epsilon);
+    }
+    store<W>(first_moment + i, m);
+    store<W>(second_moment + i, v);
+  }
+};
+
+struct Sgd {
+  float* momentum_buffer;
+  float rate, decay, momentum;
+  bool is_first;
+  template <int W>
+  __device__ void at(int64_t i, Pack<W> gradient, Pack<W>& parameter) const {
+    Pack<W> before{};
+    if (momentum_buffer && !is_first) before = load<W>(momentum_buffer + i);
+#pragma unroll
+    for (int j = 0; j < W; ++j) {
+      gradient.v[j] += decay * parameter.v[j] + momentum * before.v[j];
+      parameter.v[j] -= rate * gradient.v[j];
+    }
+    if (momentum_buffer) store<W>(momentum_buffer + i, gradient);
+  }
+};
+
+// The fast moment and the second one are corrected, the slow one is not; weight decay is decoupled.
+struct Ademamix {
+  float *fast_moment, *slow_moment, *second_moment;
+  float beta1, rest1, beta2, rest2, beta3, rest3, correction, root, epsilon, alpha, rate, decay;
+  template <int W>
+  __device__ void at(int64_t i, const Pack<W>& gradient, Pack<W>& parameter) const {
+    auto fast = load<W>(fast_moment + i), slow = load<W>(slow_moment + i);
+    auto v = load<W>(second_moment + i);
+#pragma unroll
+    for (int j = 0; j < W; ++j) {
+      const float g = gradient.v[j];
+      average(fast.v[j], beta1, rest1, g);
+      average(slow.v[j], beta3, rest3, g);
+      average(v.v[j], beta2, rest2, g * g);
+      const float update =
+          (fast.v[j] * correction + alpha * slow.v[j]) / (sqrtf(v.v[j]) * root + epsilon);
+      parameter.v[j] -= rate * (update + decay * parameter.v[j]);
+    }
+    store<W>(fast_moment + i, fast);
+    store<W>(slow_moment + i, slow);
+    store<W>(second_moment + i, v);
+  }
+};
+
+template <typename T, typename C, typename Rule>
+struct Update {
+  const T* gradient;
+  C* copy;
+  float* parameter;
+  const float *gradient_scale, *is_skipped;
+  Rule rule;
+  template <int W>
+  __device__ void at(int64_t i) const {
+    if (is_skipped && *is_skipped != 0) return;
+    const float scale = gradient_scale ? *gradient_scale : 1.0F;
+    auto g = load<W>(gradient + i), value = load<W>(parameter + i);
+#pragma unroll
+    for (int j = 0; j < W; ++j) g.v[j] *= scale;
+    rule.template at<W>(i, g, value);
+    store<W>(parameter + i, value);
+    if (copy) store<W>(copy + i, value);
+  }
+};
+
+template <typename Rule>
+void step(Device& device, const StepInput& x, std::initializer_list<const void*> states,
+          const Rule& rule) {
+  const bool packed =
+      is_packed({x.gradient.data, x.copy.data, x.parameter}, {}) && is_packed(states, {});
+  with_types(x.gradient.type, x.copy.type, [&]<typename T, typename C>(T*, C*) {
+    each_pack(device, x.count, packed,
+              Update<T, C, Rule>{elements<T>(x.gradient), elements<C>(x.copy), x.parameter,
+                                 x.gradient_scale, x.is_skipped, rule},
+              "optimizer's step");
+  });
+}
+
+float single(double value) { return static_cast<float>(value); }
+
+/// 1 - beta^number.
+double correction(double beta, int64_t number) {
+  return 1 - std::pow(beta, static_cast<double>(number));
+}
+
+}  // namespace
+
+void run(Device& device, const AdamStep& x) {
+  const double rate = x.step.learning_rate;
+  step(device, x.step, {x.first_moment, x.second_moment},
+       Adam{.first_moment = x.first_moment,
+            .second_moment = x.second_moment,
+            .beta1 = single(x.beta1),
+            .rest1 = single(1 - x.beta1),
+            .beta2 = single(x.beta2),
+            .rest2 = single(1 - x.beta2),
+            .rate = single(rate / correction(x.beta1, x.number)),
+            .root = single(1 / std::sqrt(correction(x.beta2, x.number))),
+            .epsilon = single(x.epsilon),
+            .kept = x.decoupled ? single(1 - rate * x.step.weight_decay) : 1.0F,
+            .decay = x.decoupled ? 0.0F : single(x.step.weight_decay)});
+}
+
+void run(Device& device, const SgdStep& x) {
+  step(device, x.step, {x.momentum_buffer},
+       Sgd{.momentum_buffer = x.momentum_buffer,
+           .rate = single(x.step.learning_rate),
+           .decay = single(x.step.weight_decay),
+           .momentum = single(x.momentum),
+           .is_first = x.number <= 1});
+}
+
+void run(Device& device, const AdemamixStep& x) {
+  step(device, x.step, {x.fast_moment, x.slow_moment, x.second_moment},
+       Ademamix{.fast_moment = x.fast_moment,
+                .slow_moment = x.slow_moment,
+                .second_moment = x.second_moment,
+                .beta1 = single(x.beta1),
+                .rest1 = single(1 - x.beta1),
+                .beta2 = single(x.beta2),
+                .rest2 = single(1 - x.beta2),
+                .beta3 = single(x.beta3),
+                .rest3 = single(1 - x.beta3),
+                .correction = single(1 / correction(x.beta1, x.number)),
+                .root = single(1 / std::sqrt(correction(x.beta2, x.number))),
+                .epsilon = single(x.epsilon),
+                .alpha = single(x.alpha),
+                .rate = single(x.step.learning_rate),
+                .decay = single(x.step.weight_decay)});
+}
+
+}  // namespace ferry::kernels::cuda

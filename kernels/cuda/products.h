@@ -1,0 +1,34 @@
+// Matrix products by cuBLASLt.
+#pragma once
+
+#include <memory>
+
+#include "kernels/cuda/device.h"
+#include "kernels/matmul.h"
+
+namespace ferry::kernels::cuda {
+
+/// What the library has prepared for the shapes so far seen.
+///
+/// **Bits.** The library's own first choice for a shape says what the bits are. Of its other
+/// choices those that give the same bits, on random numbers, are timed when a shape is met for the
+/// first time, and the fastest is kept: how long something took never changes a result.
+class Products {
+ public:
+  explicit Products(Device& device);
+  ~Products();
+
+  void run(const Matmul& x);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Products that the library has no kernel for: of any size and alignment, and slow.
+void run_in_tiles(Device& device, const Matmul& x);
+
+void run(Device& device, const GroupedMatmul& x);
+void run(Device& device, const GroupedMatmulGradient& x);
+
+}  // namespace ferry::kernels::cuda

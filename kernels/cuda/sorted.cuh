@@ -1,0 +1,37 @@
+// Pairs of a key and a number, ordered by key and, where keys are equal, as they were.
+#pragma once
+
+#include <bit>
+#include <cub/device/device_radix_sort.cuh>
+
+#include "kernels/cuda/launch.cuh"
+
+namespace ferry::kernels::cuda {
+
+struct Sorted {
+  const int32_t* keys;
+  const int32_t* numbers;
+};
+
+/// fill(keys, numbers) queues what sets `count` of both; keys are below `limit`. The result lies in
+/// the device's workspace.
+template <typename Fill>
+Sorted sort_pairs(Device& device, int64_t count, int64_t limit, const Fill& fill) {
+  const int bits = std::bit_width(static_cast<uint64_t>(limit));
+  const auto items = static_cast<int>(count);
+  size_t scratch_bytes = 0;
+  int32_t* const none = nullptr;
+  check(cub::DeviceRadixSort::SortPairs(nullptr, scratch_bytes, none, none, none, none, items, 0,
+                                        bits, device.stream()),
+        "sort");
+  const size_t each = (static_cast<size_t>(count) * sizeof(int32_t) + 255) / 256 * 256;
+  auto* const memory = static_cast<std::byte*>(device.workspace(4 * each + scratch_bytes));
+  const auto array = [&](size_t i) { return reinterpret_cast<int32_t*>(memory + i * each); };
+  fill(array(0), array(1));
+  check(cub::DeviceRadixSort::SortPairs(memory + 4 * each, scratch_bytes, array(0), array(2),
+                                        array(1), array(3), items, 0, bits, device.stream()),
+        "sort");
+  return {array(2), array(3)};
+}
+
+}  // namespace ferry::kernels::cuda

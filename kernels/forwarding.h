@@ -1,0 +1,35 @@
+// Kernels that treat every operation alike: they forward it, count it, or leave it.
+#pragma once
+
+#include "kernels/kernels.h"
+
+namespace ferry::kernels {
+
+/// Overrides run() of each of the Operations with a call of Derived::forward(), a template or a set
+/// of overloads that takes any of them.
+template <typename Derived, typename... Operations>
+class ForwardEach;
+
+template <typename Derived>
+class ForwardEach<Derived> : public Kernels {};
+
+template <typename Derived, typename Operation, typename... Rest>
+class ForwardEach<Derived, Operation, Rest...> : public ForwardEach<Derived, Rest...> {
+ public:
+  using ForwardEach<Derived, Rest...>::run;
+  void run(const Operation& x) final { static_cast<Derived*>(this)->forward(x); }
+};
+
+/// All operations that Kernels has.
+template <typename Derived>
+using ForwardingKernels =
+    ForwardEach<Derived, Matmul, GroupedMatmul, GroupedMatmulGradient, NormForward, NormBackward,
+                EmbeddingForward, EmbeddingBackward, Rotary, AttentionForward, AttentionMerge,
+                AttentionBackward, ActivationForward, ActivationBackward, LogitMaximum, LogitSums,
+                CrossEntropyGradient, RouterForward, RouterBackward, ZLoss, ExpertCounts,
+                BalanceLoss, ExpertOrder, ExpertBiasStep, GatherRows, CombineRows, GatherNumbers,
+                Copy, CopyRows, Clear, Add, Scale, GateRows, GateRowsBackward, SumRows, Dropout,
+                SumOfSquares, WeightedSum, FillNormal, FillConstant, AdamStep, SgdStep,
+                AdemamixStep>;
+
+}  // namespace ferry::kernels

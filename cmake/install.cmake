@@ -44,6 +44,7 @@ set(public_headers
     ckpt/megatron/torch_dist/core_release.h
     ckpt/megatron/torch_dist/torch_dist_options.h
     ckpt/memory/async_saver.h
+    ckpt/memory/legacy_snapshot.h
     ckpt/memory/load.h
     ckpt/memory/open_together.h
     ckpt/memory/region.h

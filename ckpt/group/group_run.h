@@ -20,4 +20,11 @@ std::vector<Digest> run_together(const Plan& plan, const FileSystem& file_system
                                  const std::string& folder, Group& group,
                                  const EngineOptions& options);
 
+/// The same for a plan that says itself who writes which chunk (Shard::rank) and who digests which
+/// item (Item::rank), and whose source holds only what this rank writes. An item whose chunks have
+/// several writers is read back by its own rank once all of it is written. invalid as check_part().
+std::vector<Digest> run_by_ranks(const Plan& plan, const FileSystem& file_system,
+                                 const std::string& folder, Group& group,
+                                 const EngineOptions& options);
+
 }  // namespace ferry

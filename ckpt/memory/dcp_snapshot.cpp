@@ -18,7 +18,7 @@ void check_name(const std::string& name) {
        name);
 }
 
-class DcpFormat final : public SnapshotFormat {
+class DcpFormat final : public OwnFilesFormat {
  public:
   PlacedState place(OwnState own) const override {
     for (const PlacedTensor& placed : own.placed.tensors) check_name(placed.tensor.name);

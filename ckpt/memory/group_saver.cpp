@@ -7,8 +7,8 @@
 #include "ckpt/group/together.h"
 #include "ckpt/group/wire.h"
 #include "ckpt/integrity/checks/small_files.h"
+#include "ckpt/memory/common_files.h"
 #include "ckpt/memory/own_files.h"
-#include "ckpt/memory/snapshot_format.h"
 
 namespace ferry {
 namespace {
@@ -135,10 +135,19 @@ Round GroupSaver::agree(const Contribution& own) {
 }
 
 std::vector<std::string> GroupSaver::save(const Round& round, const Snapshot& own) {
+  if (const auto* format = dynamic_cast<const CommonFilesFormat*>(own.format.get())) {
+    return save_common_files(*file_system_, store_, own, *format, group_, options_);
+  }
+  return save_own_files(own, dynamic_cast<const OwnFilesFormat&>(*own.format), round.iteration);
+}
+
+std::vector<std::string> GroupSaver::save_own_files(const Snapshot& own,
+                                                    const OwnFilesFormat& format,
+                                                    int64_t iteration) {
   std::optional<OwnFiles> files;
   std::string description;
   const std::vector<std::string> digests = gather_together(group_, [&] {
-    files.emplace(own.tensors, own.objects, *own.format, round.iteration, group_.rank());
+    files.emplace(own.tensors, own.objects, format, iteration, group_.rank());
     description = files->description();
     return Packer().digest(digest_of_text(description)).take();
   });
@@ -151,14 +160,14 @@ std::vector<std::string> GroupSaver::save(const Round& round, const Snapshot& ow
   }
   std::optional<StagedIteration> staged;  // on rank 0
   const std::string folder = from_first_together(group_, [&] {
-    staged = store_.begin(round.iteration, options_.begin);
+    staged = store_.begin(iteration, options_.begin);
     return staged->path();
   });
   const std::vector<std::string> places = gather_together(group_, [&] {
     files->plan(chosen_, options_.files_per_rank);
     return files->write(*file_system_, folder, options_.engine);
   });
-  from_first_together(group_, [&] { return commit(own, places, *staged); });
+  from_first_together(group_, [&] { return commit(format, places, *staged, iteration); });
   return staged ? staged->notes() : std::vector<std::string>();
 }
 
@@ -172,10 +181,10 @@ void GroupSaver::agree_on_shards(const std::string& description) {
   });
 }
 
-std::string GroupSaver::commit(const Snapshot& own, const std::vector<std::string>& places,
-                               StagedIteration& staged) {
+std::string GroupSaver::commit(const OwnFilesFormat& format, const std::vector<std::string>& places,
+                               StagedIteration& staged, int64_t iteration) {
   shards_->set_places(places);
-  SnapshotFormat::SmallFiles small_files = own.format->complete(shards_->content(), own.iteration);
+  OwnFilesFormat::SmallFiles small_files = format.complete(shards_->content(), iteration);
   small_files.emplace(small_files.begin(), ".metadata",
                       write_dcp_metadata_with_id(shards_->content()));
   write_small_files(small_files, std::move(shards_->manifest()), options_.integrity, *file_system_,

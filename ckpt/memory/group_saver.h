@@ -12,6 +12,7 @@
 #include "ckpt/group/group.h"
 #include "ckpt/memory/gathered_shards.h"
 #include "ckpt/memory/save.h"
+#include "ckpt/memory/snapshot_format.h"
 #include "ckpt/store/run_store.h"
 
 namespace ferry {
@@ -43,10 +44,10 @@ struct Round {
   void check() const;  // throws the problem, as a SharedError
 };
 
-/// One of each rank; keeps what does not change from one save to the next. Each rank lays out and
-/// writes files of its own. Rank 0 learns names and boxes of all once, as long as their shapes stay
-/// the same, and with each save the places of what was written and its digests; it writes what
-/// names them all, and commits.
+/// One of each rank; keeps what does not change from one save to the next. Where each rank lays out
+/// and writes files of its own (OwnFilesFormat), rank 0 learns names and boxes of all once, as long
+/// as their shapes stay the same, and with each save the places of what was written and its
+/// digests; it writes what names them all, and commits.
 class GroupSaver {
  public:
   /// The group must outlive it.
@@ -60,9 +61,11 @@ class GroupSaver {
 
  private:
   bool leads() const { return group_.rank() == 0; }
+  std::vector<std::string> save_own_files(const Snapshot& own, const OwnFilesFormat& format,
+                                          int64_t iteration);
   void agree_on_shards(const std::string& description);
-  std::string commit(const Snapshot& own, const std::vector<std::string>& places,
-                     StagedIteration& staged);
+  std::string commit(const OwnFilesFormat& format, const std::vector<std::string>& places,
+                     StagedIteration& staged, int64_t iteration);
 
   std::shared_ptr<const FileSystem> file_system_;
   RunStore store_;

@@ -80,7 +80,7 @@ Catalog catalog_of(const std::vector<ConstRegion>& regions) {
 }
 
 OwnFiles::OwnFiles(const std::vector<ConstRegion>& regions, std::vector<StoredObject> objects,
-                   const SnapshotFormat& format, int64_t iteration, int rank)
+                   const OwnFilesFormat& format, int64_t iteration, int rank)
     : source_(catalog_of(regions)), rank_(rank) {
   PlacedState given = placed_as_given(source_, std::move(objects), rank);
   placed_ = format.place({&source_, std::move(given), iteration, rank});

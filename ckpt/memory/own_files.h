@@ -24,7 +24,7 @@ class OwnFiles {
  public:
   /// The regions' memory is read in write(). As the format's place().
   OwnFiles(const std::vector<ConstRegion>& regions, std::vector<StoredObject> objects,
-           const SnapshotFormat& format, int64_t iteration, int rank);
+           const OwnFilesFormat& format, int64_t iteration, int rank);
   OwnFiles(const OwnFiles&) = delete;
   OwnFiles& operator=(const OwnFiles&) = delete;
 

@@ -1,8 +1,9 @@
 // What a snapshot becomes on disk.
 //
 // A save from memory is a reshard whose source is memory: each rank has a catalog of its own
-// regions, a plan for its own files, and runs it. What all files hold together only rank 0 knows,
-// which writes `.metadata`.
+// regions. Of a PyTorch distributed checkpoint it has a plan for its own files, and runs it; what
+// all files hold together only rank 0 knows, which writes `.metadata`. Of formats whose files hold
+// what lies in several ranks' memory all have the same plan, of all files, and each runs its part.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +25,20 @@ struct OwnState {
   int rank = 0;
 };
 
-/// How snapshots are stored: as a PyTorch distributed checkpoint in any case, whose names, shapes
-/// and companions differ. Used by several threads at once.
+/// How snapshots are stored: one of the two classes below. Used by several threads at once.
 class SnapshotFormat {
  public:
   virtual ~SnapshotFormat() = default;
 
+ private:
+  friend class OwnFilesFormat;
+  friend class CommonFilesFormat;
+  SnapshotFormat() = default;
+};
+
+/// Files of each rank's own, which together are a PyTorch distributed checkpoint.
+class OwnFilesFormat : public SnapshotFormat {
+ public:
   /// On every rank: what it writes of what it gives, as boxes of stored tensors and recipes in
   /// own.source. A rank writes only what it holds itself. Of equal boxes that several ranks come
   /// with, one is written.
@@ -39,6 +48,15 @@ class SnapshotFormat {
   /// beside it, in the order in which they are written. `content` has everyone's names.
   using SmallFiles = std::vector<std::pair<std::string, std::string>>;  // name, content
   virtual SmallFiles complete(DcpContent& content, int64_t iteration) const = 0;
+};
+
+/// Files that ranks write together.
+class CommonFilesFormat : public SnapshotFormat {
+ public:
+  /// On every rank the same plan but for its source, of which each chunk lies in the memory of the
+  /// rank that Shard::rank names. `source` holds the regions of the rank that asks, and is given
+  /// what others hold: tensors without chunks. It must outlive the plan.
+  virtual PlannedOutput plan(Catalog& source, int64_t iteration) const = 0;
 };
 
 }  // namespace ferry

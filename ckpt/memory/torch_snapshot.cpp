@@ -9,7 +9,7 @@
 namespace ferry {
 namespace {
 
-class TorchDistFormat final : public SnapshotFormat {
+class TorchDistFormat final : public OwnFilesFormat {
  public:
   TorchDistFormat(RunState state, TorchDistOptions options)
       : state_(std::move(state)), options_(std::move(options)) {

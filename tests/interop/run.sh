@@ -62,12 +62,12 @@ trap 'rm -rf "$work"' EXIT
 # What the ranks of a run save, each from its own memory, is what reshard makes of it, and PyTorch reads both.
 save_run=$(dirname "$ferry")/../tests/save_run
 mkdir "$work/saved"
-for form in fully_reshardable dp_reshardable; do
+for form in fully_reshardable dp_reshardable legacy; do
     "$save_run" $fixtures/llama_dp4_dpr_buckets "$work/saved/llama_$form" $form 2 1 1 2
     "$save_run" $fixtures/qwen3moe_te_ep2pp2_dpr "$work/saved/qwen3moe_$form" $form 1 2 2 2
 done
 for run in llama_dp4_dpr_buckets:llama qwen3moe_te_ep2pp2_dpr:qwen3moe; do
-    for form in fully_reshardable dp_reshardable; do
+    for form in fully_reshardable dp_reshardable legacy; do
         "$ferry" diff "$fixtures/${run%:*}" "$work/saved/${run#*:}_$form" --quiet
     done
 done

@@ -4,6 +4,9 @@
 
 #include <thread>
 
+#include "ckpt/integrity/verify.h"
+#include "ckpt/megatron/rank_folders/write/writer.h"
+#include "ckpt/memory/legacy_snapshot.h"
 #include "ckpt/memory/load.h"
 #include "ckpt/memory/open_together.h"
 #include "ckpt/memory/save.h"
@@ -39,17 +42,25 @@ class DistributedOptimizer : public testing::TestWithParam<Case> {
   }
 
   std::vector<std::string> save_from_memory(ShardedOptimizer form, const std::string& run) const {
-    const RunState state = state_of(truth_);
-    const RunRanks ranks(state);
     TorchDistOptions options;
     options.optimizer = form;
     const bool copies = form == ShardedOptimizer::dp_reshardable;
+    return save_from_memory(torch_dist_format(state_of(truth_), options), copies, run);
+  }
+
+  // Each rank gives what the one `offset` ranks further on holds.
+  std::vector<std::string> save_from_memory(const std::shared_ptr<const SnapshotFormat>& format,
+                                            bool copies, const std::string& run,
+                                            int offset = 0) const {
+    const RunState state = state_of(truth_);
+    const RunRanks ranks(state);
     return on_ranks(ranks.size(), [&](std::shared_ptr<Group> group) {
       std::list<std::string> own;  // this rank's memory
       Snapshot snapshot;
       snapshot.iteration = 7;
-      snapshot.format = torch_dist_format(state_of(truth_), options);
-      for (const HeldShard& held : ranks.held_by(group->rank(), copies)) {
+      snapshot.format = format;
+      const int rank = (group->rank() + offset) % group->size();
+      for (const HeldShard& held : ranks.held_by(rank, copies)) {
         own.push_back(elements_of(*held.tensor, held.shard));
         snapshot.tensors.push_back({held.tensor->name, held.tensor->dtype, held.tensor->shape,
                                     held.shard,
@@ -134,6 +145,25 @@ TEST_P(DistributedOptimizer, SavedByItsRanksItIsWhatReshardMakes) {
   }
 }
 
+// Every byte of the rank folders, whose flat buffers several ranks write together.
+TEST_P(DistributedOptimizer, SavedAsRankFoldersItIsWhatReshardWrites) {
+  EXPECT_THAT(save_from_memory(legacy_format(state_of(truth_)), true, "runs/a"), Each(IsEmpty()));
+  RunState state = state_of(truth_);
+  state.iteration = 7;
+  const PlannedOutput planned = plan_legacy(state, {});
+  write(planned, memory_, "expected");
+  const std::string folder = "runs/a/iter_0000007";
+  for (const FileInfo& file : planned.plan.target.files) {
+    EXPECT_TRUE(memory_->get(folder + "/" + file.path) == memory_->get("expected/" + file.path))
+        << file.path;
+  }
+  EXPECT_EQ(memory_->list(folder).size(), memory_->list("expected").size() + 1);  // the manifest
+  const VerifyReport report = verify(memory_, "runs/a", {});
+  EXPECT_EQ(report.covered_bytes, report.bytes);
+  EXPECT_THAT(report.problems, IsEmpty());
+  for (const ParallelTarget& target : GetParam().loaded) expect_loads("runs/a", target);
+}
+
 // The ranks of the first case hold runs, and ends of rows.
 TEST_P(DistributedOptimizer, RanksHoldRuns) {
   const RunState state = state_of(truth_);
@@ -152,24 +182,12 @@ TEST_P(DistributedOptimizer, RanksHoldRuns) {
 
 // A rank that gives state of another layout is told so, and nothing is saved.
 TEST_P(DistributedOptimizer, WhatBucketsHaveNoPlaceForIsRefused) {
-  RunState state = state_of(truth_);
-  const RunRanks ranks(state);
   TorchDistOptions options;
   options.optimizer = ShardedOptimizer::dp_reshardable;
-  const auto errors = on_ranks(ranks.size(), [&](std::shared_ptr<Group> group) {
-    std::list<std::string> own;
-    Snapshot snapshot;
-    snapshot.format = torch_dist_format(state_of(truth_), options);
-    const int rank = (group->rank() + 1) % group->size();  // another one's
-    for (const HeldShard& held : ranks.held_by(rank, true)) {
-      own.push_back(elements_of(*held.tensor, held.shard));
-      snapshot.tensors.push_back({held.tensor->name, held.tensor->dtype, held.tensor->shape,
-                                  held.shard,
-                                  reinterpret_cast<const std::byte*>(own.back().data())});
-    }
-    save(memory_, "runs/a", snapshot, *group);
-  });
-  EXPECT_THAT(errors, Each(HasSubstr("has place for")));
+  EXPECT_THAT(save_from_memory(torch_dist_format(state_of(truth_), options), true, "runs/a", 1),
+              Each(HasSubstr("has place for")));
+  EXPECT_THAT(save_from_memory(legacy_format(state_of(truth_)), true, "runs/b", 1),
+              Each(HasSubstr("which this rank writes, it gives")));
   EXPECT_THAT(memory_->list("runs"), IsEmpty());
 }
 

@@ -1,6 +1,6 @@
 // Saves a run as its ranks would, each from its own memory: for programs of the peers to read.
 //
-//   save_run SOURCE OUT fully_reshardable|dp_reshardable TP PP EP DP
+//   save_run SOURCE OUT fully_reshardable|dp_reshardable|legacy TP PP EP DP
 //
 // The ranks are threads; each gives its parts of the model and the runs of optimizer state that are
 // its own at that layout.
@@ -12,6 +12,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/state/retarget.h"
 #include "ckpt/megatron/state/state_of.h"
+#include "ckpt/memory/legacy_snapshot.h"
 #include "ckpt/memory/load.h"
 #include "ckpt/memory/save.h"
 #include "ckpt/memory/torch_snapshot.h"
@@ -39,14 +40,15 @@ struct RankMemory {
   }
 };
 
-void save_rank(const Checkpoint& source, const RunState& state, const TorchDistOptions& options,
+void save_rank(const Checkpoint& source, const RunState& state, std::string_view form,
                const std::string& out, Group& group) {
   const test::RunRanks ranks(state);
-  const bool copies = options.optimizer == ShardedOptimizer::dp_reshardable;
-  const RankMemory memory(source, ranks.held_by(group.rank(), copies));
+  const RankMemory memory(source, ranks.held_by(group.rank(), form != "fully_reshardable"));
   Snapshot snapshot;
   snapshot.iteration = state.iteration.value_or(0);
-  snapshot.format = torch_dist_format(state, options);
+  TorchDistOptions options;
+  if (form == "dp_reshardable") options.optimizer = ShardedOptimizer::dp_reshardable;
+  snapshot.format = form == "legacy" ? legacy_format(state) : torch_dist_format(state, options);
   for (const Region& region : memory.regions) {
     snapshot.tensors.push_back(
         {region.name, region.dtype, region.shape, region.shard, region.data});
@@ -62,10 +64,6 @@ int run(char** argv) {
   target.tensor = number(argv[4]), target.pipeline = number(argv[5]);
   target.expert = number(argv[6]), target.data = number(argv[7]);
   retarget(state, target);
-  TorchDistOptions options;
-  if (std::string_view(argv[3]) == "dp_reshardable") {
-    options.optimizer = ShardedOptimizer::dp_reshardable;
-  }
   const auto groups = thread_groups(test::RunRanks(state).size());
   std::vector<std::string> errors(groups.size());
   {
@@ -73,7 +71,7 @@ int run(char** argv) {
     for (size_t rank = 0; rank < groups.size(); ++rank) {
       threads.emplace_back([&, rank] {
         try {
-          save_rank(source, state, options, argv[2], *groups[rank]);
+          save_rank(source, state, argv[3], argv[2], *groups[rank]);
         } catch (const std::exception& error) {
           errors[rank] = error.what();
           abort_with_current_exception(*groups[rank]);
@@ -94,7 +92,8 @@ int run(char** argv) {
 
 int main(int argc, char** argv) {
   if (argc != 8) {
-    std::fprintf(stderr, "save_run SOURCE OUT fully_reshardable|dp_reshardable TP PP EP DP\n");
+    std::fprintf(stderr,
+                 "save_run SOURCE OUT fully_reshardable|dp_reshardable|legacy TP PP EP DP\n");
     return 2;
   }
   try {

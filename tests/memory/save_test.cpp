@@ -28,7 +28,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-class NoPlace final : public SnapshotFormat {
+class NoPlace final : public OwnFilesFormat {
  public:
   PlacedState place(OwnState) const override { fail(ErrorKind::unsupported, "no place"); }
   SmallFiles complete(DcpContent&, int64_t) const override { return {}; }

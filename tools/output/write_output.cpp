@@ -1,7 +1,6 @@
 #include "tools/output/write_output.h"
 
 #include <chrono>
-#include <set>
 #include <utility>
 
 #include "ckpt/base/checked.h"
@@ -44,18 +43,6 @@ std::optional<uint64_t> look_at_place(const FileSystem& file_system, const Outpu
   return check_room(file_system, folder, bytes, planned.warnings);
 }
 
-void create_inner_folders(const FileSystem& file_system, const std::string& folder,
-                          const PlannedOutput& planned) {
-  std::set<std::string> folders;  // outer ones come first
-  for (const auto& [name, bytes] : files_of(planned)) {
-    for (size_t slash = name.find('/'); slash != std::string::npos;
-         slash = name.find('/', slash + 1)) {
-      folders.insert(name.substr(0, slash));
-    }
-  }
-  for (const std::string& inner : folders) file_system.create_folder(join(folder, inner));
-}
-
 // Rank 0 stages, all write, rank 0 commits. `begin` returns a StagedFolder or a StagedIteration.
 // Returns what is worth telling, on rank 0.
 template <typename Begin>
@@ -74,7 +61,7 @@ std::vector<std::string> write_staged(const FileSystem& file_system, PlannedOutp
     staged = begin();  // removes what an earlier run left behind
     if (!options.zstd_level)
       check_room(file_system, split_path(staged->path()).parent, bytes, planned.warnings);
-    create_inner_folders(file_system, staged->path(), planned);
+    create_inner_folders(planned, file_system, staged->path());
     return staged->path();
   })[0];
   std::vector<Digest> digests;

@@ -21,7 +21,6 @@ void complete_data(TrainArguments& a) {
 void complete_saves(TrainArguments& a) {
   a.use_dist_ckpt = a.ckpt_format != "torch";
   if (!a.async_save) a.async_strategy = "mcore";
-  check_fits(!a.async_save || a.use_dist_ckpt, "--async-save is for --ckpt-format torch_dist");
   check_fits(a.override_ckpt_iteration.value_or(0) == 0 || !a.finetune,
              "--override-ckpt-iteration: with --finetune counting begins at 0 anyway");
   check_fits(!a.load_main_params_from_ckpt || a.no_load_optim,

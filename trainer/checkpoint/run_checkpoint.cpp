@@ -4,6 +4,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
+#include "ckpt/memory/legacy_snapshot.h"
 #include "ckpt/memory/load.h"
 #include "ckpt/memory/torch_snapshot.h"
 
@@ -173,7 +174,11 @@ Snapshot snapshot_of(const TrainArguments& arguments, const ModelState& memory, 
   };
   add(memory.model_regions());
   if (!arguments.no_save_optim) add(memory.optimizer_regions());
-  snapshot.format = torch_dist_format(std::move(state), options_of(arguments));
+  if (arguments.ckpt_format == "torch") {
+    snapshot.format = legacy_format(std::move(state), !arguments.no_save_optim);
+  } else {
+    snapshot.format = torch_dist_format(std::move(state), options_of(arguments));
+  }
   return snapshot;
 }
 

@@ -75,7 +75,6 @@ std::string tokenizer_description(const TrainArguments& arguments) {
 
 void check_supported(const TrainArguments& a) {
   const std::pair<bool, const char*> lacking[] = {
-      {a.ckpt_format != "torch_dist", "--ckpt-format other than torch_dist"},
       {a.mtp_use_repeated_layer, "--mtp-use-repeated-layer"},
   };
   for (const auto& [is_given, name] : lacking) {

@@ -16,7 +16,7 @@ std::string archive_folder(std::string_view path) {
 
 }  // namespace
 
-Value TorchFilePlan::tensor(StateTensor elements, const Dims& shape) {
+Value TorchFilePlan::tensor(StateTensor elements, const Dims& shape, std::vector<Shard> parts) {
   const int64_t count = element_count(shape, elements.name);
   if (elements.shape != Dims{count}) {
     fail(ErrorKind::internal, "tensor {}: {} elements for the shape {}", elements.name,
@@ -25,7 +25,8 @@ Value TorchFilePlan::tensor(StateTensor elements, const Dims& shape) {
   const DType dtype = elements.dtype;
   const auto bytes = static_cast<uint64_t>(count) * static_cast<uint64_t>(size_bytes(dtype));
   const std::string storage = draft_.storage_of(bytes);
-  if (count > 0) by_storage_.emplace(storage, std::move(elements));
+  if (parts.empty()) parts.push_back({Box::whole(elements.shape), rank_});
+  if (count > 0) by_storage_.emplace(storage, Elements{std::move(elements), std::move(parts)});
   return draft_.tensor_of(storage, dtype, shape);
 }
 
@@ -36,20 +37,26 @@ void TorchFilePlan::add_to(Plan& plan, const std::string& path, const Value& roo
   for (TorchArchiveLayout::Literal& literal : layout.literals) {
     plan.literals.push_back({file, literal.offset, std::move(literal.bytes)});
   }
-  Item item{file, 0, layout.length, {}};
+  Item item{file, 0, layout.length, {}, rank_};
   for (const TorchArchiveLayout::Payload& payload : layout.payloads) {
     const auto at = by_storage_.find(payload.storage);
     if (at == by_storage_.end()) {
       fail(ErrorKind::internal, "{}: nothing is known of the elements of storage {}", path,
            payload.storage);
     }
-    StateTensor& tensor = at->second;
+    StateTensor& tensor = at->second.tensor;
     Entry entry{path + ":" + tensor.name, tensor.dtype, tensor.shape, {}, tensor.role};
-    Extent extent;
-    extent.file = file;
-    extent.offset = payload.offset;
-    extent.length = payload.length;
-    entry.chunks.push_back({{Box::whole(tensor.shape)}, {}, extent});
+    const auto element_bytes = static_cast<uint64_t>(size_bytes(tensor.dtype));
+    uint64_t offset = payload.offset;
+    for (Shard& part : at->second.parts) {
+      const auto elements = static_cast<uint64_t>(part.elements(entry.name));
+      Extent extent;
+      extent.file = file;
+      extent.offset = offset;
+      extent.length = elements * element_bytes;
+      offset += extent.length;
+      entry.chunks.push_back({std::move(part), {}, extent});
+    }
     plan.target.entries.push_back(std::move(entry));
     plan.recipes.push_back(std::move(tensor.recipe));
     const auto& offsets = payload.crc32_offsets;

@@ -1,9 +1,25 @@
 #include "ckpt/integrity/checks/small_files.h"
 
+#include <set>
+
 #include "ckpt/integrity/plan_manifest.h"
 #include "ckpt/integrity/sha256_manifest.h"
 
 namespace ferry {
+
+void create_inner_folders(const PlannedOutput& planned, const FileSystem& file_system,
+                          const std::string& folder) {
+  std::set<std::string> folders;  // outer ones come first
+  const auto add = [&](const std::string& name) {
+    for (size_t slash = name.find('/'); slash != std::string::npos;
+         slash = name.find('/', slash + 1)) {
+      folders.insert(name.substr(0, slash));
+    }
+  };
+  for (const FileInfo& file : planned.plan.target.files) add(file.path);
+  for (const auto& [name, content] : planned.small_files) add(name);
+  for (const std::string& inner : folders) file_system.create_folder(join(folder, inner));
+}
 
 void write_small_files(const PlannedOutput& planned, std::span<const Digest> digests,
                        const IntegrityOptions& options, const FileSystem& file_system,

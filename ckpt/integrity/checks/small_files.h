@@ -15,6 +15,10 @@
 
 namespace ferry {
 
+/// Creates the folders inside `folder` in which files of the output lie.
+void create_inner_folders(const PlannedOutput& planned, const FileSystem& file_system,
+                          const std::string& folder);
+
 /// Writes what comes after a plan that was run into `folder`, each file synced: the small files,
 /// then integrity.json of all that lies there, then the manifest of all. `digests` are those of the
 /// plan's items, which must tile its files where there is to be a manifest. Of the engine's

@@ -126,7 +126,6 @@ TEST(CompleteArguments, NamesWhatContradicts) {
   EXPECT_THAT(refusal("--mock-data --data-path a"), HasSubstr("exclude each other"));
   EXPECT_THAT(refusal("--global-batch-size 4 --step-batch-size-schedule 0:4"),
               HasSubstr("exclude each other"));
-  EXPECT_THAT(refusal("--ckpt-format torch --async-save"), HasSubstr("torch_dist"));
   EXPECT_THAT(refusal("--load-main-params-from-ckpt"), HasSubstr("--no-load-optim"));
   EXPECT_THAT(refusal("--seed 0"), HasSubstr("--seed 0"));
   EXPECT_THAT(refusal("--fp16 --min-loss-scale 0"), HasSubstr("--min-loss-scale"));

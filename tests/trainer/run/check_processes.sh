@@ -61,6 +61,7 @@ same() {
         --data-parallel-size 2 --use-distributed-optimizer
     OMP_NUM_THREADS=2 same kernel-threads 2 $dense --tensor-model-parallel-size 2
     same asynchronous 2 $dense --tensor-model-parallel-size 2 --async-save
+    same rank-folders 4 $dense --tensor-model-parallel-size 2 --data-parallel-size 2 --use-distributed-optimizer --ckpt-format torch
 }
 
 # only.sh RANK COMMANDS PROGRAM...: one rank does something else before; each tells its number.

@@ -18,10 +18,12 @@ namespace {
 
 struct Case {
   const char* run;
-  const char* layout;
+  std::string layout;
 };
 
 void PrintTo(const Case& one, std::ostream* out) { *out << one.run << " " << one.layout; }
+
+const std::string kTorch = "--ckpt-format torch ";
 
 class Resume : public testing::TestWithParam<Case> {
  protected:
@@ -94,7 +96,11 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"f32_qwen3", layout::kData}, Case{"f32_qwen3", layout::kContext},
                     Case{"f32_qwen3", layout::kAll}, Case{"f32_qwen3moe", layout::kExpert},
                     Case{"f32_qwen3moe", layout::kTensor}, Case{"f32_deepseek", layout::kExpert},
-                    Case{"f32_deepseek", layout::kPipeline}));
+                    Case{"f32_deepseek", layout::kPipeline},
+                    Case{"f32_qwen3", kTorch + layout::kAll},
+                    Case{"f32_qwen3", kTorch + layout::kContext},
+                    Case{"f32_qwen3moe", kTorch + layout::kExpert},
+                    Case{"f32_deepseek", kTorch + layout::kInterleaved}));
 
 // From weights at random, with what Megatron-LM does with random numbers of its own.
 TEST(Dropout, IsTheSameAfterAStop) {
@@ -145,7 +151,9 @@ class Process {
 
 // Killed at random moments, asked to end at others, and begun again each time by the same command:
 // the end is that of the unbroken run, and the disk holds what retention allows.
-TEST(Killed, GoesOnFromTheLastCheckpoint) {
+class Killed : public testing::TestWithParam<std::string> {};
+
+TEST_P(Killed, GoesOnFromTheLastCheckpoint) {
   const uint64_t kills = number_from_environment("FERRY_TEST_CASES", 12);
   const uint64_t hundreds = 4 + kills / 5;  // of iterations
   const Scratch scratch;
@@ -155,8 +163,8 @@ TEST(Killed, GoesOnFromTheLastCheckpoint) {
            common_words(scratch) +
            "--eval-iters 0 --override-opt-param-scheduler --save-interval 5 "
            "--async-save --keep-last 2 --save-retain-interval 100 --exit-signal-handler "
-           "--data-parallel-size 2 --use-distributed-optimizer --train-iters " +
-           std::to_string(100 * hundreds);
+           "--data-parallel-size 2 --use-distributed-optimizer --ckpt-format " +
+           GetParam() + " --train-iters " + std::to_string(100 * hundreds);
   };
   ASSERT_EQ(Process(words("whole"), scratch.path("whole.log")).wait(), 0)
       << read_text(scratch.path("whole.log"));
@@ -185,6 +193,8 @@ TEST(Killed, GoesOnFromTheLastCheckpoint) {
   }
   EXPECT_THAT(left, testing::UnorderedElementsAreArray(expected));
 }
+
+INSTANTIATE_TEST_SUITE_P(Formats, Killed, testing::Values("torch_dist", "torch"));
 
 }  // namespace
 }  // namespace ferry::test

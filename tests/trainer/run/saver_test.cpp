@@ -26,17 +26,54 @@ TEST_F(Saves, AsynchronousOnesHoldWhatWasThereThen) {
   for (const std::string layout : {layout::kAlone, layout::kAll}) {
     run("sync", layout);
     run("async", layout + "--async-save");
+    run("torch", layout + "--ckpt-format torch");
+    run("async_torch", layout + "--ckpt-format torch --async-save");
     for (const char* iteration : {"10", "15", "20", "25"}) {
       const std::string folder = std::string("/iter_00000") + iteration;
-      EXPECT_THAT(differences(scratch_.path("sync") + folder, scratch_.path("async") + folder),
-                  testing::IsEmpty())
-          << layout << iteration;
+      for (const char* other : {"async", "torch", "async_torch"}) {
+        EXPECT_THAT(differences(scratch_.path("sync") + folder, scratch_.path(other) + folder),
+                    testing::IsEmpty())
+            << layout << other << iteration;
+      }
     }
   }
 }
 
+TEST_F(Saves, RankFoldersHaveTheFilesOfMegatrons) {
+  run("run", std::string(layout::kAll) + "--ckpt-format torch");
+  std::vector<std::string> files;
+  const fs::path folder = scratch_.path("run/iter_0000025");
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.is_regular_file()) files.push_back(fs::relative(entry.path(), folder));
+  }
+  std::vector<std::string> expected{"ferry.manifest.json"};
+  for (const std::string rank : {"00_000", "00_001", "01_000", "01_001"}) {
+    for (const char* file : {"/model_optim_rng.pt", "/distrib_optim.pt"}) {
+      expected.push_back("mp_rank_" + rank + file);
+    }
+  }
+  EXPECT_THAT(files, testing::UnorderedElementsAreArray(expected));
+}
+
+// At the layout that saved and at others, as from a checkpoint of the other format.
+TEST_F(Saves, RankFoldersAreGoneOnFrom) {
+  run("dist", layout::kAll);
+  run("torch", std::string(layout::kAll) + "--ckpt-format torch");
+  for (const std::string layout : {layout::kAll, layout::kAlone, layout::kPipeline}) {
+    for (const char* name : {"dist", "torch"}) {
+      const std::string to = scratch_.path(std::string("from_") + name);
+      fs::remove_all(to);
+      run_of("--load " + scratch_.path(name) + " --save " + to + common_words(scratch_) +
+             "--eval-iters 0 --save-interval 30 " + layout);
+    }
+    EXPECT_THAT(differences(scratch_.path("from_dist"), scratch_.path("from_torch")),
+                testing::IsEmpty())
+        << layout;
+  }
+}
+
 TEST_F(Saves, RetentionLeavesWhatItSays) {
-  for (const std::string mode : {"", "--async-save "}) {
+  for (const std::string mode : {"", "--async-save ", "--async-save --ckpt-format torch "}) {
     run("all", mode);
     EXPECT_THAT(left_in("all"),
                 testing::UnorderedElementsAre("iter_0000010", "iter_0000015", "iter_0000020",

@@ -41,9 +41,32 @@ void put_grad_scaler(Draft& draft, const Value& optimizer, const LegacyTarget& t
   if (scaler) draft.put(optimizer, "grad_scaler", scaler);
 }
 
+// Which rank of a group holds what of a buffer, whose buckets lie one after another without their
+// padded ends.
+std::vector<Shard> parts_of_ranks(const FlatBuffer& buffer, const RankGroups& groups,
+                                  int64_t first_rank) {
+  if (groups.data_ranks() == 0) {
+    fail(ErrorKind::unsupported,
+         "the arguments (world_size) do not say how many ranks share the optimizer's state");
+  }
+  const RankGroups::Place place = groups.place_of(first_rank);
+  std::vector<Shard> parts;
+  int64_t start = 0;  // of the bucket
+  for (const FlatBucket& bucket : buffer.buckets) {
+    const int64_t part = bucket.elements / groups.data_ranks();
+    for (int64_t data = 0; data < groups.data_ranks() && part * data < bucket.unpadded; ++data) {
+      const int64_t begin = part * data, end = std::min(begin + part, bucket.unpadded);
+      parts.push_back({Box{{start + begin}, {end - begin}},
+                       groups.global_rank(place.stage, place.number, data)});
+    }
+    start += bucket.unpadded;
+  }
+  return parts;
+}
+
 // {(torch.bfloat16, torch.float32): {param, exp_avg, exp_avg_sq, numel_unpadded}} of one buffer.
 Value buffer_value(TorchFilePlan& file, LegacyTarget& target, const ModelBuffer& buffer,
-                   const std::string& name) {
+                   const std::vector<Shard>& parts, const std::string& name) {
   Draft& draft = file.draft();
   BufferState state(buffer, target.parts);
   const Value tensors = draft.dict();
@@ -51,7 +74,7 @@ Value buffer_value(TorchFilePlan& file, LegacyTarget& target, const ModelBuffer&
   for (size_t kind = 0; kind < kinds.size(); ++kind) {
     StateTensor tensor = state.gather(kind, 0, state.buckets(), name + "." + kinds[kind]);
     const Dims shape = tensor.shape;
-    draft.put(tensors, kinds[kind], file.tensor(std::move(tensor), shape));
+    draft.put(tensors, kinds[kind], file.tensor(std::move(tensor), shape, parts));
   }
   draft.put(tensors, "numel_unpadded", draft.integer(coalesced_bounds(buffer.flat).back()));
   const DType gradients = target.run.fp32_gradients ? DType::f32 : buffer.dtype;
@@ -201,8 +224,9 @@ Value flat_optimizer_value(TorchFilePlan& file, const LegacyTarget& target) {
   return chained(draft, optimizers);
 }
 
-void add_flat_optimizer_file(Plan& plan, LegacyTarget& target, const LegacyRankTarget& rank) {
-  TorchFilePlan file;
+void add_flat_optimizer_file(Plan& plan, LegacyTarget& target, const LegacyRankTarget& rank,
+                             bool by_ranks) {
+  TorchFilePlan file(rank.folder.first_rank);
   Draft& draft = file.draft();
   std::vector<Value> optimizers;
   bool any = false;  // the first data rank of an optimizer has its state
@@ -212,11 +236,15 @@ void add_flat_optimizer_file(Plan& plan, LegacyTarget& target, const LegacyRankT
     if (!gives) continue;
     any = true;
     draft.put(optimizers.back(), "buckets_coalesced", draft.boolean(true));
+    const RankGroups groups(target.run, optimizer.experts);
     int64_t number = 0;
     for (const ModelBuffer& buffer :
          optimizer_buffers(target.layout, target.choice, rank.folder.rank, optimizer)) {
       const std::string name = fmt::format("{}.{}", optimizers.size() - 1, number);
-      draft.put(optimizers.back(), draft.integer(number), buffer_value(file, target, buffer, name));
+      std::vector<Shard> parts;
+      if (by_ranks) parts = parts_of_ranks(buffer.flat, groups, rank.folder.first_rank);
+      draft.put(optimizers.back(), draft.integer(number),
+                buffer_value(file, target, buffer, parts, name));
       ++number;
     }
   }

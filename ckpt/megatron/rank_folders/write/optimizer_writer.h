@@ -14,8 +14,10 @@ namespace ferry {
 /// their own: hyperparameters and step.
 Value flat_optimizer_value(TorchFilePlan& file, const LegacyTarget& target);
 
-/// Adds that file, <folder>/distrib_optim.pt, where the folder's rank is to have one.
-void add_flat_optimizer_file(Plan& plan, LegacyTarget& target, const LegacyRankTarget& rank);
+/// Adds that file, <folder>/distrib_optim.pt, where the folder's rank is to have one. `by_ranks`:
+/// in chunks of the ranks that hold them.
+void add_flat_optimizer_file(Plan& plan, LegacyTarget& target, const LegacyRankTarget& rank,
+                             bool by_ranks);
 
 /// "optimizer" of a rank's model file where it holds all: PyTorch's state by parameter and fp32
 /// copies of 16-bit parameters. unsupported when a parameter belongs to no parameter group.

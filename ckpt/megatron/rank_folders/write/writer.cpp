@@ -25,6 +25,7 @@ class LegacyPlanner {
       : state_(state), target_(state, run), args_(state.args.value) {
     has_optimizer_ = options.optimizer && !target_.parts.kinds().empty();
     distributed_ = args_.get("use_distributed_optimizer").boolean().value_or(false);
+    by_ranks_ = options.by_ranks;
   }
 
   PlannedOutput plan() && {
@@ -37,7 +38,7 @@ class LegacyPlanner {
         rank.chunks.push_back(target_.layout.parameters(place, target_.choice.modules));
       }
       add_model_file(rank);
-      if (has_optimizer_ && distributed_) add_flat_optimizer_file(plan, target_, rank);
+      if (has_optimizer_ && distributed_) add_flat_optimizer_file(plan, target_, rank, by_ranks_);
     }
     plan.dropped = state_.dropped;
     for (const Dropped& repeated : target_.parts.repeated()) plan.dropped.push_back(repeated);
@@ -51,7 +52,7 @@ class LegacyPlanner {
 
  private:
   void add_model_file(const LegacyRankTarget& rank) {
-    TorchFilePlan file;
+    TorchFilePlan file(rank.folder.first_rank);
     Draft& draft = file.draft();
     const Value root = draft.dict();
     draft.put(root, "args", arguments(draft, rank.folder.first_rank));
@@ -142,7 +143,7 @@ class LegacyPlanner {
   const RunState& state_;
   LegacyTarget target_;
   const Value args_;
-  bool has_optimizer_ = false, distributed_ = false;
+  bool has_optimizer_ = false, distributed_ = false, by_ranks_ = false;
   PlannedOutput output_;
 };
 

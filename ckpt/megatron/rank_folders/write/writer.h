@@ -18,12 +18,16 @@ struct LegacyOptions {
   /// In the form that the arguments say (use_distributed_optimizer); false: left out, and the
   /// arguments then say so (no_save_optim).
   bool optimizer = true;
+  /// Each target chunk is to lie in the memory of one rank of the target's layout, which its
+  /// Shard::rank names: flat buffers are then cut as the distributed optimizer's ranks hold them.
+  bool by_ranks = false;
 };
 
 /// Plans the folder of one iteration. `state` has been brought to the target's layout
 /// (state/retarget.h) or made for it; its source must outlive the plan. Each tensor has a storage
 /// of its own, row-major. unsupported when the format cannot hold the layout (expert tensor ranks
-/// that do not go along with tensor ranks) or the modules' order of parameters is not known;
+/// that do not go along with tensor ranks), the modules' order of parameters is not known, or the
+/// arguments do not say by how many ranks;
 /// mismatch when a tensor cannot be split over the target's ranks or optimizer state is missing.
 PlannedOutput plan_legacy(const RunState& state, const LegacyOptions& options);
 

@@ -151,16 +151,19 @@ void ModelState::add_parameters(int64_t chunk) {
 }
 
 // Whether each tensor rank computes a part of the gradient of a parameter that all of them have:
-// that of its own heads or, with sequence parallelism, of its own rows.
+// that of its own heads or, with sequence parallelism, of its own rows. Transformer Engine's
+// down-projections of latent attention are whole on each rank, local ones are shared out.
 bool ModelState::is_partial(const std::string& name) const {
   const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
   const bool is_alpha = name.ends_with(".alpha_p") || name.ends_with(".alpha_n");
   const bool is_norm = has("layernorm.") || has(".enorm.") || has(".hnorm.");
   const bool is_head_norm = !options_.latent_attention && (has("self_attention.q_layernorm.") ||
                                                            has("self_attention.k_layernorm."));
-  const bool has_own_rows =
-      options_.sequence_parallel && (is_norm || name.find(".router.") != std::string::npos);
-  return is_alpha || is_head_norm || has_own_rows;
+  const bool is_whole_down = !choice_.modules.split_latent_down &&
+                             (has(".linear_q_down_proj.") || has(".linear_kv_down_proj."));
+  const bool sees_own_rows =
+      is_norm || has(".router.") || has(".shared_experts.gate_weight") || is_whole_down;
+  return is_alpha || is_head_norm || (options_.sequence_parallel && sees_own_rows);
 }
 
 void ModelState::clear_gradients() {

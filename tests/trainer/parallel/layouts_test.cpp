@@ -1,0 +1,49 @@
+// Parameters that all tensor ranks have: with sequence parallelism each rank sees its own rows of
+// what they are multiplied with, and their gradients are sums over ranks.
+#include "tests/trainer/parallel/small_run.h"
+
+namespace ferry {
+namespace {
+
+using test::RunFigures;
+using test::SmallRun;
+
+struct Case {
+  const char* model;
+  const char* layout;
+};
+
+void PrintTo(const Case& one, std::ostream* out) { *out << one.model << " " << one.layout; }
+
+SmallRun model_of(std::string_view name) {
+  if (name == "shared gate") {
+    SmallRun small = test::small_experts();
+    small.architecture.shared_ffn = 16;
+    small.architecture.shared_gate = true;
+    return small;
+  }
+  SmallRun small = test::small_deepseek();
+  small.run.transformer_engine = name != "local latent attention";
+  if (name == "latent attention without query ranks") small.architecture.q_lora_rank = 0;
+  return small;
+}
+
+class Shared : public testing::TestWithParam<Case> {};
+
+TEST_P(Shared, ParametersHaveTheGradientOfOneRank) {
+  SmallRun small = model_of(GetParam().model);
+  const RunFigures alone = train(small);
+  lay_out(small, GetParam().layout);
+  expect_alike(train(small), alone, 2e-6);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, Shared,
+                         testing::Values(Case{"latent attention", "TP2 SP"},
+                                         Case{"latent attention", "TP2 SP CP2 PP2 DP2 EP2"},
+                                         Case{"latent attention without query ranks", "TP2 SP"},
+                                         Case{"local latent attention", "TP2 SP"},
+                                         Case{"shared gate", "TP2 SP"},
+                                         Case{"shared gate", "TP2 SP DP2 EP2"}));
+
+}  // namespace
+}  // namespace ferry

@@ -1,7 +1,6 @@
 #include "tests/io/memory_file_system.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -26,7 +25,7 @@ struct Content {
       fail(ErrorKind::corrupt, "{} ends at byte {} where {} bytes from {} were expected", path,
            bytes.size(), into.size(), offset);
     }
-    std::memcpy(into.data(), bytes.data() + offset, into.size());
+    bytes.copy(reinterpret_cast<char*>(into.data()), into.size(), offset);
   }
 };
 
@@ -59,7 +58,7 @@ class MemoryWritableFile final : public WritableFile {
     const std::lock_guard lock(content_->mutex);
     std::string& bytes = content_->bytes;
     bytes.resize(std::max<size_t>(bytes.size(), offset + from.size()));
-    std::memcpy(bytes.data() + offset, from.data(), from.size());
+    std::ranges::copy(from, reinterpret_cast<std::byte*>(bytes.data()) + offset);
   }
 
   void read(uint64_t offset, std::span<std::byte> into) const override {

@@ -1,8 +1,9 @@
 """Prints what Megatron Core (0.16, CPU, its local modules) computes of a small model with prediction layers: losses, and norms of gradients.
 
-Usage: make_predictions.py      tests/trainer/parallel/prediction_test.cpp has what it prints
+Usage: make_predictions.py [repeated]      tests/trainer/parallel/prediction_test.cpp has what it prints
+With "repeated" one layer predicts all tokens: the same module twice, which is what --mtp-use-repeated-layer of later releases computes.
 Weights and tokens are made up in the same way there."""
-import contextlib, math, os, warnings
+import contextlib, math, os, sys, warnings
 warnings.filterwarnings('ignore')
 import torch
 from megatron.core import parallel_state, tensor_parallel
@@ -45,7 +46,8 @@ def main():
     parallel_state.initialize_model_parallel()
     tensor_parallel.get_cuda_rng_tracker().fork = contextlib.nullcontext  # nothing is random
     model = build().train()
-    for name, parameter in model.named_parameters(): fill(name, parameter)
+    if 'repeated' in sys.argv: model.mtp.layers[1] = model.mtp.layers[0]
+    for name, parameter in model.named_parameters(): fill(name.replace('mtp_model_layer', 'transformer_layer'), parameter)
     words = torch.tensor([[token(sample, position) for position in range(LENGTH + 1)] for sample in range(2)])
     positions = torch.arange(LENGTH).expand(2, -1)
     mask = torch.ones(2, LENGTH)

@@ -128,7 +128,6 @@ void run_train(std::span<const std::string> words, const TrainLaunch& launch) {
   const std::string without_effect = no_effect_note(arguments);
   if (!without_effect.empty()) print_aside(without_effect + "\n");
   if (arguments.dry_run) {
-    check_supported(arguments);
     const RunModel model = model_of(arguments, nullptr);
     if (processes->rank() == 0) print(plan_text(arguments, model, memory_plan(arguments, model)));
     return;

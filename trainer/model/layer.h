@@ -19,6 +19,9 @@ struct ModelOptions {
   int64_t tensor_ranks = 1;
   ExpertSplit experts;
   RouterOptions router;
+  /// How many tokens further on are predicted: one by each prediction layer, or all by the only
+  /// one, again and again.
+  int64_t predictions = 0;
 };
 
 class Layer {

@@ -101,21 +101,29 @@ void PredictionLayer::backward(Pass& pass, const int32_t* tokens, const Saved& s
 
 Predictions::Predictions(const ParameterSet& parameters, const Architecture& a,
                          const ModelOptions& options, kernels::Kernels& kernels)
-    : hidden_(a.hidden) {
+    : depths_(static_cast<size_t>(options.predictions)), hidden_(a.hidden) {
   for (int64_t number = 0; number < a.mtp_layers; ++number) {
     layers_.emplace_back(parameters, a, number, options, kernels);
   }
+}
+
+// A layer that predicts once more drops out anew.
+Pass Predictions::pass_of(const Pass& pass, size_t depth) const {
+  Pass own = pass;
+  if (is_again(depth)) own.dropout_key = kernels::mix_key(pass.dropout_key, depth);
+  return own;
 }
 
 Predictions::Saved Predictions::forward(Pass& pass, const MicroBatch& batch,
                                         const OutputLayer& output, ConstArray x) const {
   Saved saved;
   const int64_t count = pass.own_rows() * hidden_;
-  for (size_t i = 0; i < layers_.size(); ++i) {
+  for (size_t i = 0; i < depths_; ++i) {
+    Pass own = pass_of(pass, i);
     const MicroBatch::Prediction& prediction = batch.predictions[i];
     Saved::Step step{pass.kept.take(count, x.type), pass.kept.take(count, x.type), {}};
     step.layer =
-        forward_of(Step{layers_[i], prediction.tokens}, is_repeated(pass), pass, x, step.output);
+        forward_of(Step{layer(i), prediction.tokens}, is_repeated(pass), own, x, step.output);
     output.forward(pass, prediction.targets, step.output, step.doutput);
     x = step.output;
     saved.steps.push_back(std::move(step));
@@ -132,7 +140,8 @@ void Predictions::backward(Pass& pass, const MicroBatch& batch, const Saved& sav
     const Saved::Step& step = saved.steps[i];
     const ConstArray input = i == 0 ? x : ConstArray(saved.steps[i - 1].output);
     const Array dinput = i == 0 ? dx : saved.steps[i - 1].doutput;
-    backward_of(Step{layers_[i], batch.predictions[i].tokens}, is_repeated(pass), pass, step.layer,
+    Pass own = pass_of(pass, i);
+    backward_of(Step{layer(i), batch.predictions[i].tokens}, is_repeated(pass), own, step.layer,
                 hidden_, input, step.doutput, d);
     pass.kernels.run(kernels::Add{.count = count, .a = dinput, .b = d, .y = dinput});
   }

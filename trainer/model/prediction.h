@@ -49,8 +49,8 @@ class PredictionLayer {
   int64_t hidden_, number_;
 };
 
-/// All of them, one behind the other. Each has a loss of its own, computed by the model's output
-/// layer.
+/// All of them, one behind the other, or one behind itself several times. Each time there is a loss
+/// of its own, computed by the model's output layer.
 class Predictions {
  public:
   struct Saved {
@@ -65,7 +65,7 @@ class Predictions {
   Predictions(const ParameterSet& parameters, const Architecture& architecture,
               const ModelOptions& options, kernels::Kernels& kernels);
 
-  explicit operator bool() const noexcept { return !layers_.empty(); }
+  explicit operator bool() const noexcept { return depths_ > 0; }
   const std::vector<PredictionLayer>& layers() const noexcept { return layers_; }
 
   /// x [own rows, hidden] are the model's normalised hidden states.
@@ -76,7 +76,12 @@ class Predictions {
                 kernels::Array dx) const;
 
  private:
+  bool is_again(size_t depth) const noexcept { return depth >= layers_.size(); }
+  const PredictionLayer& layer(size_t depth) const { return layers_[is_again(depth) ? 0 : depth]; }
+  Pass pass_of(const Pass& pass, size_t depth) const;
+
   std::vector<PredictionLayer> layers_;
+  size_t depths_ = 0;
   int64_t hidden_ = 0;
 };
 

@@ -37,7 +37,6 @@ Pipeline::Pipeline(std::vector<ModelChunk> chunks, const Architecture& architect
              options.sequence_parallel},
       positions_(context_positions(options.length, grid.sizes().context, grid.place().context)),
       hidden_(architecture.hidden),
-      prediction_layers_(architecture.mtp_layers),
       slots_(chunks_.size()) {
   const RopeTable table = rope_table(architecture, positions_);
   if (!table.cosine.empty()) {
@@ -86,7 +85,7 @@ void Pipeline::prepare(const std::vector<PipelineAction>& schedule) {
     while (static_cast<int64_t>(slots_[chunk].size()) < most) {
       Slot& slot = slots_[chunk].emplace_back(
           kernels_, sizes_[chunk].kept, boundary * size_bytes(options_.type),
-          DeviceBatch(kernels_, options_.sequences, positions_, prediction_layers_));
+          DeviceBatch(kernels_, options_.sequences, positions_, options_.predictions));
       slot.input = Array(slot.memory.get(), options_.type);
       slot.output = slot.input.from(boundary);
       slot.d = slot.output.from(boundary);
@@ -174,7 +173,7 @@ StepLoss Pipeline::evaluate(int64_t micro_batches, const Source& source) {
 StepLoss Pipeline::run(const std::vector<PipelineAction>& schedule, double loss_scale,
                        const Source& source) {
   prepare(schedule);
-  loss_ = {0, 0, std::vector<double>(static_cast<size_t>(prediction_layers_))};
+  loss_ = {0, 0, std::vector<double>(static_cast<size_t>(options_.predictions))};
   for (const PipelineAction& action : schedule) {
     if (action.is_forward) {
       Slot& slot = take_slot(action.chunk);

@@ -23,7 +23,8 @@ struct PipelineOptions {
   bool sequence_parallel = false;
   bool resets_attention = false;
   bool per_token_loss = false;  // each token counts the same, however many its micro-batch has
-  double prediction_scale = 0;  // what the loss of each prediction layer counts
+  int64_t predictions = 0;      // of tokens further on
+  double prediction_scale = 0;  // what the loss of each of them counts
   double hidden_dropout = 0, attention_dropout = 0;
   int64_t seed = 0;  // of dropout
   Recompute recompute;
@@ -33,7 +34,7 @@ struct PipelineOptions {
 struct StepLoss {
   double sum = 0;                   // of the losses of all tokens that count, over all ranks
   double tokens = 0;                // that count
-  std::vector<double> predictions;  // by prediction layer: sums of the micro-batches' means
+  std::vector<double> predictions;  // by prediction: sums of the micro-batches' means
 };
 
 class Pipeline {
@@ -97,7 +98,7 @@ class Pipeline {
   std::vector<int64_t> positions_;
   std::shared_ptr<void> rope_memory_;
   const float *cosine_ = nullptr, *sine_ = nullptr;
-  int64_t hidden_, prediction_layers_;
+  int64_t hidden_;
   std::vector<Sizes> sizes_;  // by chunk
   Arena scratch_, transient_;
   std::vector<std::list<Slot>> slots_;  // by chunk

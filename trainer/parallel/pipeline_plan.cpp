@@ -23,7 +23,7 @@ Pipeline::Sizes Pipeline::measure(const ModelChunk& chunk) {
                        experts = stand_in(ranks_.experts);
   ModelRanks ranks{tensor, context, both, experts, ranks_.sequence_parallel};
   Pass pass{pass_values(), planning, ranks, kept, scratch, transient};
-  const DeviceBatch batch(planning, options_.sequences, positions_, prediction_layers_);
+  const DeviceBatch batch(planning, options_.sequences, positions_, options_.predictions);
   const MicroBatch& micro_batch = batch.micro_batch();
   const Array boundary(planning.allocate(static_cast<size_t>(pass.own_rows() * hidden_ * 4)).get(),
                        options_.type);

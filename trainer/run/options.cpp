@@ -73,18 +73,6 @@ std::string tokenizer_description(const TrainArguments& arguments) {
 
 }  // namespace
 
-void check_supported(const TrainArguments& a) {
-  const std::pair<bool, const char*> lacking[] = {
-      {a.mtp_use_repeated_layer, "--mtp-use-repeated-layer"},
-  };
-  for (const auto& [is_given, name] : lacking) {
-    if (is_given) {
-      fail(ErrorKind::unsupported, "ferry train does not do {} in this release: leave it out",
-           name);
-    }
-  }
-}
-
 DType parameter_dtype(const TrainArguments& arguments) {
   return arguments.bf16 ? DType::bf16 : arguments.fp16 ? DType::f16 : DType::f32;
 }
@@ -102,6 +90,7 @@ ModelOptions model_options(const TrainArguments& arguments, const RunModel& mode
   options.tensor_ranks = model.run().tensor;
   options.experts = {model.run().expert, place.expert, model.run().expert_tensor};
   options.router = router_options(arguments);
+  options.predictions = arguments.mtp_num_layers.value_or(0);
   return options;
 }
 
@@ -129,6 +118,7 @@ PipelineOptions pipeline_options(const TrainArguments& arguments) {
   options.recompute = recompute_of(arguments);
   options.per_token_loss = arguments.calculate_per_token_loss;
   const auto predictions = static_cast<double>(arguments.mtp_num_layers.value_or(1));
+  options.predictions = arguments.mtp_num_layers.value_or(0);
   options.prediction_scale = arguments.mtp_loss_scaling_factor / predictions;
   return options;
 }

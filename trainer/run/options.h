@@ -10,9 +10,6 @@
 
 namespace ferry {
 
-/// unsupported, naming it, for what Megatron-LM has under these arguments and this trainer has not.
-void check_supported(const TrainArguments& arguments);
-
 DType parameter_dtype(const TrainArguments& arguments);
 
 /// The arguments as a checkpoint has them, without what a run adds on the way.

@@ -341,7 +341,6 @@ class RankTrainer {
 
 void train(const TrainArguments& arguments, const RankSetup& setup) {
   or_abort(*setup.group, [&] {
-    check_supported(arguments);
     RankTrainer trainer(arguments, setup);
     or_withdraw(*setup.links, [&] { trainer.run(); });
   });

@@ -36,6 +36,11 @@ std::vector<int64_t> layers_of_stages(const RunArguments& run) {
   return layers;
 }
 
+// Layers that so many prediction depths have.
+int64_t built_mtp_layers(const RunArguments& run, int64_t depths) {
+  return run.repeated_mtp ? std::min<int64_t>(depths, 1) : depths;
+}
+
 }  // namespace
 
 PipelineLayout::PipelineLayout(const RunArguments& run)
@@ -93,8 +98,7 @@ void PipelineLayout::split_evenly(const RunArguments& run) {
       next += contents.layers;
     }
   }
-  mutable_at(stages_ - 1, chunks_ - 1).mtp_layers =
-      run.repeated_mtp ? std::min<int64_t>(run.mtp_layers, 1) : run.mtp_layers;
+  mutable_at(stages_ - 1, chunks_ - 1).mtp_layers = built_mtp_layers(run, run.mtp_layers);
 }
 
 void PipelineLayout::split_by_letters(const RunArguments& run) {
@@ -105,10 +109,11 @@ void PipelineLayout::split_by_letters(const RunArguments& run) {
       StageContents& contents = mutable_at(stage, chunk);
       contents.first_layer = next;
       contents.layers = std::count(letters.begin(), letters.end(), 't');
-      contents.first_mtp = next_mtp;
-      contents.mtp_layers = std::count(letters.begin(), letters.end(), 'm');
+      const int64_t depths = std::count(letters.begin(), letters.end(), 'm');
+      contents.first_mtp = run.repeated_mtp ? 0 : next_mtp;
+      contents.mtp_layers = built_mtp_layers(run, depths);
       next += contents.layers;
-      next_mtp += contents.mtp_layers;
+      next_mtp += depths;
     }
   }
   if (next != run.layers || next_mtp != run.mtp_layers) {

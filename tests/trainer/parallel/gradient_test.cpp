@@ -33,6 +33,11 @@ TEST(Gradients, WithDropout) {
   small.options.hidden_dropout = small.options.attention_dropout = 0.2;
   expect_true_gradients(small);
 }
+TEST(Gradients, OfOnePredictionLayerForAllTokens) {
+  SmallRun small = test::with_repeated_prediction(test::small_run(), 3);
+  small.options.hidden_dropout = small.options.attention_dropout = 0.2;
+  expect_true_gradients(small);
+}
 // All experts are chosen: choices do not jump.
 TEST(Gradients, OfDeepSeek) {
   SmallRun small = test::with_predictions(test::small_deepseek());

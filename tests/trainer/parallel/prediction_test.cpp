@@ -15,8 +15,10 @@ struct Case {
 void PrintTo(const Case& one, std::ostream* out) { *out << one.model << " " << one.layout; }
 
 SmallRun predicting(std::string_view model) {
-  SmallRun small =
-      test::with_predictions(model == "deepseek" ? test::small_deepseek() : test::small_run());
+  const bool experts = model.starts_with("deepseek");
+  SmallRun small = experts ? test::small_deepseek() : test::small_run();
+  small = model.ends_with("repeated") ? test::with_repeated_prediction(std::move(small), 3)
+                                      : test::with_predictions(std::move(small));
   small.architecture.tied = model == "tied";
   small.router.balance = RouterOptions::Balance::none;
   small.options.hidden_dropout = 0.1;
@@ -33,14 +35,14 @@ TEST_P(Predicted, DoesNotDependOnTheLayout) {
   expect_alike(train(small), alone, 1e-6);
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, Predicted,
-                         testing::Values(Case{"llama", "TP2"}, Case{"llama", "TP2 SP"},
-                                         Case{"llama", "PP2"}, Case{"llama", "PP2 VPP2"},
-                                         Case{"llama", "DP2"}, Case{"llama", "CP2"},
-                                         Case{"llama", "MBS1"}, Case{"tied", "TP2 SP"},
-                                         Case{"tied", "PP2"}, Case{"tied", "TP2 SP CP2 PP2 DP2"},
-                                         Case{"deepseek", "TP2 SP"},
-                                         Case{"deepseek", "DP2 EP2 PP2"}));
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, Predicted,
+    testing::Values(Case{"llama", "TP2"}, Case{"llama", "TP2 SP"}, Case{"llama", "PP2"},
+                    Case{"llama", "PP2 VPP2"}, Case{"llama", "DP2"}, Case{"llama", "CP2"},
+                    Case{"llama", "MBS1"}, Case{"tied", "TP2 SP"}, Case{"tied", "PP2"},
+                    Case{"tied", "TP2 SP CP2 PP2 DP2"}, Case{"deepseek", "TP2 SP"},
+                    Case{"deepseek", "DP2 EP2 PP2"}, Case{"llama repeated", "TP2 SP CP2 PP2 DP2"},
+                    Case{"llama repeated", "PP2 VPP2"}, Case{"deepseek repeated", "DP2 EP2 PP2"}));
 
 TEST(Predictions, AreLossesOfTheirOwn) {
   SmallRun small = predicting("llama");
@@ -67,9 +69,9 @@ TEST(Predictions, WantTheDecodersEndBesideTheLoss) {
   train(small, "prediction layers (--mtp-num-layers) want the decoder's last layer");
 }
 
-// tests/interop/make_predictions.py printed these; it makes up the same weights and tokens.
-TEST(Predictions, AreThoseOfMegatronCore) {
-  SmallRun small = test::with_predictions(test::small_run());
+// What tests/interop/make_predictions.py prints; it makes up the same weights and tokens.
+void expect_of_core(SmallRun small, const std::vector<double>& losses,
+                    const std::map<std::string, double>& norms) {
   small.global_batch = 2;
   small.options.prediction_scale = 0.5 / 2;
   small.mask = [](int64_t sample, std::vector<float>& mask) {
@@ -87,18 +89,10 @@ TEST(Predictions, AreThoseOfMegatronCore) {
     }
   });
   const StepLoss loss = rank.compute_gradients();
-  EXPECT_NEAR(loss.sum / loss.tokens, 4.2734561, 1e-6);
-  EXPECT_NEAR(loss.predictions.at(0), 4.38549471, 1e-6);
-  EXPECT_NEAR(loss.predictions.at(1), 4.35445499, 1e-6);
+  EXPECT_NEAR(loss.sum / loss.tokens, losses.at(0), 1e-6);
+  EXPECT_NEAR(loss.predictions.at(0), losses.at(1), 1e-6);
+  EXPECT_NEAR(loss.predictions.at(1), losses.at(2), 1e-6);
   std::map<std::string, double> squares;
-  const std::map<std::string, double> norms{{"", 2.84768887},
-                                            {"embedding", 1.27437908},
-                                            {"decoder.layers", 2.24718752},
-                                            {"decoder.final", 0.0857104268},
-                                            {"mtp.layers.0.enorm", 0.0172498326},
-                                            {"mtp.layers.0", 0.34094633},
-                                            {"mtp.layers.1", 0.279092954},
-                                            {"output_layer", 1.11083508}};
   rank.for_parameters([&](const std::string& name, const Parameter& parameter) {
     for (int64_t i = 0; i < parameter.elements; ++i) {
       const double one = static_cast<const float*>(parameter.gradient.data)[i];
@@ -112,8 +106,34 @@ TEST(Predictions, AreThoseOfMegatronCore) {
   }
 }
 
-TEST(Predictions, AreRecomputedWithTheSameBits) {
-  SmallRun small = predicting("deepseek");
+TEST(Predictions, AreThoseOfMegatronCore) {
+  expect_of_core(test::with_predictions(test::small_run()), {4.2734561, 4.38549471, 4.35445499},
+                 {{"", 2.84768887},
+                  {"embedding", 1.27437908},
+                  {"decoder.layers", 2.24718752},
+                  {"decoder.final", 0.0857104268},
+                  {"mtp.layers.0.enorm", 0.0172498326},
+                  {"mtp.layers.0", 0.34094633},
+                  {"mtp.layers.1", 0.279092954},
+                  {"output_layer", 1.11083508}});
+}
+
+TEST(Predictions, ByOneLayerAreThoseOfMegatronCore) {
+  expect_of_core(test::with_repeated_prediction(test::small_run()),
+                 {4.2734561, 4.38549471, 4.397367},
+                 {{"", 2.9152451},
+                  {"embedding", 1.32137704},
+                  {"decoder.layers", 2.28700896},
+                  {"decoder.final", 0.0873363303},
+                  {"mtp.layers.0.enorm", 0.0317469465},
+                  {"mtp.layers.0", 0.537381879},
+                  {"output_layer", 1.10715842}});
+}
+
+class RecomputedPredictions : public testing::TestWithParam<const char*> {};
+
+TEST_P(RecomputedPredictions, HaveTheSameBits) {
+  SmallRun small = predicting(GetParam());
   const RunFigures kept = train(small);
   small.options.recompute.layers = Recompute::Layers::in_blocks;
   small.options.recompute.count = 1;
@@ -125,6 +145,9 @@ TEST(Predictions, AreRecomputedWithTheSameBits) {
   }
   EXPECT_LT(again.activation_bytes, kept.activation_bytes);
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, RecomputedPredictions,
+                         testing::Values("deepseek", "llama repeated"));
 
 }  // namespace
 }  // namespace ferry

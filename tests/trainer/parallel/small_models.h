@@ -100,7 +100,16 @@ inline SmallRun small_deepseek() {
 /// The same with layers that predict the tokens behind the next one.
 inline SmallRun with_predictions(SmallRun small, int64_t layers = 2) {
   small.architecture.mtp_layers = small.run.mtp_layers = layers;
+  small.options.predictions = layers;
   small.options.prediction_scale = 0.5 / static_cast<double>(layers);
+  return small;
+}
+
+/// One layer predicts all of them.
+inline SmallRun with_repeated_prediction(SmallRun small, int64_t times = 2) {
+  small = with_predictions(std::move(small), times);
+  small.architecture.mtp_layers = 1;
+  small.run.repeated_mtp = true;
   return small;
 }
 

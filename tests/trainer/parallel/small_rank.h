@@ -153,6 +153,7 @@ class SmallRank {
     options.tensor_ranks = small_.run.tensor;
     options.experts = {small_.run.expert, grid_.place().expert, small_.run.expert_tensor};
     options.router = small_.router;
+    options.predictions = small_.options.predictions;
     std::vector<ModelChunk> chunks;
     for (int64_t chunk = 0; chunk < layout_.pipeline().chunks(); ++chunk) {
       chunks.emplace_back(state_.parameters(chunk), small_.architecture,

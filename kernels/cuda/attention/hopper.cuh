@@ -1,0 +1,212 @@
+// What the passes for Hopper share.
+//
+// A block has one warpgroup that asks the copy engine for tiles and others that multiply. Between
+// them lie stages of shared memory: a barrier says that a stage is full, another one that it is
+// free again. Tiles are panels of 64 columns (128 bytes), each panel all rows of the tile.
+#pragma once
+
+#include <algorithm>
+#include <array>
+
+#include "kernels/cuda/attention/mask.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/tensor_map.h"
+
+namespace ferry::kernels::cuda {
+
+constexpr float kLog2e = 1.44269504088896340736F;
+constexpr int kPanelRow = 128;  // bytes
+
+constexpr int panels(int columns) { return (columns + 63) / 64; }
+constexpr int tile_bytes(int rows, int columns) { return rows * panels(columns) * kPanelRow; }
+
+__device__ inline float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// Two elements of 16 bits in a word.
+__device__ inline uint32_t pair(float low, float high, bf16) {
+  uint32_t word;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
+__device__ inline uint32_t pair(float low, float high, half) {
+  uint32_t word;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
+/// Sums of a product as the left factor of the next one: their order in the threads is the same.
+template <typename T, int N>
+__device__ inline void pack(const float (&from)[N], uint32_t (&to)[N / 2]) {
+#pragma unroll
+  for (int i = 0; i < N / 2; ++i) to[i] = pair(from[2 * i], from[2 * i + 1], T());
+}
+
+/// sums = a · bᵀ over DEPTH columns; panels of a and b are so many bytes apart.
+template <typename T, int DEPTH, int N>
+__device__ inline void multiply_rows(float (&sums)[N], uint64_t a, int a_panel, uint64_t b,
+                                     int b_panel) {
+#pragma unroll
+  for (int k = 0; k < DEPTH / 16; ++k) {
+    ptx::multiply(sums, ptx::further(a, k / 4 * a_panel + k % 4 * 32),
+                  ptx::further(b, k / 4 * b_panel + k % 4 * 32), k > 0, T());
+  }
+}
+/// sums += p · b, where p's columns are b's rows.
+template <typename T, int N, int P>
+__device__ inline void multiply_columns(float (&sums)[N], const uint32_t (&p)[P], uint64_t b) {
+#pragma unroll
+  for (int k = 0; k < P / 4; ++k) {
+    ptx::multiply(sums, p[4 * k], p[4 * k + 1], p[4 * k + 2], p[4 * k + 3],
+                  ptx::further(b, k * 16 * kPanelRow), T());
+  }
+}
+
+/// Stages are taken in turn; each time round the barriers' phase is the other one.
+template <int STAGES>
+struct Turn {
+  int stage = 0, parity = 0;
+  __device__ void next() {
+    if (++stage == STAGES) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+/// How tiles are dealt out: those of `section` heads (whose keys and values the L2 cache holds)
+/// before those of others, the longest first, one to each block in turn and then back again, so
+/// that who had a longer one gets a shorter one.
+struct Schedule {
+  int tiles, heads, section;  // tiles of each head
+
+  __host__ __device__ int count() const { return tiles * heads; }
+
+  /// The rank-th longest tile of a head.
+  struct Tile {
+    int rank, head;
+  };
+  /// The round-th tile of this block. False: there are no more.
+  __device__ bool at(int round, Tile& tile) const {
+    const auto blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
+    const int index = round * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
+    if (index >= count()) return false;
+    const int first = index / (tiles * section) * section;
+    const int here = min(section, heads - first), within = index - first * tiles;
+    tile = {within / here, first + within % here};
+    return true;
+  }
+};
+
+inline Schedule schedule(int64_t positions, int rows, int64_t heads, int64_t bytes_of_head) {
+  constexpr int64_t kCache = int64_t{24} << 20;
+  const int64_t section =
+      std::clamp<int64_t>(kCache / std::max<int64_t>(bytes_of_head, 1), 1, heads);
+  return {static_cast<int>(ceil_div(positions, rows)), static_cast<int>(heads),
+          static_cast<int>(section)};
+}
+
+/// The keys that any of some queries sees, [begin, end), and those that each one sees. Documents
+/// follow each other, so the first and the last query tell.
+struct TileBounds {
+  int begin, end, all_begin, all_end;
+
+  __device__ TileBounds(const AttentionShape& s, int64_t sequence, int query, int rows) {
+    const int first = min(query, static_cast<int>(s.queries) - 1);
+    const int last = min(query + rows, static_cast<int>(s.queries)) - 1;
+    begin = first_key(s, sequence, first);
+    all_begin = first_key(s, sequence, last);
+    end = last_key(s, last);
+    all_end = last_key(s, first);
+  }
+  __device__ bool all_see(int key, int keys) const {
+    return key >= all_begin && key + keys <= all_end;
+  }
+};
+
+/// Two neighbours of a row, at an even distance from its beginning.
+__device__ inline void store_two(const Array& to, int64_t at, float a, float b, bool accumulate) {
+  if (to.type == Type::f32) {
+    auto* const p = reinterpret_cast<float2*>(static_cast<float*>(to.data) + at);
+    if (accumulate) {
+      const float2 before = *p;
+      a += before.x;
+      b += before.y;
+    }
+    *p = {a, b};
+  } else if (to.type == Type::bf16) {
+    auto* const p = reinterpret_cast<__nv_bfloat162*>(static_cast<bf16*>(to.data) + at);
+    if (accumulate) {
+      const float2 before = __bfloat1622float2(*p);
+      a += before.x;
+      b += before.y;
+    }
+    *p = __floats2bfloat162_rn(a, b);
+  } else {
+    auto* const p = reinterpret_cast<__half2*>(static_cast<half*>(to.data) + at);
+    if (accumulate) {
+      const float2 before = __half22float2(*p);
+      a += before.x;
+      b += before.y;
+    }
+    *p = __floats2half2_rn(a, b);
+  }
+}
+
+/// A warpgroup's 64 rows of sums, of which `rows` from `row` on and `columns` columns are there.
+template <int N>
+__device__ inline void store_rows(const float (&sums)[N], const Array& to, int64_t start,
+                                  int64_t stride, int row, int64_t rows, int columns,
+                                  const float (&factor)[2], bool accumulate) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    if (row + 8 * r >= rows) continue;
+    const int64_t at = start + (row + 8 * r) * stride;
+#pragma unroll
+    for (int j = 0; j < N / 4; ++j) {
+      const int column = 8 * j + 2 * (threadIdx.x % 4);
+      if (column >= columns) continue;
+      store_two(to, at + column, factor[r] * sums[4 * j + 2 * r],
+                factor[r] * sums[4 * j + 2 * r + 1], accumulate);
+    }
+  }
+}
+
+/// Queries (or outputs) and keys (or values) as dimensions of the copy engine.
+inline std::array<Dimension, 4> query_dimensions(const AttentionShape& s, const HeadStrides& x) {
+  return {{{s.queries, x.position},
+           {s.heads / s.groups, x.head},
+           {s.groups, x.group},
+           {s.sequences, x.sequence}}};
+}
+inline std::array<Dimension, 3> key_dimensions(const AttentionShape& s, const HeadStrides& x) {
+  return {{{s.keys, x.position}, {s.groups, x.group}, {s.sequences, x.sequence}}};
+}
+/// Pairs of elements can be written.
+inline bool takes_pairs(const Array& x, const HeadStrides& strides) {
+  return reinterpret_cast<uintptr_t>(x.data) % (2 * static_cast<size_t>(size_bytes(x.type))) == 0 &&
+         strides.position % 2 == 0 && strides.sequence % 2 == 0 && strides.group % 2 == 0 &&
+         strides.head % 2 == 0;
+}
+
+/// What the passes are made for, but for where things lie.
+inline bool is_for_hopper(const Device& device, const AttentionShape& s, Type type) {
+  return device.architecture() == 90 && type != Type::f32 && s.dropout == 0 && s.scale > 0 &&
+         s.keys > 0 && s.queries > 0 && s.value_dim <= 128 && (s.dim <= 128 || s.dim <= 192) &&
+         s.sequences * s.heads < (1 << 24);
+}
+
+/// A box's panels, by one thread.
+template <int COLUMNS, typename... Coordinates>
+__device__ inline void copy_tile(unsigned char* to, int rows, const CUtensorMap* map,
+                                 uint64_t* barrier, Coordinates... c) {
+#pragma unroll
+  for (int panel = 0; panel < panels(COLUMNS); ++panel) {
+    ptx::copy_box(to + panel * rows * kPanelRow, map, barrier, 64 * panel, c...);
+  }
+}
+
+}  // namespace ferry::kernels::cuda

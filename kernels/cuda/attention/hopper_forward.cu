@@ -1,0 +1,314 @@
+// The forward pass of attention for Hopper. Source: FlashAttention-3 (Shah et al. 2024), arXiv
+// 2407.08608: the copy engine brings tiles while others multiply; the softmax of one tile runs
+// while the tensor cores multiply the probabilities of the tile before; warpgroups take turns.
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/hopper.cuh"
+
+namespace ferry::kernels::cuda {
+
+namespace {
+
+/// D, V: columns of queries and of values, at least their dims. GROUPS: warpgroups that multiply,
+/// of 64 queries each. KEYS: of a tile.
+template <typename T, int D, int V, int GROUPS, int KEYS, int STAGES>
+struct Forward {
+  static constexpr int kQueries = 64 * GROUPS;
+  static constexpr int kThreads = 128 * (GROUPS + 1);
+  static constexpr int kQueryBytes = tile_bytes(kQueries, D);
+  static constexpr int kKeyBytes = tile_bytes(KEYS, D), kValueBytes = tile_bytes(KEYS, V);
+  static constexpr int kBytes = kQueryBytes + STAGES * (kKeyBytes + kValueBytes) + 256;
+  static constexpr int kCopyRegisters = GROUPS == 2 ? 24 : 32;
+  static constexpr int kRegisters = GROUPS == 2 ? 240 : 160;
+
+  struct Barriers {
+    uint64_t query_full, query_free;
+    uint64_t key_full[STAGES], key_free[STAGES], value_full[STAGES], value_free[STAGES];
+  };
+  struct Memory {
+    unsigned char *queries, *keys, *values;
+    Barriers* barriers;
+    __device__ explicit Memory(unsigned char* at)
+        : queries(at),
+          keys(at + kQueryBytes),
+          values(keys + STAGES * kKeyBytes),
+          barriers(reinterpret_cast<Barriers*>(values + STAGES * kValueBytes)) {}
+  };
+
+  /// What a block does next.
+  struct Work {
+    int64_t sequence;
+    int head, group, of_group, query, first_tile, last_tile;  // tiles of keys, [first, last)
+    __device__ Work(const AttentionShape& s, const Schedule& schedule, const Schedule::Tile& at) {
+      sequence = at.head / s.heads;
+      head = static_cast<int>(at.head % s.heads);
+      const auto per_group = static_cast<int>(s.heads / s.groups);
+      group = head / per_group;
+      of_group = head % per_group;
+      query = (schedule.tiles - 1 - at.rank) * kQueries;
+      const TileBounds bounds(s, sequence, query, kQueries);
+      first_tile = bounds.begin / KEYS;
+      last_tile = bounds.end > bounds.begin ? (bounds.end + KEYS - 1) / KEYS : first_tile;
+    }
+  };
+
+  static __device__ void copy(const AttentionShape& s, const Schedule& schedule,
+                              const CUtensorMap* q, const CUtensorMap* k, const CUtensorMap* v,
+                              const Memory& memory) {
+    Barriers& barriers = *memory.barriers;
+    Turn<STAGES> turn;
+    int query_parity = 1;  // free at first
+    Schedule::Tile next;
+    for (int round = 0; schedule.at(round, next); ++round) {
+      const Work work(s, schedule, next);
+      const auto sequence = static_cast<int>(work.sequence);
+      ptx::wait(&barriers.query_free, query_parity);
+      query_parity ^= 1;
+      ptx::arrive_and_expect(&barriers.query_full, kQueryBytes);
+      copy_tile<D>(memory.queries, kQueries, q, &barriers.query_full, work.query, work.of_group,
+                   work.group, sequence);
+      for (int tile = work.last_tile - 1; tile >= work.first_tile; --tile, turn.next()) {
+        const int stage = turn.stage;
+        ptx::wait(&barriers.key_free[stage], turn.parity ^ 1);
+        ptx::arrive_and_expect(&barriers.key_full[stage], kKeyBytes);
+        copy_tile<D>(memory.keys + stage * kKeyBytes, KEYS, k, &barriers.key_full[stage],
+                     tile * KEYS, work.group, sequence);
+        ptx::wait(&barriers.value_free[stage], turn.parity ^ 1);
+        ptx::arrive_and_expect(&barriers.value_full[stage], kValueBytes);
+        copy_tile<V>(memory.values + stage * kValueBytes, KEYS, v, &barriers.value_full[stage],
+                     tile * KEYS, work.group, sequence);
+      }
+    }
+  }
+
+  /// Of a thread's two rows. Powers are of two; `scale` has the factor log2(e).
+  struct Rows {
+    float greatest[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
+
+    /// Scores become powers; `before` is what earlier sums and outputs are to be multiplied by.
+    __device__ void soften(float (&scores)[KEYS / 2], float scale, float (&before)[2]) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        float most = greatest[r];
+#pragma unroll
+        for (int j = 0; j < KEYS / 8; ++j) {
+          most = fmaxf(most, fmaxf(scores[4 * j + 2 * r], scores[4 * j + 2 * r + 1]));
+        }
+        most = fmaxf(most, __shfl_xor_sync(0xffffffffU, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(0xffffffffU, most, 2));
+        // A query that saw no key yet has minus infinity, which nothing can be taken from.
+        const float base = most == -INFINITY ? 0 : most * scale;
+        before[r] = power_of_two(greatest[r] * scale - base);
+        greatest[r] = most;
+        float total = 0;
+#pragma unroll
+        for (int j = 0; j < KEYS / 8; ++j) {
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            float& score = scores[4 * j + 2 * r + e];
+            score = power_of_two(fmaf(score, scale, -base));
+            total += score;
+          }
+        }
+        sum[r] = sum[r] * before[r] + total;
+      }
+    }
+  };
+
+  static __device__ void hide(float (&scores)[KEYS / 2], const Interval (&seen)[2], int key) {
+    const int column = key + 2 * static_cast<int>(threadIdx.x % 4);
+#pragma unroll
+    for (int i = 0; i < KEYS / 2; ++i) {
+      const int number = column + i / 4 * 8 + i % 2;
+      const Interval& of = seen[i % 4 / 2];
+      if (number < of.first || number >= of.last) scores[i] = -INFINITY;
+    }
+  }
+
+  static __device__ void multiply(const AttentionForward& x, const Schedule& schedule,
+                                  const Memory& memory) {
+    const AttentionShape& s = x.shape;
+    Barriers& barriers = *memory.barriers;
+    const int warpgroup = static_cast<int>(threadIdx.x) / 128 - 1;
+    const int own = 64 * warpgroup + static_cast<int>(threadIdx.x) % 128 / 32 * 16 +
+                    static_cast<int>(threadIdx.x) % 32 / 4;
+    const float scale = static_cast<float>(s.scale) * kLog2e;
+    const uint64_t q = ptx::describe(memory.queries + 64 * warpgroup * kPanelRow);
+    const uint64_t k = ptx::describe(memory.keys);
+    const uint64_t v = ptx::describe(memory.values, KEYS * kPanelRow);
+    const auto release = [](uint64_t* barrier) {
+      if (threadIdx.x % 32 == 0) ptx::arrive(barrier);
+    };
+    // Whose turn it is to give products to the tensor cores: the others compute powers meanwhile.
+    const int own_turn = 1 + warpgroup, next_turn = 1 + (warpgroup + 1) % GROUPS;
+    if (warpgroup == GROUPS - 1) ptx::arrive_some(next_turn, 256);
+
+    Turn<STAGES> keys, values;
+    int query_parity = 0;
+    float scores[KEYS / 2], outputs[V / 2];
+    uint32_t probabilities[KEYS / 4];
+    Schedule::Tile next;
+    for (int round = 0; schedule.at(round, next); ++round) {
+      const Work work(s, schedule, next);
+      const TileBounds bounds(s, work.sequence, work.query + 64 * warpgroup, 64);
+      const Interval seen[2] = {visible_keys(s, work.sequence, work.query + own),
+                                visible_keys(s, work.sequence, work.query + own + 8)};
+      Rows rows;
+      float before[2];
+#pragma unroll
+      for (float& output : outputs) output = 0;
+      ptx::wait(&barriers.query_full, query_parity);
+      query_parity ^= 1;
+      int tile = work.last_tile - 1;
+      if (tile >= work.first_tile) {
+        ptx::wait(&barriers.key_full[keys.stage], keys.parity);
+        ptx::begin_products();
+        multiply_rows<T, D>(scores, q, kQueries * kPanelRow,
+                            ptx::further(k, keys.stage * kKeyBytes), KEYS * kPanelRow);
+        ptx::end_products();
+        ptx::wait_products<0>();
+        ptx::settle(scores);
+        release(&barriers.key_free[keys.stage]);
+        keys.next();
+        if (!bounds.all_see(tile * KEYS, KEYS)) hide(scores, seen, tile * KEYS);
+        rows.soften(scores, scale, before);
+        pack<T>(scores, probabilities);
+        for (--tile; tile >= work.first_tile; --tile) {
+          ptx::wait(&barriers.key_full[keys.stage], keys.parity);
+          ptx::sync_some(own_turn, 256);
+          ptx::begin_products();
+          multiply_rows<T, D>(scores, q, kQueries * kPanelRow,
+                              ptx::further(k, keys.stage * kKeyBytes), KEYS * kPanelRow);
+          ptx::end_products();
+          ptx::wait(&barriers.value_full[values.stage], values.parity);
+          ptx::begin_products();
+          multiply_columns<T>(outputs, probabilities, ptx::further(v, values.stage * kValueBytes));
+          ptx::end_products();
+          ptx::arrive_some(next_turn, 256);
+          ptx::wait_products<1>();
+          ptx::settle(scores);
+          release(&barriers.key_free[keys.stage]);
+          keys.next();
+          if (!bounds.all_see(tile * KEYS, KEYS)) hide(scores, seen, tile * KEYS);
+          rows.soften(scores, scale, before);
+          ptx::wait_products<0>();
+          ptx::settle(outputs);
+          ptx::settle(probabilities);
+          release(&barriers.value_free[values.stage]);
+          values.next();
+          pack<T>(scores, probabilities);
+#pragma unroll
+          for (int i = 0; i < V / 2; ++i) outputs[i] *= before[i % 4 / 2];
+        }
+        release(&barriers.query_free);
+        ptx::wait(&barriers.value_full[values.stage], values.parity);
+        ptx::begin_products();
+        multiply_columns<T>(outputs, probabilities, ptx::further(v, values.stage * kValueBytes));
+        ptx::end_products();
+        ptx::wait_products<0>();
+        ptx::settle(outputs);
+        ptx::settle(probabilities);
+        release(&barriers.value_free[values.stage]);
+        values.next();
+      } else {
+        release(&barriers.query_free);
+      }
+      write(x, work, own, rows, outputs);
+    }
+  }
+
+  static __device__ void write(const AttentionForward& x, const Work& work, int own,
+                               const Rows& rows, const float (&outputs)[V / 2]) {
+    const AttentionShape& s = x.shape;
+    float divisor[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float sum = rows.sum[r];
+      sum += __shfl_xor_sync(0xffffffffU, sum, 1);
+      sum += __shfl_xor_sync(0xffffffffU, sum, 2);
+      divisor[r] = sum > 0 ? 1 / sum : 1;
+      const int query = work.query + own + 8 * r;
+      if (x.log_sum && threadIdx.x % 4 == 0 && query < s.queries) {
+        x.log_sum[(work.sequence * s.heads + work.head) * s.queries + query] =
+            sum > 0 ? rows.greatest[r] * static_cast<float>(s.scale) + logf(sum) : -INFINITY;
+      }
+    }
+    store_rows(outputs, x.output, head_start(s, x.output_strides, work.sequence, work.head),
+               x.output_strides.position, work.query + own, s.queries,
+               static_cast<int>(s.value_dim), divisor, false);
+  }
+};
+
+template <typename F>
+__global__ void __launch_bounds__(F::kThreads, 1)
+    forward_kernel(const __grid_constant__ AttentionForward x,
+                   const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k,
+                   const __grid_constant__ CUtensorMap v, Schedule schedule) {
+  extern __shared__ __align__(1024) unsigned char shared[];
+  const typename F::Memory memory(shared);
+  auto& barriers = *memory.barriers;
+  constexpr int kWarps = F::kQueries / 16;
+  if (threadIdx.x == 0) {
+    ptx::init_barrier(&barriers.query_full, 1);
+    ptx::init_barrier(&barriers.query_free, kWarps);
+    for (auto& barrier : barriers.key_full) ptx::init_barrier(&barrier, 1);
+    for (auto& barrier : barriers.value_full) ptx::init_barrier(&barrier, 1);
+    for (auto& barrier : barriers.key_free) ptx::init_barrier(&barrier, kWarps);
+    for (auto& barrier : barriers.value_free) ptx::init_barrier(&barrier, kWarps);
+    ptx::fence_barriers();
+  }
+  __syncthreads();
+  if (threadIdx.x < 128) {
+    ptx::fewer_registers<F::kCopyRegisters>();
+    if (threadIdx.x == 0) F::copy(x.shape, schedule, &q, &k, &v, memory);
+  } else {
+    ptx::more_registers<F::kRegisters>();
+    F::multiply(x, schedule, memory);
+  }
+}
+
+template <typename T, int D, int V, int GROUPS, int KEYS, int STAGES>
+void launch(Device& device, const AttentionForward& x) {
+  using F = Forward<T, D, V, GROUPS, KEYS, STAGES>;
+  const AttentionShape& s = x.shape;
+  const Schedule plan = schedule(s.queries, F::kQueries, s.sequences * s.heads,
+                                 2 * s.keys * (s.dim + s.value_dim) * s.groups / s.heads);
+  const auto q = tensor_map(x.q, s.dim, query_dimensions(s, x.q_strides), F::kQueries);
+  const auto k = tensor_map(x.k, s.dim, key_dimensions(s, x.k_strides), KEYS);
+  const auto v = tensor_map(x.v, s.value_dim, key_dimensions(s, x.v_strides), KEYS);
+  check(cudaFuncSetAttribute(forward_kernel<F>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             F::kBytes),
+        "asking for shared memory");
+  const int blocks = std::min(plan.count(), device.multiprocessors());
+  forward_kernel<F><<<blocks, F::kThreads, F::kBytes, device.stream()>>>(x, q, k, v, plan);
+  check_launch("attention");
+}
+
+template <typename T>
+void launch(Device& device, const AttentionForward& x) {
+  const AttentionShape& s = x.shape;
+  if (s.dim <= 64 && s.value_dim <= 64) return launch<T, 64, 64, 3, 128, 2>(device, x);
+  if (s.dim <= 96 && s.value_dim <= 96) return launch<T, 96, 96, 2, 128, 2>(device, x);
+  if (s.dim <= 128) return launch<T, 128, 128, 2, 128, 2>(device, x);
+  launch<T, 192, 128, 2, 128, 2>(device, x);
+}
+
+}  // namespace
+
+bool hopper_forward(Device& device, const AttentionForward& x) {
+  const AttentionShape& s = x.shape;
+  if (x.q.type != x.k.type || x.q.type != x.v.type || !is_for_hopper(device, s, x.q.type) ||
+      !takes_tensor(x.q, s.dim, query_dimensions(s, x.q_strides)) ||
+      !takes_tensor(x.k, s.dim, key_dimensions(s, x.k_strides)) ||
+      !takes_tensor(x.v, s.value_dim, key_dimensions(s, x.v_strides)) ||
+      !takes_pairs(x.output, x.output_strides)) {
+    return false;
+  }
+  if (x.q.type == Type::bf16) {
+    launch<bf16>(device, x);
+  } else {
+    launch<half>(device, x);
+  }
+  return true;
+}
+
+}  // namespace ferry::kernels::cuda

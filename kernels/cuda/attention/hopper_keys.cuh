@@ -1,0 +1,277 @@
+// Gradients of keys and values for Hopper: a block takes 64 keys a warpgroup and goes over the
+// queries that see them, of all heads of the keys' group by rising head. Scores are computed
+// turned, [key, query], so that they are the left factors of both gradients from registers.
+#pragma once
+
+#include "kernels/cuda/attention/hopper_rows.cuh"
+
+namespace ferry::kernels::cuda {
+
+/// D, V: columns of keys and of values, at least their dims. QUERIES: of a tile.
+template <typename T, int D, int V, int QUERIES, int STAGES>
+struct KeyGradients {
+  static constexpr int kGroups = 2, kKeys = 64 * kGroups, kThreads = 128 * (kGroups + 1);
+  static constexpr int kKeyBytes = tile_bytes(kKeys, D), kValueBytes = tile_bytes(kKeys, V);
+  static constexpr int kQueryBytes = tile_bytes(QUERIES, D);
+  static constexpr int kOutputBytes = tile_bytes(QUERIES, V);
+  static constexpr int kRowBytes = QUERIES * 4;  // of log_sum, of delta
+  static constexpr int kStageBytes = kQueryBytes + kOutputBytes;
+  static constexpr int kBytes =
+      kKeyBytes + kValueBytes + STAGES * (kStageBytes + 2 * kRowBytes) + 256;
+
+  struct Maps {
+    CUtensorMap q, k, v, doutput;
+  };
+  struct Barriers {
+    uint64_t key_full, key_free, full[STAGES], free[STAGES];
+  };
+  struct Memory {
+    unsigned char *keys, *values, *queries, *doutputs;
+    float *log_sum, *delta;
+    Barriers* barriers;
+    __device__ explicit Memory(unsigned char* at)
+        : keys(at),
+          values(keys + kKeyBytes),
+          queries(values + kValueBytes),
+          doutputs(queries + STAGES * kQueryBytes),
+          log_sum(reinterpret_cast<float*>(doutputs + STAGES * kOutputBytes)),
+          delta(log_sum + STAGES * QUERIES),
+          barriers(reinterpret_cast<Barriers*>(delta + STAGES * QUERIES)) {}
+  };
+
+  struct Work {
+    int64_t sequence;
+    int group, key, first_tile, last_tile;  // tiles of queries, [first, last)
+
+    __device__ Work(const AttentionShape& s, const Schedule& schedule, const Schedule::Tile& at) {
+      sequence = at.head / s.groups;
+      group = static_cast<int>(at.head % s.groups);
+      key = at.rank * kKeys;
+      const int64_t first = s.key_begin + key - s.query_begin;
+      first_tile = static_cast<int>((first < 0 ? 0 : first) / QUERIES);
+      const int end = seeing(s, key + kKeys - 1);
+      last_tile = (end + QUERIES - 1) / QUERIES;
+    }
+    /// How many queries, from the first one on, have a document and a window that begin at this key
+    /// or before: both rise with the query.
+    __device__ int seeing(const AttentionShape& s, int number) const {
+      auto high = static_cast<int>(s.queries);
+      if (!s.document_begin && s.window == 0) return high;
+      int low = 0;
+      while (low < high) {
+        const int middle = (low + high) / 2;
+        if (first_key(s, sequence, middle) <= number) {
+          low = middle + 1;
+        } else {
+          high = middle;
+        }
+      }
+      return low;
+    }
+  };
+
+  static __device__ void copy(const AttentionShape& s, const Schedule& schedule, const Maps& maps,
+                              const RowNumbers& numbers, const Memory& memory) {
+    Barriers& barriers = *memory.barriers;
+    const auto per_group = static_cast<int>(s.heads / s.groups);
+    Turn<STAGES> turn;
+    int key_parity = 1;  // free at first
+    Schedule::Tile next;
+    for (int round = 0; schedule.at(round, next); ++round) {
+      const Work work(s, schedule, next);
+      const auto sequence = static_cast<int>(work.sequence);
+      ptx::wait(&barriers.key_free, key_parity);
+      key_parity ^= 1;
+      ptx::arrive_and_expect(&barriers.key_full, kKeyBytes + kValueBytes);
+      copy_tile<D>(memory.keys, kKeys, &maps.k, &barriers.key_full, work.key, work.group, sequence);
+      copy_tile<V>(memory.values, kKeys, &maps.v, &barriers.key_full, work.key, work.group,
+                   sequence);
+      for (int head = 0; head < per_group; ++head) {
+        const int64_t row =
+            (work.sequence * s.heads + work.group * per_group + head) * numbers.padded;
+        for (int tile = work.first_tile; tile < work.last_tile; ++tile, turn.next()) {
+          const int stage = turn.stage, query = tile * QUERIES;
+          uint64_t* const full = &barriers.full[stage];
+          ptx::wait(&barriers.free[stage], turn.parity ^ 1);
+          ptx::arrive_and_expect(full, kStageBytes + 2 * kRowBytes);
+          copy_tile<D>(memory.queries + stage * kQueryBytes, QUERIES, &maps.q, full, query, head,
+                       work.group, sequence);
+          copy_tile<V>(memory.doutputs + stage * kOutputBytes, QUERIES, &maps.doutput, full, query,
+                       head, work.group, sequence);
+          ptx::copy_bytes(memory.log_sum + stage * QUERIES, numbers.log_sum + row + query,
+                          kRowBytes, full);
+          ptx::copy_bytes(memory.delta + stage * QUERIES, numbers.delta + row + query, kRowBytes,
+                          full);
+        }
+      }
+    }
+  }
+
+  static __device__ void multiply(const AttentionBackward& x, const Schedule& schedule,
+                                  const Memory& memory) {
+    const AttentionShape& s = x.shape;
+    Barriers& barriers = *memory.barriers;
+    const int warpgroup = static_cast<int>(threadIdx.x) / 128 - 1;
+    const int own = 64 * warpgroup + static_cast<int>(threadIdx.x) % 128 / 32 * 16 +
+                    static_cast<int>(threadIdx.x) % 32 / 4;
+    const int own_column = 2 * static_cast<int>(threadIdx.x % 4);
+    const float scale = static_cast<float>(s.scale) * kLog2e;
+    const uint64_t k = ptx::describe(memory.keys + 64 * warpgroup * kPanelRow);
+    const uint64_t v = ptx::describe(memory.values + 64 * warpgroup * kPanelRow);
+    const uint64_t q = ptx::describe(memory.queries), o = ptx::describe(memory.doutputs);
+    const uint64_t q_across = ptx::describe(memory.queries, QUERIES * kPanelRow);
+    const uint64_t o_across = ptx::describe(memory.doutputs, QUERIES * kPanelRow);
+    const auto per_group = static_cast<int>(s.heads / s.groups);
+    const auto release = [](uint64_t* barrier) {
+      if (threadIdx.x % 32 == 0) ptx::arrive(barrier);
+    };
+
+    Turn<STAGES> turn;
+    int key_parity = 0;
+    float scores[QUERIES / 2], gradients[QUERIES / 2], dkeys[D / 2], dvalues[V / 2];
+    uint32_t probabilities[QUERIES / 4], dscores[QUERIES / 4];
+    Schedule::Tile next;
+    for (int round = 0; schedule.at(round, next); ++round) {
+      const Work work(s, schedule, next);
+      const int tiles = max(work.last_tile - work.first_tile, 0), key = work.key + own;
+      const int first_of_group = work.key + 64 * warpgroup;
+      const int all_see_until = work.seeing(s, first_of_group);
+#pragma unroll
+      for (float& each : dkeys) each = 0;
+#pragma unroll
+      for (float& each : dvalues) each = 0;
+      // Scores and gradients of probabilities of a tile, as two groups of products.
+      const auto begin_tile = [&] {
+        ptx::wait(&barriers.full[turn.stage], turn.parity);
+        ptx::begin_products();
+        multiply_rows<T, D>(scores, k, kKeys * kPanelRow, ptx::further(q, turn.stage * kQueryBytes),
+                            QUERIES * kPanelRow);
+        ptx::end_products();
+        multiply_rows<T, V>(gradients, v, kKeys * kPanelRow,
+                            ptx::further(o, turn.stage * kOutputBytes), QUERIES * kPanelRow);
+        ptx::end_products();
+      };
+      ptx::wait(&barriers.key_full, key_parity);
+      key_parity ^= 1;
+      const int count = tiles * per_group;
+      int tile = work.first_tile;
+      for (int i = 0; i < count; ++i) {
+        begin_tile();
+        const int query = tile * QUERIES;
+        if (++tile == work.last_tile) tile = work.first_tile;
+        const float* const log_sum = memory.log_sum + turn.stage * QUERIES + own_column;
+        const float* const delta = memory.delta + turn.stage * QUERIES + own_column;
+        ptx::wait_products<1>();
+        ptx::settle(scores);
+#pragma unroll
+        for (int j = 0; j < QUERIES / 8; ++j) {
+          const float2 sums = *reinterpret_cast<const float2*>(log_sum + 8 * j);
+          float* const at = scores + 4 * j;
+          at[0] = power_of_two(fmaf(at[0], scale, -sums.x));
+          at[1] = power_of_two(fmaf(at[1], scale, -sums.y));
+          at[2] = power_of_two(fmaf(at[2], scale, -sums.x));
+          at[3] = power_of_two(fmaf(at[3], scale, -sums.y));
+        }
+        const bool all_see =
+            query + QUERIES <= all_see_until && last_key(s, query) >= first_of_group + 64;
+        if (!all_see) hide(s, work, scores, key, query + own_column);
+        pack<T>(scores, probabilities);
+        ptx::begin_products();
+        multiply_columns<T>(dvalues, probabilities,
+                            ptx::further(o_across, turn.stage * kOutputBytes));
+        ptx::end_products();
+        ptx::wait_products<1>();
+        ptx::settle(gradients);
+#pragma unroll
+        for (int j = 0; j < QUERIES / 8; ++j) {
+          const float2 deltas = *reinterpret_cast<const float2*>(delta + 8 * j);
+          float* const at = gradients + 4 * j;
+          at[0] = scores[4 * j] * (at[0] - deltas.x);
+          at[1] = scores[4 * j + 1] * (at[1] - deltas.y);
+          at[2] = scores[4 * j + 2] * (at[2] - deltas.x);
+          at[3] = scores[4 * j + 3] * (at[3] - deltas.y);
+        }
+        pack<T>(gradients, dscores);
+        ptx::begin_products();
+        multiply_columns<T>(dkeys, dscores, ptx::further(q_across, turn.stage * kQueryBytes));
+        ptx::end_products();
+        ptx::wait_products<0>();
+        ptx::settle(probabilities);
+        ptx::settle(dscores);
+        ptx::settle(dkeys);
+        ptx::settle(dvalues);
+        release(&barriers.free[turn.stage]);
+        turn.next();
+      }
+      release(&barriers.key_free);
+      const auto factor = static_cast<float>(s.scale);
+      const float factors[2] = {factor, factor}, ones[2] = {1, 1};
+      store_rows(dkeys, x.dk, group_start(x.k_strides, work.sequence, work.group),
+                 x.k_strides.position, key, s.keys, static_cast<int>(s.dim), factors, x.accumulate);
+      store_rows(dvalues, x.dv, group_start(x.v_strides, work.sequence, work.group),
+                 x.v_strides.position, key, s.keys, static_cast<int>(s.value_dim), ones,
+                 x.accumulate);
+    }
+  }
+
+  static __device__ void hide(const AttentionShape& s, const Work& work,
+                              float (&scores)[QUERIES / 2], int key, int query) {
+#pragma unroll
+    for (int j = 0; j < QUERIES / 8; ++j) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const Interval seen = visible_keys(s, work.sequence, query + 8 * j + e);
+        if (key < seen.first || key >= seen.last) scores[4 * j + e] = 0;
+        if (key + 8 < seen.first || key + 8 >= seen.last) scores[4 * j + 2 + e] = 0;
+      }
+    }
+  }
+};
+
+template <typename F>
+__global__ void __launch_bounds__(F::kThreads, 1)
+    key_gradients_kernel(const __grid_constant__ AttentionBackward x,
+                         const __grid_constant__ typename F::Maps maps, RowNumbers numbers,
+                         Schedule schedule) {
+  extern __shared__ __align__(1024) unsigned char shared[];
+  const typename F::Memory memory(shared);
+  auto& barriers = *memory.barriers;
+  constexpr int kWarps = F::kKeys / 16;
+  if (threadIdx.x == 0) {
+    ptx::init_barrier(&barriers.key_full, 1);
+    ptx::init_barrier(&barriers.key_free, kWarps);
+    for (auto& barrier : barriers.full) ptx::init_barrier(&barrier, 1);
+    for (auto& barrier : barriers.free) ptx::init_barrier(&barrier, kWarps);
+    ptx::fence_barriers();
+  }
+  __syncthreads();
+  if (threadIdx.x < 128) {
+    ptx::fewer_registers<24>();
+    if (threadIdx.x == 0) F::copy(x.shape, schedule, maps, numbers, memory);
+  } else {
+    ptx::more_registers<240>();
+    F::multiply(x, schedule, memory);
+  }
+}
+
+template <typename T, int D, int V, int QUERIES, int STAGES>
+void launch_keys(Device& device, const AttentionBackward& x, const RowNumbers& numbers) {
+  using F = KeyGradients<T, D, V, QUERIES, STAGES>;
+  const AttentionShape& s = x.shape;
+  const Schedule plan = schedule(s.keys, F::kKeys, s.sequences * s.groups,
+                                 2 * s.queries * (s.dim + s.value_dim) * s.heads / s.groups);
+  const typename F::Maps maps{
+      tensor_map(x.q, s.dim, query_dimensions(s, x.q_strides), QUERIES),
+      tensor_map(x.k, s.dim, key_dimensions(s, x.k_strides), F::kKeys),
+      tensor_map(x.v, s.value_dim, key_dimensions(s, x.v_strides), F::kKeys),
+      tensor_map(x.doutput, s.value_dim, query_dimensions(s, x.output_strides), QUERIES)};
+  check(cudaFuncSetAttribute(key_gradients_kernel<F>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             F::kBytes),
+        "asking for shared memory");
+  const int blocks = std::min(plan.count(), device.multiprocessors());
+  key_gradients_kernel<F>
+      <<<blocks, F::kThreads, F::kBytes, device.stream()>>>(x, maps, numbers, plan);
+  check_launch("gradients of attention's keys");
+}
+
+}  // namespace ferry::kernels::cuda

@@ -1,0 +1,23 @@
+// What both backward passes for Hopper know of a query's row.
+#pragma once
+
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/hopper.cuh"
+
+namespace ferry::kernels::cuda {
+
+constexpr int kRowBlock = 128;
+
+/// [sequence, head, padded query]: log_sum in powers of two, and delta.
+struct RowNumbers {
+  float *log_sum, *delta;
+  int64_t padded;
+};
+
+__device__ inline Pack<8> load_eight(const ConstArray& x, int64_t at) {
+  if (x.type == Type::f32) return load<8>(static_cast<const float*>(x.data) + at);
+  if (x.type == Type::bf16) return load<8>(static_cast<const bf16*>(x.data) + at);
+  return load<8>(static_cast<const half*>(x.data) + at);
+}
+
+}  // namespace ferry::kernels::cuda

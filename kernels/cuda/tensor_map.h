@@ -1,0 +1,40 @@
+// Tensors as Hopper's copy engine is told of them.
+#pragma once
+
+#include <cuda.h>
+
+#include <array>
+
+#include "kernels/array.h"
+
+namespace ferry::kernels::cuda {
+
+/// A dimension's size, and the elements from one index to the next.
+struct Dimension {
+  int64_t size, stride;
+};
+
+/// Whether the engine takes a tensor: every start and every distance is a multiple of 16 bytes.
+template <size_t N>
+bool takes_tensor(const ConstArray& x, int64_t width, const std::array<Dimension, N>& dimensions) {
+  if (x.type == Type::f32 || reinterpret_cast<uintptr_t>(x.data) % 16 != 0) return false;
+  if (width <= 0 || width % 8 != 0) return false;
+  for (const Dimension& d : dimensions) {
+    if (d.size <= 0 || d.size > INT32_MAX) return false;
+    if (d.size > 1 && (d.stride % 8 != 0 || d.stride <= 0)) return false;
+  }
+  return true;
+}
+
+/// Rows of `width` elements of 16 bits along the dimensions; a box is 64 elements of `box_rows`
+/// rows of the first dimension, in the order that products read (ptx.cuh). What lies outside is
+/// zeros.
+CUtensorMap tensor_map(const ConstArray& x, int64_t width, const Dimension* dimensions, int count,
+                       int box_rows);
+template <size_t N>
+CUtensorMap tensor_map(const ConstArray& x, int64_t width,
+                       const std::array<Dimension, N>& dimensions, int box_rows) {
+  return tensor_map(x, width, dimensions.data(), static_cast<int>(N), box_rows);
+}
+
+}  // namespace ferry::kernels::cuda

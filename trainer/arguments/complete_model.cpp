@@ -119,6 +119,10 @@ void complete_model(TrainArguments& a, Notes& notes) {
                "--mtp-num-layers needs --position-embedding-type rope");
   }
   if (a.apply_query_key_layer_scaling) a.attention_softmax_in_fp32 = true;
+  check_fits(a.layernorm_epsilon >= 0, "--norm-epsilon {}: 0 or a positive number is wanted",
+             a.layernorm_epsilon);
+  check_fits(a.init_method_std >= 0, "--init-method-std {}: 0 or a positive number is wanted",
+             a.init_method_std);
   for (const double p : {a.attention_dropout, a.hidden_dropout}) {
     check_fits(p >= 0 && p < 1, "a dropout of {}: a part of 1 is wanted", p);
   }

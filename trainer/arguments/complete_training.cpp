@@ -41,6 +41,23 @@ void complete_batch(TrainArguments& a, Notes& notes) {
              "--eval-global-batch-size {} is no multiple of --eval-micro-batch-size {} x {} data "
              "parallel ranks",
              *a.eval_global_batch_size, *a.eval_micro_batch_size, a.data_parallel_size);
+  // Evaluation takes the micro-batches of training: the mean over tokens is the same.
+  const int64_t rest = *a.eval_global_batch_size % least;
+  check_fits(varies ? *a.eval_global_batch_size >= least : rest == 0,
+             "--eval-global-batch-size {} is no multiple of --micro-batch-size {} x {} data "
+             "parallel ranks, which evaluations take at a time: {} is the next",
+             *a.eval_global_batch_size, *a.micro_batch_size, a.data_parallel_size,
+             *a.eval_global_batch_size - rest + least);
+}
+
+// Tokens of a micro-batch are counted in 32 bits, and its activations in 63.
+void check_pass(const TrainArguments& a) {
+  const int64_t tokens = checked_multiply(*a.micro_batch_size, *a.seq_length, "tokens of a pass");
+  check_fits(tokens <= INT32_MAX,
+             "--micro-batch-size {} x --seq-length {}: a pass takes at most {} tokens",
+             *a.micro_batch_size, *a.seq_length, INT32_MAX);
+  const int64_t widest = std::max(*a.hidden_size, *a.ffn_hidden_size);
+  checked_multiply(tokens, checked_multiply(widest, int64_t{64}, "a token"), "bytes of a pass");
 }
 
 // Either iterations or samples count, in all of the run's lengths.
@@ -177,6 +194,7 @@ void complete_recompute(TrainArguments& a, Notes& notes) {
 
 void complete_training(TrainArguments& a, Notes& notes) {
   complete_batch(a, notes);
+  check_pass(a);
   check_length(a);
   complete_schedule(a);
   complete_weight_decay(a);

@@ -9,6 +9,7 @@
 
 #include "ckpt/base/checked.h"
 #include "trainer/arguments/argument_value.h"
+#include "trainer/loop/batch_size.h"
 
 namespace ferry {
 
@@ -139,7 +140,10 @@ int64_t now_microseconds() {
 
 DataSizes data_sizes(const TrainArguments& a) {
   const auto times = [](int64_t x, int64_t y) { return checked_multiply(x, y, "data samples"); };
-  const int64_t iterations = a.train_iters.value_or(0);
+  // By samples, Megatron-LM sets --train-iters before it counts.
+  const int64_t iterations = a.train_iters     ? *a.train_iters
+                             : a.train_samples ? iterations_for(batch_sizes(a), *a.train_samples)
+                                               : 0;
   DataSizes sizes;
   sizes.train = a.train_samples.value_or(times(iterations, a.global_batch_size.value_or(1)));
   int64_t evaluations = 1;

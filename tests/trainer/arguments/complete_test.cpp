@@ -103,6 +103,22 @@ TEST(CompleteArguments, NamesSizesThatDoNotFit) {
       HasSubstr("parallel ranks"));
 }
 
+TEST(CompleteArguments, NamesNumbersThatNothingCanBeMadeOf) {
+  EXPECT_THAT(refusal("--norm-epsilon -1"), HasSubstr("--norm-epsilon -1"));
+  EXPECT_THAT(refusal("--init-method-std -1"), HasSubstr("--init-method-std -1"));
+  EXPECT_THAT(refusal("--micro-batch-size 40000000"), HasSubstr("at most 2147483647 tokens"));
+}
+
+// Evaluations take as many samples at a time as training does.
+TEST(CompleteArguments, NamesBatchesThatEvaluationsCannotTake) {
+  EXPECT_THAT(refusal("--eval-micro-batch-size 1 --eval-global-batch-size 3"),
+              HasSubstr("--eval-global-batch-size 3 is no multiple of --micro-batch-size 2 x 1"));
+  EXPECT_THAT(refusal("--eval-micro-batch-size 1 --eval-global-batch-size 1"),
+              HasSubstr("2 is the next"));
+  const auto even = completed(small("--eval-micro-batch-size 1 --eval-global-batch-size 6"));
+  EXPECT_EQ(even.arguments.eval_global_batch_size, 6);
+}
+
 TEST(CompleteArguments, NamesWhatContradicts) {
   EXPECT_THAT(refusal("--bf16 --fp16"), HasSubstr("exclude each other"));
   EXPECT_THAT(refusal("--swiglu --squared-relu"), HasSubstr("exclude each other"));

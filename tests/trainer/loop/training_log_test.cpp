@@ -222,6 +222,20 @@ TEST(DataSizes, AreMegatrons) {
   EXPECT_EQ(data_sizes(a).validation, 11520);
 }
 
+// Megatron-LM derives the iterations of a run by samples before it counts those of evaluations.
+TEST(DataSizes, OfARunBySamplesHaveAllItsEvaluations) {
+  auto a = default_arguments();
+  a.train_samples = 80;
+  a.micro_batch_size = 2;
+  a.data_parallel_size = 1;
+  a.global_batch_size = a.eval_global_batch_size = 4;
+  a.eval_iters = 2;
+  a.eval_interval = 4;
+  EXPECT_EQ(data_sizes(a).validation, 6 * 2 * 4);
+  a.rampup_batch_size = {2, 2, 24};
+  EXPECT_EQ(data_sizes(a).validation, 7 * 2 * 4);  // 26 iterations
+}
+
 TEST(DateAndTime, HasMicroseconds) {
   const std::string text = date_and_time(1'700'000'000'000'042);
   EXPECT_THAT(text, testing::MatchesRegex("2023-11-1[45] [0-9:]+\\.000042"));

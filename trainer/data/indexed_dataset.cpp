@@ -115,6 +115,14 @@ void IndexedDataset::parse_header() {
   boundaries_ = static_cast<int64_t>(boundaries);
   if (boundaries_ < 1) fail_index("it has no document boundary, and has to begin with 0");
   set_lengths(bytes.data() + kIndexHeaderBytes, static_cast<int64_t>(sequences));
+  // Sequences lie one behind another: a gap tells of tokens of a wider type.
+  const int64_t first_bytes = sequences > 0 ? length(0) * size_bytes(type_) : 0;
+  if (sequences > 1 && first_bytes > 0 && offset_bytes(0) == 0 && offset_bytes(1) > first_bytes) {
+    fail_index(
+        fmt::format("its first sequence has {} tokens of type {}, which are {} bytes, and the "
+                    "second begins at byte {}",
+                    length(0), torch_name(type_), first_bytes, offset_bytes(1)));
+  }
   if (document_begin(0) != 0 || document_begin(documents()) != TokenSource::sequences()) {
     fail_index(fmt::format("its documents have sequences {} to {}; there are sequences 0 to {}",
                            document_begin(0), document_begin(documents()), sequences));

@@ -194,6 +194,7 @@ TEST(IndexedDataset, NamesWhatIsWrong) {
   EXPECT_THAT(message(with(index, 17, uint8_t{0})), HasSubstr("0 is the code of no token type"));
   EXPECT_THAT(message(with(index, 17, uint8_t{7}), ErrorKind::unsupported), HasSubstr("no tokens"));
   EXPECT_THAT(message(with(index, 17, uint8_t{4})), HasSubstr("outside the 88254 bytes"));
+  EXPECT_THAT(message(with(index, 17, uint8_t{1})), HasSubstr("and the second begins at byte"));
   EXPECT_THAT(message(with(index, 18, int64_t{401})), HasSubstr("do not fit"));
   EXPECT_THAT(message(with(index, 18, int64_t{399})), HasSubstr("follow the last"));
   EXPECT_THAT(message(with(index, 18, int64_t{-1})), HasSubstr("do not fit"));

@@ -127,13 +127,18 @@ void run_train(std::span<const std::string> words, const TrainLaunch& launch) {
   for (const std::string& note : notes) print_aside(note + "\n");
   const std::string without_effect = no_effect_note(arguments);
   if (!without_effect.empty()) print_aside(without_effect + "\n");
-  if (arguments.dry_run) {
-    const RunModel model = model_of(arguments, nullptr);
-    if (processes->rank() == 0) print(plan_text(arguments, model, memory_plan(arguments, model)));
-    return;
-  }
   const bool is_rank = processes->size() > 1;
   const int ranks = is_rank ? 1 : static_cast<int>(arguments.world_size);
+  if (arguments.dry_run || !is_rank) {
+    check_run(arguments);
+    const RunModel model = model_of(arguments, nullptr);
+    const std::vector<StagePlan> plan = memory_plan(arguments, model);
+    if (arguments.dry_run) {
+      if (processes->rank() == 0) print(plan_text(arguments, model, plan));
+      return;
+    }
+    check_machine_memory(plan, ranks);
+  }
   const ExitWatch watch(arguments, *posix_file_system());
   const Run run{arguments, watch, rank_threads(*processes, ranks, launch.threads)};
   is_rank ? train_as_rank(run, processes, launch) : train_in_threads(run);

@@ -187,8 +187,16 @@ void load_tensors(const Checkpoint& checkpoint, const RunState& state, ModelStat
   load(checkpoint, state, memory.model_regions());
   memory.copy_to_masters();
   if (what == Load::weights) return;
-  load(checkpoint, state,
-       what == Load::all ? memory.optimizer_regions() : memory.main_weight_regions());
+  try {
+    load(checkpoint, state,
+         what == Load::all ? memory.optimizer_regions() : memory.main_weight_regions());
+  } catch (const Error& error) {
+    if (what != Load::all || error.kind() != ErrorKind::not_found) throw;
+    fail(ErrorKind::mismatch,
+         "{}: {}. A run with another optimizer, or weights of another type, saved it: give that "
+         "run's --optimizer, --bf16 or --fp16, or begin with a new optimizer (--no-load-optim)",
+         checkpoint.path, error.what());
+  }
   memory.copy_from_masters();
 }
 

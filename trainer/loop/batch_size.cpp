@@ -133,11 +133,33 @@ IterationBatch batch_at(const BatchSizes& sizes, int64_t consumed_samples) {
     fail(
         ErrorKind::invalid,
         "a batch of {} samples (from sample {} on) is no multiple of micro-batch size {} x {} data "
-        "parallel ranks",
+        "parallel ranks: change the batches (--global-batch-size, --rampup-batch-size, "
+        "--step-batch-size-schedule), --micro-batch-size or the ranks",
         batch.global, std::prev(next)->from_samples, sizes.micro_batch_size,
         sizes.data_parallel_size);
   }
   return batch;
+}
+
+void check_batches(const BatchSizes& sizes, int64_t iterations, int64_t multiple) {
+  int64_t consumed = 0;
+  for (size_t i = 0; i < sizes.steps.size() && iterations > 0; ++i) {
+    const int64_t from = sizes.steps[i].from_samples;
+    const IterationBatch batch = batch_at(sizes, from);
+    if (batch.micro_batches % multiple != 0) {
+      fail(ErrorKind::invalid,
+           "a batch of {} samples (from sample {} on) is {} micro-batches for each data parallel "
+           "rank, which is no multiple of the {} pipeline stages, as virtual stages need: change "
+           "the batches or --micro-batch-size, or leave out the virtual stages",
+           batch.global, from, batch.micro_batches, multiple);
+    }
+    if (i + 1 == sizes.steps.size()) return;
+    const int64_t until = sizes.steps[i + 1].from_samples;
+    if (until <= consumed) continue;
+    const int64_t count = (until - consumed + batch.running - 1) / batch.running;
+    iterations -= count;
+    consumed += count * batch.running;
+  }
 }
 
 int64_t iterations_for(const BatchSizes& sizes, int64_t samples) {

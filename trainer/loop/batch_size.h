@@ -48,6 +48,10 @@ struct IterationBatch {
 /// invalid when it is no multiple of micro-batch size x data parallel size.
 IterationBatch batch_at(const BatchSizes& sizes, int64_t consumed_samples);
 
+/// Looks at the batches of all steps that begin within so many iterations, as batch_at() does, and
+/// that their micro-batches are a multiple of `multiple`, as virtual pipeline stages need.
+void check_batches(const BatchSizes& sizes, int64_t iterations, int64_t multiple);
+
 /// Iterations of a run by samples: Megatron-LM's --train-iters for its --train-samples. What is
 /// left for no full batch is left out, but for schedules by thresholds. exhausted beyond 2^31.
 int64_t iterations_for(const BatchSizes& sizes, int64_t samples);

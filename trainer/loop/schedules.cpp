@@ -89,6 +89,10 @@ Schedule schedule_of(const TrainArguments& a) {
     s.warmup = static_cast<double>(samples(a.lr_warmup_iters));
   }
   if (a.lr_warmup_fraction) s.warmup = *a.lr_warmup_fraction * static_cast<double>(s.decay);
+  if (a.skip_train) {  // nothing steps: any schedule will do
+    s.decay = std::max<int64_t>(s.decay, 1);
+    s.warmup = std::min(s.warmup, static_cast<double>(s.decay - 1));
+  }
   if (s.decay <= 0 || s.warmup >= static_cast<double>(s.decay)) {
     fail(ErrorKind::invalid,
          "the learning rate warms up over {} samples and decays until sample {}: the warm-up must "

@@ -1,6 +1,7 @@
 // How much memory and work a pipeline's passes take.
 #include <algorithm>
 
+#include "ckpt/base/error.h"
 #include "kernels/planning.h"
 #include "trainer/communicator/planning_communicator.h"
 #include "trainer/parallel/pipeline.h"
@@ -27,8 +28,16 @@ Pipeline::Sizes Pipeline::measure(const ModelChunk& chunk) {
   const MicroBatch& micro_batch = batch.micro_batch();
   const Array boundary(planning.allocate(static_cast<size_t>(pass.own_rows() * hidden_ * 4)).get(),
                        options_.type);
-  const ModelChunk::Saved saved = chunk.forward(pass, micro_batch, boundary, boundary);
-  chunk.backward(pass, micro_batch, saved, boundary);
+  try {
+    const ModelChunk::Saved saved = chunk.forward(pass, micro_batch, boundary, boundary);
+    chunk.backward(pass, micro_batch, saved, boundary);
+  } catch (const Error&) {
+    if (std::max({kept.peak(), scratch.peak(), transient.peak()}) <= kMost) throw;
+    fail(ErrorKind::exhausted,
+         "a pass over {} sequences of {} tokens takes more than {} GiB of a rank's memory: give a "
+         "smaller --micro-batch-size or --seq-length, or more tensor or context parallel ranks",
+         options_.sequences, options_.length, kMost >> 30);
+  }
   return {kept.peak(), scratch.peak(), transient.peak(), planning.operations()};
 }
 

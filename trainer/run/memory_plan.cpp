@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <sys/sysinfo.h>
 
 #include "ckpt/base/error.h"
 #include "kernels/planning.h"
@@ -44,7 +45,7 @@ std::vector<StagePlan> memory_plan(const TrainArguments& arguments, const RunMod
     kernels::PlanningKernels kernels;
     const auto links = std::make_shared<PlanningLinks>(static_cast<int>(sizes.rank_of(place)),
                                                        static_cast<int>(sizes.world));
-    RankModel rank(arguments, model, links, kernels, "the model");
+    RankModel rank(arguments, model, links, kernels, "");
     const ModelState::Bytes state = rank.memory.bytes();
     const int64_t folders = arguments.non_persistent_save_interval ? 2 : 1;
     const bool stages = arguments.async_save && !arguments.save.empty();
@@ -76,6 +77,25 @@ std::string plan_text(const TrainArguments& arguments, const RunModel& model,
         gib(stage.state.optimizer), gib(stage.activations), gib(stage.staging), gib(stage.bytes()));
   }
   return text;
+}
+
+void check_machine_memory(const std::vector<StagePlan>& plan, int64_t ranks) {
+  struct sysinfo machine {};
+  if (::sysinfo(&machine) != 0) return;
+  const double held = static_cast<double>(machine.totalram + machine.totalswap) * machine.mem_unit;
+  double all = 0;
+  for (const StagePlan& stage : plan) {
+    all += static_cast<double>(stage.bytes()) * static_cast<double>(ranks) /
+           static_cast<double>(plan.size());
+  }
+  if (all <= held) return;
+  constexpr double kGiB = 1 << 30;
+  fail(ErrorKind::exhausted,
+       "the ranks of this process ({}) take {:.1f} GiB of memory, and this machine has {:.1f} GiB: "
+       "--bf16, --use-distributed-optimizer, --recompute-granularity full or a smaller "
+       "--micro-batch-size take less, and mpirun spreads ranks over machines (--dry-run tells what "
+       "a rank takes)",
+       ranks, all / kGiB, held / kGiB);
 }
 
 int64_t peak_memory() {

@@ -29,6 +29,10 @@ std::vector<StagePlan> memory_plan(const TrainArguments& arguments, const RunMod
 std::string plan_text(const TrainArguments& arguments, const RunModel& model,
                       const std::vector<StagePlan>& plan);
 
+/// exhausted when so many ranks of this process, equally many of each stage, take more memory than
+/// the machine has.
+void check_machine_memory(const std::vector<StagePlan>& plan, int64_t ranks);
+
 /// Most bytes of memory that this process has had so far; 0 where the system does not tell.
 int64_t peak_memory();
 

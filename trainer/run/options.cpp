@@ -7,6 +7,9 @@
 #include "ckpt/base/error.h"
 #include "trainer/arguments/argument_row.h"
 #include "trainer/arguments/namespace.h"
+#include "trainer/loop/batch_size.h"
+#include "trainer/loop/exit_decision.h"
+#include "trainer/loop/schedules.h"
 #include "trainer/loop/training_log.h"
 
 namespace ferry {
@@ -72,6 +75,26 @@ std::string tokenizer_description(const TrainArguments& arguments) {
 }
 
 }  // namespace
+
+void check_run(const TrainArguments& a) {
+  const bool has_groups = a.group_query_attention && !a.multi_latent_attention;
+  if (has_groups && a.num_query_groups < a.tensor_model_parallel_size) {
+    fail(ErrorKind::unsupported,
+         "--num-query-groups {} with --tensor-model-parallel-size {}: each tensor rank has a "
+         "query group of its own here; give at most {} tensor ranks, and more pipeline, context "
+         "or data ranks",
+         a.num_query_groups, a.tensor_model_parallel_size, a.num_query_groups);
+  }
+  schedule_of(a);
+  phase_transitions(a.phase_transition_iterations);
+  const BatchSizes sizes = batch_sizes(a);
+  const int64_t iterations = a.train_iters     ? *a.train_iters
+                             : a.train_samples ? iterations_for(sizes, *a.train_samples)
+                                               : 1;
+  const bool has_virtual_stages = a.virtual_pipeline_model_parallel_size.value_or(1) > 1;
+  if (a.skip_train) return;
+  check_batches(sizes, iterations, has_virtual_stages ? a.pipeline_model_parallel_size : 1);
+}
 
 DType parameter_dtype(const TrainArguments& arguments) {
   return arguments.bf16 ? DType::bf16 : arguments.fp16 ? DType::f16 : DType::f32;

@@ -10,6 +10,11 @@
 
 namespace ferry {
 
+/// Refuses what a run would fail at later, some of it much: batches, schedules and lists that do
+/// not fit (invalid), and what Megatron-LM has under these arguments and this trainer has not
+/// (unsupported), by name.
+void check_run(const TrainArguments& arguments);
+
 DType parameter_dtype(const TrainArguments& arguments);
 
 /// The arguments as a checkpoint has them, without what a run adds on the way.

@@ -21,6 +21,14 @@ void check_all_used(const ParameterSet& parameters, const std::string& path) {
        path, unused);
 }
 
+// What the arguments tell of and a checkpoint has not, or in another size.
+[[noreturn]] void fail_other_model(const std::string& path, const std::string& problem) {
+  fail(ErrorKind::mismatch,
+       "{} is not of a model of these arguments ({}): give the arguments of the run that saved it, "
+       "or --use-checkpoint-args",
+       path, problem);
+}
+
 std::vector<ModelChunk> chunks_of(const TrainArguments& arguments, const RunModel& model,
                                   const Grid& grid, const ModelState& memory,
                                   kernels::Kernels& kernels, const std::string& path) {
@@ -29,8 +37,13 @@ std::vector<ModelChunk> chunks_of(const TrainArguments& arguments, const RunMode
   std::vector<ModelChunk> chunks;
   for (int64_t chunk = 0; chunk < layout.chunks(); ++chunk) {
     const ParameterSet& parameters = memory.parameters(chunk);
-    chunks.emplace_back(parameters, model.architecture, layout.at(grid.place().stage, chunk),
-                        options, kernels);
+    try {
+      chunks.emplace_back(parameters, model.architecture, layout.at(grid.place().stage, chunk),
+                          options, kernels);
+    } catch (const Error& error) {
+      if (path.empty() || error.kind() != ErrorKind::internal) throw;
+      fail_other_model(path, error.what());
+    }
     check_all_used(parameters, path);
   }
   return chunks;

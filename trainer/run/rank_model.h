@@ -18,8 +18,8 @@ namespace ferry {
 RunModel model_of(const TrainArguments& arguments, const Source* source);
 
 struct RankModel {
-  /// Allocates all of it; parameters are zero. mismatch where a source's model has tensors that a
-  /// model of these arguments has not. References must outlive it.
+  /// Allocates all of it; parameters are zero. mismatch where the tensors are those of the
+  /// checkpoint `path`, and not what a model of these arguments has. References must outlive it.
   RankModel(const TrainArguments& arguments, const RunModel& model, std::shared_ptr<Links> links,
             kernels::Kernels& kernels, const std::string& path);
 

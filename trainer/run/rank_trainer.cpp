@@ -32,17 +32,17 @@ class RankTrainer {
         group_(*setup.group),
         source_(open_source(setup.files, arguments, group_)),
         model_(model_of(arguments, source_.get())),
+        log_(arguments, *setup.files, group_, setup.print),
+        datasets_(begin_with_data()),
         kernels_(kernels::cpu_kernels(setup.threads)),
         rank_(arguments, model_, setup.links, *kernels_,
-              source_ ? source_->checkpoint.path : "the model"),
+              source_ ? source_->checkpoint.path : std::string()),
         optimizer_(rank_.memory, rank_.grid, *kernels_, optimizer_options(arguments)),
         schedule_(schedule_of(arguments)),
         batches_(batch_sizes(arguments)),
-        log_(arguments, *setup.files, group_, setup.print),
         saver_(arguments, setup.files, group_, [this](std::string_view text) { log_.tell(text); }) {
-    log_.tell_arguments();
     begin();
-    open_data();
+    prepare_sampler();
   }
 
   void run() {
@@ -69,6 +69,12 @@ class RankTrainer {
 
  private:
   static int64_t now() { return now_microseconds(); }
+
+  // Told, found and ordered before any of the model's memory is taken.
+  PerSplit<std::shared_ptr<const Dataset>> begin_with_data() {
+    log_.tell_arguments();
+    return open_data();
+  }
 
   // The state that the run begins with.
   void begin() {
@@ -100,10 +106,7 @@ class RankTrainer {
     const RunState& state = source_->state;
     const bool without_optimizer =
         arguments_.no_load_optim || source_->weights_only || state.param_groups.empty();
-    load_tensors(source_->checkpoint, state, rank_.memory,
-                 without_optimizer
-                     ? (arguments_.load_main_params_from_ckpt ? Load::main_weights : Load::weights)
-                     : Load::all);
+    // What does not fit is told before all those bytes are read.
     if (!source_->weights_only) {
       progress_ = read_progress_of(state, arguments_, schedule_, progress_);
       const ConsumedSamples consumed = read_consumed_samples(state.args.value);
@@ -111,6 +114,10 @@ class RankTrainer {
       skipped_samples_ = consumed.skipped.value_or(0);
       consumed_valid_ = consumed.valid.value_or(0);
     }
+    load_tensors(source_->checkpoint, state, rank_.memory,
+                 without_optimizer
+                     ? (arguments_.load_main_params_from_ckpt ? Load::main_weights : Load::weights)
+                     : Load::all);
     const GridSizes& sizes = rank_.grid.sizes();
     log_.tell(fmt::format(
         "  successfully loaded checkpoint from {} [ t 1/{}, gtp_remat 1/1, p 1/{} ] at iteration "
@@ -122,13 +129,16 @@ class RankTrainer {
   }
 
   // One rank builds what is not in the cache yet, then the others find it there.
-  void open_data() {
+  PerSplit<std::shared_ptr<const Dataset>> open_data() const {
     const DataOptions options = data_options(arguments_);
     from_first_together(group_, [&] {
       open_datasets(setup_.files, options);
       return std::string();
     });
-    datasets_ = open_datasets(setup_.files, options);
+    return open_datasets(setup_.files, options);
+  }
+
+  void prepare_sampler() {
     const bool is_cyclic = arguments_.dataloader_type == "cyclic";
     if (!datasets_.train || arguments_.skip_train) return;
     sampler_.emplace(sampler_options(arguments_,
@@ -319,13 +329,13 @@ class RankTrainer {
   Group& group_;
   std::unique_ptr<const Source> source_;
   RunModel model_;
+  RunLog log_;
+  PerSplit<std::shared_ptr<const Dataset>> datasets_;
   std::unique_ptr<kernels::Kernels> kernels_;
   RankModel rank_;
   Optimizer optimizer_;
   Schedule schedule_;
   BatchSizes batches_;
-  RunLog log_;
-  PerSplit<std::shared_ptr<const Dataset>> datasets_;
   std::optional<Sampler> sampler_;
   std::vector<int64_t> indices_;
   Sample sample_;
@@ -341,6 +351,7 @@ class RankTrainer {
 
 void train(const TrainArguments& arguments, const RankSetup& setup) {
   or_abort(*setup.group, [&] {
+    check_run(arguments);
     RankTrainer trainer(arguments, setup);
     or_withdraw(*setup.links, [&] { trainer.run(); });
   });

@@ -37,7 +37,10 @@ RunLog::RunLog(const TrainArguments& arguments, const FileSystem& files, Group& 
     make_folders(files, arguments.tensorboard_dir);
     events_.emplace(files, arguments.tensorboard_dir);
   }
-  if (is_last() && !arguments.metrics_json.empty()) metrics_.emplace(files, arguments.metrics_json);
+  if (is_last() && !arguments.metrics_json.empty()) {
+    make_folders(files, split_path(arguments.metrics_json).parent);
+    metrics_.emplace(files, arguments.metrics_json);
+  }
   if (group.rank() == 0 && arguments.log_progress && !arguments.save.empty()) {
     progress_.emplace(files, arguments.save, job_id(), group.size());
     progress_->append(kJobStarted);

@@ -1,6 +1,7 @@
 #include "trainer/run/saver.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <optional>
 #include <utility>
@@ -15,6 +16,17 @@ namespace {
 
 std::string timed(const std::string& text) {
   return fmt::format("[{}] {}\n", date_and_time(now_microseconds()), text);
+}
+
+// A folder that nothing can be written into is told now, and not after hours, by the first save.
+void check_writable(const FileSystem& files, const std::string& path) {
+  const std::string probe = join(path, fmt::format(".ferry-probe-{}", ::getpid()));
+  try {
+    files.create(probe, 0)->close();
+    files.remove_all(probe);
+  } catch (const Error& error) {
+    fail(error.kind(), "nothing can be saved in {}: {}", path, error.what());
+  }
 }
 
 }  // namespace
@@ -42,7 +54,10 @@ RunSaver::RunSaver(const TrainArguments& arguments, std::shared_ptr<const FileSy
     folder->options.begin.tracker = TrackerMove::always;  // a run may go back to an earlier one
     folder->options.files_per_rank = static_cast<int>(arguments.dist_ckpt_workers);
     folder->group = group_.split(0, group_.rank());
-    if (group_.rank() == 0) make_folders(*files_, path);
+    if (group_.rank() == 0) {
+      make_folders(*files_, path);
+      check_writable(*files_, path);
+    }
     if (arguments.async_save) {
       AsyncSaverOptions options;
       options.save = folder->options;

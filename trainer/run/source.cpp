@@ -31,6 +31,16 @@ std::optional<int64_t> latest_in(const FileSystem& files, const std::string& fol
   return latest == nullptr ? std::nullopt : latest->iteration;
 }
 
+// "release": weights that were converted or published, from which a run begins.
+bool is_release(const FileSystem& files, const std::string& path) {
+  if (!is_run_folder(files, path)) return false;
+  const RunFolder run = read_run_folder(files, path);
+  if (run.tracker.state != Tracker::State::missing) {
+    return run.tracker.state == Tracker::State::release;
+  }
+  return run.latest() != nullptr && !run.latest()->iteration;
+}
+
 // Whether there is something to open; a run folder may be empty, or not be there yet.
 bool holds_checkpoint(const FileSystem& files, const std::string& path) {
   if (path.empty() || !is_there(files, path)) return false;
@@ -53,6 +63,23 @@ ImportOptions import_options(const TrainArguments& arguments) {
   options.layout.tensor = arguments.tensor_model_parallel_size;
   options.make_vocab_size_divisible_by = arguments.make_vocab_size_divisible_by;
   return options;
+}
+
+// Runs `open`, whose errors name the flag by which other commands choose an iteration.
+template <typename Open>
+Checkpoint in_own_words(const Open& open) {
+  try {
+    return open();
+  } catch (const Error& error) {
+    constexpr std::string_view kTheirs = "--iteration", kOurs = "--ckpt-step";
+    std::string message = error.what();
+    size_t at = message.find(kTheirs);
+    if (at == std::string::npos) throw;
+    for (; at != std::string::npos; at = message.find(kTheirs, at + kOurs.size())) {
+      message.replace(at, kTheirs.size(), kOurs);
+    }
+    throw SharedError(error.kind(), message);
+  }
 }
 
 // Tells what is missing at the place where a run was to begin.
@@ -97,7 +124,8 @@ std::optional<SourcePlace> find_source(const FileSystem& files, const TrainArgum
       return SourcePlace{other, std::to_string(*later), arguments.finetune};
     }
     if (holds_checkpoint(files, load)) {
-      return SourcePlace{load, {}, arguments.finetune || is_hugging_face(files, load)};
+      const bool is_model = is_hugging_face(files, load) || is_release(files, load);
+      return SourcePlace{load, {}, arguments.finetune || is_model};
     }
   }
   if (!arguments.pretrained_checkpoint.empty()) {
@@ -119,7 +147,8 @@ void adopt_source_arguments(const std::shared_ptr<const FileSystem>& files,
   if (!place) return;
   const bool is_model = is_hugging_face(*files, place->path);
   if (!is_model && !arguments.use_checkpoint_args) return;
-  const Checkpoint checkpoint = open_checkpoint(files, place->path, open_options(*place));
+  const Checkpoint checkpoint =
+      in_own_words([&] { return open_checkpoint(files, place->path, open_options(*place)); });
   if (!is_model) {
     adopt_checkpoint_arguments(arguments, checkpoint.args.value, checkpoint.path, notes);
     return;
@@ -147,7 +176,8 @@ std::unique_ptr<const Source> open_source(const std::shared_ptr<const FileSystem
   const size_t end = found.find('\n');
   const SourcePlace place{found.substr(end + 1), found.substr(1, end - 1), found[0] == 'w'};
   auto source = std::make_unique<Source>();
-  source->checkpoint = open_together(files, place.path, group, open_options(place));
+  source->checkpoint =
+      in_own_words([&] { return open_together(files, place.path, group, open_options(place)); });
   source->weights_only = place.weights_only;
   source->state = state_for(source->checkpoint, arguments);
   if (!place.weights_only && source->state.args.value) {

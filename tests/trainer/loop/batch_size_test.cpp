@@ -79,6 +79,16 @@ TEST(BatchAt, CountsMicroBatches) {
   EXPECT_THROW(batch_at(sizes, 0), Error);  // nothing is left of it
 }
 
+TEST(CheckBatches, LooksAtThoseThatARunMeets) {
+  BatchSizes sizes;
+  sizes.micro_batch_size = 2;
+  sizes.steps = {{0, 4}, {8, 6}, {20, 7}};
+  check_batches(sizes, 4, 1);
+  EXPECT_THROW(check_batches(sizes, 5, 1), Error);
+  check_batches(sizes, 2, 2);
+  EXPECT_THROW(check_batches(sizes, 3, 2), Error);
+}
+
 TEST(IterationsFor, CountsAsMegatronDoes) {
   BatchSizes sizes;
   sizes.steps = {{0, 288}};

@@ -37,6 +37,12 @@ TEST_P(Shared, ParametersHaveTheGradientOfOneRank) {
   expect_alike(train(small), alone, 2e-6);
 }
 
+TEST(Passes, ThatNoMachineHoldsAreRefused) {
+  SmallRun small = test::small_run();
+  small.options.sequences = int64_t{1} << 24;
+  train(small, "a pass over 16777216 sequences of 16 tokens takes more than 256 GiB");
+}
+
 INSTANTIATE_TEST_SUITE_P(Layouts, Shared,
                          testing::Values(Case{"latent attention", "TP2 SP"},
                                          Case{"latent attention", "TP2 SP CP2 PP2 DP2 EP2"},

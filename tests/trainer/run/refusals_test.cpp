@@ -1,0 +1,119 @@
+// Runs that cannot go well: told before anything is taken or trained, with what to do.
+#include "tests/trainer/run/runs.h"
+#include "trainer/run/memory_plan.h"
+
+namespace ferry::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class Refusals : public testing::Test {
+ protected:
+  // A small model; what follows may say otherwise.
+  std::string words(const std::string& more) const {
+    return "--num-layers 2 --hidden-size 32 --ffn-hidden-size 64 --num-attention-heads 4 "
+           "--group-query-attention --num-query-groups 2 --swiglu --normalization RMSNorm "
+           "--position-embedding-type rope --disable-bias-linear --max-position-embeddings 64 "
+           "--untie-embeddings-and-output-weights --seq-length 64 --micro-batch-size 2 "
+           "--global-batch-size 8 --train-iters 4 --lr 1e-3 --eval-iters 0 --log-interval 1 "
+           "--tokenizer-type NullTokenizer --vocab-size 250 --attention-dropout 0 "
+           "--hidden-dropout 0 --split 90,9,1 --data-path " +
+           std::string(FERRY_FIXTURES) + "/data/corpus_a_text_document --data-cache-path " +
+           scratch_.path("cache") + " " + more;
+  }
+  // Of four iterations.
+  std::string saved() const {
+    const std::string run = scratch_.path("run");
+    if (!fs::exists(run)) run_of(words("--save-interval 2 --save " + run));
+    return run;
+  }
+  void expect_untrained(const std::string& more, const std::string& problem) const {
+    const Outcome outcome = outcome_of(words(more));
+    EXPECT_THAT(outcome.problem, HasSubstr(problem)) << more;
+    EXPECT_THAT(outcome.printed, Not(HasSubstr("lm loss"))) << more;
+  }
+
+  const Scratch scratch_;
+};
+
+TEST_F(Refusals, OfSchedulesComeBeforeTheFirstIteration) {
+  expect_untrained("--phase-transition-iterations 3,x", "1000,2000 is wanted");
+  expect_untrained("--rampup-batch-size 4 1 20", "a batch of 5 samples (from sample 5 on)");
+  expect_untrained(
+      "--num-layers 4 --pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 "
+      "--rampup-batch-size 4 2 8",
+      "a batch of 6 samples (from sample 4 on) is 3 micro-batches");
+  expect_untrained("--lr-warmup-iters 4", "must end before");
+}
+
+TEST_F(Refusals, OfDataComeBeforeTheModelsMemory) {
+  const Outcome outcome = outcome_of(words("--split 100,0,0 --data-path nowhere"));
+  EXPECT_THAT(outcome.problem, HasSubstr("nowhere"));
+  EXPECT_THAT(outcome.printed, Not(HasSubstr("number of parameters")));
+}
+
+TEST_F(Refusals, NameTensorRanksWithoutAQueryGroup) {
+  expect_untrained("--tensor-model-parallel-size 4", "give at most 2 tensor ranks");
+}
+
+TEST_F(Refusals, NameAFolderThatTakesNoFiles) {
+  expect_untrained("--save-interval 2 --save /proc/self/fdinfo", "nothing can be saved in /proc");
+}
+
+TEST_F(Refusals, OfAnotherModelsWeightsSayWhatToGive) {
+  const std::string load = "--finetune --load " + saved() + " ";
+  expect_untrained(load + "--hidden-size 64", "or --use-checkpoint-args");
+  expect_untrained(load + "--qk-layernorm", "or --use-checkpoint-args");
+}
+
+TEST_F(Refusals, OfAnotherOptimizersStateSayWhatToGive) {
+  const std::string load = "--lr-decay-iters 4 --load " + saved() + " ";
+  expect_untrained(load + "--bf16", "--no-load-optim");
+  expect_untrained(load + "--optimizer sgd", "--no-load-optim");
+}
+
+TEST_F(Refusals, OfAnIterationNameThisCommandsFlag) {
+  const std::string run = saved();
+  EXPECT_THAT(outcome_of(words("--ckpt-step 3 --load " + run)).problem,
+              HasSubstr("Choose one with --ckpt-step 4"));
+  std::ofstream(run + "/latest_checkpointed_iteration.txt") << "garbage";
+  EXPECT_THAT(outcome_of(words("--use-checkpoint-args --load " + run)).problem,
+              HasSubstr("Choose one with --ckpt-step 4"));
+}
+
+// As Megatron-LM does: weights that a run begins with, whatever iteration they are of.
+TEST_F(Refusals, DoNotMeetReleases) {
+  const std::string run = saved();
+  fs::rename(run + "/iter_0000004", run + "/release");
+  std::ofstream(run + "/latest_checkpointed_iteration.txt") << "release";
+  const auto figures = figures_in(run_of(words("--exit-interval 1 --load " + run)));
+  ASSERT_EQ(figures.size(), 1u);
+  EXPECT_EQ(figures.begin()->first, 1);
+}
+
+TEST_F(Refusals, DoNotMeetAnEvaluationAlone) {
+  const Outcome outcome = outcome_of("--skip-train --load " + saved() + common_words(scratch_) +
+                                     "--split 90,9,1 --eval-iters 1");
+  EXPECT_EQ(outcome.problem, "");
+  std::string alone = words("--skip-train --eval-iters 1 --load " + saved());
+  alone.erase(alone.find("--train-iters 4"), std::string("--train-iters 4").size());
+  EXPECT_THAT(run_of(alone), HasSubstr("validation loss at iteration 4 on test set"));
+}
+
+TEST(MachineMemory, IsWhatARunMayTake) {
+  StagePlan stage;
+  stage.activations = int64_t{1} << 20;
+  check_machine_memory({stage, stage}, 4);
+  stage.activations = int64_t{1} << 58;
+  try {
+    check_machine_memory({stage}, 2);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::exhausted);
+    EXPECT_THAT(error.what(), HasSubstr("process (2) take 536870912.0 GiB"));
+  }
+}
+
+}  // namespace
+}  // namespace ferry::test

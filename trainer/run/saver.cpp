@@ -52,6 +52,7 @@ RunSaver::RunSaver(const TrainArguments& arguments, std::shared_ptr<const FileSy
     folder->is_persistent = is_persistent;
     folder->options.begin.overwrite = true;
     folder->options.begin.tracker = TrackerMove::always;  // a run may go back to an earlier one
+    folder->options.integrity.sha256 = arguments.verify_integrity;
     folder->options.files_per_rank = static_cast<int>(arguments.dist_ckpt_workers);
     folder->group = group_.split(0, group_.rank());
     if (group_.rank() == 0) {

@@ -4,6 +4,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/group/together.h"
+#include "ckpt/integrity/soundness.h"
 #include "ckpt/megatron/state/state_of.h"
 #include "ckpt/megatron/state/vocabulary.h"
 #include "ckpt/memory/open_together.h"
@@ -86,6 +87,20 @@ Checkpoint in_own_words(const Open& open) {
 [[noreturn]] void fail_missing(const std::string& flag, const std::string& path,
                                const std::string& why) {
   fail(ErrorKind::not_found, "{} {}: no checkpoint is there{}", flag, path, why);
+}
+
+// --verify-integrity: reads all bytes, and compares what was told of them when they were written.
+void check_bytes(const std::shared_ptr<const FileSystem>& files, const std::string& path,
+                 Group& group) {
+  from_first_together(group, [&] {
+    const std::string problem = problem_by_bytes(files, path, {});
+    if (!problem.empty()) {
+      fail(ErrorKind::corrupt,
+           "{}: {}. Copy the checkpoint again, or begin with an earlier one (--ckpt-step)", path,
+           problem);
+    }
+    return std::string();
+  });
 }
 
 RunState state_for(const Checkpoint& checkpoint, const TrainArguments& arguments) {
@@ -178,6 +193,7 @@ std::unique_ptr<const Source> open_source(const std::shared_ptr<const FileSystem
   auto source = std::make_unique<Source>();
   source->checkpoint =
       in_own_words([&] { return open_together(files, place.path, group, open_options(place)); });
+  if (arguments.verify_integrity) check_bytes(files, source->checkpoint.path, group);
   source->weights_only = place.weights_only;
   source->state = state_for(source->checkpoint, arguments);
   if (!place.weights_only && source->state.args.value) {

@@ -82,6 +82,22 @@ TEST_F(Refusals, OfAnIterationNameThisCommandsFlag) {
               HasSubstr("Choose one with --ckpt-step 4"));
 }
 
+// As Megatron-LM does: hashes are written with a checkpoint, and checked before it is loaded.
+TEST_F(Refusals, OfDamagedBytesComeWhereIntegrityIsToBeVerified) {
+  const std::string run = scratch_.path("hashed");
+  run_of(words("--save-interval 4 --verify-integrity --save " + run));
+  EXPECT_TRUE(fs::exists(run + "/iter_0000004/integrity.json"));
+  const std::string load = "--exit-interval 4 --load " + run + " ";
+  EXPECT_EQ(outcome_of(words(load + "--verify-integrity")).problem, "");
+  const std::string data = run + "/iter_0000004/__0_0.distcp";
+  std::fstream file(data, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(fs::file_size(data) / 2));
+  file.write("damaged", 7);
+  file.close();
+  EXPECT_EQ(outcome_of(words(load)).problem, "");
+  expect_untrained(load + "--verify-integrity", "begin with an earlier one (--ckpt-step)");
+}
+
 // As Megatron-LM does: weights that a run begins with, whatever iteration they are of.
 TEST_F(Refusals, DoNotMeetReleases) {
   const std::string run = saved();

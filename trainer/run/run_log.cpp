@@ -21,6 +21,13 @@ bool divides(int64_t interval, int64_t iteration) {
   return iteration % std::max<int64_t>(interval, 1) == 0;
 }
 
+constexpr std::string_view kEvents = "--tensorboard-dir", kMetrics = "--metrics-json",
+                           kProgress = "--log-progress";
+
+void add_all(EventFile& events, const std::vector<Scalar>& scalars) {
+  for (const Scalar& scalar : scalars) events.add(scalar.name, scalar.value, scalar.step);
+}
+
 std::string job_id() {
   const char* const job = std::getenv("SLURM_JOB_ID");
   return job == nullptr ? "" : job;
@@ -101,22 +108,31 @@ void RunLog::add(TrainingLine line, bool is_skipped) {
   window_begin_ = now;
 }
 
+template <typename File, typename Write>
+void RunLog::write_to(std::optional<File>& file, std::string_view flag, const Write& write) {
+  if (!file) return;
+  try {
+    write(*file);
+  } catch (const Error& error) {
+    print_(fmt::format("WARNING: no more is written for {}: {}\n", flag, error.what()));
+    file.reset();
+  }
+}
+
 // Events and metrics of an iteration are its own: no averages.
 void RunLog::write_figures(const TrainingLine& line) {
-  if (events_ && divides(arguments_.tensorboard_log_interval, line.iteration)) {
-    for (const Scalar& scalar : training_scalars(arguments_, line)) {
-      events_->add(scalar.name, scalar.value, scalar.step);
-    }
-  }
   const bool is_timed = line.milliseconds > 0;
-  if (events_ && is_timed && line.iteration != first_) {
-    for (const Scalar& scalar : timing_scalars(arguments_, line)) {
-      events_->add(scalar.name, scalar.value, scalar.step);
+  write_to(events_, kEvents, [&](EventFile& events) {
+    if (divides(arguments_.tensorboard_log_interval, line.iteration)) {
+      add_all(events, training_scalars(arguments_, line));
     }
-  }
-  if (metrics_ && divides(arguments_.log_interval, line.iteration)) {
-    metrics_->append(ferry::metrics_json(line));
-  }
+    if (is_timed && line.iteration != first_) add_all(events, timing_scalars(arguments_, line));
+  });
+  write_to(metrics_, kMetrics, [&](GrowingFile& metrics) {
+    if (divides(arguments_.log_interval, line.iteration)) {
+      metrics.append(ferry::metrics_json(line));
+    }
+  });
 }
 
 void RunLog::look_for_spike(const TrainingLine& line) {
@@ -158,16 +174,14 @@ void RunLog::add_validation(const std::string& at, const NamedLosses& losses, in
                             int64_t consumed_samples, bool is_final) {
   if (!is_last()) return;
   print_(validation_lines(at, losses));
-  if (events_ && !is_final) {
-    for (const Scalar& scalar :
-         validation_scalars(arguments_, losses, iteration, consumed_samples)) {
-      events_->add(scalar.name, scalar.value, scalar.step);
-    }
-    events_->sync();
-  }
-  if (metrics_ && !is_final) {
-    metrics_->append(validation_json(losses, iteration, consumed_samples));
-  }
+  if (is_final) return;
+  write_to(events_, kEvents, [&](EventFile& events) {
+    add_all(events, validation_scalars(arguments_, losses, iteration, consumed_samples));
+    events.sync();
+  });
+  write_to(metrics_, kMetrics, [&](GrowingFile& metrics) {
+    metrics.append(validation_json(losses, iteration, consumed_samples));
+  });
 }
 
 void RunLog::add_save(int64_t iteration, double operations, int64_t tokens) {
@@ -178,11 +192,14 @@ void RunLog::add_save(int64_t iteration, double operations, int64_t tokens) {
   save.job_teraflops = teraflops(operations - first_operations_, elapsed.count(), group_.size());
   save.operations = operations;
   save.tokens = tokens;
-  progress_->append_save(save, arguments_.async_save);
+  write_to(progress_, kProgress,
+           [&](ProgressLog& progress) { progress.append_save(save, arguments_.async_save); });
 }
 
 void RunLog::add_commit(int64_t iteration) {
-  if (progress_ && arguments_.async_save) progress_->append(committed_message(iteration));
+  if (!arguments_.async_save) return;
+  write_to(progress_, kProgress,
+           [&](ProgressLog& progress) { progress.append(committed_message(iteration)); });
 }
 
 }  // namespace ferry

@@ -48,6 +48,9 @@ class RunLog {
   using Clock = std::chrono::steady_clock;
 
   bool is_last() const { return group_.rank() == group_.size() - 1; }
+  /// write(file), where there is one. What cannot be written ends the file, and not the run.
+  template <typename File, typename Write>
+  void write_to(std::optional<File>& file, std::string_view flag, const Write& write);
   void write_figures(const TrainingLine& line);
   void print_timers(int64_t iterations);
   void look_for_spike(const TrainingLine& line);

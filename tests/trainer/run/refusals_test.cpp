@@ -117,6 +117,14 @@ TEST_F(Refusals, DoNotMeetAnEvaluationAlone) {
   EXPECT_THAT(run_of(alone), HasSubstr("validation loss at iteration 4 on test set"));
 }
 
+// A disk that is full under the logs of a run ends the logs.
+TEST_F(Refusals, AreNotOfARunWhoseLogsCannotGrow) {
+  const Outcome outcome = outcome_of(words("--metrics-json /dev/full"));
+  EXPECT_EQ(outcome.problem, "");
+  EXPECT_THAT(outcome.printed, HasSubstr("WARNING: no more is written for --metrics-json"));
+  EXPECT_THAT(outcome.printed, HasSubstr("iteration        4/       4"));
+}
+
 TEST(MachineMemory, IsWhatARunMayTake) {
   StagePlan stage;
   stage.activations = int64_t{1} << 20;

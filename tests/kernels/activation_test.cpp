@@ -146,7 +146,7 @@ TEST(Activation, GradientsMayReplaceTheInput) {
   Numbers dx(in.x.size(), Type::f32), same = in.x;
   ActivationBackward x{
       .kind = in.kind, .rows = in.rows, .width = in.width, .x = in.x, .dy = in.dy, .dx = dx};
-  const auto kernels = cpu_kernels(1);
+  const auto kernels = one_device(1);
   kernels->run(x);
   x.x = same;
   x.dx = same;

@@ -322,9 +322,9 @@ TEST(Attention, BackwardEqualsTheFormula) {
 TEST(Attention, BitsDoNotDependOnTheNumberOfThreads) {
   for (const auto& p : problems(Type::bf16)) {
     const Numbers zero(p.qkv.size(), Type::bf16);
-    const auto one = backward(*cpu_kernels(1), p, false, zero);
+    const auto one = backward(*one_device(1), p, false, zero);
     for (const int threads : {2, 3}) {
-      EXPECT_TRUE(one.bits() == backward(*cpu_kernels(threads), p, false, zero).bits());
+      EXPECT_TRUE(one.bits() == backward(*one_device(threads), p, false, zero).bits());
     }
   }
 }

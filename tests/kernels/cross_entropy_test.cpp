@@ -108,7 +108,7 @@ TEST(CrossEntropy, EqualsAPlainLoop) {
 }
 
 TEST(CrossEntropy, TheGradientIsTheSlope) {
-  const auto kernels = cpu_kernels(1);
+  const auto kernels = one_device(1);
   CrossEntropy x(2, 5, 1, Type::f32);
   x.run(*kernels);
   for (size_t i = 0; i < x.logits.size(); ++i) {
@@ -126,7 +126,7 @@ TEST(CrossEntropy, TheGradientIsTheSlope) {
 TEST(CrossEntropy, GivesTheLossAloneWithoutWeights) {
   CrossEntropy x(1, 3, 1, Type::f32);
   const float maximum = 2, sum = 3, target = -1;
-  cpu_kernels(1)->run(CrossEntropyGradient{.rows = 1,
+  one_device(1)->run(CrossEntropyGradient{.rows = 1,
                                            .columns = 3,
                                            .logits = x.logits,
                                            .targets = x.targets.data(),

@@ -43,8 +43,8 @@ TEST(Elementwise, CopyKeepsWhatIsNotANumberAndRoundsAtTheEdges) {
     }
     x.floats()[0] = std::numeric_limits<float>::quiet_NaN();
     Numbers nan(1, type), again(1, Type::f32);
-    cpu_kernels(1)->run(Copy{.count = 1, .x = x, .y = nan});
-    cpu_kernels(1)->run(Copy{.count = 1, .x = nan, .y = again});
+    one_device(1)->run(Copy{.count = 1, .x = x, .y = nan});
+    one_device(1)->run(Copy{.count = 1, .x = nan, .y = again});
     EXPECT_TRUE(std::isnan(again.floats()[0]));
     x.set(0, 0);
   }
@@ -165,7 +165,7 @@ TEST(Sums, EqualPlainLoops) {
   auto x = random_numbers(100, Type::f32, 1);
   x.floats()[71] = std::numeric_limits<float>::infinity();
   double sum = 0;
-  cpu_kernels(1)->run(SumOfSquares{.count = 100, .x = x, .sum = &sum});
+  one_device(1)->run(SumOfSquares{.count = 100, .x = x, .sum = &sum});
   EXPECT_TRUE(std::isinf(sum));
 }
 

@@ -75,7 +75,7 @@ TEST(Matmul, EqualsAPlainLoop) {
 
 // More shapes than are kept prepared.
 TEST(Matmul, TakesAnyNumberOfShapes) {
-  const auto kernels = cpu_kernels(1);
+  const auto kernels = one_device(1);
   for (int64_t k = 1; k < 1100; ++k) {
     const Numbers a(std::vector<double>(static_cast<size_t>(k), 1), Type::f32);
     Numbers c(1, Type::f32);

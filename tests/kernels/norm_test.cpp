@@ -114,7 +114,7 @@ void check_gradients(const Shape& shape, Type type, bool rms, bool accumulate) {
   const Rows rows{shape};
   const auto in = inputs(rows, type);
   auto scratch = in.dy;
-  cpu_kernels(1)->run(forward(rows, rms, in, scratch));
+  one_device(1)->run(forward(rows, rms, in, scratch));
   const auto before = random_numbers(rows.elements(), type, 5);
   const auto dweight_before = random_numbers(shape.width, Type::f32, 6);
   Numbers dweight, dbias;

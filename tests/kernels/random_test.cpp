@@ -73,7 +73,7 @@ TEST(FillNormal, EqualsTheTransformOfEachAddress) {
 TEST(FillNormal, HasTheMomentsOfTheNormalDistribution) {
   const int64_t count = 200000;
   Numbers y(static_cast<size_t>(count), Type::f32);
-  cpu_kernels()->run(FillNormal{.count = count, .key = 3, .y = y});
+  one_device()->run(FillNormal{.count = count, .key = 3, .y = y});
   double moments[5] = {};
   for (size_t i = 0; i < y.size(); ++i) {
     for (int power = 1; power <= 4; ++power) moments[power] += std::pow(y[i], power) / count;

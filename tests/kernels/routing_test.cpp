@@ -180,7 +180,7 @@ TEST(Router, TheLowerExpertComesFirstWhereTwoAreEqual) {
   const Numbers logits({1, 3, 3, 0}, Type::f32);
   std::vector<int32_t> experts(2);
   Numbers weights(2, Type::f32);
-  cpu_kernels(1)->run(RouterForward{.shape = {.tokens = 1, .experts = 4, .chosen = 2},
+  one_device(1)->run(RouterForward{.shape = {.tokens = 1, .experts = 4, .chosen = 2},
                                     .logits = logits.floats(),
                                     .experts = experts.data(),
                                     .weights = weights.floats()});
@@ -229,7 +229,7 @@ TEST(Experts, PartsOfThemAreRowsOfTheirOwn) {
   for (int32_t i = 0; i < choices; ++i) taken.push_back(i * 7 % 5 % 4);
   std::vector<int64_t> offsets(experts * parts + 1);
   std::vector<int32_t> choice_of(choices * parts), row_of(choice_of);
-  cpu_kernels(1)->run(ExpertOrder{.tokens = choices,
+  one_device(1)->run(ExpertOrder{.tokens = choices,
                                   .chosen = 1,
                                   .experts = experts,
                                   .parts = parts,

@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cpu/targets.h"
 #include "kernels/kernels.h"
 
 namespace ferry::kernels {
@@ -116,21 +115,14 @@ inline void expect_near(const Numbers& got, const std::vector<double>& expected,
   }
 }
 
-/// Every set of instructions of this machine with one and with three threads.
 struct Device {
   std::string name;
   std::unique_ptr<Kernels> kernels;
 };
-inline std::vector<Device> devices() {
-  std::vector<Device> all;
-  for (const auto& target : targets_of_processor()) {
-    for (const int threads : {1, 3}) {
-      all.push_back({std::string(target.name) + " " + std::to_string(threads),
-                     std::unique_ptr<Kernels>(target.new_kernels(threads))});
-    }
-  }
-  return all;
-}
+/// Of the test program's kind: every set of instructions of this machine with one and with three
+/// threads; or the GPU. Operations are done when run() returns, and take any memory of the tests.
+std::vector<Device> devices();
+std::unique_ptr<Kernels> one_device(int threads = 1);
 
 /// Runs the operation that make(results) gives on every device. All must give the same bits, which
 /// are the results.

@@ -1,0 +1,38 @@
+// The tests' device is the first GPU.
+#include "kernels/cuda/cuda_kernels.h"
+#include "tests/kernels/support.h"
+
+namespace ferry::kernels {
+namespace {
+
+/// Each operation is waited for.
+class WaitingKernels final : public ForwardingKernels<WaitingKernels> {
+ public:
+  std::shared_ptr<void> allocate(size_t bytes) override { return gpu_.allocate(bytes); }
+  void upload(const void* from, void* to, size_t bytes) override { gpu_.upload(from, to, bytes); }
+  void download(const void* from, void* to, size_t bytes) override {
+    gpu_.download(from, to, bytes);
+  }
+  void wait() override { gpu_.wait(); }
+
+  template <typename Operation>
+  void forward(const Operation& x) {
+    gpu_.run(x);
+    gpu_.wait();
+  }
+
+ private:
+  cuda::CudaKernels gpu_{0};
+};
+
+}  // namespace
+
+std::vector<Device> devices() {
+  std::vector<Device> all;
+  all.push_back({"GPU", one_device()});
+  return all;
+}
+
+std::unique_ptr<Kernels> one_device(int) { return std::make_unique<WaitingKernels>(); }
+
+}  // namespace ferry::kernels

@@ -22,6 +22,8 @@
 
 namespace ferry::kernels {
 
+enum class DeviceKind : uint8_t { host, gpu };
+
 /// One rank's queue on one device. Each operation finds the results of those before it. Sizes that
 /// contradict each other are the caller's error and are not looked for. Used by one thread at a
 /// time.
@@ -31,6 +33,9 @@ namespace ferry::kernels {
 class Kernels {
  public:
   virtual ~Kernels() = default;
+
+  /// The host may read and write its own memory alone.
+  virtual DeviceKind kind() const noexcept { return DeviceKind::host; }
 
   /// Memory of the device, aligned to cache lines, whose pages are taken when they are first
   /// written where the device can do so; all zero. It goes with its last owner. Throws

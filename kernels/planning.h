@@ -11,6 +11,10 @@ namespace ferry::kernels {
 /// Memory that it gives has addresses and cannot be touched.
 class PlanningKernels final : public Kernels {
  public:
+  /// In the place of those of a device of this kind.
+  explicit PlanningKernels(DeviceKind kind = DeviceKind::host) : kind_(kind) {}
+
+  DeviceKind kind() const noexcept override { return kind_; }
   /// Bytes that were allocated, whether or not they still are.
   int64_t bytes() const noexcept { return bytes_; }
   /// Multiplications and additions of matrix products and attention, each counted as one.
@@ -65,6 +69,7 @@ class PlanningKernels final : public Kernels {
   void run(const AdemamixStep&) override {}
 
  private:
+  DeviceKind kind_;
   int64_t bytes_ = 0;
   double operations_ = 0;
   // No process has memory there: bits 48 to 63 are neither all zeros nor all ones, and bit 55 alone

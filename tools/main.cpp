@@ -18,6 +18,7 @@
 #include "tools/terminal/text.h"
 #include "tools/train/train.h"
 #include "trainer/communicator/mpi/process_links.h"
+#include "trainer/gpu/gpu_device.h"
 
 namespace ferry::tool {
 namespace {
@@ -175,8 +176,8 @@ int run_train(Launch& launch, const std::vector<std::string>& words, const Repor
   try {
     // The last rank tells of iterations, as Megatron-LM's does.
     const auto processes = [&launch] { return launch.join(Launch::Output::of_all); };
-    tool::run_train(
-        words, {processes, process_links, launcher_of, process_environment()("OMP_NUM_THREADS")});
+    tool::run_train(words, {processes, process_links, launcher_of, gpu_count, gpu_device,
+                            process_environment()("OMP_NUM_THREADS")});
     launch.wait_for_all();
     return kExitOk;
   } catch (const SharedError&) {

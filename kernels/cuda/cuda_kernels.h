@@ -18,6 +18,7 @@ class CudaKernels final : public ForwardingKernels<CudaKernels> {
   /// Of the GPU `index`. Throws std::runtime_error when there is none.
   explicit CudaKernels(int index) : device_(index), products_(device_), queue_(device_) {}
 
+  DeviceKind kind() const noexcept override { return DeviceKind::gpu; }
   std::shared_ptr<void> allocate(size_t bytes) override;
   void upload(const void* from, void* to, size_t bytes) override { queue_.upload(from, to, bytes); }
   void download(const void* from, void* to, size_t bytes) override {

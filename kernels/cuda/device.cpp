@@ -34,22 +34,33 @@ Device::~Device() {
   // What is queued may still use the memory. Errors have nowhere to go.
   (void)cudaSetDevice(index_);
   (void)cudaStreamSynchronize(stream_);
-  (void)cudaFree(workspace_);
   (void)cudaStreamDestroy(stream_);
 }
 
 void Device::enter() const { check(cudaSetDevice(index_), "choosing a device"); }
 
+std::shared_ptr<void> Device::allocate(size_t bytes) {
+  enter();
+  void* memory = nullptr;
+  check(cudaMalloc(&memory, bytes), "taking memory");
+  const auto size = static_cast<int64_t>(bytes);
+  const int64_t now = memory_->now += size;
+  for (int64_t peak = memory_->peak;
+       peak < now && !memory_->peak.compare_exchange_weak(peak, now);) {
+  }
+  return {memory, [size, count = memory_](void* p) {
+            (void)cudaFree(p);  // which waits for what uses it
+            count->now -= size;
+          }};
+}
+
 void* Device::workspace(size_t bytes) {
-  if (bytes <= workspace_bytes_) return workspace_;
-  // Seldom: sizes repeat from the second step on. cudaFree waits for what uses the memory.
-  check(cudaFree(workspace_), "freeing memory");
-  workspace_ = nullptr;
-  workspace_bytes_ = 0;
-  const size_t wanted = std::max<size_t>(bytes + bytes / 8, size_t{1} << 20);
-  check(cudaMalloc(&workspace_, wanted), "taking memory");
-  workspace_bytes_ = wanted;
-  return workspace_;
+  if (bytes <= workspace_bytes_) return workspace_.get();
+  // Seldom: sizes repeat from the second step on.
+  workspace_.reset();
+  workspace_bytes_ = std::max<size_t>(bytes + bytes / 8, size_t{1} << 20);
+  workspace_ = allocate(workspace_bytes_);
+  return workspace_.get();
 }
 
 int device_count() noexcept {

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,6 +32,11 @@ class Device {
   int architecture() const noexcept { return architecture_; }    // 90: compute capability 9.0
   int shared_memory() const noexcept { return shared_memory_; }  // bytes that a block can have
 
+  /// Memory of the device, with anything in it. It goes with its last owner, who may outlive this.
+  std::shared_ptr<void> allocate(size_t bytes);
+  /// The most that allocate() had given at once.
+  int64_t peak_bytes() const noexcept { return memory_->peak.load(); }
+
   /// Device memory of at least `bytes`, with anything in it, for the operation that is being
   /// queued: the next one that asks gets the same.
   void* workspace(size_t bytes);
@@ -45,7 +51,11 @@ class Device {
   int index_;
   int multiprocessors_ = 0, architecture_ = 0, shared_memory_ = 0;
   cudaStream_t stream_ = nullptr;
-  void* workspace_ = nullptr;
+  struct Memory {
+    std::atomic<int64_t> now{0}, peak{0};
+  };
+  std::shared_ptr<Memory> memory_ = std::make_shared<Memory>();
+  std::shared_ptr<void> workspace_;
   size_t workspace_bytes_ = 0;
 };
 

@@ -154,15 +154,14 @@ struct Products::State {
   static constexpr size_t kWorkspaceBytes = size_t{64} << 20;
 
   explicit State(Device& the_device) : device(the_device) {
+    workspace = device.allocate(kWorkspaceBytes);
     check(cublasLtCreate(&library), "starting");
-    check(cudaMalloc(&workspace, kWorkspaceBytes), "taking memory");
   }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() {
     (void)cudaSetDevice(device.index());
     (void)cudaStreamSynchronize(device.stream());
-    (void)cudaFree(workspace);
     cublasLtDestroy(library);
   }
 
@@ -170,7 +169,7 @@ struct Products::State {
     const float one = 1, beta = x.accumulate ? 1 : 0;
     return cublasLtMatmul(library, plan.operation, &one, x.b.data, plan.left.get(), x.a.data,
                           plan.right.get(), &beta, x.c.data, plan.result.get(), x.c.data,
-                          plan.result.get(), &algorithm, workspace, kWorkspaceBytes,
+                          plan.result.get(), &algorithm, workspace.get(), kWorkspaceBytes,
                           device.stream());
   }
 
@@ -180,7 +179,7 @@ struct Products::State {
 
   Device& device;
   cublasLtHandle_t library = nullptr;
-  void* workspace = nullptr;
+  std::shared_ptr<void> workspace;
   std::unordered_map<Key, std::unique_ptr<Plan>, KeyHash> plans;
 };
 

@@ -93,4 +93,10 @@ int rank_threads(Group& processes, int ranks, const char* wanted) {
   return std::max(1, share_of_cores(cores, processes.rank()) / ranks);
 }
 
+int number_on_host(Group& processes) {
+  const std::vector<std::string> hosts = together(processes, [] { return process_cores().host; });
+  const auto own = hosts.begin() + processes.rank();
+  return static_cast<int>(std::count(hosts.begin(), own, *own));
+}
+
 }  // namespace ferry::tool

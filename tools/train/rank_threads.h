@@ -27,4 +27,7 @@ int share_of_cores(std::span<const ProcessCores> processes, int own);
 /// cores of their host. All processes of the group call it.
 int rank_threads(Group& processes, int ranks, const char* wanted);
 
+/// How many processes of lower rank are on the same host. All processes of the group call it.
+int number_on_host(Group& processes);
+
 }  // namespace ferry::tool

@@ -27,8 +27,22 @@ namespace {
 struct Run {
   const TrainArguments& arguments;
   const ExitWatch& watch;
+  const TrainLaunch& launch;
   int threads;  // of each rank
+  int gpus;     // of this process; 0: ranks compute on the processor
 };
+
+// `number`: of the rank among those of its host that compute on GPUs.
+RankSetup rank_setup(const Run& run, std::shared_ptr<Group> group, std::shared_ptr<Links> links,
+                     int number, std::function<void(std::string_view)> print) {
+  RankSetup setup{std::move(group), std::move(links), posix_file_system(),
+                  &run.watch,       run.threads,      std::move(print)};
+  if (run.gpus > 0) {
+    setup.open_device = [&launch = run.launch, group = setup.group, links = setup.links,
+                         gpu = number % run.gpus] { return launch.gpu_device(group, links, gpu); };
+  }
+  return setup;
+}
 
 // Ranks that are threads of this process. The first error is everyone's.
 void train_in_threads(const Run& run) {
@@ -40,15 +54,11 @@ void train_in_threads(const Run& run) {
     std::vector<std::jthread> threads;
     for (size_t rank = 0; rank < groups.size(); ++rank) {
       threads.emplace_back([&, rank] {
-        const RankSetup setup{groups[rank],
-                              links[rank],
-                              posix_file_system(),
-                              &run.watch,
-                              run.threads,
-                              [&](std::string_view text) {
-                                const std::lock_guard lock(mutex);
-                                print(text);
-                              }};
+        const RankSetup setup = rank_setup(run, groups[rank], links[rank], static_cast<int>(rank),
+                                           [&](std::string_view text) {
+                                             const std::lock_guard lock(mutex);
+                                             print(text);
+                                           });
         try {
           train(run.arguments, setup);
         } catch (...) {
@@ -63,11 +73,21 @@ void train_in_threads(const Run& run) {
 }
 
 // This process is one rank.
-void train_as_rank(const Run& run, const std::shared_ptr<Group>& processes,
-                   const TrainLaunch& launch) {
-  const RankSetup setup{
-      processes, launch.links(processes), posix_file_system(), &run.watch, run.threads, print};
-  train(run.arguments, setup);
+void train_as_rank(const Run& run, const std::shared_ptr<Group>& processes) {
+  train(run.arguments,
+        rank_setup(run, processes, run.launch.links(processes), number_on_host(*processes), print));
+}
+
+// How many GPUs the arguments let this process use.
+int gpus_for(const TrainArguments& arguments, const TrainLaunch& launch) {
+  if (arguments.device == "cpu") return 0;
+  const int count = launch.gpu_count();
+  if (arguments.device == "cuda" && count == 0) {
+    fail(ErrorKind::unsupported,
+         "--device cuda: this process can use no GPU. Look at nvidia-smi and CUDA_VISIBLE_DEVICES, "
+         "build with cmake --preset cuda, or give --device cpu");
+  }
+  return count;
 }
 
 // The names of the arguments that mean something here, with their defaults.
@@ -132,16 +152,19 @@ void run_train(std::span<const std::string> words, const TrainLaunch& launch) {
   if (arguments.dry_run || !is_rank) {
     check_run(arguments);
     const RunModel model = model_of(arguments, nullptr);
-    const std::vector<StagePlan> plan = memory_plan(arguments, model);
+    const bool on_gpus = arguments.device == "cuda" || gpus_for(arguments, launch) > 0;
+    const auto kind = on_gpus ? kernels::DeviceKind::gpu : kernels::DeviceKind::host;
+    const std::vector<StagePlan> plan = memory_plan(arguments, model, kind);
     if (arguments.dry_run) {
       if (processes->rank() == 0) print(plan_text(arguments, model, plan));
       return;
     }
-    check_machine_memory(plan, ranks);
+    if (!on_gpus) check_machine_memory(plan, ranks);
   }
   const ExitWatch watch(arguments, *posix_file_system());
-  const Run run{arguments, watch, rank_threads(*processes, ranks, launch.threads)};
-  is_rank ? train_as_rank(run, processes, launch) : train_in_threads(run);
+  const Run run{arguments, watch, launch, rank_threads(*processes, ranks, launch.threads),
+                gpus_for(arguments, launch)};
+  is_rank ? train_as_rank(run, processes) : train_in_threads(run);
 }
 
 }  // namespace ferry::tool

@@ -8,6 +8,7 @@
 
 #include "ckpt/group/group.h"
 #include "trainer/communicator/links.h"
+#include "trainer/run/rank_device.h"
 
 namespace ferry::tool {
 
@@ -18,7 +19,11 @@ struct TrainLaunch {
   /// Between them.
   std::function<std::shared_ptr<Links>(const std::shared_ptr<Group>&)> links;
   std::function<std::string(int processes)> launcher;  // that started so many
-  const char* threads = nullptr;                       // OMP_NUM_THREADS, null where it is not set
+  /// GPUs that this process may use, and one of them for a rank (trainer/gpu/gpu_device.h).
+  std::function<int()> gpu_count;
+  std::function<RankDevice(const std::shared_ptr<Group>&, std::shared_ptr<Links>, int gpu)>
+      gpu_device;
+  const char* threads = nullptr;  // OMP_NUM_THREADS, null where it is not set
 };
 
 /// Begins the program once more where the environment does not say how threads wait for each other:

@@ -175,6 +175,7 @@ struct PrecisionArguments {
 struct CheckpointArguments {
   std::string save, load, pretrained_checkpoint;
   std::optional<int64_t> save_interval, save_retain_interval;
+  std::string device;  // cuda, cpu; auto: GPUs where there are any
   std::optional<int64_t> keep_last;  // checkpoints that stay beside the retained ones
   bool finetune = false;
   std::optional<int64_t> ckpt_step, override_ckpt_iteration;

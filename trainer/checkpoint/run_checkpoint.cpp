@@ -1,5 +1,6 @@
 #include "trainer/checkpoint/run_checkpoint.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "ckpt/base/error.h"
@@ -127,6 +128,29 @@ std::string scale_bytes(const LoadedValue& scaler) {
                                 sizeof(float));
 }
 
+// Into memory of a device by way of the host's, a part of the regions after the other.
+void load_into(kernels::Kernels& kernels, const Checkpoint& checkpoint, const RunState& state,
+               const std::vector<Region>& regions) {
+  if (kernels.kind() == kernels::DeviceKind::host) return load(checkpoint, state, regions);
+  constexpr uint64_t kMostBytes = uint64_t{1} << 30;
+  std::vector<std::byte> memory;
+  for (size_t begin = 0, end = 0; begin < regions.size(); begin = end) {
+    uint64_t bytes = 0;
+    do {
+      bytes += checked_bytes(regions[end++]);
+    } while (end < regions.size() && bytes + checked_bytes(regions[end]) <= kMostBytes);
+    memory.resize(std::max<uint64_t>(memory.size(), bytes));
+    std::vector<Region> part(regions.begin() + static_cast<ptrdiff_t>(begin),
+                             regions.begin() + static_cast<ptrdiff_t>(end));
+    std::byte* next = memory.data();
+    for (Region& region : part) region.data = std::exchange(next, next + checked_bytes(region));
+    load(checkpoint, state, part);
+    for (size_t i = 0; i < part.size(); ++i) {
+      kernels.upload(part[i].data, regions[begin + i].data, checked_bytes(part[i]));
+    }
+  }
+}
+
 }  // namespace
 
 RunState state_to_save(const TrainArguments& arguments, const SavedProgress& saved,
@@ -182,14 +206,14 @@ Snapshot snapshot_of(const TrainArguments& arguments, const ModelState& memory, 
   return snapshot;
 }
 
-void load_tensors(const Checkpoint& checkpoint, const RunState& state, ModelState& memory,
-                  Load what) {
-  load(checkpoint, state, memory.model_regions());
+void load_tensors(const Checkpoint& checkpoint, const RunState& state, kernels::Kernels& kernels,
+                  ModelState& memory, Load what) {
+  load_into(kernels, checkpoint, state, memory.model_regions());
   memory.copy_to_masters();
   if (what == Load::weights) return;
   try {
-    load(checkpoint, state,
-         what == Load::all ? memory.optimizer_regions() : memory.main_weight_regions());
+    load_into(kernels, checkpoint, state,
+              what == Load::all ? memory.optimizer_regions() : memory.main_weight_regions());
   } catch (const Error& error) {
     if (what != Load::all || error.kind() != ErrorKind::not_found) throw;
     fail(ErrorKind::mismatch,

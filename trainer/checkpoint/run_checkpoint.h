@@ -43,8 +43,8 @@ enum class Load : uint8_t {
 
 /// Fills the rank's memory with what may have been saved at any layout; `state` is made of
 /// `checkpoint`. not_found, naming the tensor, where the checkpoint lacks one.
-void load_tensors(const Checkpoint& checkpoint, const RunState& state, ModelState& memory,
-                  Load what);
+void load_tensors(const Checkpoint& checkpoint, const RunState& state, kernels::Kernels& kernels,
+                  ModelState& memory, Load what);
 
 /// What a checkpoint says of the run besides; `state` is state_of() it. Absent members stay as
 /// `fresh` has them: a model alone begins anew.

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -66,5 +67,13 @@ class Communicator {
 std::unique_ptr<Communicator> host_communicator(std::shared_ptr<Links> links, int channel,
                                                 std::vector<int> members,
                                                 kernels::Kernels& kernels);
+
+/// Makes the communicator of the ranks `members`, by rising rank, of which the caller is one; all
+/// ranks of the run make all of theirs in the same order. `channel` as above.
+using MakeCommunicator =
+    std::function<std::unique_ptr<Communicator>(int channel, std::vector<int> members)>;
+
+/// Makes host communicators. Refers to `kernels`.
+MakeCommunicator host_communicators(std::shared_ptr<Links> links, kernels::Kernels& kernels);
 
 }  // namespace ferry

@@ -234,4 +234,10 @@ std::unique_ptr<Communicator> host_communicator(std::shared_ptr<Links> links, in
   return std::make_unique<HostCommunicator>(std::move(links), channel, std::move(members), kernels);
 }
 
+MakeCommunicator host_communicators(std::shared_ptr<Links> links, kernels::Kernels& kernels) {
+  return [links = std::move(links), &kernels](int channel, std::vector<int> members) {
+    return host_communicator(links, channel, std::move(members), kernels);
+  };
+}
+
 }  // namespace ferry

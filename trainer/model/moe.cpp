@@ -211,6 +211,11 @@ void Moe::update_bias(kernels::Kernels& kernels, Communicator& ranks) const {
                                       .bias = static_cast<float*>(expert_bias_.value.data)});
 }
 
+void Moe::download_losses(kernels::Kernels& kernels, Losses& losses) const {
+  kernels.download(balance_loss_, &losses.balance, sizeof losses.balance);
+  kernels.download(z_loss_, &losses.z, sizeof losses.z);
+}
+
 void Moe::reset(kernels::Kernels& kernels) const {
   kernels.run(kernels::Clear{.count = 4 + architecture_.experts, .y = Array(tokens_ - 4)});
 }

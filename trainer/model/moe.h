@@ -50,8 +50,11 @@ class Moe {
 
   /// Sums of what forward() was asked for since the last call of reset(): losses over their
   /// coefficients (this rank's part), and tokens by expert.
-  double balance_loss() const { return *balance_loss_; }
-  double z_loss() const { return *z_loss_; }
+  struct Losses {
+    double balance = 0, z = 0;
+  };
+  /// Known once kernels.wait() has returned.
+  void download_losses(kernels::Kernels& kernels, Losses& losses) const;
   const RouterOptions& options() const { return options_; }
   /// Changes the expert biases by the tokens of all `ranks` that share them, where there are any.
   void update_bias(kernels::Kernels& kernels, Communicator& ranks) const;

@@ -13,15 +13,16 @@ using kernels::Type;
 
 namespace {
 
-constexpr int64_t kBlockBytes = int64_t{64} << 20;  // of the logits of a block
-constexpr int64_t kGrain = 16;                      // rows that products like multiples of
-
-// Rows of a block: blocks of one size rather than full ones and a rest, which would cost as much.
-int64_t rows_of_block(int64_t rows, int64_t row_bytes) {
-  const int64_t most = std::max<int64_t>(kBlockBytes / row_bytes, 1);
+// Rows of a block: blocks of one size rather than full ones and a rest, which would cost as much,
+// and multiples of what products like. On the host a block's logits are soon used again; a GPU
+// would rather read and write the weights' gradients less often.
+int64_t rows_of_block(int64_t rows, int64_t row_bytes, kernels::DeviceKind kind) {
+  const bool is_host = kind == kernels::DeviceKind::host;
+  const int64_t block_bytes = int64_t{is_host ? 64 : 1024} << 20, grain = is_host ? 16 : 128;
+  const int64_t most = std::max<int64_t>(block_bytes / row_bytes, 1);
   const int64_t blocks = (rows + most - 1) / most;
   const int64_t even = (rows + blocks - 1) / blocks;
-  return (even + kGrain - 1) / kGrain * kGrain;
+  return (even + grain - 1) / grain * grain;
 }
 
 }  // namespace
@@ -43,7 +44,7 @@ void OutputLayer::forward(Pass& pass, const Targets& targets, ConstArray x, Arra
   const bool shares_rows = pass.ranks.sequence_parallel;
   const Array dall =
       shares_rows && has_backward ? pass.scratch.take(pass.rows() * hidden_, x.type) : dx;
-  const int64_t block = rows_of_block(pass.rows(), columns_ * size_bytes(x.type));
+  const int64_t block = rows_of_block(pass.rows(), columns_ * size_bytes(x.type), pass.kernels.kind());
   for (int64_t first = 0; first < pass.rows(); first += block) {
     const int64_t rows = std::min(block, pass.rows() - first);
     forward_block(pass, targets, first, rows, all.from(first * hidden_),

@@ -53,8 +53,8 @@ int64_t GridSizes::rank_of(const GridPlace& place) const {
   return place.tensor + tensor * (place.context + context * (place.data + data * place.stage));
 }
 
-Grid::Grid(const GridSizes& sizes, std::shared_ptr<Links> links, kernels::Kernels& kernels)
-    : sizes_(sizes), place_(sizes.place_of(links->rank())) {
+Grid::Grid(const GridSizes& sizes, int own_rank, const MakeCommunicator& make_communicator)
+    : sizes_(sizes), place_(sizes.place_of(own_rank)) {
   int channel = 0;
   // Those that agree with this rank in all that `key` tells.
   using Key = std::vector<int64_t>;
@@ -63,7 +63,7 @@ Grid::Grid(const GridSizes& sizes, std::shared_ptr<Links> links, kernels::Kernel
     for (int rank = 0; rank < sizes_.world; ++rank) {
       if (key(sizes_.place_of(rank)) == key(place_)) members.push_back(rank);
     }
-    return host_communicator(links, channel++, std::move(members), kernels);
+    return make_communicator(channel++, std::move(members));
   };
   using P = GridPlace;
   world_ = make([](const P&) { return Key{}; });

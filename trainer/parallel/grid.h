@@ -34,10 +34,10 @@ struct GridSizes {
   int64_t rank_of(const GridPlace& place) const;  // by the dense coordinates
 };
 
-/// The communicators of one rank. Made by all ranks alike; refers to `kernels`.
+/// The communicators of one rank. Made by all ranks alike.
 class Grid {
  public:
-  Grid(const GridSizes& sizes, std::shared_ptr<Links> links, kernels::Kernels& kernels);
+  Grid(const GridSizes& sizes, int rank, const MakeCommunicator& make_communicator);
 
   const GridSizes& sizes() const noexcept { return sizes_; }
   const GridPlace& place() const noexcept { return place_; }

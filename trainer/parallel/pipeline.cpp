@@ -123,17 +123,21 @@ void Pipeline::begin_step(int64_t number) {
 std::vector<std::pair<std::string, double>> Pipeline::end_step(int64_t micro_batches) {
   using Balance = RouterOptions::Balance;
   double sums[] = {0, 0, 0, 0, 0};  // balance losses, z-losses; layers that have each, by kind
-  kernels_.wait();
+  std::list<Moe::Losses> all_losses;
   for (const ModelChunk& chunk : chunks_) {
     for (const Moe* experts : chunk.experts()) {
       experts->update_bias(kernels_, grid_.stage());
-      sums[0] += experts->balance_loss();
-      sums[1] += experts->z_loss();
+      experts->download_losses(kernels_, all_losses.emplace_back());
       const RouterOptions& options = experts->options();
       sums[2] += options.balance == Balance::micro_batch ? 1 : 0;
       sums[3] += options.balance == Balance::sequence ? 1 : 0;
       sums[4] += options.z_coefficient ? 1 : 0;
     }
+  }
+  kernels_.wait();
+  for (const Moe::Losses& each : all_losses) {
+    sums[0] += each.balance;
+    sums[1] += each.z;
   }
   const bool counts = ranks_.tensor_and_context.rank() == 0 && grid_.place().data == 0;
   if (!counts) sums[2] = sums[3] = sums[4] = 0;
@@ -189,6 +193,7 @@ StepLoss Pipeline::run(const std::vector<PipelineAction>& schedule, double loss_
       }
     }
   }
+  add_losses();
   // Every tensor rank of the last stage has the same sums.
   std::vector<double> sums{loss_.sum, loss_.tokens};
   sums.insert(sums.end(), loss_.predictions.begin(), loss_.predictions.end());
@@ -238,15 +243,30 @@ void Pipeline::forward(Slot& slot, const PipelineAction& action, double loss_sca
   if (has_after(action.chunk)) {
     slot.sent_output = pipeline.send(slot.output, boundary, stage_after());
   } else {
-    kernels_.wait();
-    loss_.sum += *micro_batch.targets.loss_sum;
-    const std::vector<double>& tokens = slot.batch.tokens();
-    if (ranks_.context.rank() == 0) loss_.tokens += tokens[0];
-    for (size_t i = 0; i < loss_.predictions.size(); ++i) {
-      const double sum = *micro_batch.predictions[i].targets.loss_sum;
-      loss_.predictions[i] += sum / std::max(tokens[i + 1], 1.0);
-    }
+    download_losses(micro_batch, slot.batch.tokens());
   }
+}
+
+void Pipeline::download_losses(const MicroBatch& micro_batch, const std::vector<double>& tokens) {
+  if (ranks_.context.rank() == 0) loss_.tokens += tokens[0];
+  const auto download = [&](const double* sum, double divisor) {
+    kernels_.download(sum, &downloads_.emplace_back(0, divisor).first, sizeof *sum);
+  };
+  download(micro_batch.targets.loss_sum, 1);
+  for (size_t i = 0; i < loss_.predictions.size(); ++i) {
+    download(micro_batch.predictions[i].targets.loss_sum, std::max(tokens[i + 1], 1.0));
+  }
+}
+
+// Once a step, so that a device need not be waited for between micro-batches.
+void Pipeline::add_losses() {
+  kernels_.wait();
+  const size_t kinds = 1 + loss_.predictions.size();
+  for (size_t kind = 0; const auto& [sum, divisor] : downloads_) {
+    (kind == 0 ? loss_.sum : loss_.predictions[kind - 1]) += sum / divisor;
+    kind = (kind + 1) % kinds;
+  }
+  downloads_.clear();
 }
 
 void Pipeline::backward(Slot& slot, const PipelineAction& action) {

@@ -84,6 +84,8 @@ class Pipeline {
                const Source& source);
   void forward(Slot& slot, const PipelineAction& action, double loss_scale, const Source& source);
   void backward(Slot& slot, const PipelineAction& action);
+  void download_losses(const MicroBatch& micro_batch, const std::vector<double>& tokens);
+  void add_losses();
   Slot& take_slot(int64_t chunk);
   bool has_before(int64_t chunk) const { return !chunks_[static_cast<size_t>(chunk)].is_first(); }
   bool has_after(int64_t chunk) const { return !chunks_[static_cast<size_t>(chunk)].is_last(); }
@@ -106,6 +108,8 @@ class Pipeline {
   uint64_t dropout_key_ = 0;    // of the step
   double auxiliary_scale_ = 0;  // of the step's load-balancing losses
   StepLoss loss_;
+  /// Of each micro-batch: the sums of its losses, and what they are divided by.
+  std::list<std::pair<double, double>> downloads_;
 };
 
 }  // namespace ferry

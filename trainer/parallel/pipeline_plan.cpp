@@ -14,7 +14,7 @@ using kernels::Array;
 Pipeline::Sizes Pipeline::measure(const ModelChunk& chunk) {
   // More than a micro-batch takes, and little enough for the addresses of many ranks' threads.
   constexpr int64_t kMost = int64_t{1} << 38;
-  kernels::PlanningKernels planning;
+  kernels::PlanningKernels planning(kernels_.kind());
   Arena kept(planning, kMost), scratch(planning, kMost), transient(planning, kMost);
   const auto stand_in = [](const Communicator& ranks) {
     return PlanningCommunicator(ranks.rank(), ranks.size());

@@ -4,37 +4,22 @@
 #include <sys/resource.h>
 #include <sys/sysinfo.h>
 
-#include "ckpt/base/error.h"
+#include <algorithm>
+
 #include "kernels/planning.h"
+#include "trainer/communicator/planning_communicator.h"
 #include "trainer/loop/batch_size.h"
 #include "trainer/loop/flops.h"
 
 namespace ferry {
 namespace {
 
-// Of a rank that has no fellows: what plans does not talk to them.
-class PlanningLinks final : public Links {
- public:
-  PlanningLinks(int rank, int size) : rank_(rank), size_(size) {}
-  int rank() const noexcept override { return rank_; }
-  int size() const noexcept override { return size_; }
-  uint64_t offer(int, int, std::span<const std::byte>) override { fail_talk(); }
-  void wait(uint64_t) override {}
-  void withdraw() noexcept override {}
-  void take(int, int, size_t, const Use&) override { fail_talk(); }
-
- private:
-  [[noreturn]] static void fail_talk() {
-    fail(ErrorKind::internal, "a plan would talk to other ranks");
-  }
-  int rank_, size_;
-};
-
 double gib(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); }
 
 }  // namespace
 
-std::vector<StagePlan> memory_plan(const TrainArguments& arguments, const RunModel& model) {
+std::vector<StagePlan> memory_plan(const TrainArguments& arguments, const RunModel& model,
+                                   kernels::DeviceKind kind) {
   const GridSizes sizes(model.run());
   const BatchSizes batches = batch_sizes(arguments);
   const int64_t micro_batches = batch_at(batches, batches.steps.back().from_samples).micro_batches;
@@ -42,10 +27,15 @@ std::vector<StagePlan> memory_plan(const TrainArguments& arguments, const RunMod
   for (int64_t stage = 0; stage < sizes.pipeline; ++stage) {
     GridPlace place;
     place.stage = stage;
-    kernels::PlanningKernels kernels;
-    const auto links = std::make_shared<PlanningLinks>(static_cast<int>(sizes.rank_of(place)),
-                                                       static_cast<int>(sizes.world));
-    RankModel rank(arguments, model, links, kernels, "");
+    const auto own = static_cast<int>(sizes.rank_of(place));
+    RankDevice device;
+    device.kernels = std::make_unique<kernels::PlanningKernels>(kind);
+    device.make_communicator = [own](int, const std::vector<int>& members) {
+      const auto at = std::find(members.begin(), members.end(), own) - members.begin();
+      return std::make_unique<PlanningCommunicator>(static_cast<int>(at),
+                                                    static_cast<int>(members.size()));
+    };
+    RankModel rank(arguments, model, own, device, "");
     const ModelState::Bytes state = rank.memory.bytes();
     const int64_t folders = arguments.non_persistent_save_interval ? 2 : 1;
     const bool stages = arguments.async_save && !arguments.save.empty();

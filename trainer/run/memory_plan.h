@@ -23,7 +23,8 @@ struct StagePlan {
 };
 
 /// By stage. The ranks' own code tells it, over kernels that do nothing.
-std::vector<StagePlan> memory_plan(const TrainArguments& arguments, const RunModel& model);
+std::vector<StagePlan> memory_plan(const TrainArguments& arguments, const RunModel& model,
+                                   kernels::DeviceKind kind);
 
 /// A table, with the model's parameters and operations of a token above it.
 std::string plan_text(const TrainArguments& arguments, const RunModel& model,

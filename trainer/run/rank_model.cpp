@@ -66,12 +66,11 @@ RunModel model_of(const TrainArguments& arguments, const Source* source) {
   return {args.value, std::move(tensors), kPath};
 }
 
-RankModel::RankModel(const TrainArguments& arguments, const RunModel& model,
-                     std::shared_ptr<Links> links, kernels::Kernels& kernels,
-                     const std::string& path)
-    : grid(GridSizes(model.run()), std::move(links), kernels),
-      memory(model.layout, model.choice, grid, kernels, state_options(arguments, model)),
-      pipeline(chunks_of(arguments, model, grid, memory, kernels, path), model.architecture, grid,
-               kernels, pipeline_options(arguments)) {}
+RankModel::RankModel(const TrainArguments& arguments, const RunModel& model, int rank,
+                     RankDevice& device, const std::string& path)
+    : grid(GridSizes(model.run()), rank, device.make_communicator),
+      memory(model.layout, model.choice, grid, *device.kernels, state_options(arguments, model)),
+      pipeline(chunks_of(arguments, model, grid, memory, *device.kernels, path), model.architecture,
+               grid, *device.kernels, pipeline_options(arguments)) {}
 
 }  // namespace ferry

@@ -9,6 +9,7 @@
 #include "trainer/communicator/links.h"
 #include "trainer/optimizer/optimizer.h"
 #include "trainer/run/options.h"
+#include "trainer/run/rank_device.h"
 #include "trainer/run/source.h"
 
 namespace ferry {
@@ -20,8 +21,8 @@ RunModel model_of(const TrainArguments& arguments, const Source* source);
 struct RankModel {
   /// Allocates all of it; parameters are zero. mismatch where the tensors are those of the
   /// checkpoint `path`, and not what a model of these arguments has. References must outlive it.
-  RankModel(const TrainArguments& arguments, const RunModel& model, std::shared_ptr<Links> links,
-            kernels::Kernels& kernels, const std::string& path);
+  RankModel(const TrainArguments& arguments, const RunModel& model, int rank, RankDevice& device,
+            const std::string& path);
 
   Grid grid;
   ModelState memory;

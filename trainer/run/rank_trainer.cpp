@@ -34,13 +34,14 @@ class RankTrainer {
         model_(model_of(arguments, source_.get())),
         log_(arguments, *setup.files, group_, setup.print),
         datasets_(begin_with_data()),
-        kernels_(kernels::cpu_kernels(setup.threads)),
-        rank_(arguments, model_, setup.links, *kernels_,
+        device_(setup.open_device ? setup.open_device() : host_device(setup.links, setup.threads)),
+        rank_(arguments, model_, group_.rank(), device_,
               source_ ? source_->checkpoint.path : std::string()),
-        optimizer_(rank_.memory, rank_.grid, *kernels_, optimizer_options(arguments)),
+        optimizer_(rank_.memory, rank_.grid, *device_.kernels, optimizer_options(arguments)),
         schedule_(schedule_of(arguments)),
         batches_(batch_sizes(arguments)),
-        saver_(arguments, setup.files, group_, [this](std::string_view text) { log_.tell(text); }) {
+        saver_(arguments, setup.files, group_, device_.stager,
+               [this](std::string_view text) { log_.tell(text); }) {
     begin();
     prepare_sampler();
   }
@@ -82,7 +83,8 @@ class RankTrainer {
     if (source_) {
       load();
     } else {
-      initialise(*kernels_, rank_.memory.model_regions(), model_.architecture, arguments_.seed);
+      initialise(*device_.kernels, rank_.memory.model_regions(), model_.architecture,
+                 arguments_.seed);
       rank_.memory.copy_to_masters();
     }
     if (arguments_.override_ckpt_iteration) {
@@ -98,8 +100,10 @@ class RankTrainer {
     if (place.data == 0 && place.context == 0) {
       setup_.print(parameters_line(place.tensor, place.stage, rank_.memory.parameter_count()));
     }
-    if (group_.rank() == 0)
-      log_.tell(plan_text(arguments_, model_, memory_plan(arguments_, model_)));
+    if (group_.rank() == 0) {
+      log_.tell(plan_text(arguments_, model_,
+                          memory_plan(arguments_, model_, device_.kernels->kind())));
+    }
   }
 
   void load() {
@@ -114,7 +118,7 @@ class RankTrainer {
       skipped_samples_ = consumed.skipped.value_or(0);
       consumed_valid_ = consumed.valid.value_or(0);
     }
-    load_tensors(source_->checkpoint, state, rank_.memory,
+    load_tensors(source_->checkpoint, state, *device_.kernels, rank_.memory,
                  without_optimizer
                      ? (arguments_.load_main_params_from_ckpt ? Load::main_weights : Load::weights)
                      : Load::all);
@@ -331,7 +335,7 @@ class RankTrainer {
   RunModel model_;
   RunLog log_;
   PerSplit<std::shared_ptr<const Dataset>> datasets_;
-  std::unique_ptr<kernels::Kernels> kernels_;
+  RankDevice device_;
   RankModel rank_;
   Optimizer optimizer_;
   Schedule schedule_;

@@ -14,6 +14,7 @@
 #include "trainer/arguments/train_arguments.h"
 #include "trainer/communicator/links.h"
 #include "trainer/loop/exit_watch.h"
+#include "trainer/run/rank_device.h"
 
 namespace ferry {
 
@@ -25,6 +26,8 @@ struct RankSetup {
   int threads = 1;                        // of this rank's kernels
   /// Takes whole lines; rank 0 prints what is told once, the last rank what is told of iterations.
   std::function<void(std::string_view text)> print;
+  /// Opens what the rank computes with, on the rank's own thread; null: host_device().
+  std::function<RankDevice()> open_device = {};
 };
 
 /// Trains as `arguments`, which are complete, say, and returns when the run is over or is told to

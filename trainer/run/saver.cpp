@@ -37,13 +37,13 @@ struct RunSaver::Folder {
   SaveOptions options;
   std::optional<Retention> retention;
   std::shared_ptr<Group> group;       // its own: a saver's thread uses it
-  std::unique_ptr<AsyncSaver> saver;  // with --async-save
+  std::unique_ptr<AsyncSaver> saver;  // with --async-save, or where memory is a device's
   AsyncSaver::Ticket ticket;
   std::deque<int64_t> pending;  // not known to be on disk
 };
 
 RunSaver::RunSaver(const TrainArguments& arguments, std::shared_ptr<const FileSystem> files,
-                   Group& group, Print print)
+                   Group& group, std::shared_ptr<Stager> stager, Print print)
     : arguments_(arguments), files_(std::move(files)), group_(group), print_(std::move(print)) {
   if (arguments.save.empty()) return;
   const auto make = [&](const std::string& path, bool is_persistent) {
@@ -59,8 +59,9 @@ RunSaver::RunSaver(const TrainArguments& arguments, std::shared_ptr<const FileSy
       make_folders(*files_, path);
       check_writable(*files_, path);
     }
-    if (arguments.async_save) {
+    if (arguments.async_save || stager) {
       AsyncSaverOptions options;
+      options.stager = stager;
       options.save = folder->options;
       folder->saver = std::make_unique<AsyncSaver>(files_, path, folder->group, options);
     }
@@ -91,6 +92,13 @@ void RunSaver::save(SaveKind kind, Snapshot snapshot) {
                            to.path, arguments_.ckpt_format)));
   if (!to.saver) {
     ferry::save(files_, to.path, snapshot, *to.group, to.options);
+    commit(to, iteration);
+    return;
+  }
+  if (!arguments_.async_save) {
+    to.ticket = to.saver->save(std::move(snapshot));
+    to.ticket.wait();
+    to.saver->finish();
     commit(to, iteration);
     return;
   }

@@ -25,9 +25,9 @@ class RunSaver {
  public:
   using Print = std::function<void(std::string_view text)>;
 
-  /// Splits `group` for each folder. `print` is for rank 0.
+  /// Splits `group` for each folder. `stager`: as a RankDevice has it. `print` is for rank 0.
   RunSaver(const TrainArguments& arguments, std::shared_ptr<const FileSystem> files, Group& group,
-           Print print);
+           std::shared_ptr<Stager> stager, Print print);
   ~RunSaver();
 
   /// Of a kind other than none. An earlier save that failed is thrown here, or by the next three.

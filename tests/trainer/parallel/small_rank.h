@@ -33,7 +33,7 @@ class SmallRank {
       : small_(small),
         kernels_(kernels::cpu_kernels(1)),
         layout_(model_tensors(small.architecture, DType::f32), small.run),
-        grid_(GridSizes(small.run), std::move(links), *kernels_),
+        grid_(GridSizes(small.run), links->rank(), host_communicators(links, *kernels_)),
         state_(layout_, choice(), grid_, *kernels_, state_options()),
         optimizer_(state_, grid_, *kernels_, small.optimizer),
         pipeline_(chunks(), small.architecture, grid_, *kernels_, small.options) {

@@ -71,10 +71,10 @@ TEST_P(Resume, LoadsEveryBit) {
   for (size_t rank = 0; rank < groups.size(); ++rank) {
     threads.emplace_back([&, rank] {
       const auto source = open_source(files, arguments, *groups[rank]);
-      const auto kernels = kernels::cpu_kernels(1);
+      RankDevice device = test_device(groups[rank], links[rank]);
       const RunModel model = model_of(arguments, source.get());
-      RankModel own(arguments, model, links[rank], *kernels, "the test");
-      load_tensors(source->checkpoint, source->state, own.memory, Load::all);
+      RankModel own(arguments, model, static_cast<int>(rank), device, "the test");
+      load_tensors(source->checkpoint, source->state, *device.kernels, own.memory, Load::all);
       Schedule schedule = schedule_of(arguments);
       const RunProgress progress = read_progress_of(source->state, arguments, schedule, {});
       const RunState state =

@@ -21,6 +21,7 @@
 #include "ckpt/open.h"
 #include "trainer/arguments/complete.h"
 #include "trainer/arguments/parse.h"
+#include "tests/trainer/test_device.h"
 #include "trainer/run/rank_trainer.h"
 #include "trainer/run/source.h"
 
@@ -95,10 +96,12 @@ inline Outcome outcome_of(const std::string& text) {
   for (size_t rank = 0; rank < groups.size(); ++rank) {
     threads.emplace_back([&, rank] {
       const RankSetup setup{
-          groups[rank], links[rank], files, &watch, 1, [&](std::string_view more) {
+          groups[rank], links[rank], files, &watch, 1,
+          [&](std::string_view more) {
             const std::lock_guard lock(mutex);
             outcome.printed += more;
-          }};
+          },
+          [&, rank] { return test_device(groups[rank], links[rank]); }};
       try {
         train(arguments, setup);
       } catch (const Error& error) {

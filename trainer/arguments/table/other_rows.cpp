@@ -55,6 +55,7 @@ constexpr ArgumentRow kForkRows[] = {
     // Our own
     {"--dry-run", flag, "False", &A::dry_run, "", "", kFork},
     {"--metrics-json", text, "None", &A::metrics_json, "", "", kFork},
+    {"--device", text, "auto", &A::device, "auto cpu cuda", "", kFork},
     {"--keep-last", integer, "None", &A::keep_last, "1..", "", kFork},
 };
 

@@ -1,0 +1,17 @@
+// Ranks that compute on GPUs.
+#pragma once
+
+#include "ckpt/group/group.h"
+#include "trainer/run/rank_device.h"
+
+namespace ferry {
+
+/// How many GPUs this process may use; 0 where there is no driver, and in a program that was built
+/// without CUDA.
+int gpu_count() noexcept;
+
+/// GPU `gpu` of this process for one rank of `group`; `links` are those of its ranks. Called on the
+/// rank's own thread, by all ranks alike. unsupported in a program that was built without CUDA.
+RankDevice gpu_device(const std::shared_ptr<Group>& group, std::shared_ptr<Links> links, int gpu);
+
+}  // namespace ferry

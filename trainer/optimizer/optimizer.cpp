@@ -50,18 +50,22 @@ double Optimizer::sum_over_ranks(double sum) {
 }
 
 StepResult Optimizer::step(const StepRates& rates) {
-  *sum_ = 0;
+  const double zero = 0;
+  kernels_.upload(&zero, sum_, sizeof zero);
   for (const StateRun& run : state_.runs()) {
     if (!run.counts) continue;
     kernels_.run(kernels::SumOfSquares{.count = run.elements, .x = run.gradient, .sum = sum_});
   }
+  double own = 0;
+  kernels_.download(sum_, &own, sizeof own);
   kernels_.wait();
   StepResult result;
-  result.norm = std::sqrt(sum_over_ranks(*sum_)) / rates.loss_scale;
+  result.norm = std::sqrt(sum_over_ranks(own)) / rates.loss_scale;
   result.is_skipped = !std::isfinite(result.norm);
   if (result.is_skipped) return result;
   const double clip = options_.clip > 0 ? options_.clip / (result.norm + 1e-6) : 1;
-  *gradient_scale_ = static_cast<float>(std::min(clip, 1.0) / rates.loss_scale);
+  const auto scale = static_cast<float>(std::min(clip, 1.0) / rates.loss_scale);
+  kernels_.upload(&scale, gradient_scale_, sizeof scale);
   for (const StateRun& run : state_.runs()) step_run(run, rates);
   state_.gather_parameters();
   return result;

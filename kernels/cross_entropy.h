@@ -1,5 +1,5 @@
-// Cross entropy over a vocabulary that tensor-parallel ranks may share, in three steps with a
-// reduction over those ranks between them.
+// Cross entropy over a vocabulary: at once, or, where tensor-parallel ranks share the vocabulary, in
+// three steps with a reduction over those ranks between them.
 //
 // Source: Megatron-LM, megatron/core/tensor_parallel/cross_entropy.py.
 #pragma once
@@ -7,6 +7,17 @@
 #include "kernels/array.h"
 
 namespace ferry::kernels {
+
+/// loss[i] = log of the sum of exponentials of row i - its target's logit and, where `weight` says
+/// how much a row's loss counts, dlogits = weight[i] · (softmax - one-hot of the target).
+struct CrossEntropy {
+  int64_t rows = 0, columns = 0;
+  ConstArray logits;
+  const int32_t* targets = nullptr;  // below `columns`
+  const float* weight = nullptr;     // null: no gradient
+  float* loss = nullptr;
+  Array dlogits = {};  // may be the logits
+};
 
 /// maximum[i] = the largest logit of row i among this rank's columns.
 struct LogitMaximum {

@@ -25,7 +25,7 @@ template <typename Derived>
 using ForwardingKernels =
     ForwardEach<Derived, Matmul, GroupedMatmul, GroupedMatmulGradient, NormForward, NormBackward,
                 EmbeddingForward, EmbeddingBackward, Rotary, AttentionForward, AttentionMerge,
-                AttentionBackward, ActivationForward, ActivationBackward, LogitMaximum, LogitSums,
+                AttentionBackward, ActivationForward, ActivationBackward, CrossEntropy, LogitMaximum, LogitSums,
                 CrossEntropyGradient, RouterForward, RouterBackward, ZLoss, ExpertCounts,
                 BalanceLoss, ExpertOrder, ExpertBiasStep, GatherRows, CombineRows, GatherNumbers,
                 Copy, CopyRows, Clear, Add, Scale, GateRows, GateRowsBackward, SumRows, Dropout,

@@ -65,6 +65,7 @@ class Kernels {
   virtual void run(const AttentionBackward&) = 0;
   virtual void run(const ActivationForward&) = 0;
   virtual void run(const ActivationBackward&) = 0;
+  virtual void run(const CrossEntropy&) = 0;
   virtual void run(const LogitMaximum&) = 0;
   virtual void run(const LogitSums&) = 0;
   virtual void run(const CrossEntropyGradient&) = 0;

@@ -19,6 +19,9 @@ struct NormForward {
   bool rms = true;
   bool one_plus_weight = false;  // the parameter is the weight less 1
   ConstArray x;
+  /// What is added to x first, and where the sum goes, rounded to its type; rows lie without gaps.
+  ConstArray residual = {};
+  Array sum = {};
   ConstArray weight;
   ConstArray bias = {};      // LayerNorm only
   Array y;                   // may be x; strides are those of x

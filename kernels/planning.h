@@ -38,6 +38,7 @@ class PlanningKernels final : public Kernels {
   void run(const AttentionMerge&) override {}
   void run(const ActivationForward&) override {}
   void run(const ActivationBackward&) override {}
+  void run(const CrossEntropy&) override {}
   void run(const LogitMaximum&) override {}
   void run(const LogitSums&) override {}
   void run(const CrossEntropyGradient&) override {}

@@ -28,6 +28,7 @@ class CpuKernels final : public HostKernels {
   void run(const AttentionBackward& x) override;
   void run(const ActivationForward& x) override;
   void run(const ActivationBackward& x) override;
+  void run(const CrossEntropy& x) override;
   void run(const LogitMaximum& x) override;
   void run(const LogitSums& x) override;
   void run(const CrossEntropyGradient& x) override;

@@ -3,6 +3,31 @@
 
 namespace ferry::kernels::FERRY_KERNELS_TARGET {
 
+void CpuKernels::run(const CrossEntropy& x) {
+  float* const memory = workspace_.floats(3 * x.rows);
+  float *maximum = memory, *sum = memory + x.rows, *target = memory + 2 * x.rows;
+  run(LogitMaximum{.rows = x.rows, .columns = x.columns, .logits = x.logits, .maximum = maximum});
+  run(LogitSums{.rows = x.rows,
+                .columns = x.columns,
+                .first_column = 0,
+                .logits = x.logits,
+                .targets = x.targets,
+                .maximum = maximum,
+                .sum = sum,
+                .target = target});
+  run(CrossEntropyGradient{.rows = x.rows,
+                           .columns = x.columns,
+                           .first_column = 0,
+                           .logits = x.logits,
+                           .targets = x.targets,
+                           .maximum = maximum,
+                           .sum = sum,
+                           .target = target,
+                           .weight = x.weight,
+                           .loss = x.loss,
+                           .dlogits = x.dlogits});
+}
+
 void CpuKernels::run(const LogitMaximum& x) {
   with_type(x.logits.type, [&]<typename T>(T*) {
     team_.each(x.rows, x.columns, [&](int64_t row) {

@@ -79,6 +79,13 @@ int64_t start_of(const X& x, int64_t index) {
 }  // namespace
 
 void CpuKernels::run(const NormForward& x) {
+  if (x.residual) {
+    NormForward rest = x;
+    rest.x = x.sum;
+    rest.residual = {};
+    run(Add{.count = x.rows * x.heads * x.width, .a = x.x, .b = x.residual, .y = x.sum});
+    return run(rest);
+  }
   with_type(x.x.type, [&]<typename T>(T*) {
     team_.each(x.rows * x.heads, x.width,
                [&](int64_t index) { normalise<T>(x, start_of(x, index), index); });

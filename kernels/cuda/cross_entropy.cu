@@ -60,6 +60,67 @@ __global__ void gradient(CrossEntropyGradient x) {
   }
 }
 
+/// A row's greatest logit, and the sum of exponentials of what is below it.
+struct Tail {
+  float maximum = -INFINITY, sum = 0;
+  __device__ void add(const Tail& other) {
+    const float greatest = fmaxf(maximum, other.maximum);
+    if (greatest == -INFINITY) return;
+    sum = sum * expf(maximum - greatest) + other.sum * expf(other.maximum - greatest);
+    maximum = greatest;
+  }
+};
+
+/// Of all threads of a block, in a fixed order; all of them get it.
+__device__ Tail block_tail(Tail tail) {
+  __shared__ Tail tails[32];
+#pragma unroll
+  for (int lanes = 16; lanes > 0; lanes /= 2) {
+    tail.add({__shfl_xor_sync(0xffffffffU, tail.maximum, lanes),
+              __shfl_xor_sync(0xffffffffU, tail.sum, lanes)});
+  }
+  if (threadIdx.x % 32 == 0) tails[threadIdx.x / 32] = tail;
+  __syncthreads();
+  Tail all;
+  for (int warp = 0; warp < static_cast<int>(blockDim.x) / 32; ++warp) all.add(tails[warp]);
+  return all;
+}
+
+/// Reads a row of logits once, into shared memory where it fits (`is_kept`); then again from there.
+template <int W, typename T>
+__global__ void cross_entropy(CrossEntropy x, bool is_kept) {
+  extern __shared__ uint4 shared[];
+  const int64_t row = blockIdx.x, target = x.targets[row];
+  const T* logits = static_cast<const T*>(x.logits.data) + row * x.columns;
+  T* const kept = reinterpret_cast<T*>(shared);
+  const float own = to_float(logits[target]);
+  Tail tail;
+  for (int64_t i = threadIdx.x * W; i < x.columns; i += kRowThreads * W) {
+    const auto value = load<W>(logits + i);
+    if (is_kept) store<W>(kept + i, value);
+    Tail part;
+#pragma unroll
+    for (int j = 0; j < W; ++j) part.maximum = fmaxf(part.maximum, value.v[j]);
+#pragma unroll
+    for (int j = 0; j < W; ++j) part.sum += expf(value.v[j] - part.maximum);
+    tail.add(part);
+  }
+  tail = block_tail(tail);
+  if (threadIdx.x == 0) x.loss[row] = logf(tail.sum) - (own - tail.maximum);
+  if (x.weight == nullptr) return;
+  if (is_kept) logits = kept;
+  T* const dlogits = static_cast<T*>(x.dlogits.data) + row * x.columns;
+  const float weight = x.weight[row], factor = weight / tail.sum;
+  for (int64_t i = threadIdx.x * W; i < x.columns; i += kRowThreads * W) {
+    auto value = load<W>(logits + i);
+#pragma unroll
+    for (int j = 0; j < W; ++j) {
+      value.v[j] = factor * expf(value.v[j] - tail.maximum) - (i + j == target ? weight : 0.0F);
+    }
+    store<W>(dlogits + i, value);
+  }
+}
+
 struct Loss {
   const float *sum, *target;
   float* loss;
@@ -67,6 +128,24 @@ struct Loss {
 };
 
 }  // namespace
+
+void run(Device& device, const CrossEntropy& x) {
+  if (x.rows == 0) return;
+  with_type(x.logits.type, [&]<typename T>(T*) {
+    with_pack(is_packed({x.logits.data, x.dlogits.data}, {x.columns}), [&](auto pack) {
+      auto* const kernel = cross_entropy<decltype(pack)::value, T>;
+      const int64_t bytes = x.columns * size_bytes(x.logits.type);
+      // Beside two blocks' rows there is room for little else.
+      const bool is_kept = x.weight != nullptr && bytes + 2048 <= device.shared_memory();
+      const auto shared = static_cast<size_t>(is_kept ? (bytes + 15) / 16 * 16 : 0);
+      check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(shared)),
+            "memory of a row of logits");
+      kernel<<<static_cast<unsigned>(x.rows), kRowThreads, shared, device.stream()>>>(x, is_kept);
+    });
+  });
+  check_launch("cross entropy");
+}
 
 void run(Device& device, const LogitMaximum& x) {
   if (x.rows == 0) return;

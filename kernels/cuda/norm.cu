@@ -62,10 +62,22 @@ __global__ void norm_forward(NormForward x, RowStarts starts) {
   const int64_t row = own_row<ThreadsOfRow>();
   if (row >= x.rows * x.heads) return;
   const int64_t start = starts(row);
-  const T* const from = static_cast<const T*>(x.x.data) + start;
+  const T* from = static_cast<const T*>(x.x.data) + start;
   Y* const to = static_cast<Y*>(x.y.data) + start;
   const int64_t begin = threadIdx.x % ThreadsOfRow * W, step = ThreadsOfRow * W;
   const auto width = static_cast<float>(x.width);
+  if (x.residual) {
+    const T* const residual = static_cast<const T*>(x.residual.data) + start;
+    T* const sum = static_cast<T*>(x.sum.data) + start;
+    for (int64_t i = begin; i < x.width; i += step) {
+      auto value = load<W>(from + i);
+      const auto other = load<W>(residual + i);
+#pragma unroll
+      for (int j = 0; j < W; ++j) value.v[j] += other.v[j];
+      store<W>(sum + i, value);
+    }
+    from = sum;  // each thread reads again what it wrote
+  }
   float mean = 0;
   if (!x.rms) {
     float sum = 0;
@@ -143,6 +155,87 @@ __global__ void norm_backward(NormBackward x, RowStarts starts) {
   }
 }
 
+/// The same for rows of packs, and of the block's rows the sums that the parameters' gradients are
+/// made of, so that x and dy are read once. Each thread has K packs of columns of every row.
+/// `dweight`, `dbias`: [blocks, width]; `dbias` may be null.
+template <int K, typename T, typename D>
+__global__ void norm_backward_blocks(NormBackward x, RowStarts starts, int64_t rows_of_block,
+                                     float* dweight, float* dbias) {
+  __shared__ float scratch[2][2][32];
+  const int64_t rows = x.rows * x.heads, first = blockIdx.x * rows_of_block;
+  const int64_t end = first + rows_of_block < rows ? first + rows_of_block : rows;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int warps = static_cast<int>(blockDim.x) / 32;
+  const auto column = [&](int k) { return (int64_t{k} * blockDim.x + threadIdx.x) * kPack; };
+  const auto width = static_cast<float>(x.width);
+  Pack<kPack> weight[K], weight_sum[K]{}, bias_sum[K]{};
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+    weight[k] = Pack<kPack>{};
+    if (column(k) < x.width) weight[k] = weights<kPack>(x.weight, x.one_plus_weight, column(k));
+  }
+  for (int64_t row = first; row < end; ++row) {
+    const int64_t start = starts(row);
+    const T* const from = static_cast<const T*>(x.x.data) + start;
+    const D* const dy = static_cast<const D*>(x.dy.data) + start;
+    D* const dx = static_cast<D*>(x.dx.data) + start;
+    const float mean = x.rms ? 0.0F : x.mean[row], inverse = x.inverse[row];
+    Pack<kPack> normal[K], gradient[K], before[K]{};
+    float sum = 0, product = 0;
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      normal[k] = gradient[k] = Pack<kPack>{};
+      if (column(k) >= x.width) continue;
+      normal[k] = load<kPack>(from + column(k));
+      gradient[k] = load<kPack>(dy + column(k));
+      if (x.accumulate) before[k] = load<kPack>(dx + column(k));
+#pragma unroll
+      for (int j = 0; j < kPack; ++j) {
+        normal[k].v[j] = (normal[k].v[j] - mean) * inverse;
+        weight_sum[k].v[j] += gradient[k].v[j] * normal[k].v[j];
+        bias_sum[k].v[j] += gradient[k].v[j];
+        gradient[k].v[j] *= weight[k].v[j];
+        sum += gradient[k].v[j];
+        product += gradient[k].v[j] * normal[k].v[j];
+      }
+    }
+    // Rows take turns with the scratch: one barrier parts them.
+    auto& turn = scratch[row % 2];
+    sum = warp_sum(sum);
+    product = warp_sum(product);
+    if (lane == 0) {
+      turn[0][warp] = sum;
+      turn[1][warp] = product;
+    }
+    __syncthreads();
+    const float mean_sum = x.rms ? 0.0F : warp_sum(lane < warps ? turn[0][lane] : 0.0F) / width;
+    const float mean_product = warp_sum(lane < warps ? turn[1][lane] : 0.0F) / width;
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      if (column(k) >= x.width) continue;
+#pragma unroll
+      for (int j = 0; j < kPack; ++j) {
+        before[k].v[j] += inverse * (gradient[k].v[j] - mean_sum - normal[k].v[j] * mean_product);
+      }
+      store<kPack>(dx + column(k), before[k]);
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+    if (column(k) >= x.width) continue;
+    store<kPack>(dweight + blockIdx.x * x.width + column(k), weight_sum[k]);
+    if (dbias) store<kPack>(dbias + blockIdx.x * x.width + column(k), bias_sum[k]);
+  }
+}
+
+/// f(std::integral_constant<int, K>) with the packs of a thread for rows of `width`.
+template <typename F>
+void with_packs_of_thread(int64_t width, const F& f) {
+  if (width <= kPack * 256) return f(std::integral_constant<int, 1>());
+  if (width <= 2 * kPack * 256) return f(std::integral_constant<int, 2>());
+  f(std::integral_constant<int, 4>());
+}
+
 template <typename T, typename D>
 struct WeightGradient {
   const T* x;
@@ -189,8 +282,9 @@ void with_rows(int64_t rows, int64_t width, bool packed, const F& f) {
 void run(Device& device, const NormForward& x) {
   if (x.rows * x.heads == 0) return;
   const RowStarts starts(x);
-  const bool packed = is_packed({x.x.data, x.y.data, x.weight.data, x.bias.data},
-                                {x.width, starts.row_stride, starts.head_stride});
+  const bool packed =
+      is_packed({x.x.data, x.residual.data, x.sum.data, x.y.data, x.weight.data, x.bias.data},
+                {x.width, starts.row_stride, starts.head_stride});
   with_types(x.x.type, x.y.type, [&]<typename T, typename Y>(T*, Y*) {
     with_rows(x.rows * x.heads, x.width, packed,
               [&](auto pack, auto threads_of_row, unsigned blocks, unsigned threads) {
@@ -201,12 +295,40 @@ void run(Device& device, const NormForward& x) {
   check_launch("norm");
 }
 
+namespace {
+
+/// False where rows are none that norm_backward_blocks() takes.
+bool run_in_blocks(Device& device, const NormBackward& x, const RowStarts& starts, bool packed) {
+  constexpr int64_t kLeastWidth = 256, kMostWidth = 4 * kPack * 1024, kMostBlocks = 1024;
+  if (!packed || x.width < kLeastWidth || x.width > kMostWidth) return false;
+  const int64_t rows = x.rows * x.heads;
+  const int64_t rows_of_block = std::max<int64_t>(8, ceil_div(rows, kMostBlocks));
+  const int64_t blocks = ceil_div(rows, rows_of_block);
+  float* const dweight = device.floats(2 * blocks * x.width);
+  float* const dbias = x.dbias ? dweight + blocks * x.width : nullptr;
+  with_types(x.x.type, x.dy.type, [&]<typename T, typename D>(T*, D*) {
+    with_packs_of_thread(x.width, [&](auto packs) {
+      constexpr int kPacks = decltype(packs)::value;
+      const auto threads = static_cast<unsigned>(ceil_div(x.width, 32 * kPack * kPacks) * 32);
+      norm_backward_blocks<kPacks, T, D>
+          <<<static_cast<unsigned>(blocks), threads, 0, device.stream()>>>(x, starts, rows_of_block,
+                                                                           dweight, dbias);
+    });
+  });
+  add_parts_of_columns(device, blocks, x.width, dweight, x.dweight);
+  if (dbias) add_parts_of_columns(device, blocks, x.width, dbias, x.dbias);
+  return true;
+}
+
+}  // namespace
+
 void run(Device& device, const NormBackward& x) {
   if (x.rows * x.heads == 0) return;
   const RowStarts starts(x);
   const int64_t rows = x.rows * x.heads;
   const bool packed = is_packed({x.x.data, x.dy.data, x.dx.data, x.weight.data},
                                 {x.width, starts.row_stride, starts.head_stride});
+  if (run_in_blocks(device, x, starts, packed)) return check_launch("norm's gradient");
   with_types(x.x.type, x.dy.type, [&]<typename T, typename D>(T*, D*) {
     const auto* from = elements<T>(x.x);
     const auto* dy = elements<D>(x.dy);

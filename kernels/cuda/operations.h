@@ -16,6 +16,7 @@ void run(Device& device, const AttentionMerge& x);
 void run(Device& device, const AttentionBackward& x);
 void run(Device& device, const ActivationForward& x);
 void run(Device& device, const ActivationBackward& x);
+void run(Device& device, const CrossEntropy& x);
 void run(Device& device, const LogitMaximum& x);
 void run(Device& device, const LogitSums& x);
 void run(Device& device, const CrossEntropyGradient& x);

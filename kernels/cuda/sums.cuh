@@ -92,6 +92,13 @@ static __global__ void add_columns_parts(int64_t blocks, int64_t width, const fl
   set_element(sum, column, element(sum, column) + total);
 }
 
+/// sum[column] += the parts of `blocks` blocks, [blocks, width].
+inline void add_parts_of_columns(Device& device, int64_t blocks, int64_t width, const float* parts,
+                                 const Array& sum) {
+  add_columns_parts<<<static_cast<unsigned>(ceil_div(width, 32)), 32 * kStripWarps, 0,
+                      device.stream()>>>(blocks, width, parts, sum);
+}
+
 /// sum[j] += the sum of f.at<W>(row, j) over the rows.
 template <typename F>
 void add_columns(Device& device, int64_t rows, int64_t width, bool packed, const Array& sum,
@@ -108,8 +115,7 @@ void add_columns(Device& device, int64_t rows, int64_t width, bool packed, const
     partial_columns<kWidth>
         <<<grid, 32 * kStripWarps, 0, device.stream()>>>(rows, width, rows_of_block, parts, f);
   });
-  add_columns_parts<<<static_cast<unsigned>(ceil_div(width, 32)), 32 * kStripWarps, 0,
-                      device.stream()>>>(blocks, width, parts, sum);
+  add_parts_of_columns(device, blocks, width, parts, sum);
   check_launch("sum of columns");
 }
 

@@ -88,6 +88,29 @@ TEST(Norm, ForwardEqualsAPlainLoop) {
   }
 }
 
+TEST(Norm, AddsTheResidualFirst) {
+  for (const Type type : kTypes) {
+    for (const bool rms : {false, true}) {
+      const Rows rows{{5, 1, 264, 0, 0}};
+      const auto in = inputs(rows, type);
+      const auto residual = random_numbers(rows.elements(), type, 8);
+      for (auto& device : devices()) {
+        Numbers sum(in.x.size(), type), wanted(in.x.size(), type), got = wanted, got_sum = sum;
+        device.kernels->run(Add{.count = rows.elements(), .a = in.x, .b = residual, .y = sum});
+        auto apart = forward(rows, rms, in, wanted);
+        apart.x = sum;
+        device.kernels->run(apart);
+        auto at_once = forward(rows, rms, in, got);
+        at_once.residual = residual;
+        at_once.sum = got_sum;
+        device.kernels->run(at_once);
+        EXPECT_TRUE(sum.bits() == got_sum.bits()) << device.name;
+        EXPECT_TRUE(wanted.bits() == got.bits()) << device.name;
+      }
+    }
+  }
+}
+
 TEST(Norm, OnePlusWeightAddsOne) {
   const Rows rows{{2, 1, 3, 0, 0}};
   auto in = inputs(rows, Type::f32);
@@ -168,7 +191,7 @@ void check_gradients(const Shape& shape, Type type, bool rms, bool accumulate) {
 
 TEST(Norm, BackwardEqualsFiniteDifferences) {
   for (const auto& shape : {Shape{5, 1, 37, 0, 0}, Shape{3, 2, 16, 100, 48}, Shape{66, 1, 3, 0, 0},
-                            Shape{1, 1, 67, 0, 0}, Shape{0, 1, 4, 0, 0}}) {
+                            Shape{1, 1, 67, 0, 0}, Shape{0, 1, 4, 0, 0}, Shape{9, 1, 264, 0, 0}}) {
     for (const Type type : kTypes) {
       check_gradients(shape, type, true, false);
       check_gradients(shape, type, false, true);

@@ -181,9 +181,9 @@ TEST(Router, TheLowerExpertComesFirstWhereTwoAreEqual) {
   std::vector<int32_t> experts(2);
   Numbers weights(2, Type::f32);
   one_device(1)->run(RouterForward{.shape = {.tokens = 1, .experts = 4, .chosen = 2},
-                                    .logits = logits.floats(),
-                                    .experts = experts.data(),
-                                    .weights = weights.floats()});
+                                   .logits = logits.floats(),
+                                   .experts = experts.data(),
+                                   .weights = weights.floats()});
   EXPECT_EQ(experts, (std::vector<int32_t>{1, 2}));
 }
 
@@ -230,14 +230,14 @@ TEST(Experts, PartsOfThemAreRowsOfTheirOwn) {
   std::vector<int64_t> offsets(experts * parts + 1);
   std::vector<int32_t> choice_of(choices * parts), row_of(choice_of);
   one_device(1)->run(ExpertOrder{.tokens = choices,
-                                  .chosen = 1,
-                                  .experts = experts,
-                                  .parts = parts,
-                                  .experts_of_rank = of_rank,
-                                  .taken = taken.data(),
-                                  .offsets = offsets.data(),
-                                  .choice_of = choice_of.data(),
-                                  .row_of = row_of.data()});
+                                 .chosen = 1,
+                                 .experts = experts,
+                                 .parts = parts,
+                                 .experts_of_rank = of_rank,
+                                 .taken = taken.data(),
+                                 .offsets = offsets.data(),
+                                 .choice_of = choice_of.data(),
+                                 .row_of = row_of.data()});
   int64_t row = 0;
   for (int64_t place = 0; place < experts * parts; ++place) {
     EXPECT_EQ(offsets[static_cast<size_t>(place)], row);

@@ -78,10 +78,13 @@ Layer::Saved Layer::forward(Pass& pass, ConstArray x, Array y) const {
   saved.attention_norm = attention_norm_.forward(pass, rows(pass), x, saved.attention_input);
   forward_one(attention_, pass, saved.attention_input, change, saved.attention);
   saved.middle = pass.kept.take(count, x.type);
-  add_residual(pass, place(DropoutPart::behind_attention), hidden_, x, change, saved.middle);
-
   saved.mlp_input = normed.take(count, x.type);
-  saved.mlp_norm = mlp_norm_.forward(pass, rows(pass), saved.middle, saved.mlp_input);
+  if (pass.hidden_dropout > 0) {
+    add_residual(pass, place(DropoutPart::behind_attention), hidden_, x, change, saved.middle);
+    saved.mlp_norm = mlp_norm_.forward(pass, rows(pass), saved.middle, saved.mlp_input);
+  } else {
+    saved.mlp_norm = mlp_norm_.forward(pass, rows(pass), change, x, saved.middle, saved.mlp_input);
+  }
   forward_one(mlp_, pass, saved.mlp_input, change, saved.mlp);
   add_residual(pass, place(DropoutPart::behind_mlp), hidden_, saved.middle, change, y);
   return saved;

@@ -14,6 +14,11 @@ NormLayer::NormLayer(const ParameterSet& parameters, const std::string& name, in
       rms_(architecture.norm == Norm::rms) {}
 
 NormLayer::Saved NormLayer::forward(Pass& pass, const NormRows& rows, ConstArray x, Array y) const {
+  return forward(pass, rows, x, {}, {}, y);
+}
+
+NormLayer::Saved NormLayer::forward(Pass& pass, const NormRows& rows, ConstArray x,
+                                    ConstArray residual, Array sum, Array y) const {
   Saved saved;
   const int64_t count = rows.rows * rows.heads;
   if (!rms_) saved.mean = pass.kept.take<float>(count);
@@ -26,6 +31,8 @@ NormLayer::Saved NormLayer::forward(Pass& pass, const NormRows& rows, ConstArray
                                         .epsilon = epsilon_,
                                         .rms = rms_,
                                         .x = x,
+                                        .residual = residual,
+                                        .sum = sum,
                                         .weight = weight_.value,
                                         .bias = bias_.value,
                                         .y = y,

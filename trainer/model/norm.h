@@ -33,6 +33,9 @@ class NormLayer {
 
   Saved forward(Pass& pass, const NormRows& rows, kernels::ConstArray x, kernels::Array y) const;
   /// dx is added to when `accumulate`, else set.
+  /// sum = x + residual, y = norm(sum). Without strides.
+  Saved forward(Pass& pass, const NormRows& rows, kernels::ConstArray x,
+                kernels::ConstArray residual, kernels::Array sum, kernels::Array y) const;
   void backward(Pass& pass, const NormRows& rows, const Saved& saved, kernels::ConstArray x,
                 kernels::ConstArray dy, kernels::Array dx, bool accumulate) const;
 

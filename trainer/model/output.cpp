@@ -44,7 +44,8 @@ void OutputLayer::forward(Pass& pass, const Targets& targets, ConstArray x, Arra
   const bool shares_rows = pass.ranks.sequence_parallel;
   const Array dall =
       shares_rows && has_backward ? pass.scratch.take(pass.rows() * hidden_, x.type) : dx;
-  const int64_t block = rows_of_block(pass.rows(), columns_ * size_bytes(x.type), pass.kernels.kind());
+  const int64_t block =
+      rows_of_block(pass.rows(), columns_ * size_bytes(x.type), pass.kernels.kind());
   for (int64_t first = 0; first < pass.rows(); first += block) {
     const int64_t rows = std::min(block, pass.rows() - first);
     forward_block(pass, targets, first, rows, all.from(first * hidden_),
@@ -53,28 +54,15 @@ void OutputLayer::forward(Pass& pass, const Targets& targets, ConstArray x, Arra
   if (has_backward) sum_rows(pass, dall, dx, hidden_);
 }
 
-void OutputLayer::forward_block(Pass& pass, const Targets& targets, int64_t first, int64_t rows,
-                                ConstArray x, Array dx, Array kept) const {
+// Of a vocabulary of which each tensor rank has a part.
+void OutputLayer::shared_cross_entropy(Pass& pass, int64_t rows, const int32_t* labels,
+                                       const float* weight, Array logits, float* loss) const {
   const ArenaScope scope(pass.scratch);
   kernels::Kernels& kernels = pass.kernels;
   Communicator& tensor = pass.ranks.tensor;
-  const Array logits = pass.scratch.take(rows * columns_, x.type);
   auto* const maximum = pass.scratch.take<float>(rows);
   auto* const sums = pass.scratch.take<float>(2 * rows);  // of exponentials; the targets' logits
-  auto* const loss = pass.scratch.take<float>(rows);
   const int64_t first_column = tensor.rank() * columns_;
-  const int32_t* const labels = targets.labels + first;
-  kernels.run(Matmul{.m = rows,
-                     .n = columns_,
-                     .k = hidden_,
-                     .a = x,
-                     .b = weight_.value,
-                     .c = logits,
-                     .b_transposed = true});
-  if (kept) {
-    kernels.run(
-        kernels::Copy{.count = rows * columns_, .x = logits, .y = kept.from(first * columns_)});
-  }
   kernels.run(kernels::LogitMaximum{
       .rows = rows, .columns = columns_, .logits = logits, .maximum = maximum});
   tensor.wait(tensor.all_reduce_max(maximum, rows));
@@ -87,18 +75,51 @@ void OutputLayer::forward_block(Pass& pass, const Targets& targets, int64_t firs
                                  .sum = sums,
                                  .target = sums + rows});
   tensor.wait(tensor.all_reduce(Array(sums), 2 * rows));
-  kernels.run(kernels::CrossEntropyGradient{
-      .rows = rows,
-      .columns = columns_,
-      .first_column = first_column,
-      .logits = logits,
-      .targets = labels,
-      .maximum = maximum,
-      .sum = sums,
-      .target = sums + rows,
-      .weight = targets.loss_weight == nullptr ? nullptr : targets.loss_weight + first,
-      .loss = loss,
-      .dlogits = logits});
+  kernels.run(kernels::CrossEntropyGradient{.rows = rows,
+                                            .columns = columns_,
+                                            .first_column = first_column,
+                                            .logits = logits,
+                                            .targets = labels,
+                                            .maximum = maximum,
+                                            .sum = sums,
+                                            .target = sums + rows,
+                                            .weight = weight,
+                                            .loss = loss,
+                                            .dlogits = logits});
+}
+
+void OutputLayer::forward_block(Pass& pass, const Targets& targets, int64_t first, int64_t rows,
+                                ConstArray x, Array dx, Array kept) const {
+  const ArenaScope scope(pass.scratch);
+  kernels::Kernels& kernels = pass.kernels;
+  Communicator& tensor = pass.ranks.tensor;
+  const Array logits = pass.scratch.take(rows * columns_, x.type);
+  auto* const loss = pass.scratch.take<float>(rows);
+  const int32_t* const labels = targets.labels + first;
+  kernels.run(Matmul{.m = rows,
+                     .n = columns_,
+                     .k = hidden_,
+                     .a = x,
+                     .b = weight_.value,
+                     .c = logits,
+                     .b_transposed = true});
+  if (kept) {
+    kernels.run(
+        kernels::Copy{.count = rows * columns_, .x = logits, .y = kept.from(first * columns_)});
+  }
+  const float* const weight =
+      targets.loss_weight == nullptr ? nullptr : targets.loss_weight + first;
+  if (tensor.size() == 1) {
+    kernels.run(kernels::CrossEntropy{.rows = rows,
+                                      .columns = columns_,
+                                      .logits = logits,
+                                      .targets = labels,
+                                      .weight = weight,
+                                      .loss = loss,
+                                      .dlogits = logits});
+  } else {
+    shared_cross_entropy(pass, rows, labels, weight, logits, loss);
+  }
   kernels.run(kernels::WeightedSum{
       .count = rows, .x = loss, .weight = targets.loss_mask + first, .sum = targets.loss_sum});
   if (targets.loss_weight == nullptr) return;

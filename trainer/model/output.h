@@ -24,6 +24,8 @@ class OutputLayer {
  private:
   void forward_block(Pass& pass, const Targets& targets, int64_t first, int64_t rows,
                      kernels::ConstArray x, kernels::Array dx, kernels::Array kept) const;
+  void shared_cross_entropy(Pass& pass, int64_t rows, const int32_t* labels, const float* weight,
+                            kernels::Array logits, float* loss) const;
 
   Parameter weight_;
   int64_t hidden_ = 0, columns_ = 0;

@@ -7,6 +7,8 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "kernels/activation.h"
 #include "kernels/attention.h"
@@ -23,6 +25,13 @@
 namespace ferry::kernels {
 
 enum class DeviceKind : uint8_t { host, gpu };
+
+/// Of all operations of a name.
+struct OperationTime {
+  std::string name;
+  int64_t count = 0;
+  double seconds = 0;
+};
 
 /// One rank's queue on one device. Each operation finds the results of those before it. Sizes that
 /// contradict each other are the caller's error and are not looked for. Used by one thread at a
@@ -51,6 +60,11 @@ class Kernels {
 
   /// Returns when all that was asked for is done.
   virtual void wait() = 0;
+
+  /// Whether the device tells how long its operations take: where it can, at little cost.
+  virtual void time_operations(bool) {}
+  /// The times since the last call, once wait() has returned, the longest first.
+  virtual std::vector<OperationTime> take_operation_times() { return {}; }
 
   virtual void run(const Matmul&) = 0;
   virtual void run(const GroupedMatmul&) = 0;

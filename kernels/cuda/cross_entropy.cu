@@ -60,62 +60,52 @@ __global__ void gradient(CrossEntropyGradient x) {
   }
 }
 
-/// A row's greatest logit, and the sum of exponentials of what is below it.
-struct Tail {
-  float maximum = -INFINITY, sum = 0;
-  __device__ void add(const Tail& other) {
-    const float greatest = fmaxf(maximum, other.maximum);
-    if (greatest == -INFINITY) return;
-    sum = sum * expf(maximum - greatest) + other.sum * expf(other.maximum - greatest);
-    maximum = greatest;
+/// e^x as exact as numbers of the type can tell.
+template <typename T>
+__device__ float exp_of(float x) {
+  if constexpr (std::is_same_v<T, float>) {
+    return expf(x);
+  } else {
+    return __expf(x);
   }
-};
-
-/// Of all threads of a block, in a fixed order; all of them get it.
-__device__ Tail block_tail(Tail tail) {
-  __shared__ Tail tails[32];
-#pragma unroll
-  for (int lanes = 16; lanes > 0; lanes /= 2) {
-    tail.add({__shfl_xor_sync(0xffffffffU, tail.maximum, lanes),
-              __shfl_xor_sync(0xffffffffU, tail.sum, lanes)});
-  }
-  if (threadIdx.x % 32 == 0) tails[threadIdx.x / 32] = tail;
-  __syncthreads();
-  Tail all;
-  for (int warp = 0; warp < static_cast<int>(blockDim.x) / 32; ++warp) all.add(tails[warp]);
-  return all;
 }
 
-/// Reads a row of logits once, into shared memory where it fits (`is_kept`); then again from there.
+/// Reads a row of logits once, into shared memory where it fits (`is_kept`), and goes on from
+/// there.
 template <int W, typename T>
 __global__ void cross_entropy(CrossEntropy x, bool is_kept) {
   extern __shared__ uint4 shared[];
+  __shared__ float scratch[2][32];
   const int64_t row = blockIdx.x, target = x.targets[row];
   const T* logits = static_cast<const T*>(x.logits.data) + row * x.columns;
   T* const kept = reinterpret_cast<T*>(shared);
   const float own = to_float(logits[target]);
-  Tail tail;
+  float maximum = -INFINITY;
+#pragma unroll 4
   for (int64_t i = threadIdx.x * W; i < x.columns; i += kRowThreads * W) {
     const auto value = load<W>(logits + i);
     if (is_kept) store<W>(kept + i, value);
-    Tail part;
 #pragma unroll
-    for (int j = 0; j < W; ++j) part.maximum = fmaxf(part.maximum, value.v[j]);
-#pragma unroll
-    for (int j = 0; j < W; ++j) part.sum += expf(value.v[j] - part.maximum);
-    tail.add(part);
+    for (int j = 0; j < W; ++j) maximum = fmaxf(maximum, value.v[j]);
   }
-  tail = block_tail(tail);
-  if (threadIdx.x == 0) x.loss[row] = logf(tail.sum) - (own - tail.maximum);
+  maximum = block_max(maximum, scratch[0]);
+  if (is_kept) logits = kept;  // of which each thread reads what it wrote
+  float sum = 0;
+  for (int64_t i = threadIdx.x * W; i < x.columns; i += kRowThreads * W) {
+    const auto value = load<W>(logits + i);
+#pragma unroll
+    for (int j = 0; j < W; ++j) sum += exp_of<T>(value.v[j] - maximum);
+  }
+  sum = block_sum(sum, scratch[1]);
+  if (threadIdx.x == 0) x.loss[row] = logf(sum) - (own - maximum);
   if (x.weight == nullptr) return;
-  if (is_kept) logits = kept;
   T* const dlogits = static_cast<T*>(x.dlogits.data) + row * x.columns;
-  const float weight = x.weight[row], factor = weight / tail.sum;
+  const float weight = x.weight[row], factor = weight / sum;
   for (int64_t i = threadIdx.x * W; i < x.columns; i += kRowThreads * W) {
     auto value = load<W>(logits + i);
 #pragma unroll
     for (int j = 0; j < W; ++j) {
-      value.v[j] = factor * expf(value.v[j] - tail.maximum) - (i + j == target ? weight : 0.0F);
+      value.v[j] = factor * exp_of<T>(value.v[j] - maximum) - (i + j == target ? weight : 0.0F);
     }
     store<W>(dlogits + i, value);
   }

@@ -98,9 +98,11 @@ void run(Device& device, const Copy& x) {
           "copying");
     return;
   }
-  with_types(x.x.type, x.y.type, [&]<typename X, typename Y>(X*, Y*) {
-    each_pack(device, x.count, is_packed({x.x.data, x.y.data}, {}),
-              CopyElements<X, Y>{elements<X>(x.x), elements<Y>(x.y)}, "copy");
+  with_type(x.x.type, [&]<typename X>(X*) {
+    with_type(x.y.type, [&]<typename Y>(Y*) {
+      each_pack(device, x.count, is_packed({x.x.data, x.y.data}, {}),
+                CopyElements<X, Y>{elements<X>(x.x), elements<Y>(x.y)}, "copy");
+    });
   });
 }
 

@@ -299,7 +299,7 @@ namespace {
 
 /// False where rows are none that norm_backward_blocks() takes.
 bool run_in_blocks(Device& device, const NormBackward& x, const RowStarts& starts, bool packed) {
-  constexpr int64_t kLeastWidth = 256, kMostWidth = 4 * kPack * 1024, kMostBlocks = 1024;
+  constexpr int64_t kLeastWidth = 256, kMostWidth = 4 * kPack * 256, kMostBlocks = 1024;
   if (!packed || x.width < kLeastWidth || x.width > kMostWidth) return false;
   const int64_t rows = x.rows * x.heads;
   const int64_t rows_of_block = std::max<int64_t>(8, ceil_div(rows, kMostBlocks));

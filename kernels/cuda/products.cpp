@@ -192,6 +192,9 @@ std::vector<cublasLtMatmulHeuristicResult_t> Products::State::choices(const Plan
     cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value);
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspaceBytes});
+  // Sums of parts in a 16-bit type would be rounded more than once.
+  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.alignments[1]);
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.alignments[0]);
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.alignments[2]);

@@ -168,7 +168,8 @@ TEST(Attention, ForwardEqualsAPlainLoop) {
         Numbers log_sum(wanted.log_sum.size(), Type::f32);
         device.kernels->run(forward(p, output, log_sum.floats()));
         device.kernels->run(forward(p, again, log_sum.floats()));
-        expect_near(output, wanted.output, type == Type::f32 ? 32 : 0.6, 1, device.name);
+        expect_near(output, wanted.output,
+                    type == Type::f32 ? 32 : 0.6 * std::min(product_slack(), 2.0), 1, device.name);
         expect_near(log_sum, wanted.log_sum, 16, 4, device.name);
         EXPECT_TRUE(output.bits() == again.bits()) << device.name;
       }

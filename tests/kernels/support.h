@@ -123,6 +123,9 @@ struct Device {
 /// threads; or the GPU. Operations are done when run() returns, and take any memory of the tests.
 std::vector<Device> devices();
 std::unique_ptr<Kernels> one_device(int threads = 1);
+/// How many times the processor's error the device's products of 16-bit numbers may have: those of
+/// a GPU cut sums off where the processor rounds them.
+double product_slack();
 
 /// Runs the operation that make(results) gives on every device. All must give the same bits, which
 /// are the results.

@@ -42,6 +42,7 @@ class RankTrainer {
         batches_(batch_sizes(arguments)),
         saver_(arguments, setup.files, group_, device_.stager,
                [this](std::string_view text) { log_.tell(text); }) {
+    device_.kernels->time_operations(arguments.timing_log_level >= 2 && group_.rank() == 0);
     begin();
     prepare_sampler();
   }
@@ -101,8 +102,8 @@ class RankTrainer {
       setup_.print(parameters_line(place.tensor, place.stage, rank_.memory.parameter_count()));
     }
     if (group_.rank() == 0) {
-      log_.tell(plan_text(arguments_, model_,
-                          memory_plan(arguments_, model_, device_.kernels->kind())));
+      log_.tell(
+          plan_text(arguments_, model_, memory_plan(arguments_, model_, device_.kernels->kind())));
     }
   }
 
@@ -221,7 +222,21 @@ class RankTrainer {
     skipped_samples_ += batch.global - batch.running;
     progress_.operations += floating_point_operations(arguments_, batch.running);
     log_.add(line_of(batch, loss, result), result.is_skipped);
+    tell_operation_times();
     for (const int64_t iteration : saver_.take_committed()) log_.add_commit(iteration);
+  }
+
+  // With --timing-log-level 2, where the device can tell.
+  void tell_operation_times() {
+    const bool is_due =
+        arguments_.timing_log_level >= 2 && progress_.iteration % arguments_.log_interval == 0;
+    if (is_due && group_.rank() == 0) {
+      device_.kernels->wait();
+      for (const kernels::OperationTime& time : device_.kernels->take_operation_times()) {
+        log_.tell(fmt::format("    {:10.2f} ms, {:6} times: {}\n", 1000 * time.seconds, time.count,
+                              time.name));
+      }
+    }
   }
 
   // All ranks know the sums of all.

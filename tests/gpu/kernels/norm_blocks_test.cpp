@@ -45,7 +45,7 @@ TEST(NormBlocks, EqualTheProcessors) {
   for (const int64_t width : {248, 256, 768, 2048, 2304, 4096, 5120, 16384}) {
     for (const Type type : kTypes) {
       for (const bool rms : {false, true}) {
-        const int64_t rows = width < 5000 ? 9001 : 77;
+        const int64_t rows = width == 256 ? 9001 : 77;
         const auto expected = gradients(*processor, rows, width, type, rms);
         const auto got = gradients(*gpu, rows, width, type, rms);
         const std::string what = std::to_string(width) + " " + name_of(type);

@@ -29,7 +29,7 @@ using ForwardingKernels =
                 CrossEntropyGradient, RouterForward, RouterBackward, ZLoss, ExpertCounts,
                 BalanceLoss, ExpertOrder, ExpertBiasStep, GatherRows, CombineRows, GatherNumbers,
                 Copy, CopyRows, Clear, Add, Scale, GateRows, GateRowsBackward, SumRows, Dropout,
-                SumOfSquares, WeightedSum, FillNormal, FillConstant, AdamStep, SgdStep,
+                SumOfSquares, WeightedSum, FillNormal, FillConstant, ClipScale, AdamStep, SgdStep,
                 AdemamixStep>;
 
 }  // namespace ferry::kernels

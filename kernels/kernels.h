@@ -106,6 +106,7 @@ class Kernels {
   virtual void run(const WeightedSum&) = 0;
   virtual void run(const FillNormal&) = 0;
   virtual void run(const FillConstant&) = 0;
+  virtual void run(const ClipScale&) = 0;
   virtual void run(const AdamStep&) = 0;
   virtual void run(const SgdStep&) = 0;
   virtual void run(const AdemamixStep&) = 0;

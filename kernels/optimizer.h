@@ -5,6 +5,18 @@
 
 namespace ferry::kernels {
 
+/// What a step makes of the norm of a gradient, which is the root of its sum of squares over the
+/// loss scale: *scale becomes clip / loss_scale, where clip is max_norm / (norm + 1e-6) or 1, where
+/// that is less (or max_norm 0); *is_skipped becomes 0, or 1 where the norm is not finite.
+/// Source: megatron/core/optimizer/clip_grads.py (clip_grad_by_total_norm_fp32).
+struct ClipScale {
+  const double* sum_of_squares = nullptr;
+  double max_norm = 1;
+  double loss_scale = 1;  // gradients are that many times too large
+  float* scale = nullptr;
+  float* is_skipped = nullptr;
+};
+
 /// What every step has. The gradient counts times `gradient_scale`; where *is_skipped is not zero
 /// nothing changes. Both may be null, and lie in the memory of the device, so that no step waits
 /// for the host to learn a norm.

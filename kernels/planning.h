@@ -65,6 +65,7 @@ class PlanningKernels final : public Kernels {
   void run(const WeightedSum&) override {}
   void run(const FillNormal&) override {}
   void run(const FillConstant&) override {}
+  void run(const ClipScale&) override {}
   void run(const AdamStep&) override {}
   void run(const SgdStep&) override {}
   void run(const AdemamixStep&) override {}

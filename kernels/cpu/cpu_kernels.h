@@ -55,6 +55,7 @@ class CpuKernels final : public HostKernels {
   void run(const WeightedSum& x) override;
   void run(const FillNormal& x) override;
   void run(const FillConstant& x) override;
+  void run(const ClipScale& x) override;
   void run(const AdamStep& x) override;
   void run(const SgdStep& x) override;
   void run(const AdemamixStep& x) override;

@@ -44,6 +44,13 @@ FERRY_INLINE float single(double value) { return static_cast<float>(value); }
 
 }  // namespace
 
+void CpuKernels::run(const ClipScale& x) {
+  const double norm = __builtin_sqrt(*x.sum_of_squares) / x.loss_scale;
+  const double clip = x.max_norm > 0 ? x.max_norm / (norm + 1e-6) : 1;
+  *x.scale = single((clip < 1 ? clip : 1) / x.loss_scale);
+  *x.is_skipped = __builtin_isfinite(norm) ? 0.0F : 1.0F;
+}
+
 void CpuKernels::run(const AdamStep& x) {
   const double rate = x.step.learning_rate;
   const float beta1 = single(x.beta1), rest1 = single(1 - x.beta1);

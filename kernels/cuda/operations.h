@@ -43,6 +43,7 @@ void run(Device& device, const SumOfSquares& x);
 void run(Device& device, const WeightedSum& x);
 void run(Device& device, const FillNormal& x);
 void run(Device& device, const FillConstant& x);
+void run(Device& device, const ClipScale& x);
 void run(Device& device, const AdamStep& x);
 void run(Device& device, const SgdStep& x);
 void run(Device& device, const AdemamixStep& x);

@@ -72,6 +72,16 @@ struct Ademamix {
   }
 };
 
+struct Clip {
+  ClipScale x;
+  __device__ void operator()(int64_t) const {
+    const double norm = sqrt(*x.sum_of_squares) / x.loss_scale;
+    const double clip = x.max_norm > 0 ? x.max_norm / (norm + 1e-6) : 1;
+    *x.scale = static_cast<float>((clip < 1 ? clip : 1) / x.loss_scale);
+    *x.is_skipped = isfinite(norm) ? 0.0F : 1.0F;
+  }
+};
+
 template <typename T, typename C, typename Rule>
 struct Update {
   const T* gradient;
@@ -113,6 +123,10 @@ double correction(double beta, int64_t number) {
 }
 
 }  // namespace
+
+void run(Device& device, const ClipScale& x) {
+  each(device, 1, Clip{x}, "the gradient's clipping");
+}
 
 void run(Device& device, const AdamStep& x) {
   const double rate = x.step.learning_rate;

@@ -5,6 +5,30 @@ namespace {
 
 constexpr int64_t kCount = 137;
 
+TEST(ClipScale, IsMegatrons) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  struct Case {
+    double sum, max_norm, loss_scale, scale;
+    bool is_skipped = false;
+  };
+  for (const Case& one :
+       {Case{4, 1, 1, 1 / 2.000001}, Case{0.25, 1, 1, 1}, Case{0, 1, 1, 1}, Case{25, 0, 1, 1},
+        Case{64, 1, 4, 1 / 2.000001 / 4}, Case{4, 1, 4, 0.25}, Case{infinity, 1, 1, 0, true},
+        Case{std::nan(""), 1, 1, 0, true}, Case{std::nan(""), 0, 1, 0, true}}) {
+    for (auto& device : devices()) {
+      float scale = -1, is_skipped = -1;
+      device.kernels->run(ClipScale{.sum_of_squares = &one.sum,
+                                    .max_norm = one.max_norm,
+                                    .loss_scale = one.loss_scale,
+                                    .scale = &scale,
+                                    .is_skipped = &is_skipped});
+      EXPECT_EQ(is_skipped, one.is_skipped ? 1 : 0) << one.sum;
+      if (one.is_skipped) continue;
+      EXPECT_EQ(scale, static_cast<float>(one.scale)) << one.sum;
+    }
+  }
+}
+
 struct State {
   Numbers parameter = random_numbers(kCount, Type::f32, 1), copy;
   std::vector<Numbers> moments;

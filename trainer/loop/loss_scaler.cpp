@@ -66,9 +66,4 @@ void read_loss_scaler(const Value& state, const std::string& scale_bytes, const 
   s.hysteresis_tracker = *hysteresis;
 }
 
-double clip_coefficient(double norm, double clip) {
-  const double coefficient = clip / (norm + 1e-6);
-  return clip > 0 && coefficient < 1 ? coefficient : 1;
-}
-
 }  // namespace ferry

@@ -44,8 +44,4 @@ Value write_loss_scaler(const LossScaler& scaler, Draft& draft);
 void read_loss_scaler(const Value& state, const std::string& scale_bytes, const std::string& path,
                       LossScaler& scaler);
 
-/// Gradients are multiplied by it: clip / (norm + 1e-6) where that is less than 1; 1 when clip is
-/// 0. Source: megatron/core/optimizer/clip_grads.py.
-double clip_coefficient(double norm, double clip);
-
 }  // namespace ferry

@@ -1,12 +1,29 @@
 #include "trainer/optimizer/optimizer.h"
 
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 namespace ferry {
 
 using kernels::Array;
 using kernels::Type;
+
+namespace {
+
+// Numbers of which nothing is set but for the sign.
+template <typename Word>
+double zeros_in(const std::vector<std::byte>& bytes, Word mask) {
+  int64_t zeros = 0;
+  for (size_t at = 0; at < bytes.size(); at += sizeof(Word)) {
+    Word word = 0;
+    std::memcpy(&word, bytes.data() + at, sizeof word);
+    zeros += (word & mask) == 0 ? 1 : 0;
+  }
+  return static_cast<double>(zeros);
+}
+
+}  // namespace
 
 std::vector<std::string> OptimizerOptions::state_kinds() const {
   switch (kind) {
@@ -40,34 +57,40 @@ Optimizer::Optimizer(ModelState& state, Grid& grid, kernels::Kernels& kernels,
       grid_(grid),
       kernels_(kernels),
       options_(std::move(options)),
-      memory_(kernels.allocate(sizeof(double) + sizeof(float))),
+      memory_(kernels.allocate(sizeof(double) + 2 * sizeof(float))),
       sum_(static_cast<double*>(memory_.get())),
-      gradient_scale_(reinterpret_cast<float*>(sum_ + 1)) {}
+      gradient_scale_(reinterpret_cast<float*>(sum_ + 1)),
+      is_skipped_(gradient_scale_ + 1) {}
 
-double Optimizer::sum_over_ranks(double sum) {
-  grid_.world().wait(grid_.world().all_reduce(&sum, 1));
+// *sum_ becomes that of all parameters, over all ranks.
+void Optimizer::sum_squares(Values values) {
+  kernels_.run(kernels::Clear{.count = 2, .y = Array(reinterpret_cast<float*>(sum_))});
+  for (const StateRun& run : state_.runs()) {
+    if (!run.counts) continue;
+    kernels_.run(kernels::SumOfSquares{.count = run.elements, .x = values(run), .sum = sum_});
+  }
+  grid_.world().wait(grid_.world().all_reduce(sum_, 1));
+}
+
+double Optimizer::sum_of_all_ranks() {
+  double sum = 0;
+  kernels_.download(sum_, &sum, sizeof sum);
+  kernels_.wait();
   return sum;
 }
 
 StepResult Optimizer::step(const StepRates& rates) {
-  const double zero = 0;
-  kernels_.upload(&zero, sum_, sizeof zero);
-  for (const StateRun& run : state_.runs()) {
-    if (!run.counts) continue;
-    kernels_.run(kernels::SumOfSquares{.count = run.elements, .x = run.gradient, .sum = sum_});
-  }
-  double own = 0;
-  kernels_.download(sum_, &own, sizeof own);
-  kernels_.wait();
-  StepResult result;
-  result.norm = std::sqrt(sum_over_ranks(own)) / rates.loss_scale;
-  result.is_skipped = !std::isfinite(result.norm);
-  if (result.is_skipped) return result;
-  const double clip = options_.clip > 0 ? options_.clip / (result.norm + 1e-6) : 1;
-  const auto scale = static_cast<float>(std::min(clip, 1.0) / rates.loss_scale);
-  kernels_.upload(&scale, gradient_scale_, sizeof scale);
+  sum_squares([](const StateRun& run) { return kernels::ConstArray(run.gradient); });
+  kernels_.run(kernels::ClipScale{.sum_of_squares = sum_,
+                                  .max_norm = options_.clip,
+                                  .loss_scale = rates.loss_scale,
+                                  .scale = gradient_scale_,
+                                  .is_skipped = is_skipped_});
   for (const StateRun& run : state_.runs()) step_run(run, rates);
   state_.gather_parameters();
+  StepResult result;
+  result.norm = std::sqrt(sum_of_all_ranks()) / rates.loss_scale;
+  result.is_skipped = !std::isfinite(result.norm);
   return result;
 }
 
@@ -77,6 +100,7 @@ void Optimizer::step_run(const StateRun& run, const StepRates& rates) {
       .count = run.elements,
       .gradient = run.gradient,
       .gradient_scale = gradient_scale_,
+      .is_skipped = is_skipped_,
       .parameter = run.master,
       .copy = has_copy ? run.value : Array(),
       .learning_rate = run.is_input_or_output
@@ -116,29 +140,27 @@ void Optimizer::step_run(const StateRun& run, const StepRates& rates) {
 }
 
 double Optimizer::parameter_norm() {
-  *sum_ = 0;
-  for (const StateRun& run : state_.runs()) {
-    if (!run.counts) continue;
-    kernels_.run(kernels::SumOfSquares{.count = run.elements, .x = Array(run.master), .sum = sum_});
-  }
-  kernels_.wait();
-  return std::sqrt(sum_over_ranks(*sum_));
+  sum_squares([](const StateRun& run) { return kernels::ConstArray(run.master); });
+  return std::sqrt(sum_of_all_ranks());
 }
 
 int64_t Optimizer::count_zeros() {
   double zeros = 0;
-  kernels_.wait();
+  std::vector<std::byte> bytes;
   for (const StateRun& run : state_.runs()) {
     if (!run.counts) continue;
+    bytes.resize(static_cast<size_t>(run.elements * kernels::size_bytes(run.gradient.type)));
+    kernels_.download(run.gradient.data, bytes.data(), bytes.size());
+    kernels_.wait();
     if (run.gradient.type == Type::f32) {
-      const auto* gradient = static_cast<const float*>(run.gradient.data);
-      for (int64_t i = 0; i < run.elements; ++i) zeros += gradient[i] == 0 ? 1 : 0;
+      zeros += zeros_in<uint32_t>(bytes, 0x7fffffff);
     } else {
-      const auto* gradient = static_cast<const uint16_t*>(run.gradient.data);
-      for (int64_t i = 0; i < run.elements; ++i) zeros += (gradient[i] & 0x7fff) == 0 ? 1 : 0;
+      zeros += zeros_in<uint16_t>(bytes, 0x7fff);
     }
   }
-  return static_cast<int64_t>(sum_over_ranks(zeros));
+  kernels_.upload(&zeros, sum_, sizeof zeros);
+  grid_.world().wait(grid_.world().all_reduce(sum_, 1));
+  return static_cast<int64_t>(sum_of_all_ranks());
 }
 
 }  // namespace ferry

@@ -50,7 +50,9 @@ struct StepResult {
   bool is_skipped = false;  // the gradient is not finite: nothing changed
 };
 
-/// One rank's part; all ranks of the grid call step() alike, with complete gradients.
+/// One rank's part; all ranks of the grid call step() alike, with complete gradients. How much a
+/// gradient is clipped, and whether it counts at all, is found out where it lies: the host is told
+/// behind the step.
 class Optimizer {
  public:
   Optimizer(ModelState& state, Grid& grid, kernels::Kernels& kernels, OptimizerOptions options);
@@ -63,16 +65,19 @@ class Optimizer {
   double parameter_norm();
 
  private:
-  double sum_over_ranks(double sum);
+  using Values = kernels::ConstArray (*)(const StateRun&);
+
+  void sum_squares(Values values);
+  double sum_of_all_ranks();
   void step_run(const StateRun& run, const StepRates& rates);
 
   ModelState& state_;
   Grid& grid_;
   kernels::Kernels& kernels_;
   OptimizerOptions options_;
-  std::shared_ptr<void> memory_;
-  double* sum_;            // of squares
-  float* gradient_scale_;  // of all runs
+  std::shared_ptr<void> memory_;  // of the device, and what follows lies there
+  double* sum_;
+  float *gradient_scale_, *is_skipped_;  // of all runs
 };
 
 }  // namespace ferry

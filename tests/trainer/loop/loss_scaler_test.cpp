@@ -76,12 +76,5 @@ TEST(LossScaler, ComesBackFromACheckpoint) {
   EXPECT_THROW(read_loss_scaler(state.value, std::string(4, '\xff'), "ckpt", loaded), Error);
 }
 
-TEST(ClipCoefficient, IsLessThanOneOrOne) {
-  EXPECT_DOUBLE_EQ(clip_coefficient(2, 1), 1 / 2.000001);
-  EXPECT_EQ(clip_coefficient(0.5, 1), 1);
-  EXPECT_EQ(clip_coefficient(0, 1), 1);
-  EXPECT_EQ(clip_coefficient(5, 0), 1);
-}
-
 }  // namespace
 }  // namespace ferry

@@ -83,6 +83,30 @@ TEST(Decoupled, InputAndOutputLearnAtTheirOwnRate) {
   });
 }
 
+// A gradient that is not finite changes nothing, and is told behind the step.
+TEST(Skipped, StepsChangeNothing) {
+  SmallRun small = test::small_run();
+  const auto links = thread_links(thread_groups(1));
+  SmallRank rank(small, links[0]);
+  rank.take_step(0);
+  const auto state = [&] {
+    std::vector<float> all;
+    for (const StateRun& run : rank.state().runs()) {
+      for (const float* part : {run.master, run.states[0], run.states[1]}) {
+        all.insert(all.end(), part, part + run.elements);
+      }
+    }
+    return all;
+  };
+  const std::vector<float> before = state();
+  small.loss_scale = 1e300;  // which the rank refers to
+  EXPECT_FALSE(std::isfinite(rank.take_step(1).norm));
+  EXPECT_EQ(state(), before);
+  small.loss_scale = 1;
+  EXPECT_TRUE(std::isfinite(rank.take_step(2).norm));
+  EXPECT_NE(state(), before);
+}
+
 // Copies of the embeddings on other stages learn as the first one does.
 TEST(Decoupled, IsTheSameAtAllLayouts) {
   SmallRun small = test::with_predictions(test::small_run());

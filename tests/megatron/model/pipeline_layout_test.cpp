@@ -72,5 +72,17 @@ TEST(PipelineLayout, SplitsByLayoutText) {
   EXPECT_THROW(PipelineLayout{arguments}, Error);
 }
 
+// As many letters as tokens that it predicts, whatever layers that takes.
+TEST(PipelineLayout, HasOneLayerThatPredictsAgainAndAgain) {
+  RunArguments arguments = run(4, 2);
+  arguments.mtp_layers = 2;
+  arguments.repeated_mtp = true;
+  EXPECT_EQ(PipelineLayout(arguments).at(1, 0).mtp_layers, 1);
+  arguments.stage_letters = parse_stage_letters("Ett|ttmmL");
+  EXPECT_EQ(PipelineLayout(arguments).at(1, 0).mtp_layers, 1);
+  arguments.stage_letters = parse_stage_letters("Ett|ttmL");
+  EXPECT_THROW(PipelineLayout{arguments}, Error);
+}
+
 }  // namespace
 }  // namespace ferry

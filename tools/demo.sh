@@ -46,7 +46,7 @@ cat >llama.txt <<'END'
 --num-layers 4 --hidden-size 128 --ffn-hidden-size 352 --num-attention-heads 4 --group-query-attention --num-query-groups 2
 --swiglu --normalization RMSNorm --position-embedding-type rope --disable-bias-linear --untie-embeddings-and-output-weights
 --seq-length 128 --max-position-embeddings 128 --attention-dropout 0 --hidden-dropout 0
---data-path licences --split 1,0,0 --tokenizer-type NullTokenizer --vocab-size 257 --make-vocab-size-divisible-by 136 --eval-iters 0
+--data-path licences --split 1,0,0 --tokenizer-type NullTokenizer --vocab-size 257 --eval-iters 0
 --micro-batch-size 8 --global-batch-size 8 --train-iters 240 --lr 4e-3 --min-lr 4e-4 --lr-decay-style cosine --lr-warmup-iters 20
 --weight-decay 0.1 --clip-grad 1.0 --adam-beta2 0.95 --seed 1 --log-interval 40 --save-interval 240 --exit-signal-handler
 END

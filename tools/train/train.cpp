@@ -19,6 +19,7 @@
 #include "trainer/run/memory_plan.h"
 #include "trainer/run/rank_trainer.h"
 #include "trainer/run/source.h"
+#include "trainer/run/tokenizer_facts.h"
 
 namespace ferry::tool {
 namespace {
@@ -118,6 +119,7 @@ TrainArguments read_arguments(std::span<const std::string> words, const Launch& 
   TrainArguments arguments = parse_arguments(all, *posix_file_system());
   adopt_source_arguments(posix_file_system(), all, arguments, notes);
   complete_arguments(arguments, launch, notes);
+  adopt_tokenizer(*posix_file_system(), arguments);
   settle_vocabulary(arguments, arguments.vocab_size.value_or(0));
   return arguments;
 }

@@ -130,6 +130,9 @@ void complete_model(TrainArguments& a, Notes& notes) {
 
 void settle_vocabulary(TrainArguments& a, int64_t tokens) {
   if (!a.padded_vocab_size) {
+    check_fits(tokens != 0,
+               "--vocab-size is wanted: there are no files of a tokenizer (--tokenizer-type, "
+               "--tokenizer-model) that tell how large the vocabulary is");
     check_size("the vocabulary", tokens);
     check_size("--make-vocab-size-divisible-by", a.make_vocab_size_divisible_by);
     a.padded_vocab_size =

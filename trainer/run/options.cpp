@@ -191,8 +191,9 @@ DataOptions data_options(const TrainArguments& arguments) {
   options.masks.goldfish_loss = arguments.goldfish_loss;
   options.masks.goldfish_k = arguments.goldfish_k;
   options.masks.goldfish_h = arguments.goldfish_h;
+  const int64_t last_token = arguments.vocab_size.value_or(0) - 1;
   options.masks.end_of_document = static_cast<int32_t>(
-      arguments.null_tokenizer_eod_id.value_or(arguments.vocab_size.value_or(0) - 1));
+      arguments.end_of_document.value_or(arguments.null_tokenizer_eod_id.value_or(last_token)));
   return options;
 }
 

@@ -24,6 +24,7 @@
 #include "tests/trainer/test_device.h"
 #include "trainer/run/rank_trainer.h"
 #include "trainer/run/source.h"
+#include "trainer/run/tokenizer_facts.h"
 
 namespace ferry::test {
 
@@ -83,6 +84,7 @@ inline Outcome outcome_of(const std::string& text) {
     std::vector<std::string> notes;
     adopt_source_arguments(files, words, arguments, notes);
     complete_arguments(arguments, Launch{}, notes);
+    adopt_tokenizer(*files, arguments);
     settle_vocabulary(arguments, arguments.vocab_size.value_or(0));
   } catch (const Error& error) {
     outcome.problem = error.what();

@@ -1,0 +1,134 @@
+// What a run takes from the files of a tokenizer.
+#include "trainer/run/tokenizer_facts.h"
+
+#include <gmock/gmock.h>
+
+#include "ckpt/base/error.h"
+#include "tests/io/memory_file_system.h"
+
+namespace ferry {
+namespace {
+
+constexpr const char* kTokenizer = R"({"added_tokens": [
+    {"id": 3, "content": "<s>", "special": true}, {"id": 5, "content": "</s>", "special": true}],
+  "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "<s>": 3, "c": 4}, "merges": []}})";
+
+class Tokenizers : public testing::Test {
+ protected:
+  Tokenizers() { files_.create_folder("tokenizer"); }
+
+  std::optional<TokenizerFacts> facts(const char* type, const char* model,
+                                      const char* vocab_file = "") {
+    TrainArguments arguments;
+    arguments.tokenizer_type = type;
+    arguments.tokenizer_model = model;
+    arguments.vocab_file = vocab_file;
+    return tokenizer_facts(files_, arguments);
+  }
+  TokenizerFacts hugging_face() { return facts("HuggingFaceTokenizer", "tokenizer").value(); }
+
+  MemoryFileSystem files_;
+};
+
+TEST_F(Tokenizers, OfHuggingFaceCountAddedTokensOnce) {
+  files_.put("tokenizer/tokenizer.json", kTokenizer);
+  EXPECT_EQ(hugging_face().tokens, 6);
+  EXPECT_EQ(hugging_face().end_of_document, std::nullopt);
+  // A role for a token that is there, and roles for two that are not.
+  files_.put("tokenizer/tokenizer_config.json",
+             R"({"eos_token": {"content": "</s>", "special": true}, "pad_token": "<pad>",
+                 "unk_token": null, "additional_special_tokens": ["<s>", "<more>"]})");
+  EXPECT_EQ(hugging_face().tokens, 8);
+  EXPECT_EQ(hugging_face().end_of_document, 5);
+  files_.put("tokenizer/tokenizer_config.json",
+             R"({"added_tokens_decoder": {"6": {"content": "<6>"}, "5": {"content": "</s>"}},
+                 "eos_token": "<6>"})");
+  EXPECT_EQ(hugging_face().tokens, 7);
+  EXPECT_EQ(hugging_face().end_of_document, 6);
+}
+
+TEST_F(Tokenizers, OfHuggingFaceMayBeListsOfPieces) {
+  files_.put("tokenizer/tokenizer.json",
+             R"({"added_tokens": [{"id": 0, "content": "<pad>"}],
+                 "model": {"type": "Unigram", "vocab": [["<pad>", 0.0], ["a", -1.5]]}})");
+  EXPECT_EQ(hugging_face().tokens, 2);
+}
+
+TEST_F(Tokenizers, OfHuggingFaceMayBeInTheOldFiles) {
+  files_.put("tokenizer/vocab.json", R"({"a": 0, "b": 1})");
+  files_.put("tokenizer/added_tokens.json", R"({"<pad>": 2})");
+  EXPECT_EQ(hugging_face().tokens, 3);
+}
+
+TEST_F(Tokenizers, OfGpt2AreAVocabularyFile) {
+  files_.put("gpt2-vocab.json", R"({"a": 0, "b": 1, "<|endoftext|>": 2})");
+  const auto found = facts("GPT2BPETokenizer", "", "gpt2-vocab.json");
+  EXPECT_EQ(found->tokens, 3);
+  EXPECT_EQ(found->end_of_document, 2);
+}
+
+// A SentencePiece model: pieces, then what its trainer was told, with -1 for a token left out.
+TEST_F(Tokenizers, OfSentencePieceAreItsPieces) {
+  std::string model;
+  for (const char* piece : {"<unk>", "<s>", "</s>", "a"}) {
+    const std::string text = piece;
+    const std::string message = std::string("\x0a") + static_cast<char>(text.size()) + text +
+                                std::string("\x15\x00\x00\x80\x3f", 5);
+    model += std::string("\x0a") + static_cast<char>(message.size()) + message;
+  }
+  for (const char* type :
+       {"SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer"}) {
+    files_.put("a.model", model);
+    EXPECT_EQ(facts(type, "a.model")->tokens, 4);
+    EXPECT_EQ(facts(type, "a.model")->end_of_document, 2);
+    files_.put("a.model", model + std::string("\x12\x03\xd0\x02\x01", 5));  // eos_id: 1
+    EXPECT_EQ(facts(type, "a.model")->end_of_document, 1);
+    files_.put("a.model", model + "\x12\x0c\xd0\x02\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01");
+    EXPECT_EQ(facts(type, "a.model")->tokens, 4);
+    EXPECT_EQ(facts(type, "a.model")->end_of_document, std::nullopt);
+  }
+}
+
+TEST_F(Tokenizers, ThatAreDamagedAreTold) {
+  const auto problem = [&](const char* type, const char* model) -> std::string {
+    try {
+      facts(type, model);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return {};
+  };
+  for (const std::string bytes : {"", "text", "\x0a\x7f", "\x0a"}) {
+    files_.put("a.model", bytes);
+    EXPECT_THAT(problem("SentencePieceTokenizer", "a.model"),
+                testing::HasSubstr("is no SentencePiece model"));
+  }
+  EXPECT_THAT(problem("HuggingFaceTokenizer", "tokenizer"), testing::HasSubstr("neither"));
+  files_.put("tokenizer/tokenizer.json", "{");
+  EXPECT_THAT(problem("HuggingFaceTokenizer", "tokenizer"), testing::HasSubstr("JSON"));
+}
+
+TEST_F(Tokenizers, WithoutFilesTellNothing) {
+  EXPECT_FALSE(facts("NullTokenizer", ""));
+  EXPECT_FALSE(facts("HuggingFaceTokenizer", "meta-llama/Llama-3.1-8B"));
+  EXPECT_FALSE(facts("GPT2BPETokenizer", ""));
+}
+
+TEST_F(Tokenizers, AreAdoptedUnlessArgumentsSay) {
+  files_.put("gpt2-vocab.json", R"({"a": 0, "<|endoftext|>": 1, "b": 2})");
+  TrainArguments arguments;
+  arguments.tokenizer_type = "GPT2BPETokenizer";
+  arguments.vocab_file = "gpt2-vocab.json";
+  adopt_tokenizer(files_, arguments);
+  EXPECT_EQ(arguments.vocab_size, 3);
+  EXPECT_EQ(arguments.end_of_document, 1);
+  arguments.vocab_size = 7;
+  arguments.eod_mask_loss = true;
+  arguments.end_of_document.reset();
+  adopt_tokenizer(files_, arguments);
+  EXPECT_EQ(arguments.vocab_size, 7);
+  EXPECT_EQ(arguments.end_of_document, 1);
+}
+
+}  // namespace
+}  // namespace ferry

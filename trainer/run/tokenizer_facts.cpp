@@ -1,0 +1,242 @@
+#include "trainer/run/tokenizer_facts.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "ckpt/base/error.h"
+#include "convert/json_scalars.h"
+
+namespace ferry {
+namespace {
+
+constexpr uint64_t kMostTokenizerBytes = uint64_t{256} << 20;  // of a file
+
+using JsonPath = std::vector<std::string>;
+
+// A vocabulary out of Hugging Face's files.
+class HuggingFaceVocabulary {
+ public:
+  explicit HuggingFaceVocabulary(const FileSystem& files) : files_(files) {}
+
+  // tokenizer.json: model.vocab is {token: id} or, of Unigram models, [[token, score], ...].
+  void read_tokenizer(const std::string& path) {
+    int64_t unigram = 0, added = 0;
+    read(path, [&](const JsonPath& at, const std::string* text, std::optional<int64_t> number) {
+      if (at.size() >= 3 && at[0] == "model" && at[1] == "vocab") {
+        if (at.size() == 3 && number) add(at[2], *number);
+        if (at.size() == 4 && at[2] == "[]" && text != nullptr) add(*text, unigram++);
+      } else if (at.size() == 3 && at[0] == "added_tokens") {
+        if (at[2] == "id" && number) added = *number;
+        if (at[2] == "content" && text != nullptr) add(*text, added);
+      }
+    });
+  }
+
+  // vocab.json, added_tokens.json: {token: id}.
+  void read_ids(const std::string& path) {
+    read(path, [&](const JsonPath& at, const std::string*, std::optional<int64_t> number) {
+      if (at.size() == 1 && number) add(at[0], *number);
+    });
+  }
+
+  // tokenizer_config.json, special_tokens_map.json: tokens with a role are a part of the vocabulary
+  // even where it lacks them, behind all others.
+  void read_roles(const std::string& path) {
+    read(path, [&](const JsonPath& at, const std::string* text, std::optional<int64_t>) {
+      if (text == nullptr || at.empty()) return;
+      const bool is_content = at.back() == "content";
+      if (at[0] == "added_tokens_decoder" && at.size() == 3 && is_content) {
+        added_.push_back(*text);
+      } else if (is_list_of_tokens(at[0])) {
+        const bool is_one = at.size() == 2 || (at.size() == 3 && is_content);
+        if (is_one && at[1] == "[]") added_.push_back(*text);
+      } else if (is_role(at[0]) && (at.size() == 1 || (at.size() == 2 && is_content))) {
+        added_.push_back(*text);
+        if (at[0] == "eos_token") end_of_document_ = *text;
+      }
+    });
+  }
+
+  void set_end_of_document(std::string token) {
+    added_.push_back(token);
+    end_of_document_ = std::move(token);
+  }
+
+  TokenizerFacts facts() {
+    for (const std::string& token : added_) add(token, next_);
+    TokenizerFacts facts;
+    facts.tokens = static_cast<int64_t>(ids_.size());
+    const auto end = ids_.find(end_of_document_);
+    if (end != ids_.end() && !end_of_document_.empty()) facts.end_of_document = end->second;
+    return facts;
+  }
+
+ private:
+  static bool is_role(std::string_view name) {
+    constexpr std::string_view kRoles[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                           "pad_token", "cls_token", "mask_token"};
+    return std::ranges::find(kRoles, name) != std::end(kRoles);
+  }
+  static bool is_list_of_tokens(std::string_view name) {
+    return name == "additional_special_tokens" || name == "extra_special_tokens";
+  }
+
+  void add(const std::string& token, int64_t id) {
+    if (id < 0 || id >= std::numeric_limits<int32_t>::max()) return;
+    if (ids_.emplace(token, id).second) next_ = std::max(next_, id + 1);
+  }
+
+  void read(const std::string& path, JsonScalars::Visit visit) {
+    const std::string text = read_file(files_, path, kMostTokenizerBytes);
+    JsonScalars handler(std::move(visit));
+    if (!nlohmann::json::sax_parse(text, &handler)) {
+      fail(ErrorKind::corrupt, "{}: is not valid JSON", path);
+    }
+  }
+
+  const FileSystem& files_;
+  std::unordered_map<std::string, int64_t> ids_;
+  int64_t next_ = 0;                // behind the largest id
+  std::vector<std::string> added_;  // perhaps there already
+  std::string end_of_document_;
+};
+
+// Fields of a protobuf message, one by one. corrupt for what is none.
+class ProtobufMessage {
+ public:
+  ProtobufMessage(std::string_view bytes, const std::string& path) : rest_(bytes), path_(path) {}
+
+  struct Field {
+    uint64_t number = 0;
+    uint64_t value = 0;      // of a varint
+    std::string_view bytes;  // of a message, text or bytes
+    bool is_bytes = false;
+  };
+
+  std::optional<Field> next() {
+    if (rest_.empty()) return std::nullopt;
+    const uint64_t key = varint();
+    Field field;
+    field.number = key >> 3;
+    switch (key & 7) {
+      case 0:
+        field.value = varint();
+        return field;
+      case 1:
+        take(8);
+        return field;
+      case 2:
+        field.bytes = take(varint());
+        field.is_bytes = true;
+        return field;
+      case 5:
+        take(4);
+        return field;
+      default:
+        fail_no_model();
+    }
+  }
+
+ private:
+  [[noreturn]] void fail_no_model() const {
+    fail(ErrorKind::corrupt, "{}: is no SentencePiece model", path_);
+  }
+
+  std::string_view take(uint64_t bytes) {
+    if (bytes > rest_.size()) fail_no_model();
+    const std::string_view taken = rest_.substr(0, bytes);
+    rest_.remove_prefix(bytes);
+    return taken;
+  }
+
+  uint64_t varint() {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      const auto byte = static_cast<unsigned char>(take(1)[0]);
+      value |= uint64_t{byte & 0x7FU} << shift;
+      if ((byte & 0x80) == 0) return value;
+    }
+    fail_no_model();
+  }
+
+  std::string_view rest_;
+  const std::string& path_;
+};
+
+// ModelProto: pieces = 1, trainer_spec = 2; TrainerSpec: eos_id = 42, which is 2 unless said.
+TokenizerFacts sentence_piece_facts(const FileSystem& files, const std::string& path) {
+  constexpr uint64_t kPieces = 1, kTrainerSpec = 2, kEnd = 42;
+  const std::string bytes = read_file(files, path, kMostTokenizerBytes);
+  TokenizerFacts facts;
+  int64_t end = 2;
+  ProtobufMessage model(bytes, path);
+  while (const auto field = model.next()) {
+    facts.tokens += field->number == kPieces && field->is_bytes ? 1 : 0;
+    if (field->number != kTrainerSpec || !field->is_bytes) continue;
+    ProtobufMessage spec(field->bytes, path);
+    while (const auto one = spec.next()) {
+      if (one->number == kEnd && !one->is_bytes) end = static_cast<int32_t>(one->value);
+    }
+  }
+  if (facts.tokens == 0) fail(ErrorKind::corrupt, "{}: is no SentencePiece model", path);
+  if (end >= 0 && end < facts.tokens) facts.end_of_document = end;
+  return facts;
+}
+
+TokenizerFacts hugging_face_facts(const FileSystem& files, const std::string& folder) {
+  const auto there = [&](const char* name) {
+    return files.status(join(folder, name)).kind == PathKind::file;
+  };
+  HuggingFaceVocabulary vocabulary(files);
+  if (there("tokenizer.json")) {
+    vocabulary.read_tokenizer(join(folder, "tokenizer.json"));
+  } else if (there("vocab.json")) {
+    vocabulary.read_ids(join(folder, "vocab.json"));
+    if (there("added_tokens.json")) vocabulary.read_ids(join(folder, "added_tokens.json"));
+  } else {
+    fail(ErrorKind::not_found,
+         "--tokenizer-model {}: holds neither tokenizer.json nor vocab.json, of which the size of "
+         "the vocabulary is taken; --vocab-size says it besides",
+         folder);
+  }
+  for (const char* name : {"special_tokens_map.json", "tokenizer_config.json"}) {
+    if (there(name)) vocabulary.read_roles(join(folder, name));
+  }
+  return vocabulary.facts();
+}
+
+}  // namespace
+
+std::optional<TokenizerFacts> tokenizer_facts(const FileSystem& files, const TrainArguments& a) {
+  const std::string& type = a.tokenizer_type;
+  if (type == "HuggingFaceTokenizer") {
+    // The name of a model elsewhere is no folder.
+    if (files.status(a.tokenizer_model).kind != PathKind::folder) return std::nullopt;
+    return hugging_face_facts(files, a.tokenizer_model);
+  }
+  if (type == "GPT2BPETokenizer" && !a.vocab_file.empty()) {
+    HuggingFaceVocabulary vocabulary(files);
+    vocabulary.read_ids(a.vocab_file);
+    vocabulary.set_end_of_document("<|endoftext|>");
+    return vocabulary.facts();
+  }
+  const bool has_pieces = type == "SentencePieceTokenizer" || type == "GPTSentencePieceTokenizer" ||
+                          type == "Llama2Tokenizer";
+  if (!has_pieces || a.tokenizer_model.empty()) return std::nullopt;
+  return sentence_piece_facts(files, a.tokenizer_model);
+}
+
+void adopt_tokenizer(const FileSystem& files, TrainArguments& a) {
+  const bool needs_end = a.reset_position_ids || a.reset_attention_mask || a.eod_mask_loss;
+  if (a.vocab_size && !needs_end) return;
+  const auto facts = tokenizer_facts(files, a);
+  if (!facts) return;
+  if (!a.vocab_size) a.vocab_size = facts->tokens;
+  a.end_of_document = facts->end_of_document;
+}
+
+}  // namespace ferry

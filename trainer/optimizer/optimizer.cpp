@@ -65,14 +65,35 @@ Optimizer::Optimizer(ModelState& state, Grid& grid, kernels::Kernels& kernels,
 // *sum_ becomes that of all parameters, over all ranks.
 void Optimizer::sum_squares(Values values) {
   kernels_.run(kernels::Clear{.count = 2, .y = Array(reinterpret_cast<float*>(sum_))});
+  // Runs that lie side by side are one to the kernels.
+  kernels::SumOfSquares next{.sum = sum_};
   for (const StateRun& run : state_.runs()) {
     if (!run.counts) continue;
-    kernels_.run(kernels::SumOfSquares{.count = run.elements, .x = values(run), .sum = sum_});
+    const kernels::ConstArray x = values(run);
+    if (next.count > 0 && next.x.from(next.count).data == x.data) {
+      next.count += run.elements;
+    } else if (next.count > 0 && x.from(run.elements).data == next.x.data) {
+      next.x = x;
+      next.count += run.elements;
+    } else {
+      if (next.count > 0) kernels_.run(next);
+      next.x = x;
+      next.count = run.elements;
+    }
   }
-  grid_.world().wait(grid_.world().all_reduce(sum_, 1));
+  if (next.count > 0) kernels_.run(next);
+  if (grid_.world().size() > 1) add_over_ranks();
 }
 
-double Optimizer::sum_of_all_ranks() {
+// Ranks tell each other of numbers through the host.
+void Optimizer::add_over_ranks() {
+  double sum = read_sum();
+  grid_.world().wait(grid_.world().all_reduce(&sum, 1));
+  kernels_.upload(&sum, sum_, sizeof sum);
+}
+
+// *sum_, once all that was asked for is done.
+double Optimizer::read_sum() {
   double sum = 0;
   kernels_.download(sum_, &sum, sizeof sum);
   kernels_.wait();
@@ -89,7 +110,7 @@ StepResult Optimizer::step(const StepRates& rates) {
   for (const StateRun& run : state_.runs()) step_run(run, rates);
   state_.gather_parameters();
   StepResult result;
-  result.norm = std::sqrt(sum_of_all_ranks()) / rates.loss_scale;
+  result.norm = std::sqrt(read_sum()) / rates.loss_scale;
   result.is_skipped = !std::isfinite(result.norm);
   return result;
 }
@@ -141,7 +162,7 @@ void Optimizer::step_run(const StateRun& run, const StepRates& rates) {
 
 double Optimizer::parameter_norm() {
   sum_squares([](const StateRun& run) { return kernels::ConstArray(run.master); });
-  return std::sqrt(sum_of_all_ranks());
+  return std::sqrt(read_sum());
 }
 
 int64_t Optimizer::count_zeros() {
@@ -158,9 +179,8 @@ int64_t Optimizer::count_zeros() {
       zeros += zeros_in<uint16_t>(bytes, 0x7fff);
     }
   }
-  kernels_.upload(&zeros, sum_, sizeof zeros);
-  grid_.world().wait(grid_.world().all_reduce(sum_, 1));
-  return static_cast<int64_t>(sum_of_all_ranks());
+  grid_.world().wait(grid_.world().all_reduce(&zeros, 1));
+  return static_cast<int64_t>(zeros);
 }
 
 }  // namespace ferry

@@ -68,7 +68,8 @@ class Optimizer {
   using Values = kernels::ConstArray (*)(const StateRun&);
 
   void sum_squares(Values values);
-  double sum_of_all_ranks();
+  double read_sum();
+  void add_over_ranks();
   void step_run(const StateRun& run, const StepRates& rates);
 
   ModelState& state_;

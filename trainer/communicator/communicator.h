@@ -27,6 +27,11 @@ class Kernels;
 /// wait() of its ticket finds its result. Until then neither its input nor its output is touched.
 /// On hosts an operation is over when it returns, but for send().
 ///
+/// **Memory.** Arrays, and floats, lie in the memory of the rank's kernels: a GPU's, where they
+/// compute on one. The numbers that hosts decide by lie in the host's memory and go from host to
+/// host: those of all_reduce(double*) and exchange(), which wait for no kernels and are over when
+/// they return.
+///
 /// A rank whose fellows fail throws their error (Group::abort()).
 class Communicator {
  public:
@@ -52,9 +57,16 @@ class Communicator {
   /// what came, by rank. from_counts says how many that are.
   virtual Ticket all_to_all(ConstArray x, std::span<const int64_t> to_counts, Array y,
                             std::span<const int64_t> from_counts) = 0;
+  /// Gives as many numbers to each: the first to.size() / size() of `to` to rank 0, the next ones
+  /// to rank 1, ...; `from` becomes what came, by rank.
+  virtual void exchange(std::span<const int64_t> to, std::span<int64_t> from) = 0;
   /// x of all becomes that of rank `root`.
   virtual Ticket broadcast(Array x, int64_t count, int root) = 0;
 
+  /// Before the first send(): the rank sends to the one `step` places behind it and receives from
+  /// the one `step` places before it, counted around; 1 or -1. All ranks call it alike. On hosts it
+  /// is not needed.
+  virtual void connect(int /*step*/) {}
   virtual Ticket send(ConstArray x, int64_t count, int to) = 0;
   virtual Ticket receive(Array x, int64_t count, int from) = 0;
 
@@ -63,7 +75,9 @@ class Communicator {
 
 /// The communicator of the ranks `members` of a family, given by rising rank; this rank is one of
 /// them. `channel` differs between communicators that share two ranks, and is the same on all
-/// members. A lone member sums and moves what little there is to move. Refers to `kernels`.
+/// members. A lone member sums and moves what little there is to move. Refers to `kernels`, whose
+/// memory is the host's or, for ranks that are threads of one process, one that the kernels of all
+/// members can read.
 std::unique_ptr<Communicator> host_communicator(std::shared_ptr<Links> links, int channel,
                                                 std::vector<int> members,
                                                 kernels::Kernels& kernels);

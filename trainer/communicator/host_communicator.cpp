@@ -11,8 +11,9 @@ namespace {
 
 using kernels::Type;
 
-// Elements that are summed at once: few enough to stay in the cache while all ranks' are added.
-constexpr int64_t kBlock = 16384;
+// Elements that are summed at once: few enough to stay in the cache while all ranks' are added. Of
+// a GPU: enough to keep all of it busy.
+constexpr int64_t kBlock = 16384, kDeviceBlock = int64_t{1} << 22;
 
 template <typename Element>
 std::span<const std::byte> bytes_of(const Element* data, int64_t count) {
@@ -43,6 +44,10 @@ class HostCommunicator final : public Communicator {
   int rank() const noexcept override { return rank_; }
   int size() const noexcept override { return static_cast<int>(members_.size()); }
 
+  // Ranks read each other's memory, so what a rank offers is there before it is offered, and what
+  // it takes is no longer needed when it lets go: with kernels that queue what they are asked for,
+  // the host waits for them at both. Kernels of the host are never waited for.
+
   // Each rank sums a part, and gives it to all.
   Ticket all_reduce(Array x, int64_t count) override {
     if (size() == 1) return 0;
@@ -50,6 +55,7 @@ class HostCommunicator final : public Communicator {
     const auto elements = [&](int rank) {
       return part_begin(count, size(), rank + 1) - part_begin(count, size(), rank);
     };
+    kernels_.wait();
     each_other([&](int to) { return bytes_of(ConstArray(part(to)), elements(to)); },
                [&] { sum_parts(part(rank_), part(rank_), elements(rank_)); });
     each_other(
@@ -60,6 +66,11 @@ class HostCommunicator final : public Communicator {
 
   Ticket reduce_scatter(ConstArray x, Array y, int64_t count) override {
     const auto part = [&](int rank) { return x.from(rank * count); };
+    if (size() == 1) {
+      copy(x, y, count);
+      return 0;
+    }
+    kernels_.wait();
     each_other([&](int to) { return bytes_of(part(to), count); },
                [&] { sum_parts(part(rank_), y, count); });
     return 0;
@@ -67,7 +78,9 @@ class HostCommunicator final : public Communicator {
 
   Ticket all_gather(ConstArray x, Array y, int64_t count) override {
     const Array own = y.from(rank_ * count);
-    if (own.data != x.data) kernels_.run(kernels::Copy{.count = count, .x = x, .y = own});
+    copy(x, own, count);
+    if (size() == 1) return 0;
+    kernels_.wait();
     each_other(
         [&](int) { return bytes_of(x, count); },
         [&] { for_each_other([&](int from) { copy_from(from, y.from(from * count), count); }); });
@@ -82,9 +95,10 @@ class HostCommunicator final : public Communicator {
     const auto count = [](std::span<const int64_t> counts, int rank) {
       return counts[static_cast<size_t>(rank)];
     };
-    kernels_.run(kernels::Copy{.count = count(to_counts, rank_),
-                               .x = x.from(begin(to_counts, rank_)),
-                               .y = y.from(begin(from_counts, rank_))});
+    copy(x.from(begin(to_counts, rank_)), y.from(begin(from_counts, rank_)),
+         count(to_counts, rank_));
+    if (size() == 1) return 0;
+    kernels_.wait();
     each_other([&](int to) { return bytes_of(x.from(begin(to_counts, to)), count(to_counts, to)); },
                [&] {
                  for_each_other([&](int from) {
@@ -95,7 +109,12 @@ class HostCommunicator final : public Communicator {
   }
 
   Ticket all_reduce_max(float* x, int64_t count) override {
-    gather_all(x, count, [](float a, float b) { return a < b || b != b ? b : a; });
+    if (size() == 1) return 0;
+    std::vector<float> all(static_cast<size_t>(count));
+    kernels_.download(x, all.data(), all.size() * sizeof(float));
+    kernels_.wait();
+    gather_all(all.data(), count, [](float a, float b) { return a < b || b != b ? b : a; });
+    kernels_.upload(all.data(), x, all.size() * sizeof(float));
     return 0;
   }
 
@@ -104,8 +123,28 @@ class HostCommunicator final : public Communicator {
     return 0;
   }
 
+  void exchange(std::span<const int64_t> to, std::span<int64_t> from) override {
+    const auto each = static_cast<int64_t>(to.size()) / size();
+    const auto part = [&](auto numbers, int rank) {
+      return numbers.subspan(static_cast<size_t>(rank * each), static_cast<size_t>(each));
+    };
+    std::ranges::copy(part(to, rank_), part(from, rank_).begin());
+    each_other([&](int rank) { return std::as_bytes(part(to, rank)); },
+               [&] {
+                 for_each_other([&](int rank) {
+                   const std::span<int64_t> own = part(from, rank);
+                   links_->take(channel_, member(rank), own.size_bytes(),
+                                [&](std::span<const std::byte> bytes) {
+                                  std::ranges::copy(bytes, std::as_writable_bytes(own).begin());
+                                });
+                 });
+               });
+  }
+
   Ticket broadcast(Array x, int64_t count, int root) override {
+    if (size() == 1) return 0;
     if (rank_ == root) {
+      kernels_.wait();
       each_other([&](int) { return bytes_of(ConstArray(x), count); }, [] {});
     } else {
       copy_from(root, x, count);
@@ -114,6 +153,7 @@ class HostCommunicator final : public Communicator {
   }
 
   Ticket send(ConstArray x, int64_t count, int to) override {
+    kernels_.wait();
     return links_->offer(channel_, member(to), bytes_of(x, count));
   }
 
@@ -147,21 +187,29 @@ class HostCommunicator final : public Communicator {
     });
   }
 
+  void copy(ConstArray x, Array y, int64_t count) {
+    if (x.data != y.data) kernels_.run(kernels::Copy{.count = count, .x = x, .y = y});
+  }
+
   void copy_from(int from, Array y, int64_t count) {
     links_->take(channel_, member(from), static_cast<size_t>(count * size_bytes(y.type)),
                  [&](std::span<const std::byte> bytes) {
                    kernels_.run(kernels::Copy{
                        .count = count, .x = ConstArray(bytes.data(), y.type), .y = y});
+                   kernels_.wait();
                  });
   }
 
   // y = own + what the others offer of it, summed by rank.
   void sum_parts(ConstArray own, Array y, int64_t count) {
     take_all(0, count * size_bytes(y.type), [&](const std::vector<const void*>& parts) {
-      std::vector<float> sums(static_cast<size_t>(std::min(kBlock, count)));
-      const Array sum(sums.data());
-      for (int64_t begin = 0; begin < count; begin += kBlock) {
-        const int64_t block = std::min(kBlock, count - begin);
+      const int64_t most = kernels_.kind() == kernels::DeviceKind::host ? kBlock : kDeviceBlock;
+      if (count > 0 && !sums_) {
+        sums_ = kernels_.allocate(static_cast<size_t>(most) * sizeof(float));
+      }
+      const Array sum(static_cast<float*>(sums_.get()));
+      for (int64_t begin = 0; begin < count; begin += most) {
+        const int64_t block = std::min(most, count - begin);
         for (int rank = 0; rank < size(); ++rank) {
           const ConstArray part =
               rank == rank_ ? own.from(begin)
@@ -174,6 +222,7 @@ class HostCommunicator final : public Communicator {
         }
         kernels_.run(kernels::Copy{.count = block, .x = sum, .y = y.from(begin)});
       }
+      kernels_.wait();
     });
   }
 
@@ -182,9 +231,7 @@ class HostCommunicator final : public Communicator {
   void take_all(int from, int64_t bytes, const UseParts& use) {
     if (from == 0) parts_.assign(members_.size(), nullptr);
     if (from == size()) {
-      kernels_.wait();
       use(parts_);
-      kernels_.wait();
     } else if (from == rank_) {
       take_all(from + 1, bytes, use);
     } else {
@@ -224,6 +271,7 @@ class HostCommunicator final : public Communicator {
   kernels::Kernels& kernels_;
   int rank_ = 0;
   std::vector<const void*> parts_;
+  std::shared_ptr<void> sums_;  // a block of floats
 };
 
 }  // namespace

@@ -80,19 +80,16 @@ void Experts::order_arrivals(Pass& pass, const int64_t* own_offsets, Saved& save
   }
   pass.kernels.download(own_offsets, offsets.data(), offsets.size() * sizeof(int64_t));
   pass.kernels.wait();
-  std::vector<float> sends(size * own), arrivals(size * own);
-  for (size_t i = 0; i < sends.size(); ++i) {
-    sends[i] = static_cast<float>(offsets[i + 1] - offsets[i]);
-  }
-  arrivals = sends;
-  const std::vector<int64_t> counts(size, own_experts_);
-  ranks.wait(ranks.all_to_all(ConstArray(sends.data()), counts, Array(arrivals.data()), counts));
+  std::vector<int64_t> sends(size * own);
+  for (size_t i = 0; i < sends.size(); ++i) sends[i] = offsets[i + 1] - offsets[i];
+  std::vector<int64_t> arrivals = sends;
+  ranks.exchange(sends, arrivals);
   std::vector<int32_t> expert_of;
   for (size_t rank = 0; rank < size; ++rank) {
     saved.sent.push_back(offsets[(rank + 1) * own] - offsets[rank * own]);
     int64_t received = 0;
     for (size_t expert = 0; expert < own; ++expert) {
-      const auto rows = static_cast<int64_t>(arrivals[rank * own + expert]);
+      const int64_t rows = arrivals[rank * own + expert];
       expert_of.insert(expert_of.end(), static_cast<size_t>(rows), static_cast<int32_t>(expert));
       received += rows;
     }

@@ -48,7 +48,7 @@ allow trainer/data  '(ckpt|trainer/data)/[^"]*'
 allow trainer/loop  '(ckpt|convert|trainer/(arguments|loop))/[^"]*'
 allow tools         '(ckpt|convert|trainer|tools)/[^"]*'
 
-device=$(grep -rnE '#[[:space:]]*include[[:space:]]*<(cuda|cublas|nccl|mpi)' ckpt convert kernels/*.h kernels/cpu trainer tools | grep -vE '^(ckpt/group|trainer/communicator)/mpi/' || true)
+device=$(grep -rnE '#[[:space:]]*include[[:space:]]*<(cuda|cublas|nccl|mpi)' ckpt convert kernels/*.h kernels/cpu trainer tools | grep -vE '^(ckpt/group/mpi|trainer/communicator/(mpi|nccl))/' || true)
 if [ -n "$device" ]; then
     echo "$device"
     echo "error: ckpt, convert, kernels/cpu, trainer and tools must build without CUDA, NCCL and MPI" >&2

@@ -6,7 +6,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <utility>
 
 namespace ferry::kernels::cuda {
 
@@ -47,7 +49,15 @@ class Device {
     return static_cast<double*>(workspace(static_cast<size_t>(count) * sizeof(double)));
   }
 
+  /// Called whenever the host has waited for the device: it throws where what the device was asked
+  /// for came to nothing, as when a rank that it waited for has failed. Null: nothing is called.
+  void set_watch(std::function<void()> watch) { watch_ = std::move(watch); }
+  void look() const {
+    if (watch_) watch_();
+  }
+
  private:
+  std::function<void()> watch_;
   int index_;
   int multiprocessors_ = 0, architecture_ = 0, shared_memory_ = 0;
   cudaStream_t stream_ = nullptr;

@@ -25,7 +25,9 @@ HostQueue::~HostQueue() {
 
 void HostQueue::finish_first() {
   const Piece piece = pieces_.front();
-  check(cudaEventSynchronize(piece.done), "waiting for the device");
+  const cudaError_t status = cudaEventSynchronize(piece.done);
+  device_.look();  // what it throws is the cause of what the device says
+  check(status, "waiting for the device");
   if (piece.to != nullptr) std::memcpy(piece.to, ring_ + piece.begin, piece.end - piece.begin);
   events_.push_back(piece.done);
   pieces_.pop_front();
@@ -84,7 +86,9 @@ void HostQueue::download(const void* from, void* to, size_t bytes) {
 void HostQueue::wait() {
   device_.enter();
   while (!pieces_.empty()) finish_first();
-  check(cudaStreamSynchronize(device_.stream()), "computing");
+  const cudaError_t status = cudaStreamSynchronize(device_.stream());
+  device_.look();
+  check(status, "computing");
 }
 
 }  // namespace ferry::kernels::cuda

@@ -82,6 +82,9 @@ Grid::Grid(const GridSizes& sizes, int own_rank, const MakeCommunicator& make_co
     const bool is_end = p.stage == 0 || p.stage == last;
     return Key{is_end ? -1 : p.stage, p.data, p.context, p.tensor};
   });
+  context_->connect(1);
+  forward_pipeline_->connect(1);
+  backward_pipeline_->connect(-1);
 }
 
 }  // namespace ferry

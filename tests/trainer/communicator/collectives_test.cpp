@@ -88,6 +88,21 @@ TEST(Collectives, GiveEachRankItsOwn) {
   EXPECT_THAT(errors, Each(""));
 }
 
+TEST(Collectives, ExchangeNumbersOfTheHost) {
+  for (const int size : {1, 3}) {
+    const auto errors = on_ranks(size, [&](Communicator& ranks) {
+      std::vector<int64_t> to, from(static_cast<size_t>(2 * size)), expected;
+      for (int other = 0; other < size; ++other) {
+        to.insert(to.end(), {100 * ranks.rank() + other, -other});
+        expected.insert(expected.end(), {100 * other + ranks.rank(), -ranks.rank()});
+      }
+      ranks.exchange(to, from);
+      EXPECT_EQ(from, expected);
+    });
+    EXPECT_THAT(errors, Each(""));
+  }
+}
+
 TEST(Collectives, SendAndReceiveInOrder) {
   const auto errors = on_ranks(2, [&](Communicator& ranks) {
     const int other = 1 - ranks.rank();

@@ -1,0 +1,105 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ckpt/base/error.h"
+#include "ckpt/group/wire.h"
+#include "trainer/communicator/nccl/nccl_communicator.h"
+
+namespace ferry {
+namespace {
+
+using kernels::cuda::check;
+using kernels::cuda::Device;
+
+// Where a rank computes.
+struct Seat {
+  std::string process;  // of all hosts
+  std::string gpu;      // likewise
+  int index = 0;        // of the GPU, in the process
+};
+
+Seat own_seat(const Device& device) {
+  std::array<char, 256> host{};
+  (void)::gethostname(host.data(), host.size() - 1);
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, device.index()), "looking at the device");
+  return {fmt::format("process {} of {}", ::getpid(), host.data()),
+          std::string(properties.uuid.bytes, sizeof properties.uuid.bytes), device.index()};
+}
+
+std::vector<Seat> all_seats(Group& group, const Device& device) {
+  const Seat own = own_seat(device);
+  std::vector<Seat> seats;
+  for (const std::string& bytes : group.exchange(Packer()
+                                                     .text(own.process)
+                                                     .text(own.gpu)
+                                                     .number(static_cast<uint64_t>(own.index))
+                                                     .take())) {
+    Unpacker unpacker(bytes);
+    Seat& seat = seats.emplace_back();
+    seat.process = unpacker.text();
+    seat.gpu = unpacker.text();
+    seat.index = static_cast<int>(unpacker.number());
+    unpacker.finish();
+  }
+  return seats;
+}
+
+// Lets this rank's kernels read the memory of the others' GPUs.
+void read_other_gpus(const std::vector<Seat>& seats, const Device& device) {
+  device.enter();
+  for (const Seat& seat : seats) {
+    if (seat.index == device.index()) continue;
+    int can = 0;
+    check(cudaDeviceCanAccessPeer(&can, device.index(), seat.index), "looking at the devices");
+    if (can == 0) {
+      fail(ErrorKind::unsupported,
+           "ranks share GPUs, and GPU {} cannot read the memory of GPU {}: use one GPU, or as many "
+           "as there are ranks",
+           device.index(), seat.index);
+    }
+    const cudaError_t status = cudaDeviceEnablePeerAccess(seat.index, 0);
+    if (status == cudaErrorPeerAccessAlreadyEnabled) {
+      (void)cudaGetLastError();
+    } else {
+      check(status, "letting a GPU read another one's memory");
+    }
+  }
+}
+
+}  // namespace
+
+MakeCommunicator gpu_communicators(std::shared_ptr<Group> group, std::shared_ptr<Links> links,
+                                   kernels::cuda::CudaKernels& kernels,
+                                   const NcclOptions& options) {
+  if (group->size() == 1) return host_communicators(std::move(links), kernels);
+  const std::vector<Seat> seats = all_seats(*group, kernels.device());
+  std::vector<std::pair<size_t, size_t>> sharing;  // ranks
+  bool is_one_process = true;
+  for (size_t rank = 0; rank < seats.size(); ++rank) {
+    is_one_process = is_one_process && seats[rank].process == seats[0].process;
+    for (size_t before = 0; before < rank && sharing.empty(); ++before) {
+      if (seats[before].gpu == seats[rank].gpu) sharing.emplace_back(before, rank);
+    }
+  }
+  if (sharing.empty()) {
+    return nccl_communicators(std::move(group), std::move(links), kernels, options);
+  }
+  if (!is_one_process) {
+    const auto [one, other] = sharing.front();
+    fail(ErrorKind::unsupported,
+         "ranks {} ({}) and {} ({}) share a GPU: start no more processes on a host than it has "
+         "GPUs, or one process, whose ranks are threads",
+         one, seats[one].process, other, seats[other].process);
+  }
+  read_other_gpus(seats, kernels.device());
+  return host_communicators(std::move(links), kernels);
+}
+
+}  // namespace ferry

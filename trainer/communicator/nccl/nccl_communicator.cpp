@@ -1,0 +1,263 @@
+#include "trainer/communicator/nccl/nccl_communicator.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "ckpt/base/error.h"
+#include "kernels/cuda/rank_parts.h"
+#include "trainer/communicator/nccl/nccl_world.h"
+
+namespace ferry {
+namespace {
+
+using kernels::Type;
+using kernels::cuda::Combination;
+using kernels::cuda::RankParts;
+
+size_t bytes_of(int64_t count, Type type) { return static_cast<size_t>(count * size_bytes(type)); }
+
+// NCCL only moves bytes. What is summed up is brought together by rank and summed here, so that the
+// bits are those of ranks on hosts, whatever ways and orders NCCL chooses.
+class NcclCommunicator final : public Communicator {
+ public:
+  NcclCommunicator(std::shared_ptr<NcclWorld> world, ncclComm_t all, std::vector<int> members,
+                   std::unique_ptr<Communicator> host)
+      : world_(std::move(world)), all_(all), members_(std::move(members)), host_(std::move(host)) {}
+
+  int rank() const noexcept override { return host_->rank(); }
+  int size() const noexcept override { return host_->size(); }
+
+  Ticket all_reduce(Array x, int64_t count) override {
+    return combine_all(Combination::sum, x, count);
+  }
+  Ticket all_reduce_max(float* x, int64_t count) override {
+    return combine_all(Combination::largest, Array(x), count);
+  }
+  Ticket all_reduce(double* x, int64_t count) override { return host_->all_reduce(x, count); }
+  void exchange(std::span<const int64_t> to, std::span<int64_t> from) override {
+    host_->exchange(to, from);
+  }
+
+  Ticket reduce_scatter(ConstArray x, Array y, int64_t count) override {
+    return collective([&] { combine_own(Combination::sum, x, count, y); }, count);
+  }
+
+  Ticket all_gather(ConstArray x, Array y, int64_t count) override {
+    return collective([&] { gather(x, y.data, count); }, count);
+  }
+
+  Ticket all_to_all(ConstArray x, std::span<const int64_t> to_counts, Array y,
+                    std::span<const int64_t> from_counts) override {
+    return collective([&] {
+      world_->call([&] {
+        for_each_part(to_counts, [&](int to, int64_t begin, int64_t count) {
+          if (to != rank()) send_part(x.from(begin), count, to, all_, world_->stream());
+        });
+        for_each_part(from_counts, [&](int from, int64_t begin, int64_t count) {
+          if (from != rank()) receive_part(y.from(begin), count, from, all_);
+        });
+      });
+      const auto begin = [&](std::span<const int64_t> counts) {
+        return std::accumulate(counts.begin(), counts.begin() + rank(), int64_t{0});
+      };
+      copy(x.from(begin(to_counts)), y.from(begin(from_counts)),
+           to_counts[static_cast<size_t>(rank())]);
+    });
+  }
+
+  Ticket broadcast(Array x, int64_t count, int root) override {
+    return collective(
+        [&] {
+          world_->call([&] {
+            world_->check_code(ncclBroadcast(x.data, x.data, bytes_of(count, x.type), ncclUint8,
+                                             root, all_, world_->stream()));
+          });
+        },
+        count);
+  }
+
+  // Colors neighbours so that each pair is made in a round in which neither is in another pair.
+  void connect(int step) override {
+    const int ranks = size();
+    if (step != 1 && step != -1) fail(ErrorKind::internal, "ranks {} apart cannot be linked", step);
+    const auto place = [&](int of) { return step == 1 ? of : ranks - 1 - of; };
+    const auto round_of = [&](int sender) {
+      return place(sender) == ranks - 1 && ranks % 2 == 1 ? 2 : place(sender) % 2;
+    };
+    to_ = (rank() + step + ranks) % ranks;
+    from_ = (rank() - step + ranks) % ranks;
+    const int blocks = NcclWorld::most_blocks_to_neighbour(world_->device().multiprocessors());
+    for (int round = 0; round < (ranks % 2 == 1 ? 3 : 2); ++round) {
+      if (round == round_of(rank())) {
+        out_ = world_->split(world_->rank(), 0, blocks);
+        send_stream_ = world_->send_stream();
+        (void)send({world_->temporary(0), Type::bf16}, 1, to_);
+      } else if (round == round_of(from_)) {
+        in_ = world_->split(members_[static_cast<size_t>(from_)], 1, blocks);
+        (void)receive({world_->temporary(1), Type::bf16}, 1, from_);
+      } else {
+        world_->split(NCCL_SPLIT_NOCOLOR, 0, blocks);
+      }
+    }
+  }
+
+  Ticket send(ConstArray x, int64_t count, int to) override {
+    if (out_ == nullptr || to != to_) fail_unlinked(to);
+    if (count == 0) return 0;
+    world_->begin(send_stream_);
+    world_->call([&] { send_part(x, count, 1, out_, send_stream_); });
+    return world_->end(send_stream_);
+  }
+
+  Ticket receive(Array x, int64_t count, int from) override {
+    if (in_ == nullptr || from != from_) fail_unlinked(from);
+    return collective([&] { world_->call([&] { receive_part(x, count, 0, in_); }); }, count);
+  }
+
+  void wait(Ticket ticket) override { world_->wait(ticket); }
+
+ private:
+  // Whatever has a count: nothing is done for none.
+  template <typename Queue>
+  Ticket collective(const Queue& queue, int64_t count = 1) {
+    if (count == 0) return 0;
+    world_->begin(world_->stream());
+    queue();
+    return world_->end(world_->stream());
+  }
+
+  [[noreturn]] void fail_unlinked(int other) const {
+    fail(ErrorKind::internal, "rank {} of {} was not linked with rank {}: see connect()", rank(),
+         size(), other);
+  }
+
+  template <typename Use>
+  static void for_each_part(std::span<const int64_t> counts, const Use& use) {
+    int64_t begin = 0;
+    for (size_t i = 0; i < counts.size(); begin += counts[i++]) {
+      if (counts[i] > 0) use(static_cast<int>(i), begin, counts[i]);
+    }
+  }
+
+  void send_part(ConstArray x, int64_t count, int to, ncclComm_t communicator,
+                 cudaStream_t stream) {
+    world_->check_code(
+        ncclSend(x.data, bytes_of(count, x.type), ncclUint8, to, communicator, stream));
+  }
+  void receive_part(Array x, int64_t count, int from, ncclComm_t communicator) {
+    world_->check_code(
+        ncclRecv(x.data, bytes_of(count, x.type), ncclUint8, from, communicator, world_->stream()));
+  }
+  void gather(ConstArray x, void* all, int64_t count) {
+    world_->call([&] {
+      world_->check_code(
+          ncclAllGather(x.data, all, bytes_of(count, x.type), ncclUint8, all_, world_->stream()));
+    });
+  }
+  void copy(ConstArray x, Array y, int64_t count) {
+    if (count == 0 || x.data == y.data) return;
+    kernels::cuda::check(cudaMemcpyAsync(y.data, x.data, bytes_of(count, x.type),
+                                         cudaMemcpyDeviceToDevice, world_->stream()),
+                         "copying");
+  }
+
+  // Few elements are given to all, who each combine all of them; of many each rank combines a part
+  // and gives it to all.
+  Ticket combine_all(Combination combination, Array x, int64_t count) {
+    constexpr int64_t kFewBytes = 256 << 10, kWhole = 8;  // elements that kernels move at once
+    return collective(
+        [&] {
+          int64_t part = count / size() / kWhole * kWhole;
+          if (count * size_bytes(x.type) * size() <= kFewBytes) part = 0;
+          if (part > 0) {
+            const Array own = x.from(rank() * part);
+            combine_own(combination, x, part, own);
+            gather(own, x.data, part);
+          }
+          combine_few(combination, x.from(part * size()), count - part * size());
+        },
+        count);
+  }
+
+  void combine_few(Combination combination, Array x, int64_t count) {
+    const int64_t most = piece_elements(x.type, size());
+    for (int64_t begin = 0; begin < count; begin += most) {
+      const int64_t piece = std::min(most, count - begin);
+      gather(x.from(begin), world_->temporary(0), piece);
+      kernels::cuda::combine_parts(
+          world_->device(), world_->stream(), combination,
+          {.ranks = size(), .others = world_->temporary(0), .stride = piece}, x.from(begin), piece);
+    }
+  }
+
+  // As many as fit into half of the temporary memory for each of so many ranks.
+  int64_t piece_elements(Type type, int ranks) const {
+    constexpr int64_t kWhole = 64;
+    const auto bytes = static_cast<int64_t>(world_->half_bytes()) / 256 * 256;
+    return std::max(kWhole, bytes / ranks / size_bytes(type) / kWhole * kWhole);
+  }
+
+  // y becomes what all ranks' parts of x that are this rank's, `count` elements each, make. The
+  // pieces of the others come into one half of the temporary memory while the other is combined.
+  void combine_own(Combination combination, ConstArray x, int64_t count, Array y) {
+    const int64_t most = piece_elements(x.type, size() - 1);
+    const cudaStream_t moves = world_->stream();
+    const cudaStream_t sums = count <= most ? moves : world_->sum_stream();
+    int half = 0;
+    for (int64_t begin = 0; begin < count; begin += most, half = 1 - half) {
+      const int64_t piece = std::min(most, count - begin);
+      if (begin >= 2 * most) world_->wait_for_sums(half);
+      bring_parts(x, begin, count, piece, half);
+      if (sums != moves) world_->follow(sums, moves);
+      kernels::cuda::combine_parts(world_->device(), sums, combination,
+                                   {.ranks = size(),
+                                    .own = x.from(rank() * count + begin).data,
+                                    .own_rank = rank(),
+                                    .others = world_->temporary(half),
+                                    .stride = piece},
+                                   y.from(begin), piece);
+      if (sums != moves) world_->has_summed(half);
+    }
+    if (sums != moves) world_->follow(moves, sums);
+  }
+
+  // Elements from `begin` on of the parts that each gives each.
+  void bring_parts(ConstArray x, int64_t begin, int64_t count, int64_t piece, int half) {
+    const Array temporary(world_->temporary(half), x.type);
+    world_->call([&] {
+      for (int i = 1; i < size(); ++i) {
+        const int to = (rank() + i) % size(), from = (rank() + size() - i) % size();
+        send_part(x.from(to * count + begin), piece, to, all_, world_->stream());
+        const int slot = from - (from > rank() ? 1 : 0);
+        receive_part(temporary.from(slot * piece), piece, from, all_);
+      }
+    });
+  }
+
+  std::shared_ptr<NcclWorld> world_;
+  ncclComm_t all_;
+  std::vector<int> members_;
+  std::unique_ptr<Communicator> host_;       // of the same ranks
+  ncclComm_t out_ = nullptr, in_ = nullptr;  // of this rank and a neighbour, the sender first
+  int to_ = -1, from_ = -1;
+  cudaStream_t send_stream_ = nullptr;
+};
+
+}  // namespace
+
+MakeCommunicator nccl_communicators(std::shared_ptr<Group> group, std::shared_ptr<Links> links,
+                                    kernels::cuda::CudaKernels& kernels,
+                                    const NcclOptions& options) {
+  const auto world = std::make_shared<NcclWorld>(std::move(group), kernels, options);
+  world->come_up();
+  return [world, links = std::move(links), &kernels](
+             int channel, std::vector<int> members) -> std::unique_ptr<Communicator> {
+    auto host = host_communicator(links, channel, members, kernels);
+    const ncclComm_t all = world->family(members);
+    if (members.size() == 1) return host;
+    return std::make_unique<NcclCommunicator>(world, all, std::move(members), std::move(host));
+  };
+}
+
+}  // namespace ferry

@@ -1,0 +1,102 @@
+#include <fmt/format.h>
+
+#include <chrono>
+#include <exception>
+#include <thread>
+#include <vector>
+
+#include "ckpt/base/error.h"
+#include "trainer/communicator/nccl/nccl_words.h"
+#include "trainer/communicator/nccl/nccl_world.h"
+
+// How what ranks do over NCCL ends: well, or because one of them failed.
+namespace ferry {
+
+// What is queued still uses streams and buffers. A rank that is unwound has no more use for it, and
+// others may never come to it.
+NcclWorld::~NcclWorld() {
+  (void)cudaSetDevice(device().index());
+  if (std::uncaught_exceptions() > exceptions_) give_up();
+  for (cudaStream_t stream : {stream_, sum_stream_}) {
+    if (stream != nullptr) (void)cudaStreamSynchronize(stream);
+  }
+  for (cudaStream_t stream : send_streams_) (void)cudaStreamSynchronize(stream);
+  device().set_watch(nullptr);
+  if (watcher_.joinable()) {
+    {
+      const std::lock_guard lock(watch_mutex_);
+      is_over_ = true;
+    }
+    watch_changed_.notify_all();
+    watcher_.join();
+  }
+  if (!is_given_up_) {
+    for (ncclComm_t communicator : communicators_) {
+      if (communicator != nullptr) (void)ncclCommDestroy(communicator);
+    }
+  }
+  for (const auto& [ticket, event] : tickets_) (void)cudaEventDestroy(event);
+  for (cudaEvent_t event : events_) (void)cudaEventDestroy(event);
+  for (cudaEvent_t event : {order_, summed_[0], summed_[1]}) {
+    if (event != nullptr) (void)cudaEventDestroy(event);
+  }
+  for (cudaStream_t stream : send_streams_) (void)cudaStreamDestroy(stream);
+  for (cudaStream_t stream : {stream_, sum_stream_}) {
+    if (stream != nullptr) (void)cudaStreamDestroy(stream);
+  }
+}
+
+// Of a thread of its own, as the rank's may be waiting for the device, inside CUDA.
+void NcclWorld::watch() {
+  constexpr std::chrono::milliseconds kLook{50};
+  std::unique_lock lock(watch_mutex_);
+  while (!watch_changed_.wait_for(lock, kLook, [&] { return is_over_; })) {
+    if (is_given_up_) return;
+    if (has_failed()) return give_up();
+  }
+}
+
+bool NcclWorld::has_failed() noexcept {
+  try {
+    group_->check();
+    const std::unique_lock lock(calls_, std::try_to_lock);
+    if (!lock.owns_lock()) return false;
+    for (ncclComm_t communicator : communicators_) {
+      ncclResult_t state = ncclSuccess;
+      if (communicator == nullptr) continue;
+      const ncclResult_t asked = ncclCommGetAsyncError(communicator, &state);
+      if (asked != ncclSuccess) state = asked;
+      if (state == ncclSuccess || state == ncclInProgress) continue;
+      group_->abort(
+          Error(ErrorKind::io, fmt::format("NCCL: {}; {}", nccl_words(state), kNcclHint)));
+      return true;
+    }
+    return false;
+  } catch (...) {
+    return true;
+  }
+}
+
+// Each communicator by a thread: NCCL frees memory of one, which waits for what the others still
+// have on the device, which goes on until they are given up, too.
+void NcclWorld::give_up() noexcept {
+  if (is_given_up_.exchange(true)) return;
+  // A rank that hangs inside of a call is told so by the very abort.
+  const bool is_locked = calls_.try_lock_for(std::chrono::seconds(1));
+  std::vector<std::thread> threads;
+  try {
+    for (ncclComm_t communicator : communicators_) {
+      if (communicator == nullptr) continue;
+      threads.emplace_back([this, communicator] {
+        (void)cudaSetDevice(device().index());
+        (void)ncclCommAbort(communicator);
+      });
+    }
+  } catch (const std::exception&) {
+    // No threads: what is left hangs until the process ends.
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (is_locked) calls_.unlock();
+}
+
+}  // namespace ferry

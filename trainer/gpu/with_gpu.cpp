@@ -1,6 +1,7 @@
 #include <utility>
 
 #include "kernels/cuda/cuda_kernels.h"
+#include "trainer/communicator/nccl/nccl_communicator.h"
 #include "trainer/gpu/gpu_device.h"
 #include "trainer/gpu/gpu_stager.h"
 
@@ -8,11 +9,11 @@ namespace ferry {
 
 int gpu_count() noexcept { return kernels::cuda::device_count(); }
 
-RankDevice gpu_device(const std::shared_ptr<Group>&, std::shared_ptr<Links> links, int gpu) {
+RankDevice gpu_device(const std::shared_ptr<Group>& group, std::shared_ptr<Links> links, int gpu) {
   auto kernels = std::make_unique<kernels::cuda::CudaKernels>(gpu);
   RankDevice device;
   device.stager = gpu_stager(kernels->device());
-  device.make_communicator = host_communicators(std::move(links), *kernels);
+  device.make_communicator = gpu_communicators(group, std::move(links), *kernels);
   device.peak_bytes = [kernels = kernels.get()] { return kernels->device().peak_bytes(); };
   device.kernels = std::move(kernels);
   return device;

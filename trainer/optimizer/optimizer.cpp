@@ -66,7 +66,7 @@ Optimizer::Optimizer(ModelState& state, Grid& grid, kernels::Kernels& kernels,
 void Optimizer::sum_squares(Values values) {
   kernels_.run(kernels::Clear{.count = 2, .y = Array(reinterpret_cast<float*>(sum_))});
   // Runs that lie side by side are one to the kernels.
-  kernels::SumOfSquares next{.sum = sum_};
+  kernels::SumOfSquares next{.count = 0, .x = {}, .sum = sum_};
   for (const StateRun& run : state_.runs()) {
     if (!run.counts) continue;
     const kernels::ConstArray x = values(run);

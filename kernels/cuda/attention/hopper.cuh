@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <array>
 
-#include "kernels/cuda/attention/mask.cuh"
+#include "kernels/cuda/attention/hopper_dropout.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/tensor_map.h"
@@ -96,17 +96,22 @@ struct Schedule {
     if (index >= count()) return false;
     const int first = index / (tiles * section) * section;
     const int here = min(section, heads - first), within = index - first * tiles;
-    tile = {within / here, first + within % here};
+    tile.rank = within / here;
+    tile.head = first + within - tile.rank * here;
     return true;
   }
 };
 
-inline Schedule schedule(int64_t positions, int rows, int64_t heads, int64_t bytes_of_head) {
-  constexpr int64_t kCache = int64_t{24} << 20;
-  const int64_t section =
-      std::clamp<int64_t>(kCache / std::max<int64_t>(bytes_of_head, 1), 1, heads);
-  return {static_cast<int>(ceil_div(positions, rows)), static_cast<int>(heads),
-          static_cast<int>(section)};
+/// Sections have some tiles for each block, too: blocks that had different lengths come out even.
+inline Schedule schedule(const Device& device, int64_t positions, int rows, int64_t heads,
+                         int64_t bytes_of_head) {
+  constexpr int64_t kCache = int64_t{24} << 20, kRounds = 4;
+  const int64_t tiles = ceil_div(positions, rows);
+  const int64_t most = std::max(kCache / std::max<int64_t>(bytes_of_head, 1),
+                                ceil_div(kRounds * device.multiprocessors(), tiles));
+  const int64_t sections = std::max<int64_t>(heads / most, 1);
+  return {static_cast<int>(tiles), static_cast<int>(heads),
+          static_cast<int>(ceil_div(heads, sections))};
 }
 
 /// The keys that any of some queries sees, [begin, end), and those that each one sees. Documents
@@ -127,32 +132,78 @@ struct TileBounds {
   }
 };
 
-/// Two neighbours of a row, at an even distance from its beginning.
-__device__ inline void store_two(const Array& to, int64_t at, float a, float b, bool accumulate) {
-  if (to.type == Type::f32) {
-    auto* const p = reinterpret_cast<float2*>(static_cast<float*>(to.data) + at);
-    if (accumulate) {
-      const float2 before = *p;
-      a += before.x;
-      b += before.y;
+/// A tile of queries of one head, and the tiles of keys that it goes over.
+template <int QUERIES, int KEYS>
+struct QueryWork {
+  int sequence, head, group, of_group, query;
+  int first_tile, last_tile;  // [first, last)
+
+  __device__ QueryWork(const AttentionShape& s, const Schedule& schedule,
+                       const Schedule::Tile& at) {
+    const auto heads = static_cast<uint32_t>(s.heads);
+    const uint32_t per_group = heads / static_cast<uint32_t>(s.groups);
+    sequence = static_cast<int>(static_cast<uint32_t>(at.head) / heads);
+    head = at.head - sequence * static_cast<int>(heads);
+    group = static_cast<int>(static_cast<uint32_t>(head) / per_group);
+    of_group = head - group * static_cast<int>(per_group);
+    query = (schedule.tiles - 1 - at.rank) * QUERIES;
+    const TileBounds bounds(s, sequence, query, QUERIES);
+    first_tile = bounds.begin / KEYS;
+    last_tile = bounds.end > bounds.begin ? (bounds.end + KEYS - 1) / KEYS : first_tile;
+  }
+  /// The end of what a warpgroup's own 64 queries see, of whose bounds these are; one tile at
+  /// least where the block has any.
+  __device__ int own_last(const AttentionShape& s, int own_query, const TileBounds& bounds) const {
+    const int end = own_query < s.queries ? (bounds.end + KEYS - 1) / KEYS : 0;
+    return max(min(end, last_tile), first_tile + 1);
+  }
+};
+
+/// The thread's part of two rows of a warp's tile. Threads that share a row exchange what they have
+/// of 32 columns, so that each writes 8 columns at once.
+template <typename T, int N>
+__device__ inline void store_words(const float (&sums)[N], T* const (&rows)[2], int columns,
+                                   const float (&factor)[2]) {
+  const int c = static_cast<int>(threadIdx.x % 4);
+#pragma unroll
+  for (int j = 0; j < N / 4; j += 4) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      uint32_t w[4];  // of blocks j to j + 3, columns 2 c and the next one
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int at = 4 * (j + i) + 2 * r;
+        w[i] = pair(factor[r] * sums[at], factor[r] * sums[at + 1], T());
+      }
+      // A square of four threads and four blocks is turned: first in pairs, then pairs.
+      uint32_t x = __shfl_xor_sync(0xffffffffU, c % 2 ? w[0] : w[1], 1);
+      uint32_t y = __shfl_xor_sync(0xffffffffU, c % 2 ? w[2] : w[3], 1);
+      (c % 2 ? w[0] : w[1]) = x;
+      (c % 2 ? w[2] : w[3]) = y;
+      x = __shfl_xor_sync(0xffffffffU, c / 2 ? w[0] : w[2], 2);
+      y = __shfl_xor_sync(0xffffffffU, c / 2 ? w[1] : w[3], 2);
+      (c / 2 ? w[0] : w[2]) = x;
+      (c / 2 ? w[1] : w[3]) = y;
+      const int column = 8 * (j + c);
+      if (rows[r] && column < columns) {
+        *reinterpret_cast<uint4*>(rows[r] + column) = {w[0], w[1], w[2], w[3]};
+      }
     }
-    *p = {a, b};
-  } else if (to.type == Type::bf16) {
-    auto* const p = reinterpret_cast<__nv_bfloat162*>(static_cast<bf16*>(to.data) + at);
-    if (accumulate) {
-      const float2 before = __bfloat1622float2(*p);
-      a += before.x;
-      b += before.y;
-    }
-    *p = __floats2bfloat162_rn(a, b);
-  } else {
-    auto* const p = reinterpret_cast<__half2*>(static_cast<half*>(to.data) + at);
-    if (accumulate) {
-      const float2 before = __half22float2(*p);
-      a += before.x;
-      b += before.y;
-    }
-    *p = __floats2half2_rn(a, b);
+  }
+}
+
+template <typename T, int N>
+__device__ inline void store_rows_of(const float (&sums)[N], T* const (&rows)[2], int columns,
+                                     const float (&factor)[2], bool accumulate) {
+  if constexpr (sizeof(T) == 2) {
+    if (!accumulate) return store_words(sums, rows, columns, factor);
+  }
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const int r = i % 4 / 2, column = i / 4 * 8 + 2 * static_cast<int>(threadIdx.x % 4) + i % 2;
+    if (!rows[r] || column >= columns) continue;
+    const float value = factor[r] * sums[i];
+    rows[r][column] = from_float<T>(accumulate ? to_float(rows[r][column]) + value : value);
   }
 }
 
@@ -161,17 +212,18 @@ template <int N>
 __device__ inline void store_rows(const float (&sums)[N], const Array& to, int64_t start,
                                   int64_t stride, int row, int64_t rows, int columns,
                                   const float (&factor)[2], bool accumulate) {
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    if (row + 8 * r >= rows) continue;
-    const int64_t at = start + (row + 8 * r) * stride;
-#pragma unroll
-    for (int j = 0; j < N / 4; ++j) {
-      const int column = 8 * j + 2 * (threadIdx.x % 4);
-      if (column >= columns) continue;
-      store_two(to, at + column, factor[r] * sums[4 * j + 2 * r],
-                factor[r] * sums[4 * j + 2 * r + 1], accumulate);
-    }
+  const auto store = [&]<typename T>(T* elements) {
+    T* const first = elements + start + row * stride;
+    T* const there[2] = {row < rows ? first : nullptr,
+                         row + 8 < rows ? first + 8 * stride : nullptr};
+    store_rows_of(sums, there, columns, factor, accumulate);
+  };
+  if (to.type == Type::f32) {
+    store(static_cast<float*>(to.data));
+  } else if (to.type == Type::bf16) {
+    store(static_cast<bf16*>(to.data));
+  } else {
+    store(static_cast<half*>(to.data));
   }
 }
 
@@ -185,17 +237,16 @@ inline std::array<Dimension, 4> query_dimensions(const AttentionShape& s, const 
 inline std::array<Dimension, 3> key_dimensions(const AttentionShape& s, const HeadStrides& x) {
   return {{{s.keys, x.position}, {s.groups, x.group}, {s.sequences, x.sequence}}};
 }
-/// Pairs of elements can be written.
-inline bool takes_pairs(const Array& x, const HeadStrides& strides) {
-  return reinterpret_cast<uintptr_t>(x.data) % (2 * static_cast<size_t>(size_bytes(x.type))) == 0 &&
-         strides.position % 2 == 0 && strides.sequence % 2 == 0 && strides.group % 2 == 0 &&
-         strides.head % 2 == 0;
+/// Eight elements can be written at once.
+inline bool takes_packs(const Array& x, const HeadStrides& strides) {
+  return is_packed({x.data}, {strides.position, strides.sequence, strides.group, strides.head});
 }
 
 /// What the passes are made for, but for where things lie.
 inline bool is_for_hopper(const Device& device, const AttentionShape& s, Type type) {
-  return device.architecture() == 90 && type != Type::f32 && s.dropout == 0 && s.scale > 0 &&
-         s.keys > 0 && s.queries > 0 && s.value_dim <= 128 && (s.dim <= 128 || s.dim <= 192) &&
+  return device.architecture() == 90 && type != Type::f32 &&
+         (s.dropout == 0 || (s.dim <= 128 && drops_by_counter(s))) && s.scale > 0 && s.keys > 0 &&
+         s.queries > 0 && s.value_dim <= 128 && (s.dim <= 128 || s.dim <= 192) &&
          s.sequences * s.heads < (1 << 24);
 }
 

@@ -43,7 +43,14 @@ void launch(Device& device, const AttentionBackward& x) {
   prepare_kernel<<<static_cast<unsigned>(ceil_div(16 * count, kThreads)), kThreads, 0,
                    device.stream()>>>(x, rows);
   check_launch("sums of attention's gradients");
-  if (s.dim <= 64 && s.value_dim <= 64) {
+  const bool is_narrow = s.dim <= 64 && s.value_dim <= 64;
+  if (s.dropout > 0 && is_narrow) {
+    launch_keys<T, 64, 64, 64, 4, true>(device, x, rows);
+    launch_queries<T, 64, 64, 128, 3, true>(device, x, rows);
+  } else if (s.dropout > 0) {
+    launch_keys<T, 128, 128, 64, 3, true>(device, x, rows);
+    launch_queries<T, 128, 128, 96, 3, true>(device, x, rows);
+  } else if (is_narrow) {
     launch_keys<T, 64, 64, 64, 4>(device, x, rows);
     launch_queries<T, 64, 64, 128, 3>(device, x, rows);
   } else if (s.dim <= 96 && s.value_dim <= 96) {
@@ -70,8 +77,8 @@ bool hopper_backward(Device& device, const AttentionBackward& x) {
       !takes_tensor(x.k, s.dim, key_dimensions(s, x.k_strides)) ||
       !takes_tensor(x.v, s.value_dim, key_dimensions(s, x.v_strides)) ||
       !takes_tensor(x.doutput, s.value_dim, outputs) ||
-      reinterpret_cast<uintptr_t>(x.output.data) % 16 != 0 || !takes_pairs(x.dq, x.q_strides) ||
-      !takes_pairs(x.dk, x.k_strides) || !takes_pairs(x.dv, x.v_strides)) {
+      reinterpret_cast<uintptr_t>(x.output.data) % 16 != 0 || !takes_packs(x.dq, x.q_strides) ||
+      !takes_packs(x.dk, x.k_strides) || !takes_packs(x.dv, x.v_strides)) {
     return false;
   }
   if (type == Type::bf16) {

@@ -9,19 +9,21 @@ namespace ferry::kernels::cuda {
 namespace {
 
 /// D, V: columns of queries and of values, at least their dims. GROUPS: warpgroups that multiply,
-/// of 64 queries each. KEYS: of a tile.
-template <typename T, int D, int V, int GROUPS, int KEYS, int STAGES>
+/// of 64 queries each. KEYS: of a tile. DROPS: with dropout.
+template <typename T, int D, int V, int GROUPS, int KEYS, int STAGES, bool DROPS>
 struct Forward {
   static constexpr int kQueries = 64 * GROUPS;
   static constexpr int kThreads = 128 * (GROUPS + 1);
   static constexpr int kQueryBytes = tile_bytes(kQueries, D);
   static constexpr int kKeyBytes = tile_bytes(KEYS, D), kValueBytes = tile_bytes(KEYS, V);
-  static constexpr int kBytes = kQueryBytes + STAGES * (kKeyBytes + kValueBytes) + 256;
+  static constexpr int kQueryStages = D <= 128 ? 2 : 1;
+  static constexpr int kBytes =
+      kQueryStages * kQueryBytes + STAGES * (kKeyBytes + kValueBytes) + 256;
   static constexpr int kCopyRegisters = GROUPS == 2 ? 24 : 32;
   static constexpr int kRegisters = GROUPS == 2 ? 240 : 160;
 
   struct Barriers {
-    uint64_t query_full, query_free;
+    uint64_t query_full[kQueryStages], query_free[kQueryStages];
     uint64_t key_full[STAGES], key_free[STAGES], value_full[STAGES], value_free[STAGES];
   };
   struct Memory {
@@ -29,53 +31,42 @@ struct Forward {
     Barriers* barriers;
     __device__ explicit Memory(unsigned char* at)
         : queries(at),
-          keys(at + kQueryBytes),
+          keys(at + kQueryStages * kQueryBytes),
           values(keys + STAGES * kKeyBytes),
           barriers(reinterpret_cast<Barriers*>(values + STAGES * kValueBytes)) {}
   };
 
-  /// What a block does next.
-  struct Work {
-    int64_t sequence;
-    int head, group, of_group, query, first_tile, last_tile;  // tiles of keys, [first, last)
-    __device__ Work(const AttentionShape& s, const Schedule& schedule, const Schedule::Tile& at) {
-      sequence = at.head / s.heads;
-      head = static_cast<int>(at.head % s.heads);
-      const auto per_group = static_cast<int>(s.heads / s.groups);
-      group = head / per_group;
-      of_group = head % per_group;
-      query = (schedule.tiles - 1 - at.rank) * kQueries;
-      const TileBounds bounds(s, sequence, query, kQueries);
-      first_tile = bounds.begin / KEYS;
-      last_tile = bounds.end > bounds.begin ? (bounds.end + KEYS - 1) / KEYS : first_tile;
-    }
-  };
+  using Work = QueryWork<kQueries, KEYS>;
 
   static __device__ void copy(const AttentionShape& s, const Schedule& schedule,
                               const CUtensorMap* q, const CUtensorMap* k, const CUtensorMap* v,
                               const Memory& memory) {
     Barriers& barriers = *memory.barriers;
     Turn<STAGES> turn;
-    int query_parity = 1;  // free at first
+    Turn<kQueryStages> query_turn;
     Schedule::Tile next;
-    for (int round = 0; schedule.at(round, next); ++round) {
+    for (int round = 0; schedule.at(round, next); ++round, query_turn.next()) {
       const Work work(s, schedule, next);
-      const auto sequence = static_cast<int>(work.sequence);
-      ptx::wait(&barriers.query_free, query_parity);
-      query_parity ^= 1;
-      ptx::arrive_and_expect(&barriers.query_full, kQueryBytes);
-      copy_tile<D>(memory.queries, kQueries, q, &barriers.query_full, work.query, work.of_group,
-                   work.group, sequence);
+      const auto copy_queries = [&] {
+        const int stage = query_turn.stage;
+        uint64_t* const full = &barriers.query_full[stage];
+        ptx::wait(&barriers.query_free[stage], query_turn.parity ^ 1);
+        ptx::arrive_and_expect(full, kQueryBytes);
+        copy_tile<D>(memory.queries + stage * kQueryBytes, kQueries, q, full, work.query,
+                     work.of_group, work.group, work.sequence);
+      };
+      if (work.last_tile <= work.first_tile) copy_queries();
       for (int tile = work.last_tile - 1; tile >= work.first_tile; --tile, turn.next()) {
         const int stage = turn.stage;
         ptx::wait(&barriers.key_free[stage], turn.parity ^ 1);
         ptx::arrive_and_expect(&barriers.key_full[stage], kKeyBytes);
         copy_tile<D>(memory.keys + stage * kKeyBytes, KEYS, k, &barriers.key_full[stage],
-                     tile * KEYS, work.group, sequence);
+                     tile * KEYS, work.group, work.sequence);
+        if (tile == work.last_tile - 1) copy_queries();
         ptx::wait(&barriers.value_free[stage], turn.parity ^ 1);
         ptx::arrive_and_expect(&barriers.value_full[stage], kValueBytes);
         copy_tile<V>(memory.values + stage * kValueBytes, KEYS, v, &barriers.value_full[stage],
-                     tile * KEYS, work.group, sequence);
+                     tile * KEYS, work.group, work.sequence);
       }
     }
   }
@@ -85,31 +76,30 @@ struct Forward {
     float greatest[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
 
     /// Scores become powers; `before` is what earlier sums and outputs are to be multiplied by.
+    /// Two maxima and sums of each row go side by side, as one would wait for itself.
     __device__ void soften(float (&scores)[KEYS / 2], float scale, float (&before)[2]) {
+      float most[4] = {greatest[0], greatest[0], greatest[1], greatest[1]}, base[2];
+#pragma unroll
+      for (int i = 0; i < KEYS / 2; ++i) most[i % 4] = fmaxf(most[i % 4], scores[i]);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        float most = greatest[r];
-#pragma unroll
-        for (int j = 0; j < KEYS / 8; ++j) {
-          most = fmaxf(most, fmaxf(scores[4 * j + 2 * r], scores[4 * j + 2 * r + 1]));
-        }
-        most = fmaxf(most, __shfl_xor_sync(0xffffffffU, most, 1));
-        most = fmaxf(most, __shfl_xor_sync(0xffffffffU, most, 2));
+        float of_row = fmaxf(most[2 * r], most[2 * r + 1]);
+        of_row = fmaxf(of_row, __shfl_xor_sync(0xffffffffU, of_row, 1));
+        of_row = fmaxf(of_row, __shfl_xor_sync(0xffffffffU, of_row, 2));
         // A query that saw no key yet has minus infinity, which nothing can be taken from.
-        const float base = most == -INFINITY ? 0 : most * scale;
-        before[r] = power_of_two(greatest[r] * scale - base);
-        greatest[r] = most;
-        float total = 0;
+        base[r] = of_row == -INFINITY ? 0 : of_row * scale;
+        before[r] = power_of_two(greatest[r] * scale - base[r]);
+        greatest[r] = of_row;
+      }
+      float total[4] = {};
 #pragma unroll
-        for (int j = 0; j < KEYS / 8; ++j) {
+      for (int i = 0; i < KEYS / 2; ++i) {
+        scores[i] = power_of_two(fmaf(scores[i], scale, -base[i % 4 / 2]));
+        total[i % 4] += scores[i];
+      }
 #pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            float& score = scores[4 * j + 2 * r + e];
-            score = power_of_two(fmaf(score, scale, -base));
-            total += score;
-          }
-        }
-        sum[r] = sum[r] * before[r] + total;
+      for (int r = 0; r < 2; ++r) {
+        sum[r] = sum[r] * before[r] + (total[2 * r] + total[2 * r + 1]);
       }
     }
   };
@@ -124,6 +114,13 @@ struct Forward {
     }
   }
 
+  static __device__ void drop(const AttentionShape& s, const Work& work, int query, int key,
+                              float (&powers)[KEYS / 2]) {
+    mark_dropped(Kept(s, work.sequence, work.head), query, key, powers);
+#pragma unroll
+    for (float& power : powers) power = fmaxf(power, 0);
+  }
+
   static __device__ void multiply(const AttentionForward& x, const Schedule& schedule,
                                   const Memory& memory) {
     const AttentionShape& s = x.shape;
@@ -132,7 +129,7 @@ struct Forward {
     const int own = 64 * warpgroup + static_cast<int>(threadIdx.x) % 128 / 32 * 16 +
                     static_cast<int>(threadIdx.x) % 32 / 4;
     const float scale = static_cast<float>(s.scale) * kLog2e;
-    const uint64_t q = ptx::describe(memory.queries + 64 * warpgroup * kPanelRow);
+    const uint64_t first_q = ptx::describe(memory.queries + 64 * warpgroup * kPanelRow);
     const uint64_t k = ptx::describe(memory.keys);
     const uint64_t v = ptx::describe(memory.values, KEYS * kPanelRow);
     const auto release = [](uint64_t* barrier) {
@@ -143,22 +140,33 @@ struct Forward {
     if (warpgroup == GROUPS - 1) ptx::arrive_some(next_turn, 256);
 
     Turn<STAGES> keys, values;
-    int query_parity = 0;
+    Turn<kQueryStages> query_turn;
     float scores[KEYS / 2], outputs[V / 2];
     uint32_t probabilities[KEYS / 4];
     Schedule::Tile next;
-    for (int round = 0; schedule.at(round, next); ++round) {
+    for (int round = 0; schedule.at(round, next); ++round, query_turn.next()) {
       const Work work(s, schedule, next);
-      const TileBounds bounds(s, work.sequence, work.query + 64 * warpgroup, 64);
+      const int own_query = work.query + 64 * warpgroup;
+      const TileBounds bounds(s, work.sequence, own_query, 64);
+      const uint64_t q = ptx::further(first_q, query_turn.stage * kQueryBytes);
       const Interval seen[2] = {visible_keys(s, work.sequence, work.query + own),
                                 visible_keys(s, work.sequence, work.query + own + 8)};
       Rows rows;
       float before[2];
 #pragma unroll
       for (float& output : outputs) output = 0;
-      ptx::wait(&barriers.query_full, query_parity);
-      query_parity ^= 1;
+      ptx::wait(&barriers.query_full[query_turn.stage], query_turn.parity);
       int tile = work.last_tile - 1;
+      for (; tile >= work.own_last(s, own_query, bounds); --tile) {  // what others see alone
+        ptx::wait(&barriers.key_full[keys.stage], keys.parity);
+        release(&barriers.key_free[keys.stage]);
+        keys.next();
+        ptx::wait(&barriers.value_full[values.stage], values.parity);
+        release(&barriers.value_free[values.stage]);
+        values.next();
+        ptx::sync_some(own_turn, 256);
+        ptx::arrive_some(next_turn, 256);
+      }
       if (tile >= work.first_tile) {
         ptx::wait(&barriers.key_full[keys.stage], keys.parity);
         ptx::begin_products();
@@ -171,6 +179,7 @@ struct Forward {
         keys.next();
         if (!bounds.all_see(tile * KEYS, KEYS)) hide(scores, seen, tile * KEYS);
         rows.soften(scores, scale, before);
+        if constexpr (DROPS) drop(s, work, work.query + own, tile * KEYS, scores);
         pack<T>(scores, probabilities);
         for (--tile; tile >= work.first_tile; --tile) {
           ptx::wait(&barriers.key_full[keys.stage], keys.parity);
@@ -190,6 +199,7 @@ struct Forward {
           keys.next();
           if (!bounds.all_see(tile * KEYS, KEYS)) hide(scores, seen, tile * KEYS);
           rows.soften(scores, scale, before);
+          if constexpr (DROPS) drop(s, work, work.query + own, tile * KEYS, scores);
           ptx::wait_products<0>();
           ptx::settle(outputs);
           ptx::settle(probabilities);
@@ -199,7 +209,7 @@ struct Forward {
 #pragma unroll
           for (int i = 0; i < V / 2; ++i) outputs[i] *= before[i % 4 / 2];
         }
-        release(&barriers.query_free);
+        release(&barriers.query_free[query_turn.stage]);
         ptx::wait(&barriers.value_full[values.stage], values.parity);
         ptx::begin_products();
         multiply_columns<T>(outputs, probabilities, ptx::further(v, values.stage * kValueBytes));
@@ -210,7 +220,7 @@ struct Forward {
         release(&barriers.value_free[values.stage]);
         values.next();
       } else {
-        release(&barriers.query_free);
+        release(&barriers.query_free[query_turn.stage]);
       }
       write(x, work, own, rows, outputs);
     }
@@ -219,16 +229,17 @@ struct Forward {
   static __device__ void write(const AttentionForward& x, const Work& work, int own,
                                const Rows& rows, const float (&outputs)[V / 2]) {
     const AttentionShape& s = x.shape;
+    const float kept = DROPS ? static_cast<float>(1 / (1 - s.dropout)) : 1.0F;
     float divisor[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float sum = rows.sum[r];
       sum += __shfl_xor_sync(0xffffffffU, sum, 1);
       sum += __shfl_xor_sync(0xffffffffU, sum, 2);
-      divisor[r] = sum > 0 ? 1 / sum : 1;
+      divisor[r] = sum > 0 ? kept / sum : 1;
       const int query = work.query + own + 8 * r;
       if (x.log_sum && threadIdx.x % 4 == 0 && query < s.queries) {
-        x.log_sum[(work.sequence * s.heads + work.head) * s.queries + query] =
+        x.log_sum[(int64_t{work.sequence} * s.heads + work.head) * s.queries + query] =
             sum > 0 ? rows.greatest[r] * static_cast<float>(s.scale) + logf(sum) : -INFINITY;
       }
     }
@@ -248,8 +259,8 @@ __global__ void __launch_bounds__(F::kThreads, 1)
   auto& barriers = *memory.barriers;
   constexpr int kWarps = F::kQueries / 16;
   if (threadIdx.x == 0) {
-    ptx::init_barrier(&barriers.query_full, 1);
-    ptx::init_barrier(&barriers.query_free, kWarps);
+    for (auto& barrier : barriers.query_full) ptx::init_barrier(&barrier, 1);
+    for (auto& barrier : barriers.query_free) ptx::init_barrier(&barrier, kWarps);
     for (auto& barrier : barriers.key_full) ptx::init_barrier(&barrier, 1);
     for (auto& barrier : barriers.value_full) ptx::init_barrier(&barrier, 1);
     for (auto& barrier : barriers.key_free) ptx::init_barrier(&barrier, kWarps);
@@ -266,11 +277,11 @@ __global__ void __launch_bounds__(F::kThreads, 1)
   }
 }
 
-template <typename T, int D, int V, int GROUPS, int KEYS, int STAGES>
+template <typename T, int D, int V, int GROUPS, int KEYS, int STAGES, bool DROPS = false>
 void launch(Device& device, const AttentionForward& x) {
-  using F = Forward<T, D, V, GROUPS, KEYS, STAGES>;
+  using F = Forward<T, D, V, GROUPS, KEYS, STAGES, DROPS>;
   const AttentionShape& s = x.shape;
-  const Schedule plan = schedule(s.queries, F::kQueries, s.sequences * s.heads,
+  const Schedule plan = schedule(device, s.queries, F::kQueries, s.sequences * s.heads,
                                  2 * s.keys * (s.dim + s.value_dim) * s.groups / s.heads);
   const auto q = tensor_map(x.q, s.dim, query_dimensions(s, x.q_strides), F::kQueries);
   const auto k = tensor_map(x.k, s.dim, key_dimensions(s, x.k_strides), KEYS);
@@ -286,6 +297,10 @@ void launch(Device& device, const AttentionForward& x) {
 template <typename T>
 void launch(Device& device, const AttentionForward& x) {
   const AttentionShape& s = x.shape;
+  if (s.dropout > 0) {
+    if (s.dim <= 64 && s.value_dim <= 64) return launch<T, 64, 64, 2, 128, 2, true>(device, x);
+    return launch<T, 128, 128, 2, 128, 2, true>(device, x);
+  }
   if (s.dim <= 64 && s.value_dim <= 64) return launch<T, 64, 64, 3, 128, 2>(device, x);
   if (s.dim <= 96 && s.value_dim <= 96) return launch<T, 96, 96, 2, 128, 2>(device, x);
   if (s.dim <= 128) return launch<T, 128, 128, 2, 128, 2>(device, x);
@@ -300,7 +315,7 @@ bool hopper_forward(Device& device, const AttentionForward& x) {
       !takes_tensor(x.q, s.dim, query_dimensions(s, x.q_strides)) ||
       !takes_tensor(x.k, s.dim, key_dimensions(s, x.k_strides)) ||
       !takes_tensor(x.v, s.value_dim, key_dimensions(s, x.v_strides)) ||
-      !takes_pairs(x.output, x.output_strides)) {
+      !takes_packs(x.output, x.output_strides)) {
     return false;
   }
   if (x.q.type == Type::bf16) {

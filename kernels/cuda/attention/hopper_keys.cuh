@@ -7,8 +7,9 @@
 
 namespace ferry::kernels::cuda {
 
-/// D, V: columns of keys and of values, at least their dims. QUERIES: of a tile.
-template <typename T, int D, int V, int QUERIES, int STAGES>
+/// D, V: columns of keys and of values, at least their dims. QUERIES: of a tile. DROPS: with
+/// dropout.
+template <typename T, int D, int V, int QUERIES, int STAGES, bool DROPS>
 struct KeyGradients {
   static constexpr int kGroups = 2, kKeys = 64 * kGroups, kThreads = 128 * (kGroups + 1);
   static constexpr int kKeyBytes = tile_bytes(kKeys, D), kValueBytes = tile_bytes(kKeys, V);
@@ -40,12 +41,11 @@ struct KeyGradients {
   };
 
   struct Work {
-    int64_t sequence;
-    int group, key, first_tile, last_tile;  // tiles of queries, [first, last)
+    int sequence, group, key, first_tile, last_tile;  // tiles of queries, [first, last)
 
     __device__ Work(const AttentionShape& s, const Schedule& schedule, const Schedule::Tile& at) {
-      sequence = at.head / s.groups;
-      group = static_cast<int>(at.head % s.groups);
+      sequence = at.head / static_cast<int>(s.groups);
+      group = at.head - sequence * static_cast<int>(s.groups);
       key = at.rank * kKeys;
       const int64_t first = s.key_begin + key - s.query_begin;
       first_tile = static_cast<int>((first < 0 ? 0 : first) / QUERIES);
@@ -79,25 +79,25 @@ struct KeyGradients {
     Schedule::Tile next;
     for (int round = 0; schedule.at(round, next); ++round) {
       const Work work(s, schedule, next);
-      const auto sequence = static_cast<int>(work.sequence);
       ptx::wait(&barriers.key_free, key_parity);
       key_parity ^= 1;
       ptx::arrive_and_expect(&barriers.key_full, kKeyBytes + kValueBytes);
-      copy_tile<D>(memory.keys, kKeys, &maps.k, &barriers.key_full, work.key, work.group, sequence);
+      copy_tile<D>(memory.keys, kKeys, &maps.k, &barriers.key_full, work.key, work.group,
+                   work.sequence);
       copy_tile<V>(memory.values, kKeys, &maps.v, &barriers.key_full, work.key, work.group,
-                   sequence);
+                   work.sequence);
       for (int head = 0; head < per_group; ++head) {
         const int64_t row =
-            (work.sequence * s.heads + work.group * per_group + head) * numbers.padded;
+            (int64_t{work.sequence} * s.heads + work.group * per_group + head) * numbers.padded;
         for (int tile = work.first_tile; tile < work.last_tile; ++tile, turn.next()) {
           const int stage = turn.stage, query = tile * QUERIES;
           uint64_t* const full = &barriers.full[stage];
           ptx::wait(&barriers.free[stage], turn.parity ^ 1);
           ptx::arrive_and_expect(full, kStageBytes + 2 * kRowBytes);
           copy_tile<D>(memory.queries + stage * kQueryBytes, QUERIES, &maps.q, full, query, head,
-                       work.group, sequence);
+                       work.group, work.sequence);
           copy_tile<V>(memory.doutputs + stage * kOutputBytes, QUERIES, &maps.doutput, full, query,
-                       head, work.group, sequence);
+                       head, work.group, work.sequence);
           ptx::copy_bytes(memory.log_sum + stage * QUERIES, numbers.log_sum + row + query,
                           kRowBytes, full);
           ptx::copy_bytes(memory.delta + stage * QUERIES, numbers.delta + row + query, kRowBytes,
@@ -136,6 +136,7 @@ struct KeyGradients {
       const int tiles = max(work.last_tile - work.first_tile, 0), key = work.key + own;
       const int first_of_group = work.key + 64 * warpgroup;
       const int all_see_until = work.seeing(s, first_of_group);
+      const int see_until = work.seeing(s, first_of_group + 63);
 #pragma unroll
       for (float& each : dkeys) each = 0;
 #pragma unroll
@@ -155,10 +156,23 @@ struct KeyGradients {
       key_parity ^= 1;
       const int count = tiles * per_group;
       int tile = work.first_tile;
+      Kept kept(s, work.sequence, work.group * per_group);
+      const auto end_tile = [&] {
+        release(&barriers.free[turn.stage]);
+        turn.next();
+        if (++tile == work.last_tile) {  // the next head's
+          tile = work.first_tile;
+          kept.rows += kept.width;
+        }
+      };
       for (int i = 0; i < count; ++i) {
-        begin_tile();
         const int query = tile * QUERIES;
-        if (++tile == work.last_tile) tile = work.first_tile;
+        if (query >= see_until || last_key(s, query + QUERIES - 1) <= first_of_group) {
+          ptx::wait(&barriers.full[turn.stage], turn.parity);  // what the others see alone
+          end_tile();
+          continue;
+        }
+        begin_tile();
         const float* const log_sum = memory.log_sum + turn.stage * QUERIES + own_column;
         const float* const delta = memory.delta + turn.stage * QUERIES + own_column;
         ptx::wait_products<1>();
@@ -175,7 +189,16 @@ struct KeyGradients {
         const bool all_see =
             query + QUERIES <= all_see_until && last_key(s, query) >= first_of_group + 64;
         if (!all_see) hide(s, work, scores, key, query + own_column);
-        pack<T>(scores, probabilities);
+        if constexpr (DROPS) {
+          mark_dropped_turned(kept, query + own_column,
+                              key - static_cast<int>(threadIdx.x) % 32 / 4, scores);
+#pragma unroll
+          for (int j = 0; j < QUERIES / 4; ++j) {
+            probabilities[j] = pair(fmaxf(scores[2 * j], 0), fmaxf(scores[2 * j + 1], 0), T());
+          }
+        } else {
+          pack<T>(scores, probabilities);
+        }
         ptx::begin_products();
         multiply_columns<T>(dvalues, probabilities,
                             ptx::further(o_across, turn.stage * kOutputBytes));
@@ -185,11 +208,13 @@ struct KeyGradients {
 #pragma unroll
         for (int j = 0; j < QUERIES / 8; ++j) {
           const float2 deltas = *reinterpret_cast<const float2*>(delta + 8 * j);
-          float* const at = gradients + 4 * j;
-          at[0] = scores[4 * j] * (at[0] - deltas.x);
-          at[1] = scores[4 * j + 1] * (at[1] - deltas.y);
-          at[2] = scores[4 * j + 2] * (at[2] - deltas.x);
-          at[3] = scores[4 * j + 3] * (at[3] - deltas.y);
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            float& each = gradients[4 * j + e];
+            const float own_delta = e % 2 == 0 ? deltas.x : deltas.y;
+            each = DROPS ? marked_gradient(kept, scores[4 * j + e], each, own_delta)
+                         : scores[4 * j + e] * (each - own_delta);
+          }
         }
         pack<T>(gradients, dscores);
         ptx::begin_products();
@@ -200,16 +225,16 @@ struct KeyGradients {
         ptx::settle(dscores);
         ptx::settle(dkeys);
         ptx::settle(dvalues);
-        release(&barriers.free[turn.stage]);
-        turn.next();
+        end_tile();
       }
       release(&barriers.key_free);
       const auto factor = static_cast<float>(s.scale);
-      const float factors[2] = {factor, factor}, ones[2] = {1, 1};
+      const float factors[2] = {factor, factor};
+      const float value_factors[2] = {DROPS ? kept.scale : 1, DROPS ? kept.scale : 1};
       store_rows(dkeys, x.dk, group_start(x.k_strides, work.sequence, work.group),
                  x.k_strides.position, key, s.keys, static_cast<int>(s.dim), factors, x.accumulate);
       store_rows(dvalues, x.dv, group_start(x.v_strides, work.sequence, work.group),
-                 x.v_strides.position, key, s.keys, static_cast<int>(s.value_dim), ones,
+                 x.v_strides.position, key, s.keys, static_cast<int>(s.value_dim), value_factors,
                  x.accumulate);
     }
   }
@@ -254,11 +279,11 @@ __global__ void __launch_bounds__(F::kThreads, 1)
   }
 }
 
-template <typename T, int D, int V, int QUERIES, int STAGES>
+template <typename T, int D, int V, int QUERIES, int STAGES, bool DROPS = false>
 void launch_keys(Device& device, const AttentionBackward& x, const RowNumbers& numbers) {
-  using F = KeyGradients<T, D, V, QUERIES, STAGES>;
+  using F = KeyGradients<T, D, V, QUERIES, STAGES, DROPS>;
   const AttentionShape& s = x.shape;
-  const Schedule plan = schedule(s.keys, F::kKeys, s.sequences * s.groups,
+  const Schedule plan = schedule(device, s.keys, F::kKeys, s.sequences * s.groups,
                                  2 * s.queries * (s.dim + s.value_dim) * s.heads / s.groups);
   const typename F::Maps maps{
       tensor_map(x.q, s.dim, query_dimensions(s, x.q_strides), QUERIES),

@@ -5,8 +5,9 @@
 
 namespace ferry::kernels::cuda {
 
-/// D, V: columns of queries and of values, at least their dims. KEYS: of a tile.
-template <typename T, int D, int V, int KEYS, int STAGES>
+/// D, V: columns of queries and of values, at least their dims. KEYS: of a tile. DROPS: with
+/// dropout.
+template <typename T, int D, int V, int KEYS, int STAGES, bool DROPS>
 struct QueryGradients {
   static constexpr int kGroups = 2, kQueries = 64 * kGroups, kThreads = 128 * (kGroups + 1);
   static constexpr int kQueryBytes = tile_bytes(kQueries, D);
@@ -33,21 +34,7 @@ struct QueryGradients {
           barriers(reinterpret_cast<Barriers*>(values + STAGES * kValueBytes)) {}
   };
 
-  struct Work {
-    int64_t sequence;
-    int head, group, of_group, query, first_tile, last_tile;  // tiles of keys, [first, last)
-    __device__ Work(const AttentionShape& s, const Schedule& schedule, const Schedule::Tile& at) {
-      sequence = at.head / s.heads;
-      head = static_cast<int>(at.head % s.heads);
-      const auto per_group = static_cast<int>(s.heads / s.groups);
-      group = head / per_group;
-      of_group = head % per_group;
-      query = (schedule.tiles - 1 - at.rank) * kQueries;
-      const TileBounds bounds(s, sequence, query, kQueries);
-      first_tile = bounds.begin / KEYS;
-      last_tile = bounds.end > bounds.begin ? (bounds.end + KEYS - 1) / KEYS : first_tile;
-    }
-  };
+  using Work = QueryWork<kQueries, KEYS>;
 
   static __device__ void copy(const AttentionShape& s, const Schedule& schedule, const Maps& maps,
                               const Memory& memory) {
@@ -57,24 +44,23 @@ struct QueryGradients {
     Schedule::Tile next;
     for (int round = 0; schedule.at(round, next); ++round) {
       const Work work(s, schedule, next);
-      const auto sequence = static_cast<int>(work.sequence);
       ptx::wait(&barriers.query_free, query_parity);
       query_parity ^= 1;
       ptx::arrive_and_expect(&barriers.query_full, kQueryBytes + kOutputBytes);
       copy_tile<D>(memory.queries, kQueries, &maps.q, &barriers.query_full, work.query,
-                   work.of_group, work.group, sequence);
+                   work.of_group, work.group, work.sequence);
       copy_tile<V>(memory.doutputs, kQueries, &maps.doutput, &barriers.query_full, work.query,
-                   work.of_group, work.group, sequence);
+                   work.of_group, work.group, work.sequence);
       for (int tile = work.last_tile - 1; tile >= work.first_tile; --tile, turn.next()) {
         const int stage = turn.stage;
         ptx::wait(&barriers.key_free[stage], turn.parity ^ 1);
         ptx::arrive_and_expect(&barriers.key_full[stage], kKeyBytes);
         copy_tile<D>(memory.keys + stage * kKeyBytes, KEYS, &maps.k, &barriers.key_full[stage],
-                     tile * KEYS, work.group, sequence);
+                     tile * KEYS, work.group, work.sequence);
         ptx::wait(&barriers.value_free[stage], turn.parity ^ 1);
         ptx::arrive_and_expect(&barriers.value_full[stage], kValueBytes);
         copy_tile<V>(memory.values + stage * kValueBytes, KEYS, &maps.v,
-                     &barriers.value_full[stage], tile * KEYS, work.group, sequence);
+                     &barriers.value_full[stage], tile * KEYS, work.group, work.sequence);
       }
     }
   }
@@ -102,14 +88,16 @@ struct QueryGradients {
     Schedule::Tile next;
     for (int round = 0; schedule.at(round, next); ++round) {
       const Work work(s, schedule, next);
-      const TileBounds bounds(s, work.sequence, work.query + 64 * warpgroup, 64);
+      const int own_query = work.query + 64 * warpgroup;
+      const TileBounds bounds(s, work.sequence, own_query, 64);
       const Interval seen[2] = {visible_keys(s, work.sequence, work.query + own),
                                 visible_keys(s, work.sequence, work.query + own + 8)};
+      const Kept kept(s, work.sequence, work.head);
       float log_sum[2], delta[2];
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const int64_t row =
-            (work.sequence * s.heads + work.head) * numbers.padded + work.query + own + 8 * r;
+        const int64_t row = (int64_t{work.sequence} * s.heads + work.head) * numbers.padded +
+                            work.query + own + 8 * r;
         log_sum[r] = numbers.log_sum[row];
         delta[r] = numbers.delta[row];
       }
@@ -131,6 +119,13 @@ struct QueryGradients {
       ptx::wait(&barriers.query_full, query_parity);
       query_parity ^= 1;
       int tile = work.last_tile - 1, stage_before = -1;
+      for (; tile >= work.own_last(s, own_query, bounds); --tile) {  // what others see alone
+        ptx::wait(&barriers.key_full[turn.stage], turn.parity);
+        release(&barriers.key_free[turn.stage]);
+        ptx::wait(&barriers.value_full[turn.stage], turn.parity);
+        release(&barriers.value_free[turn.stage]);
+        turn.next();
+      }
       for (; tile >= work.first_tile; --tile) {
         begin_tile();
         ptx::wait_products<1>();
@@ -148,12 +143,20 @@ struct QueryGradients {
           const int number = column + i / 4 * 8 + i % 2;
           if (number < seen[r].first || number >= seen[r].last) scores[i] = 0;
         }
+        if constexpr (DROPS) mark_dropped(kept, work.query + own, tile * KEYS, scores);
         ptx::wait_products<0>();
         ptx::settle(gradients);
         release(&barriers.value_free[turn.stage]);
+        if constexpr (DROPS) {
 #pragma unroll
-        for (int i = 0; i < KEYS / 2; ++i) {
-          gradients[i] = scores[i] * (gradients[i] - delta[i % 4 / 2]);
+          for (int i = 0; i < KEYS / 2; ++i) {
+            gradients[i] = marked_gradient(kept, scores[i], gradients[i], delta[i % 4 / 2]);
+          }
+        } else {
+#pragma unroll
+          for (int i = 0; i < KEYS / 2; ++i) {
+            gradients[i] = scores[i] * (gradients[i] - delta[i % 4 / 2]);
+          }
         }
         pack<T>(gradients, dscores);
         ptx::begin_products();
@@ -203,11 +206,11 @@ __global__ void __launch_bounds__(F::kThreads, 1)
   }
 }
 
-template <typename T, int D, int V, int KEYS, int STAGES>
+template <typename T, int D, int V, int KEYS, int STAGES, bool DROPS = false>
 void launch_queries(Device& device, const AttentionBackward& x, const RowNumbers& numbers) {
-  using F = QueryGradients<T, D, V, KEYS, STAGES>;
+  using F = QueryGradients<T, D, V, KEYS, STAGES, DROPS>;
   const AttentionShape& s = x.shape;
-  const Schedule plan = schedule(s.queries, F::kQueries, s.sequences * s.heads,
+  const Schedule plan = schedule(device, s.queries, F::kQueries, s.sequences * s.heads,
                                  2 * s.keys * (s.dim + s.value_dim) * s.groups / s.heads);
   const typename F::Maps maps{
       tensor_map(x.q, s.dim, query_dimensions(s, x.q_strides), F::kQueries),

@@ -36,19 +36,20 @@ __device__ inline Interval visible_keys(const AttentionShape& s, int64_t sequenc
   return seen.last > seen.first ? seen : Interval{0, 0};
 }
 
-/// Where head h of a sequence begins.
+/// Where head h of a sequence begins. (Numbers of 64 bits are divided by a long program.)
 __device__ inline int64_t head_start(const AttentionShape& s, const HeadStrides& strides,
                                      int64_t sequence, int64_t head) {
-  const int64_t per_group = s.heads / s.groups;
-  return sequence * strides.sequence + head / per_group * strides.group +
-         head % per_group * strides.head;
+  const uint32_t per_group = static_cast<uint32_t>(s.heads) / static_cast<uint32_t>(s.groups);
+  const uint32_t group = static_cast<uint32_t>(head) / per_group;
+  return sequence * strides.sequence + group * strides.group +
+         (static_cast<uint32_t>(head) - group * per_group) * strides.head;
 }
 /// Where the keys or values of a group begin.
 __device__ inline int64_t group_start(const HeadStrides& strides, int64_t sequence, int64_t group) {
   return sequence * strides.sequence + group * strides.group;
 }
 
-/// What the probabilities of a head count when some are dropped: 0, or 1 / (1 - dropout).
+/// What the probabilities of a head count when some are dropped: 0, or `scale`.
 struct Kept {
   uint64_t key;
   float probability, scale;
@@ -59,7 +60,9 @@ struct Kept {
       : key(s.dropout_key),
         probability(static_cast<float>(s.dropout)),
         scale(static_cast<float>(1 / (1 - s.dropout))),
-        rows((s.sequence_ids[sequence] * s.total_heads + s.first_head + head) * s.total_positions),
+        rows(s.dropout > 0 ? (s.sequence_ids[sequence] * s.total_heads + s.first_head + head) *
+                                 s.total_positions
+                           : 0),
         width(s.total_positions),
         first_key(s.key_begin),
         first_query(s.query_begin) {}

@@ -9,7 +9,8 @@
 namespace ferry::kernels::cuda {
 
 /// The passes for Hopper's tensor cores and copy engine. They say false, having done nothing, of
-/// what they are not made for: other GPUs, fp32, dropout, rows that the copy engine cannot take.
+/// what they are not made for: other GPUs, fp32, wide heads, rows that the copy engine cannot take,
+/// dropout of rows that begin inside a counter of the generator.
 bool hopper_forward(Device& device, const AttentionForward& x);
 bool hopper_backward(Device& device, const AttentionBackward& x);
 

@@ -1,0 +1,162 @@
+// How fast attention is on a GPU: TFLOP/s of both passes, of causal attention in bf16. Held against
+// PyTorch's by attention.py.
+//
+//   bench_attention [B,H,Hkv,T,d[,dv[,document[,dropout in percent]]] ...]
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/operations.h"
+
+namespace {
+
+using namespace ferry::kernels;
+
+template <typename T>
+T* take(int64_t count) {
+  void* memory = nullptr;
+  cuda::check(cudaMalloc(&memory, static_cast<size_t>(count) * sizeof(T)), "taking memory");
+  return static_cast<T*>(memory);
+}
+Array numbers(cuda::Device& device, int64_t count, uint64_t key) {
+  const Array x(take<uint16_t>(count), Type::bf16);
+  cuda::run(device, FillNormal{.count = count, .key = key, .y = x});
+  return x;
+}
+
+/// The median time of one run, in seconds. All are queued before any is waited for.
+template <typename Operation>
+double seconds(cuda::Device& device, const Operation& operation) {
+  constexpr int kRuns = 16, kWarm = 3;
+  std::vector<cudaEvent_t> events(kRuns + 1);
+  for (auto& event : events) cuda::check(cudaEventCreate(&event), "event");
+  for (int i = 0; i < kRuns; ++i) {
+    cuda::check(cudaEventRecord(events[i], device.stream()), "event");
+    cuda::run(device, operation);
+  }
+  cuda::check(cudaEventRecord(events.back(), device.stream()), "event");
+  cuda::check(cudaEventSynchronize(events.back()), "attention");
+  std::vector<float> times;
+  for (int i = kWarm; i < kRuns; ++i) {
+    float time = 0;
+    cuda::check(cudaEventElapsedTime(&time, events[i], events[i + 1]), "event");
+    times.push_back(time);
+  }
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2] * 1e-3;
+}
+
+void measure(cuda::Device& device, const std::string& text) {
+  std::istringstream in(text);
+  std::vector<int64_t> n;
+  for (std::string word; std::getline(in, word, ',');) n.push_back(std::atoll(word.c_str()));
+  if (n.size() < 5) {
+    std::fprintf(stderr, "%s: expected B,H,Hkv,T,d[,dv[,document[,dropout]]]\n", text.c_str());
+    std::exit(2);
+  }
+  AttentionShape s;
+  s.sequences = n[0];
+  s.heads = n[1];
+  s.groups = n[2];
+  s.queries = s.keys = n[3];
+  s.dim = n[4];
+  s.value_dim = n.size() > 5 ? n[5] : s.dim;
+  s.scale = 1 / std::sqrt(static_cast<double>(s.dim));
+  const int64_t document = n.size() > 6 ? n[6] : s.queries;
+  std::vector<int32_t> documents;
+  for (int64_t i = 0; i < s.sequences * s.queries; ++i) {
+    const int64_t at = i % s.queries;
+    documents.push_back(static_cast<int32_t>(at - at % document));
+  }
+  if (document < s.queries) {
+    auto* const there = take<int32_t>(s.sequences * s.queries);
+    cuda::check(cudaMemcpy(there, documents.data(), documents.size() * 4, cudaMemcpyDefault),
+                "uploading");
+    s.document_begin = there;
+  }
+  s.dropout = n.size() > 7 ? static_cast<double>(n[7]) / 100 : 0;
+  s.dropout_key = 1;
+  s.total_heads = s.heads;
+  s.total_positions = s.queries;
+  auto* const ids = take<int64_t>(s.sequences);
+  cuda::check(cudaMemset(ids, 0, static_cast<size_t>(s.sequences) * sizeof *ids), "clearing");
+  s.sequence_ids = ids;
+  const auto strides = [&](int64_t heads, int64_t dim) {
+    const int64_t per_group = heads / s.groups;
+    return HeadStrides{s.sequences * heads * dim, heads * dim, per_group * dim, dim};
+  };
+  const int64_t tokens = s.sequences * s.queries;
+  const auto q = numbers(device, tokens * s.heads * s.dim, 1),
+             k = numbers(device, tokens * s.groups * s.dim, 2);
+  const auto v = numbers(device, tokens * s.groups * s.value_dim, 3);
+  const auto output = numbers(device, tokens * s.heads * s.value_dim, 4);
+  const auto doutput = numbers(device, tokens * s.heads * s.value_dim, 5);
+  const auto dq = numbers(device, tokens * s.heads * s.dim, 1),
+             dk = numbers(device, tokens * s.groups * s.dim, 2);
+  const auto dv = numbers(device, tokens * s.groups * s.value_dim, 3);
+  auto* const log_sum = take<float>(tokens * s.heads);
+  cuda::check(cudaDeviceSynchronize(), "filling");
+  const AttentionForward forward{.shape = s,
+                                 .q = q,
+                                 .k = k,
+                                 .v = v,
+                                 .q_strides = strides(s.heads, s.dim),
+                                 .k_strides = strides(s.groups, s.dim),
+                                 .v_strides = strides(s.groups, s.value_dim),
+                                 .output = output,
+                                 .output_strides = strides(s.heads, s.value_dim),
+                                 .log_sum = log_sum};
+  const double forward_time = seconds(device, forward);
+  const double backward_time =
+      seconds(device, AttentionBackward{.shape = s,
+                                        .q = q,
+                                        .k = k,
+                                        .v = v,
+                                        .output = output,
+                                        .doutput = doutput,
+                                        .q_strides = forward.q_strides,
+                                        .k_strides = forward.k_strides,
+                                        .v_strides = forward.v_strides,
+                                        .output_strides = forward.output_strides,
+                                        .log_sum = log_sum,
+                                        .dq = dq,
+                                        .dk = dk,
+                                        .dv = dv});
+  double pairs = 0;  // of a query and a key that it sees
+  for (int64_t i = 0; i < s.queries; ++i) pairs += static_cast<double>(i % document + 1);
+  pairs *= static_cast<double>(s.sequences * s.heads);
+  const auto both = static_cast<double>(s.dim + s.value_dim);
+  const double flops = 2 * pairs * both,
+               back = 2 * pairs * (both + static_cast<double>(s.dim) + both);
+  std::printf("%-28s forward %8.3f ms %6.1f TFLOP/s   backward %8.3f ms %6.1f TFLOP/s\n",
+              text.c_str(), forward_time * 1e3, flops / forward_time * 1e-12, backward_time * 1e3,
+              back / backward_time * 1e-12);
+  std::fflush(stdout);
+  for (void* const memory : {q.data, k.data, v.data, output.data, doutput.data, dq.data, dk.data,
+                             dv.data, static_cast<void*>(log_sum)}) {
+    cudaFree(memory);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::vector<std::string> shapes(argv + 1, argv + argc);
+  if (shapes.empty()) {
+    shapes = {"4,32,32,4096,128", "4,32,8,4096,128", "1,32,8,16384,128",    "16,12,12,1024,64",
+              "8,25,25,1024,64",  "4,32,32,4096,96", "4,16,16,4096,192,128"};
+  }
+  try {
+    cuda::Device device(0);
+    for (const auto& shape : shapes) measure(device, shape);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}

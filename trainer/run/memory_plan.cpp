@@ -1,7 +1,6 @@
 #include "trainer/run/memory_plan.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 #include <sys/sysinfo.h>
 
 #include <algorithm>
@@ -86,12 +85,6 @@ void check_machine_memory(const std::vector<StagePlan>& plan, int64_t ranks) {
        "--micro-batch-size take less, and mpirun spreads ranks over machines (--dry-run tells what "
        "a rank takes)",
        ranks, all / kGiB, held / kGiB);
-}
-
-int64_t peak_memory() {
-  rusage usage{};
-  if (::getrusage(RUSAGE_SELF, &usage) != 0) return 0;
-  return static_cast<int64_t>(usage.ru_maxrss) * 1024;
 }
 
 }  // namespace ferry

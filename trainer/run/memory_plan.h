@@ -34,7 +34,4 @@ std::string plan_text(const TrainArguments& arguments, const RunModel& model,
 /// the machine has.
 void check_machine_memory(const std::vector<StagePlan>& plan, int64_t ranks);
 
-/// Most bytes of memory that this process has had so far; 0 where the system does not tell.
-int64_t peak_memory();
-
 }  // namespace ferry

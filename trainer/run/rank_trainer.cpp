@@ -49,6 +49,18 @@ class RankTrainer {
 
   void run() {
     log_.begin(progress_.iteration, progress_.operations);
+    train();
+    if (device_.peak_bytes && group_.rank() == 0) {
+      log_.tell(fmt::format("peak memory of rank 0's GPU: {:.3f} GiB\n",
+                            static_cast<double>(device_.peak_bytes()) / (int64_t{1} << 30)));
+    }
+  }
+
+ private:
+  static int64_t now() { return now_microseconds(); }
+
+  // Until all iterations are done, or the run is told to end.
+  void train() {
     bool is_over = false;
     if (arguments_.skip_train) {
       log_.tell("skipping training (--skip-train is on) ...\n");
@@ -68,9 +80,6 @@ class RankTrainer {
     int64_t consumed_test = 0;
     evaluate(datasets_.test.get(), consumed_test, at + "test set", true);
   }
-
- private:
-  static int64_t now() { return now_microseconds(); }
 
   // Told, found and ordered before any of the model's memory is taken.
   PerSplit<std::shared_ptr<const Dataset>> begin_with_data() {

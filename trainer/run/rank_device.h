@@ -1,6 +1,8 @@
 // What one rank computes with, and how it talks to the others.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "ckpt/memory/stager.h"

@@ -6,12 +6,12 @@
 
 #include <random>
 
-#include "ckpt/memory/save.h"
 #include "ckpt/store/run_folder.h"
 #include "tests/random_cases.h"
 #include "tests/trainer/run/runs.h"
 #include "trainer/checkpoint/run_checkpoint.h"
 #include "trainer/run/rank_model.h"
+#include "trainer/run/saver.h"
 
 namespace ferry::test {
 namespace {
@@ -79,7 +79,9 @@ TEST_P(Resume, LoadsEveryBit) {
       const RunProgress progress = read_progress_of(source->state, arguments, schedule, {});
       const RunState state =
           state_to_save(arguments, {}, model, progress, schedule, optimizer_options(arguments));
-      save(files, arguments.save, snapshot_of(arguments, own.memory, state), *groups[rank]);
+      RunSaver saver(arguments, files, *groups[rank], device.stager, [](std::string_view) {});
+      saver.save(SaveKind::persistent, snapshot_of(arguments, own.memory, state));
+      saver.finish();
     });
   }
   threads.clear();

@@ -26,21 +26,23 @@ std::shared_ptr<void> PlanningKernels::allocate(size_t bytes) {
   return {memory, [](void*) {}};
 }
 
-void PlanningKernels::run(const Matmul& op) { operations_ += product(op.m, op.n, op.k); }
+void PlanningKernels::forward(const Matmul& op) { operations_ += product(op.m, op.n, op.k); }
 
-void PlanningKernels::run(const GroupedMatmul& op) { operations_ += product(op.rows, op.n, op.k); }
+void PlanningKernels::forward(const GroupedMatmul& op) {
+  operations_ += product(op.rows, op.n, op.k);
+}
 
-void PlanningKernels::run(const GroupedMatmulGradient& op) {
+void PlanningKernels::forward(const GroupedMatmulGradient& op) {
   operations_ += product(op.rows, op.n, op.m);
 }
 
-void PlanningKernels::run(const AttentionForward& op) {
+void PlanningKernels::forward(const AttentionForward& op) {
   operations_ +=
       attention_product(op.shape, op.shape.dim) + attention_product(op.shape, op.shape.value_dim);
 }
 
 // Scores once more, and the gradients of queries, keys, values and probabilities.
-void PlanningKernels::run(const AttentionBackward& op) {
+void PlanningKernels::forward(const AttentionBackward& op) {
   operations_ += 3 * attention_product(op.shape, op.shape.dim) +
                  2 * attention_product(op.shape, op.shape.value_dim);
 }

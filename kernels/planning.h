@@ -4,12 +4,12 @@
 
 #include <cstdint>
 
-#include "kernels/kernels.h"
+#include "kernels/forwarding.h"
 
 namespace ferry::kernels {
 
 /// Memory that it gives has addresses and cannot be touched.
-class PlanningKernels final : public Kernels {
+class PlanningKernels final : public ForwardingKernels<PlanningKernels> {
  public:
   /// In the place of those of a device of this kind.
   explicit PlanningKernels(DeviceKind kind = DeviceKind::host) : kind_(kind) {}
@@ -25,50 +25,13 @@ class PlanningKernels final : public Kernels {
   void download(const void*, void*, size_t) override {}
   void wait() override {}
 
-  void run(const Matmul& op) override;
-  void run(const GroupedMatmul& op) override;
-  void run(const GroupedMatmulGradient& op) override;
-  void run(const AttentionForward& op) override;
-  void run(const AttentionBackward& op) override;
-  void run(const NormForward&) override {}
-  void run(const NormBackward&) override {}
-  void run(const EmbeddingForward&) override {}
-  void run(const EmbeddingBackward&) override {}
-  void run(const Rotary&) override {}
-  void run(const AttentionMerge&) override {}
-  void run(const ActivationForward&) override {}
-  void run(const ActivationBackward&) override {}
-  void run(const CrossEntropy&) override {}
-  void run(const LogitMaximum&) override {}
-  void run(const LogitSums&) override {}
-  void run(const CrossEntropyGradient&) override {}
-  void run(const RouterForward&) override {}
-  void run(const RouterBackward&) override {}
-  void run(const ZLoss&) override {}
-  void run(const ExpertCounts&) override {}
-  void run(const BalanceLoss&) override {}
-  void run(const ExpertOrder&) override {}
-  void run(const ExpertBiasStep&) override {}
-  void run(const GatherRows&) override {}
-  void run(const CombineRows&) override {}
-  void run(const GatherNumbers&) override {}
-  void run(const Copy&) override {}
-  void run(const CopyRows&) override {}
-  void run(const Clear&) override {}
-  void run(const Add&) override {}
-  void run(const Scale&) override {}
-  void run(const GateRows&) override {}
-  void run(const GateRowsBackward&) override {}
-  void run(const SumRows&) override {}
-  void run(const Dropout&) override {}
-  void run(const SumOfSquares&) override {}
-  void run(const WeightedSum&) override {}
-  void run(const FillNormal&) override {}
-  void run(const FillConstant&) override {}
-  void run(const ClipScale&) override {}
-  void run(const AdamStep&) override {}
-  void run(const SgdStep&) override {}
-  void run(const AdemamixStep&) override {}
+  void forward(const Matmul& op);
+  void forward(const GroupedMatmul& op);
+  void forward(const GroupedMatmulGradient& op);
+  void forward(const AttentionForward& op);
+  void forward(const AttentionBackward& op);
+  template <typename Operation>
+  void forward(const Operation&) {}
 
  private:
   DeviceKind kind_;

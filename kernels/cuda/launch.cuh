@@ -158,8 +158,6 @@ void with_pack(bool packed, F&& f) {
   }
 }
 
-__device__ inline float add(float a, float b) { return a + b; }
-
 /// The sum over the threads of a warp, which all of them get: halves are added to halves.
 template <typename Number>
 __device__ inline Number warp_sum(Number x) {

@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""Compares our ids with those of the programs that tokenizers come from, on this machine's texts and on strings of all kinds.
+
+check_tokenizers.py PRINT_IDS [--kinds gpt2,...] [--texts BYTES] [--strings COUNT] [--seed N]
+PRINT_IDS is build/*/tests/print_ids. Needs tokenizers, tiktoken, sentencepiece, regex and numpy; GPT-2's own files are read from
+--gpt2 FOLDER (encoder.json, vocab.bpe).
+"""
+import argparse
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+
+import numpy
+import tokenizer_kinds
+import tokenizer_texts
+
+
+def our_ids(program, options, documents):
+    data = b"".join(struct.pack("<Q", len(document)) + document for document in documents)
+    answer = subprocess.run([program, *options], input=data, stdout=subprocess.PIPE, check=True).stdout
+    ids, at = [], 0
+    while at < len(answer):
+        count, = struct.unpack_from("<Q", answer, at)
+        ids.append(numpy.frombuffer(answer, numpy.int32, count, at + 8).tolist())
+        at += 8 + 4 * count
+    assert len(ids) == len(documents), (len(ids), len(documents))
+    return ids
+
+
+def compare(kind, program, documents):
+    """How many documents differ; prints the first."""
+    ours = our_ids(program, kind.options, documents)
+    texts = [document.decode("utf-8", errors="replace") for document in documents]
+    theirs = kind.encode(documents if kind.takes_bytes else texts)
+    wrong = 0
+    for text, our, their in zip(texts, ours, theirs):
+        if our == list(their): continue
+        wrong += 1
+        if wrong > 3: continue
+        at = next((i for i, (a, b) in enumerate(zip(our, their)) if a != b), min(len(our), len(their)))
+        print(f"  {kind.name}: {ascii(text[:200])}: from token {at} on ours {our[at:at + 8]}, theirs {list(their[at:at + 8])}")
+    return wrong
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("--kinds", default="")
+    parser.add_argument("--texts", type=int, default=20_000_000)
+    parser.add_argument("--strings", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--gpt2", default="../shared/peers/gpt2_bpe")
+    arguments = parser.parse_args()
+    texts = [text.encode() for _, text in tokenizer_texts.files(arguments.texts, arguments.seed)]
+    strings = [text.encode() for text in tokenizer_texts.fuzzed(arguments.strings, arguments.seed)]
+    malformed = list(tokenizer_texts.malformed(arguments.strings // 10, arguments.seed))
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in tokenizer_kinds.kinds(folder, arguments.gpt2, texts, [k for k in arguments.kinds.split(",") if k]):
+            wrong = [compare(kind, arguments.program, documents) for documents in (texts, strings, malformed)]
+            print(f"{kind.name}: {wrong[0]} of {len(texts)} texts, {wrong[1]} of {len(strings)} strings, {wrong[2]} of {len(malformed)} malformed differ", flush=True)
+            failed += sum(wrong) > 0
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

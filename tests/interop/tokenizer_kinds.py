@@ -1,0 +1,204 @@
+"""Tokenizers of every kind, as the peers' programs make and read them. Small vocabularies are trained with the peers' trainers."""
+import base64
+import json
+import os
+from dataclasses import dataclass, field
+from typing import Callable
+
+import regex
+import tiktoken
+from tiktoken_ext import openai_public
+import tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+GPT2 = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
+LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+SUFFIX = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+O200K = (rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+{SUFFIX}|[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*{SUFFIX}"
+         r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+TEKKEN = (rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*"
+          r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+DEEPSEEK = [r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+",
+            r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""]
+# One that no published tokenizer has: through PCRE2.
+OTHER = r"[A-Z]?[a-z]+|\d{2}|\p{Greek}+|[^\sA-Za-z0-9]+|\s"
+
+
+@dataclass
+class Kind:
+    name: str
+    options: list
+    encode: Callable
+    takes_bytes: bool = False
+
+
+def byte_characters():
+    characters, extra = {}, 0
+    for byte in range(256):
+        if 33 <= byte <= 126 or 161 <= byte <= 172 or 174 <= byte: characters[byte] = chr(byte)
+        else: characters[byte], extra = chr(256 + extra), extra + 1
+    return characters
+
+
+class Gpt2:
+    """GPT-2's algorithm as facts of Megatron-LM tell it: all pairs of the lowest rank are merged, then the next."""
+
+    def __init__(self, vocab, merges):
+        self.vocab = json.load(open(vocab))
+        lines = open(merges, encoding="utf-8").read().split("\n")[1:-1]
+        self.ranks = {tuple(line.split()): rank for rank, line in enumerate(lines)}
+        self.characters, self.pattern, self.known = byte_characters(), regex.compile(GPT2), {}
+
+    def piece(self, piece):
+        if piece in self.known: return self.known[piece]
+        word = [self.characters[byte] for byte in piece.encode()]
+        while len(word) > 1:
+            best = min(zip(word, word[1:]), key=lambda pair: self.ranks.get(pair, 1 << 40))
+            if best not in self.ranks: break
+            merged, at = [], 0
+            while at < len(word):
+                both = at + 1 < len(word) and (word[at], word[at + 1]) == best
+                merged.append(word[at] + word[at + 1] if both else word[at])
+                at += 2 if both else 1
+            word = merged
+        self.known[piece] = [self.vocab.get(token, 0) for token in word]
+        return self.known[piece]
+
+    def __call__(self, texts):
+        return [[id for piece in self.pattern.findall(text) for id in self.piece(piece)] for text in texts]
+
+
+def hugging_face(path):
+    tokenizer = Tokenizer.from_file(path)
+    def encode(texts):
+        return [encoding.ids for start in range(0, len(texts), 1000) for encoding in tokenizer.encode_batch(texts[start:start + 1000])]
+    return encode
+
+
+def tiktoken_encode(encoding):
+    return lambda texts: [encoding.encode_ordinary(text) for text in texts]
+
+
+def kinds(folder, gpt2, corpus, wanted):
+    training = [text.decode() for text in corpus[:400]]
+    path = lambda name: os.path.join(folder, name)
+    def is_wanted(name): return not wanted or any(name == w or w[-1] == "*" and name.startswith(w[:-1]) for w in wanted)
+
+    vocab, merges = os.path.join(gpt2, "encoder.json"), os.path.join(gpt2, "vocab.bpe")
+    if is_wanted("gpt2") and os.path.exists(vocab):
+        yield Kind("gpt2", ["GPT2BPETokenizer", "-", vocab, merges], Gpt2(vocab, merges))
+    if is_wanted("gpt2-hf") and os.path.exists(vocab):
+        tokenizer = Tokenizer(models.BPE.from_file(vocab, merges))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        tokenizer.add_special_tokens(["<|endoftext|>"])
+        tokenizer.save(path("gpt2.json"))
+        yield Kind("gpt2-hf", ["HuggingFaceTokenizer", path("gpt2.json")], hugging_face(path("gpt2.json")))
+
+    for name, pattern in (("gpt2", openai_public.r50k_pat_str), ("cl100k", CL100K),
+                          ("llama3", LLAMA3), ("o200k", O200K), (OTHER, OTHER)):
+        label = "tiktoken-" + (name if name != OTHER else "other")
+        if not is_wanted(label): continue
+        ranks = trained_ranks(pattern, training)
+        file = path(label + ".tiktoken")
+        with open(file, "wb") as out:
+            for token, rank in ranks.items(): out.write(base64.b64encode(token) + b" %d\n" % rank)
+        encoding = tiktoken.Encoding(label, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+        yield Kind(label, ["TikTokenizer", file, "-", "-", name], tiktoken_encode(encoding))
+
+
+    isolated = lambda pattern: pre_tokenizers.Split(Regex(pattern), "isolated")
+    def spm_like(tokenizer):
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+        tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    special = [AddedToken("<s>", special=True), AddedToken("</s>", special=True)]
+    added = [AddedToken("<mask>", lstrip=True), AddedToken("the", single_word=True), AddedToken("Hello", normalized=True), AddedToken("</s>", rstrip=True, special=True)]
+
+    def save(name, tokenizer):
+        tokenizer.save(path(name + ".json"))
+        return Kind(name, ["HuggingFaceTokenizer", path(name + ".json")], hugging_face(path(name + ".json")))
+
+    for name, splits in (("hf-llama3", [LLAMA3]), ("hf-qwen2", [QWEN2]), ("hf-o200k", [O200K]), ("hf-tekken", [TEKKEN]), ("hf-deepseek", DEEPSEEK), ("hf-other", [OTHER])):
+        if not is_wanted(name): continue
+        tokenizer = byte_level_bpe(pre_tokenizers.Sequence([isolated(split) for split in splits]), training, SIZE, ignore_merges=name == "hf-llama3")
+        if name == "hf-qwen2": tokenizer.normalizer = normalizers.NFC()
+        tokenizer.decoder = decoders.ByteLevel()
+        tokenizer.add_special_tokens(special)
+        if name == "hf-llama3":
+            tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", tokenizer.token_to_id("<s>")), ("</s>", tokenizer.token_to_id("</s>"))])
+        yield save(name, tokenizer)
+    if is_wanted("hf-added"):
+        tokenizer = byte_level_bpe(isolated(GPT2), training, SIZE)
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+        tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase(), normalizers.Strip()])
+        tokenizer.add_tokens(added)
+        yield save("hf-added", tokenizer)
+    for name, fallback, fuse in (("hf-llama2", True, True), ("hf-unknown", False, True), ("hf-unfused", False, False)):
+        if not is_wanted(name): continue
+        tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=fallback, fuse_unk=fuse))
+        spm_like(tokenizer)
+        tokenizer.pre_tokenizer = pre_tokenizers.Split("\u2581", "merged_with_next")
+        bytes_ = [f"<0x{byte:02X}>" for byte in range(256)] if fallback else []
+        tokenizer.train_from_iterator(training, trainers.BpeTrainer(vocab_size=SIZE, limit_alphabet=200, special_tokens=["<unk>", "<s>", "</s>", *bytes_], show_progress=False))
+        if name != "hf-unfused": tokenizer.pre_tokenizer = None
+        model = json.loads(tokenizer.to_str())
+        model["added_tokens"] = [token for token in model["added_tokens"] if token["id"] < 3]
+        yield save(name, Tokenizer.from_str(json.dumps(model)))
+    for name, scheme, pre in (("hf-metaspace", "always", []), ("hf-metaspace-first", "first", [pre_tokenizers.Digits(True), pre_tokenizers.Punctuation("contiguous")])):
+        if not is_wanted(name): continue
+        tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(prepend_scheme=scheme), *pre])
+        tokenizer.train_from_iterator(training, trainers.BpeTrainer(vocab_size=SIZE, limit_alphabet=300, special_tokens=["<unk>"], show_progress=False))
+        tokenizer.add_special_tokens(special)
+        yield save(name, tokenizer)
+    for name, fallback in (("hf-unigram", False), ("hf-unigram-bytes", True)):
+        if not is_wanted(name): continue
+        tokenizer = Tokenizer(models.Unigram())
+        tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+        tokenizer.train_from_iterator(training[:150], trainers.UnigramTrainer(vocab_size=SIZE, unk_token="<unk>", special_tokens=["<unk>", "<s>"], show_progress=False))
+        if fallback:
+            model = json.loads(tokenizer.to_str())
+            model["model"]["vocab"] += [[f"<0x{byte:02X}>", -30.0] for byte in range(256)]
+            model["model"]["byte_fallback"] = True
+            tokenizer = Tokenizer.from_str(json.dumps(model))
+        yield save(name, tokenizer)
+
+    for name, kind, more in (("spm-bpe", "bpe", {}), ("spm-bpe-bytes", "bpe", dict(byte_fallback=True, split_digits=True, normalization_rule_name="identity", remove_extra_whitespaces=False, user_defined_symbols=["<mask>", "  ", "\n"])),
+                             ("spm-unigram", "unigram", {}), ("spm-unigram-bytes", "unigram", dict(byte_fallback=True, normalization_rule_name="nmt_nfkc_cf", user_defined_symbols=["<mask>", "http"])),
+                             ("spm-suffix", "unigram", dict(treat_whitespace_as_suffix=True, add_dummy_prefix=True))):
+        if not is_wanted(name): continue
+        import sentencepiece
+        sentences = [line for text in training for line in text.split("\n") if line.strip()][:20000]
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(sentences), model_prefix=path(name), model_type=kind, vocab_size=min(SIZE, 4000), character_coverage=0.995,
+                                                 hard_vocab_limit=False, minloglevel=2, **more)
+        processor = sentencepiece.SentencePieceProcessor(model_file=path(name + ".model"))
+        os.remove(path(name + ".vocab"))
+        yield Kind(name, ["GPTSentencePieceTokenizer", path(name + ".model")], lambda documents, processor=processor: [processor.encode(document) for document in documents], True)
+
+
+CL100K = r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"""
+SIZE = 6000
+_ranks = {}
+
+
+def trained_ranks(pattern, training):
+    """tiktoken's ranks of a byte-level BPE that tokenizers train (tiktoken's own trainer is a lesson, not a tool)."""
+    if "ranks" not in _ranks:
+        tokenizer = byte_level_bpe(pre_tokenizers.Split(Regex(LLAMA3), "isolated"), training, SIZE)
+        characters = {character: byte for byte, character in byte_characters().items()}
+        ids = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+        tokens = [bytes(characters[c] for c in token) for token, _ in ids]
+        singles = [bytes([byte]) for byte in range(256)]
+        _ranks["ranks"] = {token: rank for rank, token in enumerate(singles + [t for t in tokens if len(t) > 1])}
+    return _ranks["ranks"]
+
+
+def byte_level_bpe(split, training, size, **options):
+    tokenizer = Tokenizer(models.BPE(**options))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    trainer = trainers.BpeTrainer(vocab_size=size, show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train_from_iterator(training, trainer)
+    return tokenizer

@@ -1,0 +1,13 @@
+// Bytes that text files hold.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ferry {
+
+/// Nothing when `text` is no base64 (RFC 4648, with padding).
+std::optional<std::string> from_base64(std::string_view text);
+
+}  // namespace ferry

@@ -1,0 +1,100 @@
+// Byte-pair encoding over bytes: what GPT-2, Llama 3, Qwen, DeepSeek, Tekken and tiktoken share.
+// Source: Sennrich, Haddow, Birch 2016 (arXiv:1508.07909); Radford et al. 2019 (bytes).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "text/bpe/merge_table.h"
+#include "text/bpe/merger.h"
+#include "text/bpe/piece_cache.h"
+#include "text/bpe/vocabulary.h"
+
+namespace ferry {
+
+struct BytePairs {
+  MergeTable merges{0};
+  bool one_pair = true;  // Merger::merge()
+  /// Of each byte; -1 where it has none: such bytes become `unknown`, or nothing without one.
+  std::array<int32_t, 256> byte_symbols{};
+  std::optional<int32_t> unknown;
+  bool fuse_unknown = false;  // several in a row are one
+  /// Of each symbol; empty where symbols are ids.
+  std::vector<int32_t> ids;
+  /// Pieces that stand in it are one token without merging.
+  const Vocabulary* whole = nullptr;
+};
+
+class BytePairEncoder {
+ public:
+  explicit BytePairEncoder(BytePairs pairs) : pairs_(std::move(pairs)) {}
+
+  /// What one thread needs.
+  struct State {
+    Merger merger;
+    PieceCache cache;
+    std::vector<int32_t> symbols;
+  };
+
+  /// Appends the ids of a piece.
+  void encode(std::string_view piece, State& state, std::vector<int32_t>& ids) const {
+    if (piece.empty()) return;
+    if (piece.size() > PieceCache::kLongest) return merge(piece, state, ids);
+    const uint64_t hash = hash_of_piece(piece);
+    if (state.cache.append(piece, hash, ids)) return;
+    const size_t before = ids.size();
+    merge(piece, state, ids);
+    state.cache.keep(piece, hash, std::span(ids).subspan(before));
+  }
+
+ private:
+  void merge(std::string_view piece, State& state, std::vector<int32_t>& ids) const;
+
+  BytePairs pairs_;
+};
+
+/// States that threads take and give back.
+template <typename State>
+class StatePool {
+ public:
+  class Loan {
+   public:
+    explicit Loan(StatePool& pool) : pool_(pool), state_(pool.take()) {}
+    ~Loan() { pool_.give_back(std::move(state_)); }
+    Loan(const Loan&) = delete;
+    Loan& operator=(const Loan&) = delete;
+    State& operator*() const { return *state_; }
+    State* operator->() const { return state_.get(); }
+
+   private:
+    StatePool& pool_;
+    std::unique_ptr<State> state_;
+  };
+
+ private:
+  std::unique_ptr<State> take() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!free_.empty()) {
+        auto state = std::move(free_.back());
+        free_.pop_back();
+        return state;
+      }
+    }
+    return std::make_unique<State>();
+  }
+  void give_back(std::unique_ptr<State> state) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(std::move(state));
+  }
+
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<State>> free_;
+};
+
+}  // namespace ferry

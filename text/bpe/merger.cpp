@@ -1,0 +1,79 @@
+#include "text/bpe/merger.h"
+
+#include <algorithm>
+
+namespace ferry {
+namespace {
+
+constexpr size_t kFew = 32;  // symbols that are searched through sooner than queued
+constexpr int32_t kGone = -1;
+constexpr uint32_t kNoLink = UINT32_MAX;
+
+}  // namespace
+
+void Merger::merge(const MergeTable& table, bool one_pair, std::vector<int32_t>& symbols) {
+  if (symbols.size() < 2) return;
+  if (one_pair && symbols.size() <= kFew) return merge_few(table, symbols);
+  const auto count = static_cast<uint32_t>(symbols.size());
+  links_.resize(count);
+  queue_.clear();
+  for (uint32_t i = 0; i < count; ++i) {
+    links_[i] = {symbols[i], i == 0 ? kNoLink : i - 1, i + 1 < count ? i + 1 : kNoLink};
+  }
+  for (uint32_t i = 0; i + 1 < count; ++i) {
+    if (const Merge* pair = table.find(symbols[i], symbols[i + 1])) {
+      queue_.push_back({pair->rank, i, pair->symbol});
+    }
+  }
+  std::make_heap(queue_.begin(), queue_.end(), Later());
+  while (!queue_.empty()) {
+    const Candidate first = queue_.front();
+    std::pop_heap(queue_.begin(), queue_.end(), Later());
+    queue_.pop_back();
+    Link& left = links_[first.at];
+    if (left.symbol == kGone || left.next == kNoLink) continue;
+    Link& right = links_[left.next];
+    const Merge* pair = table.find(left.symbol, right.symbol);
+    if (pair == nullptr || pair->symbol != first.symbol) continue;
+    left.symbol = first.symbol;
+    right.symbol = kGone;
+    left.next = right.next;
+    if (left.next != kNoLink) links_[left.next].previous = first.at;
+    if (left.previous != kNoLink) offer(table, left.previous, first.at);
+    if (left.next != kNoLink) offer(table, first.at, left.next);
+  }
+  symbols.clear();
+  for (uint32_t i = 0; i != kNoLink; i = links_[i].next) symbols.push_back(links_[i].symbol);
+}
+
+void Merger::offer(const MergeTable& table, uint32_t left, uint32_t right) {
+  const Merge* pair = table.find(links_[left].symbol, links_[right].symbol);
+  if (pair == nullptr) return;
+  queue_.push_back({pair->rank, left, pair->symbol});
+  std::push_heap(queue_.begin(), queue_.end(), Later());
+}
+
+void Merger::merge_few(const MergeTable& table, std::vector<int32_t>& symbols) {
+  size_t count = symbols.size();
+  const Merge* pairs[kFew];
+  for (size_t i = 0; i + 1 < count; ++i) pairs[i] = table.find(symbols[i], symbols[i + 1]);
+  while (count > 1) {
+    size_t best = count;
+    int32_t rank = INT32_MAX;
+    for (size_t i = 0; i + 1 < count; ++i) {
+      if (pairs[i] != nullptr && pairs[i]->rank < rank) rank = pairs[i]->rank, best = i;
+    }
+    if (best == count) break;
+    symbols[best] = pairs[best]->symbol;
+    std::copy(symbols.begin() + static_cast<ptrdiff_t>(best) + 2,
+              symbols.begin() + static_cast<ptrdiff_t>(count),
+              symbols.begin() + static_cast<ptrdiff_t>(best) + 1);
+    std::copy(pairs + best + 1, pairs + count - 1, pairs + best);
+    --count;
+    if (best > 0) pairs[best - 1] = table.find(symbols[best - 1], symbols[best]);
+    if (best + 1 < count) pairs[best] = table.find(symbols[best], symbols[best + 1]);
+  }
+  symbols.resize(count);
+}
+
+}  // namespace ferry

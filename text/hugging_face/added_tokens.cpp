@@ -1,0 +1,86 @@
+#include "text/hugging_face/added_tokens.h"
+
+#include <algorithm>
+
+#include "text/unicode/classes.h"
+#include "text/unicode/utf8.h"
+
+namespace ferry {
+namespace {
+
+uint8_t classes_of(std::string_view text, size_t at) {
+  return unicode::character_classes(
+      unicode::Version::v16)[unicode::character_at(text.data() + at).point];
+}
+
+size_t before_character(std::string_view text, size_t at) {
+  do --at;
+  while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80);
+  return at;
+}
+
+// \w, whose joiners (U+200C, U+200D) count as parts of words.
+bool is_word(std::string_view text, size_t at) {
+  const std::string_view rest = text.substr(at);
+  return rest[0] == '_' || rest.starts_with("\u200c") || rest.starts_with("\u200d") ||
+         (classes_of(text, at) & (unicode::kLetter | unicode::kNumber | unicode::kMark)) != 0;
+}
+
+}  // namespace
+
+void AddedTokens::insert(AddedToken token) {
+  if (token.content.empty()) return;
+  const auto index = static_cast<uint32_t>(tokens_.size());
+  auto& list = by_first_byte_[static_cast<unsigned char>(token.content[0])];
+  tokens_.push_back(std::move(token));
+  list.push_back(index);
+  std::stable_sort(list.begin(), list.end(), [&](uint32_t a, uint32_t b) {
+    return tokens_[a].content.size() > tokens_[b].content.size();
+  });
+}
+
+const AddedToken* AddedTokens::longest_at(std::string_view text, size_t at) const {
+  for (const uint32_t index : by_first_byte_[static_cast<unsigned char>(text[at])]) {
+    if (text.substr(at).starts_with(tokens_[index].content)) return &tokens_[index];
+  }
+  return nullptr;
+}
+
+bool AddedTokens::stands_alone(std::string_view text, size_t begin, size_t end) const {
+  return (begin == 0 || !is_word(text, before_character(text, begin))) &&
+         (end == text.size() || !is_word(text, end));
+}
+
+void AddedTokens::divide(std::string_view text, const std::function<void(size_t, size_t)>& between,
+                         const std::function<void(int32_t)>& found) const {
+  size_t done = 0;
+  for (size_t at = 0; at < text.size() && !tokens_.empty();) {
+    const AddedToken* token = longest_at(text, at);
+    if (token == nullptr) {
+      ++at;
+      continue;
+    }
+    size_t begin = at, end = at + token->content.size();
+    at = end;
+    if (token->single_word && !stands_alone(text, begin, end)) continue;
+    if (token->strip_left) {
+      while (begin > done) {
+        const size_t previous = before_character(text, begin);
+        if ((classes_of(text, previous) & unicode::kSpace) == 0) break;
+        begin = previous;
+      }
+      begin = std::max(begin, done);
+    }
+    if (token->strip_right) {
+      while (end < text.size() && (classes_of(text, end) & unicode::kSpace) != 0) {
+        end += unicode::character_at(text.data() + end).bytes;
+      }
+    }
+    if (done < begin) between(done, begin);
+    found(token->id);
+    done = end;
+  }
+  if (done < text.size()) between(done, text.size());
+}
+
+}  // namespace ferry

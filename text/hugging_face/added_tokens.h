@@ -1,0 +1,39 @@
+// Tokens that are found in the text before anything else is done with it.
+// Source: huggingface/tokenizers, tokenizers/src/tokenizer/added_vocabulary.rs.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ferry {
+
+struct AddedToken {
+  std::string content;
+  int32_t id = 0;
+  bool single_word = false, strip_left = false, strip_right = false;
+  bool normalized = false;  // looked for in normalized text, and normalized itself
+  bool special = false;
+};
+
+/// Looks for all at once: the leftmost, and of those the longest.
+class AddedTokens {
+ public:
+  void insert(AddedToken token);
+  bool empty() const { return tokens_.empty(); }
+  /// Calls between(begin, end) and found(id) in the text's order.
+  void divide(std::string_view text, const std::function<void(size_t, size_t)>& between,
+              const std::function<void(int32_t)>& found) const;
+
+ private:
+  const AddedToken* longest_at(std::string_view text, size_t at) const;
+  bool stands_alone(std::string_view text, size_t begin, size_t end) const;
+
+  std::vector<AddedToken> tokens_;
+  std::array<std::vector<uint32_t>, 256> by_first_byte_;  // the longest first
+};
+
+}  // namespace ferry

@@ -1,0 +1,19 @@
+// How tokenizer.json makes text of tokens.
+// Source: huggingface/tokenizers, tokenizers/src/decoders.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace ferry {
+
+/// Changes tokens in place.
+using DecoderStep = std::function<void(std::vector<std::string>& tokens)>;
+
+/// Of the member `decoder`. Without one, tokens have a space between. corrupt and unsupported name
+/// `path`.
+std::vector<DecoderStep> read_decoder(const nlohmann::json& decoder, const std::string& path);
+
+}  // namespace ferry

@@ -1,0 +1,57 @@
+// The models of tokenizer.json: pieces to ids.
+// Source: huggingface/tokenizers, tokenizers/src/models/{bpe,unigram}.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/bpe/byte_level.h"
+#include "text/bpe/byte_pair_encoder.h"
+
+namespace ferry {
+
+class PieceModel {
+ public:
+  virtual ~PieceModel() = default;
+  /// Appends the ids of a piece. Safe from several threads, each with a state of its own.
+  virtual void encode(std::string_view piece, BytePairEncoder::State& state,
+                      std::vector<int32_t>& ids) const = 0;
+  virtual const Vocabulary& vocabulary() const = 0;
+  /// "BPE" or "unigram".
+  virtual std::string kind() const = 0;
+};
+
+/// Of the member `model`. `byte_level`: pieces come as bytes, and the model's tokens write them as
+/// GPT-2 does. corrupt and unsupported name `path`.
+std::unique_ptr<const PieceModel> read_piece_model(const nlohmann::json& model, bool byte_level,
+                                                   const std::string& path);
+std::unique_ptr<const PieceModel> read_unigram(const nlohmann::json& model, bool byte_level,
+                                               const std::string& path);
+std::unique_ptr<const PieceModel> read_bpe(const nlohmann::json& model, bool byte_level,
+                                           const std::string& path);
+
+/// Appends the ids of a piece, which add(piece, ids) gives unless the cache has them; with
+/// `byte_level` of the piece as GPT-2 writes bytes.
+template <typename Add>
+void encode_cached(std::string_view piece, bool byte_level, BytePairEncoder::State& state,
+                   std::vector<int32_t>& ids, const Add& add) {
+  if (piece.empty()) return;
+  const bool short_enough = piece.size() <= PieceCache::kLongest;
+  const uint64_t hash = short_enough ? hash_of_piece(piece) : 0;
+  if (short_enough && state.cache.append(piece, hash, ids)) return;
+  const size_t before = ids.size();
+  if (byte_level) {
+    add(to_byte_level(piece), ids);
+  } else {
+    add(piece, ids);
+  }
+  if (short_enough) state.cache.keep(piece, hash, std::span(ids).subspan(before));
+}
+
+/// The token of a byte where bytes stand for what has no token: "<0x0A>".
+std::string byte_token(unsigned char byte);
+
+}  // namespace ferry

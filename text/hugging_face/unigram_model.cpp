@@ -1,0 +1,140 @@
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+#include "ckpt/base/error.h"
+#include "text/bpe/byte_level.h"
+#include "text/hugging_face/member.h"
+#include "text/hugging_face/model.h"
+#include "text/json_file.h"
+#include "text/unigram/best_path.h"
+
+namespace ferry {
+namespace {
+
+// A score as the program reads it: serde_json takes a number's digits as an integer and divides by
+// a power of ten, which is not always the nearest double. Sums of scores that are the same to the
+// last bit or not decide between paths.
+double as_read(double score) {
+  char text[64];
+  const auto end =
+      std::to_chars(text, text + sizeof text, std::abs(score), std::chars_format::scientific).ptr;
+  uint64_t digits = 0;
+  int exponent = 0, power = 0;
+  const char* at = text;
+  bool fraction = false;
+  for (; at < end && *at != 'e'; ++at) {
+    if (*at == '.') {
+      fraction = true;
+    } else {
+      digits = digits * 10 + static_cast<uint64_t>(*at - '0');
+      exponent -= fraction ? 1 : 0;
+    }
+  }
+  if (at + 2 < end) std::from_chars(at + (at[1] == '+' ? 2 : 1), end, power);
+  exponent += power;
+  if (exponent < -300 || exponent > 300) return score;
+  const double ten = std::pow(10.0, std::abs(exponent));
+  const auto value = static_cast<double>(digits);
+  return std::copysign(exponent < 0 ? value / ten : value * ten, score);
+}
+
+class UnigramModel final : public PieceModel {
+ public:
+  UnigramModel(const nlohmann::json& json, bool byte_level, const std::string& path)
+      : byte_level_(byte_level), path_(path) {
+    const JsonMembers model(json, path, "model");
+    double least = std::numeric_limits<double>::infinity();
+    const nlohmann::json& vocab = model.array("vocab");
+    if (vocab.size() > kLargestTokenId) model.refuse("vocab", "shorter");
+    for (const nlohmann::json& entry : vocab) {
+      if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() ||
+          !entry[1].is_number()) {
+        fail(ErrorKind::corrupt, "{}: model.vocab[{}] must be a token and its score, found {}",
+             path, scores_.size(), entry.dump(-1, ' ', true).substr(0, 80));
+      }
+      const auto token = entry[0].get<std::string>();
+      const auto id = static_cast<int32_t>(scores_.size());
+      scores_.push_back(as_read(entry[1].get<double>()));
+      least = std::min(least, scores_.back());
+      if (token.empty()) continue;
+      if (vocabulary_.find(token) != Vocabulary::kNone) {
+        fail(ErrorKind::corrupt, "{}: model.vocab has the token '{}' twice", path, token);
+      }
+      vocabulary_.insert(token, id);
+      trie_.insert(token, id);
+    }
+    unknown_score_ = least - kUnknownPenalty;
+    if (model.has("unk_id")) {
+      unknown_ = token_id(json["unk_id"], path, "unk_id");
+      if (static_cast<size_t>(unknown_) >= scores_.size()) model.refuse("unk_id", "a token's id");
+    }
+    byte_fallback_ = model.flag("byte_fallback", false);
+    for (int byte = 0; byte < 256; ++byte) {
+      bytes_.push_back(vocabulary_.find(byte_token(static_cast<unsigned char>(byte))));
+    }
+  }
+
+  const Vocabulary& vocabulary() const override { return vocabulary_; }
+  std::string kind() const override { return "unigram model"; }
+
+  void encode(std::string_view piece, BytePairEncoder::State& state,
+              std::vector<int32_t>& ids) const override {
+    encode_cached(piece, byte_level_, state, ids,
+                  [&](std::string_view whole, auto& to) { add_path(whole, to); });
+  }
+
+ private:
+  void add_path(std::string_view piece, std::vector<int32_t>& ids) const {
+    std::vector<PathStep> path;
+    find_best_path<double>(
+        piece, trie_, [&](int32_t id, size_t) { return scores_[static_cast<size_t>(id)]; },
+        unknown_score_, unknown_, path);
+    for (size_t i = 0; i < path.size(); ++i) {
+      const size_t begin = path[i].begin;
+      if (path[i].id == unknown_) {  // several in a row are one
+        while (i + 1 < path.size() && path[i + 1].id == unknown_) ++i;
+        add_unknown(piece.substr(begin, path[i].end - begin), ids);
+      } else {
+        ids.push_back(path[i].id);
+      }
+    }
+  }
+
+  void add_unknown(std::string_view text, std::vector<int32_t>& ids) const {
+    if (const int32_t id = vocabulary_.find(text); id != Vocabulary::kNone) {
+      ids.push_back(id);
+      return;
+    }
+    const bool has_bytes = byte_fallback_ && std::all_of(text.begin(), text.end(), [&](char byte) {
+                             return bytes_[static_cast<unsigned char>(byte)] != Vocabulary::kNone;
+                           });
+    if (has_bytes) {
+      for (const char byte : text) ids.push_back(bytes_[static_cast<unsigned char>(byte)]);
+      return;
+    }
+    if (unknown_ == Vocabulary::kNone) {
+      fail(ErrorKind::corrupt, "{}: the model has no unk_id, and '{}' has no token", path_, text);
+    }
+    ids.push_back(unknown_);
+  }
+
+  Vocabulary vocabulary_;
+  Trie trie_;
+  std::vector<double> scores_;
+  double unknown_score_ = 0;
+  int32_t unknown_ = Vocabulary::kNone;
+  bool byte_fallback_ = false, byte_level_;
+  std::vector<int32_t> bytes_;
+  std::string path_;
+};
+
+}  // namespace
+
+std::unique_ptr<const PieceModel> read_unigram(const nlohmann::json& model, bool byte_level,
+                                               const std::string& path) {
+  return std::make_unique<UnigramModel>(model, byte_level, path);
+}
+
+}  // namespace ferry

@@ -1,0 +1,20 @@
+// JSON files of tokenizers.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "ckpt/io/file_system.h"
+
+namespace ferry {
+
+inline constexpr int32_t kLargestTokenId = (1 << 24) - 1;  // bounds what a hostile file makes
+
+/// corrupt, with the position, when it is no JSON; exhausted when it is larger than 512 MiB.
+nlohmann::json read_json(const FileSystem& file_system, const std::string& path);
+
+/// corrupt when `value` is no id of a token, 0 to kLargestTokenId.
+int32_t token_id(const nlohmann::json& value, const std::string& path, const std::string& token);
+
+}  // namespace ferry

@@ -1,0 +1,40 @@
+#include "ckpt/base/error.h"
+#include "text/byte_tokenizer.h"
+#include "text/gpt2/gpt2_tokenizer.h"
+#include "text/hugging_face/hugging_face_tokenizer.h"
+#include "text/tiktoken/tiktoken_tokenizer.h"
+#include "text/tokenizer.h"
+
+namespace ferry {
+namespace {
+
+void require_option(const std::string& value, const std::string& type, const char* option) {
+  if (value.empty()) fail(ErrorKind::invalid, "a {} needs {}", type, option);
+}
+
+}  // namespace
+
+std::unique_ptr<const TextTokenizer> open_tokenizer(const FileSystem& file_system,
+                                                    const TokenizerChoice& choice) {
+  if (choice.type == "bytes") return std::make_unique<ByteTokenizer>();
+  if (choice.type == "GPT2BPETokenizer") {
+    require_option(choice.vocab_file, choice.type, "--vocab-file");
+    require_option(choice.merge_file, choice.type, "--merge-file");
+    return open_gpt2_tokenizer(file_system, choice.vocab_file, choice.merge_file);
+  }
+  if (choice.type == "HuggingFaceTokenizer") {
+    require_option(choice.model, choice.type, "--tokenizer-model");
+    return open_hugging_face_tokenizer(file_system, choice.model, choice.add_special);
+  }
+  if (choice.type == "TikTokenizer") {
+    require_option(choice.model, choice.type, "--tokenizer-model");
+    require_option(choice.pattern, choice.type, "the name of a pattern");
+    return open_tiktoken_tokenizer(file_system, choice.model, choice.pattern);
+  }
+  fail(ErrorKind::unsupported,
+       "a tokenizer of type '{}' is not known; bytes, GPT2BPETokenizer, HuggingFaceTokenizer and "
+       "TikTokenizer are",
+       choice.type);
+}
+
+}  // namespace ferry

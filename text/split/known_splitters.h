@@ -1,0 +1,36 @@
+// The splitters that are written by hand, by the patterns that they are for.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "text/split/splitter.h"
+
+namespace ferry {
+
+/// Nothing when the pattern is none of them.
+std::unique_ptr<const Splitter> make_known_splitter(std::string_view pattern,
+                                                    unicode::Version version);
+
+// Each covers every text without a gap, except deepseek.
+std::unique_ptr<const Splitter> make_gpt2_splitter(unicode::Version version);
+
+struct Cl100kOptions {
+  int digits = 3;                 // of a piece
+  bool end_is_whole = false;      // whitespace at the text's end is one piece (cl100k's \s++$)
+  bool contractions_fold = true;  // long s (U+017F) counts as s
+};
+std::unique_ptr<const Splitter> make_cl100k_splitter(unicode::Version version,
+                                                     const Cl100kOptions& options);
+
+struct O200kOptions {
+  int digits = 3;
+  bool contractions = true;  // behind words; Tekken has none
+};
+std::unique_ptr<const Splitter> make_o200k_splitter(unicode::Version version,
+                                                    const O200kOptions& options);
+std::unique_ptr<const Splitter> make_deepseek_splitter(unicode::Version version);
+std::unique_ptr<const Splitter> make_number_splitter(unicode::Version version, int digits);
+std::unique_ptr<const Splitter> make_cjk_splitter();
+
+}  // namespace ferry

@@ -1,0 +1,28 @@
+// What the patterns of tokenizers ask of a character.
+#pragma once
+
+#include <cstdint>
+
+namespace ferry::unicode {
+
+enum CharacterClass : uint8_t {
+  kLetter = 1,        // \p{L}
+  kNumber = 2,        // \p{N}
+  kSpace = 4,         // \s
+  kMark = 8,          // \p{M}
+  kUpperLike = 16,    // \p{Lu} \p{Lt} \p{Lm} \p{Lo} \p{M}
+  kLowerLike = 32,    // \p{Ll} \p{Lm} \p{Lo} \p{M}
+  kSymbol = 64,       // \p{S}
+  kPunctuation = 128  // \p{P}
+};
+
+/// Which characters are known.
+enum class Version : uint8_t {
+  v16,  // as tokenizers 0.23 (Oniguruma) and tiktoken 0.14 (Rust's regex) have them
+  v18   // as Python's regex 2026.11 has them
+};
+
+/// The classes of every character, U+0000 to U+10FFFF.
+const uint8_t* character_classes(Version version);
+
+}  // namespace ferry::unicode

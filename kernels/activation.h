@@ -29,7 +29,7 @@ struct ActivationForward {
   ConstArray alpha_p = {}, alpha_n = {};  // xielu's parameters, one element each
 };
 
-/// Gradients: dx is set; drow_scale is set; dalpha_p and dalpha_n are added to.
+/// Gradients: dx and drow_scale are set.
 struct ActivationBackward {
   Activation kind = Activation::swiglu;
   int64_t rows = 0, width = 0;
@@ -39,7 +39,8 @@ struct ActivationBackward {
   const float* row_scale = nullptr;
   float* drow_scale = nullptr;
   ConstArray alpha_p = {}, alpha_n = {};
-  Array dalpha_p = {}, dalpha_n = {};
+  Gradient dalpha_p = {}, dalpha_n = {};
+  Gradient dbias = {};  // of what was added to each row of x before: the sum of dx over the rows
 };
 
 }  // namespace ferry::kernels

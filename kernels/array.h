@@ -42,4 +42,15 @@ struct ConstArray : BasicArray<const void> {
   }
 };
 
+/// Where the gradient of a parameter goes: what an operation computes is added to what lies there,
+/// or takes its place.
+struct Gradient {
+  Array array;
+  bool accumulate = true;
+
+  constexpr Gradient() = default;
+  constexpr Gradient(const Array& place, bool add = true) : array(place), accumulate(add) {}
+  constexpr explicit operator bool() const noexcept { return static_cast<bool>(array); }
+};
+
 }  // namespace ferry::kernels

@@ -58,11 +58,12 @@ struct GateRowsBackward {
   float* dlogit = nullptr;
 };
 
-/// sum[j] += sum over rows of x[i][j], by blocks of rows in a fixed order: gradients of biases.
+/// sum[j] = or += sum over rows of x[i][j], by blocks of rows in a fixed order: gradients of
+/// biases.
 struct SumRows {
   int64_t rows = 0, width = 0;
   ConstArray x;
-  Array sum;
+  Gradient sum;
 };
 
 /// y = residual + x · kept / (1 - probability): element e of row i is kept when the number at

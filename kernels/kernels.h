@@ -66,6 +66,14 @@ class Kernels {
   /// The times since the last call, once wait() has returned, the longest first.
   virtual std::vector<OperationTime> take_operation_times() { return {}; }
 
+  /// Names operations and ranges for a profiler that watches the program; on hosts nothing does.
+  virtual void name_operations(bool) {}
+  /// Lets the profiler capture from here, or up to here.
+  virtual void capture(bool) {}
+  /// What is asked for until the range's end has this name for a profiler.
+  virtual void begin_range(const char*) {}
+  virtual void end_range() {}
+
   virtual void run(const Matmul&) = 0;
   virtual void run(const GroupedMatmul&) = 0;
   virtual void run(const GroupedMatmulGradient&) = 0;

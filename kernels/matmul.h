@@ -3,6 +3,7 @@
 
 #include <span>
 
+#include "kernels/activation.h"
 #include "kernels/array.h"
 
 namespace ferry::kernels {
@@ -18,6 +19,10 @@ struct Matmul {
   bool b_transposed = false;  // b lies in memory as [n, k], as weights of linear layers do
   bool accumulate = false;
   ConstArray bias = {};  // n elements that each row gets, of a's type; none with `accumulate`
+  /// activated = activation(c), of c's type, where there is memory for it; not with `accumulate`.
+  /// The function has one input and no parameters.
+  Activation activation = Activation::gelu_tanh;
+  Array activated = {};
 };
 
 /// A product for each group of rows, as experts compute them. Group g has the rows
@@ -35,7 +40,8 @@ struct GroupedMatmul {
   std::span<const ConstArray> bias = {};  // by group, n elements; or none
 };
 
-/// Weight gradients of the same: c[g] += transposed a of the group's rows · b of the group's rows.
+/// Weight gradients of the same: c[g] = or += transposed a of the group's rows · b of the group's
+/// rows.
 struct GroupedMatmulGradient {
   int64_t m = 0, n = 0;
   int64_t rows = 0;
@@ -43,6 +49,7 @@ struct GroupedMatmulGradient {
   ConstArray a;              // [rows, m]
   ConstArray b;              // [rows, n]
   std::span<const Array> c;  // by group, [m, n]
+  bool accumulate = true;    // else the gradient of a group without rows becomes zero
 };
 
 }  // namespace ferry::kernels

@@ -29,7 +29,7 @@ struct NormForward {
   float* inverse = nullptr;  // rows · heads: 1 / sqrt(...)
 };
 
-/// Gradients of it. dx is added to when `accumulate`; dweight and dbias always are.
+/// Gradients of it. dx is added to when `accumulate`.
 struct NormBackward {
   int64_t rows = 0, width = 0;
   int64_t heads = 1;
@@ -43,8 +43,8 @@ struct NormBackward {
   const float* inverse = nullptr;
   ConstArray dy;  // strides are those of x
   Array dx;       // may be dy; strides are those of x
-  Array dweight;
-  Array dbias = {};
+  Gradient dweight;
+  Gradient dbias = {};
 };
 
 }  // namespace ferry::kernels

@@ -116,11 +116,12 @@ void backward_plain(const Team& team, const ActivationBackward& x, float* parame
   });
 }
 
-/// *gradient += factor · the sum of every second element from `parts` on.
-void add_parameter(const Array& gradient, float factor, const float* parts, int64_t rows) {
+/// *gradient = or += factor · the sum of every second element from `parts` on.
+void add_parameter(const Gradient& gradient, float factor, const float* parts, int64_t rows) {
   double sum = 0;
   for (int64_t row = 0; row < rows; ++row) sum += static_cast<double>(parts[2 * row]);
-  store(gradient, 0, load(gradient, 0, 1) + factor * static_cast<float>(sum), 1);
+  const Float before = gradient.accumulate ? load(gradient.array, 0, 1) : Float{};
+  store(gradient.array, 0, before + factor * static_cast<float>(sum), 1);
 }
 
 }  // namespace
@@ -139,6 +140,9 @@ void CpuKernels::run(const ActivationBackward& x) {
     add_parameter(x.dalpha_p, sigmoid_of(x.alpha_p), parameters, x.rows);
     add_parameter(x.dalpha_n, sigmoid_of(x.alpha_n), parameters + 1, x.rows);
   }
+  if (!x.dbias) return;
+  const int64_t width = is_gated(x.kind) ? 2 * x.width : x.width;
+  run(SumRows{.rows = x.rows, .width = width, .x = x.dx, .sum = x.dbias});
 }
 
 }  // namespace ferry::kernels::FERRY_KERNELS_TARGET

@@ -71,9 +71,10 @@ void CpuKernels::run(const GroupedMatmulGradient& x) {
               .c_stride = x.n,
               .a_transposed = true,
               .b_transposed = false,
-              .accumulate = true};
+              .accumulate = x.accumulate};
     run(p);
     if (rest == 0) continue;
+    p.accumulate = true;
     const auto a_bytes = static_cast<size_t>(kRows * x.m * size_bytes(x.a.type));
     std::byte* memory =
         rest_.take(a_bytes + static_cast<size_t>(kRows * x.n * size_bytes(x.b.type)));

@@ -193,6 +193,9 @@ void CpuKernels::run(const Matmul& x) {
               .a_transposed = x.a_transposed,
               .b_transposed = x.b_transposed,
               .accumulate = x.accumulate});
+  if (!x.activated) return;
+  run(ActivationForward{
+      .kind = x.activation, .rows = x.m, .width = x.n, .x = x.c, .y = x.activated});
 }
 
 }  // namespace ferry::kernels::FERRY_KERNELS_TARGET

@@ -9,10 +9,13 @@ namespace ferry::kernels::FERRY_KERNELS_TARGET {
 /// sum[j] += sum over rows of value(row, j, n): a thread takes columns, of which it sums blocks of
 /// rows, and then the blocks. The order follows from the number of rows alone.
 template <typename F>
-FERRY_INLINE void add_columns(const Team& team, int64_t rows, int64_t width, const Array& sum,
+FERRY_INLINE void add_columns(const Team& team, int64_t rows, int64_t width, const Gradient& sum,
                               const F& value) {
   constexpr int64_t kRows = 64, kStrip = 4;
   constexpr int64_t kColumns = kStrip * kLanes;
+  const auto add = [&](int64_t at, Float total, auto n) {
+    store(sum.array, at, sum.accumulate ? load(sum.array, at, n) + total : total, n);
+  };
   team.parts(width, kColumns, rows, [&](int64_t first, int64_t last) {
     int64_t column = first;
     for (; column + kColumns <= last; column += kColumns) {
@@ -27,7 +30,7 @@ FERRY_INLINE void add_columns(const Team& team, int64_t rows, int64_t width, con
       }
       for (int64_t i = 0; i < kStrip; ++i) {
         const int64_t at = column + i * kLanes;
-        store(sum, at, load(sum, at, Full{}) + total[i], Full{});
+        add(at, total[i], Full{});
       }
     }
     vectors(column, last, [&](int64_t at, auto n) {
@@ -38,7 +41,7 @@ FERRY_INLINE void add_columns(const Team& team, int64_t rows, int64_t width, con
         for (int64_t row = block; row < end; ++row) part += value(row, at, n);
         total += part;
       }
-      store(sum, at, load(sum, at, n) + total, n);
+      add(at, total, n);
     });
   });
 }

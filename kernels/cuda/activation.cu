@@ -113,7 +113,8 @@ __global__ void gated_backward(ActivationBackward x, Function function) {
   if (threadIdx.x == 0) x.drow_scale[row] = dscale;
 }
 
-/// *gradient += sigmoid(*alpha) · the sum of every second number: of p by block 0, of n by block 1.
+/// *gradient = or += sigmoid(*alpha) · the sum of every second number: of p by block 0, of n by
+/// block 1.
 __global__ void add_parameter_gradients(int64_t rows, const float* parameters,
                                         ActivationBackward x) {
   __shared__ double scratch[32];
@@ -123,19 +124,42 @@ __global__ void add_parameter_gradients(int64_t rows, const float* parameters,
   }
   sum = block_sum(sum, scratch);
   if (threadIdx.x != 0) return;
-  const Array& gradient = blockIdx.x == 0 ? x.dalpha_p : x.dalpha_n;
+  const Gradient& gradient = blockIdx.x == 0 ? x.dalpha_p : x.dalpha_n;
   const float factor = sigmoid(element(blockIdx.x == 0 ? x.alpha_p : x.alpha_n, 0));
-  set_element(gradient, 0, element(gradient, 0) + factor * static_cast<float>(sum));
+  const float before = gradient.accumulate ? element(gradient.array, 0) : 0.0F;
+  set_element(gradient.array, 0, before + factor * static_cast<float>(sum));
 }
 
+/// dx of one place, which is stored and given back as it was rounded: so that the gradient of a
+/// bias, the sum of dx over the rows, comes with it.
+template <typename T, typename Function>
+struct PlainGradient {
+  const T *x, *dy;
+  T* dx;
+  int64_t width;
+  Function function;
+  template <int W>
+  __device__ Pack<W> at(int64_t row, int64_t column) const {
+    const int64_t i = row * width + column;
+    auto value = load<W>(x + i);
+    const auto gradient = load<W>(dy + i);
+#pragma unroll
+    for (int j = 0; j < W; ++j) {
+      value.v[j] = to_float(from_float<T>(gradient.v[j] * function(value.v[j]).slope));
+    }
+    store<W>(dx + i, value);
+    return value;
+  }
+};
+
 /// f(function) with the function of the kind.
-template <typename X, typename F>
+template <typename T, typename X, typename F>
 void with_plain_function(const X& x, const F& f) {
   switch (x.kind) {
     case Activation::gelu:
       return f(Gelu{});
     case Activation::gelu_tanh:
-      return f(GeluTanh{});
+      return f(GeluTanh<T>{});
     case Activation::squared_relu:
       return f(SquaredRelu{});
     case Activation::xielu:
@@ -145,10 +169,10 @@ void with_plain_function(const X& x, const F& f) {
       break;
   }
 }
-template <typename F>
+template <typename T, typename F>
 void with_gated_function(Activation kind, const F& f) {
-  if (kind == Activation::swiglu) return f(Swiglu{});
-  f(QuickGeglu{});
+  if (kind == Activation::swiglu) return f(Swiglu<T>{});
+  f(QuickGeglu<T>{});
 }
 
 }  // namespace
@@ -162,11 +186,11 @@ void run(Device& device, const ActivationForward& x) {
     const T* const from = elements<T>(x.x);
     T* const to = elements<T>(x.y);
     if (is_gated(x.kind)) {
-      with_gated_function(x.kind, [&]<typename Function>(Function function) {
+      with_gated_function<T>(x.kind, [&]<typename Function>(Function function) {
         apply(GatedForward<T, Function>{from, to, x.width, x.row_scale, function});
       });
     } else {
-      with_plain_function(x, [&]<typename Function>(Function function) {
+      with_plain_function<T>(x, [&]<typename Function>(Function function) {
         apply(PlainForward<T, Function>{from, to, x.width, x.row_scale, function});
       });
     }
@@ -174,19 +198,35 @@ void run(Device& device, const ActivationForward& x) {
 }
 
 void run(Device& device, const ActivationBackward& x) {
-  if (x.rows == 0 || x.width == 0) return;
   const bool packed = is_packed({x.x.data, x.dy.data, x.dx.data}, {x.width});
+  if (x.dbias && (is_gated(x.kind) || x.row_scale || x.drow_scale || x.dalpha_p)) {
+    ActivationBackward rest = x;
+    rest.dbias = {};
+    run(device, rest);
+    const int64_t width = is_gated(x.kind) ? 2 * x.width : x.width;
+    return run(device, SumRows{.rows = x.rows, .width = width, .x = x.dx, .sum = x.dbias});
+  }
+  if (x.dbias) {
+    return with_type(x.x.type, [&]<typename T>(T*) {
+      with_plain_function<T>(x, [&]<typename Function>(Function function) {
+        add_columns(device, x.rows, x.width, packed, x.dbias,
+                    PlainGradient<T, Function>{elements<T>(x.x), elements<T>(x.dy),
+                                               elements<T>(x.dx), x.width, function});
+      });
+    });
+  }
+  if (x.rows == 0 || x.width == 0) return;
   const auto blocks = static_cast<unsigned>(x.rows);
   float* const parameters = x.dalpha_p ? device.floats(2 * x.rows) : nullptr;
   with_type(x.x.type, [&]<typename T>(T*) {
     with_pack(packed, [&](auto pack) {
       constexpr int kWidth = decltype(pack)::value;
       if (is_gated(x.kind)) {
-        with_gated_function(x.kind, [&](auto function) {
+        with_gated_function<T>(x.kind, [&](auto function) {
           gated_backward<kWidth, T><<<blocks, kThreads, 0, device.stream()>>>(x, function);
         });
       } else {
-        with_plain_function(x, [&](auto function) {
+        with_plain_function<T>(x, [&](auto function) {
           plain_backward<kWidth, T>
               <<<blocks, kThreads, 0, device.stream()>>>(x, function, parameters);
         });

@@ -6,7 +6,15 @@
 
 namespace ferry::kernels::cuda {
 
-__device__ inline float sigmoid(float x) { return 1.0F / (1.0F + expf(-x)); }
+/// As exact as numbers of the type can tell.
+template <typename T = float>
+__device__ float sigmoid(float x) {
+  if constexpr (std::is_same_v<T, float>) {
+    return 1.0F / (1.0F + expf(-x));
+  } else {
+    return __fdividef(1.0F, 1.0F + __expf(-x));
+  }
+}
 
 /// A function of one number and its derivative.
 struct Slope {
@@ -22,11 +30,12 @@ struct Gelu {
 };
 
 /// 0.5 x (1 + tanh(u)) with u = sqrt(2/π) (x + 0.044715 x³), which is x · sigmoid(2u).
+template <typename T>
 struct GeluTanh {
   __device__ Slope operator()(float x) const {
     constexpr float kRoot = 2 * 0.79788456F, kCube = 0.044715F;
     const float square = x * x;
-    const float s = sigmoid(x * (kRoot + kRoot * kCube * square));
+    const float s = sigmoid<T>(x * (kRoot + kRoot * kCube * square));
     const float inner = kRoot + 3 * kRoot * kCube * square;
     return {x * s, s + x * s * (1.0F - s) * inner};
   }
@@ -65,18 +74,20 @@ struct GatedSlope {
   float value, gate, up;
 };
 
+template <typename T>
 struct Swiglu {
   __device__ GatedSlope operator()(float gate, float up) const {
-    const float s = sigmoid(gate), silu = gate * s;
+    const float s = sigmoid<T>(gate), silu = gate * s;
     return {silu * up, up * (s + silu * (1.0F - s)), silu};
   }
 };
 
+template <typename T>
 struct QuickGeglu {
   __device__ GatedSlope operator()(float gate, float up) const {
     constexpr float kLimit = 7, kScale = 1.702F;
     const float g = fminf(gate, kLimit), u = fmaxf(fminf(up, kLimit), -kLimit) + 1.0F;
-    const float s = sigmoid(kScale * g), quick = g * s;
+    const float s = sigmoid<T>(kScale * g), quick = g * s;
     const float by_gate = u * (s + kScale * quick * (1.0F - s));
     return {quick * u, gate > kLimit ? 0.0F : by_gate, fabsf(up) > kLimit ? 0.0F : quick};
   }

@@ -6,7 +6,7 @@ namespace ferry::kernels::cuda {
 
 namespace {
 
-constexpr int kRowThreads = 512;
+constexpr int kRowThreads = 1024;
 
 template <int W, typename T>
 __global__ void maximum(LogitMaximum x) {
@@ -70,6 +70,25 @@ __device__ float exp_of(float x) {
   }
 }
 
+/// A thread's share of a sum of exponentials, of numbers less the greatest of them.
+template <typename T>
+struct Exponentials {
+  float maximum = -INFINITY, sum = 0;
+
+  template <int W>
+  __device__ void add(const Pack<W>& value) {
+    float greatest = value.v[0];
+#pragma unroll
+    for (int j = 1; j < W; ++j) greatest = fmaxf(greatest, value.v[j]);
+    if (greatest > maximum) {
+      sum *= exp_of<T>(maximum - greatest);
+      maximum = greatest;
+    }
+#pragma unroll
+    for (int j = 0; j < W; ++j) sum += exp_of<T>(value.v[j] - maximum);
+  }
+};
+
 /// Reads a row of logits once, into shared memory where it fits (`is_kept`), and goes on from
 /// there.
 template <int W, typename T>
@@ -80,23 +99,17 @@ __global__ void cross_entropy(CrossEntropy x, bool is_kept) {
   const T* logits = static_cast<const T*>(x.logits.data) + row * x.columns;
   T* const kept = reinterpret_cast<T*>(shared);
   const float own = to_float(logits[target]);
-  float maximum = -INFINITY;
+  Exponentials<T> own_share;
 #pragma unroll 4
   for (int64_t i = threadIdx.x * W; i < x.columns; i += kRowThreads * W) {
     const auto value = load<W>(logits + i);
     if (is_kept) store<W>(kept + i, value);
-#pragma unroll
-    for (int j = 0; j < W; ++j) maximum = fmaxf(maximum, value.v[j]);
+    own_share.add(value);
   }
-  maximum = block_max(maximum, scratch[0]);
   if (is_kept) logits = kept;  // of which each thread reads what it wrote
-  float sum = 0;
-  for (int64_t i = threadIdx.x * W; i < x.columns; i += kRowThreads * W) {
-    const auto value = load<W>(logits + i);
-#pragma unroll
-    for (int j = 0; j < W; ++j) sum += exp_of<T>(value.v[j] - maximum);
-  }
-  sum = block_sum(sum, scratch[1]);
+  const float maximum = block_max(own_share.maximum, scratch[0]);
+  const float share = own_share.sum * exp_of<T>(own_share.maximum - maximum);
+  const float sum = block_sum(share, scratch[1]);
   if (threadIdx.x == 0) x.loss[row] = logf(sum) - (own - maximum);
   if (x.weight == nullptr) return;
   T* const dlogits = static_cast<T*>(x.dlogits.data) + row * x.columns;

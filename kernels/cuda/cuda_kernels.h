@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/grouped/grouped_products.h"
 #include "kernels/cuda/host_queue.h"
 #include "kernels/cuda/operation_times.h"
 #include "kernels/cuda/operations.h"
@@ -21,7 +22,7 @@ class CudaKernels final : public ForwardingKernels<CudaKernels> {
  public:
   /// Of the GPU `index`. Throws std::runtime_error when there is none.
   explicit CudaKernels(int index)
-      : device_(index), products_(device_), queue_(device_), times_(device_) {}
+      : device_(index), products_(device_), grouped_(device_), queue_(device_), times_(device_) {}
 
   DeviceKind kind() const noexcept override { return DeviceKind::gpu; }
   std::shared_ptr<void> allocate(size_t bytes) override;
@@ -34,15 +35,23 @@ class CudaKernels final : public ForwardingKernels<CudaKernels> {
   void time_operations(bool on) override { is_timed_ = on; }
   std::vector<OperationTime> take_operation_times() override { return times_.take(); }
 
+  void name_operations(bool on) override { is_named_ = on; }
+  void capture(bool on) override;
+  void begin_range(const char* name) override;
+  void end_range() override;
+
   Device& device() noexcept { return device_; }
 
   template <typename Operation>
   void forward(const Operation& x) {
     device_.enter();
-    if (!is_timed_) return queue(x);
-    times_.begin();
+    if (!is_timed_ && !is_named_) return queue(x);
+    const std::string name = name_of(x);
+    begin_range(name.c_str());
+    if (is_timed_) times_.begin();
     queue(x);
-    times_.add(name_of(x));
+    if (is_timed_) times_.add(name);
+    end_range();
   }
 
  private:
@@ -50,6 +59,9 @@ class CudaKernels final : public ForwardingKernels<CudaKernels> {
   void queue(const Operation& x) {
     if constexpr (std::is_same_v<Operation, Matmul>) {
       products_.run(x);
+    } else if constexpr (std::is_same_v<Operation, GroupedMatmul> ||
+                         std::is_same_v<Operation, GroupedMatmulGradient>) {
+      grouped_.run(x);
     } else {
       cuda::run(device_, x);
     }
@@ -67,9 +79,10 @@ class CudaKernels final : public ForwardingKernels<CudaKernels> {
 
   Device device_;
   Products products_;
+  GroupedProducts grouped_;
   HostQueue queue_;
   OperationTimes times_;
-  bool is_timed_ = false;
+  bool is_timed_ = false, is_named_ = false;
 };
 
 }  // namespace ferry::kernels::cuda

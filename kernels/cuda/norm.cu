@@ -300,8 +300,8 @@ namespace {
 /// False where rows are none that norm_backward_blocks() takes.
 bool run_in_blocks(Device& device, const NormBackward& x, const RowStarts& starts, bool packed) {
   constexpr int64_t kLeastWidth = 256, kMostWidth = 4 * kPack * 256, kMostBlocks = 1024;
-  if (!packed || x.width < kLeastWidth || x.width > kMostWidth) return false;
   const int64_t rows = x.rows * x.heads;
+  if (rows == 0 || !packed || x.width < kLeastWidth || x.width > kMostWidth) return false;
   const int64_t rows_of_block = std::max<int64_t>(8, ceil_div(rows, kMostBlocks));
   const int64_t blocks = ceil_div(rows, rows_of_block);
   float* const dweight = device.floats(2 * blocks * x.width);
@@ -323,7 +323,6 @@ bool run_in_blocks(Device& device, const NormBackward& x, const RowStarts& start
 }  // namespace
 
 void run(Device& device, const NormBackward& x) {
-  if (x.rows * x.heads == 0) return;
   const RowStarts starts(x);
   const int64_t rows = x.rows * x.heads;
   const bool packed = is_packed({x.x.data, x.dy.data, x.dx.data, x.weight.data},
@@ -338,6 +337,7 @@ void run(Device& device, const NormBackward& x) {
     if (x.dbias) {
       add_columns(device, rows, x.width, packed, x.dbias, BiasGradient<D>{dy, starts});
     }
+    if (rows == 0) return;
     with_rows(rows, x.width, packed,
               [&](auto pack, auto threads_of_row, unsigned blocks, unsigned threads) {
                 norm_backward<decltype(pack)::value, decltype(threads_of_row)::value, T, D>

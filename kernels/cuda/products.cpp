@@ -47,18 +47,19 @@ uint32_t alignment_of(const void* address) {
 struct Key {
   std::array<int64_t, 3> sizes;
   std::array<Type, 2> types;
-  std::array<uint32_t, 4> alignments;
-  bool a_transposed, b_transposed, accumulate, has_bias;
+  std::array<uint32_t, 5> alignments;
+  bool a_transposed, b_transposed, accumulate, has_bias, is_activated;
 
   explicit Key(const Matmul& x)
       : sizes{x.m, x.n, x.k},
         types{x.a.type, x.c.type},
         alignments{alignment_of(x.a.data), alignment_of(x.b.data), alignment_of(x.c.data),
-                   alignment_of(x.bias.data)},
+                   alignment_of(x.bias.data), alignment_of(x.activated.data)},
         a_transposed(x.a_transposed),
         b_transposed(x.b_transposed),
         accumulate(x.accumulate),
-        has_bias(static_cast<bool>(x.bias)) {}
+        has_bias(static_cast<bool>(x.bias)),
+        is_activated(static_cast<bool>(x.activated)) {}
   bool operator==(const Key&) const = default;
 };
 
@@ -88,7 +89,13 @@ class Layout {
   cublasLtMatrixLayout_t layout_ = nullptr;
 };
 
-/// What is prepared. cᵀ = bᵀ aᵀ: the library's left factor is our right one.
+cublasLtEpilogue_t epilogue_of(const Matmul& x) {
+  if (x.activated) return x.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+  return x.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+/// What is prepared. cᵀ = bᵀ aᵀ: the library's left factor is our right one. What an activation
+/// function is applied to is the library's auxiliary result.
 struct Plan {
   explicit Plan(const Matmul& x)
       : left(x.b.type, x.b_transposed ? x.k : x.n, x.b_transposed ? x.n : x.k),
@@ -102,19 +109,24 @@ struct Plan {
     };
     set(CUBLASLT_MATMUL_DESC_TRANSA, x.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, x.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-    if (!x.bias) return;
-    set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(data_type(x.bias.type)));
-    set_bias(x.bias.data);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(x));
+    if (x.bias) {
+      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(data_type(x.bias.type)));
+    }
+    if (x.activated) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, x.n);
+    set_pointers(x);
   }
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
   ~Plan() { cublasLtMatmulDescDestroy(operation); }
 
-  void set_bias(const void* bias) {
-    check(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
-                                         sizeof bias),
-          "naming a bias");
+  void set_pointers(const Matmul& x) {
+    const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const void* pointer) {
+      check(cublasLtMatmulDescSetAttribute(operation, attribute, &pointer, sizeof pointer),
+            "naming a product's arrays");
+    };
+    if (x.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, x.bias.data);
+    if (x.activated) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, x.c.data);
   }
 
   cublasLtMatmulDesc_t operation = nullptr;
@@ -167,8 +179,9 @@ struct Products::State {
 
   cublasStatus_t start(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const Matmul& x) {
     const float one = 1, beta = x.accumulate ? 1 : 0;
+    void* const result = x.activated ? x.activated.data : x.c.data;
     return cublasLtMatmul(library, plan.operation, &one, x.b.data, plan.left.get(), x.a.data,
-                          plan.right.get(), &beta, x.c.data, plan.result.get(), x.c.data,
+                          plan.right.get(), &beta, result, plan.result.get(), result,
                           plan.result.get(), &algorithm, workspace.get(), kWorkspaceBytes,
                           device.stream());
   }
@@ -247,13 +260,15 @@ void Products::State::choose(Plan& plan, const Matmul& x, const Key& key) {
   cuda::run(device, FillNormal{.count = x.k * x.n, .key = 2, .y = right});
   trial.a = left;
   trial.b = right;
+  // What stands in the product's own place of c changes: it is about to be computed.
+  void*& result = x.activated ? trial.activated.data : trial.c.data;
   const auto compute = [&](const cublasLtMatmulAlgo_t& algorithm, void* c) {
-    trial.c.data = c;
+    result = c;
     check(cudaMemsetAsync(c, 0, c_bytes, device.stream()), "clearing");
     return start(plan, algorithm, trial) == CUBLAS_STATUS_SUCCESS;
   };
   if (!compute(plan.algorithm, wanted.get())) return;
-  trial.c.data = got.get();
+  result = got.get();
   double best = seconds(plan, plan.algorithm, trial);
   for (size_t i = 1; i < all.size(); ++i) {
     if (!compute(all[i].algo, got.get())) continue;
@@ -268,18 +283,44 @@ void Products::State::choose(Plan& plan, const Matmul& x, const Key& key) {
 Products::Products(Device& device) : state_(std::make_unique<State>(device)) {}
 Products::~Products() = default;
 
+namespace {
+
+/// The library knows one activation function, and computes it as exactly as 16 bits can tell.
+bool is_librarys(const Matmul& x) {
+  return x.activation == Activation::gelu_tanh && x.c.type != Type::f32 && x.c.type == x.a.type;
+}
+
+}  // namespace
+
 void Products::run(const Matmul& x) {
-  if (x.m == 0 || x.n == 0 || (x.k == 0 && x.accumulate)) return;
-  if (x.k == 0) return run_in_tiles(state_->device, x);
+  if (!x.activated) return run_plain(x);
+  if (is_librarys(x) && run_prepared(x)) return;
+  Matmul product = x;
+  product.activated = {};
+  run_plain(product);
+  cuda::run(state_->device,
+            ActivationForward{
+                .kind = x.activation, .rows = x.m, .width = x.n, .x = x.c, .y = x.activated});
+}
+
+void Products::run_plain(const Matmul& x) {
+  if (!run_prepared(x)) run_in_tiles(state_->device, x);
+}
+
+/// False where the library has nothing for it.
+bool Products::run_prepared(const Matmul& x) {
+  if (x.m == 0 || x.n == 0 || (x.k == 0 && x.accumulate)) return true;
+  if (x.k == 0) return false;
   const Key key(x);
   auto& plan = state_->plans[key];
   if (!plan) {
     plan = std::make_unique<Plan>(x);
     state_->choose(*plan, x, key);
   }
-  if (!plan->exists) return run_in_tiles(state_->device, x);
-  if (x.bias) plan->set_bias(x.bias.data);
+  if (!plan->exists) return false;
+  plan->set_pointers(x);
   check(state_->start(*plan, plan->algorithm, x), "computing a product");
+  return true;
 }
 
 }  // namespace ferry::kernels::cuda

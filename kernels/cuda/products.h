@@ -21,14 +21,16 @@ class Products {
   void run(const Matmul& x);
 
  private:
+  void run_plain(const Matmul& x);
+  bool run_prepared(const Matmul& x);
+
   struct State;
   std::unique_ptr<State> state_;
 };
 
-/// Products that the library has no kernel for: of any size and alignment, and slow.
+/// Products that nothing better is there for: of any type, size and alignment, and slow.
 void run_in_tiles(Device& device, const Matmul& x);
-
-void run(Device& device, const GroupedMatmul& x);
-void run(Device& device, const GroupedMatmulGradient& x);
+void run_in_tiles(Device& device, const GroupedMatmul& x);
+void run_in_tiles(Device& device, const GroupedMatmulGradient& x);
 
 }  // namespace ferry::kernels::cuda

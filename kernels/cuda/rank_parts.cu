@@ -36,6 +36,19 @@ struct CombinedParts {
   }
 };
 
+struct AddedParts {
+  const double* parts;
+  int ranks;
+  double* result;
+  int64_t count;
+
+  __device__ void operator()(int64_t i) const {
+    double sum = parts[i];
+    for (int rank = 1; rank < ranks; ++rank) sum += parts[rank * count + i];
+    result[i] = sum;
+  }
+};
+
 template <int W, typename F>
 void launch_packs(const Device& device, cudaStream_t stream, int64_t first, int64_t packs,
                   const F& f) {
@@ -62,6 +75,13 @@ void combine_parts(const Device& device, cudaStream_t stream, Combination combin
       launch(CombinedParts<T, LargestOfRanks>{parts, elements<T>(result)});
     }
   });
+}
+
+void add_parts(const Device& device, cudaStream_t stream, const double* parts, int ranks,
+               double* result, int64_t count) {
+  each_kernel<<<grid_of(device, ceil_div(count, kThreads)), kThreads, 0, stream>>>(
+      count, AddedParts{parts, ranks, result, count});
+  check_launch("adding up what ranks have");
 }
 
 }  // namespace ferry::kernels::cuda

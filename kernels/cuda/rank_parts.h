@@ -24,4 +24,9 @@ enum class Combination { sum, largest };
 void combine_parts(const Device& device, cudaStream_t stream, Combination combination,
                    const RankParts& parts, const Array& result, int64_t count);
 
+/// Queues on `stream`: `result` (count numbers) becomes the sum of the parts of `ranks` ranks,
+/// which lie one after another, added up from rank 0 on.
+void add_parts(const Device& device, cudaStream_t stream, const double* parts, int ranks,
+               double* result, int64_t count);
+
 }  // namespace ferry::kernels::cuda

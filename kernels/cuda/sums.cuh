@@ -71,15 +71,18 @@ __global__ void partial_columns(int64_t rows, int64_t width, int64_t rows_of_blo
   }
 }
 
-/// sum[column] += the parts of all blocks.
+/// sum[column] = or += the parts of all blocks: each of many warps adds up some of them, so that
+/// many are on their way from memory at once.
+constexpr int kPartWarps = 32;
 static __global__ void add_columns_parts(int64_t blocks, int64_t width, const float* parts,
-                                         Array sum) {
-  __shared__ float sums[kStripWarps][32];
+                                         Gradient sum) {
+  __shared__ float sums[kPartWarps][32];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64_t column = blockIdx.x * int64_t{32} + lane;
   float own = 0;
   if (column < width) {
-    for (int64_t block = warp; block < blocks; block += kStripWarps) {
+#pragma unroll 8
+    for (int64_t block = warp; block < blocks; block += kPartWarps) {
       own += parts[block * width + column];
     }
   }
@@ -88,28 +91,30 @@ static __global__ void add_columns_parts(int64_t blocks, int64_t width, const fl
   if (warp != 0 || column >= width) return;
   float total = 0;
 #pragma unroll
-  for (int w = 0; w < kStripWarps; ++w) total += sums[w][lane];
-  set_element(sum, column, element(sum, column) + total);
+  for (int w = 0; w < kPartWarps; ++w) total += sums[w][lane];
+  if (sum.accumulate) total += element(sum.array, column);
+  set_element(sum.array, column, total);
 }
 
-/// sum[column] += the parts of `blocks` blocks, [blocks, width].
+/// sum[column] = or += the parts of `blocks` blocks, [blocks, width].
 inline void add_parts_of_columns(Device& device, int64_t blocks, int64_t width, const float* parts,
-                                 const Array& sum) {
-  add_columns_parts<<<static_cast<unsigned>(ceil_div(width, 32)), 32 * kStripWarps, 0,
+                                 const Gradient& sum) {
+  add_columns_parts<<<static_cast<unsigned>(ceil_div(width, 32)), 32 * kPartWarps, 0,
                       device.stream()>>>(blocks, width, parts, sum);
 }
 
-/// sum[j] += the sum of f.at<W>(row, j) over the rows.
+/// sum[j] = or += the sum of f.at<W>(row, j) over the rows; f is asked once for each place.
 template <typename F>
-void add_columns(Device& device, int64_t rows, int64_t width, bool packed, const Array& sum,
+void add_columns(Device& device, int64_t rows, int64_t width, bool packed, const Gradient& sum,
                  const F& f) {
-  if (rows == 0 || width == 0) return;
+  if (width == 0) return;
   constexpr int64_t kLeast = 128, kMostBlocks = 256;
   const int64_t rows_of_block = std::max(kLeast, ceil_div(rows, kMostBlocks));
   const int64_t blocks = ceil_div(rows, rows_of_block);
   float* const parts = device.floats(blocks * width);
   with_pack(packed, [&](auto pack) {
     constexpr int kWidth = decltype(pack)::value;
+    if (blocks == 0) return;
     const dim3 grid(static_cast<unsigned>(ceil_div(width, 32 * kWidth)),
                     static_cast<unsigned>(blocks));
     partial_columns<kWidth>

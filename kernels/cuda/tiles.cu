@@ -1,5 +1,5 @@
-// Matrix products in tiles of 64 x 64 with plain multiplications in fp32: of experts, whose rows
-// only the device knows, and what the library has no kernel for.
+// Matrix products in tiles of 64 x 64 with plain multiplications in fp32: what the library, or for
+// groups of rows the tensor cores, have no kernel for.
 #include <algorithm>
 
 #include "kernels/cuda/launch.cuh"
@@ -121,11 +121,11 @@ __global__ void grouped_gradient(GroupedMatmulGradient x, GroupPointers pointers
   const int group = static_cast<int>(blockIdx.z);
   const int64_t begin = x.offsets[first_group + group];
   const int64_t rows = x.offsets[first_group + group + 1] - begin;
-  if (rows == 0) return;
+  if (rows == 0 && x.accumulate) return;
   const Matrix<T> a{static_cast<const T*>(x.a.data) + begin * x.m, 1, x.m};
   const Matrix<T> b{static_cast<const T*>(x.b.data) + begin * x.n, x.n, 1};
   multiply_tile(a, b, static_cast<const T*>(nullptr), static_cast<C*>(pointers.c[group]), x.m, x.n,
-                rows, blockIdx.y * int64_t{kTile}, blockIdx.x * int64_t{kTile}, true);
+                rows, blockIdx.y * int64_t{kTile}, blockIdx.x * int64_t{kTile}, x.accumulate);
 }
 
 unsigned tiles_of(int64_t size) { return static_cast<unsigned>(ceil_div(size, kTile)); }
@@ -142,7 +142,7 @@ void run_in_tiles(Device& device, const Matmul& x) {
   check_launch("product");
 }
 
-void run(Device& device, const GroupedMatmul& x) {
+void run_in_tiles(Device& device, const GroupedMatmul& x) {
   if (x.rows == 0 || x.n == 0) return;
   for (size_t first = 0; first < x.b.size(); first += kGroups) {
     const auto groups = static_cast<int>(std::min<size_t>(kGroups, x.b.size() - first));
@@ -161,8 +161,8 @@ void run(Device& device, const GroupedMatmul& x) {
   }
 }
 
-void run(Device& device, const GroupedMatmulGradient& x) {
-  if (x.rows == 0 || x.n == 0 || x.m == 0 || x.c.empty()) return;
+void run_in_tiles(Device& device, const GroupedMatmulGradient& x) {
+  if ((x.rows == 0 && x.accumulate) || x.n == 0 || x.m == 0 || x.c.empty()) return;
   for (size_t first = 0; first < x.c.size(); first += kGroups) {
     const auto groups = static_cast<int>(std::min<size_t>(kGroups, x.c.size() - first));
     GroupPointers pointers{};

@@ -99,11 +99,13 @@ TEST(Activation, ForwardEqualsAPlainLoop) {
 TEST(Activation, BackwardEqualsFiniteDifferences) {
   for (const Type type : kTypes) {
     for (const auto& in : all_inputs(type)) {
-      Numbers dscale, dp, dn;
+      Numbers dscale, dp, dn, dbias;
+      const auto width = static_cast<size_t>(is_gated(in.kind) ? 2 * in.width : in.width);
       const bool is_xielu = in.kind == Activation::xielu;
       const auto dx = on_all(Numbers(in.x.size(), type), [&](Numbers& to) {
         dscale = Numbers(static_cast<size_t>(in.rows), Type::f32);
         dp = dn = Numbers(std::vector<double>{0.5}, Type::f32);
+        dbias = Numbers(std::vector<double>(width, 0.25), Type::f32);
         return ActivationBackward{.kind = in.kind,
                                   .rows = in.rows,
                                   .width = in.width,
@@ -115,7 +117,8 @@ TEST(Activation, BackwardEqualsFiniteDifferences) {
                                   .alpha_p = in.alpha_p,
                                   .alpha_n = in.alpha_n,
                                   .dalpha_p = is_xielu ? dp.array() : Array(),
-                                  .dalpha_n = is_xielu ? dn.array() : Array()};
+                                  .dalpha_n = is_xielu ? dn.array() : Array(),
+                                  .dbias = in.has_scale ? Gradient() : Gradient(dbias, false)};
       });
       std::vector<double> wanted(in.x.size()), by_scale(dscale.size());
       double by_p = 0.5, by_n = 0.5;
@@ -134,6 +137,11 @@ TEST(Activation, BackwardEqualsFiniteDifferences) {
       }
       expect_near(dx, wanted, type == Type::f32 ? 32 : 0.6, 1, name_of(type));
       expect_near(dscale, by_scale, 32, 16, "dscale");
+      if (!in.has_scale) {
+        std::vector<double> sums(width);
+        for (size_t i = 0; i < dx.size(); ++i) sums[i % width] += dx[i];
+        expect_near(dbias, sums, 32, 16, "dbias");
+      }
       if (!is_xielu) continue;
       expect_near(dp, {by_p}, 64, 64, "dalpha_p");
       expect_near(dn, {by_n}, 64, 64, "dalpha_n");

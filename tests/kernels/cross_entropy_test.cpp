@@ -116,6 +116,7 @@ TEST(CrossEntropy, EqualsAPlainLoop) {
     check(Problem(1, 1, 1, type));
     check(Problem(7, 37, 0, type));
     check(Problem(3, 9000, 0, type));
+    check(Problem(400, 1000, 0, type));  // more than a GPU has blocks for at once
     check(Problem(2, 150000, 0, type));  // more than a block of a GPU keeps
   }
 }

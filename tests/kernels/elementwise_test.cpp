@@ -174,12 +174,15 @@ TEST(Sums, RowsAreAdded) {
     for (const auto& [rows, width] : {std::pair{200L, 131L}, {1L, 1L}, {0L, 5L}, {70L, 64L}}) {
       const auto x = random_numbers(rows * width, type, 1),
                  before = random_numbers(width, Type::f32, 2);
-      const auto sum = on_all(before, [&, r = rows, w = width](Numbers& to) {
-        return SumRows{.rows = r, .width = w, .x = x, .sum = to};
-      });
-      auto wanted = before.values();
-      for (size_t i = 0; i < x.size(); ++i) wanted[i % static_cast<size_t>(width)] += x[i];
-      expect_near(sum, wanted, 16, 8, name_of(type));
+      for (const bool accumulate : {true, false}) {
+        const auto sum = on_all(before, [&, r = rows, w = width](Numbers& to) {
+          return SumRows{.rows = r, .width = w, .x = x, .sum = {to, accumulate}};
+        });
+        auto wanted = before.values();
+        if (!accumulate) std::ranges::fill(wanted, 0.0);
+        for (size_t i = 0; i < x.size(); ++i) wanted[i % static_cast<size_t>(width)] += x[i];
+        expect_near(sum, wanted, 16, 8, name_of(type));
+      }
     }
   }
 }

@@ -157,8 +157,8 @@ void check_gradients(const Shape& shape, Type type, bool rms, bool accumulate) {
                         .inverse = in.inverse.floats(),
                         .dy = in.dy,
                         .dx = to,
-                        .dweight = dweight,
-                        .dbias = rms ? Array() : dbias.array()};
+                        .dweight = {dweight, accumulate},
+                        .dbias = rms ? Gradient() : Gradient(dbias, accumulate)};
   });
   const auto x = in.x.values(), weight = in.weight.values(), bias = in.bias.values();
   const auto slope = [&](int which, size_t i) {
@@ -181,6 +181,8 @@ void check_gradients(const Shape& shape, Type type, bool rms, bool accumulate) {
   const double rows_size = 1 + std::sqrt(static_cast<double>(rows.count()));
   expect_near(dx, expected, type == Type::f32 ? 64 : 1, 4, "dx");
   auto by_weight = dweight_before.values(), by_bias = by_weight;
+  if (!accumulate) std::ranges::fill(by_weight, 0.0);
+  if (!accumulate && !rms) std::ranges::fill(by_bias, 0.0);
   for (size_t i = 0; i < by_weight.size(); ++i) {
     by_weight[i] += slope(1, i);
     by_bias[i] += rms ? 0 : slope(2, i);

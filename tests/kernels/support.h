@@ -75,6 +75,7 @@ class Numbers {
   float* floats() const { return reinterpret_cast<float*>(memory_.data()); }
   Array array() const { return {memory_.data(), type_}; }
   operator Array() const { return array(); }
+  operator Gradient() const { return array(); }
   operator ConstArray() const { return array(); }
   std::vector<double> values() const {
     std::vector<double> all;

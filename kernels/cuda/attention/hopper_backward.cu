@@ -1,6 +1,6 @@
-// The backward pass of attention for Hopper, as two passes that each make their sums alone, in one
-// order (backward.cu has the formulas): nothing is added to by several blocks.
+// The backward pass of attention for Hopper (backward.cu has the formulas).
 #include "kernels/cuda/attention/hopper_keys.cuh"
+#include "kernels/cuda/attention/hopper_one_pass.cuh"
 #include "kernels/cuda/attention/hopper_queries.cuh"
 
 namespace ferry::kernels::cuda {
@@ -8,49 +8,95 @@ namespace ferry::kernels::cuda {
 namespace {
 
 /// log_sum in powers of two, and delta, of rows padded to kRowBlock: a row that is not there, or
-/// sees no key, gets infinity, which makes its probabilities zero.
-__global__ void prepare_kernel(const __grid_constant__ AttentionBackward x, RowNumbers rows) {
+/// sees no key, gets infinity, which makes its probabilities zero. A block has 64 queries of a
+/// head; LANES threads have a row. Zeros are written beside that.
+template <int LANES>
+__global__ void prepare_kernel(const __grid_constant__ AttentionBackward x, RowNumbers rows,
+                               int* zeros, int zero_count) {
   const AttentionShape& s = x.shape;
-  const int64_t row = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / 16;
-  if (row >= s.sequences * s.heads * rows.padded) return;
-  const int64_t query = row % rows.padded, head = row / rows.padded;
-  const bool is_there = query < s.queries;
-  float sum = 0;
-  if (is_there) {
-    const int64_t at = head_start(s, x.output_strides, head / s.heads, head % s.heads) +
-                       query * x.output_strides.position;
-    for (int64_t d = 8 * (threadIdx.x % 16); d < s.value_dim; d += 128) {
-      const auto a = load_eight(x.output, at + d), b = load_eight(x.doutput, at + d);
+  const auto all_heads = static_cast<uint32_t>(s.sequences * s.heads);
+  const uint32_t tile = blockIdx.x / all_heads, row = blockIdx.x - tile * all_heads;
+  const uint32_t sequence = row / static_cast<uint32_t>(s.heads);
+  const auto thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (thread < zero_count) zeros[thread] = 0;
+  const int64_t start =
+      head_start(s, x.output_strides, sequence, row - sequence * static_cast<uint32_t>(s.heads));
+  const int lane = static_cast<int>(threadIdx.x) % LANES;
+  constexpr int kRows = kThreads / LANES;
+#pragma unroll
+  for (int first = 0; first < 64; first += kRows) {
+    const int query = static_cast<int>(tile) * 64 + first + static_cast<int>(threadIdx.x) / LANES;
+    const bool is_there = query < s.queries;
+    float sum = 0;
+    if (is_there && 8 * lane < s.value_dim) {
+      const int64_t at = start + query * x.output_strides.position + 8 * lane;
+      const auto a = load_eight(x.output, at), b = load_eight(x.doutput, at);
 #pragma unroll
       for (int i = 0; i < 8; ++i) sum = fmaf(a.v[i], b.v[i], sum);
     }
-  }
 #pragma unroll
-  for (int lanes = 8; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffU, sum, lanes);
-  if (threadIdx.x % 16 != 0) return;
-  const float log_sum = is_there ? x.log_sum[head * s.queries + query] : -INFINITY;
-  rows.log_sum[row] = log_sum == -INFINITY ? INFINITY : log_sum * kLog2e;
-  rows.delta[row] = sum;
+    for (int lanes = LANES / 2; lanes > 0; lanes /= 2) {
+      sum += __shfl_xor_sync(0xffffffffU, sum, lanes);
+    }
+    if (lane != 0) continue;
+    const float log_sum = is_there ? x.log_sum[row * s.queries + query] : -INFINITY;
+    const int64_t to = rows.at(row * rows.padded + query);
+    rows.log_sum[to] = log_sum == -INFINITY ? INFINITY : log_sum * kLog2e;
+    rows.delta[to] = sum;
+  }
 }
 
+void prepare(Device& device, const AttentionBackward& x, const RowNumbers& rows, int* zeros,
+             int64_t zero_count) {
+  const AttentionShape& s = x.shape;
+  const auto blocks = static_cast<unsigned>(s.sequences * s.heads * (rows.padded / 64));
+  const auto count = static_cast<int>(zero_count);
+  if (s.value_dim <= 64) {
+    prepare_kernel<8><<<blocks, kThreads, 0, device.stream()>>>(x, rows, zeros, count);
+  } else {
+    prepare_kernel<16><<<blocks, kThreads, 0, device.stream()>>>(x, rows, zeros, count);
+  }
+  check_launch("sums of attention's gradients");
+}
+
+/// In one pass. The sums of the queries' gradients take 4 bytes for each of the queries' elements.
 template <typename T>
-void launch(Device& device, const AttentionBackward& x) {
+void launch_together(Device& device, const AttentionBackward& x) {
+  const AttentionShape& s = x.shape;
+  const int64_t padded = ceil_div(s.queries, kRowBlock) * kRowBlock;
+  const int64_t heads = s.sequences * s.heads, rows = heads * padded;
+  const int64_t tiles = ceil_div(s.queries, kSumRows), turns = 2 * heads * tiles;
+  const bool is_narrow = s.dim <= 64 && s.value_dim <= 64;
+  const int64_t sums = heads * tiles * kSumRows * 2 * half_columns(is_narrow ? 64 : 128);
+  float* const memory = device.floats(2 * rows + sums + turns + 2);
+  const RowNumbers numbers{memory, memory + 2, padded, true};
+  auto* const zeros = reinterpret_cast<int*>(memory + 2 * rows + sums);
+  const QuerySums all{memory + 2 * rows, zeros, zeros + turns, zeros + turns + 1,
+                      static_cast<int>(tiles)};
+  prepare(device, x, numbers, zeros, turns + 2);
+  if (s.dropout > 0 && is_narrow) {
+    launch_one_pass<T, 64, 64, 3, 2, 2, 3, true>(device, x, numbers, all);
+  } else if (s.dropout > 0) {
+    launch_one_pass<T, 128, 128, 3, 1, 1, 2, true>(device, x, numbers, all);
+  } else if (is_narrow) {
+    launch_one_pass<T, 64, 64, 3, 2, 2, 3>(device, x, numbers, all);
+  } else if (s.dim <= 96 && s.value_dim <= 96) {
+    launch_one_pass<T, 96, 96, 3, 1, 1, 2>(device, x, numbers, all);
+  } else {
+    launch_one_pass<T, 128, 128, 2, 1, 2, 2>(device, x, numbers, all);
+  }
+}
+
+/// In two passes, each of which computes the scores: dropout is not theirs.
+template <typename T>
+void launch_apart(Device& device, const AttentionBackward& x) {
   const AttentionShape& s = x.shape;
   const int64_t padded = ceil_div(s.queries, kRowBlock) * kRowBlock;
   const int64_t count = s.sequences * s.heads * padded;
   float* const numbers = device.floats(2 * count);
-  const RowNumbers rows{numbers, numbers + count, padded};
-  prepare_kernel<<<static_cast<unsigned>(ceil_div(16 * count, kThreads)), kThreads, 0,
-                   device.stream()>>>(x, rows);
-  check_launch("sums of attention's gradients");
-  const bool is_narrow = s.dim <= 64 && s.value_dim <= 64;
-  if (s.dropout > 0 && is_narrow) {
-    launch_keys<T, 64, 64, 64, 4, true>(device, x, rows);
-    launch_queries<T, 64, 64, 128, 3, true>(device, x, rows);
-  } else if (s.dropout > 0) {
-    launch_keys<T, 128, 128, 64, 3, true>(device, x, rows);
-    launch_queries<T, 128, 128, 96, 3, true>(device, x, rows);
-  } else if (is_narrow) {
+  const RowNumbers rows{numbers, numbers + count, padded, false};
+  prepare(device, x, rows, nullptr, 0);
+  if (s.dim <= 64 && s.value_dim <= 64) {
     launch_keys<T, 64, 64, 64, 4>(device, x, rows);
     launch_queries<T, 64, 64, 128, 3>(device, x, rows);
   } else if (s.dim <= 96 && s.value_dim <= 96) {
@@ -62,6 +108,19 @@ void launch(Device& device, const AttentionBackward& x) {
   } else {
     launch_keys<T, 192, 128, 32, 4>(device, x, rows);
     launch_queries<T, 192, 128, 64, 3>(device, x, rows);
+  }
+}
+
+/// Of wider heads the registers do not hold the gradients of keys and values beside the queries'.
+/// Of documents, blocks of keys have few queries each, and what a block costs beside its products
+/// weighs more than two products saved.
+template <typename T>
+void launch(Device& device, const AttentionBackward& x) {
+  const AttentionShape& s = x.shape;
+  if (s.dim > 128 || (s.document_begin && s.dropout == 0)) {
+    launch_apart<T>(device, x);
+  } else {
+    launch_together<T>(device, x);
   }
 }
 

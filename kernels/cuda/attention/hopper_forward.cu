@@ -206,8 +206,12 @@ struct Forward {
           release(&barriers.value_free[values.stage]);
           values.next();
           pack<T>(scores, probabilities);
+          // Greatest scores seldom change after the first tiles. Of wide heads, whose products take
+          // longer than their powers, asking costs more than it saves.
+          if (V > 64 || __any_sync(0xffffffffU, before[0] != 1 || before[1] != 1)) {
 #pragma unroll
-          for (int i = 0; i < V / 2; ++i) outputs[i] *= before[i % 4 / 2];
+            for (int i = 0; i < V / 2; ++i) outputs[i] *= before[i % 4 / 2];
+          }
         }
         release(&barriers.query_free[query_turn.stage]);
         ptx::wait(&barriers.value_full[values.stage], values.parity);
@@ -301,7 +305,7 @@ void launch(Device& device, const AttentionForward& x) {
     if (s.dim <= 64 && s.value_dim <= 64) return launch<T, 64, 64, 2, 128, 2, true>(device, x);
     return launch<T, 128, 128, 2, 128, 2, true>(device, x);
   }
-  if (s.dim <= 64 && s.value_dim <= 64) return launch<T, 64, 64, 3, 128, 2>(device, x);
+  if (s.dim <= 64 && s.value_dim <= 64) return launch<T, 64, 64, 3, 128, 4>(device, x);
   if (s.dim <= 96 && s.value_dim <= 96) return launch<T, 96, 96, 2, 128, 2>(device, x);
   if (s.dim <= 128) return launch<T, 128, 128, 2, 128, 2>(device, x);
   launch<T, 192, 128, 2, 128, 2>(device, x);

@@ -3,13 +3,13 @@
 // turned, [key, query], so that they are the left factors of both gradients from registers.
 #pragma once
 
+#include "kernels/cuda/attention/hopper_key_work.cuh"
 #include "kernels/cuda/attention/hopper_rows.cuh"
 
 namespace ferry::kernels::cuda {
 
-/// D, V: columns of keys and of values, at least their dims. QUERIES: of a tile. DROPS: with
-/// dropout.
-template <typename T, int D, int V, int QUERIES, int STAGES, bool DROPS>
+/// D, V: columns of keys and of values, at least their dims. QUERIES: of a tile.
+template <typename T, int D, int V, int QUERIES, int STAGES>
 struct KeyGradients {
   static constexpr int kGroups = 2, kKeys = 64 * kGroups, kThreads = 128 * (kGroups + 1);
   static constexpr int kKeyBytes = tile_bytes(kKeys, D), kValueBytes = tile_bytes(kKeys, V);
@@ -40,35 +40,7 @@ struct KeyGradients {
           barriers(reinterpret_cast<Barriers*>(delta + STAGES * QUERIES)) {}
   };
 
-  struct Work {
-    int sequence, group, key, first_tile, last_tile;  // tiles of queries, [first, last)
-
-    __device__ Work(const AttentionShape& s, const Schedule& schedule, const Schedule::Tile& at) {
-      sequence = at.head / static_cast<int>(s.groups);
-      group = at.head - sequence * static_cast<int>(s.groups);
-      key = at.rank * kKeys;
-      const int64_t first = s.key_begin + key - s.query_begin;
-      first_tile = static_cast<int>((first < 0 ? 0 : first) / QUERIES);
-      const int end = seeing(s, key + kKeys - 1);
-      last_tile = (end + QUERIES - 1) / QUERIES;
-    }
-    /// How many queries, from the first one on, have a document and a window that begin at this key
-    /// or before: both rise with the query.
-    __device__ int seeing(const AttentionShape& s, int number) const {
-      auto high = static_cast<int>(s.queries);
-      if (!s.document_begin && s.window == 0) return high;
-      int low = 0;
-      while (low < high) {
-        const int middle = (low + high) / 2;
-        if (first_key(s, sequence, middle) <= number) {
-          low = middle + 1;
-        } else {
-          high = middle;
-        }
-      }
-      return low;
-    }
-  };
+  using Work = KeyWork<kKeys, QUERIES>;
 
   static __device__ void copy(const AttentionShape& s, const Schedule& schedule, const Maps& maps,
                               const RowNumbers& numbers, const Memory& memory) {
@@ -78,7 +50,7 @@ struct KeyGradients {
     int key_parity = 1;  // free at first
     Schedule::Tile next;
     for (int round = 0; schedule.at(round, next); ++round) {
-      const Work work(s, schedule, next);
+      const Work work(s, next.head, next.rank);
       ptx::wait(&barriers.key_free, key_parity);
       key_parity ^= 1;
       ptx::arrive_and_expect(&barriers.key_full, kKeyBytes + kValueBytes);
@@ -132,8 +104,8 @@ struct KeyGradients {
     uint32_t probabilities[QUERIES / 4], dscores[QUERIES / 4];
     Schedule::Tile next;
     for (int round = 0; schedule.at(round, next); ++round) {
-      const Work work(s, schedule, next);
-      const int tiles = max(work.last_tile - work.first_tile, 0), key = work.key + own;
+      const Work work(s, next.head, next.rank);
+      const int tiles = work.tiles(), key = work.key + own;
       const int first_of_group = work.key + 64 * warpgroup;
       const int all_see_until = work.seeing(s, first_of_group);
       const int see_until = work.seeing(s, first_of_group + 63);
@@ -156,13 +128,11 @@ struct KeyGradients {
       key_parity ^= 1;
       const int count = tiles * per_group;
       int tile = work.first_tile;
-      Kept kept(s, work.sequence, work.group * per_group);
       const auto end_tile = [&] {
         release(&barriers.free[turn.stage]);
         turn.next();
         if (++tile == work.last_tile) {  // the next head's
           tile = work.first_tile;
-          kept.rows += kept.width;
         }
       };
       for (int i = 0; i < count; ++i) {
@@ -189,16 +159,7 @@ struct KeyGradients {
         const bool all_see =
             query + QUERIES <= all_see_until && last_key(s, query) >= first_of_group + 64;
         if (!all_see) hide(s, work, scores, key, query + own_column);
-        if constexpr (DROPS) {
-          mark_dropped_turned(kept, query + own_column,
-                              key - static_cast<int>(threadIdx.x) % 32 / 4, scores);
-#pragma unroll
-          for (int j = 0; j < QUERIES / 4; ++j) {
-            probabilities[j] = pair(fmaxf(scores[2 * j], 0), fmaxf(scores[2 * j + 1], 0), T());
-          }
-        } else {
-          pack<T>(scores, probabilities);
-        }
+        pack<T>(scores, probabilities);
         ptx::begin_products();
         multiply_columns<T>(dvalues, probabilities,
                             ptx::further(o_across, turn.stage * kOutputBytes));
@@ -212,8 +173,7 @@ struct KeyGradients {
           for (int e = 0; e < 4; ++e) {
             float& each = gradients[4 * j + e];
             const float own_delta = e % 2 == 0 ? deltas.x : deltas.y;
-            each = DROPS ? marked_gradient(kept, scores[4 * j + e], each, own_delta)
-                         : scores[4 * j + e] * (each - own_delta);
+            each = scores[4 * j + e] * (each - own_delta);
           }
         }
         pack<T>(gradients, dscores);
@@ -230,7 +190,7 @@ struct KeyGradients {
       release(&barriers.key_free);
       const auto factor = static_cast<float>(s.scale);
       const float factors[2] = {factor, factor};
-      const float value_factors[2] = {DROPS ? kept.scale : 1, DROPS ? kept.scale : 1};
+      const float value_factors[2] = {1, 1};
       store_rows(dkeys, x.dk, group_start(x.k_strides, work.sequence, work.group),
                  x.k_strides.position, key, s.keys, static_cast<int>(s.dim), factors, x.accumulate);
       store_rows(dvalues, x.dv, group_start(x.v_strides, work.sequence, work.group),
@@ -279,9 +239,9 @@ __global__ void __launch_bounds__(F::kThreads, 1)
   }
 }
 
-template <typename T, int D, int V, int QUERIES, int STAGES, bool DROPS = false>
+template <typename T, int D, int V, int QUERIES, int STAGES>
 void launch_keys(Device& device, const AttentionBackward& x, const RowNumbers& numbers) {
-  using F = KeyGradients<T, D, V, QUERIES, STAGES, DROPS>;
+  using F = KeyGradients<T, D, V, QUERIES, STAGES>;
   const AttentionShape& s = x.shape;
   const Schedule plan = schedule(device, s.keys, F::kKeys, s.sequences * s.groups,
                                  2 * s.queries * (s.dim + s.value_dim) * s.heads / s.groups);

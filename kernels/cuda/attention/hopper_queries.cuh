@@ -5,9 +5,8 @@
 
 namespace ferry::kernels::cuda {
 
-/// D, V: columns of queries and of values, at least their dims. KEYS: of a tile. DROPS: with
-/// dropout.
-template <typename T, int D, int V, int KEYS, int STAGES, bool DROPS>
+/// D, V: columns of queries and of values, at least their dims. KEYS: of a tile.
+template <typename T, int D, int V, int KEYS, int STAGES>
 struct QueryGradients {
   static constexpr int kGroups = 2, kQueries = 64 * kGroups, kThreads = 128 * (kGroups + 1);
   static constexpr int kQueryBytes = tile_bytes(kQueries, D);
@@ -92,7 +91,6 @@ struct QueryGradients {
       const TileBounds bounds(s, work.sequence, own_query, 64);
       const Interval seen[2] = {visible_keys(s, work.sequence, work.query + own),
                                 visible_keys(s, work.sequence, work.query + own + 8)};
-      const Kept kept(s, work.sequence, work.head);
       float log_sum[2], delta[2];
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
@@ -143,20 +141,12 @@ struct QueryGradients {
           const int number = column + i / 4 * 8 + i % 2;
           if (number < seen[r].first || number >= seen[r].last) scores[i] = 0;
         }
-        if constexpr (DROPS) mark_dropped(kept, work.query + own, tile * KEYS, scores);
         ptx::wait_products<0>();
         ptx::settle(gradients);
         release(&barriers.value_free[turn.stage]);
-        if constexpr (DROPS) {
 #pragma unroll
-          for (int i = 0; i < KEYS / 2; ++i) {
-            gradients[i] = marked_gradient(kept, scores[i], gradients[i], delta[i % 4 / 2]);
-          }
-        } else {
-#pragma unroll
-          for (int i = 0; i < KEYS / 2; ++i) {
-            gradients[i] = scores[i] * (gradients[i] - delta[i % 4 / 2]);
-          }
+        for (int i = 0; i < KEYS / 2; ++i) {
+          gradients[i] = scores[i] * (gradients[i] - delta[i % 4 / 2]);
         }
         pack<T>(gradients, dscores);
         ptx::begin_products();
@@ -206,9 +196,9 @@ __global__ void __launch_bounds__(F::kThreads, 1)
   }
 }
 
-template <typename T, int D, int V, int KEYS, int STAGES, bool DROPS = false>
+template <typename T, int D, int V, int KEYS, int STAGES>
 void launch_queries(Device& device, const AttentionBackward& x, const RowNumbers& numbers) {
-  using F = QueryGradients<T, D, V, KEYS, STAGES, DROPS>;
+  using F = QueryGradients<T, D, V, KEYS, STAGES>;
   const AttentionShape& s = x.shape;
   const Schedule plan = schedule(device, s.queries, F::kQueries, s.sequences * s.heads,
                                  2 * s.keys * (s.dim + s.value_dim) * s.groups / s.heads);

@@ -8,10 +8,14 @@ namespace ferry::kernels::cuda {
 
 constexpr int kRowBlock = 128;
 
-/// [sequence, head, padded query]: log_sum in powers of two, and delta.
+/// [sequence, head, padded query]: log_sum in powers of two, and delta. In pairs: two of the one
+/// before two of the other.
 struct RowNumbers {
   float *log_sum, *delta;
   int64_t padded;
+  bool in_pairs;
+
+  __device__ int64_t at(int64_t row) const { return in_pairs ? row / 2 * 4 + row % 2 : row; }
 };
 
 __device__ inline Pack<8> load_eight(const ConstArray& x, int64_t at) {

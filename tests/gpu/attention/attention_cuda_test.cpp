@@ -99,7 +99,8 @@ Tensor tensor(Random& random, const AttentionShape& s, int64_t positions, int64_
   return t;
 }
 
-Case make_case(uint64_t seed, int64_t most_positions) {
+/// Of `many` heads there is more than one block of keys and of queries for each multiprocessor.
+Case make_case(uint64_t seed, int64_t most_positions, bool many = false) {
   Random random(seed * 6364136223846793005U + 1442695040888963407U);
   constexpr std::pair<int, int> kEven[] = {{64, 64},   {128, 128}, {96, 96}, {80, 80},
                                            {192, 128}, {128, 64},  {40, 24}, {16, 128}};
@@ -112,8 +113,8 @@ Case make_case(uint64_t seed, int64_t most_positions) {
   const auto dims = even ? kEven[number(random, 0, 7)] : kAny[number(random, 0, 8)];
   s.dim = dims.first;
   s.value_dim = dims.second;
-  s.sequences = number(random, 1, 3);
-  s.groups = number(random, 1, 3);
+  s.sequences = many ? number(random, 8, 12) : number(random, 1, 3);
+  s.groups = many ? number(random, 8, 12) : number(random, 1, 3);
   const int64_t per_group = number(random, 1, 3);
   s.heads = per_group * s.groups;
   s.queries = s.keys = number(random, 1, most_positions);
@@ -325,6 +326,12 @@ TEST(AttentionOnGpu, EqualsItsDefinition) {
   cuda::Device device(0);
   AttentionOnGpu attention(device);
   test::for_random_cases(200, [&](uint64_t seed) { attention.check(make_case(seed, 400)); });
+}
+
+TEST(AttentionOnGpu, OfManyHeadsEqualsItsDefinition) {
+  cuda::Device device(0);
+  AttentionOnGpu attention(device);
+  test::for_random_cases(20, [&](uint64_t seed) { attention.check(make_case(seed, 400, true)); });
 }
 
 TEST(AttentionOnGpu, MergeEqualsItsDefinition) {

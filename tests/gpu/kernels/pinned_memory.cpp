@@ -19,6 +19,15 @@ constexpr size_t kArenaBytes = size_t{4} << 30, kStackBytes = size_t{64} << 20;
 /// Blocks of powers of two, which are given out again and never back.
 class Arena {
  public:
+  /// Not before main(): compute-sanitizer wants to be there when CUDA begins.
+  bool open() {
+    void* memory = nullptr;
+    if (cudaHostAlloc(&memory, kArenaBytes, cudaHostAllocPortable) != cudaSuccess) return false;
+    begin_ = static_cast<std::byte*>(memory);
+    return true;
+  }
+  bool is_open() const { return begin_ != nullptr; }
+
   void* take(size_t bytes) {
     const std::lock_guard lock(mutex_);
     const auto order = static_cast<size_t>(std::bit_width(bytes + sizeof(Block) - 1));
@@ -28,7 +37,6 @@ class Arena {
       free_[order] = block->next;
       return block + 1;
     }
-    if (begin_ == nullptr && !reserve()) return nullptr;
     if (next_ + (size_t{1} << order) > kArenaBytes) return nullptr;
     auto* const block = reinterpret_cast<Block*>(begin_ + next_);
     next_ += size_t{1} << order;
@@ -52,13 +60,6 @@ class Arena {
     Block* next;
   };
 
-  bool reserve() {
-    void* memory = nullptr;
-    if (cudaHostAlloc(&memory, kArenaBytes, cudaHostAllocPortable) != cudaSuccess) return false;
-    begin_ = static_cast<std::byte*>(memory);
-    return true;
-  }
-
   std::mutex mutex_;
   std::byte* begin_ = nullptr;
   size_t next_ = 0;
@@ -70,16 +71,8 @@ Arena& arena() {
   return one;
 }
 
-// What CUDA itself asks for while the arena is made comes from elsewhere.
-thread_local bool is_inside = false;
-
-void* take(size_t bytes) {
-  if (is_inside) return std::malloc(bytes);
-  is_inside = true;
-  void* const memory = arena().take(bytes);
-  is_inside = false;
-  return memory;
-}
+// What is asked for until the arena is there comes from elsewhere.
+void* take(size_t bytes) { return arena().is_open() ? arena().take(bytes) : std::malloc(bytes); }
 
 void give(void* memory) {
   if (memory == nullptr) return;
@@ -105,7 +98,7 @@ void operator delete(void* memory, size_t) noexcept { give(memory); }
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   int result = 1;
-  void* const stack = take(kStackBytes);
+  void* const stack = arena().open() ? take(kStackBytes) : nullptr;
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   if (stack == nullptr || pthread_attr_setstack(&attributes, stack, kStackBytes) != 0) {

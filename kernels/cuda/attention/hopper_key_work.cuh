@@ -1,0 +1,42 @@
+// Which queries a block of keys meets.
+#pragma once
+
+#include "kernels/cuda/attention/hopper.cuh"
+
+namespace ferry::kernels::cuda {
+
+/// A block of keys of a group, and the tiles of queries that see any of them.
+template <int KEYS, int QUERIES>
+struct KeyWork {
+  int sequence, group, key, first_tile, last_tile;  // tiles of queries, [first, last)
+
+  /// `head` counts the groups of all sequences.
+  __device__ KeyWork(const AttentionShape& s, int head, int block) {
+    sequence = head / static_cast<int>(s.groups);
+    group = head - sequence * static_cast<int>(s.groups);
+    key = block * KEYS;
+    const int64_t first = s.key_begin + key - s.query_begin;
+    first_tile = static_cast<int>((first < 0 ? 0 : first) / QUERIES);
+    const int end = first < s.queries ? seeing(s, key + KEYS - 1) : 0;
+    last_tile = (end + QUERIES - 1) / QUERIES;
+  }
+  __device__ int tiles() const { return max(last_tile - first_tile, 0); }
+  /// How many queries, from the first one on, have a document and a window that begin at this key
+  /// or before: both rise with the query.
+  __device__ int seeing(const AttentionShape& s, int number) const {
+    auto high = static_cast<int>(s.queries);
+    if (!s.document_begin && s.window == 0) return high;
+    int low = 0;
+    while (low < high) {
+      const int middle = (low + high) / 2;
+      if (first_key(s, sequence, middle) <= number) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
+  }
+};
+
+}  // namespace ferry::kernels::cuda

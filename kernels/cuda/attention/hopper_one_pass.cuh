@@ -1,0 +1,307 @@
+// All gradients for Hopper in one pass: a block takes 64 keys a warpgroup and goes over the queries
+// that see them, of all heads of the keys' group by rising head. Scores are computed turned, [key,
+// query], so that they are the left factors of the keys' and values' gradients from registers. The
+// queries' gradients need the scores of all keys of the block: these go through shared memory, and
+// the products of the blocks are added up in global memory (hopper_sums.cuh).
+//
+// While a warpgroup computes powers, the tensor cores multiply what it gave them before: each group
+// of products is waited for as late as its registers allow.
+#pragma once
+
+#include "kernels/cuda/attention/hopper_one_pass_tiles.cuh"
+
+namespace ferry::kernels::cuda {
+
+/// What warpgroups multiply of the tiles of Tiles. DROPS: with dropout.
+template <typename T, int D, int V, typename Tiles, bool DROPS>
+struct OnePass : Tiles {
+  using Barriers = typename Tiles::Barriers;
+  using Memory = typename Tiles::Memory;
+  using Work = typename Tiles::Work;
+  using Tiles::kColumns, Tiles::kKeyBytes, Tiles::kKeys, Tiles::kOutputBytes, Tiles::kQueries,
+      Tiles::kQueryBytes, Tiles::kScoreBytes, Tiles::kValueBytes;
+
+  static __device__ void release(uint64_t* barrier) {
+    if (threadIdx.x % 32 == 0) ptx::arrive(barrier);
+  }
+  /// What all threads of the warp wrote is there for the tensor cores or the copy engine.
+  static __device__ void publish(uint64_t* barrier) {
+    ptx::fence_async();
+    __syncwarp();
+    release(barrier);
+  }
+
+  /// The warp's first thread's: the compiler knows then that all threads have the same.
+  static __device__ int uniform(int number) { return __shfl_sync(0xffffffffU, number, 0); }
+
+  static __device__ void multiply(const AttentionBackward& x, const QuerySums& sums,
+                                  const Memory& memory) {
+    const AttentionShape& s = x.shape;
+    Barriers& barriers = *memory.barriers;
+    const int warpgroup = uniform(static_cast<int>(threadIdx.x) / 128 - 1);
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int warp_row = static_cast<int>(threadIdx.x) % 128 / 32 * 16;
+    const int own = 64 * warpgroup + warp_row + lane / 4, own_column = 2 * (lane % 4);
+    const float scale = static_cast<float>(s.scale) * kLog2e;
+    const uint64_t first_k = ptx::describe(memory.keys + 64 * warpgroup * kPanelRow);
+    const uint64_t first_v = ptx::describe(memory.values + 64 * warpgroup * kPanelRow);
+    const uint64_t k_across = ptx::describe(
+        memory.keys + (D > 64 ? warpgroup * kKeys * kPanelRow : warpgroup * kColumns * 2),
+        kKeys * kPanelRow);
+    const uint64_t q = ptx::describe(memory.queries), o = ptx::describe(memory.doutputs);
+    const uint64_t q_across = ptx::describe(memory.queries, kQueries * kPanelRow);
+    const uint64_t o_across = ptx::describe(memory.doutputs, kQueries * kPanelRow);
+    const uint64_t all_scores = ptx::describe(memory.scores);
+    // Where the thread's row of a turned matrix goes in the warpgroup's panel of scores.
+    unsigned char* const own_scores = memory.scores + warpgroup * kQueries * kPanelRow +
+                                      (lane / 16 * 8 + lane % 8) * kPanelRow +
+                                      ((warp_row / 8 + lane / 8 % 2) ^ lane % 8) * 16;
+    const auto per_group = static_cast<int>(s.heads / s.groups);
+
+    Turn<Tiles::kKeyStages> keys;
+    Turn<Tiles::kStages> turn;
+    Turn<Tiles::kScoreStages> score_turn, sum_scores;
+    Turn<Tiles::kSumStages> sum_turn;
+    float scores[kQueries / 2], gradients[kQueries / 2], dkeys[D / 2], dvalues[V / 2];
+    float dqueries[kColumns / 2];
+    uint32_t probabilities[kQueries / 4], dscores[kQueries / 4];
+    for (;; keys.next()) {
+      ptx::wait(&barriers.key_full[keys.stage], keys.parity);
+      const int item = uniform(barriers.items[keys.stage]);
+      if (item < 0) break;
+      const Work work = Tiles::work_of(s, item);
+      const int key = work.key + own, first_of_group = work.key + 64 * warpgroup;
+      const int all_see_until = work.seeing(s, first_of_group);
+      const uint64_t k = ptx::further(first_k, keys.stage * kKeyBytes);
+      const uint64_t v = ptx::further(first_v, keys.stage * kValueBytes);
+      const uint64_t own_k_across = ptx::further(k_across, keys.stage * kKeyBytes);
+#pragma unroll
+      for (float& each : dkeys) each = 0;
+#pragma unroll
+      for (float& each : dvalues) each = 0;
+      Kept kept(s, work.sequence, work.group * per_group);
+      // Scores and gradients of probabilities of a tile, as two groups of products.
+      const auto begin_tile = [&] {
+        ptx::wait(&barriers.full[turn.stage], turn.parity);
+        ptx::begin_products();
+        multiply_rows<T, D>(scores, k, kKeys * kPanelRow, ptx::further(q, turn.stage * kQueryBytes),
+                            kQueries * kPanelRow);
+        ptx::end_products();
+        ptx::begin_products();
+        multiply_rows<T, V>(gradients, v, kKeys * kPanelRow,
+                            ptx::further(o, turn.stage * kOutputBytes), kQueries * kPanelRow);
+        ptx::end_products();
+      };
+      // The queries' gradients of the tile before: by now the other warpgroup has its scores, too,
+      // so that both may be at different places of a tile, one at powers, the other at products.
+      const auto begin_queries = [&] {
+        ptx::wait(&barriers.scores_full[sum_scores.stage], sum_scores.parity);
+        ptx::begin_products();
+        const uint64_t a = ptx::further(all_scores, sum_scores.stage * kScoreBytes);
+#pragma unroll
+        for (int i = 0; i < kKeys / 16; ++i) {
+          ptx::multiply_across(dqueries, ptx::further(a, i / 4 * kQueries * kPanelRow + i % 4 * 32),
+                               ptx::further(own_k_across, i * 16 * kPanelRow), i > 0, T());
+        }
+        ptx::end_products();
+      };
+      const auto end_queries = [&] {
+        ptx::settle(dqueries);
+        release(&barriers.scores_free[sum_scores.stage]);
+        sum_scores.next();
+        ptx::wait(&barriers.sum_free[warpgroup][sum_turn.stage], sum_turn.parity ^ 1);
+        auto* const to = reinterpret_cast<float4*>(memory.half(sum_turn.stage, warpgroup)) +
+                         static_cast<int>(threadIdx.x) % 128;
+#pragma unroll
+        for (int i = 0; i < kColumns / 8; ++i) {
+          to[128 * i] = {dqueries[4 * i], dqueries[4 * i + 1], dqueries[4 * i + 2],
+                         dqueries[4 * i + 3]};
+        }
+        publish(&barriers.sum_full[warpgroup][sum_turn.stage]);
+        sum_turn.next();
+      };
+
+      const int count = uniform(work.tiles() * per_group);
+      int tile = work.first_tile;
+      const auto step = [&]<bool IS_FIRST>(std::bool_constant<IS_FIRST>) {
+        const int query = tile * kQueries;
+        begin_tile();
+        const float* const rows = memory.rows + turn.stage * 2 * kQueries + 2 * own_column;
+        ptx::wait_products<1>();
+        ptx::settle(scores);
+#pragma unroll
+        for (int j = 0; j < kQueries / 8; ++j) {
+          const float2 log_sum = *reinterpret_cast<const float2*>(rows + 16 * j);
+          float* const at = scores + 4 * j;
+          at[0] = power_of_two(fmaf(at[0], scale, -log_sum.x));
+          at[1] = power_of_two(fmaf(at[1], scale, -log_sum.y));
+          at[2] = power_of_two(fmaf(at[2], scale, -log_sum.x));
+          at[3] = power_of_two(fmaf(at[3], scale, -log_sum.y));
+        }
+        const bool all_see =
+            query + kQueries <= all_see_until && last_key(s, query) >= first_of_group + 64;
+        if (!all_see) hide(s, work, scores, key, query + own_column);
+        if constexpr (DROPS) {
+          mark_dropped_turned(kept, query + own_column, key - lane / 4, scores);
+#pragma unroll
+          for (int j = 0; j < kQueries / 4; ++j) {
+            probabilities[j] = pair(fmaxf(scores[2 * j], 0), fmaxf(scores[2 * j + 1], 0), T());
+          }
+        } else {
+          pack<T>(scores, probabilities);
+        }
+        ptx::begin_products();
+        multiply_columns<T>(dvalues, probabilities,
+                            ptx::further(o_across, turn.stage * kOutputBytes));
+        ptx::end_products();
+        ptx::wait_products<1>();
+        ptx::settle(gradients);
+#pragma unroll
+        for (int j = 0; j < kQueries / 8; ++j) {
+          const float2 deltas = *reinterpret_cast<const float2*>(rows + 16 * j + 2);
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            float& each = gradients[4 * j + e];
+            const float own_delta = e % 2 == 0 ? deltas.x : deltas.y;
+            each = DROPS ? marked_gradient(kept, scores[4 * j + e], each, own_delta)
+                         : scores[4 * j + e] * (each - own_delta);
+          }
+        }
+        pack<T>(gradients, dscores);
+        ptx::wait(&barriers.scores_free[score_turn.stage], score_turn.parity ^ 1);
+#pragma unroll
+        for (int j = 0; j < kQueries / 8; j += 2) {
+          ptx::store_turned(own_scores + score_turn.stage * kScoreBytes + 8 * j * kPanelRow,
+                            dscores[2 * j], dscores[2 * j + 1], dscores[2 * j + 2],
+                            dscores[2 * j + 3]);
+        }
+        publish(&barriers.scores_full[score_turn.stage]);
+        score_turn.next();
+        const auto begin_keys = [&] {
+          ptx::begin_products();
+          multiply_columns<T>(dkeys, dscores, ptx::further(q_across, turn.stage * kQueryBytes));
+          ptx::end_products();
+        };
+        const auto end_keys = [&] {
+          ptx::settle(dscores);
+          ptx::settle(dkeys);
+          release(&barriers.free[turn.stage]);
+        };
+        const auto end_values = [&] {
+          ptx::settle(probabilities);
+          ptx::settle(dvalues);
+        };
+        ptx::wait_products<0>();
+        end_values();
+        if constexpr (!IS_FIRST) begin_queries();
+        begin_keys();
+        if constexpr (!IS_FIRST) {
+          ptx::wait_products<1>();
+          end_queries();
+        }
+        ptx::wait_products<0>();
+        end_keys();
+        turn.next();
+        if (++tile == work.last_tile) {  // the next head's
+          tile = work.first_tile;
+          kept.rows += kept.width;
+        }
+      };
+      if (count > 0) {
+        step(std::true_type());
+        for (int i = 1; i < count; ++i) step(std::false_type());
+        begin_queries();
+        ptx::wait_products<0>();
+        end_queries();
+      }
+      release(&barriers.key_free[keys.stage]);
+      const auto factor = static_cast<float>(s.scale);
+      const float factors[2] = {factor, factor};
+      const float value_factors[2] = {DROPS ? kept.scale : 1, DROPS ? kept.scale : 1};
+      store_rows(dkeys, x.dk, group_start(x.k_strides, work.sequence, work.group),
+                 x.k_strides.position, key, s.keys, static_cast<int>(s.dim), factors, x.accumulate);
+      store_rows(dvalues, x.dv, group_start(x.v_strides, work.sequence, work.group),
+                 x.v_strides.position, key, s.keys, static_cast<int>(s.value_dim), value_factors,
+                 x.accumulate);
+    }
+    write_all_gradients<D>(x, sums);
+  }
+
+  /// Where keys are hidden by order alone, that is known without asking each query.
+  static __device__ void hide(const AttentionShape& s, const Work& work,
+                              float (&scores)[kQueries / 2], int key, int query) {
+    const bool is_plain = !s.document_begin && s.window == 0 && key + 8 < s.keys;
+    const auto later = static_cast<int>(s.key_begin - s.query_begin);
+#pragma unroll
+    for (int j = 0; j < kQueries / 8; ++j) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int number = query + 8 * j + e;
+        Interval seen{0, number - later + 1};
+        if (!is_plain) seen = visible_keys(s, work.sequence, number);
+        if (key < seen.first || key >= seen.last) scores[4 * j + e] = 0;
+        if (key + 8 < seen.first || key + 8 >= seen.last) scores[4 * j + 2 + e] = 0;
+      }
+    }
+  }
+};
+
+template <typename F>
+__global__ void __launch_bounds__(F::kThreads, 1)
+    one_pass_kernel(const __grid_constant__ AttentionBackward x,
+                    const __grid_constant__ typename F::Maps maps, RowNumbers numbers,
+                    QuerySums sums, int items) {
+  extern __shared__ __align__(1024) unsigned char shared[];
+  const typename F::Memory memory(shared);
+  auto& barriers = *memory.barriers;
+  constexpr int kWarps = F::kKeys / 16;
+  if (threadIdx.x == 0) {
+    for (auto& barrier : barriers.key_full) ptx::init_barrier(&barrier, 1);
+    for (auto& barrier : barriers.key_free) ptx::init_barrier(&barrier, kWarps + F::kGroups);
+    for (auto& barrier : barriers.full) ptx::init_barrier(&barrier, 1);
+    for (auto& barrier : barriers.free) ptx::init_barrier(&barrier, kWarps);
+    for (auto& barrier : barriers.scores_full) ptx::init_barrier(&barrier, kWarps);
+    for (auto& barrier : barriers.scores_free) ptx::init_barrier(&barrier, kWarps);
+    for (int group = 0; group < F::kGroups; ++group) {
+      for (auto& barrier : barriers.sum_full[group]) ptx::init_barrier(&barrier, 4);
+      for (auto& barrier : barriers.sum_free[group]) ptx::init_barrier(&barrier, 1);
+    }
+    ptx::fence_barriers();
+  }
+  __syncthreads();
+  if (threadIdx.x < 128) {
+    ptx::fewer_registers<24>();
+    if (threadIdx.x == 0) {
+      F::copy(x.shape, maps, numbers, sums, items, memory);
+    } else if (threadIdx.x == 32 || threadIdx.x == 64) {
+      F::add(x.shape, sums, static_cast<int>(threadIdx.x) / 32 - 1, memory);
+    }
+  } else {
+    ptx::more_registers<240>();
+    F::multiply(x, sums, memory);
+  }
+}
+
+template <typename T, int D, int V, int STAGES, int KEY_STAGES, int SUM_STAGES, int SCORE_STAGES,
+          bool DROPS = false>
+void launch_one_pass(Device& device, const AttentionBackward& x, const RowNumbers& numbers,
+                     const QuerySums& sums) {
+  using Tiles = OnePassTiles<D, V, STAGES, KEY_STAGES, SUM_STAGES, SCORE_STAGES>;
+  using F = OnePass<T, D, V, Tiles, DROPS>;
+  const AttentionShape& s = x.shape;
+  const typename F::Maps maps{
+      tensor_map(x.q, s.dim, query_dimensions(s, x.q_strides), F::kQueries),
+      tensor_map(x.k, s.dim, key_dimensions(s, x.k_strides), F::kKeys),
+      tensor_map(x.v, s.value_dim, key_dimensions(s, x.v_strides), F::kKeys),
+      tensor_map(x.doutput, s.value_dim, query_dimensions(s, x.output_strides), F::kQueries)};
+  check(cudaFuncSetAttribute(one_pass_kernel<F>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             F::kBytes),
+        "asking for shared memory");
+  const auto items = static_cast<int>(s.sequences * s.groups * ceil_div(s.keys, F::kKeys));
+  const int blocks = std::min(items, device.multiprocessors());
+  one_pass_kernel<F>
+      <<<blocks, F::kThreads, F::kBytes, device.stream()>>>(x, maps, numbers, sums, items);
+  check_launch("gradients of attention");
+}
+
+}  // namespace ferry::kernels::cuda

@@ -1,0 +1,136 @@
+// Who brings tiles to the blocks of the backward pass in one pass, and who takes their products
+// away.
+#pragma once
+
+#include "kernels/cuda/attention/hopper_key_work.cuh"
+#include "kernels/cuda/attention/hopper_sums.cuh"
+
+namespace ferry::kernels::cuda {
+
+/// D, V: columns of keys and of values, at least their dims. STAGES: of queries; KEY_STAGES: of
+/// keys; SUM_STAGES: of products that are to be added to the queries' gradients; SCORE_STAGES: of
+/// gradients of scores.
+template <int D, int V, int STAGES, int KEY_STAGES, int SUM_STAGES, int SCORE_STAGES>
+struct OnePassTiles {
+  static constexpr int kGroups = 2, kKeys = kSumKeys, kThreads = 128 * (kGroups + 1);
+  static constexpr int kQueries = kSumRows, kColumns = half_columns(D);
+  static constexpr int kKeyBytes = tile_bytes(kKeys, D), kValueBytes = tile_bytes(kKeys, V);
+  static constexpr int kQueryBytes = tile_bytes(kQueries, D);
+  static constexpr int kOutputBytes = tile_bytes(kQueries, V);
+  static constexpr int kRowBytes = kQueries * 8;  // log_sum and delta
+  static constexpr int kStageBytes = kQueryBytes + kOutputBytes;
+  static constexpr int kStages = STAGES, kKeyStages = KEY_STAGES, kSumStages = SUM_STAGES;
+  static constexpr int kScoreStages = SCORE_STAGES, kScoreBytes = tile_bytes(kQueries, kKeys);
+  static constexpr int kHalf = kQueries * kColumns;  // elements
+  static constexpr int kBytes = KEY_STAGES * (kKeyBytes + kValueBytes) +
+                                STAGES * (kStageBytes + kRowBytes) + kScoreStages * kScoreBytes +
+                                SUM_STAGES * kGroups * kHalf * 4 + 512;
+
+  struct Maps {
+    CUtensorMap q, k, v, doutput;
+  };
+  struct Barriers {
+    uint64_t key_full[KEY_STAGES], key_free[KEY_STAGES], full[STAGES], free[STAGES];
+    uint64_t scores_full[kScoreStages], scores_free[kScoreStages];
+    uint64_t sum_full[kGroups][SUM_STAGES], sum_free[kGroups][SUM_STAGES];
+    int items[KEY_STAGES];
+  };
+  static_assert(sizeof(Barriers) <= 512);
+  struct Memory {
+    unsigned char *keys, *values, *queries, *doutputs, *scores;
+    float *sums, *rows;
+    Barriers* barriers;
+    __device__ explicit Memory(unsigned char* at)
+        : keys(at),
+          values(keys + KEY_STAGES * kKeyBytes),
+          queries(values + KEY_STAGES * kValueBytes),
+          doutputs(queries + STAGES * kQueryBytes),
+          scores(doutputs + STAGES * kOutputBytes),
+          sums(reinterpret_cast<float*>(scores + kScoreStages * kScoreBytes)),
+          rows(sums + SUM_STAGES * kGroups * kHalf),
+          barriers(reinterpret_cast<Barriers*>(rows + STAGES * 2 * kQueries)) {}
+    __device__ float* half(int stage, int warpgroup) const {
+      return sums + (stage * kGroups + warpgroup) * kHalf;
+    }
+  };
+
+  using Work = KeyWork<kKeys, kQueries>;
+
+  /// Items are dealt out group by group, the last keys first: each query's last keys add first.
+  static __device__ Work work_of(const AttentionShape& s, int item) {
+    const int blocks = (static_cast<int>(s.keys) + kKeys - 1) / kKeys, head = item / blocks;
+    return Work(s, head, (head + 1) * blocks - 1 - item);
+  }
+
+  static __device__ void copy(const AttentionShape& s, const Maps& maps, const RowNumbers& numbers,
+                              const QuerySums& sums, int items, const Memory& memory) {
+    Barriers& barriers = *memory.barriers;
+    const auto per_group = static_cast<int>(s.heads / s.groups);
+    Turn<STAGES> turn;
+    Turn<KEY_STAGES> keys;
+    int item = atomicAdd(sums.next_item, 1);
+    for (;; keys.next()) {
+      uint64_t* const key_full = &barriers.key_full[keys.stage];
+      ptx::wait(&barriers.key_free[keys.stage], keys.parity ^ 1);
+      barriers.items[keys.stage] = item < items ? item : -1;
+      if (item >= items) return ptx::arrive(key_full);
+      const Work work = work_of(s, item);
+      ptx::arrive_and_expect(key_full, kKeyBytes + kValueBytes);
+      copy_tile<D>(memory.keys + keys.stage * kKeyBytes, kKeys, &maps.k, key_full, work.key,
+                   work.group, work.sequence);
+      copy_tile<V>(memory.values + keys.stage * kValueBytes, kKeys, &maps.v, key_full, work.key,
+                   work.group, work.sequence);
+      for (int head = 0; head < per_group; ++head) {
+        const int64_t row =
+            (int64_t{work.sequence} * s.heads + work.group * per_group + head) * numbers.padded;
+        for (int tile = work.first_tile; tile < work.last_tile; ++tile, turn.next()) {
+          const int stage = turn.stage, query = tile * kQueries;
+          uint64_t* const full = &barriers.full[stage];
+          ptx::wait(&barriers.free[stage], turn.parity ^ 1);
+          ptx::arrive_and_expect(full, kStageBytes + kRowBytes);
+          copy_tile<D>(memory.queries + stage * kQueryBytes, kQueries, &maps.q, full, query, head,
+                       work.group, work.sequence);
+          copy_tile<V>(memory.doutputs + stage * kOutputBytes, kQueries, &maps.doutput, full, query,
+                       head, work.group, work.sequence);
+          ptx::copy_bytes(memory.rows + stage * 2 * kQueries, numbers.log_sum + 2 * (row + query),
+                          kRowBytes, full);
+        }
+      }
+      // Not before: who took an item early would keep others waiting for its sums.
+      item = atomicAdd(sums.next_item, 1);
+    }
+  }
+
+  /// One thread for each warpgroup that multiplies.
+  static __device__ void add(const AttentionShape& s, const QuerySums& sums, int warpgroup,
+                             const Memory& memory) {
+    Barriers& barriers = *memory.barriers;
+    const auto per_group = static_cast<int>(s.heads / s.groups);
+    Turn<KEY_STAGES> keys;
+    Turn<SUM_STAGES> turn;
+    Adder adder;
+    for (;; keys.next()) {
+      ptx::wait(&barriers.key_full[keys.stage], keys.parity);
+      const int item = barriers.items[keys.stage];
+      ptx::arrive(&barriers.key_free[keys.stage]);
+      if (item < 0) return;
+      const Work work = work_of(s, item);
+      for (int head = 0; head < per_group; ++head) {
+        const int row =
+            (work.sequence * static_cast<int>(s.heads) + work.group * per_group + head) *
+            sums.tiles;
+        for (int tile = work.first_tile; tile < work.last_tile; ++tile, turn.next()) {
+          const SeenBlocks seen(s, work.sequence, tile);
+          const int at = 2 * (row + tile) + warpgroup;
+          adder.add(sums.sums + int64_t{at} * kHalf, memory.half(turn.stage, warpgroup), kHalf * 4,
+                    sums.turns + at, seen.last - work.key / kKeys,
+                    &barriers.sum_full[warpgroup][turn.stage], turn.parity,
+                    &barriers.sum_free[warpgroup][turn.stage]);
+        }
+      }
+      adder.finish();
+    }
+  }
+};
+
+}  // namespace ferry::kernels::cuda

@@ -1,0 +1,159 @@
+// Gradients of queries, added up in fp32 by the blocks that have their keys.
+//
+// Every tile of 64 queries of a head has its sums in memory, as two halves that one warpgroup of
+// each block computes. Blocks add to a half in turn, by falling key: a number says how many have.
+// That order follows from the mask alone, so sums have the same bits whatever block comes when. A
+// block waits only for blocks of later keys, whose work was dealt out before its own.
+#pragma once
+
+#include "kernels/cuda/attention/hopper_ptx.cuh"
+#include "kernels/cuda/attention/hopper_rows.cuh"
+
+namespace ferry::kernels::cuda {
+
+constexpr int kSumRows = 64, kSumKeys = 128;
+
+/// Columns of a half: of heads wider than 64, a panel.
+constexpr int half_columns(int columns) { return columns > 64 ? 64 : 32; }
+
+struct QuerySums {
+  float* sums;  // [sequence, head, tile, half], each in the order of the threads that add
+  int* turns;   // [sequence, head, tile, half]: how many blocks have added
+  int *next_item, *next_tile;  // of the blocks' work
+  int tiles;                   // of a head
+};
+
+/// The blocks of keys, [first, last], that queries of a tile see some of; none where first > last.
+struct SeenBlocks {
+  int first, last;
+
+  __device__ SeenBlocks(const AttentionShape& s, int64_t sequence, int tile) {
+    const int begin = tile * kSumRows;
+    const int end = last_key(s, min(begin + kSumRows, static_cast<int>(s.queries)) - 1);
+    first = first_key(s, sequence, begin) / kSumKeys;
+    last = end > 0 ? (end - 1) / kSumKeys : -1;
+  }
+};
+
+/// A thread that adds what a warpgroup has in shared memory. Its turn is over when the sums are in
+/// memory, which it waits for as late as nobody else waits.
+class Adder {
+ public:
+  /// The warpgroup has filled `part` when `full` has that parity.
+  __device__ void add(float* sums, const float* part, int bytes, int* turn, int own_turn,
+                      uint64_t* full, int parity, uint64_t* free) {
+    if (turn_ && (!ptx::is_over(full, parity) || ptx::read_turn(turn) != own_turn)) finish();
+    ptx::wait(full, parity);
+    while (ptx::read_turn(turn) != own_turn) {
+    }
+    ptx::fence_async();
+    if (own_turn == 0) {
+      ptx::write_bytes(sums, part, bytes);
+    } else {
+      ptx::add_bytes(sums, part, bytes);
+    }
+    ptx::end_writes();
+    ptx::wait_reads();
+    ptx::arrive(free);
+    if (turn_) {
+      ptx::wait_writes<1>();
+      pass_on();
+    }
+    turn_ = turn;
+    next_turn_ = own_turn + 1;
+  }
+  __device__ void finish() {
+    if (!turn_) return;
+    ptx::wait_writes<0>();
+    pass_on();
+    turn_ = nullptr;
+  }
+
+ private:
+  __device__ void pass_on() const {
+    ptx::fence_async();
+    ptx::set_turn(turn_, next_turn_);
+  }
+
+  int* turn_ = nullptr;  // that is not passed on yet
+  int next_turn_ = 0;
+};
+
+template <typename T>
+__device__ inline void write_eight(T* to, const float (&values)[8], bool accumulate) {
+  Pack<8> pack;
+  if (accumulate) pack = load<8>(to);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) pack.v[i] = accumulate ? pack.v[i] + values[i] : values[i];
+  store<8>(to, pack);
+}
+
+/// The gradients of a tile's queries from its sums, by a warp. A thread has 8 columns of two rows,
+/// which four threads added to.
+template <int D>
+__device__ inline void write_gradients(const AttentionBackward& x, const QuerySums& all,
+                                       int number) {
+  constexpr int kColumns = half_columns(D), kBlocks = kColumns / 8, kUnits = 2 * kBlocks;
+  const AttentionShape& s = x.shape;
+  const int row = number / all.tiles, tile = number - row * all.tiles;
+  const int sequence = row / static_cast<int>(s.heads);
+  const int head = row - sequence * static_cast<int>(s.heads);
+  const SeenBlocks seen(s, sequence, tile);
+  const int count = max(seen.last - seen.first + 1, 0);
+  for (int half = 0; half < 2; ++half) {
+    while (ptx::read_turn(all.turns + 2 * number + half) != count) {
+    }
+  }
+  ptx::fence_async();
+  const float* const sums = all.sums + int64_t{number} * 2 * kSumRows * kColumns;
+  const auto factor = static_cast<float>(s.scale);
+  const int64_t start = head_start(s, x.q_strides, sequence, head);
+#pragma unroll 2
+  for (auto i = static_cast<int>(threadIdx.x) % 32; i < 32 * kUnits; i += 32) {
+    const int part = i % kUnits / kBlocks, block = i % kBlocks, rows = i / kUnits;
+    const int column = part * kColumns + 8 * block;
+    if (column >= s.dim) continue;
+    float values[2][8] = {};
+    if (count > 0) {
+      const auto* const from = reinterpret_cast<const float4*>(sums + part * kSumRows * kColumns) +
+                               block * 128 + rows * 4;
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        const float4 four = __ldcg(from + c);
+        values[0][2 * c] = factor * four.x;
+        values[0][2 * c + 1] = factor * four.y;
+        values[1][2 * c] = factor * four.z;
+        values[1][2 * c + 1] = factor * four.w;
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int query = tile * kSumRows + rows / 8 * 16 + rows % 8 + 8 * r;
+      if (query >= s.queries) continue;
+      const int64_t at = start + query * x.q_strides.position + column;
+      if (x.dq.type == Type::f32) {
+        write_eight(static_cast<float*>(x.dq.data) + at, values[r], x.accumulate);
+      } else if (x.dq.type == Type::bf16) {
+        write_eight(static_cast<bf16*>(x.dq.data) + at, values[r], x.accumulate);
+      } else {
+        write_eight(static_cast<half*>(x.dq.data) + at, values[r], x.accumulate);
+      }
+    }
+  }
+}
+
+/// Warps of blocks that have no more keys to take write what the others have added up.
+template <int D>
+__device__ inline void write_all_gradients(const AttentionBackward& x, const QuerySums& all) {
+  const AttentionShape& s = x.shape;
+  const auto count = static_cast<int>(s.sequences * s.heads) * all.tiles;
+  for (;;) {
+    int number = 0;
+    if (threadIdx.x % 32 == 0) number = atomicAdd(all.next_tile, 1);
+    number = __shfl_sync(0xffffffffU, number, 0);
+    if (number >= count) return;
+    write_gradients<D>(x, all, number);
+  }
+}
+
+}  // namespace ferry::kernels::cuda

@@ -1,0 +1,298 @@
+// What grouped products for Hopper share.
+//
+// Two blocks, a cluster, compute neighbouring tiles of 128 rows and at most 256 columns. In each
+// block one thread asks the copy engine for operands and two warpgroups multiply, 64 rows each.
+// Between them lie stages of shared memory of depth 64: a barrier says that a stage is full,
+// another one that it is free again. The right operand is the same for both blocks: each asks for a
+// half of it, which the engine brings to both, and so a stage is free when both are done with it.
+#pragma once
+
+#include "kernels/cuda/grouped/hopper_products.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ptx.cuh"
+
+namespace ferry::kernels::cuda::grouped {
+
+constexpr int kCluster = 2;
+constexpr int kThreads = 3 * 128;
+constexpr int kLeft = 128, kRight = 256, kDepth = 64;  // of a block's tile
+constexpr int kLeftOfCluster = kCluster * kLeft;
+constexpr int kPanelRow = 128;  // bytes of a row in shared memory: 64 elements
+constexpr int kLeftBytes = kLeft * kPanelRow, kRightBytes = kRight * kPanelRow;
+constexpr int kStages = 4, kStageBytes = kLeftBytes + kRightBytes;
+constexpr int kPanelBytes = kDepth * kPanelRow;  // where rows in memory have one depth
+constexpr int kResultBytes = 16384;              // through which a warpgroup writes its sums
+constexpr int kMostGroups = 256;                 // of one launch
+constexpr int kNumbers = 2;                      // of tiles, that are on their way
+constexpr int kWarps = 8;                        // of a block, that multiply
+
+struct Barriers {
+  uint64_t full[kStages], free[kStages];
+  uint64_t number_full[kNumbers], number_free[kNumbers];
+  int numbers[kNumbers];
+  int offsets[kMostGroups + 1];  // of the groups' rows
+};
+constexpr int kSharedBytes =
+    kStages * kStageBytes + 2 * kResultBytes + static_cast<int>(sizeof(Barriers));
+static_assert(kSharedBytes <= 227 << 10);
+
+struct Memory {
+  unsigned char *stages, *results;
+  Barriers& barriers;
+
+  __device__ explicit Memory(unsigned char* at)
+      : stages(at),
+        results(at + kStages * kStageBytes),
+        barriers(*reinterpret_cast<Barriers*>(results + 2 * kResultBytes)) {}
+
+  __device__ unsigned char* left(int stage) const { return stages + stage * kStageBytes; }
+  __device__ unsigned char* right(int stage) const { return left(stage) + kLeftBytes; }
+};
+
+/// Stages are taken in turn; each time round the barriers' phase is the other one.
+template <int COUNT = kStages>
+struct Turn {
+  int stage = 0, parity = 0;
+  __device__ void next() {
+    if (++stage == COUNT) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// --- Clusters.
+
+__device__ inline int rank_in_cluster() { return static_cast<int>(blockIdx.x % kCluster); }
+
+/// All threads of both blocks.
+__device__ inline void sync_cluster() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;\n" ::: "memory");
+}
+/// At the barrier of block `rank` that lies where `barrier` does in this one. Of the default scope:
+/// with that of a cluster each arrival would wait for all that the thread wrote to be seen by the
+/// whole device, and what is released was read, not written.
+__device__ inline void arrive_at(uint64_t* barrier, int rank) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [there];\n"
+      "}\n" ::"r"(ptx::shared(barrier)),
+      "r"(rank)
+      : "memory");
+}
+/// Writes a number there, and tells the barrier there of its four bytes.
+__device__ inline void send(int* to, uint64_t* barrier, int rank, int number) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 there, barrier;\n"
+      "mapa.shared::cluster.u32 there, %0, %2;\n"
+      "mapa.shared::cluster.u32 barrier, %1, %2;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [there], %3, [barrier];\n"
+      "}\n" ::"r"(ptx::shared(to)),
+      "r"(ptx::shared(barrier)), "r"(rank), "r"(number)
+      : "memory");
+}
+/// A box of a matrix, whose first element is at (column, row).
+__device__ inline void copy_box(void* to, const CUtensorMap* map, uint64_t* barrier, int column,
+                                int row) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
+      "[%1, {%3, %4}], [%2];" ::"r"(ptx::shared(to)),
+      "l"(map), "r"(ptx::shared(barrier)), "r"(column), "r"(row)
+      : "memory");
+}
+/// The same to that place in both blocks, each of whose barriers is told.
+__device__ inline void copy_box_to_all(void* to, const CUtensorMap* map, uint64_t* barrier,
+                                       int column, int row) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(ptx::shared(to)),
+      "l"(map), "r"(ptx::shared(barrier)), "r"(column), "r"(row),
+      "h"(static_cast<uint16_t>((1 << kCluster) - 1))
+      : "memory");
+}
+/// Four 8 x 8 squares of 16-bit elements, of which each thread has two neighbours of a row: thread
+/// 8 i + j says where column j of square i goes.
+__device__ inline void store_turned(void* to, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                   ptx::shared(to)),
+               "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+/// Two elements in a word.
+__device__ inline uint32_t pair(float low, float high, bf16) {
+  uint32_t word;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
+__device__ inline uint32_t pair(float low, float high, half) {
+  uint32_t word;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
+/// Between writes to shared memory and their use by the tensor cores or the copy engine.
+__device__ inline void show_to_engines() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// --- What a kernel begins with.
+
+/// The offsets of `groups` groups, and barriers.
+__device__ inline void prepare(const Memory& memory, const int64_t* offsets, int groups) {
+  Barriers& barriers = memory.barriers;
+  for (int i = static_cast<int>(threadIdx.x); i <= groups; i += kThreads) {
+    barriers.offsets[i] = static_cast<int>(offsets[i]);
+  }
+  if (threadIdx.x == 0) {
+    for (auto& barrier : barriers.full) ptx::init_barrier(&barrier, 1);
+    for (auto& barrier : barriers.free) ptx::init_barrier(&barrier, kCluster * kWarps);
+    for (auto& barrier : barriers.number_full) ptx::init_barrier(&barrier, 1);
+    // The warp that copies takes numbers, too.
+    for (auto& barrier : barriers.number_free) {
+      ptx::init_barrier(&barrier, kCluster * (kWarps + 1));
+    }
+    ptx::fence_barriers();
+  }
+  sync_cluster();
+}
+
+// --- Tiles are numbered through the groups, and a cluster takes the next one when it has none:
+// what clusters read at one time lies close together, and stays in the cache for all of them. One
+// thread takes a number and sends it to both blocks, a tile ahead.
+
+/// One of each warp that copies or multiplies.
+class Numbers {
+ public:
+  __device__ explicit Numbers(const Memory& memory) : barriers_(memory.barriers) {}
+
+  /// By the warp that copies: brings the next number on its way. `counter` is zero when the first
+  /// block asks.
+  __device__ void ask(int* counter) {
+    if (threadIdx.x == 0) {
+      uint64_t* const full = &barriers_.number_full[asked_.stage];
+      ptx::arrive_and_expect(full, sizeof(int));
+      if (rank_in_cluster() == 0) {
+        ptx::wait(&barriers_.number_free[asked_.stage], asked_.parity ^ 1);
+        const int number = atomicAdd(counter, 1);
+        for (int rank = 0; rank < kCluster; ++rank) {
+          send(&barriers_.numbers[asked_.stage], full, rank, number);
+        }
+      }
+    }
+    asked_.next();
+  }
+  /// The next number, in all lanes. What is asked for has to be taken.
+  __device__ int take() {
+    int number = 0;
+    if (threadIdx.x % 32 == 0) {
+      ptx::wait(&barriers_.number_full[taken_.stage], taken_.parity);
+      number = *const_cast<volatile int*>(&barriers_.numbers[taken_.stage]);
+      arrive_at(&barriers_.number_free[taken_.stage], 0);
+    }
+    taken_.next();
+    return __shfl_sync(0xffffffffU, number, 0);
+  }
+
+ private:
+  Barriers& barriers_;
+  Turn<kNumbers> asked_, taken_;
+};
+
+/// Finds tiles by rising numbers.
+class Walk {
+ public:
+  __device__ Walk(const Memory& memory, int groups)
+      : offsets_(memory.barriers.offsets), groups_(groups) {}
+
+  /// Tile `tile` of group `group`, of which there are tiles(rows), has that number. False: there is
+  /// no such tile, but base() of them.
+  template <typename Tiles>
+  __device__ bool find(int number, int& group, int& tile, const Tiles& tiles) {
+    for (; group_ < groups_; ++group_) {
+      const int here = tiles(offsets_[group_ + 1] - offsets_[group_]);
+      if (number - base_ < here) break;
+      base_ += here;
+    }
+    // The same in all lanes, as the compiler has to know where products are.
+    group = __shfl_sync(0xffffffffU, group_, 0);
+    tile = __shfl_sync(0xffffffffU, number - base_, 0);
+    return group < groups_;
+  }
+  __device__ int base() const { return base_; }
+
+ private:
+  const int* offsets_;
+  int groups_, group_ = 0, base_ = 0;
+};
+
+/// By the warp that copies: copy(tile) for each of its block's tiles. The last cluster to find that
+/// there are no more makes the counter zero again.
+template <typename TileWalk, typename Tile, typename Copy>
+__device__ inline void copy_tiles(const Memory& memory, TileWalk walk, int* counter,
+                                  const Copy& copy) {
+  Numbers numbers(memory);
+  Tile tile;
+  numbers.ask(counter);
+  int number = numbers.take();
+  for (; walk.find(number, tile); number = numbers.take()) {
+    numbers.ask(counter);
+    copy(tile);
+  }
+  const int clusters = static_cast<int>(gridDim.x) / kCluster;
+  if (blockIdx.x % kCluster == 0 && threadIdx.x == 0 && number == walk.count() + clusters - 1) {
+    *counter = 0;
+  }
+}
+
+// --- Products.
+
+/// Bytes to the next 16 depths.
+template <bool ACROSS>
+constexpr int kDepthStep = ACROSS ? 16 * kPanelRow : 32;
+
+/// sums = or += the product of number k of 16 depths of a stage, which the descriptions begin at.
+template <typename T, int N, bool LEFT, bool RIGHT>
+__device__ inline void multiply(float (&sums)[N / 2], uint64_t left, uint64_t right, int k,
+                                bool adds) {
+  ptx::Product<N>::template add<T, LEFT, RIGHT>(sums, ptx::further(left, k * kDepthStep<LEFT>),
+                                                ptx::further(right, k * kDepthStep<RIGHT>), adds);
+}
+
+/// A warp is done with a stage.
+__device__ inline void release(const Memory& memory, int stage) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  if (lane < kCluster) arrive_at(&memory.barriers.free[stage], lane);
+}
+
+/// sums = what multiply(left, right, stage, step) adds for each of `steps` stages, from
+/// descriptions of the warpgroup's operands; as it was where there are none.
+template <int SUMS, typename Multiply>
+__device__ inline void accumulate(float (&sums)[SUMS], const Memory& memory, int warpgroup,
+                                  Turn<>& turn, int steps, const Multiply& multiply) {
+  const uint64_t first_left = ptx::describe(memory.left(0) + warpgroup * 64 * kPanelRow);
+  const uint64_t first_right = ptx::describe(memory.right(0), kPanelBytes);
+  const auto start = [&](int step) {
+    const int stage = turn.stage;
+    ptx::wait(&memory.barriers.full[stage], turn.parity);
+    multiply(ptx::further(first_left, stage * kStageBytes),
+             ptx::further(first_right, stage * kStageBytes), stage, step);
+    ptx::end_products();
+    turn.next();
+    return stage;
+  };
+  int before = start(0);
+#pragma unroll 1
+  for (int step = 1; step < steps; ++step) {
+    const int stage = start(step);
+    ptx::wait_products<1>();
+    release(memory, before);
+    before = stage;
+  }
+  ptx::wait_products<0>();
+  ptx::settle(sums);
+  release(memory, before);
+}
+
+}  // namespace ferry::kernels::cuda::grouped

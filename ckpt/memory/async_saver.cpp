@@ -108,10 +108,16 @@ struct AsyncSaver::Ticket::State {
     changed.wait(lock, [&] { return is_ready; });
   }
 
+  std::shared_ptr<void> due() {
+    const std::lock_guard lock(mutex);
+    return due_moment;
+  }
+
   std::mutex mutex;
   std::condition_variable changed;
-  bool is_ready = false;         // the regions are not needed any more
-  std::optional<Error> refusal;  // why the snapshot is not taken
+  std::shared_ptr<void> due_moment;  // null: not known yet
+  bool is_ready = false;             // the regions are not needed any more
+  std::optional<Error> refusal;      // why the snapshot is not taken
   const std::shared_ptr<Untold> untold;
 };
 
@@ -129,6 +135,12 @@ bool AsyncSaver::Ticket::is_ready() const {
   if (!state_) return true;
   const std::lock_guard lock(state_->mutex);
   return state_->is_ready;
+}
+
+void AsyncSaver::Ticket::tell_due(std::shared_ptr<void> moment) {
+  if (!state_) return;
+  const std::lock_guard lock(state_->mutex);
+  state_->due_moment = std::move(moment);
 }
 
 void AsyncSaver::Ticket::wait() {
@@ -166,6 +178,13 @@ class AsyncSaver::Worker {
   }
 
   ~Worker() { end(); }
+
+  void prepare(std::span<const ConstRegion> regions) {
+    const uint64_t bytes = staged_bytes(regions);
+    const std::lock_guard lock(mutex_);
+    to_prepare_ = bytes;
+    changed_.notify_all();
+  }
 
   Ticket save(Snapshot snapshot) {
     const int64_t iteration = snapshot.iteration;
@@ -252,7 +271,13 @@ class AsyncSaver::Worker {
       std::shared_ptr<Job> job;
       {
         std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return !to_stage_.empty() || ended_; });
+        changed_.wait(lock, [&] { return to_prepare_ || !to_stage_.empty() || ended_; });
+        if (to_prepare_) {
+          const uint64_t bytes = *std::exchange(to_prepare_, std::nullopt);
+          lock.unlock();
+          take_memory(bytes);
+          continue;
+        }
         if (to_stage_.empty()) return;
         job = std::move(to_stage_.front());
         to_stage_.pop_front();
@@ -264,12 +289,21 @@ class AsyncSaver::Worker {
     }
   }
 
+  void take_memory(uint64_t bytes) noexcept {
+    try {
+      buffers_.give_back(buffers_.take(bytes));
+    } catch (const std::exception&) {
+      // It is asked for again, and told of, when there is something to save.
+    }
+  }
+
   void stage(Job& job) noexcept {
     try {
       std::vector<ConstRegion>& regions = job.contribution.snapshot.tensors;
       job.buffer = buffers_.take(staged_bytes(regions));
-      stager_->copy(copies_into(job.buffer->memory.bytes, regions), job.moment);
-      job.ticket->set_ready(std::nullopt);
+      stager_->copy_beside(
+          copies_into(job.buffer->memory.bytes, regions), job.moment,
+          [&] { return job.ticket->due(); }, [&] { job.ticket->set_ready(std::nullopt); });
     } catch (const std::exception& error) {
       give_up(job, error_of(error));
     }
@@ -376,6 +410,7 @@ class AsyncSaver::Worker {
   std::deque<std::shared_ptr<Job>> to_stage_;  // those of them that are not staged yet
   std::vector<std::string> notes_;
   std::optional<int64_t> last_saved_;
+  std::optional<uint64_t> to_prepare_;  // bytes of staging memory
   bool ended_ = false;
   std::thread staging_, saving_;  // last: they use all the others
 };
@@ -386,6 +421,7 @@ AsyncSaver::AsyncSaver(std::shared_ptr<const FileSystem> file_system, std::strin
                                        std::move(group), std::move(options))) {}
 AsyncSaver::~AsyncSaver() = default;
 
+void AsyncSaver::prepare(std::span<const ConstRegion> regions) { worker_->prepare(regions); }
 AsyncSaver::Ticket AsyncSaver::save(Snapshot snapshot) {
   return worker_->save(std::move(snapshot));
 }

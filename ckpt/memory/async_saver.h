@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -76,6 +77,9 @@ class AsyncSaver {
     Ticket& operator=(Ticket&& other) noexcept;
     ~Ticket();
 
+    /// Before wait(): from `moment` (Stager::now()) on the memory is to change, and what is not
+    /// copied yet then is in a hurry.
+    void tell_due(std::shared_ptr<void> moment);
     /// True when wait() would return at once.
     bool is_ready() const;
     /// Returns when the regions have been copied, or will not be. Then throws, once: why this
@@ -91,6 +95,10 @@ class AsyncSaver {
     explicit Ticket(std::shared_ptr<State> state) : state_(std::move(state)) {}
     std::shared_ptr<State> state_;
   };
+
+  /// Takes staging memory for snapshots of such regions, beside the caller's work and before the
+  /// first save(), which need not wait for it then. Where there is none, save() tells so.
+  void prepare(std::span<const ConstRegion> regions);
 
   /// Begins to take a snapshot, and returns at once, whatever its size.
   [[nodiscard]] Ticket save(Snapshot snapshot);

@@ -1,9 +1,11 @@
-// How memory is copied aside before it is saved: on the host here, by other implementations from a
-// device.
+// How memory is copied aside before it is saved, and how what is loaded gets to its place: on the
+// host here, by other implementations from a device and to it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -15,7 +17,7 @@ struct StagingMemory {
   std::shared_ptr<void> owner;
 };
 
-/// Bytes to copy into staging memory.
+/// Bytes to copy into staging memory, or out of it.
 struct StagingCopy {
   const std::byte* from = nullptr;
   std::byte* to = nullptr;
@@ -40,6 +42,25 @@ class Stager {
   /// Copies what the memory held at the moment that now() gave; returns when all is copied. Beside
   /// it the caller's work goes on.
   virtual void copy(std::span<const StagingCopy> copies, const std::shared_ptr<void>& moment) = 0;
+
+  /// The same beside work that is to change the memory soon. `due` gives the moment (now()) at
+  /// which it wants to, once that is known; `release` is called once when it may: what is not
+  /// copied yet at that moment may be put elsewhere first, where that is quicker.
+  virtual void copy_beside(std::span<const StagingCopy> copies, const std::shared_ptr<void>& moment,
+                           const std::function<std::shared_ptr<void>()>& due,
+                           const std::function<void()>& release) {
+    static_cast<void>(due);
+    copy(copies, moment);
+    release();
+  }
+
+  /// Begins to copy from staging memory to places that the caller's work so far no longer uses.
+  /// What is returned waits until all is there, and has to be called before either side is looked
+  /// at or goes.
+  [[nodiscard]] virtual std::function<void()> place(std::span<const StagingCopy> copies) {
+    for (const StagingCopy& one : copies) std::memcpy(one.to, one.from, one.bytes);
+    return [] {};
+  }
 };
 
 /// Host memory to host memory, by several threads (0: one for each core, at most 64), which take no

@@ -95,6 +95,48 @@ TEST_F(Async, ATicketIsReadyOnceTheMemoryIsCopied) {
   EXPECT_EQ(stager->last_moment, 2);
 }
 
+// Takes its time until it is told by when it has to be done.
+class PatientStager final : public Stager {
+ public:
+  StagingMemory allocate(uint64_t bytes) override { return inner_->allocate(bytes); }
+  void copy(std::span<const StagingCopy>, const std::shared_ptr<void>&) override { FAIL(); }
+  void copy_beside(std::span<const StagingCopy> copies, const std::shared_ptr<void>& moment,
+                   const std::function<std::shared_ptr<void>()>& due,
+                   const std::function<void()>& release) override {
+    while (!due()) std::this_thread::yield();
+    told = *std::static_pointer_cast<int>(due());
+    inner_->copy(copies, moment);
+    release();
+    while (!goes_on) std::this_thread::yield();
+  }
+
+  std::atomic<int> told{0};
+  std::atomic<bool> goes_on{false};
+
+ private:
+  const std::shared_ptr<Stager> inner_ = host_stager(2);
+};
+
+TEST_F(Async, AStagerLearnsWhenTheMemoryIsToChangeAndGoesOnBehindThat) {
+  const auto stager = std::make_shared<PatientStager>();
+  AsyncSaverOptions options;
+  options.stager = stager;
+  AsyncSaver saver(memory_, "runs/a", lone_group(), options);
+  saver.prepare(snapshot_of(model_, 1).tensors);
+  RandomModel changing = model_;
+  AsyncSaver::Ticket ticket = saver.save(snapshot_of(changing, 1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(ticket.is_ready());
+  ticket.tell_due(std::make_shared<int>(17));
+  ticket.wait();
+  EXPECT_EQ(stager->told, 17);
+  EXPECT_GT(saver.status().staging_bytes, 0u);
+  for (auto& [name, tensor] : changing) tensor.bytes.assign(tensor.bytes.size(), '!');
+  stager->goes_on = true;
+  saver.finish();
+  expect_holds(memory_, "runs/a", model_);
+}
+
 TEST_F(Async, ADroppedTicketWaitsAndOneMayOutliveItsSaver) {
   AsyncSaver::Ticket ticket;
   ticket.wait();  // for nothing

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "ckpt/base/error.h"
+#include "ckpt/megatron/state/state_of.h"
 #include "ckpt/open.h"
 #include "tests/support.h"
 
@@ -74,6 +75,62 @@ TEST_P(LoadFixture, PartsLieAcrossChunks) {
       EXPECT_TRUE(load_box(checkpoint, entry, box) == cut(whole, entry, box))
           << entry.name << to_string(box);
     }
+  }
+}
+
+// Copies only when it is waited for, and spoils what it has copied.
+class LateStager final : public Stager {
+ public:
+  StagingMemory allocate(uint64_t bytes) override { return inner_->allocate(bytes); }
+  void copy(std::span<const StagingCopy>, const std::shared_ptr<void>&) override {}
+  std::function<void()> place(std::span<const StagingCopy> copies) override {
+    ++turns;
+    return [all = std::vector<StagingCopy>(copies.begin(), copies.end())] {
+      for (const StagingCopy& one : all) {
+        std::memcpy(one.to, one.from, one.bytes);
+        std::memset(const_cast<std::byte*>(one.from), '!', one.bytes);
+      }
+    };
+  }
+
+  int turns = 0;
+
+ private:
+  const std::shared_ptr<Stager> inner_ = host_stager(1);
+};
+
+TEST_P(LoadFixture, PieceByPieceItIsTheSame) {
+  const Checkpoint checkpoint = open_fixture(GetParam());
+  const RunState state = state_of(checkpoint);
+  for (const uint64_t buffer_bytes : {uint64_t{5000}, uint64_t{1} << 30}) {
+    LateStager stager;
+    std::vector<std::string> memory, expected;
+    std::vector<Region> regions, at_once;
+    // Whole ones, and runs of others.
+    for (size_t i = 0; i < state.tensors.size(); ++i) {
+      const StateTensor& tensor = state.tensors[i];
+      Shard shard{Box::whole(tensor.shape)};
+      const int64_t elements = element_count(tensor.shape, tensor.name);
+      if (i % 3 == 1 && elements > 10) {
+        shard.run_begin = elements / 5;
+        shard.run_count = elements / 2;
+      }
+      regions.push_back({tensor.name, tensor.dtype, tensor.shape, shard, nullptr});
+      const int64_t bytes = shard.elements(tensor.name) * size_bytes(tensor.dtype);
+      memory.emplace_back(static_cast<size_t>(bytes), '?');
+      expected.push_back(memory.back());
+    }
+    at_once = regions;
+    for (size_t i = 0; i < regions.size(); ++i) {
+      regions[i].data = reinterpret_cast<std::byte*>(memory[i].data());
+      at_once[i].data = reinterpret_cast<std::byte*>(expected[i].data());
+    }
+    load(checkpoint, state, at_once);
+    load_staged(checkpoint, state, regions, stager, buffer_bytes);
+    for (size_t i = 0; i < regions.size(); ++i) {
+      EXPECT_TRUE(memory[i] == expected[i]) << regions[i].name;
+    }
+    EXPECT_EQ(stager.turns == 1, buffer_bytes > 5000) << stager.turns;
   }
 }
 

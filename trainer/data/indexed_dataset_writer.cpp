@@ -9,16 +9,12 @@ namespace ferry {
 namespace {
 
 constexpr size_t kPieceBytes = 4 << 20;
-
-template <typename T>
-std::span<const std::byte> bytes_of(const std::vector<T>& values) {
-  return std::as_bytes(std::span(values));
-}
+constexpr uint64_t kKernelBytes = 64 << 20;
 
 // Writes pieces one after another.
 class Appender {
  public:
-  explicit Appender(WritableFile& file) : file_(file) {}
+  Appender(WritableFile& file, uint64_t at) : file_(file), at_(at) {}
   void add(std::span<const std::byte> bytes) {
     file_.write(at_, bytes);
     at_ += bytes.size();
@@ -26,56 +22,8 @@ class Appender {
 
  private:
   WritableFile& file_;
-  uint64_t at_ = 0;
+  uint64_t at_;
 };
-
-template <typename Stored>
-std::vector<std::byte> narrowed(std::span<const int32_t> tokens, const std::string& prefix) {
-  std::vector<std::byte> bytes(tokens.size() * sizeof(Stored));
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (!std::in_range<Stored>(tokens[i])) {
-      fail(ErrorKind::invalid,
-           "the token {} does not fit into {}.bin, whose tokens are of {} bytes; choose a larger "
-           "type",
-           tokens[i], prefix, sizeof(Stored));
-    }
-    const auto value = static_cast<Stored>(tokens[i]);
-    std::memcpy(bytes.data() + i * sizeof value, &value, sizeof value);
-  }
-  return bytes;
-}
-
-std::vector<std::byte> stored(std::span<const int32_t> tokens, DType type,
-                              const std::string& prefix) {
-  switch (type) {
-    case DType::u8:
-      return narrowed<uint8_t>(tokens, prefix);
-    case DType::i8:
-      return narrowed<int8_t>(tokens, prefix);
-    case DType::i16:
-      return narrowed<int16_t>(tokens, prefix);
-    case DType::u16:
-      return narrowed<uint16_t>(tokens, prefix);
-    case DType::i32:
-      return narrowed<int32_t>(tokens, prefix);
-    case DType::i64:
-      return narrowed<int64_t>(tokens, prefix);
-    default:
-      fail(ErrorKind::unsupported, "{}.bin holds {} values, which are no tokens", prefix,
-           torch_name(type));
-  }
-}
-
-// Of sequences that lie one after another, the first at byte 0.
-std::vector<int64_t> running_offsets(std::span<const int32_t> lengths, int64_t item) {
-  std::vector<int64_t> offsets(lengths.size());
-  int64_t offset = 0;
-  for (size_t i = 0; i < lengths.size(); ++i) {
-    offsets[i] = offset;
-    offset += lengths[i] * item;
-  }
-  return offsets;
-}
 
 }  // namespace
 
@@ -100,26 +48,56 @@ void IndexedDatasetWriter::check_target(const FileSystem& file_system, const std
 }
 
 IndexedDatasetWriter::IndexedDatasetWriter(std::shared_ptr<const FileSystem> file_system,
-                                           std::string prefix, DType type, bool overwrite)
+                                           std::string prefix, DType type, bool overwrite,
+                                           std::optional<WorkFolder> work)
     : file_system_(std::move(file_system)),
       prefix_(std::move(prefix)),
       type_(type),
-      overwrite_(overwrite) {
+      overwrite_(overwrite),
+      work_(std::move(work)),
+      lengths_(kIndexHeaderBytes, work_ && work_->go_on ? work_->go_on->sequences : 0),
+      boundaries_(0, work_ && work_->go_on ? work_->go_on->documents : 0) {
   if (!code_of_token_type(type)) {
     fail(ErrorKind::invalid, "token files cannot hold {} values", torch_name(type));
   }
   check_target(*file_system_, prefix_, overwrite);
   index_claim_ = std::make_unique<Claim>(file_system_, prefix_ + ".idx");
   token_claim_ = std::make_unique<Claim>(file_system_, prefix_ + ".bin");
-  tokens_ = file_system_->create(token_claim_->partial_path(), 0);
+  open_files();
+}
+
+void IndexedDatasetWriter::open_files() {
+  if (work_) {
+    const std::string base = join(work_->path, work_->name);
+    tokens_path_ = base + ".bin";
+    index_path_ = base + ".idx";
+    boundaries_path_ = base + ".documents";
+  } else {
+    tokens_path_ = token_claim_->partial_path();
+    index_path_ = index_claim_->partial_path();
+    boundaries_path_ = index_claim_->trash_path();  // never anybody's: removed after a crash
+  }
+  const bool goes_on = work_ && work_->go_on;
+  const auto opened = [&](const std::string& path) {
+    if (goes_on) return file_system_->open_to_write(path);
+    if (work_) file_system_->remove_all(path);
+    return file_system_->create(path, 0);
+  };
+  tokens_ = opened(tokens_path_);
+  index_ = opened(index_path_);
+  boundaries_file_ = opened(boundaries_path_);
+  if (!goes_on) return;
+  written_bytes_ = work_->go_on->token_bytes;
+  last_boundary_ = work_->go_on->sequences;
 }
 
 IndexedDatasetWriter::~IndexedDatasetWriter() {
-  tokens_.reset();
-  for (const auto* claim : {&index_claim_, &token_claim_}) {
-    if (!*claim) continue;
+  for (auto* file : {&tokens_, &index_, &boundaries_file_}) file->reset();
+  if (work_) return;
+  for (const std::string& path : {tokens_path_, index_path_, boundaries_path_}) {
+    if (path.empty()) continue;
     try {
-      file_system_->remove_all((*claim)->partial_path());
+      file_system_->remove_all(path);
     } catch (const std::exception&) {
       // The next writer of the same file removes it.
     }
@@ -143,12 +121,13 @@ void IndexedDatasetWriter::add_tokens(std::span<const int32_t> tokens) {
          "a sequence of {} tokens or more is too long for {}, whose sequences have {} at most",
          open_tokens_ + tokens.size(), prefix_, INT32_MAX);
   }
-  write(stored(tokens, type_, prefix_));
+  append_stored(tokens, type_, buffer_);
+  if (buffer_.size() >= kPieceBytes) flush();
   open_tokens_ += tokens.size();
 }
 
 void IndexedDatasetWriter::end_sequence() {
-  lengths_.push_back(static_cast<int32_t>(open_tokens_));
+  lengths_.push_back(*index_, static_cast<int32_t>(open_tokens_));
   open_tokens_ = 0;
 }
 
@@ -157,7 +136,19 @@ void IndexedDatasetWriter::add_sequence(std::span<const int32_t> tokens) {
   end_sequence();
 }
 
-void IndexedDatasetWriter::end_document() { boundaries_.push_back(std::ssize(lengths_)); }
+void IndexedDatasetWriter::end_document() {
+  last_boundary_ = lengths_.size();
+  boundaries_.push_back(*boundaries_file_, last_boundary_);
+}
+
+void IndexedDatasetWriter::add(const StoredDocuments& documents) {
+  write(documents.tokens);
+  for (const int32_t length : documents.lengths) lengths_.push_back(*index_, length);
+  for (const int32_t sequences : documents.sequences) {
+    last_boundary_ += sequences;
+    boundaries_.push_back(*boundaries_file_, last_boundary_);
+  }
+}
 
 void IndexedDatasetWriter::append(const IndexedDataset& dataset,
                                   const std::function<void(uint64_t)>& copied) {
@@ -165,7 +156,7 @@ void IndexedDatasetWriter::append(const IndexedDataset& dataset,
     fail(ErrorKind::mismatch, "{} has tokens of type {}, and {} of type {}; they cannot be merged",
          dataset.name(), torch_name(dataset.type()), prefix_ + ".bin", torch_name(type_));
   }
-  const size_t before = lengths_.size();
+  const int64_t before = lengths_.size();
   int64_t end = 0;
   for (int64_t i = 0; i < dataset.sequences(); ++i) {
     const int32_t length = dataset.length(i);
@@ -175,7 +166,7 @@ void IndexedDatasetWriter::append(const IndexedDataset& dataset,
            "'ferry data check'",
            dataset.prefix(), i, length, dataset.offset_bytes(i), end);
     }
-    lengths_.push_back(length);
+    lengths_.push_back(*index_, length);
     end = checked_add(end, length * size_bytes(type_), dataset.name());
   }
   if (static_cast<uint64_t>(end) != dataset.token_bytes()) {
@@ -187,11 +178,26 @@ void IndexedDatasetWriter::append(const IndexedDataset& dataset,
       fail(ErrorKind::corrupt, "{}.idx: document {} ends before it begins; see 'ferry data check'",
            dataset.prefix(), d - 1);
     }
-    boundaries_.push_back(static_cast<int64_t>(before) + dataset.document_begin(d));
+    last_boundary_ = before + dataset.document_begin(d);
+    boundaries_.push_back(*boundaries_file_, last_boundary_);
   }
+  copy_tokens(dataset, copied);
+}
+
+void IndexedDatasetWriter::copy_tokens(const IndexedDataset& dataset,
+                                       const std::function<void(uint64_t)>& copied) {
   flush();
   for (uint64_t at = 0; at < dataset.token_bytes();) {
-    buffer_.resize(std::min<uint64_t>(kPieceBytes, dataset.token_bytes() - at));
+    const uint64_t left = dataset.token_bytes() - at;
+    const uint64_t by_kernel = file_system_->copy(dataset.token_file(), at, *tokens_,
+                                                  written_bytes_, std::min(kKernelBytes, left));
+    at += by_kernel;
+    written_bytes_ += by_kernel;
+    if (by_kernel > 0) {
+      if (copied) copied(by_kernel);
+      continue;
+    }
+    buffer_.resize(std::min<uint64_t>(kPieceBytes, left));
     dataset.token_file().read(at, buffer_);
     at += buffer_.size();
     if (copied) copied(buffer_.size());
@@ -199,53 +205,76 @@ void IndexedDatasetWriter::append(const IndexedDataset& dataset,
   }
 }
 
-void IndexedDatasetWriter::write_index() const {
-  const std::vector<int64_t> offsets = running_offsets(lengths_, size_bytes(type_));
-  const uint64_t counts[] = {lengths_.size(), boundaries_.size()};
-  const uint64_t version = 1;
+WrittenTokens IndexedDatasetWriter::written() const noexcept {
+  return {written_bytes_ + buffer_.size(), lengths_.size(), boundaries_.size()};
+}
+
+WrittenTokens IndexedDatasetWriter::sync() {
+  flush();
+  lengths_.flush(*index_);
+  boundaries_.flush(*boundaries_file_);
+  for (auto* file : {&tokens_, &index_, &boundaries_file_}) (*file)->sync();
+  return written();
+}
+
+// The lengths are there; offsets and boundaries follow, and the header is last.
+void IndexedDatasetWriter::finish_index() {
+  const auto sequences = static_cast<uint64_t>(lengths_.size());
+  Appender out(*index_, kIndexHeaderBytes + 4 * sequences);
+  int64_t offset = 0;
+  std::vector<int64_t> offsets;
+  lengths_.for_each_piece(*index_, [&](std::span<const int32_t> lengths) {
+    offsets.clear();
+    for (const int32_t length : lengths) {
+      offsets.push_back(offset);
+      offset += length * size_bytes(type_);
+    }
+    out.add(std::as_bytes(std::span(offsets)));
+  });
+  const int64_t first_boundary = 0;
+  out.add(std::as_bytes(std::span(&first_boundary, 1)));
+  boundaries_.for_each_piece(*boundaries_file_, [&](std::span<const int64_t> boundaries) {
+    out.add(std::as_bytes(boundaries));
+  });
+  const uint64_t version = 1, counts[] = {sequences, static_cast<uint64_t>(boundaries_.size()) + 1};
   const uint8_t code = *code_of_token_type(type_);
-  const auto file =
-      file_system_->create(index_claim_->partial_path(),
-                           kIndexHeaderBytes + 12 * lengths_.size() + 8 * boundaries_.size());
-  Appender out(*file);
-  out.add(std::as_bytes(std::span("MMIDIDX\0", 9)));
-  out.add(std::as_bytes(std::span(&version, 1)));
-  out.add(std::as_bytes(std::span(&code, 1)));
-  out.add(std::as_bytes(std::span(counts)));
-  out.add(bytes_of(lengths_));
-  out.add(bytes_of(offsets));
-  out.add(bytes_of(boundaries_));
-  file->sync();
-  file->close();
+  Appender header(*index_, 0);
+  header.add(std::as_bytes(std::span("MMIDIDX\0", 9)));
+  header.add(std::as_bytes(std::span(&version, 1)));
+  header.add(std::as_bytes(std::span(&code, 1)));
+  header.add(std::as_bytes(std::span(counts)));
+}
+
+void IndexedDatasetWriter::put(const std::string& from, const std::string& to) {
+  if (overwrite_) {
+    file_system_->replace(from, to);
+  } else {
+    file_system_->rename(from, to);
+  }
+  file_system_->sync_folder(split_path(prefix_).parent);
 }
 
 void IndexedDatasetWriter::commit() {
-  if (boundaries_.back() != std::ssize(lengths_) || open_tokens_ > 0) {
+  if (last_boundary_ != lengths_.size() || open_tokens_ > 0) {
     fail(ErrorKind::invalid, "{}: its last document was not ended", prefix_);
   }
   flush();
-  tokens_->sync();
-  tokens_->close();
-  tokens_.reset();
-  write_index();
+  lengths_.flush(*index_);
+  boundaries_.flush(*boundaries_file_);
+  finish_index();
+  for (auto* file : {&tokens_, &index_}) {
+    (*file)->sync();
+    (*file)->close();
+    file->reset();
+  }
   index_claim_->check();
   token_claim_->check();
-  const std::string folder = split_path(prefix_).parent;
-  const auto put = [this](const Claim& claim) {
-    if (overwrite_) {
-      file_system_->replace(claim.partial_path(), claim.target());
-    } else {
-      file_system_->rename(claim.partial_path(), claim.target());
-    }
-  };
   if (overwrite_) {
     file_system_->remove_all(index_claim_->target());
-    file_system_->sync_folder(folder);
+    file_system_->sync_folder(split_path(prefix_).parent);
   }
-  put(*token_claim_);
-  file_system_->sync_folder(folder);
-  put(*index_claim_);
-  file_system_->sync_folder(folder);
+  put(tokens_path_, token_claim_->target());
+  put(index_path_, index_claim_->target());
 }
 
 }  // namespace ferry

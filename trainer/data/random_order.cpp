@@ -85,7 +85,43 @@ class Pcg64 {
   uint32_t high_ = 0;
 };
 
+// What CPython's generator is after seed(number): the Mersenne Twister's initialisation by an
+// array, here of one word.
+std::mt19937 python_generator(uint32_t seed) {
+  constexpr size_t kWords = std::mt19937::state_size;
+  struct Words {
+    std::array<uint32_t, kWords> state;
+    using result_type = uint32_t;
+    // What std::mt19937 takes its state from: the words as they are.
+    void generate(uint32_t* begin, uint32_t* end) const {
+      for (size_t i = 0; begin != end; ++begin, ++i) *begin = state[i];
+    }
+  } words{};
+  auto& state = words.state;
+  state[0] = 19650218;
+  for (uint32_t i = 1; i < kWords; ++i) {
+    state[i] = 1812433253 * (state[i - 1] ^ state[i - 1] >> 30) + i;
+  }
+  const auto step = [&](size_t i, uint32_t factor) {
+    return state[i] ^ (state[i - 1] ^ state[i - 1] >> 30) * factor;
+  };
+  size_t i = 1;
+  const auto go_on = [&] {
+    if (++i < kWords) return;
+    state[0] = state[kWords - 1];
+    i = 1;
+  };
+  for (size_t k = 0; k < kWords; ++k, go_on()) state[i] = step(i, 1664525) + seed;
+  for (size_t k = 1; k < kWords; ++k, go_on()) {
+    state[i] = step(i, 1566083941) - static_cast<uint32_t>(i);
+  }
+  state[0] = 0x80000000;
+  return std::mt19937(words);
+}
+
 }  // namespace
+
+PythonRandom::PythonRandom(uint32_t seed) : generator_(python_generator(seed)) {}
 
 std::vector<int32_t> numpy_integers(uint32_t seed, int32_t low, int32_t high, int64_t count) {
   Pcg64 generator(seed);

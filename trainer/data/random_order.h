@@ -1,9 +1,9 @@
-// The random numbers of NumPy and PyTorch that decide the order of samples, bit for bit, on every
-// machine.
+// The random numbers of NumPy, PyTorch and Python that decide the order of samples, bit for bit, on
+// every machine.
 //
 // Sources: Matsumoto and Nishimura, "Mersenne Twister" (1998); O'Neill, "PCG" (2014); Lemire, "Fast
 // random integer generation in an interval" (2019); numpy/random (legacy shuffle, SeedSequence);
-// aten/src/ATen/native (randperm, uniform).
+// aten/src/ATen/native (randperm, uniform); CPython's Lib/random.py and Modules/_randommodule.c.
 #pragma once
 
 #include <bit>
@@ -37,6 +37,31 @@ class NumpyRandomState {
     return value;
   }
 
+  std::mt19937 generator_;
+};
+
+/// random.Random(seed) of Python.
+class PythonRandom {
+ public:
+  explicit PythonRandom(uint32_t seed);
+
+  /// randrange(limit), of 1 or more: the highest bits of words, until a number is small enough.
+  uint32_t below(uint32_t limit) {
+    const int bits = std::bit_width(limit);
+    uint32_t value = generator_() >> (32 - bits);
+    while (value >= limit) value = generator_() >> (32 - bits);
+    return value;
+  }
+
+  /// shuffle(): of fewer than 2^32 elements.
+  template <typename T>
+  void shuffle(std::span<T> values) {
+    for (size_t i = values.size(); i-- > 1;) {
+      std::swap(values[i], values[below(static_cast<uint32_t>(i) + 1)]);
+    }
+  }
+
+ private:
   std::mt19937 generator_;
 };
 

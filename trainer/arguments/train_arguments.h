@@ -205,6 +205,9 @@ struct LoggingArguments {
   bool log_params_norm = false, log_num_zeros_in_grad = false;
   int64_t timing_log_level = 0;
   std::string timing_log_option;
+  bool profile = false, nvtx_ranges = false;
+  int64_t profile_step_start = 0, profile_step_end = 0;
+  std::vector<int64_t> profile_ranks;  // none: all
   std::string tensorboard_dir;
   int64_t tensorboard_log_interval = 0;
   bool log_timers_to_tensorboard = false, log_loss_scale_to_tensorboard = false;

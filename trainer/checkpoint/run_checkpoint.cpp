@@ -128,27 +128,10 @@ std::string scale_bytes(const LoadedValue& scaler) {
                                 sizeof(float));
 }
 
-// Into memory of a device by way of the host's, a part of the regions after the other.
-void load_into(kernels::Kernels& kernels, const Checkpoint& checkpoint, const RunState& state,
+void load_into(Stager* stager, const Checkpoint& checkpoint, const RunState& state,
                const std::vector<Region>& regions) {
-  if (kernels.kind() == kernels::DeviceKind::host) return load(checkpoint, state, regions);
-  constexpr uint64_t kMostBytes = uint64_t{1} << 30;
-  std::vector<std::byte> memory;
-  for (size_t begin = 0, end = 0; begin < regions.size(); begin = end) {
-    uint64_t bytes = 0;
-    do {
-      bytes += checked_bytes(regions[end++]);
-    } while (end < regions.size() && bytes + checked_bytes(regions[end]) <= kMostBytes);
-    memory.resize(std::max<uint64_t>(memory.size(), bytes));
-    std::vector<Region> part(regions.begin() + static_cast<ptrdiff_t>(begin),
-                             regions.begin() + static_cast<ptrdiff_t>(end));
-    std::byte* next = memory.data();
-    for (Region& region : part) region.data = std::exchange(next, next + checked_bytes(region));
-    load(checkpoint, state, part);
-    for (size_t i = 0; i < part.size(); ++i) {
-      kernels.upload(part[i].data, regions[begin + i].data, checked_bytes(part[i]));
-    }
-  }
+  if (stager == nullptr) return load(checkpoint, state, regions);
+  load_staged(checkpoint, state, regions, *stager);
 }
 
 }  // namespace
@@ -187,17 +170,23 @@ RunState state_to_save(const TrainArguments& arguments, const SavedProgress& sav
   return state;
 }
 
-Snapshot snapshot_of(const TrainArguments& arguments, const ModelState& memory, RunState state) {
-  Snapshot snapshot;
-  snapshot.iteration = state.iteration.value_or(0);
+std::vector<ConstRegion> regions_to_save(const TrainArguments& arguments,
+                                         const ModelState& memory) {
+  std::vector<ConstRegion> all;
   const auto add = [&](const std::vector<Region>& regions) {
     for (const Region& region : regions) {
-      snapshot.tensors.push_back(
-          {region.name, region.dtype, region.shape, region.shard, region.data});
+      all.push_back({region.name, region.dtype, region.shape, region.shard, region.data});
     }
   };
   add(memory.model_regions());
   if (!arguments.no_save_optim) add(memory.optimizer_regions());
+  return all;
+}
+
+Snapshot snapshot_of(const TrainArguments& arguments, const ModelState& memory, RunState state) {
+  Snapshot snapshot;
+  snapshot.iteration = state.iteration.value_or(0);
+  snapshot.tensors = regions_to_save(arguments, memory);
   if (arguments.ckpt_format == "torch") {
     snapshot.format = legacy_format(std::move(state), !arguments.no_save_optim);
   } else {
@@ -206,13 +195,13 @@ Snapshot snapshot_of(const TrainArguments& arguments, const ModelState& memory, 
   return snapshot;
 }
 
-void load_tensors(const Checkpoint& checkpoint, const RunState& state, kernels::Kernels& kernels,
+void load_tensors(const Checkpoint& checkpoint, const RunState& state, Stager* stager,
                   ModelState& memory, Load what) {
-  load_into(kernels, checkpoint, state, memory.model_regions());
+  load_into(stager, checkpoint, state, memory.model_regions());
   memory.copy_to_masters();
   if (what == Load::weights) return;
   try {
-    load_into(kernels, checkpoint, state,
+    load_into(stager, checkpoint, state,
               what == Load::all ? memory.optimizer_regions() : memory.main_weight_regions());
   } catch (const Error& error) {
     if (what != Load::all || error.kind() != ErrorKind::not_found) throw;

@@ -10,6 +10,7 @@
 #include "ckpt/checkpoint.h"
 #include "ckpt/megatron/state/run_state.h"
 #include "ckpt/memory/snapshot.h"
+#include "ckpt/memory/stager.h"
 #include "trainer/arguments/namespace.h"
 #include "trainer/checkpoint/run_model.h"
 #include "trainer/loop/loss_scaler.h"
@@ -32,6 +33,9 @@ RunState state_to_save(const TrainArguments& arguments, const SavedProgress& sav
                        const RunModel& model, const RunProgress& progress, const Schedule& schedule,
                        const OptimizerOptions& optimizer);
 
+/// The memory of this rank that is saved.
+std::vector<ConstRegion> regions_to_save(const TrainArguments& arguments, const ModelState& memory);
+
 /// What this rank saves. `state` is state_to_save() of all ranks alike.
 Snapshot snapshot_of(const TrainArguments& arguments, const ModelState& memory, RunState state);
 
@@ -43,7 +47,8 @@ enum class Load : uint8_t {
 
 /// Fills the rank's memory with what may have been saved at any layout; `state` is made of
 /// `checkpoint`. not_found, naming the tensor, where the checkpoint lacks one.
-void load_tensors(const Checkpoint& checkpoint, const RunState& state, kernels::Kernels& kernels,
+/// By way of `stager` where memory is a device's; null: the host may write it as it is.
+void load_tensors(const Checkpoint& checkpoint, const RunState& state, Stager* stager,
                   ModelState& memory, Load what);
 
 /// What a checkpoint says of the run besides; `state` is state_of() it. Absent members stay as

@@ -27,10 +27,10 @@ class Kernels;
 /// wait() of its ticket finds its result. Until then neither its input nor its output is touched.
 /// On hosts an operation is over when it returns, but for send().
 ///
-/// **Memory.** Arrays, and floats, lie in the memory of the rank's kernels: a GPU's, where they
-/// compute on one. The numbers that hosts decide by lie in the host's memory and go from host to
-/// host: those of all_reduce(double*) and exchange(), which wait for no kernels and are over when
-/// they return.
+/// **Memory.** Arrays, floats and doubles lie in the memory of the rank's kernels: a GPU's, where
+/// they compute on one. The numbers that hosts decide by lie in the host's memory and go from host
+/// to host: those of add_numbers() and exchange(), which wait for no kernels and are over when they
+/// return.
 ///
 /// A rank whose fellows fail throws their error (Group::abort()).
 class Communicator {
@@ -47,6 +47,7 @@ class Communicator {
   virtual Ticket all_reduce(Array x, int64_t count) = 0;
   /// The largest of each element.
   virtual Ticket all_reduce_max(float* x, int64_t count) = 0;
+  /// A few numbers' sums, in double precision.
   virtual Ticket all_reduce(double* x, int64_t count) = 0;
   /// y (count elements) becomes the sum over ranks of part rank() of their x (size() · count). y
   /// may be that part of x.
@@ -60,8 +61,15 @@ class Communicator {
   /// Gives as many numbers to each: the first to.size() / size() of `to` to rank 0, the next ones
   /// to rank 1, ...; `from` becomes what came, by rank.
   virtual void exchange(std::span<const int64_t> to, std::span<int64_t> from) = 0;
+  /// Each becomes its sum over ranks.
+  virtual void add_numbers(std::span<double> numbers) = 0;
   /// x of all becomes that of rank `root`.
   virtual Ticket broadcast(Array x, int64_t count, int root) = 0;
+
+  /// Before the first operation: those of this communicator go on beside those of communicators
+  /// that were not told so, which do not wait for them. All ranks call it alike. On hosts nothing
+  /// changes.
+  virtual void set_aside() {}
 
   /// Before the first send(): the rank sends to the one `step` places behind it and receives from
   /// the one `step` places before it, counted around; 1 or -1. All ranks call it alike. On hosts it

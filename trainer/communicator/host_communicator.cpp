@@ -109,18 +109,16 @@ class HostCommunicator final : public Communicator {
   }
 
   Ticket all_reduce_max(float* x, int64_t count) override {
-    if (size() == 1) return 0;
-    std::vector<float> all(static_cast<size_t>(count));
-    kernels_.download(x, all.data(), all.size() * sizeof(float));
-    kernels_.wait();
-    gather_all(all.data(), count, [](float a, float b) { return a < b || b != b ? b : a; });
-    kernels_.upload(all.data(), x, all.size() * sizeof(float));
-    return 0;
+    return by_way_of_the_host(x, count, [](float a, float b) { return a < b || b != b ? b : a; });
   }
 
   Ticket all_reduce(double* x, int64_t count) override {
-    gather_all(x, count, [](double a, double b) { return a + b; });
-    return 0;
+    return by_way_of_the_host(x, count, [](double a, double b) { return a + b; });
+  }
+
+  void add_numbers(std::span<double> numbers) override {
+    gather_all(numbers.data(), static_cast<int64_t>(numbers.size()),
+               [](double a, double b) { return a + b; });
   }
 
   void exchange(std::span<const int64_t> to, std::span<int64_t> from) override {
@@ -241,6 +239,18 @@ class HostCommunicator final : public Communicator {
                      take_all(from + 1, bytes, use);
                    });
     }
+  }
+
+  // A few numbers in the memory of the kernels.
+  template <typename Number, typename Combine>
+  Ticket by_way_of_the_host(Number* x, int64_t count, const Combine& combine) {
+    if (size() == 1) return 0;
+    std::vector<Number> all(static_cast<size_t>(count));
+    kernels_.download(x, all.data(), all.size() * sizeof(Number));
+    kernels_.wait();
+    gather_all(all.data(), count, combine);
+    kernels_.upload(all.data(), x, all.size() * sizeof(Number));
+    return 0;
   }
 
   // For a few numbers: everyone combines all ranks' in order.

@@ -45,27 +45,29 @@ void Embedding::forward(Pass& pass, const Input& input, Array y) const {
                                                .y = y,
                                                .accumulate = true});
   }
-  add_residual(pass, place_of(input), hidden_, {}, y, y);
+  add_residual(pass, hidden_, {{}, y, place_of(input)}, y);
 }
 
 void Embedding::backward(Pass& pass, const Input& input, Array dy) const {
   const ArenaScope scope(pass.scratch);
   const ConstArray all =
       all_rows(pass, change_gradient(pass, place_of(input), hidden_, dy), hidden_);
-  pass.kernels.run(kernels::EmbeddingBackward{.count = pass.rows(),
-                                              .width = hidden_,
-                                              .first = pass.ranks.tensor.rank() * rows_,
-                                              .rows = rows_,
-                                              .ids = input.tokens,
-                                              .dy = all,
-                                              .dtable = words_.gradient});
+  pass.kernels.run(
+      kernels::EmbeddingBackward{.count = pass.rows(),
+                                 .width = hidden_,
+                                 .first = pass.ranks.tensor.rank() * rows_,
+                                 .rows = rows_,
+                                 .ids = input.tokens,
+                                 .dy = all,
+                                 .dtable = words_.take_cleared_gradient(pass.kernels)});
   if (positions_) {
-    pass.kernels.run(kernels::EmbeddingBackward{.count = pass.rows(),
-                                                .width = hidden_,
-                                                .rows = positions_count_,
-                                                .ids = input.positions,
-                                                .dy = all,
-                                                .dtable = positions_.gradient});
+    pass.kernels.run(
+        kernels::EmbeddingBackward{.count = pass.rows(),
+                                   .width = hidden_,
+                                   .rows = positions_count_,
+                                   .ids = input.positions,
+                                   .dy = all,
+                                   .dtable = positions_.take_cleared_gradient(pass.kernels)});
   }
 }
 

@@ -12,6 +12,7 @@ ExpertLinear::ExpertLinear(const ParameterSet& parameters, const std::vector<std
     const Parameter weight = parameters.get(name + ".weight", in * out);
     weights_.push_back(weight.value);
     gradients_.push_back(weight.gradient);
+    parameters_.push_back(weight);
   }
 }
 
@@ -29,8 +30,17 @@ void ExpertLinear::forward(Pass& pass, int64_t rows, const int64_t* offsets, Con
 
 void ExpertLinear::backward(Pass& pass, int64_t rows, const int64_t* offsets, ConstArray x,
                             ConstArray dy, Array dx) const {
-  pass.kernels.run(kernels::GroupedMatmulGradient{
-      .m = out_, .n = in_, .rows = rows, .offsets = offsets, .a = dy, .b = x, .c = gradients_});
+  // Experts of a layer have their gradients together, those without rows as well.
+  bool accumulate = true;
+  for (const Parameter& weight : parameters_) accumulate = weight.take_gradient().accumulate;
+  pass.kernels.run(kernels::GroupedMatmulGradient{.m = out_,
+                                                  .n = in_,
+                                                  .rows = rows,
+                                                  .offsets = offsets,
+                                                  .a = dy,
+                                                  .b = x,
+                                                  .c = gradients_,
+                                                  .accumulate = accumulate});
   pass.kernels.run(kernels::GroupedMatmul{
       .n = in_, .k = out_, .rows = rows, .offsets = offsets, .a = dy, .b = weights_, .c = dx});
 }

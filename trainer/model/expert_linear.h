@@ -26,6 +26,7 @@ class ExpertLinear {
 
  private:
   std::vector<kernels::ConstArray> weights_;
+  std::vector<Parameter> parameters_;
   std::vector<kernels::Array> gradients_;
   int64_t in_ = 0, out_ = 0;
 };

@@ -68,25 +68,37 @@ Layer::Layer(const ParameterSet& parameters, const std::string& prefix, const Ar
       layer_(layer) {}
 
 Layer::Saved Layer::forward(Pass& pass, ConstArray x, Array y) const {
+  const ArenaScope scope(pass.scratch);
+  const Array change = pass.scratch.take(pass.own_rows() * hidden_, x.type);
+  // The input is only read.
+  Saved saved = forward(pass, {}, Array(const_cast<void*>(x.data), x.type), change);
+  add_residual(pass, hidden_, output(saved, change), y);
+  return saved;
+}
+
+// sum and y = norm(sum).
+NormLayer::Saved Layer::norm_of_sum(Pass& pass, const NormLayer& norm, const OpenSum& open,
+                                    Array sum, Array y) const {
+  if (pass.hidden_dropout == 0) return norm.forward(pass, rows(pass), open.change, open.x, sum, y);
+  add_residual(pass, hidden_, open, sum);
+  return norm.forward(pass, rows(pass), sum, y);
+}
+
+Layer::Saved Layer::forward(Pass& pass, const OpenSum& input, Array x, Array change) const {
   Saved saved;
   const int64_t count = pass.own_rows() * hidden_;
-  const ArenaScope scope(pass.scratch);
-  const Array change = pass.scratch.take(count, x.type);
-
   Arena& normed = pass.recompute.norms ? pass.scratch : pass.kept;
-  saved.attention_input = normed.take(count, x.type);
-  saved.attention_norm = attention_norm_.forward(pass, rows(pass), x, saved.attention_input);
-  forward_one(attention_, pass, saved.attention_input, change, saved.attention);
+  const ArenaScope scope(pass.scratch);
   saved.middle = pass.kept.take(count, x.type);
+  saved.attention_input = normed.take(count, x.type);
+  saved.attention_norm = input
+                             ? norm_of_sum(pass, attention_norm_, input, x, saved.attention_input)
+                             : attention_norm_.forward(pass, rows(pass), x, saved.attention_input);
+  forward_one(attention_, pass, saved.attention_input, change, saved.attention);
   saved.mlp_input = normed.take(count, x.type);
-  if (pass.hidden_dropout > 0) {
-    add_residual(pass, place(DropoutPart::behind_attention), hidden_, x, change, saved.middle);
-    saved.mlp_norm = mlp_norm_.forward(pass, rows(pass), saved.middle, saved.mlp_input);
-  } else {
-    saved.mlp_norm = mlp_norm_.forward(pass, rows(pass), change, x, saved.middle, saved.mlp_input);
-  }
+  saved.mlp_norm = norm_of_sum(pass, mlp_norm_, {x, change, place(DropoutPart::behind_attention)},
+                               saved.middle, saved.mlp_input);
   forward_one(mlp_, pass, saved.mlp_input, change, saved.mlp);
-  add_residual(pass, place(DropoutPart::behind_mlp), hidden_, saved.middle, change, y);
   return saved;
 }
 

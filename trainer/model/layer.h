@@ -41,6 +41,13 @@ class Layer {
 
   /// y = layer(x); both [own rows, hidden].
   Saved forward(Pass& pass, kernels::ConstArray x, kernels::Array y) const;
+  /// The same in two parts, so that a layer's norm adds up what the layer before gave. x is the
+  /// input or, of an open sum, becomes it; `change` [own rows, hidden], which may be the sum's, is
+  /// overwritten.
+  Saved forward(Pass& pass, const OpenSum& input, kernels::Array x, kernels::Array change) const;
+  OpenSum output(const Saved& saved, kernels::ConstArray change) const {
+    return {saved.middle, change, place(DropoutPart::behind_mlp)};
+  }
   /// `d` is the gradient of y, then that of x.
   void backward(Pass& pass, const Saved& saved, kernels::ConstArray x, kernels::Array d) const;
 
@@ -50,6 +57,8 @@ class Layer {
  private:
   kernels::ConstArray normed(Pass& pass, const NormLayer& norm, kernels::ConstArray x,
                              kernels::ConstArray kept) const;
+  NormLayer::Saved norm_of_sum(Pass& pass, const NormLayer& norm, const OpenSum& open,
+                               kernels::Array sum, kernels::Array y) const;
   NormRows rows(const Pass& pass) const { return {pass.own_rows()}; }
   uint64_t place(DropoutPart part) const { return dropout_place(layer_, part); }
 

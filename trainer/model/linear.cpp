@@ -4,6 +4,7 @@ namespace ferry {
 
 using kernels::Array;
 using kernels::ConstArray;
+using kernels::Gradient;
 using kernels::Matmul;
 
 namespace {
@@ -11,14 +12,15 @@ namespace {
 // Gradients of y = x · Wᵀ with respect to W, and to x.
 void weight_gradient(Pass& pass, const Parameter& weight, int64_t in, int64_t out, ConstArray x,
                      ConstArray dy) {
+  const Gradient gradient = weight.take_gradient();
   pass.kernels.run(Matmul{.m = out,
                           .n = in,
                           .k = pass.rows(),
                           .a = dy,
                           .b = x,
-                          .c = weight.gradient,
+                          .c = gradient.array,
                           .a_transposed = true,
-                          .accumulate = true});
+                          .accumulate = gradient.accumulate});
 }
 
 void input_gradient(Pass& pass, const Parameter& weight, int64_t in, int64_t out, ConstArray dy,
@@ -29,29 +31,49 @@ void input_gradient(Pass& pass, const Parameter& weight, int64_t in, int64_t out
 
 void bias_gradient(Pass& pass, const Parameter& bias, int64_t out, ConstArray dy) {
   pass.kernels.run(
-      kernels::SumRows{.rows = pass.rows(), .width = out, .x = dy, .sum = bias.gradient});
+      kernels::SumRows{.rows = pass.rows(), .width = out, .x = dy, .sum = bias.take_gradient()});
+}
+
+}  // namespace
+
+namespace {
+
+// What is under way between the tensor ranks while the kernels compute something else.
+struct ComingRows {
+  ConstArray rows;
+  Communicator::Ticket ticket = 0;
+};
+
+ComingRows begin_all_rows(Pass& pass, ConstArray x, int64_t width) {
+  if (!pass.ranks.sequence_parallel) return {x};
+  const Array all = pass.scratch.take(pass.rows() * width, x.type);
+  return {all, pass.ranks.tensor.all_gather(x, all, pass.own_rows() * width)};
+}
+
+Communicator::Ticket begin_sum_rows(Pass& pass, Array partial, Array sum, int64_t width) {
+  Communicator& tensor = pass.ranks.tensor;
+  if (!pass.ranks.sequence_parallel) return tensor.all_reduce(partial, pass.rows() * width);
+  return tensor.reduce_scatter(partial, sum, pass.own_rows() * width);
+}
+
+void end_sum_rows(Pass& pass, Communicator::Ticket ticket, Array partial, Array sum,
+                  int64_t width) {
+  pass.ranks.tensor.wait(ticket);
+  if (!pass.ranks.sequence_parallel && partial.data != sum.data) {
+    pass.kernels.run(kernels::Copy{.count = pass.rows() * width, .x = partial, .y = sum});
+  }
 }
 
 }  // namespace
 
 ConstArray all_rows(Pass& pass, ConstArray x, int64_t width) {
-  if (!pass.ranks.sequence_parallel) return x;
-  const Array all = pass.scratch.take(pass.rows() * width, x.type);
-  Communicator& tensor = pass.ranks.tensor;
-  tensor.wait(tensor.all_gather(x, all, pass.own_rows() * width));
-  return all;
+  const ComingRows all = begin_all_rows(pass, x, width);
+  pass.ranks.tensor.wait(all.ticket);
+  return all.rows;
 }
 
 void sum_rows(Pass& pass, Array partial, Array sum, int64_t width) {
-  Communicator& tensor = pass.ranks.tensor;
-  if (pass.ranks.sequence_parallel) {
-    tensor.wait(tensor.reduce_scatter(partial, sum, pass.own_rows() * width));
-    return;
-  }
-  tensor.wait(tensor.all_reduce(partial, pass.rows() * width));
-  if (partial.data != sum.data) {
-    pass.kernels.run(kernels::Copy{.count = pass.rows() * width, .x = partial, .y = sum});
-  }
+  end_sum_rows(pass, begin_sum_rows(pass, partial, sum, width), partial, sum, width);
 }
 
 ColumnLinear::ColumnLinear(const ParameterSet& parameters, const std::string& name, int64_t in,
@@ -61,7 +83,8 @@ ColumnLinear::ColumnLinear(const ParameterSet& parameters, const std::string& na
       in_(in),
       out_(out) {}
 
-void ColumnLinear::forward(Pass& pass, ConstArray x, Array y) const {
+void ColumnLinear::forward(Pass& pass, ConstArray x, Array y, kernels::Activation activation,
+                           Array activated) const {
   const ArenaScope scope(pass.scratch);
   pass.kernels.run(Matmul{.m = pass.rows(),
                           .n = out_,
@@ -70,17 +93,32 @@ void ColumnLinear::forward(Pass& pass, ConstArray x, Array y) const {
                           .b = weight_.value,
                           .c = y,
                           .b_transposed = true,
-                          .bias = bias_.value});
+                          .bias = bias_.value,
+                          .activation = activation,
+                          .activated = activated});
 }
 
 void ColumnLinear::backward(Pass& pass, ConstArray x, ConstArray dy, Array dx) const {
-  const ArenaScope scope(pass.scratch);
-  weight_gradient(pass, weight_, in_, out_, all_rows(pass, x, in_), dy);
   if (bias_) bias_gradient(pass, bias_, out_, dy);
+  backward_without_bias(pass, x, dy, dx);
+}
+
+Gradient ColumnLinear::take_bias_gradient() const {
+  return bias_ ? bias_.take_gradient() : Gradient();
+}
+
+// x comes from the other ranks beside one product, and the input's gradient goes to them beside the
+// other.
+void ColumnLinear::backward_without_bias(Pass& pass, ConstArray x, ConstArray dy, Array dx) const {
+  const ArenaScope scope(pass.scratch);
+  const ComingRows all = begin_all_rows(pass, x, in_);
   const Array partial =
       pass.ranks.sequence_parallel ? pass.scratch.take(pass.rows() * in_, dx.type) : dx;
   input_gradient(pass, weight_, in_, out_, dy, partial);
-  sum_rows(pass, partial, dx, in_);
+  const Communicator::Ticket sum = begin_sum_rows(pass, partial, dx, in_);
+  pass.ranks.tensor.wait(all.ticket);
+  weight_gradient(pass, weight_, in_, out_, all.rows, dy);
+  end_sum_rows(pass, sum, partial, dx, in_);
 }
 
 RowLinear::RowLinear(const ParameterSet& parameters, const std::string& name, int64_t in,
@@ -151,22 +189,23 @@ void ReplicatedLinear::backward(Pass& pass, ConstArray x, ConstArray dy, Array d
                           .accumulate = accumulate});
   const bool sums = is_shared() && pass.ranks.sequence_parallel;
   // Without rows of their own all ranks compute the same: each takes its part of it.
-  const Array gradient =
-      is_shared() ? pass.scratch.take(in_ * out_, weight_.gradient.type) : weight_.gradient;
+  const Gradient gradient =
+      is_shared() ? Gradient(pass.scratch.take(in_ * out_, weight_.gradient.type), false)
+                  : weight_.take_gradient();
   pass.kernels.run(Matmul{.m = out_,
                           .n = in_,
                           .k = pass.own_rows(),
                           .a = dy,
                           .b = x,
-                          .c = gradient,
+                          .c = gradient.array,
                           .a_transposed = true,
-                          .accumulate = !is_shared()});
+                          .accumulate = gradient.accumulate});
   if (!is_shared()) return;
   Communicator& tensor = pass.ranks.tensor;
-  const Array own = gradient.from(tensor.rank() * weight_.elements);
-  if (sums) tensor.wait(tensor.reduce_scatter(gradient, own, weight_.elements));
-  pass.kernels.run(kernels::Add{
-      .count = weight_.elements, .a = weight_.gradient, .b = own, .y = weight_.gradient});
+  const Array own = gradient.array.from(tensor.rank() * weight_.elements);
+  if (sums) tensor.wait(tensor.reduce_scatter(gradient.array, own, weight_.elements));
+  const Array sum = weight_.take_cleared_gradient(pass.kernels);
+  pass.kernels.run(kernels::Add{.count = weight_.elements, .a = sum, .b = own, .y = sum});
 }
 
 }  // namespace ferry

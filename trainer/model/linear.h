@@ -18,9 +18,17 @@ class ColumnLinear {
   /// `name` without ".weight". The bias is there when the parameters have it.
   ColumnLinear(const ParameterSet& parameters, const std::string& name, int64_t in, int64_t out);
 
-  void forward(Pass& pass, kernels::ConstArray x, kernels::Array y) const;
+  /// Sets y and, where there is memory for it, activated = activation(y).
+  void forward(Pass& pass, kernels::ConstArray x, kernels::Array y,
+               kernels::Activation activation = kernels::Activation::gelu_tanh,
+               kernels::Array activated = {}) const;
   /// Adds to the parameters' gradients and sets dx.
   void backward(Pass& pass, kernels::ConstArray x, kernels::ConstArray dy, kernels::Array dx) const;
+
+  /// The same in two parts: whoever computes dy adds up its rows, too. None without a bias.
+  kernels::Gradient take_bias_gradient() const;
+  void backward_without_bias(Pass& pass, kernels::ConstArray x, kernels::ConstArray dy,
+                             kernels::Array dx) const;
 
  private:
   Parameter weight_, bias_;

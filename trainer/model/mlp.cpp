@@ -44,14 +44,18 @@ Mlp::Saved Mlp::forward(Pass& pass, ConstArray x, Array y) const {
   Saved saved;
   saved.up = pass.kept.take(pass.rows() * up_width_, x.type);
   saved.active = pass.kept.take(pass.rows() * width_, x.type);
-  input_.forward(pass, x, saved.up);
-  pass.kernels.run(kernels::ActivationForward{.kind = activation_,
-                                              .rows = pass.rows(),
-                                              .width = width_,
-                                              .x = saved.up,
-                                              .y = saved.active,
-                                              .alpha_p = alpha_p_.value,
-                                              .alpha_n = alpha_n_.value});
+  if (kernels::is_gated(activation_) || alpha_p_) {
+    input_.forward(pass, x, saved.up);
+    pass.kernels.run(kernels::ActivationForward{.kind = activation_,
+                                                .rows = pass.rows(),
+                                                .width = width_,
+                                                .x = saved.up,
+                                                .y = saved.active,
+                                                .alpha_p = alpha_p_.value,
+                                                .alpha_n = alpha_n_.value});
+  } else {
+    input_.forward(pass, x, saved.up, activation_, saved.active);
+  }
   output_.forward(pass, saved.active, y);
   return saved;
 }
@@ -69,9 +73,10 @@ void Mlp::backward(Pass& pass, const Saved& saved, ConstArray x, ConstArray dy, 
                                                .dx = dup,
                                                .alpha_p = alpha_p_.value,
                                                .alpha_n = alpha_n_.value,
-                                               .dalpha_p = alpha_p_.gradient,
-                                               .dalpha_n = alpha_n_.gradient});
-  input_.backward(pass, x, dup, dx);
+                                               .dalpha_p = alpha_p_.take_gradient(),
+                                               .dalpha_n = alpha_n_.take_gradient(),
+                                               .dbias = input_.take_bias_gradient()});
+  input_.backward_without_bias(pass, x, dup, dx);
 }
 
 }  // namespace ferry

@@ -54,23 +54,29 @@ std::vector<const Moe*> ModelChunk::experts() const {
   return experts;
 }
 
-// Layers that give the next one's input take it from pass.kept; the last one gives `output`.
+// A layer's input is kept in pass.kept; its first norm adds it up from what the layer before gave.
 std::vector<ModelChunk::Block::Step> ModelChunk::forward_block(Pass& pass, const Block& block,
                                                                Array output) const {
   std::vector<Block::Step> steps;
-  Array x = block.input;
+  const ArenaScope scope(pass.scratch);
+  const int64_t count = pass.own_rows() * hidden_;
+  const Array change = pass.scratch.take(count, type_);
+  OpenSum sum;
   for (int64_t i = block.first; i < block.end; ++i) {
-    const bool is_last = i + 1 == block.end;
-    const Array y = is_last ? output : pass.kept.take(pass.own_rows() * hidden_, type_);
-    steps.push_back({x, layers_[static_cast<size_t>(i)].forward(pass, x, y)});
-    x = y;
+    pass.begin_part(contents_.first_layer + i);
+    const Layer& layer = layers_[static_cast<size_t>(i)];
+    const Array x = i == block.first ? block.input : pass.kept.take(count, type_);
+    steps.push_back({x, layer.forward(pass, sum, x, change)});
+    sum = layer.output(steps.back().saved, change);
   }
+  add_residual(pass, hidden_, sum, output);
   return steps;
 }
 
 ModelChunk::Saved ModelChunk::forward(Pass& pass, const MicroBatch& batch, ConstArray input,
                                       Array output) const {
   Saved saved;
+  pass.begin_part(PassWatcher::kRest);
   const int64_t count = pass.own_rows() * hidden_;
   // The inputs of all layers but the first are what the ones before gave; they are only read.
   Array x(const_cast<void*>(input.data), type_);
@@ -97,6 +103,7 @@ ModelChunk::Saved ModelChunk::forward(Pass& pass, const MicroBatch& batch, Const
   }
   saved.output = x;
   if (contents_.last) {
+    pass.begin_part(PassWatcher::kHead);
     saved.head = head_.forward(pass, batch, x);
   } else if (layers_.empty()) {
     pass.kernels.run(kernels::Copy{.count = count, .x = x, .y = output});
@@ -106,6 +113,7 @@ ModelChunk::Saved ModelChunk::forward(Pass& pass, const MicroBatch& batch, Const
 
 void ModelChunk::backward(Pass& pass, const MicroBatch& batch, const Saved& saved, Array d) const {
   if (contents_.last) head_.backward(pass, batch, saved.head, saved.output, d);
+  pass.end_part(PassWatcher::kHead);
   for (size_t i = saved.blocks.size(); i-- > 0;) {
     const Block& block = saved.blocks[i];
     const ArenaScope scope(pass.transient), scratch(pass.scratch);
@@ -118,9 +126,11 @@ void ModelChunk::backward(Pass& pass, const MicroBatch& batch, const Saved& save
     for (size_t step = steps.size(); step-- > 0;) {
       const auto layer = static_cast<size_t>(block.first) + step;
       layers_[layer].backward(pass, steps[step].saved, steps[step].input, d);
+      pass.end_part(contents_.first_layer + block.first + static_cast<int64_t>(step));
     }
   }
   if (contents_.first) embedding_.backward(pass, {batch.tokens, batch.positions}, d);
+  pass.end_part(PassWatcher::kRest);
 }
 
 }  // namespace ferry

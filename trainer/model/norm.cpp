@@ -56,8 +56,8 @@ void NormLayer::backward(Pass& pass, const NormRows& rows, const Saved& saved, C
                                          .inverse = saved.inverse,
                                          .dy = dy,
                                          .dx = dx,
-                                         .dweight = weight_.gradient,
-                                         .dbias = bias_.gradient});
+                                         .dweight = weight_.take_gradient(),
+                                         .dbias = bias_.take_gradient()});
 }
 
 }  // namespace ferry

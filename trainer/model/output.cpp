@@ -125,14 +125,15 @@ void OutputLayer::forward_block(Pass& pass, const Targets& targets, int64_t firs
   if (targets.loss_weight == nullptr) return;
   kernels.run(
       Matmul{.m = rows, .n = hidden_, .k = columns_, .a = logits, .b = weight_.value, .c = dx});
+  const kernels::Gradient gradient = weight_.take_gradient();
   kernels.run(Matmul{.m = columns_,
                      .n = hidden_,
                      .k = rows,
                      .a = logits,
                      .b = x,
-                     .c = weight_.gradient,
+                     .c = gradient.array,
                      .a_transposed = true,
-                     .accumulate = true});
+                     .accumulate = gradient.accumulate});
 }
 
 }  // namespace ferry

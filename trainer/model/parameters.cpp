@@ -9,6 +9,9 @@
 #include "ckpt/base/error.h"
 
 namespace ferry {
+
+using kernels::Array;
+
 namespace {
 
 // Norms that Transformer Engine's linears hold: {there, as a module}.
@@ -31,6 +34,11 @@ void put_number(std::string& name, std::string_view prefix, int64_t number) {
 }
 
 }  // namespace
+
+Array Parameter::take_cleared_gradient(kernels::Kernels& kernels) const {
+  if (!take_gradient().accumulate) kernels.run(kernels::Clear{.count = elements, .y = gradient});
+  return gradient;
+}
 
 kernels::Type kernel_type(DType dtype, std::string_view what) {
   switch (dtype) {

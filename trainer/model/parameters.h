@@ -6,10 +6,12 @@
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "ckpt/megatron/model/model_layout.h"
 #include "kernels/array.h"
+#include "kernels/kernels.h"
 
 namespace ferry {
 
@@ -21,6 +23,17 @@ struct Parameter {
   kernels::Array value;
   kernels::Array gradient;  // that of all micro-batches so far; none of a buffer
   int64_t elements = 0;
+  /// Whether the step has given a gradient: until then `gradient` holds the last step's. Null: it
+  /// always has.
+  bool* has_gradient = nullptr;
+
+  /// Where the operation that is asked for next puts a part of the gradient: the step's first sets
+  /// it.
+  kernels::Gradient take_gradient() const {
+    return {gradient, has_gradient == nullptr || std::exchange(*has_gradient, true)};
+  }
+  /// The same for an operation that can only add.
+  kernels::Array take_cleared_gradient(kernels::Kernels& kernels) const;
 
   explicit operator bool() const noexcept { return elements > 0; }
 };

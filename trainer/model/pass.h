@@ -6,6 +6,7 @@
 #include "kernels/kernels.h"
 #include "trainer/communicator/communicator.h"
 #include "trainer/model/arena.h"
+#include "trainer/model/pass_watcher.h"
 
 namespace ferry {
 
@@ -55,6 +56,16 @@ struct PassValues {
   uint64_t dropout_key = 0;               // of the step
   const int64_t* row_ids = nullptr;       // own_rows(): sample in the step · its length + position
   const int64_t* sequence_ids = nullptr;  // sequences: sample in the step
+
+  PassWatcher* watcher = nullptr;  // null: nobody is told how far the pass is
+  int64_t chunk = 0;               // of the rank, for the watcher
+
+  void begin_part(int64_t part) const {
+    if (watcher != nullptr) watcher->before_forward(chunk, part);
+  }
+  void end_part(int64_t part) const {
+    if (watcher != nullptr) watcher->after_backward(chunk, part);
+  }
 };
 
 /// One micro-batch's way through a model chunk. Rows are tokens, sequence first: row s · sequences

@@ -9,11 +9,12 @@ RecomputedBlock recomputed_block(const Recompute& recompute, int64_t first, int6
     case Recompute::Layers::in_blocks:
       return {std::min(first + recompute.count, layers), true};
     case Recompute::Layers::first_ones:
-      return {first + 1, first < recompute.count};
+      if (first < recompute.count) return {first + 1, true};
+      break;
     case Recompute::Layers::none:
       break;
   }
-  return {first + 1, false};
+  return {layers, false};
 }
 
 Pass passing(const Pass& pass) {

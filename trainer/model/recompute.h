@@ -9,8 +9,8 @@
 
 namespace ferry {
 
-/// Whether layer `first` of a chunk of `layers` is repeated, and with which ones behind it: a block
-/// of which nothing but the input is kept.
+/// Which layers from `first` on, of a chunk of `layers`, are treated alike: repeated together, as a
+/// block of which nothing but the input is kept, or not repeated.
 struct RecomputedBlock {
   int64_t end = 0;  // behind its last layer
   bool is_repeated = false;

@@ -22,14 +22,15 @@ void drop_out(Pass& pass, uint64_t place, int64_t width, ConstArray residual, Co
 
 }  // namespace
 
-void add_residual(Pass& pass, uint64_t place, int64_t width, ConstArray x, ConstArray change,
-                  Array y) {
+void add_residual(Pass& pass, int64_t width, const OpenSum& sum, Array y) {
+  const auto& [x, change, place] = sum;
+  const int64_t count = pass.own_rows() * width;
   if (pass.hidden_dropout > 0) {
     drop_out(pass, place, width, x, change, y);
   } else if (x) {
-    pass.kernels.run(kernels::Add{.count = pass.own_rows() * width, .a = x, .b = change, .y = y});
+    pass.kernels.run(kernels::Add{.count = count, .a = x, .b = change, .y = y});
   } else if (change.data != y.data) {
-    pass.kernels.run(kernels::Copy{.count = pass.own_rows() * width, .x = change, .y = y});
+    pass.kernels.run(kernels::Copy{.count = count, .x = change, .y = y});
   }
 }
 

@@ -5,29 +5,24 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
+#include "trainer/optimizer/state_buffer.h"
 
 namespace ferry {
 
 using kernels::Array;
 using kernels::Type;
 
-// Buckets lie one after another. Each data rank keeps the state of an equal part of each bucket;
-// its parts lie one after another, too.
-struct ModelState::Buffer {
-  ModelBuffer layout;
-  Type type = Type::f32;
-  std::vector<int64_t> bucket_begins;  // elements
-  int64_t elements = 0;
-  Array values, gradients;
-  Communicator* fellows = nullptr;  // that hold the same parameters
-  int64_t owners = 1, owner = 0;    // those that share the state, and which of them this rank is
+namespace {
 
-  int64_t begin_of(size_t parameter) const {
-    const FlatPlace& place = layout.flat.places[parameter];
-    return bucket_begins[place.bucket] + place.begin;
-  }
-  int64_t part(size_t bucket) const { return layout.flat.buckets[bucket].elements / owners; }
-};
+// Of the model, as PassWatcher has them.
+int64_t part_of(const std::string& name, const LocalParameter& parameter) {
+  if (name.starts_with("decoder.layers.")) return parameter.layer;
+  const bool is_head =
+      name.starts_with("decoder.final_layernorm.") || name == "output_layer.weight";
+  return is_head ? PassWatcher::kHead : PassWatcher::kRest;
+}
+
+}  // namespace
 
 ModelState::ModelState(const ModelLayout& layout, const BufferChoice& choice, Grid& grid,
                        kernels::Kernels& kernels, ModelStateOptions options)
@@ -45,6 +40,7 @@ ModelState::ModelState(const ModelLayout& layout, const BufferChoice& choice, Gr
     }
   }
   for (int64_t chunk = 0; chunk < chunks; ++chunk) add_parameters(chunk);
+  order_buckets();
 }
 
 ModelState::~ModelState() = default;
@@ -57,9 +53,18 @@ void ModelState::add_buffer(ModelBuffer layout, bool experts) {
   auto buffer = std::make_unique<Buffer>();
   buffer->layout = std::move(layout);
   buffer->type = kernel_type(buffer->layout.dtype, "parameters");
-  for (const FlatBucket& bucket : buffer->layout.flat.buckets) {
-    buffer->bucket_begins.push_back(buffer->elements);
-    buffer->elements += bucket.elements;
+  buffer->fellows = experts ? &grid_.expert_data() : &grid_.data_and_context();
+  buffer->aside = experts ? &grid_.expert_data_aside() : &grid_.data_and_context_aside();
+  if (options_.distributed_optimizer) {
+    buffer->owners = buffer->fellows->size();
+    buffer->owner = buffer->fellows->rank();
+  }
+  for (const FlatBucket& flat : buffer->layout.flat.buckets) {
+    Bucket& bucket = buffer->buckets.emplace_back();
+    bucket.buffer = buffer.get();
+    bucket.begin = buffer->elements;
+    bucket.part = flat.elements / buffer->owners;
+    buffer->elements += flat.elements;
   }
   const auto allocate = [&](Type type, int64_t elements) {
     memory_.push_back(kernels_.allocate(static_cast<size_t>(elements * size_bytes(type))));
@@ -67,12 +72,11 @@ void ModelState::add_buffer(ModelBuffer layout, bool experts) {
   };
   buffer->values = allocate(buffer->type, buffer->elements);
   buffer->gradients = allocate(options_.gradient_type, buffer->elements);
+  buffer->has_gradient = std::make_unique<bool[]>(buffer->layout.parameters.size());
   bytes_.parameters += buffer->elements * size_bytes(buffer->type);
   bytes_.gradients += buffer->elements * size_bytes(options_.gradient_type);
-  buffer->fellows = experts ? &grid_.expert_data() : &grid_.data_and_context();
-  if (options_.distributed_optimizer) {
-    buffer->owners = buffer->fellows->size();
-    buffer->owner = buffer->fellows->rank();
+  for (size_t i = 0; i < buffer->layout.parameters.size(); ++i) {
+    buffer->buckets[buffer->layout.flat.places[i].bucket].parameters.push_back(i);
   }
   add_runs(*buffer);
   buffers_.push_back(std::move(buffer));
@@ -82,9 +86,9 @@ void ModelState::add_runs(Buffer& buffer) {
   const size_t kinds = options_.kinds.size() + (buffer.type == Type::f32 ? 0 : 1);
   int64_t own = 0;
   std::vector<int64_t> part_begins;
-  for (size_t bucket = 0; bucket < buffer.bucket_begins.size(); ++bucket) {
+  for (const Bucket& bucket : buffer.buckets) {
     part_begins.push_back(own);
-    own += buffer.part(bucket);
+    own += bucket.part;
   }
   std::vector<float*> arrays;
   for (size_t kind = 0; kind < kinds; ++kind) {
@@ -96,11 +100,11 @@ void ModelState::add_runs(Buffer& buffer) {
     const LocalParameter& parameter = buffer.layout.parameters[shard.parameter];
     StateRun run;
     run.elements = shard.shard.elements("a parameter");
-    const int64_t at = buffer.bucket_begins[shard.bucket] + shard.offset;
+    Bucket& bucket = buffer.buckets[shard.bucket];
+    const int64_t at = bucket.begin + shard.offset;
     run.value = buffer.values.from(at);
     run.gradient = buffer.gradients.from(at);
-    const int64_t own_at =
-        part_begins[shard.bucket] + shard.offset - buffer.owner * buffer.part(shard.bucket);
+    const int64_t own_at = part_begins[shard.bucket] + shard.offset - buffer.owner * bucket.part;
     size_t array = 0;
     run.master =
         buffer.type == Type::f32 ? static_cast<float*>(run.value.data) : arrays[array++] + own_at;
@@ -112,20 +116,24 @@ void ModelState::add_runs(Buffer& buffer) {
     run.counts =
         parameter.first_copy && (options_.distributed_optimizer || buffer.fellows->rank() == 0);
     run.shard = std::move(shard);
+    if (bucket.end_run == 0) bucket.first_run = runs_.size();
     runs_.push_back(std::move(run));
+    bucket.end_run = runs_.size();
   }
 }
 
 void ModelState::add_parameters(int64_t chunk) {
   ParameterSet& set = parameters_.emplace_back();
   // Parameters lie where their buffer has them: by the tensor and box that they begin with.
-  const auto find = [&](const LocalParameter& wanted) -> Parameter {
+  const auto find = [&](const LocalParameter& wanted) -> std::pair<Parameter, Bucket*> {
     for (const auto& buffer : buffers_) {
       const auto& parameters = buffer->layout.parameters;
       for (size_t i = 0; i < parameters.size(); ++i) {
         if (parameters[i].shards == wanted.shards) {
           const int64_t at = buffer->begin_of(i);
-          return {buffer->values.from(at), buffer->gradients.from(at), wanted.elements};
+          return {{buffer->values.from(at), buffer->gradients.from(at), wanted.elements,
+                   &buffer->has_gradient[i]},
+                  &buffer->buckets[buffer->layout.flat.places[i].bucket]};
         }
       }
     }
@@ -134,17 +142,19 @@ void ModelState::add_parameters(int64_t chunk) {
   const RankCoordinates place = grid_.place().chunk(chunk);
   for (LocalParameter& local : layout_.parameters(place, choice_.modules)) {
     Parameter parameter;
+    const std::string name = canonical_name(layout_, local);
     if (local.trainable) {
-      parameter = find(local);
+      const auto [found, bucket] = find(local);
+      parameter = found;
       parameter_count_ += local.elements;
-      if (local.shared_embedding) tied_.push_back(parameter);
+      bucket->users.emplace(chunk, part_of(name, local));
+      if (local.shared_embedding) bucket->tied.push_back(parameter);
+      if (is_partial(name)) bucket->partial.push_back(parameter);
     } else {
       const Type type = kernel_type(local.dtype, "parameters");
       memory_.push_back(kernels_.allocate(static_cast<size_t>(local.elements * size_bytes(type))));
       parameter = {Array(memory_.back().get(), type), {}, local.elements};
     }
-    const std::string name = canonical_name(layout_, local);
-    if (local.trainable && is_partial(name)) partial_.push_back(parameter);
     set.add(name, parameter);
     held_.push_back({std::move(local), parameter.value});
   }
@@ -166,46 +176,9 @@ bool ModelState::is_partial(const std::string& name) const {
   return is_alpha || is_head_norm || (options_.sequence_parallel && sees_own_rows);
 }
 
-void ModelState::clear_gradients() {
+void ModelState::begin_gradients() {
   for (const auto& buffer : buffers_) {
-    kernels_.run(kernels::Clear{.count = buffer->elements, .y = buffer->gradients});
-  }
-}
-
-void ModelState::reduce_gradients() {
-  const auto sum = [](Communicator& ranks, const std::vector<Parameter>& parameters) {
-    if (ranks.size() == 1) return;
-    for (const Parameter& parameter : parameters) {
-      ranks.wait(ranks.all_reduce(parameter.gradient, parameter.elements));
-    }
-  };
-  sum(grid_.tensor(), partial_);
-  sum(grid_.embedding(), tied_);
-  for (const auto& buffer : buffers_) {
-    Communicator& fellows = *buffer->fellows;
-    if (fellows.size() == 1) continue;
-    for (size_t bucket = 0; bucket < buffer->bucket_begins.size(); ++bucket) {
-      const Array gradients = buffer->gradients.from(buffer->bucket_begins[bucket]);
-      if (options_.distributed_optimizer) {
-        const int64_t part = buffer->part(bucket);
-        fellows.wait(fellows.reduce_scatter(gradients, gradients.from(buffer->owner * part), part));
-      } else {
-        fellows.wait(fellows.all_reduce(gradients, buffer->part(bucket)));
-      }
-    }
-  }
-}
-
-void ModelState::gather_parameters() {
-  if (!options_.distributed_optimizer) return;
-  for (const auto& buffer : buffers_) {
-    Communicator& fellows = *buffer->fellows;
-    if (fellows.size() == 1) continue;
-    for (size_t bucket = 0; bucket < buffer->bucket_begins.size(); ++bucket) {
-      const Array values = buffer->values.from(buffer->bucket_begins[bucket]);
-      const int64_t part = buffer->part(bucket);
-      fellows.wait(fellows.all_gather(values.from(buffer->owner * part), values, part));
-    }
+    std::fill_n(buffer->has_gradient.get(), buffer->layout.parameters.size(), false);
   }
 }
 
@@ -221,7 +194,8 @@ void ModelState::copy_from_masters() {
     if (run.value.type == Type::f32) continue;
     kernels_.run(kernels::Copy{.count = run.elements, .x = Array(run.master), .y = run.value});
   }
-  gather_parameters();
+  for (Bucket* const bucket : by_use_) gather(*bucket);
+  wait_for_parameters();
 }
 
 std::vector<Region> ModelState::model_regions() const {

@@ -6,7 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,7 @@
 #include "ckpt/memory/region.h"
 #include "kernels/kernels.h"
 #include "trainer/model/parameters.h"
+#include "trainer/model/pass_watcher.h"
 #include "trainer/parallel/grid.h"
 
 namespace ferry {
@@ -40,23 +43,37 @@ struct StateRun {
   bool counts = true;  // false: another rank has the same; left out of norms and checkpoints
 };
 
-class ModelState {
+/// Watches passes: the gradients of a bucket are on their way to the other ranks as soon as they
+/// are complete, beside the rest of the backward pass, and parameters come back beside the next
+/// forward pass, which waits for those that it reads next. On hosts each transfer is over when it
+/// is asked for.
+class ModelState final : public PassWatcher {
  public:
   /// All memory is allocated here; parameters are zero.
   ModelState(const ModelLayout& layout, const BufferChoice& choice, Grid& grid,
              kernels::Kernels& kernels, ModelStateOptions options);
-  ~ModelState();
+  ~ModelState() override;
 
   /// Of a virtual stage of this rank.
   const ParameterSet& parameters(int64_t chunk) const;
   const std::vector<StateRun>& runs() const noexcept { return runs_; }
+  /// Buckets of parameters, in the order in which passes need them, and what of runs() is of each.
+  size_t buckets() const noexcept { return by_use_.size(); }
+  std::span<const StateRun> runs_of(size_t bucket) const;
 
-  void clear_gradients();
-  /// Sums gradients over all ranks that computed a part of them. Afterwards those of runs() are
-  /// complete.
+  /// Before a step's first backward pass: what gradients hold from now on is the last step's, until
+  /// an operation sets them.
+  void begin_gradients();
+  /// Sums gradients over all ranks that computed a part of them: those that no pass has told to be
+  /// complete. Afterwards those of runs() are complete.
   void reduce_gradients();
-  /// Gives all data ranks the parameters that the owners of their runs have changed.
-  void gather_parameters();
+  /// Calls update(bucket) for each, in their order, and gives all data ranks what it has changed of
+  /// its runs.
+  void update_parameters(const std::function<void(size_t bucket)>& update);
+  /// Before anything but a watched pass looks at parameters.
+  void wait_for_parameters();
+  void before_forward(int64_t chunk, int64_t part) override;
+  void after_backward(int64_t chunk, int64_t part) override;
   /// Sets the fp32 copies from the parameters.
   void copy_to_masters();
   /// Sets the parameters from the fp32 copies, and gathers them.
@@ -76,11 +93,17 @@ class ModelState {
 
  private:
   struct Buffer;
+  struct Bucket;
 
   void add_buffer(ModelBuffer layout, bool experts);
   void add_runs(Buffer& buffer);
   void add_parameters(int64_t chunk);
   bool is_partial(const std::string& name) const;
+  void order_buckets();
+  void complete_gradients(Bucket& bucket);
+  void reduce(Bucket& bucket, Communicator& fellows);
+  void gather(Bucket& bucket);
+  void wait_for(Bucket& bucket);
   Region region_of(const StateRun& run, std::string name, float* data) const;
 
   const ModelLayout& layout_;
@@ -96,8 +119,9 @@ class ModelState {
     LocalParameter parameter;
     kernels::Array value;
   };
-  std::vector<Held> held_;  // in order of registration, buffers included
-  std::vector<Parameter> partial_, tied_;
+  std::vector<Held> held_;       // in order of registration, buffers included
+  std::vector<Bucket*> by_use_;  // of all buffers
+  int64_t coming_ = 0;           // of them, whose parameters are on their way
   Bytes bytes_;
   int64_t parameter_count_ = 0;
 };

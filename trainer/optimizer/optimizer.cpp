@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <span>
 #include <utility>
 
 namespace ferry {
@@ -51,6 +52,41 @@ double warm_beta3(const OptimizerOptions& options, int64_t number) {
   return std::pow(0.5, 1 / (steps + 1));
 }
 
+namespace {
+
+/// Whether `after` has the rates of `run` and begins where that ends, in every array.
+bool goes_on(const StateRun& run, const StateRun& after) {
+  const int64_t end = run.elements;
+  if (run.is_input_or_output != after.is_input_or_output || (run.axes > 1) != (after.axes > 1) ||
+      run.gradient.from(end).data != after.gradient.data ||
+      run.value.from(end).data != after.value.data || run.master + end != after.master) {
+    return false;
+  }
+  for (size_t kind = 0; kind < run.states.size(); ++kind) {
+    if (run.states[kind] + end != after.states[kind]) return false;
+  }
+  return true;
+}
+
+/// As few runs as there can be: small ones do not keep a GPU busy.
+std::vector<StateRun> runs_of_steps(std::span<const StateRun> runs) {
+  std::vector<StateRun> all;
+  for (const StateRun& run : runs) {
+    if (!all.empty() && goes_on(all.back(), run)) {
+      all.back().elements += run.elements;
+    } else if (!all.empty() && goes_on(run, all.back())) {
+      const int64_t behind = all.back().elements;
+      all.back() = run;
+      all.back().elements += behind;
+    } else {
+      all.push_back(run);
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
 Optimizer::Optimizer(ModelState& state, Grid& grid, kernels::Kernels& kernels,
                      OptimizerOptions options)
     : state_(state),
@@ -60,7 +96,11 @@ Optimizer::Optimizer(ModelState& state, Grid& grid, kernels::Kernels& kernels,
       memory_(kernels.allocate(sizeof(double) + 2 * sizeof(float))),
       sum_(static_cast<double*>(memory_.get())),
       gradient_scale_(reinterpret_cast<float*>(sum_ + 1)),
-      is_skipped_(gradient_scale_ + 1) {}
+      is_skipped_(gradient_scale_ + 1) {
+  for (size_t bucket = 0; bucket < state.buckets(); ++bucket) {
+    runs_.push_back(runs_of_steps(state.runs_of(bucket)));
+  }
+}
 
 // *sum_ becomes that of all parameters, over all ranks.
 void Optimizer::sum_squares(Values values) {
@@ -82,14 +122,7 @@ void Optimizer::sum_squares(Values values) {
     }
   }
   if (next.count > 0) kernels_.run(next);
-  if (grid_.world().size() > 1) add_over_ranks();
-}
-
-// Ranks tell each other of numbers through the host.
-void Optimizer::add_over_ranks() {
-  double sum = read_sum();
-  grid_.world().wait(grid_.world().all_reduce(&sum, 1));
-  kernels_.upload(&sum, sum_, sizeof sum);
+  grid_.world().wait(grid_.world().all_reduce(sum_, 1));
 }
 
 // *sum_, once all that was asked for is done.
@@ -100,17 +133,24 @@ double Optimizer::read_sum() {
   return sum;
 }
 
-StepResult Optimizer::step(const StepRates& rates) {
+void Optimizer::step(const StepRates& rates) {
   sum_squares([](const StateRun& run) { return kernels::ConstArray(run.gradient); });
   kernels_.run(kernels::ClipScale{.sum_of_squares = sum_,
                                   .max_norm = options_.clip,
                                   .loss_scale = rates.loss_scale,
                                   .scale = gradient_scale_,
                                   .is_skipped = is_skipped_});
-  for (const StateRun& run : state_.runs()) step_run(run, rates);
-  state_.gather_parameters();
+  loss_scale_ = rates.loss_scale;
+  kernels_.download(sum_, &told_sum_, sizeof told_sum_);
+  state_.update_parameters([&](size_t bucket) {
+    for (const StateRun& run : runs_[bucket]) step_run(run, rates);
+  });
+}
+
+StepResult Optimizer::result() {
+  kernels_.wait();
   StepResult result;
-  result.norm = std::sqrt(read_sum()) / rates.loss_scale;
+  result.norm = std::sqrt(told_sum_) / loss_scale_;
   result.is_skipped = !std::isfinite(result.norm);
   return result;
 }
@@ -179,7 +219,7 @@ int64_t Optimizer::count_zeros() {
       zeros += zeros_in<uint16_t>(bytes, 0x7fff);
     }
   }
-  grid_.world().wait(grid_.world().all_reduce(&zeros, 1));
+  grid_.world().add_numbers({&zeros, 1});
   return static_cast<int64_t>(zeros);
 }
 

@@ -50,14 +50,16 @@ struct StepResult {
   bool is_skipped = false;  // the gradient is not finite: nothing changed
 };
 
-/// One rank's part; all ranks of the grid call step() alike, with complete gradients. How much a
-/// gradient is clipped, and whether it counts at all, is found out where it lies: the host is told
-/// behind the step.
+/// One rank's part; all ranks of the grid call it alike. How much a gradient is clipped, and
+/// whether it counts at all, is found out where it lies: the host is told behind the step.
 class Optimizer {
  public:
   Optimizer(ModelState& state, Grid& grid, kernels::Kernels& kernels, OptimizerOptions options);
 
-  StepResult step(const StepRates& rates);
+  /// With complete gradients. Waits for nothing.
+  void step(const StepRates& rates);
+  /// Of the last step, once it is over.
+  StepResult result();
 
   /// Numbers of the gradient that are zero, over all ranks.
   int64_t count_zeros();
@@ -69,16 +71,18 @@ class Optimizer {
 
   void sum_squares(Values values);
   double read_sum();
-  void add_over_ranks();
   void step_run(const StateRun& run, const StepRates& rates);
 
   ModelState& state_;
+  std::vector<std::vector<StateRun>> runs_;  // by bucket: those of the state, as steps take them
   Grid& grid_;
   kernels::Kernels& kernels_;
   OptimizerOptions options_;
   std::shared_ptr<void> memory_;  // of the device, and what follows lies there
   double* sum_;
   float *gradient_scale_, *is_skipped_;  // of all runs
+  double told_sum_ = 0;                  // of the last step, on its way to the host
+  double loss_scale_ = 1;
 };
 
 }  // namespace ferry

@@ -72,10 +72,11 @@ Element* DeviceBatch::place(int64_t elements) {
 }
 
 void DeviceBatch::number(kernels::Kernels& kernels, int64_t first_sample, int64_t length) {
-  std::vector<int64_t> rows, sequences;
+  std::vector<int64_t> rows(positions_.size() * static_cast<size_t>(sequences_)), sequences;
+  int64_t* row = rows.data();
   for (const int64_t position : positions_) {
     for (int64_t sequence = 0; sequence < sequences_; ++sequence) {
-      rows.push_back((first_sample + sequence) * length + position);
+      *row++ = (first_sample + sequence) * length + position;
     }
   }
   for (int64_t sequence = 0; sequence < sequences_; ++sequence) {
@@ -90,12 +91,13 @@ template <typename Element>
 std::vector<Element> DeviceBatch::own_part(const Batch& batch, const std::vector<Element>& all,
                                            int64_t shift) const {
   const int64_t length = batch.sequence_length;
-  std::vector<Element> own;
-  own.reserve(positions_.size() * static_cast<size_t>(sequences_));
+  std::vector<Element> own(positions_.size() * static_cast<size_t>(sequences_));
+  Element* to = own.data();
   for (const int64_t position : positions_) {
-    for (int64_t sequence = 0; sequence < sequences_; ++sequence) {
-      const auto at = static_cast<size_t>(sequence * length + position + shift);
-      own.push_back(position + shift < length ? all[at] : Element{});
+    const bool is_there = position + shift < length;
+    const Element* from = is_there ? all.data() + position + shift : nullptr;
+    for (int64_t sequence = 0; sequence < sequences_; ++sequence, ++to) {
+      if (is_there) *to = from[sequence * length];
     }
   }
   return own;

@@ -71,10 +71,14 @@ Grid::Grid(const GridSizes& sizes, int own_rank, const MakeCommunicator& make_co
   tensor_ = make([](const P& p) { return Key{p.stage, p.data, p.context}; });
   context_ = make([](const P& p) { return Key{p.stage, p.data, p.tensor}; });
   tensor_and_context_ = make([](const P& p) { return Key{p.stage, p.data}; });
-  data_and_context_ = make([](const P& p) { return Key{p.stage, p.tensor}; });
+  const auto dense = [](const P& p) { return Key{p.stage, p.tensor}; };
+  const auto same_experts = [](const P& p) { return Key{p.stage, p.expert, p.expert_tensor}; };
+  data_and_context_ = make(dense);
+  data_and_context_aside_ = make(dense);
   data_ = make([](const P& p) { return Key{p.stage, p.tensor, p.context}; });
   experts_ = make([](const P& p) { return Key{p.stage, p.expert_data}; });
-  expert_data_ = make([](const P& p) { return Key{p.stage, p.expert, p.expert_tensor}; });
+  expert_data_ = make(same_experts);
+  expert_data_aside_ = make(same_experts);
   forward_pipeline_ = make([](const P& p) { return Key{p.data, p.context, p.tensor}; });
   backward_pipeline_ = make([](const P& p) { return Key{p.data, p.context, p.tensor}; });
   const int64_t last = sizes_.pipeline - 1;
@@ -82,6 +86,8 @@ Grid::Grid(const GridSizes& sizes, int own_rank, const MakeCommunicator& make_co
     const bool is_end = p.stage == 0 || p.stage == last;
     return Key{is_end ? -1 : p.stage, p.data, p.context, p.tensor};
   });
+  data_and_context_aside_->set_aside();
+  expert_data_aside_->set_aside();
   context_->connect(1);
   forward_pipeline_->connect(1);
   backward_pipeline_->connect(-1);

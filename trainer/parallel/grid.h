@@ -48,10 +48,12 @@ class Grid {
   Communicator& context() { return *context_; }
   Communicator& tensor_and_context() { return *tensor_and_context_; }
   Communicator& data_and_context() { return *data_and_context_; }  // hold the same dense parameters
+  Communicator& data_and_context_aside() { return *data_and_context_aside_; }  // beside all others
   Communicator& data() { return *data_; }
   /// Hold all routed experts between them: by expert rank, then expert-tensor rank.
   Communicator& experts() { return *experts_; }
   Communicator& expert_data() { return *expert_data_; }  // hold the same experts
+  Communicator& expert_data_aside() { return *expert_data_aside_; }
   // By stage, one for each direction.
   Communicator& forward_pipeline() { return *forward_pipeline_; }
   Communicator& backward_pipeline() { return *backward_pipeline_; }
@@ -62,8 +64,8 @@ class Grid {
   GridSizes sizes_;
   GridPlace place_;
   std::unique_ptr<Communicator> world_, stage_, tensor_, context_, tensor_and_context_,
-      data_and_context_, data_, experts_, expert_data_, forward_pipeline_, backward_pipeline_,
-      embedding_;
+      data_and_context_, data_and_context_aside_, data_, experts_, expert_data_, expert_data_aside_,
+      forward_pipeline_, backward_pipeline_, embedding_;
 };
 
 }  // namespace ferry

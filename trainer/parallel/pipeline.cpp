@@ -141,7 +141,7 @@ std::vector<std::pair<std::string, double>> Pipeline::end_step(int64_t micro_bat
   }
   const bool counts = ranks_.tensor_and_context.rank() == 0 && grid_.place().data == 0;
   if (!counts) sums[2] = sums[3] = sums[4] = 0;
-  grid_.world().wait(grid_.world().all_reduce(sums, 5));
+  grid_.world().add_numbers(sums);
   const auto batches = static_cast<double>(micro_batches * grid_.sizes().data);
   std::vector<std::pair<std::string, double>> losses;
   if (sums[2] > 0) losses.emplace_back("load_balancing_loss", sums[0] / (sums[2] * batches));
@@ -156,28 +156,29 @@ std::vector<std::pair<std::string, double>> Pipeline::end_step(int64_t micro_bat
   return losses;
 }
 
-StepLoss Pipeline::train(int64_t micro_batches, double loss_scale, const Source& source) {
+void Pipeline::train(int64_t micro_batches, double loss_scale, const Source& source) {
   // Losses beside that of tokens count by micro-batch in either case.
   const double batches = static_cast<double>(micro_batches * grid_.sizes().data);
   const auto tokens = static_cast<double>(options_.sequences * options_.length);
   const bool by_token = options_.per_token_loss;
   auxiliary_scale_ = by_token ? loss_scale * tokens : loss_scale / batches;
-  return run(pipeline_schedule(grid_.sizes().pipeline, grid_.place().stage,
-                               static_cast<int64_t>(chunks_.size()), micro_batches),
-             by_token ? loss_scale : loss_scale / batches, source);
+  run(pipeline_schedule(grid_.sizes().pipeline, grid_.place().stage,
+                        static_cast<int64_t>(chunks_.size()), micro_batches),
+      by_token ? loss_scale : loss_scale / batches, source);
 }
 
 StepLoss Pipeline::evaluate(int64_t micro_batches, const Source& source) {
   auxiliary_scale_ = 0;
-  return run(
-      forward_schedule(grid_.sizes().pipeline, static_cast<int64_t>(chunks_.size()), micro_batches),
+  run(forward_schedule(grid_.sizes().pipeline, static_cast<int64_t>(chunks_.size()), micro_batches),
       0, source);
+  return losses();
 }
 
-StepLoss Pipeline::run(const std::vector<PipelineAction>& schedule, double loss_scale,
-                       const Source& source) {
+void Pipeline::run(const std::vector<PipelineAction>& schedule, double loss_scale,
+                   const Source& source) {
   prepare(schedule);
   loss_ = {0, 0, std::vector<double>(static_cast<size_t>(options_.predictions))};
+  last_micro_batch_ = schedule.empty() ? -1 : schedule.back().micro_batch;
   for (const PipelineAction& action : schedule) {
     if (action.is_forward) {
       Slot& slot = take_slot(action.chunk);
@@ -193,13 +194,27 @@ StepLoss Pipeline::run(const std::vector<PipelineAction>& schedule, double loss_
       }
     }
   }
-  add_losses();
+}
+
+double Pipeline::tokens() {
+  double tokens = ranks_.tensor.rank() == 0 ? loss_.tokens : 0;
+  grid_.world().add_numbers({&tokens, 1});
+  return tokens;
+}
+
+StepLoss Pipeline::losses() {
+  kernels_.wait();
+  const size_t kinds = 1 + loss_.predictions.size();
+  for (size_t kind = 0; const auto& [sum, divisor] : downloads_) {
+    (kind == 0 ? loss_.sum : loss_.predictions[kind - 1]) += sum / divisor;
+    kind = (kind + 1) % kinds;
+  }
+  downloads_.clear();
   // Every tensor rank of the last stage has the same sums.
   std::vector<double> sums{loss_.sum, loss_.tokens};
   sums.insert(sums.end(), loss_.predictions.begin(), loss_.predictions.end());
   if (ranks_.tensor.rank() != 0) std::ranges::fill(sums, 0.0);
-  const auto count = static_cast<int64_t>(sums.size());
-  grid_.world().wait(grid_.world().all_reduce(sums.data(), count));
+  grid_.world().add_numbers(sums);
   loss_ = {sums[0], sums[1], {sums.begin() + 2, sums.end()}};
   return loss_;
 }
@@ -232,13 +247,15 @@ void Pipeline::forward(Slot& slot, const PipelineAction& action, double loss_sca
                    .has_resets = options_.resets_attention,
                    .first_sample = data_batch * options_.sequences});
   Pass pass = pass_of(slot);
+  pass.watcher = watcher_;
+  pass.chunk = action.chunk;
   const int64_t boundary = chunk.boundary_elements(pass);
   Communicator& pipeline = grid_.forward_pipeline();
   if (has_before(action.chunk)) {
     pipeline.wait(pipeline.receive(slot.input, boundary, stage_before()));
   }
   MicroBatch micro_batch = slot.batch.micro_batch();
-  micro_batch.logits = options_.logits;
+  micro_batch.logits = logits_;
   slot.saved = chunk.forward(pass, micro_batch, slot.input, slot.output);
   if (has_after(action.chunk)) {
     slot.sent_output = pipeline.send(slot.output, boundary, stage_after());
@@ -258,20 +275,11 @@ void Pipeline::download_losses(const MicroBatch& micro_batch, const std::vector<
   }
 }
 
-// Once a step, so that a device need not be waited for between micro-batches.
-void Pipeline::add_losses() {
-  kernels_.wait();
-  const size_t kinds = 1 + loss_.predictions.size();
-  for (size_t kind = 0; const auto& [sum, divisor] : downloads_) {
-    (kind == 0 ? loss_.sum : loss_.predictions[kind - 1]) += sum / divisor;
-    kind = (kind + 1) % kinds;
-  }
-  downloads_.clear();
-}
-
 void Pipeline::backward(Slot& slot, const PipelineAction& action) {
   const ModelChunk& chunk = chunks_[static_cast<size_t>(action.chunk)];
   Pass pass = pass_of(slot);
+  if (action.micro_batch == last_micro_batch_) pass.watcher = watcher_;
+  pass.chunk = action.chunk;
   const int64_t boundary = chunk.boundary_elements(pass);
   Communicator& pipeline = grid_.backward_pipeline();
   if (has_after(action.chunk)) {

@@ -28,7 +28,6 @@ struct PipelineOptions {
   double hidden_dropout = 0, attention_dropout = 0;
   int64_t seed = 0;  // of dropout
   Recompute recompute;
-  kernels::Array logits = {};  // where the last micro-batch's go: [rows, columns of the rank]
 };
 
 struct StepLoss {
@@ -47,17 +46,29 @@ class Pipeline {
            kernels::Kernels& kernels, const PipelineOptions& options);
   ~Pipeline();
 
+  /// Told how far the forward passes are, and the backward passes of a step's last micro-batches;
+  /// null: nobody is.
+  void set_watcher(PassWatcher* watcher) { watcher_ = watcher; }
+
   /// Before train(): forgets what experts counted. Dropout depends on the number of the step.
   void begin_step(int64_t number);
 
   /// Adds the gradient of the mean loss times `loss_scale` to the parameters' gradients: this
   /// rank's part of the sum over data-parallel ranks. With per_token_loss it is the sum over all
-  /// tokens, StepLoss::tokens times as large, for their number is known when all were read.
-  StepLoss train(int64_t micro_batches, double loss_scale, const Source& source);
-  /// Behind train(): losses beside that of the model, by the names that logs have for them: means
+  /// tokens, tokens() times as large, for their number is known when all were read. Waits for
+  /// nothing that kernels compute but what it says itself (counts of experts' tokens).
+  void train(int64_t micro_batches, double loss_scale, const Source& source);
+  /// Tokens that count, over all ranks, which call it alike behind train(). Waits for no kernels.
+  double tokens();
+  /// Those of train(), once it is over. All ranks call it.
+  StepLoss losses();
+  /// Behind losses(): losses beside that of the model, by the names that logs have for them: means
   /// over the layers of what routers add, and the losses of prediction layers. Moves the experts'
   /// biases. All ranks call it.
   std::vector<std::pair<std::string, double>> end_step(int64_t micro_batches);
+
+  /// Where the last micro-batch's logits go from now on: [rows, columns of the rank].
+  void keep_logits(kernels::Array logits) { logits_ = logits; }
 
   /// The losses alone.
   StepLoss evaluate(int64_t micro_batches, const Source& source);
@@ -80,12 +91,10 @@ class Pipeline {
   Pass pass_of(Slot& slot);
   Sizes measure(const ModelChunk& chunk);
   void prepare(const std::vector<PipelineAction>& schedule);
-  StepLoss run(const std::vector<PipelineAction>& schedule, double loss_scale,
-               const Source& source);
+  void run(const std::vector<PipelineAction>& schedule, double loss_scale, const Source& source);
   void forward(Slot& slot, const PipelineAction& action, double loss_scale, const Source& source);
   void backward(Slot& slot, const PipelineAction& action);
   void download_losses(const MicroBatch& micro_batch, const std::vector<double>& tokens);
-  void add_losses();
   Slot& take_slot(int64_t chunk);
   bool has_before(int64_t chunk) const { return !chunks_[static_cast<size_t>(chunk)].is_first(); }
   bool has_after(int64_t chunk) const { return !chunks_[static_cast<size_t>(chunk)].is_last(); }
@@ -96,6 +105,7 @@ class Pipeline {
   Grid& grid_;
   kernels::Kernels& kernels_;
   PipelineOptions options_;
+  kernels::Array logits_;
   ModelRanks ranks_;
   std::vector<int64_t> positions_;
   std::shared_ptr<void> rope_memory_;
@@ -107,6 +117,8 @@ class Pipeline {
   Batch batch_;
   uint64_t dropout_key_ = 0;    // of the step
   double auxiliary_scale_ = 0;  // of the step's load-balancing losses
+  PassWatcher* watcher_ = nullptr;
+  int64_t last_micro_batch_ = -1;  // of the step
   StepLoss loss_;
   /// Of each micro-batch: the sums of its losses, and what they are divided by.
   std::list<std::pair<double, double>> downloads_;

@@ -15,7 +15,8 @@ namespace ferry {
 struct RankDevice {
   std::unique_ptr<kernels::Kernels> kernels;
   MakeCommunicator make_communicator;  // refers to `kernels`
-  /// How its memory is copied aside to be saved; null where the host may read it as it is.
+  /// How its memory is copied aside to be saved, and loaded; null where the host may use it as it
+  /// is.
   std::shared_ptr<Stager> stager;
   /// Most bytes that its memory took so far; 0 where it is the host's.
   std::function<int64_t()> peak_bytes;

@@ -71,6 +71,8 @@ RankModel::RankModel(const TrainArguments& arguments, const RunModel& model, int
     : grid(GridSizes(model.run()), rank, device.make_communicator),
       memory(model.layout, model.choice, grid, *device.kernels, state_options(arguments, model)),
       pipeline(chunks_of(arguments, model, grid, memory, *device.kernels, path), model.architecture,
-               grid, *device.kernels, pipeline_options(arguments)) {}
+               grid, *device.kernels, pipeline_options(arguments)) {
+  pipeline.set_watcher(&memory);
+}
 
 }  // namespace ferry

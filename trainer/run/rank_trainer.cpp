@@ -11,6 +11,7 @@
 #include "ckpt/group/together.h"
 #include "trainer/arguments/namespace.h"
 #include "trainer/checkpoint/run_checkpoint.h"
+#include "trainer/data/batch_ahead.h"
 #include "trainer/data/open_datasets.h"
 #include "trainer/data/sampler.h"
 #include "trainer/loop/batch_size.h"
@@ -43,11 +44,14 @@ class RankTrainer {
         saver_(arguments, setup.files, group_, device_.stager,
                [this](std::string_view text) { log_.tell(text); }) {
     device_.kernels->time_operations(arguments.timing_log_level >= 2 && group_.rank() == 0);
-    begin();
-    prepare_sampler();
+    device_.kernels->name_operations(arguments.nvtx_ranges);
   }
 
+  // From the first bytes that ranks give each other on: until it has returned, or thrown, the
+  // memory that they lie in is there.
   void run() {
+    begin();
+    prepare_sampler();
     log_.begin(progress_.iteration, progress_.operations);
     train();
     if (device_.peak_bytes && group_.rank() == 0) {
@@ -106,6 +110,7 @@ class RankTrainer {
     saved_.start_operations = progress_.operations;
     iterations_ = arguments_.train_iters.value_or(0);
     if (arguments_.train_samples) iterations_ = iterations_for(batches_, *arguments_.train_samples);
+    saver_.prepare(regions_to_save(arguments_, rank_.memory));
     const GridPlace& place = rank_.grid.place();
     if (place.data == 0 && place.context == 0) {
       setup_.print(parameters_line(place.tensor, place.stage, rank_.memory.parameter_count()));
@@ -128,7 +133,9 @@ class RankTrainer {
       skipped_samples_ = consumed.skipped.value_or(0);
       consumed_valid_ = consumed.valid.value_or(0);
     }
-    load_tensors(source_->checkpoint, state, *device_.kernels, rank_.memory,
+    log_.tell(fmt::format(" loading checkpoint from {} at iteration {}\n", source_->checkpoint.path,
+                          progress_.iteration));
+    load_tensors(source_->checkpoint, state, device_.stager.get(), rank_.memory,
                  without_optimizer
                      ? (arguments_.load_main_params_from_ckpt ? Load::main_weights : Load::weights)
                      : Load::all);
@@ -167,7 +174,7 @@ class RankTrainer {
       skip();
       return false;
     }
-    step();
+    profiled_step();
     const int64_t iteration = progress_.iteration;
     const bool is_due = arguments_.eval_interval && iteration % *arguments_.eval_interval == 0 &&
                         iteration >= arguments_.start_eval_at_iter.value_or(0);
@@ -189,26 +196,46 @@ class RankTrainer {
     skipped_samples_ += batch.running;
   }
 
+  // --profile: what a profiler that waits for the program's word captures.
+  void profiled_step() {
+    const auto& ranks = arguments_.profile_ranks;
+    const bool is_profiled =
+        arguments_.profile &&
+        (ranks.empty() || std::find(ranks.begin(), ranks.end(), group_.rank()) != ranks.end());
+    kernels::Kernels& kernels = *device_.kernels;
+    if (is_profiled && progress_.iteration == arguments_.profile_step_start) {
+      kernels.name_operations(true);
+      kernels.capture(true);
+    }
+    kernels.begin_range(fmt::format("iteration {}", progress_.iteration + 1).c_str());
+    step();
+    kernels.end_range();
+    if (is_profiled && progress_.iteration == arguments_.profile_step_end) {
+      kernels.capture(false);
+      kernels.name_operations(arguments_.nvtx_ranges);
+    }
+  }
+
   void step() {
     const IterationBatch batch = batch_at(batches_, consumed_);
-    rank_.memory.clear_gradients();
+    rank_.memory.begin_gradients();
     rank_.pipeline.begin_step(progress_.iteration);
-    log_.timers().start("forward-backward", 1);
-    const StepLoss loss = rank_.pipeline.train(
-        batch.micro_batches, progress_.scaler.scale, [&](int64_t number, Batch& micro_batch) {
-          const TimerScope timer(log_.timers(), "batch-generator", 2);
-          sampler_->take(consumed_, number, rank_.grid.place().data, indices_);
-          read_batch(*datasets_.train, indices_, sample_, micro_batch);
-        });
-    log_.timers().stop("forward-backward");
-    check_finite(loss);
-    {
-      const TimerScope timer(log_.timers(), "all-grads-sync", 1);
-      rank_.memory.reduce_gradients();
-    }
+    device_.kernels->begin_range("forward and backward");
+    timed("forward-backward", [&] {
+      rank_.pipeline.train(batch.micro_batches, progress_.scaler.scale,
+                           [&](int64_t number, Batch& micro_batch) {
+                             const TimerScope timer(log_.timers(), "batch-generator", 2);
+                             const bool is_last = number + 1 == batch.micro_batches;
+                             const BatchAhead::Place next{consumed_ + (is_last ? batch.running : 0),
+                                                          is_last ? 0 : number + 1};
+                             batches_ahead_.take({consumed_, number}, next, micro_batch);
+                           });
+    });
+    device_.kernels->end_range();
+    timed("all-grads-sync", [&] { rank_.memory.reduce_gradients(); });
     saver_.wait_for_copy();
-    log_.timers().start("optimizer", 1);
-    const double divisor = arguments_.calculate_per_token_loss ? std::max(loss.tokens, 1.0) : 1.0;
+    const double divisor =
+        arguments_.calculate_per_token_loss ? std::max(rank_.pipeline.tokens(), 1.0) : 1.0;
     StepRates rates{.number = progress_.optimizer_steps + 1,
                     .learning_rate = learning_rate(schedule_, progress_.schedule_samples),
                     .input_and_output_rate = {},
@@ -218,8 +245,13 @@ class RankTrainer {
       rates.input_and_output_rate =
           learning_rate(schedule_, progress_.schedule_samples, own->max, own->min);
     }
-    const StepResult result = optimizer_.step(rates);
-    log_.timers().stop("optimizer");
+    device_.kernels->begin_range("optimizer");
+    timed("optimizer", [&] { optimizer_.step(rates); });
+    device_.kernels->end_range();
+    // All of the step is asked for: now it is waited for.
+    const StepLoss loss = rank_.pipeline.losses();
+    check_finite(loss);
+    const StepResult result = optimizer_.result();
     check_finite(result);
     update(progress_.scaler, result.is_skipped);
     if (!result.is_skipped) {
@@ -233,6 +265,19 @@ class RankTrainer {
     log_.add(line_of(batch, loss, result), result.is_skipped);
     tell_operation_times();
     for (const int64_t iteration : saver_.take_committed()) log_.add_commit(iteration);
+  }
+
+  // Where a timer runs it counts what the device does, and not how fast it is asked.
+  template <typename Act>
+  void timed(const char* name, const Act& act) {
+    constexpr int kLevel = 1;
+    const auto settle = [&] {
+      if (arguments_.timing_log_level >= kLevel) device_.kernels->wait();
+    };
+    settle();
+    const TimerScope timer(log_.timers(), name, kLevel);
+    act();
+    settle();
   }
 
   // With --timing-log-level 2, where the device can tell.
@@ -290,6 +335,14 @@ class RankTrainer {
     return line;
   }
 
+  void read(Sampler& sampler, const Dataset& dataset, const BatchAhead::Place& place,
+            Batch& batch) const {
+    std::vector<int64_t> indices;
+    Sample sample;
+    sampler.take(place.consumed, place.number, rank_.grid.place().data, indices);
+    read_batch(dataset, indices, sample, batch);
+  }
+
   // Takes samples on from `consumed`, as training does.
   void evaluate(const Dataset* dataset, int64_t& consumed, const std::string& at, bool is_final) {
     if (dataset == nullptr || arguments_.eval_iters == 0) return;
@@ -301,8 +354,7 @@ class RankTrainer {
     for (int64_t i = 0; i < arguments_.eval_iters; ++i) {
       const StepLoss loss =
           rank_.pipeline.evaluate(micro_batches, [&](int64_t number, Batch& micro_batch) {
-            sampler.take(consumed, number, rank_.grid.place().data, indices_);
-            read_batch(*dataset, indices_, sample_, micro_batch);
+            read(sampler, *dataset, {consumed, number}, micro_batch);
           });
       consumed += batch;
       total.sum += loss.sum;
@@ -318,7 +370,7 @@ class RankTrainer {
         setup_.exit_watch != nullptr ? setup_.exit_watch->look(progress_.iteration) : ExitSigns{};
     double flags[] = {signs.signalled ? 1.0 : 0.0, signs.out_of_time ? 1.0 : 0.0,
                       signs.save_trigger ? 1.0 : 0.0, signs.exit_trigger ? 1.0 : 0.0};
-    rank_.grid.world().wait(rank_.grid.world().all_reduce(flags, 4));
+    rank_.grid.world().add_numbers(flags);
     signs = {flags[0] > 0, flags[1] > 0, flags[2] > 0, flags[3] > 0};
     const double minutes = setup_.exit_watch != nullptr ? setup_.exit_watch->minutes() : 0;
     const ExitDecision decision = decide_exit(arguments_, progress_.iteration, signs, minutes);
@@ -333,6 +385,7 @@ class RankTrainer {
   void save(SaveKind kind) {
     if (kind == SaveKind::none || arguments_.save.empty()) return;
     saved_.iteration = progress_.iteration;
+    rank_.memory.wait_for_parameters();
     TrainArguments arguments = arguments_;
     arguments.consumed_train_samples = consumed_;
     arguments.skipped_train_samples = skipped_samples_;
@@ -365,8 +418,9 @@ class RankTrainer {
   Schedule schedule_;
   BatchSizes batches_;
   std::optional<Sampler> sampler_;
-  std::vector<int64_t> indices_;
-  Sample sample_;
+  BatchAhead batches_ahead_{[this](const BatchAhead::Place& place, Batch& batch) {
+    read(*sampler_, *datasets_.train, place, batch);
+  }};
 
   RunProgress progress_;
   SavedProgress saved_;

@@ -44,7 +44,11 @@ struct RunSaver::Folder {
 
 RunSaver::RunSaver(const TrainArguments& arguments, std::shared_ptr<const FileSystem> files,
                    Group& group, std::shared_ptr<Stager> stager, Print print)
-    : arguments_(arguments), files_(std::move(files)), group_(group), print_(std::move(print)) {
+    : arguments_(arguments),
+      files_(std::move(files)),
+      group_(group),
+      stager_(stager),
+      print_(std::move(print)) {
   if (arguments.save.empty()) return;
   const auto make = [&](const std::string& path, bool is_persistent) {
     auto folder = std::make_unique<Folder>();
@@ -85,6 +89,13 @@ RunSaver::Folder& RunSaver::folder(SaveKind kind) {
   return kind == SaveKind::non_persistent ? *other_ : *persistent_;
 }
 
+void RunSaver::prepare(std::span<const ConstRegion> regions) {
+  if (!arguments_.async_save) return;
+  for (Folder* const each : {persistent_.get(), other_.get()}) {
+    if (each != nullptr && each->saver) each->saver->prepare(regions);
+  }
+}
+
 void RunSaver::save(SaveKind kind, Snapshot snapshot) {
   Folder& to = folder(kind);
   const int64_t iteration = snapshot.iteration;
@@ -115,7 +126,9 @@ void RunSaver::save(SaveKind kind, Snapshot snapshot) {
 
 void RunSaver::wait_for_copy() {
   for (Folder* const each : {persistent_.get(), other_.get()}) {
-    if (each != nullptr) each->ticket.wait();
+    if (each == nullptr) continue;
+    if (stager_ && !each->ticket.is_ready()) each->ticket.tell_due(stager_->now());
+    each->ticket.wait();
   }
 }
 

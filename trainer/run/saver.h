@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -30,6 +31,8 @@ class RunSaver {
            std::shared_ptr<Stager> stager, Print print);
   ~RunSaver();
 
+  /// Takes what asynchronous saves of such regions need, beside the first steps.
+  void prepare(std::span<const ConstRegion> regions);
   /// Of a kind other than none. An earlier save that failed is thrown here, or by the next three.
   void save(SaveKind kind, Snapshot snapshot);
   /// Before any of the memory that is saved changes.
@@ -49,6 +52,7 @@ class RunSaver {
   const TrainArguments& arguments_;
   std::shared_ptr<const FileSystem> files_;
   Group& group_;
+  std::shared_ptr<Stager> stager_;
   Print print_;
   std::unique_ptr<Folder> persistent_, other_;
   std::vector<int64_t> committed_;

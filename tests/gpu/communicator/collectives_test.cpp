@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -141,6 +142,54 @@ TEST_P(GpuCollectives, FindTheLargest) {
   EXPECT_THAT(errors, Each(""));
 }
 
+// Numbers that only double precision holds, in an order that shows.
+TEST_P(GpuCollectives, AddDoublesOfTheDevice) {
+  const int size = GetParam().size;
+  const auto number = [](int rank) { return (rank % 2 == 0 ? 1.0 : -1.0) * 1e16 + rank + 0.25; };
+  double expected = number(0);
+  for (int rank = 1; rank < size; ++rank) expected += number(rank);
+  const auto errors = on_ranks([&](const GpuRank& rank) {
+    const double own[] = {number(rank.ranks.rank()), 1e-300};
+    Bytes bytes(sizeof own);
+    std::memcpy(bytes.data(), own, sizeof own);
+    auto* const x = static_cast<double*>(rank.memory(bytes));
+    rank.ranks.wait(rank.ranks.all_reduce(x, 2));
+    double sum[2];
+    std::memcpy(sum, rank.bytes(x, sizeof sum).data(), sizeof sum);
+    EXPECT_EQ(sum[0], expected);
+    EXPECT_DOUBLE_EQ(sum[1], size * 1e-300);
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
+// Of two communicators of the same ranks one is set aside: what it does is what it would do, and
+// neither waits for the other.
+TEST_P(GpuCollectives, OneCommunicatorGoesOnBesideAnother) {
+  constexpr int64_t kEach = 600'001, kFew = 1000;
+  const int size = GetParam().size;
+  const auto count = static_cast<size_t>(size * kEach);
+  const Bytes expected = sum_by_rank(size, count, Type::f32);
+  const Bytes expected_few = sum_by_rank(size, kFew, Type::bf16);
+  const auto errors = on_ranks([&](const GpuRank& rank) {
+    std::vector<int> all(static_cast<size_t>(size));
+    std::iota(all.begin(), all.end(), 0);
+    const auto aside = rank.make(1, all);
+    aside->set_aside();
+    const int own = rank.ranks.rank();
+    const Array x(rank.memory(encode(Type::f32, numbers(own, count, Type::f32))), Type::f32);
+    const auto scattered = aside->reduce_scatter(x, x.from(own * kEach), kEach);
+    for (int i = 0; i < 5; ++i) {
+      const Array few(rank.memory(encode(Type::bf16, numbers(own, kFew, Type::bf16))), Type::bf16);
+      rank.ranks.wait(rank.ranks.all_reduce(few, kFew));
+      EXPECT_TRUE(rank.bytes(few.data, expected_few.size()) == expected_few) << i;
+    }
+    aside->wait(scattered);
+    aside->wait(aside->all_gather(x.from(own * kEach), x, kEach));
+    EXPECT_TRUE(rank.bytes(x.data, expected.size()) == expected);
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
 // Rank r gives 1000 · (r + to) elements of value 10 r + to to rank `to`, so rank 0 gives itself
 // none; and one element of rank 1 goes to all.
 TEST_P(GpuCollectives, GiveEachRankItsOwn) {
@@ -182,7 +231,7 @@ TEST_P(GpuCollectives, ExchangeNumbersOfTheHost) {
     rank.ranks.exchange(to, from);
     EXPECT_EQ(from, expected);
     double sum[] = {1.0, static_cast<double>(own)};
-    rank.ranks.wait(rank.ranks.all_reduce(sum, 2));
+    rank.ranks.add_numbers(sum);
     EXPECT_EQ(sum[0], size);
     EXPECT_EQ(sum[1], size * (size - 1) / 2.0);
   });

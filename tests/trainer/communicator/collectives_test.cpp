@@ -98,6 +98,15 @@ TEST(Collectives, ExchangeNumbersOfTheHost) {
       }
       ranks.exchange(to, from);
       EXPECT_EQ(from, expected);
+      // In the order of ranks: the first ones' sum is lost in a number that is large.
+      double numbers[] = {ranks.rank() == size - 1 ? -1e17 : 1e17 + ranks.rank(), 1};
+      double own[] = {numbers[0], numbers[1]};
+      ranks.add_numbers(numbers);
+      ranks.wait(ranks.all_reduce(own, 2));
+      EXPECT_EQ(numbers[0], size == 1 ? -1e17 : 1e17);
+      EXPECT_EQ(numbers[1], size);
+      EXPECT_EQ(own[0], numbers[0]);
+      EXPECT_EQ(own[1], numbers[1]);
     });
     EXPECT_THAT(errors, Each(""));
   }

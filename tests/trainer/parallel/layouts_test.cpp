@@ -37,6 +37,19 @@ TEST_P(Shared, ParametersHaveTheGradientOfOneRank) {
   expect_alike(train(small), alone, 2e-6);
 }
 
+// In many buckets, which are reduced and gathered beside passes, or one.
+TEST(Buckets, ChangeNothing) {
+  for (const char* layout : {"DP2", "TP2 SP DP2", "PP2 VPP2 MBS1 DP2", "CP2 DP2"}) {
+    SCOPED_TRACE(layout);
+    for (SmallRun small : {test::small_gpt2(), test::small_deepseek()}) {
+      lay_out(small, layout);
+      const RunFigures whole = train(small);
+      lay_out(small, std::string(layout) + " BUCKETS");
+      expect_alike(train(small), whole, 1e-8);
+    }
+  }
+}
+
 TEST(Passes, ThatNoMachineHoldsAreRefused) {
   SmallRun small = test::small_run();
   small.options.sequences = int64_t{1} << 24;

@@ -123,6 +123,10 @@ inline void lay_out(SmallRun& small, std::string_view layout) {
   if (has("PP2")) run.pipeline = 2;
   if (has("VPP2")) run.virtual_pipeline = 2;
   if (has("CP2")) run.context = 2;
+  if (has("BUCKETS")) {
+    run.overlap_grad_reduce = true;
+    run.bucket_elements = 1000;
+  }
   if (has("EP2")) run.expert = 2;
   if (has("MBS1")) small.options.sequences = 1;
   if (has("MBS4")) small.options.sequences = 4;

@@ -39,6 +39,7 @@ class SmallRank {
         pipeline_(chunks(), small.architecture, grid_, *kernels_, small.options) {
     initialise(*kernels_, state_.model_regions(), small.architecture, 3);
     state_.copy_to_masters();
+    pipeline_.set_watcher(&state_);
   }
 
   /// For each parameter, what the loss changes by along a random direction, by its gradient and by
@@ -96,29 +97,30 @@ class SmallRank {
 
   /// The gradients of the first step's samples.
   StepLoss compute_gradients() {
-    state_.clear_gradients();
+    state_.begin_gradients();
     pipeline_.begin_step(0);
-    return pipeline_.train(micro_batches(), 1,
-                           [&](int64_t number, Batch& batch) { batch = batch_of(0, number); });
+    pipeline_.train(micro_batches(), 1,
+                    [&](int64_t number, Batch& batch) { batch = batch_of(0, number); });
+    state_.reduce_gradients();
+    return pipeline_.losses();
   }
 
   const ModelState& state() const { return state_; }
 
   StepFigures take_step(int64_t step) {
-    state_.clear_gradients();
+    state_.begin_gradients();
     pipeline_.begin_step(step);
-    const StepLoss loss =
-        pipeline_.train(micro_batches(), small_.loss_scale,
-                        [&](int64_t number, Batch& batch) { batch = batch_of(step, number); });
+    pipeline_.train(micro_batches(), small_.loss_scale,
+                    [&](int64_t number, Batch& batch) { batch = batch_of(step, number); });
     state_.reduce_gradients();
-    const double divisor = small_.options.per_token_loss ? loss.tokens : 1;
-    const StepResult result =
-        optimizer_.step({.number = step + 1,
-                         .learning_rate = 1e-3,
-                         .input_and_output_rate = small_.input_and_output_rate,
-                         .weight_decay = 0.1,
-                         .loss_scale = small_.loss_scale * divisor});
-    StepFigures figures{loss.sum / loss.tokens, result.norm, {}};
+    const double divisor = small_.options.per_token_loss ? pipeline_.tokens() : 1;
+    optimizer_.step({.number = step + 1,
+                     .learning_rate = 1e-3,
+                     .input_and_output_rate = small_.input_and_output_rate,
+                     .weight_decay = 0.1,
+                     .loss_scale = small_.loss_scale * divisor});
+    const StepLoss loss = pipeline_.losses();
+    StepFigures figures{loss.sum / loss.tokens, optimizer_.result().norm, {}};
     for (const auto& [name, value] : pipeline_.end_step(micro_batches())) {
       figures.others[name] = value;
     }

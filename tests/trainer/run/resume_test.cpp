@@ -74,7 +74,7 @@ TEST_P(Resume, LoadsEveryBit) {
       RankDevice device = test_device(groups[rank], links[rank]);
       const RunModel model = model_of(arguments, source.get());
       RankModel own(arguments, model, static_cast<int>(rank), device, "the test");
-      load_tensors(source->checkpoint, source->state, *device.kernels, own.memory, Load::all);
+      load_tensors(source->checkpoint, source->state, device.stager.get(), own.memory, Load::all);
       Schedule schedule = schedule_of(arguments);
       const RunProgress progress = read_progress_of(source->state, arguments, schedule, {});
       const RunState state =

@@ -23,7 +23,11 @@ class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(std::shared_ptr<NcclWorld> world, ncclComm_t all, std::vector<int> members,
                    std::unique_ptr<Communicator> host)
-      : world_(std::move(world)), all_(all), members_(std::move(members)), host_(std::move(host)) {}
+      : world_(std::move(world)),
+        lane_(&world_->lane()),
+        all_(all),
+        members_(std::move(members)),
+        host_(std::move(host)) {}
 
   int rank() const noexcept override { return host_->rank(); }
   int size() const noexcept override { return host_->size(); }
@@ -34,10 +38,24 @@ class NcclCommunicator final : public Communicator {
   Ticket all_reduce_max(float* x, int64_t count) override {
     return combine_all(Combination::largest, Array(x), count);
   }
-  Ticket all_reduce(double* x, int64_t count) override { return host_->all_reduce(x, count); }
+  Ticket all_reduce(double* x, int64_t count) override {
+    const auto bytes = static_cast<size_t>(count) * sizeof(double);
+    if (bytes * members_.size() > lane_->bytes) {
+      fail(ErrorKind::internal, "{} numbers are more than a few", count);
+    }
+    return collective(
+        [&] {
+          gather_bytes(x, lane_->temporary(0), bytes);
+          kernels::cuda::add_parts(world_->device(), lane_->stream,
+                                   reinterpret_cast<const double*>(lane_->temporary(0)), size(), x,
+                                   count);
+        },
+        count);
+  }
   void exchange(std::span<const int64_t> to, std::span<int64_t> from) override {
     host_->exchange(to, from);
   }
+  void add_numbers(std::span<double> numbers) override { host_->add_numbers(numbers); }
 
   Ticket reduce_scatter(ConstArray x, Array y, int64_t count) override {
     return collective([&] { combine_own(Combination::sum, x, count, y); }, count);
@@ -52,7 +70,7 @@ class NcclCommunicator final : public Communicator {
     return collective([&] {
       world_->call([&] {
         for_each_part(to_counts, [&](int to, int64_t begin, int64_t count) {
-          if (to != rank()) send_part(x.from(begin), count, to, all_, world_->stream());
+          if (to != rank()) send_part(x.from(begin), count, to, all_, lane_->stream);
         });
         for_each_part(from_counts, [&](int from, int64_t begin, int64_t count) {
           if (from != rank()) receive_part(y.from(begin), count, from, all_);
@@ -71,10 +89,15 @@ class NcclCommunicator final : public Communicator {
         [&] {
           world_->call([&] {
             world_->check_code(ncclBroadcast(x.data, x.data, bytes_of(count, x.type), ncclUint8,
-                                             root, all_, world_->stream()));
+                                             root, all_, lane_->stream));
           });
         },
         count);
+  }
+
+  void set_aside() override {
+    lane_ = &world_->aside();
+    all_ = world_->family(members_, true);
   }
 
   // Colors neighbours so that each pair is made in a round in which neither is in another pair.
@@ -92,10 +115,10 @@ class NcclCommunicator final : public Communicator {
       if (round == round_of(rank())) {
         out_ = world_->split(world_->rank(), 0, blocks);
         send_stream_ = world_->send_stream();
-        (void)send({world_->temporary(0), Type::bf16}, 1, to_);
+        (void)send({lane_->temporary(0), Type::bf16}, 1, to_);
       } else if (round == round_of(from_)) {
         in_ = world_->split(members_[static_cast<size_t>(from_)], 1, blocks);
-        (void)receive({world_->temporary(1), Type::bf16}, 1, from_);
+        (void)receive({lane_->temporary(1), Type::bf16}, 1, from_);
       } else {
         world_->split(NCCL_SPLIT_NOCOLOR, 0, blocks);
       }
@@ -122,9 +145,9 @@ class NcclCommunicator final : public Communicator {
   template <typename Queue>
   Ticket collective(const Queue& queue, int64_t count = 1) {
     if (count == 0) return 0;
-    world_->begin(world_->stream());
+    world_->begin(lane_->stream);
     queue();
-    return world_->end(world_->stream());
+    return world_->end(lane_->stream);
   }
 
   [[noreturn]] void fail_unlinked(int other) const {
@@ -147,18 +170,19 @@ class NcclCommunicator final : public Communicator {
   }
   void receive_part(Array x, int64_t count, int from, ncclComm_t communicator) {
     world_->check_code(
-        ncclRecv(x.data, bytes_of(count, x.type), ncclUint8, from, communicator, world_->stream()));
+        ncclRecv(x.data, bytes_of(count, x.type), ncclUint8, from, communicator, lane_->stream));
   }
   void gather(ConstArray x, void* all, int64_t count) {
-    world_->call([&] {
-      world_->check_code(
-          ncclAllGather(x.data, all, bytes_of(count, x.type), ncclUint8, all_, world_->stream()));
-    });
+    gather_bytes(x.data, all, bytes_of(count, x.type));
+  }
+  void gather_bytes(const void* x, void* all, size_t bytes) {
+    world_->call(
+        [&] { world_->check_code(ncclAllGather(x, all, bytes, ncclUint8, all_, lane_->stream)); });
   }
   void copy(ConstArray x, Array y, int64_t count) {
     if (count == 0 || x.data == y.data) return;
     kernels::cuda::check(cudaMemcpyAsync(y.data, x.data, bytes_of(count, x.type),
-                                         cudaMemcpyDeviceToDevice, world_->stream()),
+                                         cudaMemcpyDeviceToDevice, lane_->stream),
                          "copying");
   }
 
@@ -184,17 +208,17 @@ class NcclCommunicator final : public Communicator {
     const int64_t most = piece_elements(x.type, size());
     for (int64_t begin = 0; begin < count; begin += most) {
       const int64_t piece = std::min(most, count - begin);
-      gather(x.from(begin), world_->temporary(0), piece);
+      gather(x.from(begin), lane_->temporary(0), piece);
       kernels::cuda::combine_parts(
-          world_->device(), world_->stream(), combination,
-          {.ranks = size(), .others = world_->temporary(0), .stride = piece}, x.from(begin), piece);
+          world_->device(), lane_->stream, combination,
+          {.ranks = size(), .others = lane_->temporary(0), .stride = piece}, x.from(begin), piece);
     }
   }
 
   // As many as fit into half of the temporary memory for each of so many ranks.
   int64_t piece_elements(Type type, int ranks) const {
     constexpr int64_t kWhole = 64;
-    const auto bytes = static_cast<int64_t>(world_->half_bytes()) / 256 * 256;
+    const auto bytes = static_cast<int64_t>(lane_->half_bytes());
     return std::max(kWhole, bytes / ranks / size_bytes(type) / kWhole * kWhole);
   }
 
@@ -202,33 +226,34 @@ class NcclCommunicator final : public Communicator {
   // pieces of the others come into one half of the temporary memory while the other is combined.
   void combine_own(Combination combination, ConstArray x, int64_t count, Array y) {
     const int64_t most = piece_elements(x.type, size() - 1);
-    const cudaStream_t moves = world_->stream();
-    const cudaStream_t sums = count <= most ? moves : world_->sum_stream();
+    const cudaStream_t moves = lane_->stream;
+    const bool is_beside = count > most && lane_->sum_stream != nullptr;
+    const cudaStream_t sums = is_beside ? lane_->sum_stream : moves;
     int half = 0;
     for (int64_t begin = 0; begin < count; begin += most, half = 1 - half) {
       const int64_t piece = std::min(most, count - begin);
-      if (begin >= 2 * most) world_->wait_for_sums(half);
+      if (is_beside && begin >= 2 * most) NcclWorld::wait_for_sums(*lane_, half);
       bring_parts(x, begin, count, piece, half);
-      if (sums != moves) world_->follow(sums, moves);
+      if (is_beside) world_->follow(sums, moves);
       kernels::cuda::combine_parts(world_->device(), sums, combination,
                                    {.ranks = size(),
                                     .own = x.from(rank() * count + begin).data,
                                     .own_rank = rank(),
-                                    .others = world_->temporary(half),
+                                    .others = lane_->temporary(half),
                                     .stride = piece},
                                    y.from(begin), piece);
-      if (sums != moves) world_->has_summed(half);
+      if (is_beside) NcclWorld::has_summed(*lane_, half);
     }
-    if (sums != moves) world_->follow(moves, sums);
+    if (is_beside) world_->follow(moves, sums);
   }
 
   // Elements from `begin` on of the parts that each gives each.
   void bring_parts(ConstArray x, int64_t begin, int64_t count, int64_t piece, int half) {
-    const Array temporary(world_->temporary(half), x.type);
+    const Array temporary(lane_->temporary(half), x.type);
     world_->call([&] {
       for (int i = 1; i < size(); ++i) {
         const int to = (rank() + i) % size(), from = (rank() + size() - i) % size();
-        send_part(x.from(to * count + begin), piece, to, all_, world_->stream());
+        send_part(x.from(to * count + begin), piece, to, all_, lane_->stream);
         const int slot = from - (from > rank() ? 1 : 0);
         receive_part(temporary.from(slot * piece), piece, from, all_);
       }
@@ -236,6 +261,7 @@ class NcclCommunicator final : public Communicator {
   }
 
   std::shared_ptr<NcclWorld> world_;
+  const NcclLane* lane_;
   ncclComm_t all_;
   std::vector<int> members_;
   std::unique_ptr<Communicator> host_;       // of the same ranks

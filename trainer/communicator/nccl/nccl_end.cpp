@@ -17,10 +17,13 @@ namespace ferry {
 NcclWorld::~NcclWorld() {
   (void)cudaSetDevice(device().index());
   if (std::uncaught_exceptions() > exceptions_) give_up();
-  for (cudaStream_t stream : {stream_, sum_stream_}) {
-    if (stream != nullptr) (void)cudaStreamSynchronize(stream);
+  std::vector<cudaStream_t> streams = send_streams_;
+  for (const NcclLane* lane : {&lane_, &aside_}) {
+    for (cudaStream_t stream : {lane->stream, lane->sum_stream}) {
+      if (stream != nullptr) streams.push_back(stream);
+    }
   }
-  for (cudaStream_t stream : send_streams_) (void)cudaStreamSynchronize(stream);
+  for (cudaStream_t stream : streams) (void)cudaStreamSynchronize(stream);
   device().set_watch(nullptr);
   if (watcher_.joinable()) {
     {
@@ -37,13 +40,11 @@ NcclWorld::~NcclWorld() {
   }
   for (const auto& [ticket, event] : tickets_) (void)cudaEventDestroy(event);
   for (cudaEvent_t event : events_) (void)cudaEventDestroy(event);
-  for (cudaEvent_t event : {order_, summed_[0], summed_[1]}) {
+  for (cudaEvent_t event :
+       {order_, lane_.summed[0], lane_.summed[1], aside_.summed[0], aside_.summed[1]}) {
     if (event != nullptr) (void)cudaEventDestroy(event);
   }
-  for (cudaStream_t stream : send_streams_) (void)cudaStreamDestroy(stream);
-  for (cudaStream_t stream : {stream_, sum_stream_}) {
-    if (stream != nullptr) (void)cudaStreamDestroy(stream);
-  }
+  for (cudaStream_t stream : streams) (void)cudaStreamDestroy(stream);
 }
 
 // Of a thread of its own, as the rank's may be waiting for the device, inside CUDA.

@@ -19,6 +19,17 @@ using Clock = std::chrono::steady_clock;
 
 void check_cuda(cudaError_t status, const char* what) { kernels::cuda::check(status, what); }
 
+// Of the highest priority: what ranks tell each other takes the first multiprocessors that come
+// free, and need not wait until all blocks of a product have begun, which is when it is over.
+cudaStream_t make_stream() {
+  int lowest = 0, highest = 0;
+  check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "looking at the device");
+  cudaStream_t stream = nullptr;
+  check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, highest),
+             "making a stream");
+  return stream;
+}
+
 }  // namespace
 
 NcclWorld::NcclWorld(std::shared_ptr<Group> group, kernels::cuda::CudaKernels& kernels,
@@ -30,14 +41,8 @@ NcclWorld::NcclWorld(std::shared_ptr<Group> group, kernels::cuda::CudaKernels& k
 
 void NcclWorld::come_up() {
   device().enter();
-  temporary_ = kernels_.allocate(options_.temporary_bytes);
-  for (cudaEvent_t* event : {&order_, &summed_[0], &summed_[1]}) {
-    check_cuda(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "making an event");
-  }
-  for (cudaStream_t* stream : {&stream_, &sum_stream_}) {
-    check_cuda(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), "making a stream");
-  }
-  follow(stream_, device().stream());  // the temporary memory is being cleared
+  check_cuda(cudaEventCreateWithFlags(&order_, cudaEventDisableTiming), "making an event");
+  lane_ = open_lane(options_.temporary_bytes, true);
   const std::string bytes = from_first_together(*group_, [&] {
     ncclUniqueId made;
     check_code(ncclGetUniqueId(&made));
@@ -58,6 +63,26 @@ void NcclWorld::come_up() {
     }
     tell_states(outcome(communicators_.front(), state));
   });
+}
+
+NcclLane NcclWorld::open_lane(size_t bytes, bool sums_beside) {
+  NcclLane lane;
+  lane.bytes = bytes;
+  lane.memory = kernels_.allocate(bytes);
+  for (cudaEvent_t& event : lane.summed) {
+    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+  }
+  lane.stream = make_stream();
+  if (sums_beside) lane.sum_stream = make_stream();
+  follow(lane.stream, device().stream());  // the memory is being cleared
+  return lane;
+}
+
+// Nobody waits for what is set aside as long as there is something else to do: it needs less.
+const NcclLane& NcclWorld::aside() {
+  device().enter();
+  if (aside_.stream == nullptr) aside_ = open_lane(options_.temporary_bytes / 4, false);
+  return aside_;
 }
 
 // Every rank comes here in time, whether or not NCCL came up on it.
@@ -120,10 +145,12 @@ ncclComm_t NcclWorld::split(int color, int key, int most_blocks) {
   return *made;
 }
 
-ncclComm_t NcclWorld::family(const std::vector<int>& members) {
+ncclComm_t NcclWorld::family(const std::vector<int>& members, bool is_aside) {
   // Which of those that are there would do, here and elsewhere; and whether any is needed.
   std::string own(1, members.size() > 1 ? 'y' : 'n');
-  for (const Family& family : families_) own += family.members == members ? 'y' : 'n';
+  for (const Family& family : families_) {
+    own += family.members == members && family.is_aside == is_aside ? 'y' : 'n';
+  }
   const std::vector<std::string> all = group_->exchange(own);
   for (size_t i = 0; i < own.size(); ++i) {
     const char needed = i == 0 ? 'n' : 'y';
@@ -136,21 +163,14 @@ ncclComm_t NcclWorld::family(const std::vector<int>& members) {
   const bool is_lone = members.size() == 1;
   const ncclComm_t made =
       split(is_lone ? NCCL_SPLIT_NOCOLOR : members.front(), static_cast<int>(key),
-            std::min(32, device().multiprocessors() / 3));
-  families_.push_back({members, made});
+            std::min(32, device().multiprocessors() * (is_aside ? 2 : 3) / 9));
+  families_.push_back({members, is_aside, made});
   return made;
 }
 
 cudaStream_t NcclWorld::send_stream() {
   device().enter();
-  cudaStream_t& stream = send_streams_.emplace_back(nullptr);
-  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
-  return stream;
-}
-
-std::byte* NcclWorld::temporary(int half) const {
-  return static_cast<std::byte*>(temporary_.get()) +
-         (half == 0 ? size_t{0} : half_bytes() / 256 * 256);
+  return send_streams_.emplace_back(make_stream());
 }
 
 void NcclWorld::check_code(ncclResult_t result) {
@@ -178,12 +198,12 @@ void NcclWorld::begin(cudaStream_t stream) {
   follow(stream, device().stream());
 }
 
-void NcclWorld::has_summed(int half) {
-  check_cuda(cudaEventRecord(summed_[half], sum_stream_), "recording an event");
+void NcclWorld::has_summed(const NcclLane& lane, int half) {
+  check_cuda(cudaEventRecord(lane.summed[half], lane.sum_stream), "recording an event");
 }
 
-void NcclWorld::wait_for_sums(int half) {
-  check_cuda(cudaStreamWaitEvent(stream_, summed_[half]), "waiting for an event");
+void NcclWorld::wait_for_sums(const NcclLane& lane, int half) {
+  check_cuda(cudaStreamWaitEvent(lane.stream, lane.summed[half]), "waiting for an event");
 }
 
 cudaEvent_t NcclWorld::take_event() {

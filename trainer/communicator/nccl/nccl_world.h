@@ -4,19 +4,20 @@
 // GPU until the other ranks' operations meet it. Where operations under way on a GPU can keep
 // another one from beginning, two GPUs can wait for each other for ever. Here:
 //
-//  - All collectives and receives of a rank, of all its communicators, share stream(): they run one
-//    after another in the order in which they are asked for. That is how they run on hosts, where
-//    each is over when it returns. Only sends are not waited for there; here, each neighbour that a
-//    rank sends to has a stream and a communicator (of the two) of its own, so that a send holds up
-//    nothing but later sends to the same neighbour. An operation waits for less than it does on
-//    hosts, therefore, and ranks whose order of operations comes to an end there come to one here.
-//  - What may be under way at once fits on the GPU at once: one operation of stream() takes at most
-//    a third of the multiprocessors, and those to each neighbour a ninth; a rank of a trainer has
-//    three (the next stage, the one before, the next part of a sequence). Kernels that compute end
-//    by themselves.
-//  - These are six streams with that of the kernels and that of sums, and CUDA gives a process
-//    eight queues to the GPU (CUDA_DEVICE_MAX_CONNECTIONS): no stream waits behind another one in
-//    the same queue.
+//  - All collectives and receives of a rank, of all its communicators, share the stream of a lane:
+//    they run one after another in the order in which they are asked for. That is how they run on
+//    hosts, where each is over when it returns. Only sends are not waited for there; here, each
+//    neighbour that a rank sends to has a stream and a communicator (of the two) of its own, so
+//    that a send holds up nothing but later sends to the same neighbour; and communicators that are
+//    set aside share a lane of their own. An operation waits for less than it does on hosts,
+//    therefore, and ranks whose order of operations comes to an end there come to one here.
+//  - What may be under way at once fits on the GPU at once: one operation of the common lane takes
+//    at most a third of the multiprocessors, one of those set aside two ninths, and those to each
+//    neighbour a ninth; a rank of a trainer has three (the next stage, the one before, the next
+//    part of a sequence). Kernels that compute end by themselves.
+//  - These are seven streams with that of the kernels and that of sums, one more copies what is
+//    saved, and CUDA gives a process eight queues to the GPU (CUDA_DEVICE_MAX_CONNECTIONS): no
+//    stream waits behind another one in the same queue.
 //  - A connection that is made when it is first used makes the host wait for the other rank. Those
 //    between neighbours are therefore used once when they are made; collectives may make the host
 //    wait the first time, as they do each time on hosts.
@@ -39,6 +40,20 @@
 
 namespace ferry {
 
+/// Operations that run one after another, and memory for what they sum up, in two halves.
+struct NcclLane {
+  cudaStream_t stream = nullptr;
+  cudaStream_t sum_stream = nullptr;  // null: sums run on `stream`, too
+  std::shared_ptr<void> memory;
+  size_t bytes = 0;
+  cudaEvent_t summed[2] = {};  // what sum_stream was asked for has used a half
+
+  std::byte* temporary(int half) const {
+    return static_cast<std::byte*>(memory.get()) + (half == 0 ? size_t{0} : half_bytes());
+  }
+  size_t half_bytes() const { return bytes / 2 / 256 * 256; }
+};
+
 class NcclWorld {
  public:
   using Ticket = Communicator::Ticket;
@@ -57,22 +72,18 @@ class NcclWorld {
   kernels::cuda::Device& device() noexcept { return kernels_.device(); }
 
   /// The communicator of `members`; null for a lone one. Ranks whose communicators have the same
-  /// members share one. All ranks of the world call it.
-  ncclComm_t family(const std::vector<int>& members);
+  /// members share one in each lane. All ranks of the world call it.
+  ncclComm_t family(const std::vector<int>& members, bool is_aside = false);
   /// The communicator of all ranks that give the same color, by rising key, which takes at most so
   /// many multiprocessors; null for NCCL_SPLIT_NOCOLOR. All ranks of the world call it.
   ncclComm_t split(int color, int key, int most_blocks);
 
-  /// Of collectives and receives; and of sums beside them.
-  cudaStream_t stream() const noexcept { return stream_; }
-  cudaStream_t sum_stream() const noexcept { return sum_stream_; }
+  /// Of collectives and receives; and that of communicators that are set aside.
+  const NcclLane& lane() const noexcept { return lane_; }
+  const NcclLane& aside();
   /// A new one for sends to one neighbour.
   cudaStream_t send_stream();
   static constexpr int most_blocks_to_neighbour(int multiprocessors) { return multiprocessors / 9; }
-
-  /// Memory for what is summed up, in two halves.
-  std::byte* temporary(int half) const;
-  size_t half_bytes() const noexcept { return options_.temporary_bytes / 2; }
 
   /// Calls `queue`, which calls NCCL, as one group.
   template <typename Queue>
@@ -101,16 +112,19 @@ class NcclWorld {
   void wait(Ticket ticket);
   /// Makes one stream wait for what the other was asked for.
   void follow(cudaStream_t later, cudaStream_t earlier);
-  /// What sum_stream() was asked for has used a half of the temporary memory, ...
-  void has_summed(int half);
-  /// ... which stream() waits for.
-  void wait_for_sums(int half);
+  /// What the lane's sum_stream was asked for has used a half of its memory, ...
+  static void has_summed(const NcclLane& lane, int half);
+  /// ... which its stream waits for.
+  static void wait_for_sums(const NcclLane& lane, int half);
 
  private:
   struct Family {
     std::vector<int> members;
+    bool is_aside;
     ncclComm_t communicator;
   };
+
+  NcclLane open_lane(size_t bytes, bool sums_beside);
 
   cudaEvent_t take_event();
   ncclResult_t state_of(ncclComm_t communicator);
@@ -124,10 +138,9 @@ class NcclWorld {
   kernels::cuda::CudaKernels& kernels_;
   NcclOptions options_;
   int exceptions_;  // that were under way when it was made
-  std::shared_ptr<void> temporary_;
-  cudaStream_t stream_ = nullptr, sum_stream_ = nullptr;
+  NcclLane lane_, aside_;
   std::vector<cudaStream_t> send_streams_;
-  cudaEvent_t order_ = nullptr, summed_[2] = {};
+  cudaEvent_t order_ = nullptr;
   std::unordered_map<Ticket, cudaEvent_t> tickets_;
   std::vector<cudaEvent_t> events_;  // that no ticket has
   Ticket last_ticket_ = 0;

@@ -1,0 +1,67 @@
+"""Times training steps of `ferry train` on two GPUs against one, in one run, and prints the ratios of their speeds.
+
+    ranks.py FERRY WORK [LAYOUT ...] [--steps 10] [--times]
+
+8 layers of Llama-3-8B's shape in bf16 with fp32 copies, 8 sequences of 4096 tokens a step, one a micro-batch, whatever the layout. LAYOUT: dp
+(distributed optimizer), tp (sequence parallel), pp (5 layers, then 3 and the output layer: as even as whole layers allow), pp-even
+(4 and 4). The step's time is the median of the last half. --times prints besides how much of a step rank 0's operations take: the rest is
+waiting, for other ranks and for the host."""
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+
+LAYOUTS = {
+    'dp': '--data-parallel-size 2 --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather',
+    'tp': '--tensor-model-parallel-size 2 --sequence-parallel',
+    'pp': '--pipeline-model-parallel-size 2 --decoder-first-pipeline-num-layers 5',
+    'pp-even': '--pipeline-model-parallel-size 2',
+}
+parser = argparse.ArgumentParser()
+parser.add_argument('ferry')
+parser.add_argument('work')
+parser.add_argument('layouts', nargs='*', default=list(LAYOUTS))
+parser.add_argument('--steps', type=int, default=10)
+parser.add_argument('--times', action='store_true')
+a = parser.parse_args()
+os.makedirs(a.work, exist_ok=True)
+metrics = os.path.join(a.work, 'metrics.json')
+
+
+def steps(layout, count):
+    """Milliseconds a step, its last loss, and what it printed."""
+    if os.path.exists(metrics):
+        os.remove(metrics)
+    words = (f'{a.ferry} train --device cuda --bf16 --mock-data --tokenizer-type NullTokenizer --vocab-size 128256 --num-layers 8 --hidden-size 4096 '
+             '--ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention --num-query-groups 8 --swiglu --disable-bias-linear '
+             '--normalization RMSNorm --position-embedding-type rope --untie-embeddings-and-output-weights --seq-length 4096 '
+             '--max-position-embeddings 4096 --attention-dropout 0 --hidden-dropout 0 --micro-batch-size 1 --global-batch-size 8 --lr 1e-4 '
+             f'--train-iters {count} --eval-iters 0 --log-interval 1 --metrics-json {metrics} ').split() + layout.split()
+    run = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if run.returncode:
+        sys.exit(run.stdout + 'ferry train failed')
+    with open(metrics) as lines:
+        rows = [json.loads(line) for line in lines]
+    times = sorted(row['milliseconds'] for row in rows[count // 2:])
+    return times[len(times) // 2], re.findall(r'lm loss: (\S+)', run.stdout)[-1], run.stdout
+
+
+def operations(layout):
+    """Milliseconds of the last step."""
+    seen = {}
+    for ms, name in re.findall(r'^ +([\d.]+) ms, +\d+ times: (.*)$', steps(layout + ' --timing-log-level 2', 3)[2], re.M):
+        if name in seen:
+            seen = {}  # the next step's begin
+        seen[name] = float(ms)
+    return sum(seen.values())
+
+
+alone, loss, _ = steps('', a.steps)
+print(f'one GPU: {alone:.1f} ms a step, loss {loss}', flush=True)
+for name in a.layouts:
+    time, loss, _ = steps(LAYOUTS[name], a.steps)
+    print(f'{name}: {time:.1f} ms a step, loss {loss}, {alone / time:.3f} x one GPU', flush=True)
+    if a.times:
+        print(f'    operations of rank 0: {operations(LAYOUTS[name]):.1f} ms of it', flush=True)

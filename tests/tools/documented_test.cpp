@@ -56,7 +56,8 @@ std::vector<Names> helped(const std::string& help) {
 TEST_F(Program, EveryOptionIsInTheDocuments) {
   const std::string commands = document("commands.md");
   for (const std::string command :
-       {"inspect", "convert", "reshard", "verify", "diff", "prune", "report", "data inspect", "data check", "data merge", "data bytes"}) {
+       {"inspect", "convert", "reshard", "verify", "diff", "prune", "report", "data tokenize", "data show", "data mix", "data config", "data dumps", "data inspect", "data check",
+        "data merge", "data bytes"}) {
     const Names in_document = documented(section(commands, "ferry " + command));
     const std::vector<Names> in_help = helped(ferry(command + " --help").out);
     EXPECT_GE(in_help.size(), 3u) << command;

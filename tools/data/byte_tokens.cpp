@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
+#include "text/byte_tokenizer.h"
 
 namespace ferry::tool {
 namespace {
@@ -19,9 +20,8 @@ class OpenDocument {
       : file_(file), options_(options), writer_(writer), written_(written) {}
 
   void add(std::span<const std::byte> text) {
-    tokens_.resize(text.size());
-    std::transform(text.begin(), text.end(), tokens_.begin(),
-                   [](std::byte byte) { return std::to_integer<int32_t>(byte); });
+    tokens_.clear();
+    tokenizer_.encode({reinterpret_cast<const char*>(text.data()), text.size()}, tokens_);
     add(std::span<const int32_t>(tokens_));
   }
 
@@ -30,7 +30,7 @@ class OpenDocument {
       ++written_.left_out;
       return;
     }
-    if (options_.append_eod) add(std::span<const int32_t>(&kEndOfDocument, 1));
+    if (options_.append_eod) add(std::span<const int32_t>(&ByteTokenizer::kEndOfDocument, 1));
     writer_.end_sequence();
     writer_.end_document();
     ++written_.documents;
@@ -56,6 +56,7 @@ class OpenDocument {
   const ByteOptions& options_;
   IndexedDatasetWriter& writer_;
   ByteTokens& written_;
+  const ByteTokenizer tokenizer_;
   std::vector<int32_t> tokens_;
   int64_t size_ = 0;  // tokens
 };

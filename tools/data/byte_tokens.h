@@ -1,4 +1,4 @@
-// Text as tokens without a tokenizer: every byte is one.
+// Files of text as documents of ByteTokenizer's tokens.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,9 @@
 
 namespace ferry::tool {
 
-inline constexpr int32_t kEndOfDocument = 256;  // behind the bytes 0 to 255
-inline constexpr int64_t kByteVocabulary = 257;
-
 struct ByteOptions {
   bool lines = false;       // a document a line, without what ends it; else one a file
-  bool append_eod = false;  // kEndOfDocument behind each document
+  bool append_eod = false;  // ByteTokenizer::kEndOfDocument behind each document
 };
 
 /// What was written so far.

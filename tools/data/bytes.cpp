@@ -1,11 +1,10 @@
-#include "tools/data/bytes.h"
-
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "ckpt/base/error.h"
+#include "tools/data/commands.h"
 #include "tools/data/data_report.h"
 #include "tools/output/paths.h"
 #include "tools/terminal/common_options.h"

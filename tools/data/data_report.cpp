@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "text/byte_tokenizer.h"
 #include "tools/terminal/text.h"
 
 namespace ferry::tool {
@@ -165,14 +166,14 @@ std::string to_text(const WrittenBytes& result) {
   return text +
          fmt::format(
              "  to train on it: --data-path {} --tokenizer-type NullTokenizer --vocab-size {}\n",
-             shell_word(result.output), kByteVocabulary);
+             shell_word(result.output), ByteTokenizer::kVocabSize);
 }
 
 json to_json(const WrittenBytes& result) {
   return {{"output", result.output},
           {"files", result.files},
           {"dtype", torch_name(DType::u16)},
-          {"vocabulary_size", kByteVocabulary},
+          {"vocabulary_size", ByteTokenizer::kVocabSize},
           {"documents", result.written.documents},
           {"left_out", result.written.left_out},
           {"tokens", result.written.tokens},

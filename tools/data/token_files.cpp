@@ -174,6 +174,10 @@ std::vector<std::string> prefixes_of(const FileSystem& file_system,
   return prefixes;
 }
 
+std::shared_ptr<const IndexedDataset> open_tokens(const std::string& path) {
+  return std::make_shared<IndexedDataset>(posix_file_system(), prefix_of(path));
+}
+
 int64_t count_all_tokens(const IndexedDataset& dataset) {
   int64_t tokens = 0;
   for (int64_t i = 0; i < dataset.sequences(); ++i) tokens += dataset.length(i);

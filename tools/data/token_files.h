@@ -23,6 +23,9 @@ std::string prefix_of(const std::string& path);
 std::vector<std::string> prefixes_of(const FileSystem& file_system,
                                      const std::vector<std::string>& paths);
 
+/// The pair of a prefix, or of one of its files.
+std::shared_ptr<const IndexedDataset> open_tokens(const std::string& path);
+
 /// How a long pass over tokens is watched and stopped.
 struct Watch {
   std::function<void(const Progress&)> progress;

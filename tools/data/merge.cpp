@@ -1,0 +1,105 @@
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "ckpt/base/error.h"
+#include "tools/data/commands.h"
+#include "tools/data/data_report.h"
+#include "tools/data/token_files.h"
+#include "tools/terminal/common_options.h"
+#include "tools/terminal/interrupt.h"
+#include "tools/terminal/output.h"
+#include "tools/terminal/progress.h"
+#include "tools/terminal/text.h"
+#include "trainer/data/indexed_dataset_writer.h"
+
+namespace ferry::tool {
+namespace {
+
+struct MergeDataFlags {
+  std::vector<std::string> paths;
+  std::string output;
+  bool sort = false, overwrite = false, dry_run = false, json = false;
+};
+
+constexpr const char* kMergeDataExamples = R"(Examples:
+  ferry data merge part_0 part_1 part_2 -o whole        in the order given
+  ferry data merge parts/ -o whole                      all pairs of a folder, by name
+  ferry data merge b a c -o whole --sort --dry-run      what would be written, in the order of names
+)";
+
+// The inputs, and what the output will be.
+std::vector<std::shared_ptr<const IndexedDataset>> plan(const MergeDataFlags& flags,
+                                                        MergedTokens& merged) {
+  merged.output = prefix_of(flags.output);
+  merged.dry_run = flags.dry_run;
+  merged.inputs = prefixes_of(*posix_file_system(), flags.paths);
+  if (flags.sort) std::sort(merged.inputs.begin(), merged.inputs.end());
+  std::vector<std::shared_ptr<const IndexedDataset>> datasets;
+  for (const std::string& prefix : merged.inputs) {
+    datasets.push_back(open_tokens(prefix));
+    const IndexedDataset& dataset = *datasets.back();
+    if (dataset.type() != datasets.front()->type()) {
+      fail(ErrorKind::mismatch,
+           "{} has tokens of type {}, and {} of type {}; they cannot be merged",
+           datasets.front()->name(), torch_name(datasets.front()->type()), dataset.name(),
+           torch_name(dataset.type()));
+    }
+    merged.documents += dataset.documents();
+    merged.sequences += dataset.sequences();
+    merged.tokens += count_all_tokens(dataset);
+    merged.bytes += dataset.token_bytes();
+  }
+  merged.type = datasets.front()->type();
+  merged.bytes += kIndexHeaderBytes + 12 * static_cast<uint64_t>(merged.sequences) +
+                  8 * (static_cast<uint64_t>(merged.documents) + 1);
+  return datasets;
+}
+
+void merge_data(const MergeDataFlags& flags) {
+  MergedTokens merged;
+  const auto datasets = plan(flags, merged);
+  IndexedDatasetWriter::check_target(*posix_file_system(), merged.output, flags.overwrite);
+  if (!flags.dry_run) {
+    const InterruptScope interrupt;
+    ProgressLine line("merging");
+    IndexedDatasetWriter writer(posix_file_system(), merged.output, merged.type, flags.overwrite);
+    Progress progress{0, merged.bytes};
+    for (const auto& dataset : datasets) {
+      writer.append(*dataset, [&](uint64_t bytes) {
+        interrupt.check();
+        progress.bytes_done += bytes;
+        line.show(progress);
+      });
+    }
+    writer.commit();
+    merged.seconds = line.seconds();
+  }
+  const std::string text = flags.json ? json_text(to_json(merged)) : to_text(merged);
+  if (flags.dry_run) return print(text);
+  print_done(text, merged.output + " is complete");
+}
+
+}  // namespace
+
+void add_merge_data(Command& data) {
+  auto flags = std::make_shared<MergeDataFlags>();
+  Command command = data.add_command("merge", "Write the documents of several token files as one");
+  command
+      .add_option("PREFIX", flags->paths,
+                  "Of PREFIX.bin and PREFIX.idx, or folders of them; all of the same token type")
+      .required()
+      .type_name("");
+  command.add_option("-o,--output", flags->output, "The prefix to write")
+      .required()
+      .type_name("OUT")
+      .check(not_empty("give the prefix of the files to write"));
+  command.add_flag("--sort", flags->sort, "In the order of the prefixes' names");
+  command.add_flag("--overwrite", flags->overwrite, "Replace files that exist");
+  command.add_flag("--dry-run", flags->dry_run, "Tell what would be written, and write nothing");
+  add_json_option(command, flags->json);
+  command.footer(kMergeDataExamples);
+  command.action([flags] { merge_data(*flags); });
+}
+
+}  // namespace ferry::tool

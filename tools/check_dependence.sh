@@ -4,7 +4,7 @@
 #   in engine: elements <- transfers <- items <- tiles
 #   format, store -> all of these, format (store -> store too)
 #   megatron -> all of these and checkpoint.h (data)    open.h, integrity, memory -> megatron, too
-#   convert -> ckpt    kernels -> kernels    trainer -> ckpt, convert, kernels    tools -> all of these
+#   convert -> ckpt    text -> ckpt/base, ckpt/io    kernels -> kernels    trainer -> ckpt, convert, kernels    tools -> all of these
 #   in trainer: communicator <- model <- parallel (also data) <- optimizer <- checkpoint (also arguments, loop) <- run
 #   and arguments -> itself; data -> ckpt alone; loop -> arguments
 # and that nothing outside the device code includes CUDA, NCCL or MPI.
@@ -37,6 +37,7 @@ allow ckpt/integrity 'ckpt/(base|io|core|engine|format|store|integrity)/[^"]*|ck
 allow ckpt/megatron 'ckpt/(base|io|core|engine|format|store|megatron)/[^"]*|ckpt/checkpoint\.h'
 allow ckpt          'ckpt/[^"]*'
 allow convert       '(ckpt|convert)/[^"]*'
+allow text          '(ckpt/(base|io)|text)/[^"]*'
 allow kernels       'kernels/[^"]*'
 allow trainer       '(ckpt|convert|kernels|trainer)/[^"]*'
 allow trainer/communicator '(ckpt|kernels|trainer/communicator)/[^"]*'
@@ -46,12 +47,12 @@ allow trainer/optimizer '(ckpt|convert|kernels|trainer/(communicator|model|paral
 allow trainer/arguments '(ckpt|convert|trainer/arguments)/[^"]*'
 allow trainer/data  '(ckpt|trainer/data)/[^"]*'
 allow trainer/loop  '(ckpt|convert|trainer/(arguments|loop))/[^"]*'
-allow tools         '(ckpt|convert|trainer|tools)/[^"]*'
+allow tools         '(ckpt|convert|text|trainer|tools)/[^"]*'
 
-device=$(grep -rnE '#[[:space:]]*include[[:space:]]*<(cuda|cublas|nccl|mpi)' ckpt convert kernels/*.h kernels/cpu trainer tools | grep -vE '^(ckpt/group/mpi|trainer/communicator/(mpi|nccl))/' || true)
+device=$(grep -rnE '#[[:space:]]*include[[:space:]]*<(cuda|cublas|nccl|mpi)' ckpt convert text kernels/*.h kernels/cpu trainer tools | grep -vE '^(ckpt/group/mpi|trainer/communicator/(mpi|nccl))/' || true)
 if [ -n "$device" ]; then
     echo "$device"
-    echo "error: ckpt, convert, kernels/cpu, trainer and tools must build without CUDA, NCCL and MPI" >&2
+    echo "error: ckpt, convert, text, kernels/cpu, trainer and tools must build without CUDA, NCCL and MPI" >&2
     found=1
 fi
 exit $found

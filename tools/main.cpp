@@ -139,6 +139,14 @@ class Launch {
   int silenced_ = -1;
 };
 
+// `data tokenize` divides its work itself.
+std::vector<CLI::App*> commands_of_one_process(CLI::App& program) {
+  const auto is_of_one = [](const CLI::App* command) { return command->get_name() != "tokenize"; };
+  std::vector<CLI::App*> commands = program.get_subcommand("data")->get_subcommands(is_of_one);
+  for (const char* name : {"prune", "report"}) commands.push_back(program.get_subcommand(name));
+  return commands;
+}
+
 // Of the exception that is being handled.
 int report_any(const Reporter& reporter) {
   try {
@@ -212,9 +220,9 @@ int run(Launch& launch, int argc, char** argv, const Reporter& reporter) {
   add_report(commands);
   int exit_code = kExitOk;
   add_data(commands, exit_code);
-  for (const std::string name : {"data", "prune", "report"}) {
-    program.get_subcommand(name)->parse_complete_callback(
-        [name] { require_one_process("ferry " + name); });
+  for (CLI::App* command : commands_of_one_process(program)) {
+    const std::string name = command->get_parent()->get_name() + " " + command->get_name();
+    command->parse_complete_callback([name] { require_one_process(name); });
   }
   add_verify(commands, exit_code);
   add_diff(commands, exit_code);

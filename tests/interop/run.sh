@@ -79,5 +79,10 @@ if "$FERRY_PYTHON" -c 'import megatron.core' 2>"$work/log"; then
     "$FERRY_PYTHON" tests/interop/make_data_cases.py "$work/cases.jsonl" 60 1000 2>"$work/log" || { cat "$work/log"; exit 1; }
     FERRY_DATA_CASES=$work/cases.jsonl "$(dirname "$ferry")/../tests/trainer_test" --gtest_filter='MegatronCases.SameFilesAndSamples'
 fi
+# The trainer computes Megatron-LM's logits and goes on from its runs as it does itself.
+if [ -d ../shared/peers/megatron ]; then
+    "$FERRY_PYTHON" tests/interop/check_trainer_logits.py "$(dirname "$ferry")/../tests/write_logits" ../shared/peers/megatron
+    "$FERRY_PYTHON" tests/interop/check_continuations.py "$ferry" ../shared/peers/megatron
+fi
 # shellcheck disable=SC2086 # a list of folders
 "$FERRY_PYTHON" tests/interop/check_logits.py "$ferry" tests/fixtures/core $peers

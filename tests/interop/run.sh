@@ -50,6 +50,7 @@ done
 "$FERRY_PYTHON" tests/interop/check_import.py "$ferry"
 "$FERRY_PYTHON" tests/interop/check_kernels.py "$(dirname "$ferry")/../tests/run_operation"
 "$FERRY_PYTHON" tests/interop/check_training.py "$ferry"
+"$FERRY_PYTHON" tests/interop/check_generation.py "$ferry"
 # What the example saves from memory, built as a project of someone else's.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

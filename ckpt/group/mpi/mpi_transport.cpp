@@ -133,7 +133,8 @@ Message MpiTransport::receive(uint64_t group, int from) {
   return message;
 }
 
-void MpiTransport::poll(std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_over) {
+template <typename IsOver>
+void MpiTransport::poll(std::unique_lock<std::mutex>& lock, const IsOver& is_over) {
   const auto since = Clock::now();
   while (true) {
     progress();
@@ -144,7 +145,8 @@ void MpiTransport::poll(std::unique_lock<std::mutex>& lock, const std::function<
   }
 }
 
-void MpiTransport::wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_done) {
+template <typename IsDone>
+void MpiTransport::wait(std::unique_lock<std::mutex>& lock, const IsDone& is_done) {
   poll(lock, [&] {
     if (failure_) {
       fail(failure_->error.kind(), "rank {}: {}", failure_->rank, failure_->error.what());
@@ -186,7 +188,11 @@ bool MpiTransport::take_envelope() {
          "rank {} sends a message that cannot be read; do all run the same release?",
          status.MPI_SOURCE);
   }
-  open_envelope(status.MPI_SOURCE);
+  try {
+    open_envelope(status.MPI_SOURCE);
+  } catch (const std::bad_alloc&) {
+    if (!failure_) throw;  // after a failure nobody receives it
+  }
   return true;
 }
 
@@ -222,6 +228,7 @@ void MpiTransport::take_notice() {
                          kNoticeTag, communicator_, &in.notice_request));
   }
   if (!is_done(in.notice_request)) return;
+  if (failure_) return;
   const Notice& notice = in.notice_in;
   const auto kind = std::min(notice.kind, static_cast<uint32_t>(ErrorKind::cancelled));
   const size_t length = std::min<size_t>(notice.length, sizeof notice.text);
@@ -293,7 +300,7 @@ bool MpiTransport::conclude(milliseconds patience) noexcept {
 
 bool MpiTransport::wait_for_all(std::unique_lock<std::mutex>& lock, milliseconds patience) {
   std::optional<Clock::time_point> end;
-  const auto wait_until = [&](const std::function<bool()>& is_done) {
+  const auto wait_until = [&](const auto& is_done) {
     bool done = false;
     poll(lock, [&] {
       done = is_done();

@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <deque>
-#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -103,8 +102,10 @@ class MpiTransport final : public Transport {
   };
 
   // Looks until it is over; wait() throws the error of an abort.
-  void poll(std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_over);
-  void wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_done);
+  template <typename IsOver>
+  void poll(std::unique_lock<std::mutex>& lock, const IsOver& is_over);
+  template <typename IsDone>
+  void wait(std::unique_lock<std::mutex>& lock, const IsDone& is_done);
   void post(Departure& departure, uint64_t group, std::span<const int> ranks);
   void progress();
   bool take_envelope();

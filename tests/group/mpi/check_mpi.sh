@@ -124,13 +124,7 @@ if [ -n "$scarce_memory" ]; then
     rm -r out
     for part in 4 5 6 7 8 9; do  # before, it reads its arguments
         SCARCE_AT=$(($(cat count) * part / 10))
-        code=0
-        timeout 60 mpirun -n 4 env LD_PRELOAD="$scarce_memory" "$ferry" convert "$run" out --to hf >fails.log 2>&1 || code=$?
-        # The rank says it, too, where it had no memory to note that all know.
-        [ $code = 8 ] && [ ! -e out ] && grep -q '^ferry: error: .*out of memory' fails.log && continue
-        cat fails.log
-        echo "exit code $code, not 8, with $SCARCE_AT allocations"
-        exit 1
+        fails 8 '.*out of memory' 0 true env LD_PRELOAD="$scarce_memory" "$ferry" convert "$run" out --to hf
     done
     echo "failed: one rank is out of memory"
 fi

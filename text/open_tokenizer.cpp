@@ -2,6 +2,7 @@
 #include "text/byte_tokenizer.h"
 #include "text/gpt2/gpt2_tokenizer.h"
 #include "text/hugging_face/hugging_face_tokenizer.h"
+#include "text/sentencepiece/sentencepiece_tokenizer.h"
 #include "text/tiktoken/tiktoken_tokenizer.h"
 #include "text/tokenizer.h"
 
@@ -13,6 +14,11 @@ void require_option(const std::string& value, const std::string& type, const cha
 }
 
 }  // namespace
+
+bool is_sentencepiece(std::string_view tokenizer_type) {
+  return tokenizer_type == "SentencePieceTokenizer" ||
+         tokenizer_type == "GPTSentencePieceTokenizer" || tokenizer_type == "Llama2Tokenizer";
+}
 
 std::unique_ptr<const TextTokenizer> open_tokenizer(const FileSystem& file_system,
                                                     const TokenizerChoice& choice) {
@@ -31,9 +37,14 @@ std::unique_ptr<const TextTokenizer> open_tokenizer(const FileSystem& file_syste
     require_option(choice.pattern, choice.type, "the name of a pattern");
     return open_tiktoken_tokenizer(file_system, choice.model, choice.pattern);
   }
+  if (is_sentencepiece(choice.type)) {
+    require_option(choice.model, choice.type, "--tokenizer-model");
+    return open_sentencepiece_tokenizer(file_system, choice.model);
+  }
   fail(ErrorKind::unsupported,
-       "a tokenizer of type '{}' is not known; bytes, GPT2BPETokenizer, HuggingFaceTokenizer and "
-       "TikTokenizer are",
+       "a tokenizer of type '{}' is not known; bytes, GPT2BPETokenizer, HuggingFaceTokenizer, "
+       "SentencePieceTokenizer (also GPTSentencePieceTokenizer, Llama2Tokenizer) and TikTokenizer "
+       "are",
        choice.type);
 }
 

@@ -36,9 +36,11 @@ class TextTokenizer {
 
 /// Which tokenizer, as Megatron-LM's options say it.
 struct TokenizerChoice {
-  /// --tokenizer-type: GPT2BPETokenizer, HuggingFaceTokenizer, TikTokenizer; or bytes.
+  /// --tokenizer-type: GPT2BPETokenizer, HuggingFaceTokenizer, TikTokenizer, one of
+  /// is_sentencepiece(); or bytes.
   std::string type = {};
-  /// --tokenizer-model: tokenizer.json or the folder that it lies in, or a .tiktoken file.
+  /// --tokenizer-model: tokenizer.json or the folder that it lies in, a SentencePiece .model, or a
+  /// .tiktoken file.
   std::string model = {};
   std::string vocab_file = {}, merge_file = {};  // of GPT2BPETokenizer: vocab.json, merges.txt
   /// Of tiktoken files, which do not say how they divide text: r50k (gpt2), p50k, cl100k, o200k,
@@ -47,6 +49,10 @@ struct TokenizerChoice {
   /// Whether the tokens that the tokenizer's file puts around a text are put there (<s>).
   bool add_special = true;
 };
+
+/// Whether Megatron-LM's --tokenizer-type takes a SentencePiece model. Its names for them mean the
+/// same.
+bool is_sentencepiece(std::string_view tokenizer_type);
 
 /// Reads a tokenizer's files. not_found, corrupt and unsupported name the file and what is wrong
 /// with it; invalid where the choice lacks an option.

@@ -22,6 +22,7 @@ class Members {
  public:
   /// Those of an object and of the objects in it.
   void learn(const nlohmann::json& object);
+  bool empty() const { return known_.empty(); }
   /// Changes one member of `object`, or of an object in it.
   void change(nlohmann::json& object, Random& random) const;
 

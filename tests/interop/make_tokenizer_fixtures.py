@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes tests/fixtures/tokenizers: small tokenizers of every kind and the peers' ids of some strings.
 
-make_tokenizer_fixtures.py OUTPUT --gpt2 FOLDER (of GPT-2's own encoder.json and vocab.bpe, of which 1000 merges are kept)
+make_tokenizer_fixtures.py OUTPUT --gpt2 FOLDER (of GPT-2's own encoder.json and vocab.bpe, of which 1000 merges are kept, and all that
+can come up in GOLDEN, so that these have the ids that the whole vocabulary gives them)
 """
 import argparse
 import json
@@ -12,9 +13,17 @@ import tokenizer_kinds
 import tokenizer_texts
 
 
+# Whose ids tests/text/golden_ids_test.cpp has, as published programs give them with the whole vocabulary.
+GOLDEN = ["Hello world", "  two  spaces\n\n\ttab's it'LL 12345 na\u00efve \u00dcn\u00ef \u65e5\u672c\u8a9e \U0001f642", "<|endoftext|>"]
+
+
 def cut_gpt2(gpt2, folder, merges_kept):
-    """The first merges of GPT-2, and the ids of what they can make, which stay what they are."""
-    lines = open(os.path.join(gpt2, "vocab.bpe"), encoding="utf-8").read().split("\n")[:merges_kept + 1]
+    """The first merges of GPT-2 and those that GOLDEN needs, and the ids of what they can make, which stay what they are."""
+    characters = tokenizer_kinds.byte_characters()
+    golden = ["".join(characters[byte] for byte in text.encode()) for text in GOLDEN]
+    lines = open(os.path.join(gpt2, "vocab.bpe"), encoding="utf-8").read().split("\n")[:-1]
+    needed = lambda line: any("".join(line.split()) in text for text in golden)
+    lines = lines[:merges_kept + 1] + [line for line in lines[merges_kept + 1:] if needed(line)]
     vocab = json.load(open(os.path.join(gpt2, "encoder.json")))
     kept = {"".join(line.split()) for line in lines[1:]} | set(tokenizer_kinds.byte_characters().values()) | {"<|endoftext|>"}
     os.makedirs(folder, exist_ok=True)
@@ -32,11 +41,10 @@ def main():
     arguments = parser.parse_args()
     cut = os.path.join(arguments.output, "gpt2")
     cut_gpt2(arguments.gpt2, cut, 1000)
-    strings = ["", "Hello world", "  two  spaces\n\n\ttab's it'LL 12345 na\u00efve \u00dcn\u00ef \u65e5\u672c\u8a9e \U0001f642", "<|endoftext|>",
-               "a" * 50, " " * 9 + "\n" * 3, *tokenizer_texts.PIECES, *tokenizer_texts.fuzzed(40, 7)]
+    strings = ["", *GOLDEN, "a" * 50, " " * 9 + "\n" * 3, *tokenizer_texts.PIECES, *tokenizer_texts.fuzzed(40, 7)]
     strings = [text.encode() for text in strings]
     corpus = [text.encode() for _, text in tokenizer_texts.files(3_000_000, 5)]
-    tokenizer_kinds.SIZE = 700
+    tokenizer_kinds.SIZE, tokenizer_kinds.SMALL = 700, True
     for kind in tokenizer_kinds.kinds(arguments.output, cut, corpus, [k for k in arguments.kinds.split(",") if k]):
         texts = [text.decode() for text in strings]
         ids = kind.encode(strings if kind.takes_bytes else texts)

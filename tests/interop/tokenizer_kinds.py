@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Callable
 
 import regex
+import sentencepiece_kinds
 import tiktoken
 from tiktoken_ext import openai_public
 import tokenizers
@@ -166,21 +167,15 @@ def kinds(folder, gpt2, corpus, wanted):
             tokenizer = Tokenizer.from_str(json.dumps(model))
         yield save(name, tokenizer)
 
-    for name, kind, more in (("spm-bpe", "bpe", {}), ("spm-bpe-bytes", "bpe", dict(byte_fallback=True, split_digits=True, normalization_rule_name="identity", remove_extra_whitespaces=False, user_defined_symbols=["<mask>", "  ", "\n"])),
-                             ("spm-unigram", "unigram", {}), ("spm-unigram-bytes", "unigram", dict(byte_fallback=True, normalization_rule_name="nmt_nfkc_cf", user_defined_symbols=["<mask>", "http"])),
-                             ("spm-suffix", "unigram", dict(treat_whitespace_as_suffix=True, add_dummy_prefix=True))):
-        if not is_wanted(name): continue
+    for name, file in sentencepiece_kinds.models(folder, training, SIZE, SMALL, is_wanted):
         import sentencepiece
-        sentences = [line for text in training for line in text.split("\n") if line.strip()][:20000]
-        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(sentences), model_prefix=path(name), model_type=kind, vocab_size=min(SIZE, 4000), character_coverage=0.995,
-                                                 hard_vocab_limit=False, minloglevel=2, **more)
-        processor = sentencepiece.SentencePieceProcessor(model_file=path(name + ".model"))
-        os.remove(path(name + ".vocab"))
-        yield Kind(name, ["GPTSentencePieceTokenizer", path(name + ".model")], lambda documents, processor=processor: [processor.encode(document) for document in documents], True)
+        processor = sentencepiece.SentencePieceProcessor(model_file=file)
+        yield Kind(name, ["SentencePieceTokenizer", file], lambda texts, processor=processor: [processor.encode(text) for text in texts])
 
 
 CL100K = r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"""
 SIZE = 6000
+SMALL = False  # fixtures, which leave large tables out
 _ranks = {}
 
 

@@ -35,9 +35,11 @@ class GoldenIds : public testing::TestWithParam<std::string> {
 TEST_P(GoldenIds, AreThePeers) {
   for (const auto& [text, expected] :
        golden_.at("cases").get<std::vector<std::pair<std::string, std::vector<int32_t>>>>()) {
-    std::vector<int32_t> ids;
-    tokenizer_->encode(text, ids);
-    ASSERT_EQ(ids, expected) << text;
+    for (const char* from : {"the tokenizer", "its cache"}) {
+      std::vector<int32_t> ids;
+      tokenizer_->encode(text, ids);
+      ASSERT_EQ(ids, expected) << text << " from " << from;
+    }
   }
 }
 
@@ -47,6 +49,30 @@ TEST_P(GoldenIds, AreBelowTheSizeOfTheVocabulary) {
       ASSERT_LT(id, tokenizer_->vocab_size());
     }
   }
+}
+
+// What every program with GPT-2's published vocabulary gives. The fixture has a part of it: all
+// that can come up in these texts.
+TEST(Gpt2, GivesThePublishedIds) {
+  const auto tokenizer = open_tokenizer(
+      *posix_file_system(), {.type = "GPT2BPETokenizer",
+                             .vocab_file = test::fixture("tokenizers/gpt2/encoder.json"),
+                             .merge_file = test::fixture("tokenizers/gpt2/vocab.bpe")});
+  const std::pair<std::string, std::vector<int32_t>> golden[] = {
+      {"Hello world", {15496, 995}},
+      {"  two  spaces\n\n\ttab's it'LL 12345 na\u00efve \u00dcn\u00ef \u65e5\u672c\u8a9e "
+       "\U0001F642",
+       {220,   734,   220, 9029,  628,   197, 8658, 338,   340, 6,     3069, 17031, 2231,
+        41492, 49363, 77,  26884, 10545, 245, 98,   17312, 105, 45739, 252,  32485}},
+      {"<|endoftext|>", {27, 91, 437, 1659, 5239, 91, 29}}};
+  for (const auto& [text, expected] : golden) {
+    std::vector<int32_t> ids;
+    tokenizer->encode(text, ids);
+    EXPECT_EQ(ids, expected) << text;
+    EXPECT_EQ(tokenizer->decode(ids), text);
+  }
+  EXPECT_EQ(tokenizer->vocab_size(), 50257);
+  EXPECT_EQ(tokenizer->end_of_document(), 50256);
 }
 
 std::vector<std::string> golden_names() {

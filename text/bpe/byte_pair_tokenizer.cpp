@@ -36,6 +36,9 @@ void BytePairTokenizer::encode(std::string_view text, std::vector<int32_t>& ids)
     const Match match = splitter_->find(text, at);
     encoder_.encode(text.substr(match.begin, match.end - match.begin), *state, ids);
     at = match.end;
+    if (match.begin == match.end && at < text.size()) {  // an empty one, with another behind it
+      at += unicode::character_at(text.data() + at).bytes;
+    }
   }
 }
 

@@ -14,6 +14,11 @@ constexpr uint32_t kNoLink = UINT32_MAX;
 void Merger::merge(const MergeTable& table, bool one_pair, std::vector<int32_t>& symbols) {
   if (symbols.size() < 2) return;
   if (one_pair && symbols.size() <= kFew) return merge_few(table, symbols);
+  merge_queued(table, symbols, nullptr);
+}
+
+void Merger::merge_queued(const MergeTable& table, std::vector<int32_t>& symbols,
+                          const Seen* seen) {
   const auto count = static_cast<uint32_t>(symbols.size());
   links_.resize(count);
   queue_.clear();
@@ -23,6 +28,7 @@ void Merger::merge(const MergeTable& table, bool one_pair, std::vector<int32_t>&
   for (uint32_t i = 0; i + 1 < count; ++i) {
     if (const Merge* pair = table.find(symbols[i], symbols[i + 1])) {
       queue_.push_back({pair->rank, i, pair->symbol});
+      if (seen != nullptr) (*seen)(*pair);
     }
   }
   std::make_heap(queue_.begin(), queue_.end(), Later());
@@ -39,16 +45,18 @@ void Merger::merge(const MergeTable& table, bool one_pair, std::vector<int32_t>&
     right.symbol = kGone;
     left.next = right.next;
     if (left.next != kNoLink) links_[left.next].previous = first.at;
-    if (left.previous != kNoLink) offer(table, left.previous, first.at);
-    if (left.next != kNoLink) offer(table, first.at, left.next);
+    if (left.previous != kNoLink) offer(table, left.previous, first.at, seen);
+    if (left.next != kNoLink) offer(table, first.at, left.next, seen);
   }
   symbols.clear();
+  if (count == 0) return;
   for (uint32_t i = 0; i != kNoLink; i = links_[i].next) symbols.push_back(links_[i].symbol);
 }
 
-void Merger::offer(const MergeTable& table, uint32_t left, uint32_t right) {
+void Merger::offer(const MergeTable& table, uint32_t left, uint32_t right, const Seen* seen) {
   const Merge* pair = table.find(links_[left].symbol, links_[right].symbol);
   if (pair == nullptr) return;
+  if (seen != nullptr) (*seen)(*pair);
   queue_.push_back({pair->rank, left, pair->symbol});
   std::push_heap(queue_.begin(), queue_.end(), Later());
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "text/bpe/merge_table.h"
@@ -16,6 +17,13 @@ class Merger {
   /// symbols. Else a pair whose symbols changed while it waited, but not what comes of it, keeps
   /// the rank that it had, as Hugging Face's tokenizers do it (models/bpe/word.rs, merge_all).
   void merge(const MergeTable& table, bool one_pair, std::vector<int32_t>& symbols);
+
+  /// The same, where ranks follow from symbols. `seen` gets each pair of the table when its two
+  /// come to stand beside each other, also where others go first.
+  using Seen = std::function<void(const Merge&)>;
+  void merge(const MergeTable& table, std::vector<int32_t>& symbols, const Seen& seen) {
+    merge_queued(table, symbols, &seen);
+  }
 
  private:
   struct Candidate {
@@ -34,7 +42,8 @@ class Merger {
   };
 
   void merge_few(const MergeTable& table, std::vector<int32_t>& symbols);
-  void offer(const MergeTable& table, uint32_t left, uint32_t right);
+  void merge_queued(const MergeTable& table, std::vector<int32_t>& symbols, const Seen* seen);
+  void offer(const MergeTable& table, uint32_t left, uint32_t right, const Seen* seen);
 
   std::vector<Candidate> queue_;
   std::vector<Link> links_;

@@ -4,6 +4,7 @@
 
 #include "ckpt/base/error.h"
 #include "text/bpe/byte_level.h"
+#include "text/hugging_face/byte_tokens.h"
 #include "text/hugging_face/member.h"
 #include "text/hugging_face/model.h"
 #include "text/json_file.h"
@@ -26,12 +27,9 @@ struct BpeParts {
 class CharacterBpe final : public PieceModel {
  public:
   CharacterBpe(BpeParts parts, bool byte_level)
-      : parts_(std::move(parts)), byte_level_(byte_level) {
+      : parts_(std::move(parts)), byte_level_(byte_level), bytes_(parts_.vocabulary) {
     unknown_ = parts_.unknown_token.empty() ? Vocabulary::kNone
                                             : parts_.vocabulary.find(parts_.unknown_token);
-    for (int byte = 0; byte < 256; ++byte) {
-      bytes_.push_back(parts_.vocabulary.find(byte_token(static_cast<unsigned char>(byte))));
-    }
   }
 
   const Vocabulary& vocabulary() const override { return parts_.vocabulary; }
@@ -81,7 +79,7 @@ class CharacterBpe final : public PieceModel {
         symbols.push_back(id);
         continue;
       }
-      if (parts_.byte_fallback && add_bytes(character, symbols)) continue;
+      if (parts_.byte_fallback && bytes_.append(character, symbols)) continue;
       if (parts_.unknown_token.empty()) continue;
       if (unknown_ == Vocabulary::kNone) {
         fail(ErrorKind::corrupt, "{}: the model has no token '{}', which stands for unknown ones",
@@ -93,18 +91,10 @@ class CharacterBpe final : public PieceModel {
     if (waits) symbols.push_back(unknown_);
   }
 
-  bool add_bytes(std::string_view character, std::vector<int32_t>& symbols) const {
-    for (const char byte : character) {
-      if (bytes_[static_cast<unsigned char>(byte)] == Vocabulary::kNone) return false;
-    }
-    for (const char byte : character) symbols.push_back(bytes_[static_cast<unsigned char>(byte)]);
-    return true;
-  }
-
   BpeParts parts_;
   bool byte_level_;
   int32_t unknown_;
-  std::vector<int32_t> bytes_;
+  ByteTokens bytes_;
 };
 
 // Over bytes, where they all have tokens.

@@ -28,6 +28,9 @@ class HuggingFaceTokenizer final : public TextTokenizer {
     if (add_special) around_ = read_post_processor(member(json, "post_processor"), path);
     vocab_size_ = model_->vocabulary().end();
     if (json.contains("added_tokens")) read_added_tokens(json["added_tokens"], path);
+    for (const std::vector<int32_t>* around : {&around_.before, &around_.after}) {
+      for (const int32_t id : *around) vocab_size_ = std::max<int64_t>(vocab_size_, id + 1);
+    }
     // One pattern, and nothing else that could change a text.
     if (pre_tokenizers_.steps.size() == 1) alone_ = pre_tokenizers_.steps[0]->isolates();
   }

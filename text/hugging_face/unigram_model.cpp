@@ -2,9 +2,11 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "ckpt/base/error.h"
 #include "text/bpe/byte_level.h"
+#include "text/hugging_face/byte_tokens.h"
 #include "text/hugging_face/member.h"
 #include "text/hugging_face/model.h"
 #include "text/json_file.h"
@@ -70,10 +72,7 @@ class UnigramModel final : public PieceModel {
       unknown_ = token_id(json["unk_id"], path, "unk_id");
       if (static_cast<size_t>(unknown_) >= scores_.size()) model.refuse("unk_id", "a token's id");
     }
-    byte_fallback_ = model.flag("byte_fallback", false);
-    for (int byte = 0; byte < 256; ++byte) {
-      bytes_.push_back(vocabulary_.find(byte_token(static_cast<unsigned char>(byte))));
-    }
+    if (model.flag("byte_fallback", false)) bytes_.emplace(vocabulary_);
   }
 
   const Vocabulary& vocabulary() const override { return vocabulary_; }
@@ -107,13 +106,7 @@ class UnigramModel final : public PieceModel {
       ids.push_back(id);
       return;
     }
-    const bool has_bytes = byte_fallback_ && std::all_of(text.begin(), text.end(), [&](char byte) {
-                             return bytes_[static_cast<unsigned char>(byte)] != Vocabulary::kNone;
-                           });
-    if (has_bytes) {
-      for (const char byte : text) ids.push_back(bytes_[static_cast<unsigned char>(byte)]);
-      return;
-    }
+    if (bytes_ && bytes_->append(text, ids)) return;
     if (unknown_ == Vocabulary::kNone) {
       fail(ErrorKind::corrupt, "{}: the model has no unk_id, and '{}' has no token", path_, text);
     }
@@ -125,8 +118,8 @@ class UnigramModel final : public PieceModel {
   std::vector<double> scores_;
   double unknown_score_ = 0;
   int32_t unknown_ = Vocabulary::kNone;
-  bool byte_fallback_ = false, byte_level_;
-  std::vector<int32_t> bytes_;
+  bool byte_level_;
+  std::optional<ByteTokens> bytes_;  // with byte_fallback
   std::string path_;
 };
 

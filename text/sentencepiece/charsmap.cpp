@@ -1,8 +1,10 @@
 #include "text/sentencepiece/charsmap.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "ckpt/base/error.h"
+#include "text/unicode/utf8.h"
 
 namespace ferry {
 namespace {
@@ -29,6 +31,23 @@ Charsmap::Charsmap(std::string_view bytes, const std::string& what) {
   if (texts_.back() != '\0') {
     fail(ErrorKind::corrupt, "{}: the texts of the characters' map do not end", what);
   }
+  if (const size_t good = unicode::well_formed_prefix(texts_); good < texts_.size()) {
+    fail(ErrorKind::corrupt, "{}: byte {} of the texts of the characters' map is no UTF-8", what,
+         good);
+  }
+}
+
+bool Charsmap::goes_on(std::string_view text, char byte) const {
+  if (units_.empty()) return false;
+  size_t node = offset_of(units_[0]);
+  const auto step = [&](char character) {
+    const auto label = static_cast<unsigned char>(character);
+    node ^= label;
+    if (node >= units_.size() || label_of(units_[node]) != label) return false;
+    node ^= offset_of(units_[node]);
+    return true;
+  };
+  return std::all_of(text.begin(), text.end(), step) && step(byte);
 }
 
 Charsmap::Replacement Charsmap::find(std::string_view text, bool longest) const {
@@ -43,7 +62,8 @@ Charsmap::Replacement Charsmap::find(std::string_view text, bool longest) const 
     node ^= offset_of(unit);
     if (!has_leaf(unit) || node >= units_.size()) continue;
     const uint32_t at = value_of(units_[node]);
-    if (at < texts_.size()) replacement = {i + 1, std::string_view(texts_.data() + at)};
+    if (at < texts_.size() && !unicode::continues(texts_[at]))
+      replacement = {i + 1, std::string_view(texts_.data() + at)};
     if (!longest) break;
   }
   return replacement;

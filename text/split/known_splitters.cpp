@@ -20,15 +20,21 @@ class ClassSplitter : public Splitter {
   const uint8_t* classes_;
 };
 
-class Gpt2Splitter final : public ClassSplitter {
+// Whose matches have nothing between: Derived::end_of() gives the end of the one that begins at a
+// place before the text's end.
+template <typename Derived>
+class GaplessSplitter : public ClassSplitter {
  public:
   using ClassSplitter::ClassSplitter;
-  Match find(std::string_view text, size_t from) const override {
+  Match find(std::string_view text, size_t from) const final {
     if (from >= text.size()) return {text.size(), text.size()};
-    return {from, end_of(scan(text), from)};
+    return {from, static_cast<const Derived&>(*this).end_of(scan(text), from)};
   }
+};
 
- private:
+class Gpt2Splitter final : public GaplessSplitter<Gpt2Splitter> {
+ public:
+  using GaplessSplitter::GaplessSplitter;
   static size_t end_of(const Scan& scan, size_t at) {
     if (const size_t to = scan.contraction(at, false); to > at) return to;
     size_t first = at;
@@ -44,16 +50,10 @@ class Gpt2Splitter final : public ClassSplitter {
   }
 };
 
-class Cl100kSplitter final : public ClassSplitter {
+class Cl100kSplitter final : public GaplessSplitter<Cl100kSplitter> {
  public:
   Cl100kSplitter(Version version, const Cl100kOptions& options)
-      : ClassSplitter(version), options_(options) {}
-  Match find(std::string_view text, size_t from) const override {
-    if (from >= text.size()) return {text.size(), text.size()};
-    return {from, end_of(scan(text), from)};
-  }
-
- private:
+      : GaplessSplitter(version), options_(options) {}
   size_t end_of(const Scan& scan, size_t at) const {
     if (const size_t to = scan.contraction(at, options_.contractions_fold); to > at) return to;
     const uint8_t classes = scan.classes(at);
@@ -73,19 +73,14 @@ class Cl100kSplitter final : public ClassSplitter {
     return scan.lines_or_spaces(at);
   }
 
+ private:
   Cl100kOptions options_;
 };
 
-class O200kSplitter final : public ClassSplitter {
+class O200kSplitter final : public GaplessSplitter<O200kSplitter> {
  public:
   O200kSplitter(Version version, const O200kOptions& options)
-      : ClassSplitter(version), options_(options) {}
-  Match find(std::string_view text, size_t from) const override {
-    if (from >= text.size()) return {text.size(), text.size()};
-    return {from, end_of(scan(text), from)};
-  }
-
- private:
+      : GaplessSplitter(version), options_(options) {}
   // The alternatives with and without what may stand before a word are tried in the pattern's
   // order.
   size_t end_of(const Scan& scan, size_t at) const {
@@ -117,6 +112,7 @@ class O200kSplitter final : public ClassSplitter {
     return scan.lines_or_spaces(at);
   }
 
+ private:
   // [upper-like]*[lower-like]+ from `at`; `none` where there is no such word.
   static size_t low_word(const Scan& scan, size_t at, size_t none) {
     size_t both = none;  // behind the last character that is upper- and lower-like

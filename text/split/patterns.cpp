@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include "text/split/known_splitters.h"
@@ -8,36 +10,52 @@ namespace {
 
 using unicode::Version;
 
-#define FERRY_FOLDED_CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define FERRY_LINES_AND_SPACES R"(\s*[\r\n]+|\s+(?!\S)|\s+)"
-#define FERRY_UPPER R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])"
-#define FERRY_LOWER R"([\p{Ll}\p{Lm}\p{Lo}\p{M}])"
-#define FERRY_BEFORE R"([^\r\n\p{L}\p{N}]?)"
+// Texts one behind the other.
+template <size_t... kSizes>
+constexpr auto joined(const char (&... texts)[kSizes]) {
+  std::array<char, (kSizes + ...) - sizeof...(kSizes)> all{};
+  char* to = all.data();
+  ((to = std::copy_n(texts, kSizes - 1, to)), ...);
+  return all;
+}
 
-constexpr std::string_view kGpt2Pattern =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+// Parts of patterns.
+constexpr char kContractions[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)";
+constexpr char kLinesAndSpaces[] = R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr char kUpper[] = R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])";
+constexpr char kLower[] = R"([\p{Ll}\p{Lm}\p{Lo}\p{M}])";
+constexpr char kBefore[] = R"([^\r\n\p{L}\p{N}]?)";
+constexpr char kOthers[] = R"( ?[^\s\p{L}\p{N}]+[\r\n]*|)",
+               kOthersAndSlashes[] = R"( ?[^\s\p{L}\p{N}]+[\r\n/]*|)";
+
+constexpr auto kGpt2Pattern =
+    joined(R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)");
 // tiktoken's form of it, which divides as it does.
-constexpr std::string_view kR50kPattern =
-    R"('(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s)";
-constexpr std::string_view kCl100kPattern =
-    R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|)"
-    R"(\s++$|\s*[\r\n]|\s+(?!\S)|\s)";
-constexpr std::string_view kLlama3Pattern = FERRY_FOLDED_CONTRACTIONS
-    "|" FERRY_BEFORE R"(\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|)" FERRY_LINES_AND_SPACES;
-constexpr std::string_view kQwen2Pattern = FERRY_FOLDED_CONTRACTIONS
-    "|" FERRY_BEFORE R"(\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|)" FERRY_LINES_AND_SPACES;
-constexpr std::string_view kO200kPattern = FERRY_BEFORE FERRY_UPPER
-    "*" FERRY_LOWER "+" FERRY_FOLDED_CONTRACTIONS "?|" FERRY_BEFORE FERRY_UPPER "+" FERRY_LOWER
-    "*" FERRY_FOLDED_CONTRACTIONS
-    R"(?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|)" FERRY_LINES_AND_SPACES;
-constexpr std::string_view kTekkenPattern =
-    FERRY_BEFORE FERRY_UPPER "*" FERRY_LOWER "+|" FERRY_BEFORE FERRY_UPPER "+" FERRY_LOWER
-                             R"(*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|)" FERRY_LINES_AND_SPACES;
-constexpr std::string_view kDeepseekPattern =
-    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|)"
-    R"( ?[\p{P}\p{S}]+[\r\n]*|)" FERRY_LINES_AND_SPACES;
-constexpr std::string_view kNumbers3Pattern = R"(\p{N}{1,3})", kNumberPattern = R"(\p{N})";
-constexpr std::string_view kCjkPattern = "[一-龥぀-ゟ゠-ヿ]+";
+constexpr auto kR50kPattern =
+    joined(R"('(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s)");
+constexpr auto kCl100kPattern =
+    joined(R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+|)",
+           R"( ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s)");
+constexpr auto kLlama3Pattern =
+    joined(kContractions, "|", kBefore, R"(\p{L}+|\p{N}{1,3}|)", kOthers, kLinesAndSpaces);
+constexpr auto kQwen2Pattern =
+    joined(kContractions, "|", kBefore, R"(\p{L}+|\p{N}|)", kOthers, kLinesAndSpaces);
+constexpr auto kO200kPattern =
+    joined(kBefore, kUpper, "*", kLower, "+", kContractions, "?|", kBefore, kUpper, "+", kLower,
+           "*", kContractions, R"(?|\p{N}{1,3}|)", kOthersAndSlashes, kLinesAndSpaces);
+constexpr auto kTekkenPattern = joined(kBefore, kUpper, "*", kLower, "+|", kBefore, kUpper, "+",
+                                       kLower, R"(*|\p{N}|)", kOthersAndSlashes, kLinesAndSpaces);
+constexpr auto kDeepseekPattern =
+    joined(R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|)",
+           R"([^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|)", kLinesAndSpaces);
+constexpr auto kNumbers3Pattern = joined(R"(\p{N}{1,3})");
+constexpr auto kNumberPattern = joined(R"(\p{N})");
+constexpr auto kCjkPattern = joined("[一-龥぀-ゟ゠-ヿ]+");
+
+template <size_t kSize>
+constexpr std::string_view text_of(const std::array<char, kSize>& pattern) {
+  return {pattern.data(), pattern.size()};
+}
 
 class LiteralSplitter final : public Splitter {
  public:
@@ -55,17 +73,19 @@ class LiteralSplitter final : public Splitter {
 }  // namespace
 
 std::unique_ptr<const Splitter> make_known_splitter(std::string_view pattern, Version version) {
-  if (pattern == kGpt2Pattern || pattern == kR50kPattern) return make_gpt2_splitter(version);
-  if (pattern == kCl100kPattern) return make_cl100k_splitter(version, {.end_is_whole = true});
-  if (pattern == kLlama3Pattern) return make_cl100k_splitter(version, {});
-  if (pattern == kQwen2Pattern) return make_cl100k_splitter(version, {.digits = 1});
-  if (pattern == kO200kPattern) return make_o200k_splitter(version, {});
-  if (pattern == kTekkenPattern)
+  const auto is = [&](const auto& known) { return pattern == text_of(known); };
+  if (is(kGpt2Pattern) || is(kR50kPattern)) return make_gpt2_splitter(version);
+  if (is(kCl100kPattern)) return make_cl100k_splitter(version, {.end_is_whole = true});
+  if (is(kLlama3Pattern)) return make_cl100k_splitter(version, {});
+  if (is(kQwen2Pattern)) return make_cl100k_splitter(version, {.digits = 1});
+  if (is(kO200kPattern)) return make_o200k_splitter(version, {});
+  if (is(kTekkenPattern)) {
     return make_o200k_splitter(version, {.digits = 1, .contractions = false});
-  if (pattern == kDeepseekPattern) return make_deepseek_splitter(version);
-  if (pattern == kNumbers3Pattern) return make_number_splitter(version, 3);
-  if (pattern == kNumberPattern) return make_number_splitter(version, 1);
-  if (pattern == kCjkPattern) return make_cjk_splitter();
+  }
+  if (is(kDeepseekPattern)) return make_deepseek_splitter(version);
+  if (is(kNumbers3Pattern)) return make_number_splitter(version, 3);
+  if (is(kNumberPattern)) return make_number_splitter(version, 1);
+  if (is(kCjkPattern)) return make_cjk_splitter();
   return nullptr;
 }
 
@@ -81,10 +101,12 @@ std::unique_ptr<const Splitter> make_literal_splitter(const std::string& text) {
 
 std::string tiktoken_pattern(const std::string& name) {
   constexpr std::pair<std::string_view, std::string_view> kNames[] = {
-      {"gpt2", kR50kPattern},          {"r50k", kR50kPattern},      {"r50k_base", kR50kPattern},
-      {"p50k", kR50kPattern},          {"p50k_base", kR50kPattern}, {"cl100k", kCl100kPattern},
-      {"cl100k_base", kCl100kPattern}, {"o200k", kO200kPattern},    {"o200k_base", kO200kPattern},
-      {"llama3", kLlama3Pattern},      {"qwen2", kQwen2Pattern},    {"tekken", kTekkenPattern}};
+      {"gpt2", text_of(kR50kPattern)},          {"r50k", text_of(kR50kPattern)},
+      {"r50k_base", text_of(kR50kPattern)},     {"p50k", text_of(kR50kPattern)},
+      {"p50k_base", text_of(kR50kPattern)},     {"cl100k", text_of(kCl100kPattern)},
+      {"cl100k_base", text_of(kCl100kPattern)}, {"o200k", text_of(kO200kPattern)},
+      {"o200k_base", text_of(kO200kPattern)},   {"llama3", text_of(kLlama3Pattern)},
+      {"qwen2", text_of(kQwen2Pattern)},        {"tekken", text_of(kTekkenPattern)}};
   for (const auto& [known, pattern] : kNames) {
     if (known == name) return std::string(pattern);
   }

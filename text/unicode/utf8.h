@@ -23,6 +23,9 @@ inline Character character_at(const char* at) {
           4};
 }
 
+/// Whether a byte is inside of a character, not at its start.
+inline bool continues(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
+
 /// Bytes of the longest prefix of `text` that is well-formed UTF-8.
 size_t well_formed_prefix(std::string_view text);
 

@@ -6,7 +6,7 @@ void add_tokenizer_options(Command& command, TokenizerChoice& choice, bool requi
   Option type = command
                     .add_option("--tokenizer-type", choice.type,
                                 "GPT2BPETokenizer, HuggingFaceTokenizer, SentencePieceTokenizer, "
-                                "TikTokenizer, ...; or bytes")
+                                "Llama2Tokenizer, TikTokenizer; or bytes")
                     .type_name("TYPE");
   if (required) type.required();
   command

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/protobuf.h"
 #include "convert/json_scalars.h"
 
 namespace ferry {
@@ -105,85 +106,38 @@ class HuggingFaceVocabulary {
   std::string end_of_document_;
 };
 
-// Fields of a protobuf message, one by one. corrupt for what is none.
-class ProtobufMessage {
- public:
-  ProtobufMessage(std::string_view bytes, const std::string& path) : rest_(bytes), path_(path) {}
-
-  struct Field {
-    uint64_t number = 0;
-    uint64_t value = 0;      // of a varint
-    std::string_view bytes;  // of a message, text or bytes
-    bool is_bytes = false;
-  };
-
-  std::optional<Field> next() {
-    if (rest_.empty()) return std::nullopt;
-    const uint64_t key = varint();
-    Field field;
-    field.number = key >> 3;
-    switch (key & 7) {
-      case 0:
-        field.value = varint();
-        return field;
-      case 1:
-        take(8);
-        return field;
-      case 2:
-        field.bytes = take(varint());
-        field.is_bytes = true;
-        return field;
-      case 5:
-        take(4);
-        return field;
-      default:
-        fail_no_model();
-    }
-  }
-
- private:
-  [[noreturn]] void fail_no_model() const {
-    fail(ErrorKind::corrupt, "{}: is no SentencePiece model", path_);
-  }
-
-  std::string_view take(uint64_t bytes) {
-    if (bytes > rest_.size()) fail_no_model();
-    const std::string_view taken = rest_.substr(0, bytes);
-    rest_.remove_prefix(bytes);
-    return taken;
-  }
-
-  uint64_t varint() {
-    uint64_t value = 0;
-    for (int shift = 0; shift < 64; shift += 7) {
-      const auto byte = static_cast<unsigned char>(take(1)[0]);
-      value |= uint64_t{byte & 0x7FU} << shift;
-      if ((byte & 0x80) == 0) return value;
-    }
-    fail_no_model();
-  }
-
-  std::string_view rest_;
-  const std::string& path_;
-};
-
-// ModelProto: pieces = 1, trainer_spec = 2; TrainerSpec: eos_id = 42, which is 2 unless said.
+// ModelProto: pieces = 1 (text = 1, type = 3), trainer_spec = 2: TrainerSpec: eos_piece = 47. What
+// ends a document is the piece of that text, where it is a control symbol.
 TokenizerFacts sentence_piece_facts(const FileSystem& files, const std::string& path) {
-  constexpr uint64_t kPieces = 1, kTrainerSpec = 2, kEnd = 42;
+  constexpr uint64_t kPieces = 1, kTrainerSpec = 2, kText = 1, kType = 3, kEnd = 47, kControl = 3;
   const std::string bytes = read_file(files, path, kMostTokenizerBytes);
+  const std::string what = path + ": is no SentencePiece model";
   TokenizerFacts facts;
-  int64_t end = 2;
-  ProtobufMessage model(bytes, path);
+  std::string end = "</s>";
+  std::unordered_map<std::string, int64_t> controls;
+  ProtobufMessage model(bytes, what);
   while (const auto field = model.next()) {
-    facts.tokens += field->number == kPieces && field->is_bytes ? 1 : 0;
-    if (field->number != kTrainerSpec || !field->is_bytes) continue;
-    ProtobufMessage spec(field->bytes, path);
-    while (const auto one = spec.next()) {
-      if (one->number == kEnd && !one->is_bytes) end = static_cast<int32_t>(one->value);
+    if (field->kind != ProtobufMessage::Field::Kind::text) continue;
+    ProtobufMessage inner(field->text, what);
+    if (field->number == kPieces) {
+      std::string_view text;
+      uint64_t type = 0;
+      while (const auto one = inner.next()) {
+        if (one->number == kText) text = one->text;
+        if (one->number == kType) type = one->value;
+      }
+      if (type == kControl) controls.emplace(text, facts.tokens);
+      ++facts.tokens;
+    } else if (field->number == kTrainerSpec) {
+      while (const auto one = inner.next()) {
+        if (one->number == kEnd && !one->text.empty()) end = one->text;
+      }
     }
   }
-  if (facts.tokens == 0) fail(ErrorKind::corrupt, "{}: is no SentencePiece model", path);
-  if (end >= 0 && end < facts.tokens) facts.end_of_document = end;
+  if (facts.tokens == 0) fail(ErrorKind::corrupt, "{}", what);
+  if (const auto found = controls.find(end); found != controls.end()) {
+    facts.end_of_document = found->second;
+  }
   return facts;
 }
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "tests/support.h"
 #include "tests/tools/program.h"
 
 namespace {
@@ -207,6 +208,20 @@ TEST_F(Tokenize, TheTypeIsToldAndMayBeChosen) {
   EXPECT_EQ(tokenized(in("{\"text\":\"ab\"}\n")).at("dtype"), "uint16");
   EXPECT_EQ(tokenized(path("in.jsonl"), "--dtype int32 --overwrite").at("dtype"), "int32");
   EXPECT_EQ(fs::file_size(path("o_text_document.bin")), 8u);
+}
+
+TEST_F(Tokenize, TakesSentencePieceModels) {
+  const std::string model = ferry::test::fixture("tokenizers/spm-bpe-bytes.model");
+  for (const char* type :
+       {"SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer"}) {
+    const Outcome outcome =
+        ferry(std::string("data tokenize --append-eod --json --overwrite ") + "--tokenizer-type " +
+              type + " --tokenizer-model " + model + " --input " + in("{\"text\":\"the the\"}\n") +
+              " --output-prefix " + path("o"));
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_THAT(json::parse(outcome.out).at("tokenizer"), StartsWith("SentencePiece's BPE of "));
+    EXPECT_TRUE(read(path("o_text_document.bin")).ends_with(std::string("\2\0", 2)));  // </s>
+  }
 }
 
 TEST_F(Tokenize, LogsAsPreprocessDataDoes) {

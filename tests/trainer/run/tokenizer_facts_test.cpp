@@ -67,23 +67,32 @@ TEST_F(Tokenizers, OfGpt2AreAVocabularyFile) {
   EXPECT_EQ(found->end_of_document, 2);
 }
 
-// A SentencePiece model: pieces, then what its trainer was told, with -1 for a token left out.
+// A field of a protobuf message that is shorter than 128 bytes.
+std::string protobuf_field(char key, const std::string& text) {
+  return std::string{key, static_cast<char>(text.size())} + text;
+}
+
+// A SentencePiece model: pieces of a text, a score and a type, then what its trainer was told.
 TEST_F(Tokenizers, OfSentencePieceAreItsPieces) {
-  std::string model;
-  for (const char* piece : {"<unk>", "<s>", "</s>", "a"}) {
-    const std::string text = piece;
-    const std::string message = std::string("\x0a") + static_cast<char>(text.size()) + text +
-                                std::string("\x15\x00\x00\x80\x3f", 5);
-    model += std::string("\x0a") + static_cast<char>(message.size()) + message;
-  }
+  constexpr char kNormal = 1, kUnknown = 2, kControl = 3;
+  const auto piece = [](const std::string& text, char type) {
+    return protobuf_field(
+        '\x0a', protobuf_field('\x0a', text) + std::string("\x15\x00\x00\x80\x3f\x18", 6) + type);
+  };
+  const std::string model = piece("<unk>", kUnknown) + piece("<s>", kControl) +
+                            piece("</s>", kControl) + piece("<end>", kNormal);
+  const auto with_end = [&](const std::string& name) {
+    return model + protobuf_field(
+                       '\x12', "\xfa\x02" + std::string(1, static_cast<char>(name.size())) + name);
+  };
   for (const char* type :
        {"SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer"}) {
     files_.put("a.model", model);
     EXPECT_EQ(facts(type, "a.model")->tokens, 4);
     EXPECT_EQ(facts(type, "a.model")->end_of_document, 2);
-    files_.put("a.model", model + std::string("\x12\x03\xd0\x02\x01", 5));  // eos_id: 1
+    files_.put("a.model", with_end("<s>"));
     EXPECT_EQ(facts(type, "a.model")->end_of_document, 1);
-    files_.put("a.model", model + "\x12\x0c\xd0\x02\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01");
+    files_.put("a.model", with_end("<end>"));  // which is no control symbol
     EXPECT_EQ(facts(type, "a.model")->tokens, 4);
     EXPECT_EQ(facts(type, "a.model")->end_of_document, std::nullopt);
   }

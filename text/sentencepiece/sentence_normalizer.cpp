@@ -1,0 +1,119 @@
+#include "text/sentencepiece/sentence_normalizer.h"
+
+#include <algorithm>
+
+#include "text/unicode/utf8.h"
+
+namespace ferry {
+
+UserSymbols::UserSymbols(const SentencePieceModel& model) {
+  for (const SentencePiece& piece : model.pieces) {
+    if (piece.type != SentencePiece::Type::user_defined) continue;
+    symbols_.insert(piece.text, 0);
+    begins_[static_cast<unsigned char>(piece.text[0])] = true;
+  }
+}
+
+size_t UserSymbols::longest_at(std::string_view text) const {
+  if (text.empty() || !may_begin_with(text[0])) return 0;
+  size_t longest = 0;
+  symbols_.prefixes(text, [&](size_t bytes, int32_t) { longest = bytes; });
+  return longest;
+}
+
+SentenceNormalizer::SentenceNormalizer(const SentenceNormalization& normalization,
+                                       bool whitespace_is_suffix, const UserSymbols* symbols,
+                                       const std::string& what)
+    : normalization_(normalization),
+      space_is_suffix_(whitespace_is_suffix),
+      symbols_(symbols),
+      map_(normalization.charsmap, what),
+      space_(normalization.escape_whitespaces ? kEscapedSpace : std::string_view(" ")),
+      only_ascii_is_plain_(!normalization.charsmap.empty()) {
+  find_plain_bytes();
+}
+
+// The map has whole sequences of characters: what stays is what no entry begins with, or none that
+// goes on with ASCII.
+void SentenceNormalizer::find_plain_bytes() {
+  for (size_t byte = 0; byte < plain_.size(); ++byte) {
+    const char character = static_cast<char>(byte);
+    const bool is_symbol = symbols_ != nullptr && symbols_->may_begin_with(character);
+    plain_[byte] = character != ' ' && !is_symbol;
+    if (!only_ascii_is_plain_ || !plain_[byte]) continue;
+    plain_[byte] = byte < 0x80;
+    for (int next = 0; next < 0x80 && plain_[byte]; ++next) {
+      const char both[] = {character, static_cast<char>(next)};
+      plain_[byte] = !map_.goes_on({both, 1}, both[1]) && map_.find({both, 2}, true).bytes == 0;
+    }
+  }
+}
+
+size_t SentenceNormalizer::end_of_plain(std::string_view text, size_t at) const {
+  const size_t begin = at;
+  while (at < text.size() && plain_[static_cast<unsigned char>(text[at])]) ++at;
+  // The last one may belong to what follows.
+  const bool may_combine = only_ascii_is_plain_ && at > begin && at < text.size() &&
+                           (static_cast<unsigned char>(text[at]) & 0x80) != 0;
+  return may_combine ? at - 1 : at;
+}
+
+SentenceNormalizer::Prefix SentenceNormalizer::prefix(std::string_view text) const {
+  if (symbols_ != nullptr) {
+    if (const size_t bytes = symbols_->longest_at(text); bytes > 0) {
+      return {text.substr(0, bytes), bytes};
+    }
+  }
+  const Charsmap::Replacement replacement = map_.find(text, true);
+  const bool ends_inside = replacement.bytes < text.size() &&
+                           unicode::continues(text[replacement.bytes]);  // no sound map has such
+  if (replacement.bytes > 0 && !ends_inside) return {replacement.text, replacement.bytes};
+  const size_t bytes = unicode::character_at(text.data()).bytes;
+  return {text.substr(0, bytes), bytes};
+}
+
+void SentenceNormalizer::append(std::string_view form, std::string& to) const {
+  for (const char byte : form) {
+    if (byte == ' ') {
+      to += space_;
+    } else {
+      to += byte;
+    }
+  }
+}
+
+std::string SentenceNormalizer::normalized(std::string_view text) const {
+  const bool removes = normalization_.remove_extra_whitespaces;
+  std::string result;
+  while (removes && !text.empty()) {
+    const Prefix first = prefix(text);
+    if (first.form != " ") break;
+    text.remove_prefix(first.bytes);
+  }
+  if (text.empty()) return result;
+  result.reserve(text.size() + text.size() / 2);
+  if (!space_is_suffix_ && normalization_.add_dummy_prefix) result += space_;
+  bool after_space = removes;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = end_of_plain(text, at);
+    if (end > at) {
+      result.append(text, at, end - at);
+      after_space = false;
+      at = end;
+      continue;
+    }
+    auto [form, bytes] = prefix(text.substr(at));
+    at += bytes;
+    while (after_space && form.starts_with(' ')) form.remove_prefix(1);
+    if (!form.empty()) {
+      append(form, result);
+      after_space = form.ends_with(' ');
+    }
+    after_space = after_space && removes;
+  }
+  while (removes && result.ends_with(space_)) result.resize(result.size() - space_.size());
+  if (space_is_suffix_ && normalization_.add_dummy_prefix) result += space_;
+  return result;
+}
+
+}  // namespace ferry

@@ -1,10 +1,11 @@
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <atomic>
 #include <set>
 #include <thread>
 #include <vector>
 
+#include "trainer/data/epochs/check_datasets.h"
 #include "trainer/data/epochs/datasets.h"
 
 namespace ferry {
@@ -97,6 +98,74 @@ TEST(EpochDatasets, AreCheckedForWhatTheyHaveToBe) {
   EXPECT_EQ(check_dataset(Broken(How::draws), int64_t{0}), DatasetFinding::shared_generator);
   EXPECT_EQ(check_dataset(Broken(How::seeds), int64_t{0}), DatasetFinding::shared_generator);
   EXPECT_THROW(check_dataset(Broken(How::counts, 0), int64_t{0}), Error);
+}
+
+// Keeps to the contract but in one way.
+class Faulty final : public MultiEpochDataset<int64_t> {
+ public:
+  enum class Fault : uint8_t { none, counts, remembers, has_a_rank, same };
+  explicit Faulty(Fault fault, int64_t rank = 0) : fault_(fault), rank_(rank) {}
+  int64_t size() const noexcept override { return 1000; }
+  int64_t read(EpochIndex at) const override {
+    const int64_t last = std::exchange(last_, at.index), item = at.epoch * 1000 + at.index;
+    ++reads_;
+    if (fault_ == Fault::same) return 1;
+    if (fault_ == Fault::counts && at.index == 999) return reads_;
+    // Read twice in succession it is the same; after another item it is not.
+    if (fault_ == Fault::remembers && last != at.index && last > at.index) return item + 1;
+    return fault_ == Fault::has_a_rank ? item + rank_ : item;
+  }
+
+ private:
+  Fault fault_;
+  int64_t rank_;
+  mutable int64_t last_ = 0, reads_ = 0;
+};
+
+DatasetCheckReport<int64_t> check_of(Faulty::Fault fault) {
+  const Faulty one(fault), other(fault, 1), third(fault, 2);
+  return check_datasets<int64_t>({&one, &other, &third}, {.items = 20, .epochs = 3});
+}
+
+TEST(CheckDatasets, FindsEachWayOfBreakingTheContract) {
+  using Fault = Faulty::Fault;
+  const auto kept = check_of(Fault::none);
+  EXPECT_TRUE(kept.kept());
+  EXPECT_EQ(kept.reads, 20 * 3 * 5);
+  EXPECT_FALSE(kept.same_in_all_epochs || kept.one_item);
+  const auto breach = [](Fault fault, DatasetBreach kind) {
+    return *check_of(fault).broken.at(static_cast<size_t>(kind));
+  };
+  const auto again = breach(Fault::counts, DatasetBreach::read_again);
+  EXPECT_EQ(again.at, (EpochIndex{0, 999}));
+  EXPECT_EQ(again.count, 3);
+  const auto order = breach(Fault::remembers, DatasetBreach::other_order);
+  EXPECT_EQ(order.found, order.expected + 1);
+  EXPECT_EQ(order.copy, 0u);
+  const auto copy = breach(Fault::has_a_rank, DatasetBreach::other_copy);
+  EXPECT_EQ(copy.at, (EpochIndex{2, 999}));  // the second copy reads backwards
+  EXPECT_EQ(copy.copy, 1u);
+  EXPECT_EQ(copy.count, 60);
+  EXPECT_TRUE(check_of(Fault::same).one_item);
+  EXPECT_TRUE(check_of(Fault::same).same_in_all_epochs);
+}
+
+TEST(CheckDatasets, ReadsTheFirstTheLastAndSomeBetween) {
+  EXPECT_THAT(elements_to_check(3, {}), testing::ElementsAre(0, 1, 2));
+  EXPECT_THAT(elements_to_check(1000, {.items = 1}), testing::ElementsAre(0));
+  const auto some = elements_to_check(int64_t{1} << 40, {});
+  EXPECT_EQ(some.size(), 32u);
+  EXPECT_EQ(some.front(), 0);
+  EXPECT_EQ(some.back(), (int64_t{1} << 40) - 1);
+  EXPECT_TRUE(std::is_sorted(some.begin(), some.end()));
+  EXPECT_THROW(elements_to_check(0, {}), Error);
+  EXPECT_THROW(elements_to_check(5, {.items = 0}), Error);
+  EXPECT_THROW(elements_to_check(5, {.epochs = 0}), Error);
+  const EveryEpoch<int64_t> three(std::make_shared<Hundreds>(3)),
+      four(std::make_shared<Hundreds>(4));
+  EXPECT_THROW(check_datasets<int64_t>({&three, &four}, {}), Error);
+  EXPECT_THROW(check_datasets<int64_t>({}, {}), Error);
+  EXPECT_TRUE(check_datasets<int64_t>({&three}, {}).same_in_all_epochs);
 }
 
 }  // namespace

@@ -97,6 +97,35 @@ TEST_F(Tokenize, SentencesAreLists) {
               HasSubstr("line 1: \"text\" is no list of sentences"));
 }
 
+TEST_F(Tokenize, SentencesAreDividedByPunkt) {
+  const std::string punkt = std::string(FERRY_FIXTURES) + "/punkt";
+  const std::string input =
+      in("{\"text\":\"One here.\\nTwo here.\"}\n{\"text\":[\"a. b\"]}\n{\"text\":\"\"}\n");
+  const auto sequences = [&](const std::string& more) {
+    tokenized(input, "--split-sentences --append-eod --overwrite " + more);
+    return text_of("o_text_sentence");
+  };
+  EXPECT_EQ(sequences("--punkt " + punkt + "/made_up"), "One here.Two here.$a. b$");
+  EXPECT_EQ(sequences("--keep-newlines --punkt " + punkt + " --lang made_up"),
+            "One here.\nTwo here.$a. b$");
+  EXPECT_THAT(ferry("data inspect --json " + path("o_text_sentence")).out,
+              HasSubstr("\"sequences\": 3"));
+  // A run that goes on has the same sentences.
+  EXPECT_THAT(refused(in("{\"text\":1}\n", "b.jsonl"), 4,
+                      "--split-sentences --punkt " + punkt + "/made_up --resume --overwrite"),
+              HasSubstr("line 1"));
+  fs::remove_all(path("o.unfinished"));
+  EXPECT_THAT(refused(input, 2, "--punkt " + punkt), HasSubstr("--split-sentences alone"));
+  EXPECT_THAT(refused(input, 2, "--split-sentences --keep-newlines"), HasSubstr("--punkt alone"));
+  EXPECT_THAT(refused(input, 3, "--split-sentences --punkt " + path("none") + " --overwrite"),
+              HasSubstr("punkt_tab/english"));
+  in("One here. Two here.", "a.txt");
+  tokenized(path("a.txt"), "--split-sentences --overwrite --punkt " + punkt + "/made_up");
+  EXPECT_EQ(text_of("o_text_sentence"), "One here.Two here.");
+  EXPECT_THAT(refused(path("a.txt"), 2, "--split-sentences --overwrite"),
+              HasSubstr("divide them by --punkt"));
+}
+
 TEST_F(Tokenize, CompressedTextsAndPipesAreTheSame) {
   const std::string input = in(many_lines(3000));
   tokenized(input, "--append-eod");
@@ -116,9 +145,36 @@ TEST_F(Tokenize, CompressedTextsAndPipesAreTheSame) {
   EXPECT_EQ(piped.code, 0) << piped.err;
   EXPECT_EQ(pair("o_text_document"), expected);
   write(path("p"), "PAR1....");
-  EXPECT_THAT(refused(path("p"), 5, "--overwrite"), HasSubstr("Parquet"));
+  EXPECT_THAT(refused(path("p"), 4, "--overwrite"), HasSubstr("too few for a Parquet file"));
+  EXPECT_THAT(refused("- < " + path("p"), 5, "--overwrite"), HasSubstr("in a pipe"));
+  EXPECT_THAT(refused(path("p"), 2, "--input-format lines"), HasSubstr("leave out --input-format"));
   write(path("p"), "BZh91AY");
   EXPECT_THAT(refused(path("p"), 5, "--overwrite"), HasSubstr("bzcat"));
+}
+
+TEST_F(Tokenize, RowsOfParquetFilesAreLines) {
+  const std::string folder = std::string(FERRY_FIXTURES) + "/parquet/";
+  const json rows = json::parse(read(folder + "rows.json"));
+  std::string lines;
+  for (size_t i = 0; i < rows.at("text").size(); ++i) {
+    lines += json{{"text", rows.at("text")[i]}, {"title", rows.at("title")[i]}}.dump() + "\n";
+  }
+  const std::string same = "--append-eod --skip-bad --overwrite --json-keys title text";
+  EXPECT_EQ(tokenized(in(lines), same).at("bad_lines"), 29);  // nulls
+  const std::string expected = pair("o_text_document") + pair("o_title_document");
+  const json done = tokenized(folder + "arrow_snappy.parquet", same + " --workers 3");
+  EXPECT_EQ(pair("o_text_document") + pair("o_title_document"), expected);
+  EXPECT_THAT(done.at("first_bad_lines").at(0).at("place"),
+              HasSubstr("arrow_snappy.parquet, row 4"));
+  EXPECT_THAT(refused(folder + "arrow_snappy.parquet", 3, "--json-keys txt --overwrite"),
+              HasSubstr("it has n, text, title"));
+  // A run that stopped at a null goes on.
+  fs::remove(path("o_text_document.idx"));
+  fs::remove(path("o_title_document.idx"));
+  const std::string resumed = "--append-eod --json-keys title text --resume --overwrite ";
+  EXPECT_THAT(refused(folder + "polars.parquet", 4, resumed), HasSubstr("row 4"));
+  tokenized(folder + "polars.parquet", resumed + "--skip-bad");
+  EXPECT_EQ(pair("o_text_document") + pair("o_title_document"), expected);
 }
 
 TEST_F(Tokenize, TheOrderIsTheTexts) {

@@ -32,9 +32,9 @@ constexpr const char* kDumpsExamples = R"(Examples:
 struct DumpsFlags {
   std::string folder, output;
   std::vector<std::string> filter_in, filter_out;
-  std::vector<std::string> endings = {".jsonl", ".jsonl.gz", ".jsonl.zst", ".jsonl.xz",
-                                      ".json",  ".json.gz",  ".json.zst",  ".json.xz",
-                                      ".txt",   ".txt.gz",   ".txt.zst",   ".txt.xz"};
+  std::vector<std::string> endings = {".jsonl",  ".jsonl.gz", ".jsonl.zst", ".jsonl.xz", ".parquet",
+                                      ".json",   ".json.gz",  ".json.zst",  ".json.xz",  ".txt",
+                                      ".txt.gz", ".txt.zst",  ".txt.xz"};
   std::optional<int64_t> dumps;
   bool overwrite = false, dry_run = false, json = false;
 };
@@ -187,7 +187,7 @@ void add_dumps_data(Command& data) {
       .type_name("WORD");
   command.add_option("--endings", flags->endings, "Of the files' names")
       .type_name("ENDING")
-      .default_text(".jsonl, .json and .txt, plain or .gz, .xz, .zst");
+      .default_text(".jsonl, .json and .txt, plain or .gz, .xz, .zst; .parquet");
   command.add_flag("--overwrite", flags->overwrite, "Replace OUT/dumps");
   command.add_flag("--dry-run", flags->dry_run, "Tell what would be written, and write nothing");
   add_json_option(command, flags->json);

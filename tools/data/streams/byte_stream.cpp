@@ -138,13 +138,7 @@ Compression compression_of(std::span<const std::byte> first, const std::string& 
          "ferry data tokenize --input - ...",
          name, name);
   }
-  if (bytes.starts_with("PAR1")) {
-    fail(ErrorKind::unsupported,
-         "{} is a Parquet file; write it as JSON lines first, such as by pandas: "
-         "read_parquet(FILE).to_json(OUT, orient='records', lines=True)",
-         name);
-  }
-  return Compression::none;
+  return bytes.starts_with("PAR1") ? Compression::parquet : Compression::none;
 }
 
 std::unique_ptr<ByteStream> decompressed(std::unique_ptr<ByteStream> stream,
@@ -159,6 +153,9 @@ std::unique_ptr<ByteStream> decompressed(std::unique_ptr<ByteStream> stream,
       return xz_stream(std::move(whole), name);
     case Compression::zstd:
       return zstd_stream(std::move(whole), name);
+    case Compression::parquet:
+      fail(ErrorKind::unsupported,
+           "{} is a Parquet file in a pipe; name the file itself: its end is read first", name);
     default:
       return whole;
   }

@@ -33,10 +33,11 @@ std::unique_ptr<ByteStream> pipe_stream(const std::string& path, const std::atom
 std::unique_ptr<ByteStream> counted(std::unique_ptr<ByteStream> stream,
                                     std::atomic<uint64_t>& count);
 
-enum class Compression { none, gzip, xz, zstd };
+enum class Compression { none, gzip, xz, zstd, parquet };
 
-/// By the first bytes of a file, of which six are enough. unsupported, naming `name`, for bzip2 and
-/// Parquet, which are recognised to say what to do.
+/// By the first bytes of a file, of which six are enough. unsupported, naming `name`, for bzip2,
+/// which is recognised to say what to do. Parquet counts among them, though it takes a file that
+/// can seek (parquet_stream()).
 Compression compression_of(std::span<const std::byte> first, const std::string& name);
 
 /// What was compressed; the stream itself where nothing was. Several gzip members or zstd frames

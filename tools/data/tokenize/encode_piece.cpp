@@ -86,11 +86,12 @@ std::string PieceEncoder::problem_of(const TextPiece& piece, std::string_view li
     return utf8_prefix(line, false) == line.size() ? "" : "it is not UTF-8";
   }
   std::string problem = fields_.read(line);
-  if (!problem.empty() || !options_.sentences) return problem;
+  if (!problem.empty() || !options_.sentences || options_.splitter) return problem;
   for (size_t k = 0; k < options_.keys.size(); ++k) {
     if (fields_.fields()[k].is_list) continue;
-    return fmt::format("\"{}\" is no list of sentences, which --split-sentences needs",
-                       options_.keys[k]);
+    return fmt::format(
+        "\"{}\" is no list of sentences, which --split-sentences needs without --punkt",
+        options_.keys[k]);
   }
   return {};
 }
@@ -123,11 +124,27 @@ void PieceEncoder::encode_line(const TextPiece& piece, std::string_view line, in
   ++counts.lines;
   if (inputs_[piece.input].format == TextFormat::json_lines) {
     for (size_t k = 0; k < options_.keys.size(); ++k) {
-      add_document(k, fields_.fields()[k].texts, encoded);
+      const FieldTexts& field = fields_.fields()[k];
+      if (field.is_list) {
+        add_document(k, field.texts, encoded);
+      } else {
+        add_text(k, field.texts.at(0), encoded);
+      }
     }
   } else {
-    add_document(0, {piece.is_document ? line : without_line_end(line)}, encoded);
+    add_text(0, piece.is_document ? line : without_line_end(line), encoded);
   }
+}
+
+// A document of one sequence, or of its sentences.
+void PieceEncoder::add_text(size_t key, std::string_view text, EncodedPiece& encoded) {
+  sentences_.clear();
+  if (options_.splitter) {
+    options_.splitter->split(text, sentences_);
+  } else {
+    sentences_.push_back(text);
+  }
+  add_document(key, sentences_, encoded);
 }
 
 void PieceEncoder::add_document(size_t key, const std::vector<std::string_view>& texts,
@@ -161,7 +178,7 @@ std::string PieceEncoder::place_of(const TextPiece& piece, const char* begin,
     const auto bytes = static_cast<uint64_t>(begin - piece.text.data());
     line = count_newlines(file_system_, input.path, piece.begin.byte + bytes);
   }
-  return fmt::format("{}, line {}", name, line + 1);
+  return fmt::format("{}, {} {}", name, input.is_parquet ? "row" : "line", line + 1);
 }
 
 }  // namespace ferry::tool

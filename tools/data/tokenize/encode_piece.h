@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "text/sentences/sentence_splitter.h"
 #include "text/tokenizer.h"
 #include "tools/data/tokenize/json_fields.h"
 #include "tools/data/tokenize/line_reader.h"
@@ -18,7 +19,8 @@ namespace ferry::tool {
 struct EncodeOptions {
   std::vector<std::string> keys = {"text"};
   bool append_eod = false;
-  bool sentences = false;  // values have to be lists, of one sentence an element
+  bool sentences = false;                      // values are lists, of one sentence an element, or
+  const SentenceSplitter* splitter = nullptr;  // strings that it divides; must outlive all
   bool skip_bad = false;
   uint64_t longest_line = 64 << 20;  // bytes
   DType type = DType::u16;
@@ -64,6 +66,7 @@ class PieceEncoder {
  private:
   void encode_line(const TextPiece& piece, std::string_view line, int64_t line_of_piece,
                    EncodedPiece& encoded);
+  void add_text(size_t key, std::string_view text, EncodedPiece& encoded);
   void add_document(size_t key, const std::vector<std::string_view>& texts, EncodedPiece& encoded);
   std::string problem_of(const TextPiece& piece, std::string_view line);
   std::string place_of(const TextPiece& piece, const char* begin, int64_t line_of_piece) const;
@@ -74,6 +77,7 @@ class PieceEncoder {
   const FileSystem& file_system_;
   JsonFields fields_;
   std::vector<int32_t> ids_;
+  std::vector<std::string_view> sentences_;
 };
 
 }  // namespace ferry::tool

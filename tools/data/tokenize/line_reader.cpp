@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ckpt/base/error.h"
+#include "tools/data/parquet/parquet_stream.h"
 #include "tools/terminal/text.h"
 
 namespace ferry::tool {
@@ -54,8 +55,12 @@ void LineReader::open_at(uint64_t byte) {
   } else {
     const auto file = file_system_->open(text.path);
     const uint64_t size = file->size(), begin = text.can_seek ? std::min(byte, size) : 0;
-    stream_ = counted(file_stream(file, begin, size), bytes_read_);
-    if (!text.can_seek) stream_ = decompressed(std::move(stream_), text.path);
+    if (text.is_parquet) {
+      stream_ = parquet_stream(file, options_.columns, bytes_read_);
+    } else {
+      stream_ = counted(file_stream(file, begin, size), bytes_read_);
+      if (!text.can_seek) stream_ = decompressed(std::move(stream_), text.path);
+    }
     at_ = begin;
   }
   std::vector<std::byte> passed(kReadBytes);

@@ -32,8 +32,9 @@ struct TextPiece {
 [[noreturn]] void fail_too_long(const TextInput& input, uint64_t at, uint64_t limit);
 
 struct LineReaderOptions {
-  uint64_t longest_line = 64 << 20;  // bytes, or of a file that is a document
-  uint64_t piece_bytes = 256 << 10;  // pieces have about as many
+  uint64_t longest_line = 64 << 20;             // bytes, or of a file that is a document
+  uint64_t piece_bytes = 256 << 10;             // pieces have about as many
+  std::vector<std::string> columns = {"text"};  // of Parquet files: members of their lines
 };
 
 class LineReader {

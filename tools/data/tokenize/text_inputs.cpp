@@ -57,7 +57,15 @@ TextInput input_at(const FileSystem& file_system, const std::string& path, TextF
   const auto file = file_system.open(path);
   const auto head = std::span(first).first(std::min<uint64_t>(first.size(), file->size()));
   file->read(0, head);
-  input.can_seek = compression_of(head, path) == Compression::none;
+  const Compression compression = compression_of(head, path);
+  input.can_seek = compression == Compression::none;
+  input.is_parquet = compression == Compression::parquet;
+  if (input.is_parquet && input.format != TextFormat::json_lines) {
+    fail(ErrorKind::invalid,
+         "{} is a Parquet file, whose rows are read as JSON lines; leave out "
+         "--input-format, and give it another ending than .txt",
+         path);
+  }
   return input;
 }
 

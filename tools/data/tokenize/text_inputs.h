@@ -20,6 +20,7 @@ struct TextInput {
   std::string path;  // "-": standard input
   TextFormat format = TextFormat::json_lines;
   bool can_seek = false;        // a regular file that is not compressed
+  bool is_parquet = false;      // whose rows are lines
   bool is_file = true;          // a regular file
   uint64_t bytes = 0;           // as they are stored
   int64_t changed_seconds = 0;  // when its content last changed

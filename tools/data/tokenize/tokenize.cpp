@@ -34,6 +34,7 @@ Flags and output are those of Megatron-LM's preprocess_data.py: OUT_KEY_document
 struct TokenizeFlags {
   std::vector<std::string> inputs, keys = {"text"};
   std::string input_list, input_folder, output, part, max_line = "64MiB";
+  std::string punkt, language = "english";
   TokenizerChoice tokenizer;
   TextFormat format = TextFormat::by_name;
   EncodeOptions encode;
@@ -41,7 +42,8 @@ struct TokenizeFlags {
   int workers = 0;
   int64_t partitions = 1, log_interval = 0;
   std::optional<double> journal_seconds;
-  bool keep_sequential = false, resume = false, overwrite = false, dry_run = false, json = false;
+  bool keep_newlines = false, keep_sequential = false, resume = false, overwrite = false,
+       dry_run = false, json = false;
 };
 
 std::vector<std::string> input_paths(const FileSystem& file_system, const TokenizeFlags& flags) {
@@ -95,10 +97,19 @@ void check_options(const TokenizeFlags& flags, const TokenizePlan& plan, const P
   const bool has_texts =
       std::any_of(plan.inputs.begin(), plan.inputs.end(),
                   [](const TextInput& input) { return input.format != TextFormat::json_lines; });
-  if (has_texts && (flags.keys.size() > 1 || flags.encode.sentences)) {
+  const bool needs_lists = flags.encode.sentences && flags.punkt.empty();
+  if (has_texts && (flags.keys.size() > 1 || needs_lists)) {
     fail(ErrorKind::invalid,
-         "texts that are no JSON have neither several keys nor lists of sentences; leave out {}",
-         flags.encode.sentences ? "--split-sentences" : "--json-keys");
+         "texts that are no JSON have neither several keys nor lists of sentences; {}",
+         needs_lists ? "divide them by --punkt, or leave out --split-sentences"
+                     : "leave out --json-keys");
+  }
+  if (!flags.encode.sentences && (!flags.punkt.empty() || flags.keep_newlines)) {
+    fail(ErrorKind::invalid, "{} means something with --split-sentences alone",
+         flags.punkt.empty() ? "--keep-newlines" : "--punkt");
+  }
+  if (flags.keep_newlines && flags.punkt.empty()) {
+    fail(ErrorKind::invalid, "--keep-newlines means something with --punkt alone");
   }
   for (const TextInput& input : plan.inputs) {
     for (const std::string& prefix : plan.prefixes) {
@@ -125,6 +136,13 @@ uint64_t bytes_to_read(const TokenizePlan& plan) {
   return bytes * static_cast<uint64_t>(plan.encode.partitions);
 }
 
+// The folder of the language, where --punkt names it or the folder of all; empty: no --punkt.
+std::string punkt_folder(const FileSystem& file_system, const TokenizeFlags& flags) {
+  if (flags.punkt.empty()) return {};
+  const std::string language = join_untrusted(flags.punkt, flags.language);
+  return file_system.status(language).kind == PathKind::folder ? language : flags.punkt;
+}
+
 // All that decides on what is written, for a run that goes on.
 json settings_of(const TokenizeFlags& flags, const TokenizePlan& plan, const Part& part,
                  const FileSystem& file_system) {
@@ -133,15 +151,21 @@ json settings_of(const TokenizeFlags& flags, const TokenizePlan& plan, const Par
     files.push_back(
         {absolute(input.path), input.bytes, input.changed_seconds, static_cast<int>(input.format)});
   }
+  const auto file_facts = [&](const std::string& path) -> json {
+    const PathStatus status = path.empty() ? PathStatus{} : file_system.status(path);
+    return {path, status.bytes, status.changed_seconds};
+  };
   for (const std::string& path :
        {flags.tokenizer.model, flags.tokenizer.vocab_file, flags.tokenizer.merge_file}) {
-    const PathStatus status = path.empty() ? PathStatus{} : file_system.status(path);
-    tokenizer_files.push_back({path, status.bytes, status.changed_seconds});
+    tokenizer_files.push_back(file_facts(path));
   }
+  const std::string punkt = punkt_folder(file_system, flags);
   return {{"--input", files},
           {"--json-keys", flags.keys},
           {"--append-eod", plan.encode.append_eod},
           {"--split-sentences", plan.encode.sentences},
+          {"--punkt", file_facts(punkt.empty() ? "" : join(punkt, "ortho_context.tab"))},
+          {"--keep-newlines", flags.keep_newlines},
           {"--dtype", torch_name(plan.encode.type)},
           {"--partitions", plan.encode.partitions},
           {"--part", {part.number, part.count}},
@@ -161,12 +185,19 @@ void run_tokenize(const TokenizeFlags& flags) {
   plan.encode = flags.encode;
   plan.encode.keys = flags.keys;
   plan.encode.partitions = flags.keep_sequential ? 1 : flags.partitions;
+  plan.reader.columns = flags.keys;
   plan.reader.longest_line = parse_size(flags.max_line, "--max-line");
   plan.encode.longest_line = plan.reader.longest_line;
   plan.workers = thread_count(flags.workers);
   plan.overwrite = flags.overwrite;
   plan.journal_seconds = flags.journal_seconds.value_or(plan.journal_seconds);
   check_options(flags, plan, part);
+  std::optional<SentenceSplitter> splitter;
+  if (!flags.punkt.empty()) {
+    splitter.emplace(read_punkt_parameters(*file_system, punkt_folder(*file_system, flags)),
+                     flags.keep_newlines);
+    plan.encode.splitter = &*splitter;
+  }
 
   TokenizedText tokenized;
   tokenized.outputs = plan.prefixes;
@@ -221,8 +252,10 @@ void run_tokenize(const TokenizeFlags& flags) {
 
 void add_input_options(Command& command, TokenizeFlags& flags) {
   command
-      .add_option("--input", flags.inputs,
-                  "Texts, plain or compressed by gzip, xz or zstd; patterns; - for standard input")
+      .add_option(
+          "--input", flags.inputs,
+          "Texts, plain or compressed by gzip, xz or zstd, or Parquet files; patterns; - for "
+          "standard input")
       .type_name("FILE");
   command.add_option("--input-list", flags.input_list, "A file of their paths, one a line")
       .type_name("FILE");
@@ -241,7 +274,17 @@ void add_input_options(Command& command, TokenizeFlags& flags) {
       .type_name("KEY")
       .default_text("text");
   command.add_flag("--split-sentences", flags.encode.sentences,
-                   "The members are lists of sentences: write OUT_KEY_sentence");
+                   "Write OUT_KEY_sentence, a sequence a sentence: lists of them, or by --punkt");
+  command
+      .add_option("--punkt", flags.punkt,
+                  "Divide strings into sentences by these files: NLTK's punkt_tab, or a "
+                  "language's folder in it")
+      .type_name("DIR");
+  command.add_option("--lang", flags.language, "With --punkt: the language's folder")
+      .type_name("NAME")
+      .default_text("english");
+  command.add_flag("--keep-newlines", flags.keep_newlines,
+                   "With --punkt: white space behind a sentence stays with it");
   command.add_flag("--skip-bad", flags.encode.skip_bad,
                    "Leave out and count lines that are broken, instead of ending");
   command.add_option("--max-line", flags.max_line, "Refuse longer lines and documents")

@@ -1,10 +1,10 @@
 """How long `ferry data tokenize` and `data merge` take, beside Megatron-LM's preprocess_data.py and cp.
 
-    tokenize_files.py FERRY MEGATRON [MEGABYTES [FOLDER]]    MEGATRON: a Megatron-LM tree (its folders megatron and tools)
+    tokenize_files.py FERRY MEGATRON [MEGABYTES [FOLDER]]    MEGATRON: a Megatron-LM tree (its folders megatron and tools); -: without the peer
 
 Whole processes, from start to files on disk, in turns, the best of three: JSON lines of this machine's documentation and sources (MEGABYTES of them, default 100; the peer's script takes most of the time), GPT-2's vocabulary
-(FERRY_GPT2: a folder of encoder.json and vocab.bpe), one worker and two. Also the largest memory that ferry took, and the merge of ten parts beside cp of
-as many bytes. FOLDER: where files are put, default that of temporary files. Prints a JSON object."""
+(FERRY_GPT2: a folder of encoder.json and vocab.bpe), one worker and two. Also the largest memory that ferry took, and the merge of ten parts, a gigabyte
+and more together, beside cp of as many bytes, each until they are on disk. FOLDER: where files are put, default that of temporary files. Prints a JSON object."""
 import glob
 import json
 import os
@@ -62,7 +62,8 @@ def timed(command, env=None):
 
 
 def main():
-    ferry, megatron = (os.path.abspath(path) for path in sys.argv[1:3])
+    ferry = os.path.abspath(sys.argv[1])
+    megatron = None if sys.argv[2] == '-' else os.path.abspath(sys.argv[2])
     megabytes = int(sys.argv[3]) if len(sys.argv) > 3 else 100
     gpt2 = os.environ.get('FERRY_GPT2', os.path.join(os.path.dirname(__file__), '../../../shared/peers/gpt2_bpe'))
     report = {'cores': os.cpu_count()}
@@ -78,27 +79,29 @@ def main():
         flags = ['--input', lines, '--append-eod']
         our_flags = ['--tokenizer-type', 'GPT2BPETokenizer', '--vocab-file', vocabulary[0], '--merge-file', vocabulary[1]]
         # preprocess_data.py's own GPT2BPETokenizer asks the network for files, whatever is given; this is the same vocabulary.
-        their_flags = ['--tokenizer-type', 'HuggingFaceTokenizer', '--tokenizer-model', peer_tokenizer(vocabulary, f'{work}/gpt2')]
+        their_flags = [] if not megatron else ['--tokenizer-type', 'HuggingFaceTokenizer', '--tokenizer-model', peer_tokenizer(vocabulary, f'{work}/gpt2')]
         # All that today's Megatron-LM wants of Python 3.12.
         with open(f'{work}/sitecustomize.py', 'w') as out:
             out.write('import typing\nif not hasattr(typing, "override"):\n    typing.override = lambda f: f\n')
-        peer_env = {**os.environ, 'PYTHONPATH': f'{work}:{megatron}', 'TOKENIZERS_PARALLELISM': 'false', 'HF_HUB_OFFLINE': '1'}
+        peer_env = {**os.environ, 'PYTHONPATH': f'{work}:{megatron or ""}', 'TOKENIZERS_PARALLELISM': 'false', 'HF_HUB_OFFLINE': '1'}
         best = {}
         for _ in range(3):
             for workers in ('1', '2'):
                 ours = [ferry, 'data', 'tokenize', '--output-prefix', f'{work}/ours', '--overwrite', '--workers', workers, *flags, *our_flags]
-                theirs = [sys.executable, f'{megatron}/tools/preprocess_data.py', '--output-prefix', f'{work}/theirs', '--workers', workers, *flags, *their_flags]
+                theirs = megatron and [sys.executable, f'{megatron}/tools/preprocess_data.py', '--output-prefix', f'{work}/theirs', '--workers', workers, *flags, *their_flags]
                 for name, command, env in (('ferry', ours, None), ('preprocess_data.py', theirs, peer_env)):
+                    if not command:
+                        continue
                     seconds, memory = timed(command, env)
                     key = f'{name}, {workers} workers'
                     best[key] = min(best.get(key, seconds), seconds)
                     if name == 'ferry':
                         report['ferry peak bytes'] = max(report.get('ferry peak bytes', 0), memory)
-        for suffix in ('bin', 'idx'):
+        for suffix in ('bin', 'idx') if megatron else ():
             same = open(f'{work}/ours_text_document.{suffix}', 'rb').read() == open(f'{work}/theirs_text_document.{suffix}', 'rb').read()
             report[f'same .{suffix}'] = same
         report['seconds'] = best
-        for workers in ('1', '2'):
+        for workers in ('1', '2') if megatron else ():
             report[f'times as fast, {workers} workers'] = best[f'preprocess_data.py, {workers} workers'] / best[f'ferry, {workers} workers']
         report['two workers over one'] = best['ferry, 1 workers'] / best['ferry, 2 workers']
         merge(ferry, work, report)
@@ -106,13 +109,15 @@ def main():
 
 
 def merge(ferry, work, report):
-    """Parts of which each is what was tokenised, many times."""
-    piece = open(f'{work}/ours_text_document.bin', 'rb').read()
+    """Parts of which each is what was tokenised, as often as makes a tenth of a gigabyte."""
+    again = max(1, -(-120_000_000 // os.path.getsize(f'{work}/ours_text_document.bin')))
+    timed([ferry, 'data', 'merge', *[f'{work}/ours_text_document'] * again, '-o', f'{work}/part'])
+    piece = open(f'{work}/part.bin', 'rb').read()
     parts = []
     for k in range(10):
         parts.append(f'{work}/p{k}')
         for suffix in ('bin', 'idx'):
-            os.link(f'{work}/ours_text_document.{suffix}', f'{parts[-1]}.{suffix}')
+            shutil.copy(f'{work}/part.{suffix}', f'{parts[-1]}.{suffix}')
     with open(f'{work}/all', 'wb') as out:
         for _ in parts:
             out.write(piece)

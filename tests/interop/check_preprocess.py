@@ -1,8 +1,8 @@
 """Holds `ferry data tokenize` against Megatron-LM's tools/preprocess_data.py: the bytes of .bin and .idx.
 
-    check_preprocess.py FERRY MEGATRON [TEXTS]    MEGATRON: a Megatron-LM tree (its folders megatron and tools)
+    check_preprocess.py FERRY [MEGATRON [TEXTS [DOCUMENTS]]]    MEGATRON: a Megatron-LM tree (its folders megatron and tools)
 
-Runs both on JSON lines of this machine's documentation (or of the folder TEXTS) and of edge cases, at several numbers of workers and partitions, with one key and several,
+Without a tree, or with -, what that script does with a line is done here by transformers and by the IndexedDatasetBuilder of the package megatron-core, which writes the files. Runs both on JSON lines of this machine's documentation (or of the folder TEXTS) and of edge cases, at several numbers of workers and partitions, with one key and several,
 plain and compressed, and compares what they write. GPT-2's vocabulary and merges (FERRY_GPT2: a folder of encoder.json and vocab.bpe), which preprocess_data.py takes as a tokenizer.json.
 Prints a line each; exit 1 on a difference."""
 import glob
@@ -69,9 +69,33 @@ class Check:
         self.ferry, self.megatron, self.work, self.report = ferry, megatron, work, Report()
 
     def peer(self, prefix, *flags):
+        if not self.megatron:
+            return self.peer_by_core(prefix, flags)
         script = os.path.join(self.megatron, 'tools', 'preprocess_data.py')
         run([sys.executable, script, '--output-prefix', os.path.join(self.work, prefix), *flags],
             env={**os.environ, 'PYTHONPATH': f'{self.work}:{self.megatron}', 'TOKENIZERS_PARALLELISM': 'false', 'HF_HUB_OFFLINE': '1'})
+
+    def peer_by_core(self, prefix, flags):
+        """What preprocess_data.py does: ids of each text, an end-of-document token behind the last, documents in order, or dealt to partitions that follow each other."""
+        import numpy
+        from megatron.core.datasets.indexed_dataset import DType, IndexedDatasetBuilder
+        from transformers import AutoTokenizer
+        option = lambda name, otherwise=None: flags[flags.index(name) + 1] if name in flags else otherwise
+        keys = flags[flags.index('--json-keys') + 1:flags.index('--json-keys') + 3] if '--json-keys' in flags else ['text']
+        tokenizer = AutoTokenizer.from_pretrained(option('--tokenizer-model'))
+        with open(option('--input'), encoding='utf-8') as lines:
+            documents = [json.loads(line) for line in lines]
+        count = int(option('--partitions', '1'))
+        documents = [document for k in range(count) for document in documents[k::count]]
+        for key in keys:
+            builder = IndexedDatasetBuilder(os.path.join(self.work, f'{prefix}_{key}_document.bin'), dtype=DType.optimal_dtype(len(tokenizer)))
+            for document in documents:
+                texts = document[key] if isinstance(document[key], list) else [document[key]]
+                sentences = [ids for ids in (tokenizer(text, add_special_tokens=False)['input_ids'] for text in texts) if ids]
+                if sentences and '--append-eod' in flags:
+                    sentences[-1].append(tokenizer.eos_token_id)
+                builder.add_document(numpy.array([one for ids in sentences for one in ids], dtype=numpy.int64), [len(ids) for ids in sentences])
+            builder.finalize(os.path.join(self.work, f'{prefix}_{key}_document.idx'))
 
     def ours(self, prefix, *flags):
         run([self.ferry, 'data', 'tokenize', '--output-prefix', os.path.join(self.work, prefix), '--overwrite', *flags])
@@ -87,16 +111,21 @@ class Check:
 
 
 def main():
-    ferry, megatron = (os.path.abspath(path) for path in sys.argv[1:3])
+    ferry = os.path.abspath(sys.argv[1])
+    megatron = os.path.abspath(sys.argv[2]) if len(sys.argv) > 2 and sys.argv[2] != '-' else None
     texts = sys.argv[3] if len(sys.argv) > 3 else '/usr/share/doc'
-    gpt2 = os.environ.get('FERRY_GPT2', os.path.join(os.path.dirname(__file__), '../../../shared/peers/gpt2_bpe'))
+    count = int(sys.argv[4]) if len(sys.argv) > 4 else 20000
+    tests = os.path.dirname(os.path.abspath(__file__))
+    gpt2 = os.environ.get('FERRY_GPT2', os.path.join(tests, '../../../shared/peers/gpt2_bpe'))
+    if not os.path.isdir(gpt2):
+        gpt2 = os.path.join(tests, '../fixtures/tokenizers/gpt2')  # a part of the vocabulary
     with tempfile.TemporaryDirectory() as work:
         check = Check(ferry, megatron, work)
         # All that today's Megatron-LM wants of Python 3.12.
         with open(f'{work}/sitecustomize.py', 'w') as out:
             out.write('import typing\nif not hasattr(typing, "override"):\n    typing.override = lambda f: f\n')
         lines = os.path.join(work, 'in.jsonl')
-        write_lines(lines, documents(texts, 20000))
+        write_lines(lines, documents(texts, count))
         size = os.path.getsize(lines) / 1e6
         for name, theirs, ours in tokenizers(gpt2, work):
             both = ['--input', lines, '--append-eod', '--json-keys', 'text', 'title']
@@ -118,6 +147,8 @@ def main():
             check.peer('dealt', *plain, *theirs, '--workers', '2')
             check.ours('ours', *plain, *ours)
             check.same(f'{name}: two partitions', ('text',), peer='dealt')
+        if not megatron:
+            print('its files are written by megatron-core and its loop is played here: preprocess_data.py itself needs a tree of Megatron-LM')
         check.report.end()
 
 

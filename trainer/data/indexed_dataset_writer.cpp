@@ -4,12 +4,15 @@
 #include <string_view>
 
 #include "ckpt/base/checked.h"
+#include "ckpt/io/write_back.h"
 
 namespace ferry {
 namespace {
 
 constexpr size_t kPieceBytes = 4 << 20;
 constexpr uint64_t kKernelBytes = 64 << 20;
+constexpr uint64_t kCopiedBytes = 256 << 10;  // stay in a core's cache from reading to writing
+constexpr uint64_t kWriteBackBytes = 8 << 20;
 
 // Writes pieces one after another.
 class Appender {
@@ -87,7 +90,7 @@ void IndexedDatasetWriter::open_files() {
   index_ = opened(index_path_);
   boundaries_file_ = opened(boundaries_path_);
   if (!goes_on) return;
-  written_bytes_ = work_->go_on->token_bytes;
+  stored_bytes_ = written_bytes_ = work_->go_on->token_bytes;
   last_boundary_ = work_->go_on->sequences;
 }
 
@@ -113,6 +116,7 @@ void IndexedDatasetWriter::flush() {
   tokens_->write(written_bytes_, buffer_);
   written_bytes_ += buffer_.size();
   buffer_.clear();
+  begin_to_store();
 }
 
 void IndexedDatasetWriter::add_tokens(std::span<const int32_t> tokens) {
@@ -187,22 +191,29 @@ void IndexedDatasetWriter::append(const IndexedDataset& dataset,
 void IndexedDatasetWriter::copy_tokens(const IndexedDataset& dataset,
                                        const std::function<void(uint64_t)>& copied) {
   flush();
+  std::vector<std::byte> piece(kCopiedBytes);
   for (uint64_t at = 0; at < dataset.token_bytes();) {
     const uint64_t left = dataset.token_bytes() - at;
-    const uint64_t by_kernel = file_system_->copy(dataset.token_file(), at, *tokens_,
-                                                  written_bytes_, std::min(kKernelBytes, left));
-    at += by_kernel;
-    written_bytes_ += by_kernel;
-    if (by_kernel > 0) {
-      if (copied) copied(by_kernel);
-      continue;
+    uint64_t bytes = file_system_->copy(dataset.token_file(), at, *tokens_, written_bytes_,
+                                        std::min(kKernelBytes, left));
+    if (bytes == 0) {
+      bytes = std::min(kCopiedBytes, left);
+      const auto some = std::span(piece).first(bytes);
+      dataset.token_file().read(at, some);
+      tokens_->write(written_bytes_, some);
     }
-    buffer_.resize(std::min<uint64_t>(kPieceBytes, left));
-    dataset.token_file().read(at, buffer_);
-    at += buffer_.size();
-    if (copied) copied(buffer_.size());
-    flush();
+    at += bytes;
+    written_bytes_ += bytes;
+    begin_to_store();
+    if (copied) copied(bytes);
   }
+}
+
+// What was written since, where it is as much as is worth it.
+void IndexedDatasetWriter::begin_to_store() {
+  if (written_bytes_ - stored_bytes_ < kWriteBackBytes) return;
+  begin_write_back(*tokens_, stored_bytes_, written_bytes_ - stored_bytes_);
+  stored_bytes_ = written_bytes_;
 }
 
 WrittenTokens IndexedDatasetWriter::written() const noexcept {

@@ -111,6 +111,28 @@ TEST(IndexedDataset, HoldsEveryTypeOfToken) {
   EXPECT_EQ(token_type_for(65500), DType::i32);
 }
 
+// datatrove tells the size of an index of one sequence a document; codes are Megatron-LM's.
+TEST(IndexedDataset, HasTheLayoutThatOthersRead) {
+  const auto memory = std::make_shared<MemoryFileSystem>();
+  IndexedDatasetWriter writer(memory, "many", DType::u16);
+  for (int i = 0; i < 35000; ++i) {
+    writer.add_sequence(std::vector<int32_t>{1, 2});
+    writer.end_document();
+  }
+  writer.commit();
+  const std::string index = memory->get("many.idx");
+  EXPECT_EQ(index.size(), 700042u);
+  EXPECT_EQ(index.substr(0, 18), std::string("MMIDIDX\0\0\1\0\0\0\0\0\0\0\x8", 18));
+  for (const auto& [type, code] : {std::pair{DType::u8, 1},
+                                   {DType::i8, 2},
+                                   {DType::i16, 3},
+                                   {DType::i32, 4},
+                                   {DType::i64, 5},
+                                   {DType::u16, 8}}) {
+    EXPECT_EQ(code_of_token_type(type), code);
+  }
+}
+
 TEST(IndexedDataset, MergesAsOnePassWouldWrite) {
   const auto memory = test::corpora();
   IndexedDatasetWriter writer(memory, "both", DType::u16);

@@ -73,3 +73,6 @@ configure_package_config_file(cmake/ferryConfig.cmake.in ${CMAKE_CURRENT_BINARY_
 write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/ferryConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/ferryConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/ferryConfigVersion.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/ferry)
+# Presets of `ferry launch`, to read and to begin from; the program carries them with it.
+file(GLOB launch_presets CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tools/launch/presets/*.yaml)
+install(FILES ${launch_presets} DESTINATION ${CMAKE_INSTALL_DATADIR}/ferry/launch)

@@ -17,6 +17,7 @@ void add_convert(Command& program, const Processes& processes);
 void add_reshard(Command& program, const Processes& processes);
 void add_prune(Command& program);
 void add_report(Command& program);
+void add_launch(Command& program);
 /// Sets `exit_code`, which must outlive the program, when damage was found.
 void add_verify(Command& program, int& exit_code);
 /// The same, of token files.

@@ -218,6 +218,7 @@ int run(Launch& launch, int argc, char** argv, const Reporter& reporter) {
   add_reshard(commands, processes);
   add_prune(commands);
   add_report(commands);
+  add_launch(commands);
   int exit_code = kExitOk;
   add_data(commands, exit_code);
   for (CLI::App* command : commands_of_one_process(program)) {

@@ -55,6 +55,12 @@ std::vector<Names> helped(const std::string& help) {
 
 TEST_F(Program, EveryOptionIsInTheDocuments) {
   const std::string commands = document("commands.md");
+  EXPECT_THAT(commands, testing::HasSubstr("\n## ferry launch\n"));
+  for (const std::string kind : {"slurm", "local", "kubernetes"}) {
+    for (const Names& names : helped(ferry("launch " + kind + " --help").out)) {
+      EXPECT_THAT(section(commands, "ferry launch"), testing::HasSubstr("`" + *names.rbegin()));
+    }
+  }
   for (const std::string command :
        {"inspect", "convert", "reshard", "verify", "diff", "prune", "report", "data tokenize", "data show", "data mix", "data config", "data dumps", "data inspect", "data check",
         "data merge", "data bytes"}) {

@@ -13,13 +13,11 @@
 #include "ckpt/group/together.h"
 #include "tools/terminal/output.h"
 #include "tools/train/rank_threads.h"
+#include "tools/train/run_check.h"
 #include "trainer/arguments/argument_row.h"
-#include "trainer/arguments/complete.h"
 #include "trainer/arguments/parse.h"
 #include "trainer/run/memory_plan.h"
 #include "trainer/run/rank_trainer.h"
-#include "trainer/run/source.h"
-#include "trainer/run/tokenizer_facts.h"
 
 namespace ferry::tool {
 namespace {
@@ -112,18 +110,6 @@ std::string help() {
          "  mpirun -n 4 ferry train @arguments.txt --tensor-model-parallel-size 2\n";
 }
 
-// Complete, or refused.
-TrainArguments read_arguments(std::span<const std::string> words, const Launch& launch,
-                              std::vector<std::string>& notes) {
-  const std::vector<std::string> all(words.begin(), words.end());
-  TrainArguments arguments = parse_arguments(all, *posix_file_system());
-  adopt_source_arguments(posix_file_system(), all, arguments, notes);
-  complete_arguments(arguments, launch, notes);
-  adopt_tokenizer(*posix_file_system(), arguments);
-  settle_vocabulary(arguments, arguments.vocab_size.value_or(0));
-  return arguments;
-}
-
 }  // namespace
 
 void start_with_short_spins(char** argv) noexcept {
@@ -143,7 +129,7 @@ void run_train(std::span<const std::string> words, const TrainLaunch& launch) {
   together(*processes, [&] {
     const int count = processes->size();
     const std::string launcher = count > 1 ? launch.launcher(count) : "";
-    arguments = read_arguments(words, {launcher, count, processes->rank()}, notes);
+    arguments = read_run_arguments(words, {launcher, count, processes->rank()}, notes);
     return std::string();
   });
   for (const std::string& note : notes) print_aside(note + "\n");
@@ -152,18 +138,16 @@ void run_train(std::span<const std::string> words, const TrainLaunch& launch) {
   const bool is_rank = processes->size() > 1;
   const int ranks = is_rank ? 1 : static_cast<int>(arguments.world_size);
   if (arguments.dry_run || !is_rank) {
-    check_run(arguments);
-    const RunModel model = model_of(arguments, nullptr);
     const bool on_gpus = arguments.device == "cuda" || gpus_for(arguments, launch) > 0;
-    const auto kind = on_gpus ? kernels::DeviceKind::gpu : kernels::DeviceKind::host;
-    const std::vector<StagePlan> plan = memory_plan(arguments, model, kind);
+    const RunPlan plan = plan_run(arguments, on_gpus);
     if (arguments.dry_run) {
-      if (processes->rank() == 0) print(plan_text(arguments, model, plan));
+      if (processes->rank() == 0) print(plan_text(arguments, plan.model, plan.stages));
       return;
     }
-    if (!on_gpus) check_machine_memory(plan, ranks);
+    if (!on_gpus) check_machine_memory(plan.stages, ranks);
   }
-  const ExitWatch watch(arguments, *posix_file_system());
+  const auto files = posix_file_system();  // for as long as triggers are looked for
+  const ExitWatch watch(arguments, *files);
   const Run run{arguments, watch, launch, rank_threads(*processes, ranks, launch.threads),
                 gpus_for(arguments, launch)};
   is_rank ? train_as_rank(run, processes) : train_in_threads(run);

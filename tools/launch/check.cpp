@@ -1,0 +1,99 @@
+#include "tools/launch/check.h"
+
+#include <fmt/format.h>
+
+#include "ckpt/base/error.h"
+#include "tools/terminal/text.h"
+#include "tools/train/run_check.h"
+#include "trainer/arguments/argument_row.h"
+#include "trainer/arguments/parse.h"
+#include "trainer/loop/batch_size.h"
+
+namespace ferry::tool {
+namespace {
+
+// False, with a note, where its files are on other machines and nothing else tells its size.
+bool settle_tokenizer_elsewhere(const LaunchConfiguration& configuration, TrainArguments& arguments,
+                                LaunchCheck& check) {
+  std::string why;
+  try {
+    TrainArguments settled = arguments;
+    settle_tokenizer(settled);
+    arguments = std::move(settled);
+    return true;
+  } catch (const Error& error) {
+    const bool is_elsewhere = error.kind() == ErrorKind::not_found;
+    const bool is_unknown = !arguments.vocab_size && !arguments.padded_vocab_size;
+    if (!is_elsewhere && !is_unknown) throw;
+    why = error.what();
+  }
+  if (configuration.vocab_size > 0) {
+    arguments.vocab_size = configuration.vocab_size;
+    if (!arguments.end_of_document) arguments.end_of_document = configuration.vocab_size - 1;
+    settle_tokenizer(arguments);
+    check.notes.push_back(
+        fmt::format("not checked: the tokenizer is not on this machine; "
+                    "check.vocab_size says that it has {} tokens",
+                    configuration.vocab_size));
+    return true;
+  }
+  check.notes.push_back("not checked: sizes that depend on the vocabulary (" + why +
+                        "). check.vocab_size tells them");
+  return false;
+}
+
+void plan_launch(const LaunchConfiguration& configuration, TrainArguments& arguments,
+                 LaunchCheck& check) {
+  if (!settle_tokenizer_elsewhere(configuration, arguments, check)) return;
+  const RunPlan plan = plan_run(arguments, configuration.gpus_per_node > 0);
+  check.plan = plan_text(arguments, plan.model, plan.stages);
+}
+
+// What Megatron-LM has and ferry has not says nothing of the rest.
+std::vector<std::string> words_that_can_be_checked(std::span<const std::string> words,
+                                                   std::vector<std::string>& notes) {
+  std::vector<std::string> known;
+  std::string dropped;
+  bool is_dropping = false;
+  for (const std::string& word : words) {
+    if (word.starts_with("--")) {
+      const ArgumentRow* row = find_flag(word.substr(0, word.find('=')));
+      is_dropping = row == nullptr || row->status == ArgumentStatus::unsupported;
+      if (is_dropping) dropped += (dropped.empty() ? "" : ", ") + printable(word);
+    }
+    if (!is_dropping) known.push_back(word);
+  }
+  if (!dropped.empty()) notes.push_back("not checked: arguments of Megatron-LM alone: " + dropped);
+  return known;
+}
+
+int64_t last_iteration_of(const TrainArguments& arguments) {
+  if (arguments.train_samples) {
+    return iterations_for(batch_sizes(arguments), *arguments.train_samples);
+  }
+  return arguments.train_iters.value_or(0);
+}
+
+}  // namespace
+
+LaunchCheck check_launch(const LaunchConfiguration& c, std::span<const std::string> words) {
+  LaunchCheck check;
+  const bool is_ferry = c.program == "ferry";
+  try {
+    const Launch launch{c.ranks() > 1 ? "this launch" : "", c.ranks(), 0};
+    std::vector<std::string> known(words.begin(), words.end());
+    if (!is_ferry) known = words_that_can_be_checked(words, check.notes);
+    TrainArguments arguments = read_arguments_alone(known, launch, check.notes);
+    check.last_iteration = last_iteration_of(arguments);
+    plan_launch(c, arguments, check);
+    if (const std::string note = no_effect_note(arguments); is_ferry && !note.empty()) {
+      check.notes.push_back(note);
+    }
+  } catch (const Error& error) {
+    if (is_ferry || error.kind() != ErrorKind::unsupported) throw;
+    check.notes.push_back(fmt::format("not checked: what ferry itself has not ({})", error.what()));
+  }
+  return check;
+}
+
+}  // namespace ferry::tool

@@ -1,0 +1,27 @@
+// Whether a run that is launched can train: what ferry train --dry-run checks, before anything is
+// written or waits in a queue.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tools/launch/configuration.h"
+
+namespace ferry::tool {
+
+struct LaunchCheck {
+  /// The iteration that training ends with; 0 where it cannot be told.
+  int64_t last_iteration = 0;
+  /// What was changed, or could not be checked on this machine: a sentence each.
+  std::vector<std::string> notes;
+  std::string plan;  // what ranks take, for people; empty where it cannot be told
+};
+
+/// `words` are the training program's. Throws what ferry train would; of Megatron-LM, what ferry
+/// alone has not (unsupported) becomes a note.
+LaunchCheck check_launch(const LaunchConfiguration& configuration,
+                         std::span<const std::string> words);
+
+}  // namespace ferry::tool

@@ -1,0 +1,121 @@
+#include "tools/launch/configuration_keys.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace ferry::tool {
+namespace {
+
+using C = LaunchConfiguration;
+
+const ConfigurationKey kKeys[] = {
+    {"name", &C::name, "of the experiment and its jobs"},
+    {"folder", &C::folder, "of the experiment: checkpoints, logs, triggers; the same on all nodes"},
+
+    {"program.kind", &C::program, "what trains", "ferry megatron"},
+    {"program.ferry", &C::ferry, "the ferry program on the nodes; left out: this one"},
+    {"program.prefix", &C::prefix, "words before the program: numactl --membind=0-3"},
+    {"program.python", &C::python, "the Python that runs Megatron-LM"},
+    {"program.code", &C::code, "Megatron-LM's folder"},
+    {"program.script", &C::script, "what is run of it"},
+    {"program.back_up_code", &C::back_up_code, "copy the code once, and run the copy"},
+    {"program.words", &C::words, "more words of the command line, unchecked"},
+
+    {"ranks.nodes", &C::nodes, "machines", "1 65536"},
+    {"ranks.per_node", &C::ranks_per_node, "processes of each", "1 1024"},
+    {"ranks.gpus_per_node", &C::gpus_per_node, "GPUs of each", "0 1024"},
+    {"ranks.cpus_per_rank", &C::cpus_per_rank, "cores of a process; 0: not said", "0 65536"},
+    {"ranks.master_port", &C::master_port, "where rank 0 listens", "1 65535"},
+
+    {"chain.requeue", &C::requeue, "each job queues the next, until training is finished"},
+    {"chain.most_failures", &C::most_failures,
+     "so many jobs in a row without a new checkpoint end the chain", "1 1000"},
+    {"chain.signal_seconds", &C::signal_seconds,
+     "before a job's end, it is told to save and exit; 0: it is not", "0 65535"},
+    {"chain.exit_signal", &C::exit_signal, "by which it is told", "SIGUSR1 SIGUSR2 SIGTERM"},
+    {"chain.triggers", &C::triggers, "files folder/triggers/save and exit are looked for"},
+
+    {"container.kind", &C::container, "what starts the program inside an image",
+     "none pyxis apptainer"},
+    {"container.image", &C::image, "file or name; of Kubernetes, too"},
+    {"container.mounts", &C::mounts, "HOST:INSIDE; the experiment's folder is mounted besides"},
+    {"container.folder", &C::container_folder, "where the program starts"},
+    {"container.options", &C::container_options, "more options of apptainer exec"},
+
+    {"slurm.account", &C::account, "sbatch --account"},
+    {"slurm.partition", &C::partition, "sbatch --partition"},
+    {"slurm.qos", &C::qos, "sbatch --qos"},
+    {"slurm.reservation", &C::reservation, "sbatch --reservation"},
+    {"slurm.constraint", &C::constraint, "sbatch --constraint"},
+    {"slurm.time", &C::time, "sbatch --time"},
+    {"slurm.memory", &C::memory, "sbatch --mem"},
+    {"slurm.exclusive", &C::exclusive, "sbatch --exclusive"},
+    {"slurm.gpu_option", &C::gpu_option, "how GPUs are asked for", "gpus-per-node gres none"},
+    {"slurm.options", &C::slurm_options, "more lines of the header: --wait-all-nodes=1"},
+    {"slurm.srun_options", &C::srun_options, "more options of srun"},
+
+    {"kubernetes.kind", &C::kind, "what runs the pods", "pytorchjob jobset job"},
+    {"kubernetes.namespace", &C::space, "of all objects"},
+    {"kubernetes.pull_policy", &C::pull_policy, "of the image", "Always IfNotPresent Never"},
+    {"kubernetes.volume_claim", &C::volume_claim, "the shared volume (PersistentVolumeClaim)"},
+    {"kubernetes.volume_path", &C::volume_path, "where it is mounted; folder lies below it"},
+    {"kubernetes.gpu_resource", &C::gpu_resource, "the name of a GPU"},
+    {"kubernetes.efa", &C::efa, "EFA interfaces of a pod", "0 1024"},
+    {"kubernetes.shared_memory", &C::shared_memory, "of /dev/shm: 64Gi"},
+    {"kubernetes.memory", &C::pod_memory, "of a pod"},
+    {"kubernetes.service_account", &C::service_account, "of the pods"},
+    {"kubernetes.priority_class", &C::priority_class, "of the pods"},
+    {"kubernetes.restarts", &C::restarts, "of failed pods before the job fails", "0 100000"},
+    {"kubernetes.node_selector", &C::node_selector, "labels that nodes must have"},
+
+    {"debug.nccl", &C::nccl_logs, "NCCL's log of each rank, in folder/debug/JOB"},
+    {"debug.nsys", &C::nsys, "a trace of each rank by nsys, of --profile's steps"},
+    {"debug.memory", &C::memory_logs, "memory of each node over time"},
+    {"debug.memory_seconds", &C::memory_log_seconds, "between two looks at it", "1 86400"},
+    {"wandb.project", &C::wandb_project, "Weights & Biases, with WANDB_API_KEY (Megatron-LM)"},
+    {"check.vocab_size", &C::vocab_size, "tokens of a tokenizer that is not on this machine",
+     "0 2147483647"},
+    {"environment", &C::environment, "variables of the program: NAME: VALUE"},
+};
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = row[0]++;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::span<const ConfigurationKey> configuration_keys() { return kKeys; }
+
+const ConfigurationKey* find_key(std::string_view name) {
+  for (const ConfigurationKey& key : kKeys) {
+    if (key.name == name) return &key;
+  }
+  return nullptr;
+}
+
+std::string nearest_key(std::string_view name) {
+  name = name.substr(0, 100);
+  std::string_view nearest;
+  size_t least = name.size() / 2 + 1;
+  for (const ConfigurationKey& key : kKeys) {
+    // A key without its section counts as near.
+    const bool is_last_part = key.name.ends_with("." + std::string(name));
+    const size_t distance = is_last_part ? 0 : edit_distance(name, key.name);
+    if (distance >= least) continue;
+    least = distance;
+    nearest = key.name;
+  }
+  return std::string(nearest);
+}
+
+}  // namespace ferry::tool

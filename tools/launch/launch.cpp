@@ -1,0 +1,184 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "ckpt/base/error.h"
+#include "ckpt/io/file_system.h"
+#include "tools/commands.h"
+#include "tools/launch/check.h"
+#include "tools/launch/configuration.h"
+#include "tools/launch/kubernetes.h"
+#include "tools/launch/presets.h"
+#include "tools/launch/scripts.h"
+#include "tools/launch/training_words.h"
+#include "tools/output/paths.h"
+#include "tools/terminal/output.h"
+#include "tools/terminal/text.h"
+
+namespace ferry::tool {
+namespace {
+
+constexpr uint64_t kMostConfigurationBytes = 1 << 20;
+
+struct LaunchFlags {
+  std::string file, preset, output;
+  std::vector<std::string> settings;
+  bool print = false, submit = false, words = false;
+};
+
+constexpr const char* kLaunchExamples = R"(Examples:
+  ferry launch slurm run.yaml --submit
+  ferry launch slurm --preset swiss-ai-8b --set folder=/scratch/llama --set slurm.account=a1 --print
+  ferry launch kubernetes run.yaml | kubectl apply -f -
+  ferry launch local --preset one-machine --set folder=runs/small --submit
+  ferry launch presets                       their names; with a name, the preset itself
+)";
+
+LaunchConfiguration read_configuration(const LaunchFlags& flags) {
+  if (flags.file.empty() && flags.preset.empty()) {
+    fail(ErrorKind::invalid, "which configuration? Give a FILE, or --preset NAME");
+  }
+  ConfigurationReader reader;
+  if (!flags.preset.empty()) reader.take_preset(flags.preset);
+  if (!flags.file.empty()) {
+    reader.take(read_file(*posix_file_system(), flags.file, kMostConfigurationBytes), flags.file);
+  }
+  for (const std::string& word : flags.settings) reader.set(word);
+  return reader.finish();
+}
+
+// A launch that was checked, and what it consists of.
+struct PreparedLaunch {
+  LaunchConfiguration configuration;
+  std::vector<std::string> words;
+  LaunchCheck check;
+};
+
+// Of this very program; its bare name where the system does not tell.
+std::string own_program() {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? "ferry" : path.string();
+}
+
+PreparedLaunch prepare_launch(const LaunchFlags& flags, const std::string& program) {
+  PreparedLaunch launch;
+  launch.configuration = read_configuration(flags);
+  if (launch.configuration.ferry.empty()) launch.configuration.ferry = program;
+  launch.words = training_words(launch.configuration);
+  launch.check = check_launch(launch.configuration, launch.words);
+  for (const std::string& note : launch.check.notes) print_aside(note + "\n");
+  return launch;
+}
+
+void print_files(const std::vector<LaunchFile>& files) {
+  std::string text;
+  for (const LaunchFile& file : files) {
+    text += fmt::format("{}==> {} <==\n{}", text.empty() ? "" : "\n", file.name, file.text);
+  }
+  print(text);
+}
+
+void print_words(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += shell_word(word) + "\n";
+  print(text);
+}
+
+// This process becomes the other program, which has its terminal and signals then.
+[[noreturn]] void become(const std::vector<std::string>& words) {
+  std::vector<char*> argv;
+  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  ::execvp(argv[0], argv.data());
+  fail(ErrorKind::io, "{} cannot be started: {}", words[0], std::strerror(errno));
+}
+
+void launch_scripts(const LaunchFlags& flags, bool is_slurm) {
+  const PreparedLaunch launch = prepare_launch(flags, own_program());
+  if (flags.words) return print_words(launch.words);
+  const LaunchConfiguration& c = launch.configuration;
+  const std::string folder = flags.output.empty() ? c.folder + "/launch" : absolute(flags.output);
+  const std::vector<LaunchFile> files =
+      is_slurm ? slurm_files(c, launch.words, launch.check.last_iteration, folder)
+               : local_files(c, launch.words, launch.check.last_iteration);
+  if (flags.print) return print_files(files);
+  write_launch_files(folder, files);
+  const std::string start = folder + (is_slurm ? "/submit.sh" : "/run.sh");
+  if (flags.submit) become({"bash", start});
+  print_done(fmt::format("{}wrote {}\nstart it: bash {}\n", launch.check.plan, printable(folder),
+                         shell_word(start)),
+             folder + " is complete");
+}
+
+void launch_kubernetes(const LaunchFlags& flags) {
+  const PreparedLaunch launch = prepare_launch(flags, "ferry");
+  if (flags.words) return print_words(launch.words);
+  const std::string manifest =
+      kubernetes_manifest(launch.configuration, launch.words, launch.check.last_iteration);
+  if (flags.submit && flags.output.empty()) {
+    fail(ErrorKind::invalid, "--submit: -o says where the manifest is kept that kubectl applies");
+  }
+  if (flags.print || flags.output.empty()) return print(manifest);
+  const SplitPath path = split_path(absolute(flags.output));
+  write_launch_files(path.parent, {{path.name, manifest}});
+  if (flags.submit) become({"kubectl", "apply", "-f", join(path.parent, path.name)});
+  print_done(fmt::format("{}wrote {}\nstart it: kubectl apply -f {}\n", launch.check.plan,
+                         printable(flags.output), shell_word(flags.output)),
+             flags.output + " is complete");
+}
+
+void print_presets(const std::string& name) {
+  if (!name.empty()) return print(preset(name));
+  std::string text;
+  for (const std::string& one : preset_names()) {
+    // The first line of each says what it is.
+    const std::string_view yaml = preset(one);
+    const std::string_view first = yaml.substr(0, yaml.find('\n'));
+    text += fmt::format("{:<22}{}\n", one, first.substr(std::min<size_t>(2, first.size())));
+  }
+  print(text);
+}
+
+void add_kind(Command& launch, const std::string& name, const std::string& help,
+              const std::string& output, void (*act)(const LaunchFlags&)) {
+  const auto flags = std::make_shared<LaunchFlags>();
+  Command command = launch.add_command(name, help);
+  command.add_option("FILE", flags->file, "The configuration, a YAML file");
+  command.add_option("--preset", flags->preset, "A configuration by name, which comes first");
+  command.add_option("--set", flags->settings, "A key and its value, which come last")
+      .type_name("KEY=VALUE");
+  command.add_option("-o,--output", flags->output, output);
+  command.add_flag("--print", flags->print, "Print it, and write nothing");
+  command.add_flag("--print-words", flags->words,
+                   "Print the words of the training program, a line each, and write nothing");
+  command.add_flag("--submit", flags->submit, "Start it");
+  command.footer("Keys:\n" + configuration_help() + "\n" + kLaunchExamples);
+  command.action([flags, act] { act(*flags); });
+}
+
+}  // namespace
+
+void add_launch(Command& program) {
+  Command launch =
+      program.add_command("launch", "Write, and start, jobs that train on a cluster or here");
+  launch.require_command();
+  add_kind(launch, "slurm", "Scripts for Slurm", "Their folder (default: FOLDER/launch)",
+           [](const LaunchFlags& flags) { launch_scripts(flags, true); });
+  add_kind(launch, "local", "Scripts for this machine", "Their folder (default: FOLDER/launch)",
+           [](const LaunchFlags& flags) { launch_scripts(flags, false); });
+  add_kind(launch, "kubernetes", "A manifest for Kubernetes", "Its file (default: standard output)",
+           launch_kubernetes);
+  const auto name = std::make_shared<std::string>();
+  Command presets = launch.add_command("presets", "List presets, or print one");
+  presets.add_option("NAME", *name, "Of the preset to print");
+  presets.action([name] { print_presets(*name); });
+  launch.footer(kLaunchExamples);
+}
+
+}  // namespace ferry::tool

@@ -1,0 +1,38 @@
+// The files of a launch: shell scripts, and what they are told.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/launch/configuration.h"
+
+namespace ferry::tool {
+
+struct LaunchFile {
+  std::string name, text;
+};
+
+/// What all scripts are told, as variables of the shell. Every value is one quoted word: nothing in
+/// it is looked at by the shell.
+std::string settings_text(const LaunchConfiguration& configuration,
+                          const std::vector<std::string>& words, int64_t last_iteration);
+
+/// One of tools/launch/scripts.
+LaunchFile script(std::string_view name);
+
+/// For Slurm: job.sbatch, submit.sh and what they use. `folder` is where they will lie. invalid for
+/// what the header of a job cannot say.
+std::vector<LaunchFile> slurm_files(const LaunchConfiguration& configuration,
+                                    const std::vector<std::string>& words, int64_t last_iteration,
+                                    const std::string& folder);
+
+/// For this machine: run.sh and what it uses. invalid for several nodes.
+std::vector<LaunchFile> local_files(const LaunchConfiguration& configuration,
+                                    const std::vector<std::string>& words, int64_t last_iteration);
+
+/// Writes each in one step, replacing what has its name; the folder is made.
+void write_launch_files(const std::string& folder, const std::vector<LaunchFile>& files);
+
+}  // namespace ferry::tool

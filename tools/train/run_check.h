@@ -1,0 +1,32 @@
+// What is checked of a training run before anything is allocated: by ferry train, by its --dry-run,
+// and by ferry launch.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trainer/arguments/launch.h"
+#include "trainer/arguments/train_arguments.h"
+#include "trainer/run/memory_plan.h"
+
+namespace ferry::tool {
+
+/// Complete, or refused. `notes` gets what was changed although it was given.
+TrainArguments read_run_arguments(std::span<const std::string> words, const Launch& launch,
+                                  std::vector<std::string>& notes);
+
+/// The same without the tokenizer, whose files may be elsewhere: settle_tokenizer() follows.
+TrainArguments read_arguments_alone(std::span<const std::string> words, const Launch& launch,
+                                    std::vector<std::string>& notes);
+/// What the tokenizer's files say.
+void settle_tokenizer(TrainArguments& arguments);
+
+/// What a run of complete arguments takes. Refuses what it would fail at later.
+struct RunPlan {
+  RunModel model;
+  std::vector<StagePlan> stages;
+};
+RunPlan plan_run(const TrainArguments& arguments, bool on_gpus);
+
+}  // namespace ferry::tool

@@ -7,6 +7,7 @@ install(TARGETS ferry_ckpt ferry_convert ferry_tool
         RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY ${CMAKE_BINARY_DIR}/share/ DESTINATION ${CMAKE_INSTALL_DATAROOTDIR})
 # The headers that docs/library.md and README.md name, and what they include; all others are ferry's own.
 set(public_headers
     ckpt/base/box.h

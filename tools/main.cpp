@@ -13,6 +13,7 @@
 #include "ckpt/group/mpi/process_group.h"
 #include "ckpt/group/together.h"
 #include "tools/commands.h"
+#include "tools/help/help.h"
 #include "tools/terminal/exit_code.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/text.h"
@@ -31,7 +32,7 @@ class Reporter {
   int report(ErrorKind kind, const std::string& message, const std::string& what_to_do) const {
     print_aside(fmt::format("ferry: error: {}\n", printable(message, true)));
     if (!what_to_do.empty()) print_aside(fmt::format("ferry: hint: {}\n", what_to_do));
-    if (json_) print_error(kind, message);
+    if (json_) print_error(kind, message, what_to_do);
     return exit_code(kind);
   }
   int report(ErrorKind kind, const std::string& message) const {
@@ -39,11 +40,13 @@ class Reporter {
   }
 
  private:
-  static void print_error(ErrorKind kind, const std::string& message) {
+  static void print_error(ErrorKind kind, const std::string& message,
+                          const std::string& what_to_do) {
+    nlohmann::json error = {
+        {"kind", name(kind)}, {"message", message}, {"exit_code", exit_code(kind)}};
+    if (!what_to_do.empty()) error["hint"] = what_to_do;
     try {
-      print(json_text(
-          {{"error",
-            {{"kind", name(kind)}, {"message", message}, {"exit_code", exit_code(kind)}}}}));
+      print(json_text({{"error", std::move(error)}}));
     } catch (const Error&) {
       // It stands on stderr.
     }
@@ -91,6 +94,39 @@ std::string problem_of(const CLI::ParseError& error, const CLI::App& program) {
     names += (names.empty() ? "" : ", ") + command->get_name();
   }
   return fmt::format("'{}' is no command; the commands are {}", rest.front(), names);
+}
+
+// The command's parser; throws where there is none.
+const CLI::App& find_command(const CLI::App& program, const std::vector<std::string>& words) {
+  const CLI::App* found = &program;
+  for (const std::string& word : words) {
+    const auto named = found->get_subcommands(
+        [&](const CLI::App* command) { return command->get_name() == word; });
+    if (named.empty()) {
+      fail(ErrorKind::invalid, "'{}' is no command; 'ferry help' lists them", word);
+    }
+    found = named.front();
+  }
+  return *found;
+}
+
+HelpTexts help_texts(CLI::App& program) {
+  HelpTexts texts;
+  texts.description = [&program] {
+    CommandDescription all = describe(program, {"ferry"});
+    for (CommandDescription& command : all.commands) {
+      if (command.words.back() == "train") command = describe_train();
+    }
+    return all;
+  };
+  texts.text = [&program](const std::vector<std::string>& words) {
+    if (words == std::vector<std::string>{"train"}) return train_help();
+    std::vector<std::string> line = {"ferry"};
+    line.insert(line.end(), words.begin(), words.end());
+    return help_text(find_command(program, words), line);
+  };
+  texts.version = FERRY_VERSION;
+  return texts;
 }
 
 // A checkpoint may have a file for each of thousands of ranks; where few may be open, they are
@@ -202,7 +238,7 @@ int run(Launch& launch, int argc, char** argv, const Reporter& reporter) {
     return run_train(launch, std::vector<std::string>(argv + 2, argv + argc), reporter);
   }
   CLI::App program("Opens, converts and describes checkpoints of language models.", "ferry");
-  program.set_version_flag("--version", "ferry " FERRY_VERSION);
+  program.set_version_flag("-V,--version", "ferry " FERRY_VERSION);
   program.require_subcommand(1);
   program.formatter(std::make_shared<Usage>());
   program.footer(
@@ -221,12 +257,16 @@ int run(Launch& launch, int argc, char** argv, const Reporter& reporter) {
   add_launch(commands);
   int exit_code = kExitOk;
   add_data(commands, exit_code);
+  program.add_subcommand("train",
+                         describe_train().help);  // to be listed: run_train() reads its line
   for (CLI::App* command : commands_of_one_process(program)) {
     const std::string name = command->get_parent()->get_name() + " " + command->get_name();
     command->parse_complete_callback([name] { require_one_process(name); });
   }
   add_verify(commands, exit_code);
   add_diff(commands, exit_code);
+  const HelpTexts texts = help_texts(program);
+  add_help(commands, texts);
   try {
     program.parse(argc, argv);
     launch.wait_for_all();

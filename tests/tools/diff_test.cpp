@@ -1,7 +1,9 @@
 // `ferry diff` over real checkpoints and what ferry makes of them.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "tests/tools/program.h"
@@ -185,6 +187,44 @@ TEST_F(Diff, TellsWhatIsMissingOrOfAnotherForm) {
 
 // The optimizer too, whatever its layout: the same run, saved again by Megatron-LM, has other
 // layouts of it, and these two have the same layout with other sizes of buckets.
+TEST_F(Diff, SortsAndTellsTheLargestDifference) {
+  const std::string both = kLlama + " " + kRuns + "hot_qwen2 ";
+  const json plain = json::parse(ferry("diff --json " + both).out);
+  const json sorted = json::parse(ferry("diff --json --sort difference " + both).out);
+  double largest = 0, last = std::numeric_limits<double>::infinity();
+  for (const json& tensor : sorted.at("differing")) {
+    if (tensor.at("values").is_null()) {
+      EXPECT_EQ(last, std::numeric_limits<double>::infinity());  // what is on one side comes first
+      continue;
+    }
+    const double difference = tensor.at("values").at("max_absolute");
+    EXPECT_LE(difference, last);
+    last = difference;
+    largest = std::max(largest, difference);
+  }
+  EXPECT_EQ(sorted.at("largest_difference").at("max_absolute"), largest);
+  EXPECT_EQ(sorted.at("largest_difference"), plain.at("largest_difference"));
+  EXPECT_EQ(sorted.at("differing").size(), plain.at("differing").size());
+  EXPECT_NE(sorted.at("differing"), plain.at("differing"));
+  const json by_size = json::parse(ferry("diff --json --sort size " + both).out);
+  EXPECT_EQ(by_size.at("differing").at(0).at("name"), "decoder.layers.mlp.linear_fc1.weight");
+  EXPECT_THAT(ferry("diff " + both).out, HasSubstr("\nlargest difference 0.162 (relative 2), of "
+                                                   "decoder.layers.mlp.linear_fc1.weight\n"));
+  EXPECT_TRUE(json::parse(ferry("diff --json " + kLlama + " " + kLlama).out)
+                  .at("largest_difference")
+                  .is_null());
+}
+
+TEST_F(Diff, NamesObjectsOnOneSide) {
+  const std::string both = kLlama + " " + kRuns + "hot_qwen2 ";
+  const json objects = json::parse(ferry("diff --json " + both).out).at("objects");
+  const std::string text = ferry("diff " + both).out;
+  ASSERT_FALSE(objects.at("only_in_a").empty());
+  for (const json& name : objects.at("only_in_a")) {
+    EXPECT_THAT(text, HasSubstr("\n  only in A  " + name.get<std::string>() + "\n"));
+  }
+}
+
 TEST_F(Diff, ComparesOptimizersAcrossLayouts) {
   const std::string run = kRuns + "llama_tp2dp2_dpr";
   convert(run, "tensors", "--to safetensors --optimizer");

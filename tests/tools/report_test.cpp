@@ -227,6 +227,12 @@ TEST_F(ReportProgram, WritesAPageOnce) {
   EXPECT_EQ(ferry("report " + run).code, 2);
 }
 
+TEST_F(ReportProgram, AMissingFolderIsNamed) {
+  const Outcome outcome = ferry("report " + kLlama + " -o " + path("no/page.html"));
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_THAT(outcome.err, HasSubstr("there is no folder " + path("no") + "; make it"));
+}
+
 TEST_F(ReportProgram, ReplacesNothingButPages) {
   const std::string run = std::string(FERRY_FIXTURES) + "/megatron/hot_llama";
   ASSERT_EQ(ferry("convert " + run + " " + path("hf") + " --to hf").code, 0);

@@ -8,6 +8,13 @@
 namespace ferry::tool {
 namespace {
 
+TEST(ProgressLine, IsCutToTheTerminal) {
+  EXPECT_EQ(cut_to_width("reading  50%", 80), "reading  50%");
+  EXPECT_EQ(cut_to_width("reading  50%", 13), "reading  50%");
+  EXPECT_EQ(cut_to_width("reading  50%", 12), "reading  50");
+  EXPECT_EQ(cut_to_width("reading  50%", 0), "reading  50%");
+}
+
 TEST(Text, GroupsDigits) {
   EXPECT_EQ(grouped(0), "0");
   EXPECT_EQ(grouped(999), "999");

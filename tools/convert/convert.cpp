@@ -20,7 +20,7 @@ namespace {
 
 struct ConvertFlags {
   ConvertOptions options;
-  bool verify = false, json = false;
+  bool verify = false, json = false, progress = false;
 };
 
 constexpr const char* kConvertExamples = R"(Examples:
@@ -44,11 +44,11 @@ void run(const ConvertFlags& flags, std::shared_ptr<Group> group) {
   options.write.group = std::move(group);
   if (flags.verify) {
     verify_source(*options.write.group, options.source, options.open.iteration,
-                  options.write.engine);
+                  options.write.engine, flags.progress);
   }
   ConvertReport report;
   {
-    ProgressLine line("converting");
+    ProgressLine line("converting", flags.progress);
     options.write.engine.progress = [&](const Progress& progress) { line.show(progress); };
     report = convert(options);
   }
@@ -139,6 +139,7 @@ void add_convert(Command& program, const Processes& processes) {
   add_write_options(command, flags->options.write, "OUT");
   add_verify_option(command, flags->verify);
   add_json_option(command, flags->json);
+  add_progress_option(command, flags->progress);
   command.footer(kConvertExamples);
   command.action([flags, processes] { run(*flags, processes()); });
 }

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -20,7 +21,7 @@ namespace {
 struct DiffFlags {
   DiffOptions options;
   std::string iteration;
-  bool quiet = false, json = false;
+  bool quiet = false, json = false, progress = false;
 };
 
 constexpr const char* kDiffExamples = R"(Examples:
@@ -33,6 +34,9 @@ constexpr const char* kDiffExamples = R"(Examples:
 Exits with 0 when all tensors are equal, with 1 when some differ or are only on one side, and with
 the code of the error otherwise. Arguments and other objects are told and do not count.
 )";
+
+const std::map<std::string, DiffOrder> kOrders = {{"difference", DiffOrder::difference},
+                                                  {"size", DiffOrder::size}};
 
 // "100,200": of A, of B. "100": of each that is a run folder.
 void set_iterations(const std::string& text, DiffOptions& options) {
@@ -56,7 +60,7 @@ DiffReport run_diff(const DiffFlags& flags, double* seconds) {
   options.objects = options.only.empty() && options.drop.empty() && !flags.quiet;
   const InterruptScope interrupt;
   options.engine.cancel = interrupt.flag();
-  ProgressLine line("comparing");
+  ProgressLine line("comparing", flags.progress);
   options.engine.progress = [&](const Progress& progress) { line.show(progress); };
   DiffReport report = diff(options);
   *seconds = line.seconds();
@@ -95,8 +99,13 @@ void add_options(Command& command, DiffFlags& flags) {
   command.add_option("--only", options.only, "Compare tensors that match any GLOB")
       .type_name("GLOB");
   command.add_option("--drop", options.drop, "Do not compare tensors that match").type_name("GLOB");
+  command
+      .add_choice("--sort", options.order, kOrders,
+                  "difference: the largest first; size: the largest tensors first")
+      .type_name("ORDER");
   command.add_flag("-q,--quiet", flags.quiet, "Print nothing: the exit code says it");
   add_json_option(command, flags.json);
+  add_progress_option(command, flags.progress);
   add_engine_options(command, options.engine);
 }
 

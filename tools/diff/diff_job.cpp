@@ -1,6 +1,9 @@
 #include "tools/diff/diff_job.h"
 
 #include <algorithm>
+#include <functional>
+#include <limits>
+#include <numeric>
 
 #include "ckpt/base/error.h"
 #include "ckpt/io/staging/read_mark.h"
@@ -52,6 +55,27 @@ std::optional<int64_t> vocabulary_of(const Checkpoint& a, const Checkpoint& b) {
   return size > 0 ? std::optional(size) : std::nullopt;
 }
 
+// How much a tensor's difference weighs: those that cannot be compared before all others.
+double weight(const TensorDiff& tensor) {
+  if (tensor.status == TensorStatus::equal) return -1;
+  const bool has_difference = tensor.by_value && tensor.values.has_values;
+  return has_difference ? tensor.values.max_absolute : std::numeric_limits<double>::infinity();
+}
+
+double elements(const TensorDiff& tensor) {
+  const auto count = [](const Dims& shape) {
+    return std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>());
+  };
+  return tensor.status == TensorStatus::only_in_b ? count(tensor.shape_b) : count(tensor.shape_a);
+}
+
+void sort(std::vector<TensorDiff>& tensors, DiffOrder order) {
+  if (order == DiffOrder::catalog) return;
+  const auto key = order == DiffOrder::difference ? weight : elements;
+  std::stable_sort(tensors.begin(), tensors.end(),
+                   [&](const TensorDiff& a, const TensorDiff& b) { return key(a) > key(b); });
+}
+
 }  // namespace
 
 int64_t DiffReport::count(TensorStatus status) const {
@@ -74,6 +98,7 @@ DiffReport diff(const DiffOptions& options) {
   for (TensorPair& pair : pairs) report.tensors.push_back(judge(pair, judging, report.notes));
   report.bytes = compare_values(a.catalog, b.catalog, pairs, report.tensors, options.tolerance,
                                 options.engine);
+  sort(report.tensors, options.order);
   if (options.objects) report.objects = diff_objects(a.catalog, b.catalog);
   for (const Checkpoint* side : {&a, &b}) {
     if (side->mark) side->mark->check();

@@ -13,6 +13,10 @@
 
 namespace ferry::tool {
 
+/// Tensors in the order of A, with those of B alone behind; or the largest difference first,
+/// tensors of another shape and those on one side alone before all; or the largest tensors first.
+enum class DiffOrder { catalog, difference, size };
+
 struct DiffOptions {
   std::string a, b;
   OpenOptions open_a, open_b;
@@ -20,6 +24,7 @@ struct DiffOptions {
   bool ignore_dtype = false;            // where values are numbers
   std::vector<std::string> only, drop;  // names of tensors to compare (none: all), and not to
   bool objects = true;
+  DiffOrder order = DiffOrder::catalog;
   EngineOptions engine;  // progress counts bytes of A
 };
 

@@ -96,6 +96,18 @@ std::string tensor_lines(const DiffReport& report) {
   return text;
 }
 
+// The tensor whose elements are furthest apart; null where none are.
+const TensorDiff* worst_of(const DiffReport& report) {
+  const TensorDiff* worst = nullptr;
+  for (const TensorDiff& tensor : report.tensors) {
+    const ValueDifference& values = tensor.values;
+    const bool has_difference = tensor.by_value && values.differing > 0 && values.has_values;
+    if (!has_difference) continue;
+    if (!worst || values.max_absolute > worst->values.max_absolute) worst = &tensor;
+  }
+  return worst;
+}
+
 std::string summary(const DiffReport& report, double seconds) {
   std::string text;
   const auto add = [&](TensorStatus status, const char* what) {
@@ -116,7 +128,25 @@ std::string summary(const DiffReport& report, double seconds) {
     const double rate = static_cast<double>(report.bytes) / seconds;
     text += fmt::format(" ({}/s)", human_bytes(static_cast<uint64_t>(rate)));
   }
-  return text + "\n";
+  text += "\n";
+  if (const TensorDiff* const worst = worst_of(report)) {
+    text +=
+        fmt::format("largest difference {:.3g} (relative {:.3g}), of {}\n",
+                    worst->values.max_absolute, worst->values.max_relative, printable(worst->name));
+  }
+  return text;
+}
+
+// The names of objects that are on one side alone.
+std::string names_on(const char* label, const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t i = 0; i < names.size() && i < kObjectsListed; ++i) {
+    text += fmt::format("  {}  {}\n", label, printable(names[i]));
+  }
+  if (names.size() > kObjectsListed) {
+    text += fmt::format("  and {} more; --json lists all\n", names.size() - kObjectsListed);
+  }
+  return text;
 }
 
 std::string object_lines(const ObjectsDiff& objects) {
@@ -131,6 +161,7 @@ std::string object_lines(const ObjectsDiff& objects) {
   if (objects.changed.size() > listed) {
     text += fmt::format("  and {} more; --json lists all\n", objects.changed.size() - listed);
   }
+  text += names_on("only in A", objects.only_in_a) + names_on("only in B", objects.only_in_b);
   return text + fmt::format(
                     "{} objects besides tensors are equal, {} differ, {} are only in A, {} "
                     "only in B\n",
@@ -219,9 +250,15 @@ nlohmann::json to_json(const DiffReport& report, double seconds) {
   for (const TensorDiff& tensor : report.tensors) {
     if (tensor.status != TensorStatus::equal) differing.push_back(json_of(tensor));
   }
+  const TensorDiff* const worst = worst_of(report);
+  const json largest = worst ? json{{"name", worst->name},
+                                    {"max_absolute", worst->values.max_absolute},
+                                    {"max_relative", worst->values.max_relative}}
+                             : json(nullptr);
   return {{"a", side(report.a)},
           {"b", side(report.b)},
           {"equal", report.equal()},
+          {"largest_difference", largest},
           {"tensors", std::move(counts)},
           {"differing", std::move(differing)},
           {"objects", report.objects ? json_of(*report.objects) : json(nullptr)},

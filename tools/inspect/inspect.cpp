@@ -17,7 +17,7 @@ struct InspectFlags {
   OpenOptions open;
   std::vector<std::string> tensors;  // none, or one pattern
   InspectOptions options;
-  bool json = false;
+  bool json = false, progress = false;
 };
 
 constexpr const char* kInspectExamples = R"(Examples:
@@ -44,7 +44,7 @@ void run(InspectFlags flags, bool list_tensors) {
   if (list_tensors) options.tensors = pattern_of(flags);
   InspectReport report;
   {
-    ProgressLine line("reading");
+    ProgressLine line("reading", flags.progress);
     options.progress = [&](const Progress& progress) { line.show(progress); };
     report = make_report(checkpoint, options);
   }
@@ -73,6 +73,7 @@ void add_inspect(Command& program) {
                    "Print what is stored besides tensors: scheduler, random state, ...");
   add_raw_option(command, flags->open.raw);
   add_json_option(command, flags->json);
+  add_progress_option(command, flags->progress);
   add_memory_option(command, options.memory_bytes);
   command.footer(kInspectExamples);
   command.action([flags, tensors] { run(*flags, tensors.given()); });

@@ -22,7 +22,7 @@ void add_write_options(Command& command, WriteOptions& options, const char* repl
           "--integrity", [&](const std::string&) { options.integrity.sha256 = true; },
           "sha256: write integrity.json too, as Megatron Core does; reads OUT once more")
       .type_name("HASH")
-      .check(one_of({"sha256"}));
+      .one_of({"sha256"});
   add_engine_options(command, options.engine);
   command.add_flag("--dry-run", options.dry_run, "Check all and tell what would be written");
 }

@@ -19,7 +19,7 @@ namespace {
 struct PruneFlags {
   std::string path;
   Retention retention;
-  bool verify = false, dry_run = false, json = false;
+  bool verify = false, dry_run = false, json = false, progress = false;
 };
 
 constexpr const char* kPruneExamples = R"(Examples:
@@ -59,7 +59,7 @@ void run(const PruneFlags& flags) {
   PruneReport report;
   {
     const InterruptScope interrupt;
-    ProgressLine line("removing"), verifying("verifying");
+    ProgressLine line("removing", flags.progress), verifying("verifying", flags.progress);
     PruneOptions options;
     options.dry_run = flags.dry_run;
     options.checks = checks(flags, file_system, interrupt, verifying);
@@ -96,6 +96,7 @@ void add_prune(Command& program) {
                    "Check every byte of the last good iteration before anything is removed");
   command.add_flag("--dry-run", flags->dry_run, "Tell what would go, and remove nothing");
   add_json_option(command, flags->json);
+  add_progress_option(command, flags->progress);
   command.footer(kPruneExamples);
   command.action([flags] { run(*flags); });
 }

@@ -36,7 +36,7 @@ struct ReportFlags {
   std::string output, histograms;
   OpenOptions open;
   uint64_t memory_bytes = 0;
-  bool overwrite = false, training = false, json = false;
+  bool overwrite = false, training = false, json = false, progress = false;
 };
 
 constexpr const char* kReportExamples = R"(Examples:
@@ -51,7 +51,7 @@ The page needs no network and runs no scripts.
 
 void add_histograms(const ReportFlags& flags, const Catalog& catalog, ReportContent& content) {
   const InterruptScope interrupt;
-  ProgressLine line("reading");
+  ProgressLine line("reading", flags.progress);
   const std::vector<const Entry*> entries = matching(catalog, flags.histograms);
   if (entries.size() > kMostHistograms) {
     fail(ErrorKind::invalid,
@@ -81,13 +81,21 @@ bool is_page(const FileSystem& file_system, const std::string& path) {
   return begin.find(kPageMark) != std::string::npos;
 }
 
+// Where the file would lie.
+void check_folder(const FileSystem& file_system, const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  if (folder.empty() || file_system.status(folder).kind == PathKind::folder) return;
+  fail(ErrorKind::not_found, "-o {}: there is no folder {}; make it, or name another place", path,
+       folder);
+}
+
 // Files of a checkpoint, and whatever somebody else wrote, are not to be replaced by a page.
 void check_output(const FileSystem& file_system, const ReportFlags& flags) {
   const std::string& path = flags.output;
   if (path.empty())
     fail(ErrorKind::invalid, "-o needs the name of a file to write, or - for stdout");
   const PathStatus status = file_system.status(path);
-  if (status.kind == PathKind::missing) return;
+  if (status.kind == PathKind::missing) return check_folder(file_system, path);
   if (status.kind != PathKind::file) fail(ErrorKind::invalid, "{} is no file", path);
   if (!flags.overwrite) fail(ErrorKind::invalid, "{} exists; --overwrite replaces it", path);
   if (is_page(file_system, path)) return;
@@ -145,7 +153,7 @@ void report_checkpoint(const std::shared_ptr<const FileSystem>& file_system,
 
 std::vector<RunFigures> read_runs(const FileSystem& file_system, const ReportFlags& flags) {
   const InterruptScope interrupt;
-  ProgressLine line("reading");
+  ProgressLine line("reading", flags.progress);
   Progress progress;
   for (const std::string& path : flags.paths) {
     progress.bytes_total += bytes_of_run_figures(file_system, path);
@@ -213,6 +221,7 @@ void add_report(Command& program) {
   command.add_flag("--training", flags->training,
                    "Losses, rates and saves over iterations, of one run or several");
   add_json_option(command, flags->json);
+  add_progress_option(command, flags->progress);
   add_iteration_option(command, flags->open.iteration);
   command
       .add_option("--histograms", flags->histograms,

@@ -30,7 +30,7 @@ const std::map<std::string, ReshardOptimizer> kOptimizers = {
 struct ReshardFlags {
   ReshardOptions options;
   bool hugging_face = false;  // --to hf
-  bool verify = false, json = false;
+  bool verify = false, json = false, progress = false;
 };
 
 constexpr const char* kReshardExamples = R"(Examples:
@@ -89,11 +89,11 @@ void run(ReshardFlags flags, std::shared_ptr<Group> group) {
   options.write.group = std::move(group);
   if (flags.verify) {
     verify_source(*options.write.group, options.source, options.open.iteration,
-                  options.write.engine);
+                  options.write.engine, flags.progress);
   }
   std::string text;
   {
-    ProgressLine line("resharding");
+    ProgressLine line("resharding", flags.progress);
     flags.options.write.engine.progress = [&](const Progress& progress) { line.show(progress); };
     text = flags.hugging_face ? converted(flags) : resharded(flags);
   }
@@ -118,7 +118,7 @@ void add_places(Command& command, ReshardFlags& flags) {
           "Format: torch_dist, torch (rank folders), dcp (for PyTorch alone) or hf")
       .type_name("FORMAT")
       .default_text("torch_dist")
-      .check(one_of({"torch_dist", "torch", "dcp", "hf"}));
+      .one_of({"torch_dist", "torch", "dcp", "hf"});
 }
 
 void add_content_options(Command& command, ReshardOptions& options) {
@@ -160,6 +160,7 @@ void add_reshard(Command& program, const Processes& processes) {
   add_write_options(command, flags->options.write, "the iteration in OUT");
   add_verify_option(command, flags->verify);
   add_json_option(command, flags->json);
+  add_progress_option(command, flags->progress);
   command.footer(kReshardExamples);
   command.action([flags, processes] { run(*flags, processes()); });
 }

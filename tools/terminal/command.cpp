@@ -1,9 +1,29 @@
 #include "tools/terminal/command.h"
 
 #include <CLI/CLI.hpp>
+#include <sstream>
 #include <utility>
 
 namespace ferry::tool {
+
+namespace {
+
+const std::string kWords = "one of ";
+
+}  // namespace
+
+std::vector<std::string> words_of(CLI::Option& option) {
+  std::vector<std::string> words;
+  try {
+    const std::string& name = option.get_validator(0)->get_name();
+    if (!name.starts_with(kWords)) return words;
+    std::istringstream text(name.substr(kWords.size()));
+    for (std::string word; text >> word;) words.push_back(word);
+  } catch (const CLI::OptionNotFound&) {
+    // It has none.
+  }
+  return words;
+}
 
 Option& Option::required() {
   option_->required();
@@ -27,6 +47,14 @@ Option& Option::group(const std::string& heading) {
 
 Option& Option::check(const Check& check) {
   option_->transform(CLI::Validator(check, ""));
+  return *this;
+}
+
+// The parser keeps a validator's name and does not show it.
+Option& Option::one_of(const std::vector<std::string>& words) {
+  std::string name = kWords;
+  for (const std::string& word : words) name += word + " ";
+  option_->transform(CLI::Validator(tool::one_of(words), "", name));
   return *this;
 }
 

@@ -31,6 +31,8 @@ class Option {
   /// The heading of --help under which it stands.
   Option& group(const std::string& heading);
   Option& check(const Check& check);
+  /// One of these, as they are spelled.
+  Option& one_of(const std::vector<std::string>& words);
   /// How many values may follow it.
   Option& expected(int least, int most);
   Option& excludes(const std::string& name);
@@ -41,6 +43,9 @@ class Option {
  private:
   CLI::Option* option_;
 };
+
+/// The words of Option::one_of(); none where it was not called.
+std::vector<std::string> words_of(CLI::Option& option);
 
 /// A command, or the program that has commands. A handle: copies are the same command. Values go to
 /// variables, which must outlive the parser.
@@ -95,7 +100,7 @@ Option Command::add_choice(const std::string& names, Meaning& value,
   std::vector<std::string> words;
   for (const auto& [word, meaning] : meanings) words.push_back(word);
   const auto take = [&value, meanings](const std::string& word) { value = meanings.at(word); };
-  return add_option(names, take, help).check(one_of(std::move(words)));
+  return add_option(names, take, help).one_of(words);
 }
 
 }  // namespace ferry::tool

@@ -33,6 +33,11 @@ void add_json_option(Command& command, bool& json) {
   command.add_flag("--json", json, "Print the result as one JSON object");
 }
 
+void add_progress_option(Command& command, bool& progress) {
+  command.add_flag("--progress", progress,
+                   "Tell every half minute how far it is, where standard error is no terminal");
+}
+
 void add_memory_option(Command& command, uint64_t& memory_bytes) {
   memory_bytes = parse_memory(kMemory);
   command
@@ -45,7 +50,8 @@ void add_memory_option(Command& command, uint64_t& memory_bytes) {
 
 void add_engine_options(Command& command, EngineOptions& engine) {
   add_memory_option(command, engine.memory_bytes);
-  command.add_option("--threads", engine.threads, "Threads (default: one for each core, at most 64)")
+  command
+      .add_option("--threads", engine.threads, "Threads (default: one for each core, at most 64)")
       .type_name("N")
       .check(whole_number(1, 1024));
 }

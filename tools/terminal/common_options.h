@@ -20,6 +20,8 @@ void add_iteration_option(Command& command, std::string& iteration);
 Option add_raw_option(Command& command, bool& raw);
 /// --json
 void add_json_option(Command& command, bool& json);
+/// --progress
+void add_progress_option(Command& command, bool& progress);
 /// --memory
 void add_memory_option(Command& command, uint64_t& memory_bytes);
 /// --memory and --threads

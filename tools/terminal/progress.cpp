@@ -1,12 +1,27 @@
 #include "tools/terminal/progress.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <string_view>
+
+#include "ckpt/group/mpi/launcher.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/text.h"
 
 namespace ferry::tool {
+
+namespace {
+
+constexpr double kSecondsBetweenLines = 30;
+
+size_t terminal_columns() {
+  struct winsize size {};
+  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+}  // namespace
 
 std::string progress_line(const Progress& progress, double seconds) {
   const auto done = static_cast<double>(progress.bytes_done);
@@ -21,13 +36,28 @@ std::string progress_line(const Progress& progress, double seconds) {
   return line;
 }
 
-ProgressLine::ProgressLine(std::string what)
+std::string cut_to_width(std::string text, size_t columns) {
+  // The last column is left: some terminals begin a new line when it is written to.
+  if (columns > 1 && text.size() >= columns) text.resize(columns - 1);
+  return text;
+}
+
+ProgressLine::Manner ProgressLine::manner(bool wanted_in_logs) {
+  if (isatty(STDERR_FILENO) != 1) {
+    return wanted_in_logs ? Manner::line_by_line : Manner::silent;
+  }
+  const char* const terminal = process_environment()("TERM");
+  const bool is_plain = terminal == nullptr || std::string_view(terminal) == "dumb";
+  return is_plain ? Manner::line_by_line : Manner::in_place;
+}
+
+ProgressLine::ProgressLine(std::string what, bool wanted_in_logs)
     : what_(std::move(what)),
       start_(std::chrono::steady_clock::now()),
-      terminal_(isatty(STDERR_FILENO) == 1) {}
+      manner_(manner(wanted_in_logs)) {}
 
 ProgressLine::~ProgressLine() {
-  if (shown_) print_aside("\r\033[K");
+  if (shown_ && manner_ == Manner::in_place) print_aside("\r\033[K");
 }
 
 double ProgressLine::seconds() const {
@@ -35,10 +65,13 @@ double ProgressLine::seconds() const {
 }
 
 void ProgressLine::show(const Progress& progress) {
+  if (manner_ == Manner::silent) return;
+  const bool in_place = manner_ == Manner::in_place;
   const double elapsed = seconds();
-  if (!terminal_ || elapsed < 1 || elapsed - last_ < 0.1) return;
+  if (elapsed < 1 || elapsed - last_ < (in_place ? 0.1 : kSecondsBetweenLines)) return;
   last_ = elapsed;
-  print_aside(fmt::format("\r\033[K{} {}", what_, progress_line(progress, elapsed)));
+  const std::string line = fmt::format("{} {}", what_, progress_line(progress, elapsed));
+  print_aside(in_place ? "\r\033[K" + cut_to_width(line, terminal_columns()) : line + "\n");
   shown_ = true;
 }
 

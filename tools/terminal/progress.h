@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <string>
 
 #include "ckpt/engine/engine.h"
@@ -11,11 +12,16 @@ namespace ferry::tool {
 /// "  43%  1.23 GB of 2.87 GB  1.9 GB/s  2 s left"
 std::string progress_line(const Progress& progress, double seconds);
 
-/// Writes to standard error, only where that is a terminal, only once a second has passed,
-/// and at most ten times a second.
+/// The text, or as much of it as `columns` columns show; no columns: nobody knows how many.
+std::string cut_to_width(std::string text, size_t columns);
+
+/// Writes to standard error. Where that is a terminal, the line is written again in its place, at
+/// most ten times a second, once a second has passed. On a terminal that cannot do that
+/// (TERM=dumb), and where `wanted_in_logs` and it is no terminal, a line of its own is added every
+/// half minute.
 class ProgressLine {
  public:
-  explicit ProgressLine(std::string what);
+  explicit ProgressLine(std::string what, bool wanted_in_logs = false);
   ~ProgressLine();  // wipes the line
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
@@ -24,9 +30,13 @@ class ProgressLine {
   double seconds() const;  // since construction
 
  private:
+  enum class Manner { silent, in_place, line_by_line };
+
+  static Manner manner(bool wanted_in_logs);
+
   std::string what_;
   std::chrono::steady_clock::time_point start_;
-  bool terminal_;
+  Manner manner_;
   double last_ = 0;  // second of the last line
   bool shown_ = false;
 };

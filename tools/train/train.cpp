@@ -89,25 +89,23 @@ int gpus_for(const TrainArguments& arguments, const TrainLaunch& launch) {
   return count;
 }
 
-// The names of the arguments that mean something here, with their defaults.
-std::string help() {
-  std::string text =
-      "Train a language model, with Megatron-LM's arguments, data and checkpoints\n"
-      "Usage: ferry train [ARGUMENTS] [@FILE]\n\n"
-      "Ranks, tensor x pipeline x context x data of them, are threads of this process or, under a\n"
-      "launcher of MPI (mpirun -n 8 ferry train ...), one process each. Each rank's share of its\n"
-      "host's cores computes; OMP_NUM_THREADS says otherwise.\n\n"
-      "Arguments (others of Megatron-LM are known, and mean nothing here or are refused):\n";
-  for (const ArgumentRow& row : argument_rows()) {
-    const bool is_used = row.status == ArgumentStatus::used || row.status == ArgumentStatus::fork;
-    if (!is_used || row.flags.empty()) continue;
-    text += fmt::format("  {:<48} {}\n", row.flag(), row.initial);
-  }
-  return text +
-         "\nExamples:\n"
-         "  ferry train --load runs/a --use-checkpoint-args --data-path corpus --save runs/a ...\n"
-         "  ferry train @arguments.txt --tensor-model-parallel-size 2\n"
-         "  mpirun -n 4 ferry train @arguments.txt --tensor-model-parallel-size 2\n";
+constexpr const char* kSummary =
+    "Train a language model, with Megatron-LM's arguments, data and checkpoints";
+constexpr const char* kUsage = "ferry train [ARGUMENTS] [@FILE]";
+constexpr const char* kRanks =
+    "Ranks, tensor x pipeline x context x data of them, are threads of this process or, under a\n"
+    "launcher of MPI (mpirun -n 8 ferry train ...), one process each. Each rank's share of its\n"
+    "host's cores computes; OMP_NUM_THREADS says otherwise.\n";
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  ferry train --load runs/a --use-checkpoint-args --data-path corpus --save runs/a ...\n"
+    "  ferry train @arguments.txt --tensor-model-parallel-size 2\n"
+    "  mpirun -n 4 ferry train @arguments.txt --tensor-model-parallel-size 2\n";
+
+// Means something here, other than most of Megatron-LM's that are known.
+bool is_used(const ArgumentRow& row) {
+  const bool is_used = row.status == ArgumentStatus::used || row.status == ArgumentStatus::fork;
+  return is_used && !row.flags.empty();
 }
 
 }  // namespace
@@ -119,9 +117,35 @@ void start_with_short_spins(char** argv) noexcept {
   if (::setenv(kSpins, "10000", 1) == 0) ::execv("/proc/self/exe", argv);
 }
 
+std::string train_help() {
+  std::string text = fmt::format("{}\nUsage: {}\n\n{}\n", kSummary, kUsage, kRanks);
+  text += "Arguments (others of Megatron-LM are known, and mean nothing here or are refused):\n";
+  for (const ArgumentRow& row : argument_rows()) {
+    if (is_used(row)) text += fmt::format("  {:<48} {}\n", row.flag(), row.initial);
+  }
+  return text + "\n" + kExamples;
+}
+
+CommandDescription describe_train() {
+  CommandDescription described;
+  described.words = {"ferry", "train"};
+  described.help = kSummary;
+  described.usage = kUsage;
+  described.footer = fmt::format("{}\n{}", kRanks, kExamples);
+  for (const ArgumentRow& row : argument_rows()) {
+    if (!is_used(row)) continue;
+    OptionDescription option;
+    option.names = {std::string(row.flag())};
+    option.help = fmt::format("By default {}", row.initial);
+    option.heading = "Arguments";
+    described.options.push_back(std::move(option));
+  }
+  return described;
+}
+
 void run_train(std::span<const std::string> words, const TrainLaunch& launch) {
   for (const std::string& word : words) {
-    if (word == "--help" || word == "-h") return print(help());
+    if (word == "--help" || word == "-h") return print(train_help());
   }
   const std::shared_ptr<Group> processes = launch.processes();
   TrainArguments arguments;

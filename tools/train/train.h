@@ -7,6 +7,7 @@
 #include <string>
 
 #include "ckpt/group/group.h"
+#include "tools/help/description.h"
 #include "trainer/communicator/links.h"
 #include "trainer/run/rank_device.h"
 
@@ -31,6 +32,10 @@ struct TrainLaunch {
 /// processor from who they wait for where other programs compute on it, too. `argv` as main() has
 /// it. First thing in main(); returns where there is nothing to do, or it cannot be done.
 void start_with_short_spins(char** argv) noexcept;
+
+/// What `ferry train --help` prints, and the same as data.
+std::string train_help();
+CommandDescription describe_train();
 
 /// `words` are its arguments. Ranks are the processes of the launch or, where this one is alone,
 /// its threads. Returns when training is over.

@@ -21,7 +21,7 @@ namespace {
 struct VerifyFlags {
   std::string path;
   VerifyOptions options;
-  bool all = false, json = false;
+  bool all = false, json = false, progress = false;
 };
 
 constexpr const char* kVerifyExamples = R"(Examples:
@@ -38,7 +38,7 @@ TimedReport verify_one(const VerifyFlags& flags, const std::string& path,
   VerifyOptions options = flags.options;
   options.iteration = iteration;
   options.engine.cancel = cancel;
-  ProgressLine line("verifying");
+  ProgressLine line("verifying", flags.progress);
   options.engine.progress = [&](const Progress& progress) { line.show(progress); };
   TimedReport timed;
   timed.report = verify(posix_file_system(), path, options);
@@ -102,6 +102,7 @@ void add_verify(Command& program, int& exit_code) {
       .excludes("--iteration");
   add_engine_options(command, flags->options.engine);
   add_json_option(command, flags->json);
+  add_progress_option(command, flags->progress);
   command.footer(kVerifyExamples);
   command.action([flags, &exit_code] { exit_code = run(*flags); });
 }

@@ -10,9 +10,9 @@ namespace ferry::tool {
 namespace {
 
 void check_source(const std::string& path, const std::string& iteration,
-                  const EngineOptions& engine) {
+                  const EngineOptions& engine, bool progress) {
   const InterruptScope interrupt;
-  ProgressLine line("verifying");
+  ProgressLine line("verifying", progress);
   VerifyOptions options{iteration, engine};
   options.engine.cancel = interrupt.flag();
   options.engine.progress = [&](const Progress& progress) { line.show(progress); };
@@ -30,9 +30,9 @@ void add_verify_option(Command& command, bool& verify) {
 }
 
 void verify_source(Group& group, const std::string& path, const std::string& iteration,
-                   const EngineOptions& options) {
+                   const EngineOptions& options, bool progress) {
   together(group, [&] {
-    if (group.rank() == 0) check_source(path, iteration, options);
+    if (group.rank() == 0) check_source(path, iteration, options, progress);
     return std::string();
   });
 }

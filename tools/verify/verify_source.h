@@ -13,9 +13,9 @@ namespace ferry::tool {
 void add_verify_option(Command& command, bool& verify);
 
 /// Looks for damage in a source, as `ferry verify` does: rank 0, while the others wait. Of the
-/// options, memory and threads count. corrupt, with the first problem, when there is any; otherwise
-/// as verify().
+/// options, memory and threads count; `progress` as in ProgressLine. corrupt, with the first
+/// problem, when there is any; otherwise as verify().
 void verify_source(Group& group, const std::string& path, const std::string& iteration,
-                   const EngineOptions& options);
+                   const EngineOptions& options, bool progress);
 
 }  // namespace ferry::tool

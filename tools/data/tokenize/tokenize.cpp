@@ -308,7 +308,7 @@ void add_output_options(Command& command, TokenizeFlags& flags) {
           "The tokens' type in OUT")
       .type_name("TYPE")
       .default_text("uint16 below 65,500 ids, else int32")
-      .check(one_of({"uint16", "int32"}));
+      .one_of({"uint16", "int32"});
   command.add_flag("--resume", flags.resume,
                    "Go on where an interrupted run stopped, and let this one be gone on with");
   command

@@ -1,0 +1,36 @@
+// What --help says of a command, as data: completions for shells and man pages are written from it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace ferry::tool {
+
+struct OptionDescription {
+  std::vector<std::string> names;  // with their dashes; of a positional argument its name alone
+  std::string value;               // what stands for its value; empty: it takes none
+  std::vector<std::string> words;  // that the value is one of, where it is
+  std::string help;
+  std::string heading;  // under which it stands
+  bool is_required = false;
+  bool is_positional = false;
+};
+
+struct CommandDescription {
+  std::vector<std::string> words;  // {"ferry", "data", "merge"}
+  std::string help, usage, footer;
+  std::vector<OptionDescription> options;  // positional arguments first
+  std::vector<CommandDescription> commands;
+};
+
+/// What --help of a command prints, whose line begins with `words`.
+std::string help_text(const CLI::App& app, const std::vector<std::string>& words);
+
+/// Of a parser and all of its commands.
+CommandDescription describe(CLI::App& app, std::vector<std::string> words);
+
+}  // namespace ferry::tool

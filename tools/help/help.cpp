@@ -1,0 +1,110 @@
+#include "tools/help/help.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+
+#include "ckpt/base/error.h"
+#include "tools/help/completion.h"
+#include "tools/help/man_page.h"
+#include "tools/terminal/output.h"
+
+namespace ferry::tool {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Completion = std::string (*)(const CommandDescription&);
+
+const std::map<std::string, Completion> kShells = {
+    {"bash", bash_completion}, {"fish", fish_completion}, {"zsh", zsh_completion}};
+
+constexpr const char* kCompletionHelp = R"(Examples:
+  . <(ferry completion bash)                                         for this shell
+  ferry completion bash > ~/.local/share/bash-completion/completions/ferry
+  ferry completion zsh > ~/.zfunc/_ferry                             a folder of $fpath
+  ferry completion fish > ~/.config/fish/completions/ferry.fish
+)";
+
+const CommandDescription& find(const CommandDescription& program,
+                               const std::vector<std::string>& words) {
+  const CommandDescription* found = &program;
+  for (const std::string& word : words) {
+    const CommandDescription* next = nullptr;
+    for (const CommandDescription& below : found->commands) {
+      if (below.words.back() == word) next = &below;
+    }
+    if (!next) fail(ErrorKind::invalid, "'{}' is no command", fmt::join(words, " "));
+    found = next;
+  }
+  return *found;
+}
+
+void write_file(const fs::path& path, const std::string& content) {
+  fs::create_directories(path.parent_path());
+  std::ofstream file(path, std::ios::binary);
+  file << content;
+  file.close();
+  if (!file) fail(ErrorKind::io, "cannot write {}", path.string());
+}
+
+void write_man_pages(const CommandDescription& command, const std::string& version,
+                     const fs::path& folder) {
+  write_file(folder / (man_page_name(command) + ".1"), man_page(command, version));
+  for (const CommandDescription& below : command.commands) {
+    write_man_pages(below, version, folder);
+  }
+}
+
+// What an installation has below share/.
+void write_shared_files(const CommandDescription& program, const std::string& version,
+                        const fs::path& folder) {
+  write_man_pages(program, version, folder / "man/man1");
+  write_file(folder / "bash-completion/completions/ferry", bash_completion(program));
+  write_file(folder / "zsh/site-functions/_ferry", zsh_completion(program));
+  write_file(folder / "fish/vendor_completions.d/ferry.fish", fish_completion(program));
+}
+
+struct HelpFlags {
+  std::vector<std::string> words;
+  bool man = false;
+  std::string folder;
+};
+
+void run_help(const HelpFlags& flags, const HelpTexts& texts) {
+  if (!flags.folder.empty()) {
+    write_shared_files(texts.description(), texts.version, flags.folder);
+  } else if (flags.man) {
+    print(man_page(find(texts.description(), flags.words), texts.version));
+  } else {
+    print(texts.text(flags.words));
+  }
+}
+
+}  // namespace
+
+void add_help(Command& program, const HelpTexts& texts) {
+  Command help = program.add_command("help", "Tell how to use a command");
+  const auto flags = std::make_shared<HelpFlags>();
+  help.add_option("COMMAND", flags->words, "The command, such as: data merge").type_name("");
+  help.add_flag("--man", flags->man, "As a man page: ferry help --man convert | man -l -");
+  help.add_option("--write-shared-files", flags->folder,
+                  "Write man pages and completions to DIR, as an installation has them in share/")
+      .type_name("DIR");
+  help.action([flags, &texts] { run_help(*flags, texts); });
+
+  program.add_command("version", "Tell which version this is").action([&texts] {
+    print(texts.version.empty() ? "" : fmt::format("ferry {}\n", texts.version));
+  });
+
+  Command completion = program.add_command("completion", "Write completions for a shell");
+  const auto shell = std::make_shared<Completion>(nullptr);
+  completion.add_choice("SHELL", *shell, kShells, "bash, fish or zsh").required().type_name("");
+  completion.footer(kCompletionHelp);
+  completion.action([shell, &texts] { print((*shell)(texts.description())); });
+}
+
+}  // namespace ferry::tool

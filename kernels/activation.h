@@ -12,6 +12,7 @@ enum class Activation : uint8_t {
   squared_relu,  // So et al. 2021
   quick_geglu,   // gate · sigmoid(1.702 gate) · (up + 1), both limited to 7 as in gpt-oss
   xielu,         // Huang and Schlag 2024
+  relu,
 };
 
 constexpr bool is_gated(Activation kind) {

@@ -26,6 +26,8 @@ FERRY_INLINE void with_function(const X& x, const F& f) {
       return f(Gelu{});
     case Activation::gelu_tanh:
       return f(GeluTanh{});
+    case Activation::relu:
+      return f(Relu{});
     case Activation::squared_relu:
       return f(SquaredRelu{});
     case Activation::xielu: {

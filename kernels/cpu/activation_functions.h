@@ -30,6 +30,12 @@ struct GeluTanh {
   }
 };
 
+struct Relu {
+  FERRY_INLINE Slope operator()(Float x) const {
+    return {at_least(x, 0.0F), x > 0 ? all(1.0F) : Float{}};
+  }
+};
+
 struct SquaredRelu {
   FERRY_INLINE Slope operator()(Float x) const {
     const Float positive = at_least(x, 0.0F);

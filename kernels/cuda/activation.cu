@@ -160,6 +160,8 @@ void with_plain_function(const X& x, const F& f) {
       return f(Gelu{});
     case Activation::gelu_tanh:
       return f(GeluTanh<T>{});
+    case Activation::relu:
+      return f(Relu{});
     case Activation::squared_relu:
       return f(SquaredRelu{});
     case Activation::xielu:

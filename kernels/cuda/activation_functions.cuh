@@ -41,6 +41,10 @@ struct GeluTanh {
   }
 };
 
+struct Relu {
+  __device__ Slope operator()(float x) const { return {fmaxf(x, 0.0F), x > 0 ? 1.0F : 0.0F}; }
+};
+
 struct SquaredRelu {
   __device__ Slope operator()(float x) const {
     const float positive = fmaxf(x, 0.0F);

@@ -3,9 +3,9 @@
 namespace ferry::kernels {
 namespace {
 
-constexpr Activation kKinds[] = {Activation::swiglu,      Activation::gelu,
-                                 Activation::gelu_tanh,   Activation::squared_relu,
-                                 Activation::quick_geglu, Activation::xielu};
+constexpr Activation kKinds[] = {
+    Activation::swiglu,      Activation::gelu,  Activation::gelu_tanh, Activation::squared_relu,
+    Activation::quick_geglu, Activation::xielu, Activation::relu};
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 double softplus(double x) { return std::log1p(std::exp(x)); }
@@ -19,6 +19,8 @@ double activation(Activation kind, double x, double up, double alpha_p, double a
       return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
     case Activation::gelu_tanh:
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Activation::relu:
+      return std::max(x, 0.0);
     case Activation::squared_relu:
       return x > 0 ? x * x : 0;
     case Activation::quick_geglu: {
@@ -166,7 +168,8 @@ TEST(Activation, GradientsMayReplaceTheInput) {
 TEST(Activation, KeepsSmallAndLargeNumbers) {
   std::vector<double> numbers{0, 1e-30, -1e-30, 1e-6, -1e-6, 12, -12, 80, -80, 3e4, -3e4};
   const Numbers x(numbers, Type::f32);
-  for (const auto kind : {Activation::gelu, Activation::gelu_tanh, Activation::squared_relu}) {
+  for (const auto kind :
+       {Activation::gelu, Activation::gelu_tanh, Activation::squared_relu, Activation::relu}) {
     const auto y = on_all(x, [&](Numbers& to) {
       return ActivationForward{
           .kind = kind, .rows = 1, .width = static_cast<int64_t>(numbers.size()), .x = x, .y = to};

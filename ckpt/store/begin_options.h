@@ -1,6 +1,8 @@
 // How an iteration comes into a run folder: what RunStore::begin() may do there.
 #pragma once
 
+#include <string>
+
 #include "ckpt/io/staging/claim_options.h"
 
 namespace ferry {
@@ -16,6 +18,9 @@ struct BeginOptions {
   bool overwrite = false;  // an iteration that is there, whole or not, is replaced
   TrackerMove tracker = TrackerMove::forward;
   ClaimOptions claim;
+  /// The folder's name in place of the iteration's; the tracker then stays as it is (`tracker` is
+  /// never). Empty: iter_0000100.
+  std::string folder;
 };
 
 }  // namespace ferry

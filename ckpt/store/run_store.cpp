@@ -94,7 +94,10 @@ StagedIteration RunStore::begin(std::optional<int64_t> iteration,
   if (iteration && *iteration < 0) {
     fail(ErrorKind::invalid, "{}: {} is no iteration; the first is 0", path_, *iteration);
   }
-  const std::string name = folder_name(iteration);
+  if (!options.folder.empty() && options.tracker != TrackerMove::never) {
+    fail(ErrorKind::internal, "a tracker cannot name folder {}", options.folder);
+  }
+  const std::string name = options.folder.empty() ? folder_name(iteration) : options.folder;
   auto state = std::make_unique<StagedIteration::State>(StagedIteration::State{
       file_system_, *this, iteration, options.tracker, nullptr, false, {}, {}, {}});
   state->whole_run = file_system_->status(path_).kind == PathKind::missing;

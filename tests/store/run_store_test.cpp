@@ -65,6 +65,18 @@ TEST_F(RunStoreTest, AMissingRunFolderAppearsWhole) {
   EXPECT_THAT(memory_->list("runs/fresh").size(), 2u);
 }
 
+TEST_F(RunStoreTest, AFolderOfAnotherNameLeavesTheTracker) {
+  save(5);
+  BeginOptions options;
+  options.folder = "weights";
+  EXPECT_THROW(store_.begin(7, options), Error);
+  options.tracker = TrackerMove::never;
+  save(7, options);
+  EXPECT_THAT(memory_->list("run"),
+              ElementsAre("iter_0000005", "latest_checkpointed_iteration.txt", "weights"));
+  EXPECT_EQ(tracker(), "5");
+}
+
 TEST_F(RunStoreTest, TheTrackerMovesForward) {
   save(100);
   save(50);

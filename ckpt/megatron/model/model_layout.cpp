@@ -19,8 +19,20 @@ ModuleChoice default_modules(const RunArguments& run) {
           grouped ? ModuleChoice::Experts::grouped : ModuleChoice::Experts::sequential};
 }
 
+ModelLayout::ModelLayout(std::vector<ModelTensor> tensors, const RunArguments& run, Kind kind)
+    : tensors_(std::move(tensors)), kind_(kind), run_(run), pipeline_(run) {}
+
+ModelLayout ModelLayout::replicated(std::vector<ModelTensor> tensors, const RunArguments& run) {
+  if (run.pipeline != 1) {
+    fail(ErrorKind::unsupported,
+         "a model whose layers are not known cannot be spread over {} pipeline stages: give 1",
+         run.pipeline);
+  }
+  return ModelLayout(std::move(tensors), run, Kind::replicated);
+}
+
 ModelLayout::ModelLayout(std::vector<ModelTensor> tensors, const RunArguments& run)
-    : tensors_(std::move(tensors)), run_(run), pipeline_(run) {
+    : ModelLayout(std::move(tensors), run, Kind::megatron) {
   decoder_.resize(run_.layers);
   mtp_.resize(run_.repeated_mtp ? std::min<int64_t>(run_.mtp_layers, 1) : run_.mtp_layers);
   for (uint32_t i = 0; i < tensors_.size(); ++i) add(i);
@@ -135,6 +147,10 @@ class ModelLayout::Builder {
       : layout_(layout), rank_(rank), choice_(choice) {}
 
   std::vector<LocalParameter> build() {
+    if (layout_.kind_ == Kind::replicated) {
+      for (uint32_t i = 0; i < layout_.tensors_.size(); ++i) add_plain(i, Split::replicated);
+      return std::move(parameters_);
+    }
     const StageContents& stage = layout_.pipeline_.at(rank_.stage, rank_.chunk);
     const bool tied = layout_.output_weight_ < 0;
     const bool several_stages = layout_.run_.pipeline > 1;

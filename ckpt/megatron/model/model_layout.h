@@ -55,6 +55,9 @@ class ModelLayout {
   /// unsupported when a tensor's name is not known, mismatch when its shape contradicts the
   /// arguments.
   ModelLayout(std::vector<ModelTensor> tensors, const RunArguments& run);
+  /// Of a model that is none of Megatron-LM's: every rank holds every tensor whole, registered in
+  /// the order given. `run.pipeline` is 1.
+  static ModelLayout replicated(std::vector<ModelTensor> tensors, const RunArguments& run);
 
   const std::vector<ModelTensor>& tensors() const noexcept { return tensors_; }
   const RunArguments& run() const noexcept { return run_; }
@@ -81,12 +84,17 @@ class ModelLayout {
   using Layer = std::vector<LayerTensor>;
   class Builder;
 
+  enum class Kind : uint8_t { megatron, replicated };
+
+  ModelLayout(std::vector<ModelTensor> tensors, const RunArguments& run, Kind kind);
+
   void add(uint32_t tensor);
   bool add_layer_tensor(uint32_t tensor, std::string_view name, std::vector<Layer>& layers,
                         int64_t count);
   std::optional<LayerTensor> describe(uint32_t tensor, std::string_view suffix, bool mtp);
 
   std::vector<ModelTensor> tensors_;
+  Kind kind_ = Kind::megatron;
   RunArguments run_;
   PipelineLayout pipeline_;
   std::vector<Layer> decoder_, mtp_;

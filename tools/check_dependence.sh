@@ -5,7 +5,7 @@
 #   format, store -> all of these, format (store -> store too)
 #   megatron -> all of these and checkpoint.h (data)    open.h, integrity, memory -> megatron, too
 #   convert -> ckpt    text -> ckpt/base, ckpt/io    kernels -> kernels    trainer -> ckpt, convert, kernels    tools -> all of these
-#   in trainer: communicator <- model <- parallel (also data) <- optimizer <- checkpoint (also arguments, loop) <- run
+#   in trainer: communicator <- model <- parallel (also data) <- optimizer <- checkpoint (also arguments, loop) <- rank (the loop) <- run (language models)
 #   and arguments -> itself; data -> ckpt alone; loop -> arguments
 # and that nothing outside the device code includes CUDA, NCCL or MPI.
 set -eu
@@ -46,6 +46,8 @@ allow trainer/parallel '(ckpt|convert|kernels|trainer/(communicator|model|data|p
 allow trainer/optimizer '(ckpt|convert|kernels|trainer/(communicator|model|parallel|optimizer))/[^"]*'
 allow trainer/arguments '(ckpt|convert|trainer/arguments)/[^"]*'
 allow trainer/data  '(ckpt|trainer/data)/[^"]*'
+allow trainer/checkpoint '(ckpt|convert|kernels|trainer/(communicator|model|data|parallel|optimizer|arguments|loop|checkpoint))/[^"]*'
+allow trainer/rank '(ckpt|convert|kernels|trainer/(communicator|model|data|parallel|optimizer|arguments|loop|checkpoint|rank))/[^"]*'
 allow trainer/loop  '(ckpt|convert|trainer/(arguments|loop))/[^"]*'
 allow tools         '(ckpt|convert|text|trainer|tools)/[^"]*'
 

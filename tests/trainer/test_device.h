@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "ckpt/group/group.h"
-#include "trainer/run/rank_device.h"
+#include "trainer/rank/rank_device.h"
 
 namespace ferry::test {
 

@@ -4,9 +4,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <exception>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "ckpt/base/error.h"
@@ -16,6 +14,7 @@
 #include "tools/train/run_check.h"
 #include "trainer/arguments/argument_row.h"
 #include "trainer/arguments/parse.h"
+#include "trainer/rank/rank_loop.h"
 #include "trainer/run/memory_plan.h"
 #include "trainer/run/rank_trainer.h"
 
@@ -45,30 +44,16 @@ RankSetup rank_setup(const Run& run, std::shared_ptr<Group> group, std::shared_p
 
 // Ranks that are threads of this process. The first error is everyone's.
 void train_in_threads(const Run& run) {
-  const auto groups = thread_groups(static_cast<int>(run.arguments.world_size));
-  const auto links = thread_links(groups);
-  std::vector<std::exception_ptr> errors(groups.size());
   std::mutex mutex;
-  {
-    std::vector<std::jthread> threads;
-    for (size_t rank = 0; rank < groups.size(); ++rank) {
-      threads.emplace_back([&, rank] {
-        const RankSetup setup = rank_setup(run, groups[rank], links[rank], static_cast<int>(rank),
-                                           [&](std::string_view text) {
-                                             const std::lock_guard lock(mutex);
-                                             print(text);
-                                           });
-        try {
-          train(run.arguments, setup);
-        } catch (...) {
-          errors[rank] = std::current_exception();
-        }
+  const auto print_whole = [&](std::string_view text) {
+    const std::lock_guard lock(mutex);
+    print(text);
+  };
+  on_rank_threads(
+      static_cast<int>(run.arguments.world_size),
+      [&](int rank, const std::shared_ptr<Group>& group, const std::shared_ptr<Links>& links) {
+        train(run.arguments, rank_setup(run, group, links, rank, print_whole));
       });
-    }
-  }
-  for (const std::exception_ptr& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
 }
 
 // This process is one rank.

@@ -64,7 +64,7 @@ Value param_group(Draft& draft, const GroupKind& kind, const Schedule& schedule,
 }
 
 // The optimizers of a run, and in each the groups that have parameters: with weight decay, without.
-std::vector<LoadedValue> param_groups(const RunModel& model, const Schedule& schedule,
+std::vector<LoadedValue> param_groups(const StateLayout& model, const Schedule& schedule,
                                       const RunProgress& progress,
                                       const OptimizerOptions& optimizer) {
   const bool separate = model.choice.separate_experts;
@@ -84,7 +84,8 @@ std::vector<LoadedValue> param_groups(const RunModel& model, const Schedule& sch
   return optimizers;
 }
 
-std::vector<StateTensor> tensors_of(const RunModel& model, const std::vector<std::string>& kinds) {
+std::vector<StateTensor> tensors_of(const StateLayout& model,
+                                    const std::vector<std::string>& kinds) {
   std::vector<StateTensor> tensors;
   for (const ModelTensor& tensor : model.layout.tensors()) {
     tensors.push_back({tensor.name, tensor.dtype, tensor.shape, {}, Role::model});
@@ -137,8 +138,8 @@ void load_into(Stager* stager, const Checkpoint& checkpoint, const RunState& sta
 }  // namespace
 
 RunState state_to_save(const TrainArguments& arguments, const SavedProgress& saved,
-                       const RunModel& model, const RunProgress& progress, const Schedule& schedule,
-                       const OptimizerOptions& optimizer) {
+                       const StateLayout& model, const RunProgress& progress,
+                       const Schedule& schedule, const OptimizerOptions& optimizer) {
   RunState state;
   state.args = drafted([&](Draft& draft) {
     const Value args = write_namespace(arguments, saved, draft);
@@ -184,9 +185,14 @@ std::vector<ConstRegion> regions_to_save(const TrainArguments& arguments,
 }
 
 Snapshot snapshot_of(const TrainArguments& arguments, const ModelState& memory, RunState state) {
+  return snapshot_of(arguments, regions_to_save(arguments, memory), std::move(state));
+}
+
+Snapshot snapshot_of(const TrainArguments& arguments, std::vector<ConstRegion> tensors,
+                     RunState state) {
   Snapshot snapshot;
   snapshot.iteration = state.iteration.value_or(0);
-  snapshot.tensors = regions_to_save(arguments, memory);
+  snapshot.tensors = std::move(tensors);
   if (arguments.ckpt_format == "torch") {
     snapshot.format = legacy_format(std::move(state), !arguments.no_save_optim);
   } else {
@@ -196,8 +202,14 @@ Snapshot snapshot_of(const TrainArguments& arguments, const ModelState& memory, 
 }
 
 void load_tensors(const Checkpoint& checkpoint, const RunState& state, Stager* stager,
-                  ModelState& memory, Load what) {
-  load_into(stager, checkpoint, state, memory.model_regions());
+                  ModelState& memory, Load what, std::span<const std::string> skipped_prefixes) {
+  std::vector<Region> model = memory.model_regions();
+  std::erase_if(model, [&](const Region& region) {
+    return std::ranges::any_of(skipped_prefixes, [&](const std::string& prefix) {
+      return region.name.starts_with(prefix);
+    });
+  });
+  load_into(stager, checkpoint, state, model);
   memory.copy_to_masters();
   if (what == Load::weights) return;
   try {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,8 @@
 #include "ckpt/memory/snapshot.h"
 #include "ckpt/memory/stager.h"
 #include "trainer/arguments/namespace.h"
-#include "trainer/checkpoint/run_model.h"
+#include "trainer/checkpoint/source.h"
+#include "trainer/checkpoint/state_layout.h"
 #include "trainer/loop/loss_scaler.h"
 #include "trainer/loop/schedules.h"
 #include "trainer/optimizer/optimizer.h"
@@ -30,14 +32,17 @@ struct RunProgress {
 
 /// What all ranks save beside their tensors, as Megatron-LM saves it.
 RunState state_to_save(const TrainArguments& arguments, const SavedProgress& saved,
-                       const RunModel& model, const RunProgress& progress, const Schedule& schedule,
-                       const OptimizerOptions& optimizer);
+                       const StateLayout& model, const RunProgress& progress,
+                       const Schedule& schedule, const OptimizerOptions& optimizer);
 
 /// The memory of this rank that is saved.
 std::vector<ConstRegion> regions_to_save(const TrainArguments& arguments, const ModelState& memory);
 
 /// What this rank saves. `state` is state_to_save() of all ranks alike.
 Snapshot snapshot_of(const TrainArguments& arguments, const ModelState& memory, RunState state);
+/// The same of `tensors`, which are regions_to_save().
+Snapshot snapshot_of(const TrainArguments& arguments, std::vector<ConstRegion> tensors,
+                     RunState state);
 
 enum class Load : uint8_t {
   all,           // weights and optimizer state
@@ -48,8 +53,10 @@ enum class Load : uint8_t {
 /// Fills the rank's memory with what may have been saved at any layout; `state` is made of
 /// `checkpoint`. not_found, naming the tensor, where the checkpoint lacks one.
 /// By way of `stager` where memory is a device's; null: the host may write it as it is.
+/// Tensors whose names begin with one of `skipped_prefixes` stay as they are.
 void load_tensors(const Checkpoint& checkpoint, const RunState& state, Stager* stager,
-                  ModelState& memory, Load what);
+                  ModelState& memory, Load what,
+                  std::span<const std::string> skipped_prefixes = {});
 
 /// What a checkpoint says of the run besides; `state` is state_of() it. Absent members stay as
 /// `fresh` has them: a model alone begins anew.

@@ -22,8 +22,12 @@ Architecture checked_architecture(const Value& args, const std::string& path) {
 }  // namespace
 
 RunModel::RunModel(const Value& args, std::vector<ModelTensor> tensors, const std::string& path)
-    : architecture(checked_architecture(args, path)),
-      layout(std::move(tensors), read_run_arguments(args)) {
+    : RunModel{checked_architecture(args, path), std::move(tensors), read_run_arguments(args)} {}
+
+RunModel::RunModel(Architecture described, std::vector<ModelTensor> tensors,
+                   const RunArguments& run_arguments)
+    : StateLayout{ModelLayout(std::move(tensors), run_arguments), {}},
+      architecture(std::move(described)) {
   choice.modules = default_modules(layout.run());
   choice.separate_experts = layout.has_experts() && experts_are_separate(layout.run());
 }

@@ -5,17 +5,14 @@
 #include <vector>
 
 #include "ckpt/format/pickle/values/value.h"
-#include "ckpt/megatron/model/model_layout.h"
-#include "ckpt/megatron/optimizer/buckets/model_buffers.h"
 #include "convert/model/architecture.h"
+#include "trainer/checkpoint/state_layout.h"
 #include "trainer/model/layer.h"
 
 namespace ferry {
 
-struct RunModel {
+struct RunModel : StateLayout {
   Architecture architecture;
-  ModelLayout layout;
-  BufferChoice choice;
 
   /// `args` is an argparse.Namespace; `tensors` are those of the model, as a checkpoint names them.
   /// unsupported, naming it, for what the arguments say and the trainer does not compute; `path` is
@@ -23,6 +20,10 @@ struct RunModel {
   RunModel(const Value& args, std::vector<ModelTensor> tensors, const std::string& path);
 
   const RunArguments& run() const noexcept { return layout.run(); }
+
+ private:
+  RunModel(Architecture described, std::vector<ModelTensor> tensors,
+           const RunArguments& run_arguments);
 };
 
 }  // namespace ferry

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "ckpt/group/group.h"
-#include "trainer/run/rank_device.h"
+#include "trainer/rank/rank_device.h"
 
 namespace ferry {
 

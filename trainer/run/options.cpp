@@ -7,9 +7,6 @@
 #include "ckpt/base/error.h"
 #include "trainer/arguments/argument_row.h"
 #include "trainer/arguments/namespace.h"
-#include "trainer/loop/batch_size.h"
-#include "trainer/loop/exit_decision.h"
-#include "trainer/loop/schedules.h"
 #include "trainer/loop/training_log.h"
 
 namespace ferry {
@@ -85,15 +82,7 @@ void check_run(const TrainArguments& a) {
          "or data ranks",
          a.num_query_groups, a.tensor_model_parallel_size, a.num_query_groups);
   }
-  schedule_of(a);
-  phase_transitions(a.phase_transition_iterations);
-  const BatchSizes sizes = batch_sizes(a);
-  const int64_t iterations = a.train_iters     ? *a.train_iters
-                             : a.train_samples ? iterations_for(sizes, *a.train_samples)
-                                               : 1;
-  const bool has_virtual_stages = a.virtual_pipeline_model_parallel_size.value_or(1) > 1;
-  if (a.skip_train) return;
-  check_batches(sizes, iterations, has_virtual_stages ? a.pipeline_model_parallel_size : 1);
+  check_loop(a);
 }
 
 DType parameter_dtype(const TrainArguments& arguments) {
@@ -143,27 +132,6 @@ PipelineOptions pipeline_options(const TrainArguments& arguments) {
   const auto predictions = static_cast<double>(arguments.mtp_num_layers.value_or(1));
   options.predictions = arguments.mtp_num_layers.value_or(0);
   options.prediction_scale = arguments.mtp_loss_scaling_factor / predictions;
-  return options;
-}
-
-OptimizerOptions optimizer_options(const TrainArguments& arguments) {
-  OptimizerOptions options;
-  options.kind = arguments.optimizer == "sgd"        ? OptimizerOptions::Kind::sgd
-                 : arguments.optimizer == "ademamix" ? OptimizerOptions::Kind::ademamix
-                                                     : OptimizerOptions::Kind::adam;
-  options.beta1 = arguments.adam_beta1;
-  options.beta2 = arguments.adam_beta2;
-  options.epsilon = arguments.adam_eps;
-  options.momentum = arguments.sgd_momentum;
-  options.beta3 = arguments.ademamix_beta3;
-  options.alpha = arguments.ademamix_alpha;
-  options.beta3_warmup = arguments.ademamix_beta3_warmup;
-  options.alpha_warmup = arguments.ademamix_alpha_warmup;
-  if (arguments.decoupled_lr) {
-    options.input_and_output = {*arguments.decoupled_lr,
-                                arguments.decoupled_min_lr.value_or(arguments.min_lr)};
-  }
-  options.clip = arguments.clip_grad;
   return options;
 }
 

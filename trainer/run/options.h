@@ -5,14 +5,14 @@
 #include "trainer/checkpoint/run_model.h"
 #include "trainer/data/data_options.h"
 #include "trainer/data/sampler.h"
-#include "trainer/optimizer/optimizer.h"
+#include "trainer/optimizer/model_state.h"
 #include "trainer/parallel/pipeline.h"
+#include "trainer/rank/loop_options.h"
 
 namespace ferry {
 
-/// Refuses what a run would fail at later, some of it much: batches, schedules and lists that do
-/// not fit (invalid), and what Megatron-LM has under these arguments and this trainer has not
-/// (unsupported), by name.
+/// Refuses what a run would fail at later, some of it much: check_loop(), and what Megatron-LM has
+/// under these arguments and this trainer has not (unsupported), by name.
 void check_run(const TrainArguments& arguments);
 
 DType parameter_dtype(const TrainArguments& arguments);
@@ -24,7 +24,6 @@ ModelOptions model_options(const TrainArguments& arguments, const RunModel& mode
                            const GridPlace& place);
 ModelStateOptions state_options(const TrainArguments& arguments, const RunModel& model);
 PipelineOptions pipeline_options(const TrainArguments& arguments);
-OptimizerOptions optimizer_options(const TrainArguments& arguments);
 
 DataOptions data_options(const TrainArguments& arguments);
 /// Of this run's data ranks, for a dataset of so many samples.

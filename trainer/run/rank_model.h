@@ -8,8 +8,8 @@
 
 #include "trainer/communicator/links.h"
 #include "trainer/optimizer/optimizer.h"
+#include "trainer/rank/rank_device.h"
 #include "trainer/run/options.h"
-#include "trainer/run/rank_device.h"
 #include "trainer/run/source.h"
 
 namespace ferry {

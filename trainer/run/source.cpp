@@ -12,11 +12,10 @@
 #include "convert/import.h"
 #include "trainer/arguments/namespace.h"
 #include "trainer/arguments/parse.h"
+#include "trainer/rank/saver.h"
 
 namespace ferry {
 namespace {
-
-constexpr std::string_view kNonPersistent = "non_persistent";
 
 bool is_there(const FileSystem& files, const std::string& path) {
   return files.status(path).kind != PathKind::missing;
@@ -115,17 +114,6 @@ RunState state_for(const Checkpoint& checkpoint, const TrainArguments& arguments
 
 }  // namespace
 
-std::string non_persistent_folder(const TrainArguments& arguments) {
-  if (!arguments.non_persistent_save_interval && arguments.non_persistent_ckpt_type.empty()) {
-    return {};
-  }
-  if (!arguments.non_persistent_global_ckpt_dir.empty()) {
-    return arguments.non_persistent_global_ckpt_dir;
-  }
-  const std::string& run = arguments.save.empty() ? arguments.load : arguments.save;
-  return run.empty() ? run : join(run, std::string(kNonPersistent));
-}
-
 std::optional<SourcePlace> find_source(const FileSystem& files, const TrainArguments& arguments) {
   const std::string& load = arguments.load;
   if (arguments.ckpt_step) {
@@ -196,6 +184,7 @@ std::unique_ptr<const Source> open_source(const std::shared_ptr<const FileSystem
   if (arguments.verify_integrity) check_bytes(files, source->checkpoint.path, group);
   source->weights_only = place.weights_only;
   source->state = state_for(source->checkpoint, arguments);
+  source->consumed = read_consumed_samples(source->state.args.value);
   if (!place.weights_only && source->state.args.value) {
     check_checkpoint_arguments(arguments, source->state.args.value, source->checkpoint.path);
   }

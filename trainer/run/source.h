@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/checkpoint.h"
 #include "ckpt/group/group.h"
-#include "ckpt/megatron/state/run_state.h"
+#include "ckpt/io/file_system.h"
 #include "trainer/arguments/train_arguments.h"
+#include "trainer/checkpoint/source.h"
 
 namespace ferry {
 
@@ -27,23 +27,12 @@ struct SourcePlace {
 /// for a --pretrained-checkpoint that is not there.
 std::optional<SourcePlace> find_source(const FileSystem& files, const TrainArguments& arguments);
 
-/// Where non-persistent checkpoints lie; empty: the run has none.
-std::string non_persistent_folder(const TrainArguments& arguments);
-
 /// What the command line leaves to the source, taken over before complete_arguments():
 /// --use-checkpoint-args, and all of a Hugging Face model. `words`, the whole command line, wins
 /// where it says something.
 void adopt_source_arguments(const std::shared_ptr<const FileSystem>& files,
                             const std::vector<std::string>& words, TrainArguments& arguments,
                             std::vector<std::string>& notes);
-
-/// A checkpoint, and its tensors as the run has them: named as Megatron-LM's, with this run's
-/// padding of the vocabulary.
-struct Source {
-  Checkpoint checkpoint;
-  RunState state;  // of it
-  bool weights_only = false;
-};
 
 /// All ranks call it alike. Null where find_source() gives nothing. mismatch when the checkpoint's
 /// model is not that of the arguments.

@@ -10,8 +10,8 @@
 #include "tests/random_cases.h"
 #include "tests/trainer/run/runs.h"
 #include "trainer/checkpoint/run_checkpoint.h"
+#include "trainer/rank/saver.h"
 #include "trainer/run/rank_model.h"
-#include "trainer/run/saver.h"
 
 namespace ferry::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/run/saver.h"
+#include "trainer/rank/saver.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -7,12 +7,14 @@
 #include <utility>
 
 #include "ckpt/store/prune.h"
+#include "trainer/checkpoint/run_checkpoint.h"
 #include "trainer/loop/growing_file.h"
 #include "trainer/loop/training_log.h"
-#include "trainer/run/source.h"
 
 namespace ferry {
 namespace {
+
+constexpr std::string_view kNonPersistent = "non_persistent";
 
 std::string timed(const std::string& text) {
   return fmt::format("[{}] {}\n", date_and_time(now_microseconds()), text);
@@ -30,6 +32,17 @@ void check_writable(const FileSystem& files, const std::string& path) {
 }
 
 }  // namespace
+
+std::string non_persistent_folder(const TrainArguments& arguments) {
+  if (!arguments.non_persistent_save_interval && arguments.non_persistent_ckpt_type.empty()) {
+    return {};
+  }
+  if (!arguments.non_persistent_global_ckpt_dir.empty()) {
+    return arguments.non_persistent_global_ckpt_dir;
+  }
+  const std::string& run = arguments.save.empty() ? arguments.load : arguments.save;
+  return run.empty() ? run : join(run, std::string(kNonPersistent));
+}
 
 struct RunSaver::Folder {
   std::string path;
@@ -94,6 +107,10 @@ void RunSaver::prepare(std::span<const ConstRegion> regions) {
   for (Folder* const each : {persistent_.get(), other_.get()}) {
     if (each != nullptr && each->saver) each->saver->prepare(regions);
   }
+}
+
+void RunSaver::save(SaveKind kind, std::vector<ConstRegion> tensors, RunState state) {
+  save(kind, snapshot_of(arguments_, std::move(tensors), std::move(state)));
 }
 
 void RunSaver::save(SaveKind kind, Snapshot snapshot) {

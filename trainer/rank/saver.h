@@ -15,33 +15,35 @@
 
 #include "ckpt/memory/async_saver.h"
 #include "trainer/arguments/train_arguments.h"
-#include "trainer/loop/exit_decision.h"
+#include "trainer/rank/checkpoint_sink.h"
 
 namespace ferry {
+
+/// Where non-persistent checkpoints lie; empty: the run has none.
+std::string non_persistent_folder(const TrainArguments& arguments);
 
 /// One of each rank; all ranks call it alike. Persistent checkpoints go to --save, the others to a
 /// folder of their own, where the last one stays. With --async-save a save is over when the memory
 /// has been copied, and the rest goes on beside the next steps.
-class RunSaver {
+class RunSaver final : public CheckpointSink {
  public:
   using Print = std::function<void(std::string_view text)>;
 
   /// Splits `group` for each folder. `stager`: as a RankDevice has it. `print` is for rank 0.
   RunSaver(const TrainArguments& arguments, std::shared_ptr<const FileSystem> files, Group& group,
            std::shared_ptr<Stager> stager, Print print);
-  ~RunSaver();
+  ~RunSaver() override;
 
   /// Takes what asynchronous saves of such regions need, beside the first steps.
-  void prepare(std::span<const ConstRegion> regions);
-  /// Of a kind other than none. An earlier save that failed is thrown here, or by the next three.
+  void prepare(std::span<const ConstRegion> regions) override;
+  /// An earlier save that failed is thrown here, or by the next three.
+  void save(SaveKind kind, std::vector<ConstRegion> tensors, RunState state) override;
   void save(SaveKind kind, Snapshot snapshot);
-  /// Before any of the memory that is saved changes.
-  void wait_for_copy();
-  /// Persistent iterations that are on disk and were not told yet. Tells them on rank 0, and
-  /// removes what --save-retain-interval and --keep-last do not keep.
-  std::vector<int64_t> take_committed();
-  /// Waits until all are on disk.
-  void finish();
+  void wait_for_copy() override;
+  /// Tells them on rank 0, too, and removes what --save-retain-interval and --keep-last do not
+  /// keep.
+  std::vector<int64_t> take_committed() override;
+  void finish() override;
 
  private:
   struct Folder;

@@ -1,4 +1,4 @@
-#include "trainer/run/rank_device.h"
+#include "trainer/rank/rank_device.h"
 
 #include <utility>
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "ckpt/group/group.h"
+#include "trainer/data/data_options.h"
 #include "trainer/loop/event_file.h"
 #include "trainer/loop/metrics.h"
 #include "trainer/loop/progress_log.h"
@@ -15,13 +16,32 @@
 
 namespace ferry {
 
+/// Told the same as what is printed and written, on every rank: every iteration of it.
+class RunObserver {
+ public:
+  virtual ~RunObserver() = default;
+  /// Of the iteration alone. Its time and throughput are not known yet.
+  virtual void on_iteration(const TrainingLine& line, bool is_skipped) {
+    static_cast<void>(line), static_cast<void>(is_skipped);
+  }
+  /// Of each batch of an evaluation after `iteration`, then of all of it.
+  virtual void on_evaluation_batch(DataSplit split, const NamedLosses& losses, int64_t iteration) {
+    static_cast<void>(split), static_cast<void>(losses), static_cast<void>(iteration);
+  }
+  virtual void on_evaluation(DataSplit split, const NamedLosses& losses, int64_t iteration) {
+    static_cast<void>(split), static_cast<void>(losses), static_cast<void>(iteration);
+  }
+};
+
 /// One of each rank; all ranks call it alike. Rank 0 prints what is told once, the last rank what
 /// is told of iterations, and writes their files.
 class RunLog {
  public:
   using Print = std::function<void(std::string_view text)>;
 
-  RunLog(const TrainArguments& arguments, const FileSystem& files, Group& group, Print print);
+  /// `observer` may be null.
+  RunLog(const TrainArguments& arguments, const FileSystem& files, Group& group, Print print,
+         RunObserver* observer = nullptr);
 
   Timers& timers() noexcept { return timers_; }
   void tell(std::string_view text) const;  // rank 0
@@ -30,8 +50,10 @@ class RunLog {
   void tell_arguments() const;
   /// Right before the first iteration. `operations`: floating-point ones of the run so far.
   void begin(int64_t iteration, double operations);
-  /// Of the iteration alone; time, throughput and averages are filled in here.
-  void add(TrainingLine line, bool is_skipped);
+  /// Of the iteration alone; time, throughput and averages are filled in here. `operations`: of it.
+  void add(TrainingLine line, double operations, bool is_skipped);
+  RunObserver& observer() noexcept { return *observer_; }
+
   /// Of an evaluation after `iteration`; `at` as in validation_lines(). `is_final`: behind the last
   /// iteration, or instead of any: no event of it is written.
   void add_validation(const std::string& at, const NamedLosses& losses, int64_t iteration,
@@ -58,6 +80,8 @@ class RunLog {
   const TrainArguments& arguments_;
   Group& group_;
   Print print_;
+  RunObserver nobody_;
+  RunObserver* observer_;
   Timers timers_;
   LossWindow window_;
   Clock::time_point window_begin_, begin_;

@@ -1,4 +1,4 @@
-#include "trainer/run/run_log.h"
+#include "trainer/rank/run_log.h"
 
 #include <fmt/format.h>
 
@@ -35,10 +35,12 @@ std::string job_id() {
 
 }  // namespace
 
-RunLog::RunLog(const TrainArguments& arguments, const FileSystem& files, Group& group, Print print)
+RunLog::RunLog(const TrainArguments& arguments, const FileSystem& files, Group& group, Print print,
+               RunObserver* observer)
     : arguments_(arguments),
       group_(group),
       print_(std::move(print)),
+      observer_(observer != nullptr ? observer : &nobody_),
       timers_(static_cast<int>(arguments.timing_log_level)) {
   if (is_last() && !arguments.tensorboard_dir.empty()) {
     make_folders(files, arguments.tensorboard_dir);
@@ -80,7 +82,8 @@ void RunLog::go_on() {
   paused_.reset();
 }
 
-void RunLog::add(TrainingLine line, bool is_skipped) {
+void RunLog::add(TrainingLine line, double operations, bool is_skipped) {
+  observer_->on_iteration(line, is_skipped);
   ferry::add(window_, line.losses, is_skipped);
   if (arguments_.check_for_spiky_loss) look_for_spike(line);
   const bool is_first = line.iteration == first_;
@@ -91,8 +94,7 @@ void RunLog::add(TrainingLine line, bool is_skipped) {
   if (is_told) {
     line.milliseconds = seconds * 1000;
     if (arguments_.log_throughput) {
-      line.teraflops =
-          teraflops(floating_point_operations(arguments_, line.batch_size), seconds, group_.size());
+      line.teraflops = teraflops(operations, seconds, group_.size());
     }
   }
   write_figures(line);

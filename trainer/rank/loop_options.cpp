@@ -1,0 +1,42 @@
+#include "trainer/rank/loop_options.h"
+
+#include "trainer/loop/batch_size.h"
+#include "trainer/loop/exit_decision.h"
+#include "trainer/loop/schedules.h"
+
+namespace ferry {
+
+void check_loop(const TrainArguments& a) {
+  schedule_of(a);
+  phase_transitions(a.phase_transition_iterations);
+  const BatchSizes sizes = batch_sizes(a);
+  const int64_t iterations = a.train_iters     ? *a.train_iters
+                             : a.train_samples ? iterations_for(sizes, *a.train_samples)
+                                               : 1;
+  const bool has_virtual_stages = a.virtual_pipeline_model_parallel_size.value_or(1) > 1;
+  if (a.skip_train) return;
+  check_batches(sizes, iterations, has_virtual_stages ? a.pipeline_model_parallel_size : 1);
+}
+
+OptimizerOptions optimizer_options(const TrainArguments& arguments) {
+  OptimizerOptions options;
+  options.kind = arguments.optimizer == "sgd"        ? OptimizerOptions::Kind::sgd
+                 : arguments.optimizer == "ademamix" ? OptimizerOptions::Kind::ademamix
+                                                     : OptimizerOptions::Kind::adam;
+  options.beta1 = arguments.adam_beta1;
+  options.beta2 = arguments.adam_beta2;
+  options.epsilon = arguments.adam_eps;
+  options.momentum = arguments.sgd_momentum;
+  options.beta3 = arguments.ademamix_beta3;
+  options.alpha = arguments.ademamix_alpha;
+  options.beta3_warmup = arguments.ademamix_beta3_warmup;
+  options.alpha_warmup = arguments.ademamix_alpha_warmup;
+  if (arguments.decoupled_lr) {
+    options.input_and_output = {*arguments.decoupled_lr,
+                                arguments.decoupled_min_lr.value_or(arguments.min_lr)};
+  }
+  options.clip = arguments.clip_grad;
+  return options;
+}
+
+}  // namespace ferry

@@ -1,0 +1,14 @@
+// What the loop is told, out of the run's arguments.
+#pragma once
+
+#include "trainer/arguments/train_arguments.h"
+#include "trainer/optimizer/optimizer.h"
+
+namespace ferry {
+
+/// invalid for batches, schedules and lists that do not fit, and that a run would fail at later.
+void check_loop(const TrainArguments& arguments);
+
+OptimizerOptions optimizer_options(const TrainArguments& arguments);
+
+}  // namespace ferry

@@ -1,0 +1,216 @@
+#include "trainer/rank/rank_loop.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "ckpt/group/together.h"
+#include "trainer/rank/loop_options.h"
+#include "trainer/rank/run_saves.h"
+#include "trainer/rank/training_step.h"
+
+namespace ferry {
+namespace {
+
+std::string time_line(std::string_view what) {
+  return datetime_line(std::string(what), date_and_time(now_microseconds()));
+}
+
+NamedLosses means(const std::vector<LossSum>& losses) {
+  NamedLosses means;
+  for (const LossSum& loss : losses) means.emplace_back(loss.name, loss.mean());
+  return means;
+}
+
+class RankLoop {
+ public:
+  RankLoop(const TrainArguments& arguments, const RankSetup& setup, const RankParts& parts)
+      : arguments_(arguments),
+        setup_(setup),
+        group_(*setup.group),
+        model_(parts.make_model()),
+        source_(model_->take_source()),
+        log_(arguments, *setup.files, group_, setup.print, parts.observer),
+        batches_(batch_sizes(arguments)) {
+    model_->build(log_);
+    saves_.emplace(arguments, setup, *model_, log_, make_sink(parts));
+    step_.emplace(arguments, *model_, log_, saves_->sink(), group_.rank());
+  }
+
+  // From the first bytes that ranks give each other on: until it has returned, or thrown, the
+  // memory that they lie in is there.
+  void run() {
+    position_ = saves_->begin(std::move(source_));
+    iterations_ = arguments_.train_iters.value_or(0);
+    if (arguments_.train_samples) iterations_ = iterations_for(batches_, *arguments_.train_samples);
+    tell_model();
+    log_.begin(position_.progress.iteration, position_.progress.operations);
+    train();
+    const RankDevice& device = model_->device();
+    if (device.peak_bytes && group_.rank() == 0) {
+      log_.tell(fmt::format("peak memory of rank 0's GPU: {:.3f} GiB\n",
+                            static_cast<double>(device.peak_bytes()) / (int64_t{1} << 30)));
+    }
+  }
+
+ private:
+  std::unique_ptr<CheckpointSink> make_sink(const RankParts& parts) {
+    if (!parts.make_sink) return nullptr;
+    return parts.make_sink([this](std::string_view text) { log_.tell(text); });
+  }
+
+  void tell_model() {
+    const GridPlace& place = model_->grid().place();
+    if (place.data == 0 && place.context == 0) {
+      setup_.print(parameters_line(place.tensor, place.stage, model_->state().parameter_count()));
+    }
+    if (group_.rank() == 0) log_.tell(model_->description());
+  }
+
+  // Until all iterations are done, or the run is told to end.
+  void train() {
+    int64_t& iteration = position_.progress.iteration;
+    bool is_over = false;
+    if (arguments_.skip_train) {
+      log_.tell("skipping training (--skip-train is on) ...\n");
+    } else {
+      log_.tell(time_line("before the start of training step"));
+      while (!is_over && iteration < iterations_) is_over = iterate();
+    }
+    if (is_over) {
+      saves_->finish();
+      return;
+    }
+    log_.tell(time_line("after training is done"));
+    if (!arguments_.skip_train && position_.last_saved != iteration) {
+      saves_->save(SaveKind::persistent, position_);
+    }
+    saves_->finish();
+    const std::string at = fmt::format("iteration {} on ", iteration);
+    evaluate(DataSplit::valid, position_.consumed_valid, at + "validation set", true);
+    int64_t consumed_test = 0;
+    evaluate(DataSplit::test, consumed_test, at + "test set", true);
+  }
+
+  // True when the run is to end.
+  bool iterate() {
+    const IterationBatch batch = batch_at(batches_, position_.consumed);
+    const auto& skipped = arguments_.iterations_to_skip;
+    if (std::ranges::find(skipped, position_.progress.iteration) != skipped.end()) {
+      skip(batch);
+      return false;
+    }
+    step_->run(position_, batch, iterations_);
+    const int64_t iteration = position_.progress.iteration;
+    const bool is_due = arguments_.eval_interval && iteration % *arguments_.eval_interval == 0 &&
+                        iteration >= arguments_.start_eval_at_iter.value_or(0);
+    log_.pause();
+    if (is_due) {
+      evaluate(DataSplit::valid, position_.consumed_valid, fmt::format("iteration {}", iteration),
+               false);
+    }
+    const bool is_over = decide();
+    log_.go_on();
+    return is_over;
+  }
+
+  // Takes an iteration's samples, and leaves them.
+  void skip(const IterationBatch& batch) {
+    ++position_.progress.iteration;
+    position_.consumed += batch.running;
+    position_.skipped += batch.running;
+  }
+
+  // Takes samples on from `consumed`, as training does.
+  void evaluate(DataSplit split, int64_t& consumed, const std::string& at, bool is_final) {
+    if (!model_->has_samples(split) || arguments_.eval_iters == 0) return;
+    const int64_t batch = arguments_.eval_global_batch_size.value_or(1);
+    const int64_t block = arguments_.micro_batch_size.value_or(1) * arguments_.data_parallel_size;
+    const IterationBatch iteration{batch, batch, batch / block};
+    const int64_t done = position_.progress.iteration;
+    std::vector<LossSum> total;
+    for (int64_t i = 0; i < arguments_.eval_iters; ++i) {
+      const std::vector<LossSum> losses = model_->evaluate(split, {consumed, iteration});
+      consumed += batch;
+      log_.observer().on_evaluation_batch(split, means(losses), done);
+      if (total.empty()) {
+        total = losses;
+        continue;
+      }
+      for (size_t k = 0; k < total.size(); ++k) {
+        total[k].sum += losses[k].sum;
+        total[k].count += losses[k].count;
+      }
+    }
+    log_.observer().on_evaluation(split, means(total), done);
+    log_.add_validation(at, means(total), done, position_.consumed, is_final);
+  }
+
+  // Saves what is to be saved after an iteration. True when the run is to end.
+  bool decide() {
+    const int64_t iteration = position_.progress.iteration;
+    const ExitWatch* const watch = setup_.exit_watch;
+    ExitSigns signs = watch != nullptr ? watch->look(iteration) : ExitSigns{};
+    double flags[] = {signs.signalled ? 1.0 : 0.0, signs.out_of_time ? 1.0 : 0.0,
+                      signs.save_trigger ? 1.0 : 0.0, signs.exit_trigger ? 1.0 : 0.0};
+    model_->grid().world().add_numbers(flags);
+    signs = {flags[0] > 0, flags[1] > 0, flags[2] > 0, flags[3] > 0};
+    const double minutes = watch != nullptr ? watch->minutes() : 0;
+    const ExitDecision decision = decide_exit(arguments_, iteration, signs, minutes);
+    saves_->save(decision.save, position_);
+    if (decision.remove_save_trigger && group_.rank() == 0) watch->remove_save_trigger();
+    if (!decision.why.empty()) log_.tell(time_line(decision.why));
+    return decision.exit;
+  }
+
+  const TrainArguments& arguments_;
+  const RankSetup& setup_;
+  Group& group_;
+  std::unique_ptr<TrainedModel> model_;
+  std::unique_ptr<const Source> source_;
+  RunLog log_;
+  BatchSizes batches_;
+  RunPosition position_;
+  int64_t iterations_ = 0;
+  std::optional<RunSaves> saves_;  // behind the model: it ends before the memory that it saves
+  std::optional<TrainingStep> step_;
+};
+
+}  // namespace
+
+void train(const TrainArguments& arguments, const RankSetup& setup, const RankParts& parts) {
+  or_abort(*setup.group, [&] {
+    check_loop(arguments);
+    RankLoop loop(arguments, setup, parts);
+    or_withdraw(*setup.links, [&] { loop.run(); });
+  });
+}
+
+void on_rank_threads(int ranks,
+                     const std::function<void(int rank, const std::shared_ptr<Group>& group,
+                                              const std::shared_ptr<Links>& links)>& work) {
+  const auto groups = thread_groups(ranks);
+  const auto links = thread_links(groups);
+  std::vector<std::exception_ptr> errors(groups.size());
+  {
+    std::vector<std::jthread> threads;
+    for (size_t rank = 0; rank < groups.size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        try {
+          work(static_cast<int>(rank), groups[rank], links[rank]);
+        } catch (...) {
+          errors[rank] = std::current_exception();
+        }
+      });
+    }
+  }
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+}  // namespace ferry

@@ -1,0 +1,100 @@
+#include "trainer/rank/run_saves.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "trainer/rank/loop_options.h"
+#include "trainer/rank/saver.h"
+
+namespace ferry {
+
+RunSaves::RunSaves(const TrainArguments& arguments, const RankSetup& setup, TrainedModel& model,
+                   RunLog& log, std::unique_ptr<CheckpointSink> sink)
+    : arguments_(arguments),
+      group_(*setup.group),
+      model_(model),
+      log_(log),
+      sink_(std::move(sink)) {
+  if (sink_) return;
+  sink_ = std::make_unique<RunSaver>(arguments, setup.files, group_, model.device().stager,
+                                     [this](std::string_view text) { log_.tell(text); });
+}
+
+RunPosition RunSaves::begin(std::unique_ptr<const Source> source) {
+  RunPosition position;
+  position.schedule = schedule_of(arguments_);
+  position.progress.scaler = loss_scaler(arguments_);
+  if (!source || !source->skipped_prefixes.empty()) {
+    model_.initialise();
+    model_.state().copy_to_masters();
+  }
+  if (source) {
+    load(*source, position);
+    // Until here nobody may remove it, as some rank may still read.
+    group_.barrier();
+  }
+  if (arguments_.override_ckpt_iteration) {
+    position.progress.iteration = *arguments_.override_ckpt_iteration;
+    position.consumed = position.progress.iteration * arguments_.global_batch_size.value_or(1);
+    position.skipped = 0;
+  }
+  saved_.start_iteration = position.last_saved = position.progress.iteration;
+  saved_.start_operations = position.progress.operations;
+  sink_->prepare(regions_to_save(arguments_, model_.state()));
+  return position;
+}
+
+void RunSaves::load(const Source& source, RunPosition& position) {
+  const RunState& state = source.state;
+  const std::string& path = source.checkpoint.path;
+  const bool without_optimizer =
+      arguments_.no_load_optim || source.weights_only || state.param_groups.empty();
+  // What does not fit is told before all those bytes are read.
+  if (!source.weights_only) {
+    position.progress = read_progress_of(state, arguments_, position.schedule, position.progress);
+    position.consumed = source.consumed.train.value_or(0);
+    position.skipped = source.consumed.skipped.value_or(0);
+    position.consumed_valid = source.consumed.valid.value_or(0);
+  }
+  const int64_t iteration = position.progress.iteration;
+  log_.tell(fmt::format(" loading checkpoint from {} at iteration {}\n", path, iteration));
+  const Load weights = arguments_.load_main_params_from_ckpt ? Load::main_weights : Load::weights;
+  load_tensors(source.checkpoint, state, model_.device().stager.get(), model_.state(),
+               without_optimizer ? weights : Load::all, source.skipped_prefixes);
+  const GridSizes& sizes = model_.grid().sizes();
+  log_.tell(fmt::format(
+      "  successfully loaded checkpoint from {} [ t 1/{}, gtp_remat 1/1, p 1/{} ] at iteration "
+      "{}\n",
+      path, sizes.tensor, sizes.pipeline, iteration));
+}
+
+void RunSaves::save(SaveKind kind, RunPosition& position) {
+  if (kind == SaveKind::none || arguments_.save.empty()) return;
+  const RunProgress& progress = position.progress;
+  saved_.iteration = progress.iteration;
+  model_.state().wait_for_parameters();
+  TrainArguments arguments = arguments_;
+  arguments.consumed_train_samples = position.consumed;
+  arguments.skipped_train_samples = position.skipped;
+  arguments.consumed_valid_samples = position.consumed_valid;
+  sink_->save(kind, regions_to_save(arguments_, model_.state()),
+              state_to_save(arguments, saved_, model_.layout(), progress, position.schedule,
+                            optimizer_options(arguments_)));
+  if (kind != SaveKind::persistent) return;
+  position.last_saved = progress.iteration;
+  log_.add_save(progress.iteration, progress.operations,
+                position.consumed * arguments_.seq_length.value_or(0));
+  tell_committed();
+}
+
+void RunSaves::finish() {
+  sink_->finish();
+  tell_committed();
+}
+
+void RunSaves::tell_committed() {
+  for (const int64_t iteration : sink_->take_committed()) log_.add_commit(iteration);
+}
+
+}  // namespace ferry

@@ -1,0 +1,120 @@
+#include "trainer/run/language_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ckpt/group/together.h"
+#include "trainer/data/open_datasets.h"
+#include "trainer/loop/flops.h"
+#include "trainer/model/initial_weights.h"
+#include "trainer/rank/rank_loop.h"
+#include "trainer/run/memory_plan.h"
+#include "trainer/run/rank_trainer.h"
+
+namespace ferry {
+namespace {
+
+std::vector<LossSum> loss_sums(const StepLoss& loss) {
+  return {{"lm loss", loss.sum, loss.tokens}};
+}
+
+}  // namespace
+
+LanguageModel::LanguageModel(const TrainArguments& arguments, const RankSetup& setup)
+    : arguments_(arguments),
+      setup_(setup),
+      source_(open_source(setup.files, arguments, *setup.group)),
+      model_(model_of(arguments, source_.get())),
+      source_path_(source_ ? source_->checkpoint.path : std::string()) {}
+
+LanguageModel::~LanguageModel() = default;
+
+std::unique_ptr<const Source> LanguageModel::take_source() { return std::move(source_); }
+
+// Data are told of, found and ordered before any of the model's memory is taken.
+void LanguageModel::build(RunLog& log) {
+  timers_ = &log.timers();
+  log.tell_arguments();
+  open_data();
+  device_ = setup_.device();
+  rank_.emplace(arguments_, model_, setup_.group->rank(), *device_, source_path_);
+  if (!datasets_.train || arguments_.skip_train) return;
+  const bool is_cyclic = arguments_.dataloader_type == "cyclic";
+  sampler_.emplace(sampler_options(
+      arguments_, is_cyclic ? SampleOrder::cyclic : SampleOrder::single, datasets_.train->size()));
+  batches_ahead_.emplace([this](const BatchAhead::Place& place, Batch& batch) {
+    read(*sampler_, *datasets_.train, place, batch);
+  });
+}
+
+// One rank builds what is not in the cache yet, then the others find it there.
+void LanguageModel::open_data() {
+  const DataOptions options = data_options(arguments_);
+  from_first_together(*setup_.group, [&] {
+    open_datasets(setup_.files, options);
+    return std::string();
+  });
+  datasets_ = open_datasets(setup_.files, options);
+}
+
+void LanguageModel::initialise() {
+  ferry::initialise(*device_->kernels, rank_->memory.model_regions(), model_.architecture,
+                    arguments_.seed);
+}
+
+std::string LanguageModel::description() const {
+  return plan_text(arguments_, model_, memory_plan(arguments_, model_, device_->kernels->kind()));
+}
+
+void LanguageModel::train(const StepSamples& samples, double loss_scale) {
+  const auto& [consumed, batch] = samples;
+  rank_->pipeline.train(batch.micro_batches, loss_scale, [&](int64_t number, Batch& micro_batch) {
+    const TimerScope timer(*timers_, "batch-generator", 2);
+    const bool is_last = number + 1 == batch.micro_batches;
+    const BatchAhead::Place next{consumed + (is_last ? batch.running : 0),
+                                 is_last ? 0 : number + 1};
+    batches_ahead_->take({consumed, number}, next, micro_batch);
+  });
+}
+
+double LanguageModel::gradient_divisor() {
+  return arguments_.calculate_per_token_loss ? std::max(rank_->pipeline.tokens(), 1.0) : 1.0;
+}
+
+std::vector<LossSum> LanguageModel::losses() { return loss_sums(rank_->pipeline.losses()); }
+
+NamedLosses LanguageModel::end_step(const StepSamples& samples) {
+  return rank_->pipeline.end_step(samples.batch.micro_batches);
+}
+
+std::vector<LossSum> LanguageModel::evaluate(DataSplit split, const StepSamples& samples) {
+  const Dataset& dataset = *datasets_[split];
+  Sampler sampler(sampler_options(arguments_, SampleOrder::single, dataset.size()));
+  return loss_sums(rank_->pipeline.evaluate(
+      samples.batch.micro_batches, [&](int64_t number, Batch& micro_batch) {
+        read(sampler, dataset, {samples.consumed, number}, micro_batch);
+      }));
+}
+
+double LanguageModel::operations(int64_t samples) const {
+  return floating_point_operations(arguments_, samples);
+}
+
+void LanguageModel::read(Sampler& sampler, const Dataset& dataset, const BatchAhead::Place& place,
+                         Batch& batch) const {
+  std::vector<int64_t> indices;
+  Sample sample;
+  sampler.take(place.consumed, place.number, rank_->grid.place().data, indices);
+  read_batch(dataset, indices, sample, batch);
+}
+
+void train(const TrainArguments& arguments, const RankSetup& setup) {
+  RankParts parts;
+  parts.make_model = [&] {
+    check_run(arguments);
+    return std::make_unique<LanguageModel>(arguments, setup);
+  };
+  train(arguments, setup, parts);
+}
+
+}  // namespace ferry

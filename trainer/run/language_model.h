@@ -1,0 +1,60 @@
+// A language model as the loop trains it: RankModel and the datasets of tokens.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/data/batch_ahead.h"
+#include "trainer/data/data_options.h"
+#include "trainer/data/sampler.h"
+#include "trainer/rank/rank_setup.h"
+#include "trainer/rank/trained_model.h"
+#include "trainer/run/rank_model.h"
+
+namespace ferry {
+
+class LanguageModel final : public TrainedModel {
+ public:
+  /// Opens what the run begins with (open_source), and finds out what the model is. References must
+  /// outlive it.
+  LanguageModel(const TrainArguments& arguments, const RankSetup& setup);
+  ~LanguageModel() override;
+
+  void build(RunLog& log) override;
+  std::unique_ptr<const Source> take_source() override;
+  RankDevice& device() override { return *device_; }
+  Grid& grid() override { return rank_->grid; }
+  ModelState& state() override { return rank_->memory; }
+  const StateLayout& layout() const override { return model_; }
+  bool has_samples(DataSplit split) const override { return datasets_[split] != nullptr; }
+  void initialise() override;
+  std::string description() const override;
+  void begin_step(int64_t number) override { rank_->pipeline.begin_step(number); }
+  void train(const StepSamples& samples, double loss_scale) override;
+  double gradient_divisor() override;
+  std::vector<LossSum> losses() override;
+  NamedLosses end_step(const StepSamples& samples) override;
+  std::vector<LossSum> evaluate(DataSplit split, const StepSamples& samples) override;
+  double operations(int64_t samples) const override;
+
+ private:
+  void open_data();
+  void read(Sampler& sampler, const Dataset& dataset, const BatchAhead::Place& place,
+            Batch& batch) const;
+
+  const TrainArguments& arguments_;
+  const RankSetup& setup_;
+  std::unique_ptr<const Source> source_;
+  RunModel model_;
+  std::string source_path_;  // empty: there is none
+  PerSplit<std::shared_ptr<const Dataset>> datasets_;
+  std::optional<RankDevice> device_;
+  std::optional<RankModel> rank_;
+  std::optional<Sampler> sampler_;
+  Timers* timers_ = nullptr;
+  std::optional<BatchAhead> batches_ahead_;  // last: it ends before what it reads from
+};
+
+}  // namespace ferry

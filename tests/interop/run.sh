@@ -52,6 +52,7 @@ done
 "$FERRY_PYTHON" tests/interop/check_kernels.py "$(dirname "$ferry")/../tests/run_operation"
 "$FERRY_PYTHON" tests/interop/check_training.py "$ferry"
 "$FERRY_PYTHON" tests/interop/check_generation.py "$ferry"
+"$FERRY_PYTHON" tests/interop/check_mnist.py "$ferry" "$(dirname "$ferry")/../examples/mnist/mnist"
 # What the example saves from memory, built as a project of someone else's.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

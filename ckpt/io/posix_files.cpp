@@ -7,7 +7,6 @@
 #include <cerrno>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/write_back.h"
 
 namespace ferry {
 namespace {
@@ -155,14 +154,6 @@ void PosixWritableFile::read(uint64_t offset, std::span<std::byte> into) const {
 void PosixWritableFile::sync() {
   if (uninterrupted([&] { return ::fsync(descriptor_.get()); }) != 0)
     fail_errno("flush to disk", path_);
-}
-
-void begin_write_back(WritableFile& file, uint64_t offset, uint64_t bytes) noexcept {
-  const auto* target = dynamic_cast<const PosixWritableFile*>(&file);
-  if (!target) return;
-  // Whatever it fails with, sync() will meet.
-  static_cast<void>(::sync_file_range(target->descriptor(), static_cast<off_t>(offset),
-                                      static_cast<off_t>(bytes), SYNC_FILE_RANGE_WRITE));
 }
 
 void PosixWritableFile::close() {

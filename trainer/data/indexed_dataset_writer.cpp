@@ -4,15 +4,13 @@
 #include <string_view>
 
 #include "ckpt/base/checked.h"
-#include "ckpt/io/write_back.h"
 
 namespace ferry {
 namespace {
 
 constexpr size_t kPieceBytes = 4 << 20;
 constexpr uint64_t kKernelBytes = 64 << 20;
-constexpr uint64_t kCopiedBytes = 256 << 10;  // stay in a core's cache from reading to writing
-constexpr uint64_t kWriteBackBytes = 8 << 20;
+constexpr uint64_t kCopiedBytes = 4 << 20;  // few large pieces take less of the page cache's time
 
 // Writes pieces one after another.
 class Appender {
@@ -90,7 +88,7 @@ void IndexedDatasetWriter::open_files() {
   index_ = opened(index_path_);
   boundaries_file_ = opened(boundaries_path_);
   if (!goes_on) return;
-  stored_bytes_ = written_bytes_ = work_->go_on->token_bytes;
+  written_bytes_ = work_->go_on->token_bytes;
   last_boundary_ = work_->go_on->sequences;
 }
 
@@ -116,7 +114,6 @@ void IndexedDatasetWriter::flush() {
   tokens_->write(written_bytes_, buffer_);
   written_bytes_ += buffer_.size();
   buffer_.clear();
-  begin_to_store();
 }
 
 void IndexedDatasetWriter::add_tokens(std::span<const int32_t> tokens) {
@@ -204,16 +201,8 @@ void IndexedDatasetWriter::copy_tokens(const IndexedDataset& dataset,
     }
     at += bytes;
     written_bytes_ += bytes;
-    begin_to_store();
     if (copied) copied(bytes);
   }
-}
-
-// What was written since, where it is as much as is worth it.
-void IndexedDatasetWriter::begin_to_store() {
-  if (written_bytes_ - stored_bytes_ < kWriteBackBytes) return;
-  begin_write_back(*tokens_, stored_bytes_, written_bytes_ - stored_bytes_);
-  stored_bytes_ = written_bytes_;
 }
 
 WrittenTokens IndexedDatasetWriter::written() const noexcept {

@@ -81,7 +81,6 @@ class IndexedDatasetWriter {
   void open_files();
   void write(std::span<const std::byte> bytes);
   void flush();
-  void begin_to_store();
   void copy_tokens(const IndexedDataset& dataset, const std::function<void(uint64_t)>& copied);
   void finish_index();
   void put(const std::string& from, const std::string& to);
@@ -94,8 +93,7 @@ class IndexedDatasetWriter {
   std::unique_ptr<Claim> index_claim_, token_claim_;
   std::string tokens_path_, index_path_, boundaries_path_;
   std::unique_ptr<WritableFile> tokens_, index_, boundaries_file_;
-  uint64_t written_bytes_ = 0, stored_bytes_ = 0;  // on their way to the disk
-  uint64_t open_tokens_ = 0;                       // of the sequence that was not ended
+  uint64_t written_bytes_ = 0, open_tokens_ = 0;  // of the sequence that was not ended
   std::vector<std::byte> buffer_;
   SpilledNumbers<int32_t> lengths_;     // at their place in the index
   SpilledNumbers<int64_t> boundaries_;  // but the first, in a file of their own until commit()

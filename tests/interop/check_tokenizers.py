@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Compares our ids with those of the programs that tokenizers come from, on this machine's texts and on strings of all kinds.
 
-check_tokenizers.py PRINT_IDS [--kinds gpt2,...] [--texts BYTES] [--strings COUNT] [--seed N]
-PRINT_IDS is build/*/tests/print_ids. Needs tokenizers, tiktoken, sentencepiece, regex and numpy; GPT-2's own files are read from
---gpt2 FOLDER (encoder.json, vocab.bpe).
+check_tokenizers.py PRINT_IDS [--kinds gpt2,...] [--texts BYTES] [--strings COUNT] [--size TOKENS] [--seed N]
+PRINT_IDS is build/*/tests/print_ids. Needs numpy and those of tokenizers, tiktoken, sentencepiece and regex that are there: kinds whose
+program is missing are left out, and it says so. GPT-2's files are read from --gpt2 FOLDER (encoder.json, vocab.bpe); without it those in
+tests/fixtures serve, which are a part of them.
 """
 import argparse
 import os
@@ -51,8 +52,12 @@ def main():
     parser.add_argument("--texts", type=int, default=20_000_000)
     parser.add_argument("--strings", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--gpt2", default="../shared/peers/gpt2_bpe")
+    parser.add_argument("--size", type=int, default=tokenizer_kinds.SIZE)
+    tree = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+    parser.add_argument("--gpt2", default=os.path.join(tree, "../shared/peers/gpt2_bpe"))
     arguments = parser.parse_args()
+    if not os.path.exists(arguments.gpt2): arguments.gpt2 = os.path.join(tree, "tests/fixtures/tokenizers/gpt2")
+    tokenizer_kinds.SIZE = arguments.size
     texts = [text.encode() for _, text in tokenizer_texts.files(arguments.texts, arguments.seed)]
     strings = [text.encode() for text in tokenizer_texts.fuzzed(arguments.strings, arguments.seed)]
     malformed = list(tokenizer_texts.malformed(arguments.strings // 10, arguments.seed))

@@ -6,7 +6,8 @@
 # itself, on any folder of runs.
 #
 #   FERRY_PYTHON=...   a Python that has torch, transformers, safetensors, numpy, xxhash, zstandard and
-#                      perhaps megatron-core, tensorboard and nltk; by default a virtual environment in build/ is made (some 2 GB on the first run)
+#                      perhaps megatron-core, tensorboard, nltk, tokenizers, tiktoken, sentencepiece and regex; by default a virtual environment
+#                      in build/ is made (some 2 GB on the first run)
 set -eu
 ferry=$(realpath "$1")
 cd "$(dirname "$0")/../.."
@@ -24,13 +25,16 @@ make_environment() {
         safetensors xxhash zstandard 'setuptools<81' || return 1
     $pip tensorboard || echo "without TensorBoard"
     $pip nltk || echo "without NLTK"
+    for package in tokenizers==0.23.3 tiktoken==0.14.0 sentencepiece==0.2.3 regex==2026.11.15; do
+        $pip "$package" || echo "without $package"
+    done
     $pip --no-deps --only-binary :all: megatron-core==0.16.1 || echo "without Megatron Core"
-    touch "$1/complete-2"
+    touch "$1/complete-3"
 }
 
 if [ -z "${FERRY_PYTHON:-}" ]; then
     environment=build/interop-python
-    if [ ! -e "$environment/complete-2" ] && ! make_environment "$environment"; then
+    if [ ! -e "$environment/complete-3" ] && ! make_environment "$environment"; then
         echo "skipped: no virtual environment with PyTorch and transformers can be made here (python3-venv, network)"
         exit 0
     fi
@@ -51,6 +55,9 @@ done
 "$FERRY_PYTHON" tests/interop/check_import.py "$ferry"
 "$FERRY_PYTHON" tests/interop/check_kernels.py "$(dirname "$ferry")/../tests/run_operation"
 "$FERRY_PYTHON" tests/interop/check_training.py "$ferry"
+# Without --kinds it is every kind, without the rest larger vocabularies and more texts, which takes minutes.
+"$FERRY_PYTHON" tests/interop/check_tokenizers.py "$(dirname "$ferry")/../tests/print_ids" --texts 700000 --strings 1500 --size 1500 \
+    --kinds 'gpt2,tiktoken-*,hf-llama3,hf-o200k,hf-deepseek,hf-added,hf-llama2,hf-unigram,spm-bpe,spm-bpe-unused,spm-unigram,spm-unigram-bytes,spm-suffix'
 "$FERRY_PYTHON" tests/interop/check_generation.py "$ferry"
 "$FERRY_PYTHON" tests/interop/check_mnist.py "$ferry" "$(dirname "$ferry")/../examples/mnist/mnist"
 # What the example saves from memory, built as a project of someone else's.

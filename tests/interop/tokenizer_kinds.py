@@ -1,16 +1,24 @@
 """Tokenizers of every kind, as the peers' programs make and read them. Small vocabularies are trained with the peers' trainers."""
 import base64
+import importlib
 import json
 import os
 from dataclasses import dataclass, field
 from typing import Callable
 
-import regex
 import sentencepiece_kinds
-import tiktoken
-from tiktoken_ext import openai_public
-import tokenizers
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+
+def optional(name):
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        print(f"without {name}: its tokenizers are left out", flush=True)
+
+
+regex, tiktoken, sentencepiece = optional("regex"), optional("tiktoken"), optional("sentencepiece")
+tokenizers = optional("tokenizers")
+if tokenizers: from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 GPT2 = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -88,8 +96,13 @@ def kinds(folder, gpt2, corpus, wanted):
     def is_wanted(name): return not wanted or any(name == w or w[-1] == "*" and name.startswith(w[:-1]) for w in wanted)
 
     vocab, merges = os.path.join(gpt2, "encoder.json"), os.path.join(gpt2, "vocab.bpe")
-    if is_wanted("gpt2") and os.path.exists(vocab):
+    if is_wanted("gpt2") and regex and os.path.exists(vocab):
         yield Kind("gpt2", ["GPT2BPETokenizer", "-", vocab, merges], Gpt2(vocab, merges))
+    if sentencepiece:
+        for name, file in sentencepiece_kinds.models(folder, training, SIZE, SMALL, is_wanted):
+            processor = sentencepiece.SentencePieceProcessor(model_file=file)
+            yield Kind(name, ["SentencePieceTokenizer", file], lambda texts, processor=processor: [processor.encode(text) for text in texts])
+    if not tokenizers: return
     if is_wanted("gpt2-hf") and os.path.exists(vocab):
         tokenizer = Tokenizer(models.BPE.from_file(vocab, merges))
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -98,8 +111,7 @@ def kinds(folder, gpt2, corpus, wanted):
         tokenizer.save(path("gpt2.json"))
         yield Kind("gpt2-hf", ["HuggingFaceTokenizer", path("gpt2.json")], hugging_face(path("gpt2.json")))
 
-    for name, pattern in (("gpt2", openai_public.r50k_pat_str), ("cl100k", CL100K),
-                          ("llama3", LLAMA3), ("o200k", O200K), (OTHER, OTHER)):
+    for name, pattern in (("gpt2", R50K), ("cl100k", CL100K), ("llama3", LLAMA3), ("o200k", O200K), (OTHER, OTHER)) if tiktoken else ():
         label = "tiktoken-" + (name if name != OTHER else "other")
         if not is_wanted(label): continue
         ranks = trained_ranks(pattern, training)
@@ -167,12 +179,8 @@ def kinds(folder, gpt2, corpus, wanted):
             tokenizer = Tokenizer.from_str(json.dumps(model))
         yield save(name, tokenizer)
 
-    for name, file in sentencepiece_kinds.models(folder, training, SIZE, SMALL, is_wanted):
-        import sentencepiece
-        processor = sentencepiece.SentencePieceProcessor(model_file=file)
-        yield Kind(name, ["SentencePieceTokenizer", file], lambda texts, processor=processor: [processor.encode(text) for text in texts])
 
-
+R50K = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
 CL100K = r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"""
 SIZE = 6000
 SMALL = False  # fixtures, which leave large tables out

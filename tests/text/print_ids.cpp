@@ -1,12 +1,13 @@
 // Prints the ids of documents, for the peers' programs to compare (tests/interop, tests/bench).
 //
-//   print_ids [--time] TYPE MODEL VOCAB MERGES PATTERN < DOCUMENTS > IDS
+//   print_ids [--time THREADS] TYPE MODEL VOCAB MERGES PATTERN < DOCUMENTS > IDS
 //
 // Each document is its length in bytes (8 bytes, little-endian) and its text; each answer is the
 // number of ids (8 bytes) and the ids (4 bytes each). An option that is not needed is "-". --time
-// prints the seconds that all documents took, alone.
+// prints the seconds that so many threads took for all documents, and how many ids there are.
 #include <fmt/core.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -14,6 +15,7 @@
 #include <iostream>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "text/tokenizer.h"
@@ -33,9 +35,43 @@ std::vector<std::string_view> documents_of(const std::string& input) {
   return documents;
 }
 
+void print_all(const TextTokenizer& tokenizer, const std::vector<std::string_view>& documents) {
+  std::vector<int32_t> ids;
+  for (const std::string_view document : documents) {
+    ids.clear();
+    tokenizer.encode(document, ids);
+    const uint64_t count = ids.size();
+    std::fwrite(&count, 8, 1, stdout);
+    std::fwrite(ids.data(), sizeof(int32_t), ids.size(), stdout);
+  }
+}
+
+void print_time(const TextTokenizer& tokenizer, const std::vector<std::string_view>& documents,
+                int threads) {
+  const auto start = std::chrono::steady_clock::now();
+  std::atomic<size_t> next = 0, count = 0;
+  std::vector<std::jthread> all;
+  for (int thread = 0; thread < threads; ++thread) {
+    all.emplace_back([&] {
+      std::vector<int32_t> ids;
+      for (size_t i = next++; i < documents.size(); i = next++) {
+        ids.clear();
+        tokenizer.encode(documents[i], ids);
+        count += ids.size();
+      }
+    });
+  }
+  all.clear();
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  fmt::print("{} {}\n", taken.count(), count.load());
+}
+
 void run(std::vector<std::string> arguments) {
-  const bool timed = !arguments.empty() && arguments[0] == "--time";
-  if (timed) arguments.erase(arguments.begin());
+  int threads = 0;
+  if (arguments.size() > 1 && arguments[0] == "--time") {
+    threads = std::stoi(arguments[1]);
+    arguments.erase(arguments.begin(), arguments.begin() + 2);
+  }
   arguments.resize(6);
   for (std::string& argument : arguments) {
     if (argument == "-") argument.clear();
@@ -48,18 +84,12 @@ void run(std::vector<std::string> arguments) {
                                             .pattern = arguments[4],
                                             .add_special = arguments[5].empty()});
   const std::string input(std::istreambuf_iterator<char>(std::cin), {});
-  const auto start = std::chrono::steady_clock::now();
-  std::vector<int32_t> ids;
-  for (const std::string_view document : documents_of(input)) {
-    ids.clear();
-    tokenizer->encode(document, ids);
-    if (timed) continue;
-    const uint64_t count = ids.size();
-    std::fwrite(&count, 8, 1, stdout);
-    std::fwrite(ids.data(), sizeof(int32_t), ids.size(), stdout);
+  const std::vector<std::string_view> documents = documents_of(input);
+  if (threads > 0) {
+    print_time(*tokenizer, documents, threads);
+  } else {
+    print_all(*tokenizer, documents);
   }
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-  if (timed) fmt::print("{}\n", taken.count());
 }
 
 }  // namespace

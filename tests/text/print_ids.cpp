@@ -12,8 +12,6 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <iostream>
-#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
@@ -83,7 +81,10 @@ void run(std::vector<std::string> arguments) {
                                             .merge_file = arguments[3],
                                             .pattern = arguments[4],
                                             .add_special = arguments[5].empty()});
-  const std::string input(std::istreambuf_iterator<char>(std::cin), {});
+  std::string input;
+  for (char room[1 << 16]; const size_t bytes = std::fread(room, 1, sizeof room, stdin);) {
+    input.append(room, bytes);
+  }
   const std::vector<std::string_view> documents = documents_of(input);
   if (threads > 0) {
     print_time(*tokenizer, documents, threads);

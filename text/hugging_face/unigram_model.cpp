@@ -65,8 +65,12 @@ class UnigramModel final : public PieceModel {
         fail(ErrorKind::corrupt, "{}: model.vocab has the token '{}' twice", path, token);
       }
       vocabulary_.insert(token, id);
-      trie_.insert(token, id);
     }
+    std::vector<std::pair<std::string_view, int32_t>> tokens;
+    for (int32_t id = 0; id < vocabulary_.end(); ++id) {
+      if (!vocabulary_.token(id).empty()) tokens.emplace_back(vocabulary_.token(id), id);
+    }
+    trie_ = Trie(std::move(tokens));
     unknown_score_ = least - kUnknownPenalty;
     if (model.has("unk_id")) {
       unknown_ = token_id(json["unk_id"], path, "unk_id");

@@ -7,11 +7,13 @@
 namespace ferry {
 
 UserSymbols::UserSymbols(const SentencePieceModel& model) {
+  std::vector<std::pair<std::string_view, int32_t>> symbols;
   for (const SentencePiece& piece : model.pieces) {
     if (piece.type != SentencePiece::Type::user_defined) continue;
-    symbols_.insert(piece.text, 0);
+    symbols.emplace_back(piece.text, 0);
     begins_[static_cast<unsigned char>(piece.text[0])] = true;
   }
+  symbols_ = Trie(std::move(symbols));
 }
 
 size_t UserSymbols::longest_at(std::string_view text) const {

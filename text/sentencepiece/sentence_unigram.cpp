@@ -13,8 +13,9 @@ namespace {
 constexpr float kUnknownBelowLeast = 10;
 constexpr float kLargestSum = 100000;  // from which sums begin at zero again
 
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
 using Node = UnigramState::Node;
-using ExactNode = UnigramState::ExactNode;
 
 class SentenceUnigram final : public SentenceEncoder {
  public:
@@ -23,6 +24,7 @@ class SentenceUnigram final : public SentenceEncoder {
     using Type = SentencePiece::Type;
     float least = std::numeric_limits<float>::max();
     scores_.reserve(model.pieces.size());
+    std::vector<std::pair<std::string_view, int32_t>> pieces;
     for (const SentencePiece& piece : model.pieces) {
       const auto id = static_cast<int32_t>(scores_.size());
       const double of_symbol = 0.1 * (static_cast<double>(piece.text.size()) - 1);
@@ -30,9 +32,10 @@ class SentenceUnigram final : public SentenceEncoder {
                                                          : piece.score);
       if (piece.type == Type::normal) least = std::min(least, piece.score);
       if (piece.type == Type::normal || piece.type == Type::user_defined) {
-        trie_.insert(piece.text, id);
+        pieces.emplace_back(piece.text, id);
       }
     }
+    trie_ = Trie(std::move(pieces));
     unknown_score_ = least - kUnknownBelowLeast;
   }
 
@@ -65,41 +68,52 @@ class SentenceUnigram final : public SentenceEncoder {
       ids.insert(ids.end(), path.ids.begin(), path.ids.end());
       return;
     }
-    const bool has_unknown = find_path(word, state, sum);
-    append_path(word, state, ids);
-    if (short_enough && state.word_ids.size() <= PathCache::kIds &&
-        !(has_unknown && unknown_.has_bytes())) {
-      keep_path(word, hash, state);
-    }
+    const float before = sum;
+    const bool began_again = find_path(word, state, sum);
+    if (take_path(word, state) && unknown_.has_bytes()) return append_path(word, state, ids);
+    ids.insert(ids.end(), state.word_ids.begin(), state.word_ids.end());
+    if (!short_enough || began_again || state.word_ids.size() > PathCache::kIds) return;
+    path = measured_path(word, before, state);
+    if (path.margin > 0) state.cache.keep(word, hash, path);
   }
 
-  // Whether rounding cannot make another path the best. Each of at most `bytes` sums is off by half
-  // a unit in the last place, of both paths.
+  // By how much sums of a word's path may be off where none is larger than `largest`: each by half
+  // a unit in the last place.
+  static float rounding(std::string_view word, float largest) {
+    return (static_cast<float>(word.size()) + 2) * largest * std::numeric_limits<float>::epsilon();
+  }
+
+  // Whether rounding cannot make another path the best.
   static bool is_certain(const PathCache::Path& path, std::string_view word, float sum) {
     const float largest = std::abs(sum) + path.highest;
-    const float steps = static_cast<float>(word.size()) + 2;
-    return largest < kLargestSum - 1 &&
-           path.margin > steps * largest * std::numeric_limits<float>::epsilon();
+    return largest < kLargestSum - 1 && path.margin > rounding(word, largest);
   }
 
-  // As the peer does it to the last bit. Puts the ids of the steps into state.word_ids; true where
-  // one is of a character without a piece.
+  // As the peer does it to the last bit. True where sums began again.
   bool find_path(std::string_view word, UnigramState& state, float& sum) const {
     std::vector<Node>& nodes = state.nodes;
     nodes.assign(word.size() + 1, {});
     nodes[0].score = sum;
     size_t reached = 0;
+    bool began_again = false;
     for (size_t at = 0; at < word.size();) {
       const size_t character = unicode::character_at(word.data() + at).bytes;
-      if (std::abs(nodes[at].score) > kLargestSum) begin_again(nodes, at, reached);
+      if (std::abs(nodes[at].score) > kLargestSum) {
+        begin_again(nodes, at, reached);
+        began_again = true;
+      }
       const float here = nodes[at].score;
       bool is_piece = false;
       const auto offer = [&](size_t bytes, int32_t id, float score) {
         reached = std::max(reached, at + bytes);
         Node& node = nodes[at + bytes];
         const float candidate = score + here;
-        if (node.begin == UnigramState::kNowhere || candidate > node.score) {
-          node = {candidate, static_cast<uint32_t>(at), id};
+        if (node.begin == UnigramState::kNowhere) {
+          node = {candidate, -kInfinity, static_cast<uint32_t>(at), id};
+        } else if (candidate > node.score) {
+          node = {candidate, node.score, static_cast<uint32_t>(at), id};
+        } else {
+          node.second = std::max(node.second, candidate);
         }
       };
       trie_.prefixes(word.substr(at), [&](size_t bytes, int32_t id) {
@@ -110,14 +124,35 @@ class SentenceUnigram final : public SentenceEncoder {
       at += character;
     }
     sum = nodes.back().score;
+    return began_again;
+  }
+
+  // Puts the ids of the best path's steps into state.word_ids; true where one is of a character
+  // without a piece.
+  bool take_path(std::string_view word, UnigramState& state) const {
     bool has_unknown = false;
     state.word_ids.clear();
-    for (size_t end = word.size(); end > 0; end = nodes[end].begin) {
-      has_unknown = has_unknown || nodes[end].id == no_piece_;
-      state.word_ids.push_back(nodes[end].id);
+    for (size_t end = word.size(); end > 0; end = state.nodes[end].begin) {
+      has_unknown = has_unknown || state.nodes[end].id == no_piece_;
+      state.word_ids.push_back(state.nodes[end].id);
     }
     std::reverse(state.word_ids.begin(), state.word_ids.end());
     return has_unknown;
+  }
+
+  // The path with how certain it is.
+  static PathCache::Path measured_path(std::string_view word, float before,
+                                       const UnigramState& state) {
+    float margin = kInfinity, highest = 0;
+    for (size_t end = word.size(); end > 0; end = state.nodes[end].begin) {
+      margin = std::min(margin, state.nodes[end].score - state.nodes[end].second);
+    }
+    for (const Node& node : state.nodes) {
+      if (node.begin == UnigramState::kNowhere) continue;
+      highest = std::max(highest, std::abs(node.score - before));
+    }
+    highest += 1;
+    return {margin - 2 * rounding(word, std::abs(before) + highest), highest, state.word_ids};
   }
 
   static void begin_again(std::vector<Node>& nodes, size_t at, size_t reached) {
@@ -139,48 +174,6 @@ class SentenceUnigram final : public SentenceEncoder {
       }
       word.remove_prefix(bytes);
     }
-  }
-
-  // Keeps the word's path with how certain it is, where it is the best without rounding, too.
-  void keep_path(std::string_view word, uint64_t hash, UnigramState& state) const {
-    std::vector<ExactNode>& nodes = state.exact_nodes;
-    nodes.assign(word.size() + 1, {});
-    double highest = 0;
-    for (size_t at = 0; at < word.size();) {
-      const size_t character = unicode::character_at(word.data() + at).bytes;
-      const double here = nodes[at].best;
-      highest = std::max(highest, std::abs(here));
-      bool is_piece = false;
-      const auto offer = [&](size_t bytes, int32_t id, double score) {
-        ExactNode& node = nodes[at + bytes];
-        const double candidate = score + here;
-        if (node.begin == UnigramState::kNowhere) {
-          node = {candidate, -std::numeric_limits<double>::infinity(), static_cast<uint32_t>(at),
-                  id};
-        } else if (candidate > node.best) {
-          node = {candidate, node.best, static_cast<uint32_t>(at), id};
-        } else {
-          node.second = std::max(node.second, candidate);
-        }
-      };
-      trie_.prefixes(word.substr(at), [&](size_t bytes, int32_t id) {
-        offer(bytes, id, static_cast<double>(scores_[static_cast<size_t>(id)]));
-        is_piece = is_piece || bytes == character;
-      });
-      if (!is_piece) offer(character, no_piece_, static_cast<double>(unknown_score_));
-      at += character;
-    }
-    highest = std::max(highest, std::abs(nodes.back().best));
-    double margin = std::numeric_limits<double>::infinity();
-    size_t step = state.word_ids.size();
-    for (size_t end = word.size(); end > 0; end = nodes[end].begin) {
-      if (step == 0 || state.word_ids[--step] != nodes[end].id) return;
-      margin = std::min(margin, nodes[end].best - nodes[end].second);
-    }
-    constexpr float kBelow = 0.999F;  // what float makes of it is no more than it is
-    state.cache.keep(
-        word, hash,
-        {kBelow * static_cast<float>(margin), static_cast<float>(highest) + 1, state.word_ids});
   }
 
   const SentencePieceModel& model_;

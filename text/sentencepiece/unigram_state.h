@@ -60,20 +60,13 @@ class PathCache {
 struct UnigramState {
   static constexpr uint32_t kNowhere = UINT32_MAX;
 
-  // The best way to the end of a character.
+  // The best way to the end of a character, and the score of the second best.
   struct Node {
-    float score = 0;
-    uint32_t begin = kNowhere;
-    int32_t id = 0;
-  };
-  // The same in double, from the word's start on, and the second best.
-  struct ExactNode {
-    double best = 0, second = 0;
+    float score = 0, second = 0;
     uint32_t begin = kNowhere;
     int32_t id = 0;
   };
   std::vector<Node> nodes;
-  std::vector<ExactNode> exact_nodes;
   std::vector<int32_t> word_ids;
   PathCache cache;
 };

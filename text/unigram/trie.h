@@ -1,51 +1,45 @@
 // The tokens that a text begins with.
+// Source: Aoe 1989 (double arrays); children lie at base XOR byte, as in Darts-clone.
 #pragma once
 
 #include <cstdint>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace ferry {
 
 class Trie {
  public:
-  Trie() : nodes_(1) {}
-  /// A token that is there gets the new value, 0 or more.
-  void insert(std::string_view token, int32_t value);
+  /// Without tokens.
+  Trie() : Trie(std::vector<std::pair<std::string_view, int32_t>>()) {}
+  /// Of tokens, which are not empty, and their values, 0 or more. Of those that stand there twice
+  /// the last counts.
+  explicit Trie(std::vector<std::pair<std::string_view, int32_t>> tokens);
+
   /// Calls take(bytes, value) for each token that `text` begins with, the shortest first.
   template <typename Take>
   void prefixes(std::string_view text, Take take) const {
-    size_t node = 0;
+    uint32_t node = 0;
     for (size_t i = 0; i < text.size(); ++i) {
-      node = child(node, static_cast<unsigned char>(text[i]));
-      if (node == 0) return;
-      if (nodes_[node].value >= 0) take(i + 1, nodes_[node].value);
+      const uint32_t next = (nodes_[node].base & kBase) ^ static_cast<unsigned char>(text[i]);
+      if (nodes_[next].parent != node) return;
+      node = next;
+      if ((nodes_[node].base & kHasValue) != 0) take(i + 1, values_[node]);
     }
   }
 
  private:
+  static constexpr uint32_t kFree = UINT32_MAX, kHasValue = uint32_t{1} << 31,
+                            kBase = kHasValue - 1;
   struct Node {
-    int32_t value = -1;
-    std::vector<std::pair<uint8_t, uint32_t>> children;  // sorted by byte
+    uint32_t base = 0;  // of its children; kHasValue
+    uint32_t parent = kFree;
   };
-  // 0 where there is none.
-  size_t child(size_t node, uint8_t byte) const {
-    const auto& children = nodes_[node].children;
-    if (children.size() > 32) {  // the root and some others
-      size_t low = 0, high = children.size();
-      while (low < high) {
-        const size_t middle = (low + high) / 2;
-        children[middle].first < byte ? low = middle + 1 : high = middle;
-      }
-      return low < children.size() && children[low].first == byte ? children[low].second : 0;
-    }
-    for (const auto& [key, next] : children) {
-      if (key == byte) return next;
-    }
-    return 0;
-  }
+  class Builder;
 
-  std::vector<Node> nodes_;
+  std::vector<Node> nodes_;  // in whole blocks of 256
+  std::vector<int32_t> values_;
 };
 
 }  // namespace ferry

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """How fast texts become ids, beside the programs that tokenizers come from: on one core and on two.
 
-    encode_texts.py PRINT_IDS WORK [--gpt2 FOLDER] [--megabytes N] [--rounds N] [--prepare]    PRINT_IDS: build/*/tests/print_ids
+    encode_texts.py PRINT_IDS WORK [--gpt2 FOLDER] [--megabytes N] [--rounds N] [--only NAME] [--prepare]    PRINT_IDS: build/*/tests/print_ids
 
 Needs tokenizers, tiktoken and sentencepiece. WORK gets the texts (this machine's documentation, manual pages, translations and sources)
 and the vocabularies, once: GPT-2's own (FOLDER: encoder.json and vocab.bpe), one of 128,000 tokens as Llama 3 has it, which the tokenizers
-package trains on those texts with Llama 3's pattern (files of tiktoken and of tokenizers), and sentencepiece's of 32,000 pieces (unigram, BPE).
---prepare makes them and stops. Then each program encodes all texts with each vocabulary, in turns, the best of N rounds: time is that of
-encoding alone, memory the peak of the whole process, which holds all texts. Both must give as many ids. Prints a JSON object.
+package trains on 30 MB of such texts with Llama 3's pattern (files of tiktoken and of tokenizers), and sentencepiece's of 32,000 pieces (unigram, BPE).
+--prepare makes them and stops. Then each program encodes N megabytes of texts with each vocabulary, in turns, the best of several rounds: time is that of
+encoding alone (on a machine with other work the processor's time tells more), memory the peak of the whole process, which holds all texts. Both must give as many ids. Prints a JSON object.
 """
 import argparse
 import base64
@@ -21,11 +21,11 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "interop"))
 import tokenizer_texts
 
-TOKENS, PIECES = 128_000, 32_000
+TOKENS, PIECES, TRAINING_MEGABYTES = 128_000, 32_000, 30
 
 
-def documents(work):
-    data, at = open(f"{work}/texts", "rb").read(), 0
+def documents(path):
+    data, at = open(path, "rb").read(), 0
     while at < len(data):
         size, = struct.unpack_from("<Q", data, at)
         yield data[at + 8:at + 8 + size].decode()
@@ -61,7 +61,7 @@ def prepare_llama3(work):
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = list(tokenizer_kinds.byte_characters().values())
-    tokenizer.train_from_iterator(documents(work), trainers.BpeTrainer(vocab_size=TOKENS, show_progress=False, initial_alphabet=alphabet))
+    tokenizer.train_from_iterator(documents(f"{work}/texts"), trainers.BpeTrainer(vocab_size=TOKENS, show_progress=False, initial_alphabet=alphabet))
     tokenizer.save(f"{work}/llama3.json")
     bytes_of = {character: byte for byte, character in tokenizer_kinds.byte_characters().items()}
     tokens = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
@@ -70,19 +70,24 @@ def prepare_llama3(work):
 
 def prepare_sentencepiece(work):
     import sentencepiece
-    lines = [line for text in documents(work) for line in text.split("\n") if line.strip() and "\0" not in line]
+    lines = [line for text in documents(f"{work}/texts") for line in text.split("\n") if line.strip() and "\0" not in line]
     for kind in ("unigram", "bpe"):
         sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines[::max(1, len(lines) // 200_000)]), model_prefix=f"{work}/{kind}", model_type=kind,
                                                  vocab_size=PIECES, byte_fallback=True, hard_vocab_limit=False, num_threads=os.cpu_count(), minloglevel=2)
 
 
-def prepare(work, gpt2, megabytes):
-    os.makedirs(work, exist_ok=True)
-    if os.path.exists(f"{work}/complete"): return
-    with open(f"{work}/texts", "wb") as out:
+def write_texts(path, megabytes):
+    with open(path, "wb") as out:
         for _, text in tokenizer_texts.files(megabytes * 1e6, 11):
             data = text.encode()
             out.write(struct.pack("<Q", len(data)) + data)
+
+
+def prepare(work, gpt2, megabytes):
+    os.makedirs(work, exist_ok=True)
+    if not os.path.exists(f"{work}/measured"): write_texts(f"{work}/measured", megabytes)
+    if os.path.exists(f"{work}/complete"): return
+    write_texts(f"{work}/texts", TRAINING_MEGABYTES)
     prepare_gpt2(work, gpt2)
     prepare_llama3(work)
     prepare_sentencepiece(work)
@@ -91,7 +96,7 @@ def prepare(work, gpt2, megabytes):
 
 def peer(name, file, threads, work):
     """Encodes with another program: seconds and ids."""
-    texts = list(documents(work))
+    texts = list(documents(f"{work}/measured"))
     if name == "tokenizers":
         from tokenizers import Tokenizer
         tokenizer = Tokenizer.from_file(file)
@@ -106,9 +111,9 @@ def peer(name, file, threads, work):
         import sentencepiece
         processor = sentencepiece.SentencePieceProcessor(model_file=file)
         encode = lambda batch: sum(map(len, processor.encode(batch, num_threads=threads)))
-    begin, ids = time.monotonic(), 0
+    begin, processor, ids = time.monotonic(), time.process_time(), 0
     for start in range(0, len(texts), 64): ids += encode(texts[start:start + 64])  # what is kept of them stays small
-    print(time.monotonic() - begin, ids)
+    print(time.monotonic() - begin, time.process_time() - processor, ids)
 
 
 def timed(command, threads, stdin=None, env=None):
@@ -118,8 +123,8 @@ def timed(command, threads, stdin=None, env=None):
     answer = process.stdout.read().decode()
     _, status, usage = os.wait4(process.pid, 0)
     if status != 0: sys.exit(f"{' '.join(command)} failed")
-    seconds, ids = answer.split()
-    return float(seconds), int(ids), usage.ru_maxrss * 1024
+    seconds, processor, ids = answer.split()
+    return float(seconds), float(processor), int(ids), usage.ru_maxrss * 1024
 
 
 def main():
@@ -128,8 +133,9 @@ def main():
     parser.add_argument("program")
     parser.add_argument("work")
     parser.add_argument("--gpt2", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../shared/peers/gpt2_bpe"))
-    parser.add_argument("--megabytes", type=int, default=30)
+    parser.add_argument("--megabytes", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--only", default="", help="of the vocabularies and programs, those with this text in their names")
     parser.add_argument("--prepare", action="store_true")
     arguments = parser.parse_args()
     work, gpt2 = arguments.work, arguments.gpt2
@@ -142,24 +148,27 @@ def main():
              "Llama 3's size, tiktoken": ("tiktoken", f"{work}/llama3.tiktoken", ["TikTokenizer", f"{work}/llama3.tiktoken", "-", "-", "llama3"]),
              "unigram, sentencepiece": ("sentencepiece", f"{work}/unigram.model", ["SentencePieceTokenizer", f"{work}/unigram.model"]),
              "BPE, sentencepiece": ("sentencepiece", f"{work}/bpe.model", ["SentencePieceTokenizer", f"{work}/bpe.model"])}
-    size = sum(len(text.encode()) for text in documents(work))
-    best, memory, counts = {}, {}, {}
+    cases = {case: what for case, what in cases.items() if arguments.only in case}
+    size = sum(len(text.encode()) for text in documents(f"{work}/measured"))
+    best, processor, memory, counts = {}, {}, {}, {}
     for _ in range(arguments.rounds):
         for case, (name, file, options) in cases.items():
             for threads in (1, 2):
                 env = {**os.environ, "RAYON_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "true" if threads > 1 else "false"}
                 theirs = timed([sys.executable, os.path.abspath(__file__), "--peer", name, file, str(threads), work], threads, env=env)
-                with open(f"{work}/texts", "rb") as texts:
+                with open(f"{work}/measured", "rb") as texts:
                     ours = timed([os.path.abspath(arguments.program), "--time", str(threads), *options], threads, stdin=texts)
-                for who, (seconds, ids, peak) in (("ours", ours), ("theirs", theirs)):
+                for who, (seconds, of_processor, ids, peak) in (("ours", ours), ("theirs", theirs)):
                     key = (case, threads, who)
                     best[key], memory[key], counts[key] = min(seconds, best.get(key, seconds)), max(peak, memory.get(key, peak)), ids
+                    processor[key] = min(of_processor, processor.get(key, of_processor))
     report = {"cores": os.cpu_count(), "megabytes": size / 1e6, "rounds": arguments.rounds, "cases": {}}
     for case in cases:
         for threads in (1, 2):
             ours, theirs = (case, threads, "ours"), (case, threads, "theirs")
             report["cases"][f"{case}, {threads} core{'s' * (threads > 1)}"] = {
                 "ours MB/s": round(size / 1e6 / best[ours], 1), "theirs MB/s": round(size / 1e6 / best[theirs], 1), "times as fast": round(best[theirs] / best[ours], 2),
+                "times the processor's time": round(processor[theirs] / processor[ours], 2), "ours s of the processor": round(processor[ours], 2),
                 "same number of ids": counts[ours] == counts[theirs], "ours MB of memory": round(memory[ours] / 1e6), "theirs MB of memory": round(memory[theirs] / 1e6)}
     print(json.dumps(report, indent=2))
 

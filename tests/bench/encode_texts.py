@@ -111,9 +111,9 @@ def peer(name, file, threads, work):
         import sentencepiece
         processor = sentencepiece.SentencePieceProcessor(model_file=file)
         encode = lambda batch: sum(map(len, processor.encode(batch, num_threads=threads)))
-    begin, processor, ids = time.monotonic(), time.process_time(), 0
+    begin, used, ids = time.monotonic(), time.process_time(), 0
     for start in range(0, len(texts), 64): ids += encode(texts[start:start + 64])  # what is kept of them stays small
-    print(time.monotonic() - begin, time.process_time() - processor, ids)
+    print(time.monotonic() - begin, time.process_time() - used, ids)
 
 
 def timed(command, threads, stdin=None, env=None):

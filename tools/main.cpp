@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <new>
 #include <nlohmann/json.hpp>
@@ -9,8 +10,10 @@
 #include <string_view>
 
 #include "ckpt/base/error.h"
+#include "ckpt/group/message_group.h"
 #include "ckpt/group/mpi/launcher.h"
 #include "ckpt/group/mpi/process_group.h"
+#include "ckpt/group/tcp/mesh.h"
 #include "ckpt/group/together.h"
 #include "tools/commands.h"
 #include "tools/help/help.h"
@@ -19,6 +22,7 @@
 #include "tools/terminal/text.h"
 #include "tools/train/train.h"
 #include "trainer/communicator/mpi/process_links.h"
+#include "trainer/communicator/tcp/tcp_links.h"
 #include "trainer/gpu/gpu_device.h"
 
 namespace ferry::tool {
@@ -152,6 +156,24 @@ class Launch {
     return group_;
   }
 
+  // The same of processes that were told where rank 0 listens; all others as join() has them.
+  std::shared_ptr<Group> join_by_address(Output output) {
+    const auto place = meeting_place(process_environment());
+    if (!place) return join(output);
+    if (place->rank != 0) silenced_ = silence_standard_error();
+    try {
+      mesh_ = std::make_shared<TcpMesh>(*place);
+    } catch (const Error&) {
+      restore_standard_error(silenced_);  // there is no rank 0 that could tell it
+      throw;
+    }
+    group_ = message_group(tcp_transport(mesh_));
+    return group_;
+  }
+  std::shared_ptr<Links> links(const std::shared_ptr<Group>& group) const {
+    return mesh_ ? tcp_links(mesh_, group) : process_links(group);
+  }
+
   // Throws what ended another one's work.
   void wait_for_all() {
     if (group_) group_->barrier();
@@ -164,6 +186,7 @@ class Launch {
 
   void end(int exit_code, const Reporter& reporter) {
     if (!group_) return;
+    if (mesh_) return end_mesh(reporter);
     end_process_group(std::move(group_), exit_code, [&](const Error& error) {
       restore_standard_error(silenced_);
       reporter.report(error.kind(), error.what());
@@ -171,7 +194,19 @@ class Launch {
   }
 
  private:
+  // Where rank 0 has gone, each rank tells what it knows.
+  void end_mesh(const Reporter& reporter) {
+    constexpr std::chrono::seconds kPatience{5};
+    group_.reset();
+    mesh_->conclude(kPatience);
+    const auto failure = mesh_->failure();
+    if (mesh_->rank() == 0 || !failure || !failure->is_lost || failure->rank != 0) return;
+    restore_standard_error(silenced_);
+    reporter.report(failure->error.kind(), fmt::format("rank 0 {}", failure->error.what()));
+  }
+
   std::shared_ptr<Group> group_;
+  std::shared_ptr<TcpMesh> mesh_;
   int silenced_ = -1;
 };
 
@@ -219,8 +254,11 @@ std::string launcher_of(int processes) {
 int run_train(Launch& launch, const std::vector<std::string>& words, const Reporter& reporter) {
   try {
     // The last rank tells of iterations, as Megatron-LM's does.
-    const auto processes = [&launch] { return launch.join(Launch::Output::of_all); };
-    tool::run_train(words, {processes, process_links, launcher_of, gpu_count, gpu_device,
+    const auto processes = [&launch] { return launch.join_by_address(Launch::Output::of_all); };
+    const auto links = [&launch](const std::shared_ptr<Group>& group) {
+      return launch.links(group);
+    };
+    tool::run_train(words, {processes, links, launcher_of, gpu_count, gpu_device,
                             process_environment()("OMP_NUM_THREADS")});
     launch.wait_for_all();
     return kExitOk;

@@ -24,13 +24,13 @@ is_job_running() {
 }
 
 say "job $JOB of $NAME on $SLURM_JOB_NODELIST"
-if ! prepare_folders; then
-  cancel_waiting
-  exit 74
-fi
 if is_stopped; then
   cancel_waiting
   exit 0
+fi
+if ! prepare_folders; then
+  cancel_waiting
+  exit 74
 fi
 take_place || exit 75
 trap leave_place EXIT

@@ -1,0 +1,48 @@
+// How processes that know an address find each other: rank 0 listens there, the others come.
+//
+// Source: PyTorch's environment for distributed programs (MASTER_ADDR, MASTER_PORT, RANK,
+// WORLD_SIZE), which Slurm scripts and Kubernetes' operators set.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ckpt/group/tcp/socket.h"
+
+namespace ferry {
+
+struct MeetingPlace {
+  std::string host;  // of rank 0
+  int port = 0;
+  int rank = 0, size = 1;
+  std::string job;  // told by the scheduler: ranks of another job are turned away
+};
+
+/// What the environment says of it. Nothing where the four variables are not all there, where they
+/// speak of one process, or where a launcher of MPI or torchrun has started this one, which have
+/// ways of their own. invalid for values that cannot be.
+std::optional<MeetingPlace> meeting_place(
+    const std::function<const char*(const char* variable)>& environment);
+
+/// What ranks know of each other when all have come.
+struct Meeting {
+  struct Rank {
+    std::string host;
+    int port = 0;  // where it listens
+  };
+  std::vector<Rank> ranks;
+  uint64_t token = 0;  // of this meeting: who connects has to know it
+  TcpSocket listener;  // this rank's
+  /// Of rank 0: one to each other rank, by rank (its own is empty). Of others: one to rank 0.
+  std::vector<TcpSocket> lifelines;
+};
+
+/// All ranks call it alike. exhausted when some do not come within `patience`, naming them;
+/// mismatch for a rank of another size or job, or one that is there twice.
+Meeting meet(const MeetingPlace& place, std::chrono::seconds patience);
+
+}  // namespace ferry

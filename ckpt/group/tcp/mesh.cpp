@@ -1,0 +1,303 @@
+#include "ckpt/group/tcp/mesh.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+namespace ferry {
+namespace {
+
+using std::chrono::milliseconds;
+
+struct FrameHeader {
+  uint64_t kind = 0, number = 0, label = 0, bytes = 0;
+};
+
+struct FrameHello {
+  uint64_t token = 0;
+  int64_t rank = 0;
+};
+
+constexpr int kLookMilliseconds = 50;
+
+}  // namespace
+
+// What goes over a lifeline.
+struct TcpMesh::Notice {
+  enum class Kind : uint32_t { goodbye = 1, failure = 2 };
+  Kind kind = Kind::goodbye;
+  uint32_t error_kind = 0;
+  int32_t rank = 0;
+  uint32_t length = 0;
+  uint32_t is_lost = 0;
+  char text[2000] = {};
+};
+
+TcpMesh::TcpMesh(const MeetingPlace& place, std::chrono::seconds patience) : rank_(place.rank) {
+  Meeting meeting = meet(place, patience);
+  token_ = meeting.token;
+  listener_ = std::move(meeting.listener);
+  lifelines_ = std::move(meeting.lifelines);
+  said_goodbye_.resize(lifelines_.size());
+  for (Meeting::Rank& rank : meeting.ranks) {
+    peers_.push_back(std::make_unique<Peer>());
+    peers_.back()->place = std::move(rank);
+  }
+  listener_thread_ = std::thread([this] { listen(); });
+  watcher_ = std::thread([this] { watch_lifelines(); });
+}
+
+TcpMesh::~TcpMesh() {
+  if (!is_concluded_) conclude(std::chrono::seconds(5));
+  is_over_ = true;
+  listener_thread_.join();
+  watcher_.join();
+  for (const auto& socket : incoming_) socket->shut_down();
+  for (std::thread& reader : readers_) reader.join();
+}
+
+// Takes connections in, each with a thread that reads it.
+void TcpMesh::listen() {
+  while (!is_over_) {
+    pollfd poll{listener_.descriptor(), POLLIN, 0};
+    if (::poll(&poll, 1, kLookMilliseconds) <= 0) continue;
+    const auto socket = std::make_shared<TcpSocket>(accept_from(listener_));
+    if (!*socket) continue;
+    incoming_.push_back(socket);
+    readers_.emplace_back([this, socket] { take_connection(socket); });
+  }
+}
+
+void TcpMesh::take_connection(const std::shared_ptr<TcpSocket>& socket) noexcept {
+  try {
+    take_messages(*socket);
+  } catch (const std::bad_alloc&) {
+    abort(Error(ErrorKind::exhausted, "out of memory for what other ranks send"));
+  } catch (...) {
+    // It is gone. Whoever is at its other end has ended, which the lifelines tell.
+  }
+}
+
+void TcpMesh::take_messages(TcpSocket& socket) {
+  FrameHello hello;
+  const auto deadline = TcpClock::now() + std::chrono::seconds(10);
+  if (!socket.read(std::as_writable_bytes(std::span(&hello, 1)), deadline)) return;
+  if (hello.token != token_ || hello.rank < 0 || hello.rank >= size()) return;
+  const int from = static_cast<int>(hello.rank);
+  FrameHeader header;
+  while (socket.read(std::as_writable_bytes(std::span(&header, 1)))) {
+    Message message{header.label, std::string(header.bytes, '\0')};
+    if (header.bytes > 0) socket.read(std::as_writable_bytes(std::span(message.bytes)));
+    const std::lock_guard lock(mutex_);
+    arrivals_[{from, {header.kind, header.number}}].push_back(std::move(message));
+    changed_.notify_all();
+  }
+}
+
+void TcpMesh::send(int to, Lane lane, uint64_t label, std::span<const std::byte> bytes) {
+  check();
+  Peer& peer = *peers_.at(static_cast<size_t>(to));
+  const FrameHeader header{lane.kind, lane.number, label, bytes.size()};
+  try {
+    const std::lock_guard lock(peer.mutex);
+    if (!peer.socket) {
+      peer.socket =
+          connect_to(peer.place.host, peer.place.port, TcpClock::now() + std::chrono::seconds(60));
+      if (!peer.socket) {
+        fail(ErrorKind::io, "rank {} cannot be reached at {}:{} from rank {}", to, peer.place.host,
+             peer.place.port, rank_);
+      }
+      const FrameHello hello{token_, rank_};
+      peer.socket.write(std::as_bytes(std::span(&hello, 1)));
+    }
+    peer.socket.write(std::as_bytes(std::span(&header, 1)), bytes);
+  } catch (const Error&) {
+    // A rank that ends says why, which takes a moment.
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::seconds(3), [&] { return failure_.has_value(); });
+    lock.unlock();
+    check();
+    throw;
+  }
+}
+
+Message TcpMesh::receive(int from, Lane lane) {
+  std::unique_lock lock(mutex_);
+  const std::tuple<int, Lane> key{from, lane};
+  auto queue = arrivals_.end();
+  changed_.wait(lock, [&] {
+    queue = arrivals_.find(key);
+    return failure_ || queue != arrivals_.end();
+  });
+  if (queue == arrivals_.end()) {
+    lock.unlock();
+    check();
+  }
+  Message message = std::move(queue->second.front());
+  queue->second.pop_front();
+  if (queue->second.empty()) arrivals_.erase(queue);
+  return message;
+}
+
+void TcpMesh::check() const {
+  const std::lock_guard lock(mutex_);
+  if (!failure_) return;
+  fail(failure_->error.kind(), "rank {}: {}", failure_->rank, failure_->error.what());
+}
+
+std::optional<TcpMesh::Failure> TcpMesh::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void TcpMesh::abort(const Error& error) noexcept { learn({rank_, error, false}, SIZE_MAX); }
+
+// Rank 0 hands on what it hears; others tell rank 0.
+void TcpMesh::learn(const Failure& failure, size_t from) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) return;
+    failure_.emplace(failure);
+    changed_.notify_all();
+  }
+  Notice notice;
+  notice.kind = Notice::Kind::failure;
+  notice.error_kind = static_cast<uint32_t>(failure.error.kind());
+  notice.rank = failure.rank;
+  notice.is_lost = failure.is_lost ? 1 : 0;
+  const size_t length = std::min(std::strlen(failure.error.what()), sizeof notice.text);
+  notice.length = static_cast<uint32_t>(length);
+  std::memcpy(notice.text, failure.error.what(), length);
+  for (size_t line = 0; line < lifelines_.size(); ++line) {
+    if (line != from) tell(line, notice);
+  }
+}
+
+void TcpMesh::tell(size_t line, const Notice& notice) noexcept {
+  const std::lock_guard lock(lifeline_mutex_);
+  if (!lifelines_[line]) return;
+  try {
+    lifelines_[line].write(std::as_bytes(std::span(&notice, 1)));
+  } catch (const Error&) {
+    // It has gone, as watch_lifelines() sees, too.
+  }
+}
+
+void TcpMesh::watch_lifelines() noexcept {
+  std::vector<bool> is_closed(lifelines_.size());
+  while (!is_over_) {
+    std::vector<pollfd> polls;
+    std::vector<size_t> lines;
+    for (size_t line = 0; line < lifelines_.size(); ++line) {
+      if (!lifelines_[line] || is_closed[line]) continue;
+      polls.push_back({lifelines_[line].descriptor(), POLLIN, 0});
+      lines.push_back(line);
+    }
+    if (::poll(polls.data(), polls.size(), kLookMilliseconds) <= 0) continue;
+    for (size_t i = 0; i < polls.size(); ++i) {
+      if (polls[i].revents != 0 && !take_notice(lines[i])) is_closed[lines[i]] = true;
+    }
+  }
+}
+
+// False when the lifeline has ended.
+bool TcpMesh::take_notice(size_t line) {
+  Notice notice;
+  bool is_there = false;
+  try {
+    is_there = lifelines_[line].read(std::as_writable_bytes(std::span(&notice, 1)),
+                                     TcpClock::now() + std::chrono::seconds(10));
+  } catch (const Error&) {
+    // As if it had ended.
+  }
+  if (is_there && notice.kind == Notice::Kind::failure) {
+    const auto kind = std::min(notice.error_kind, static_cast<uint32_t>(ErrorKind::cancelled));
+    const size_t length = std::min<size_t>(notice.length, sizeof notice.text);
+    learn({notice.rank, Error(static_cast<ErrorKind>(kind), std::string(notice.text, length)),
+           notice.is_lost != 0},
+          line);
+    return true;
+  }
+  bool said_goodbye = false;
+  {
+    const std::lock_guard lock(mutex_);
+    said_goodbye = said_goodbye_[line] || failure_;
+    said_goodbye_[line] = true;
+    changed_.notify_all();
+  }
+  if (!is_there && !said_goodbye) {
+    learn({static_cast<int>(rank_of_line(line)),
+           Error(ErrorKind::io, "has ended without a word (killed, or its host has gone)"), true},
+          line);
+  }
+  return is_there;
+}
+
+bool TcpMesh::conclude(std::chrono::seconds patience) noexcept {
+  std::unique_lock lock(mutex_);
+  is_concluded_ = true;
+  const auto have_all = [&] {
+    size_t missing = 0;
+    for (size_t line = 0; line < lifelines_.size(); ++line) {
+      missing += lifelines_[line] && !said_goodbye_[line] ? 1 : 0;
+    }
+    return missing == 0;
+  };
+  const auto wait = [&] {
+    changed_.wait(lock, [&] { return have_all() || failure_; });
+    if (have_all()) return true;
+    return changed_.wait_for(lock, patience, have_all);
+  };
+  const auto say_goodbye = [&] {
+    lock.unlock();
+    for (size_t line = 0; line < lifelines_.size(); ++line) tell(line, Notice{});
+    lock.lock();
+  };
+  // Rank 0 says it when all others have: nobody goes while something may still be under way.
+  if (rank_ != 0) say_goodbye();
+  const bool all_came = wait();
+  if (rank_ == 0) say_goodbye();
+  return all_came && !(failure_ && failure_->is_lost);
+}
+
+namespace {
+
+class TcpTransport final : public Transport {
+ public:
+  explicit TcpTransport(std::shared_ptr<TcpMesh> mesh) : mesh_(std::move(mesh)) {}
+
+  int rank() const noexcept override { return mesh_->rank(); }
+  int size() const noexcept override { return mesh_->size(); }
+  uint64_t reserve_groups(uint64_t count) override {
+    constexpr uint64_t kGroupsPerRank = uint64_t{1} << 40;
+    return static_cast<uint64_t>(rank()) * kGroupsPerRank + next_group_.fetch_add(count);
+  }
+  void send(uint64_t group, std::span<const int> ranks, Message message) override {
+    for (const int to : ranks) {
+      mesh_->send(to, {kGroups, group}, message.label, std::as_bytes(std::span(message.bytes)));
+    }
+  }
+  Message receive(uint64_t group, int from) override {
+    return mesh_->receive(from, {kGroups, group});
+  }
+  void check() override { mesh_->check(); }
+  void leave(uint64_t, std::span<const int>) noexcept override {}
+  void abort(const Error& error) noexcept override { mesh_->abort(error); }
+
+ private:
+  static constexpr uint64_t kGroups = 0;
+
+  std::shared_ptr<TcpMesh> mesh_;
+  std::atomic<uint64_t> next_group_{1};
+};
+
+}  // namespace
+
+std::shared_ptr<Transport> tcp_transport(std::shared_ptr<TcpMesh> mesh) {
+  return std::make_shared<TcpTransport>(std::move(mesh));
+}
+
+}  // namespace ferry

@@ -1,0 +1,108 @@
+// Messages between processes that have met: what groups and links of such a run are made of.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "ckpt/base/error.h"
+#include "ckpt/group/tcp/meeting.h"
+#include "ckpt/group/transport.h"
+
+namespace ferry {
+
+/// A connection from each rank to each other one that it has sent something to, made when it first
+/// does. Threads of this object take in whatever comes, so that a rank which sends never waits for
+/// what the receiver does besides; what came is kept until it is asked for.
+///
+/// Each rank has a connection to rank 0 as well, which tells who has ended without a word: then,
+/// and where a rank aborts, all hear of it.
+///
+/// Any thread may call it.
+class TcpMesh {
+ public:
+  explicit TcpMesh(const MeetingPlace& place,
+                   std::chrono::seconds patience = std::chrono::seconds(600));
+  ~TcpMesh();
+  TcpMesh(const TcpMesh&) = delete;
+  TcpMesh& operator=(const TcpMesh&) = delete;
+
+  int rank() const noexcept { return rank_; }
+  int size() const noexcept { return static_cast<int>(peers_.size()); }
+
+  /// Messages of one lane from one rank to another arrive in the order in which they were sent.
+  struct Lane {
+    uint64_t kind = 0, number = 0;
+    auto operator<=>(const Lane&) const = default;
+  };
+  /// Returns when `bytes` are no longer needed. It and receive() throw the error of an abort.
+  void send(int to, Lane lane, uint64_t label, std::span<const std::byte> bytes);
+  Message receive(int from, Lane lane);
+
+  void abort(const Error& error) noexcept;
+  void check() const;
+
+  struct Failure {
+    int rank;
+    Error error;
+    bool is_lost = false;  // it was not told: the rank has gone
+  };
+  std::optional<Failure> failure() const;
+
+  /// The last that a rank calls: waits until all ranks have. After an abort, and for a rank that
+  /// has gone, `patience` at most. True when all came.
+  bool conclude(std::chrono::seconds patience) noexcept;
+
+ private:
+  struct Peer {
+    Meeting::Rank place;
+    std::mutex mutex;
+    TcpSocket socket;  // to it, once there is something to send
+  };
+  struct Notice;
+
+  void listen();
+  void take_connection(const std::shared_ptr<TcpSocket>& socket) noexcept;
+  void take_messages(TcpSocket& socket);
+  void watch_lifelines() noexcept;
+  bool take_notice(size_t line);
+  void tell(size_t line, const Notice& notice) noexcept;
+  void learn(const Failure& failure, size_t from) noexcept;
+  size_t rank_of_line(size_t line) const { return rank_ == 0 ? line : 0; }
+
+  int rank_;
+  uint64_t token_;
+  TcpSocket listener_;
+  std::vector<std::unique_ptr<Peer>> peers_;
+  std::vector<TcpSocket> lifelines_;
+  std::mutex lifeline_mutex_;  // of writing
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::tuple<int, Lane>, std::deque<Message>> arrivals_;
+  std::optional<Failure> failure_;
+  std::vector<bool> said_goodbye_;  // by lifeline
+  bool is_concluded_ = false;
+  std::atomic<bool> is_over_{false};
+  std::vector<std::shared_ptr<TcpSocket>> incoming_;
+  std::vector<std::thread> readers_;
+  std::thread listener_thread_, watcher_;
+};
+
+/// A transport for message_group() over the mesh.
+std::shared_ptr<Transport> tcp_transport(std::shared_ptr<TcpMesh> mesh);
+
+}  // namespace ferry

@@ -1,0 +1,197 @@
+#include "ckpt/group/tcp/socket.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include "ckpt/base/error.h"
+
+namespace ferry {
+namespace {
+
+using std::chrono::milliseconds;
+
+void set_option(int descriptor, int level, int option, int value) {
+  ::setsockopt(descriptor, level, option, &value, sizeof value);
+}
+
+// A host that vanishes is noticed within some two minutes.
+void prepare_connection(int descriptor) {
+  set_option(descriptor, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(descriptor, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, 30);
+  set_option(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, 10);
+  set_option(descriptor, IPPROTO_TCP, TCP_KEEPCNT, 9);
+  set_option(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, 120'000);
+}
+
+[[noreturn]] void fail_connection(const char* what) {
+  fail(ErrorKind::io, "the connection to another rank: {}: {}", what, std::strerror(errno));
+}
+
+struct Addresses {
+  explicit Addresses(const std::string& host, int port) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &first);
+  }
+  ~Addresses() {
+    if (first != nullptr) ::freeaddrinfo(first);
+  }
+  Addresses(const Addresses&) = delete;
+  Addresses& operator=(const Addresses&) = delete;
+
+  addrinfo* first = nullptr;
+};
+
+TcpSocket connect_once(const std::string& host, int port) {
+  const Addresses addresses(host, port);
+  for (const addrinfo* one = addresses.first; one != nullptr; one = one->ai_next) {
+    TcpSocket socket(::socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!socket) continue;
+    if (::connect(socket.descriptor(), one->ai_addr, one->ai_addrlen) != 0) continue;
+    prepare_connection(socket.descriptor());
+    return socket;
+  }
+  return {};
+}
+
+TcpSocket listen_in(int family, int port) {
+  TcpSocket socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket) return {};
+  set_option(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, 1);
+  sockaddr_storage address{};
+  socklen_t length = sizeof(sockaddr_in);
+  if (family == AF_INET6) {
+    set_option(socket.descriptor(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
+    auto& six = reinterpret_cast<sockaddr_in6&>(address);
+    six.sin6_family = AF_INET6;
+    six.sin6_port = htons(static_cast<uint16_t>(port));
+    length = sizeof six;
+  } else {
+    auto& four = reinterpret_cast<sockaddr_in&>(address);
+    four.sin_family = AF_INET;
+    four.sin_port = htons(static_cast<uint16_t>(port));
+  }
+  if (::bind(socket.descriptor(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+      ::listen(socket.descriptor(), 4096) != 0) {
+    return {};
+  }
+  return socket;
+}
+
+// Waits until there is something to read, or the other side is gone.
+void wait_readable(int descriptor, TcpClock::time_point deadline) {
+  while (deadline != TcpClock::time_point::max()) {
+    const auto left = std::chrono::ceil<milliseconds>(deadline - TcpClock::now()).count();
+    pollfd poll{descriptor, POLLIN, 0};
+    const int ready = ::poll(&poll, 1, static_cast<int>(std::clamp<int64_t>(left, 0, 60'000)));
+    if (ready > 0) return;
+    if (left <= 0) {
+      errno = ETIMEDOUT;
+      fail_connection("nothing came");
+    }
+  }
+}
+
+}  // namespace
+
+void TcpSocket::close() noexcept {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  descriptor_ = -1;
+}
+
+void TcpSocket::shut_down() noexcept {
+  if (descriptor_ >= 0) ::shutdown(descriptor_, SHUT_RDWR);
+}
+
+void TcpSocket::write(std::span<const std::byte> first, std::span<const std::byte> second) {
+  while (!first.empty() || !second.empty()) {
+    iovec parts[2] = {{const_cast<std::byte*>(first.data()), first.size()},
+                      {const_cast<std::byte*>(second.data()), second.size()}};
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = 2;
+    const ssize_t written = ::sendmsg(descriptor_, &message, MSG_NOSIGNAL);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail_connection("cannot be written to");
+    const auto count = static_cast<size_t>(written);
+    const size_t of_first = std::min(count, first.size());
+    first = first.subspan(of_first);
+    second = second.subspan(count - of_first);
+  }
+}
+
+bool TcpSocket::read(std::span<std::byte> bytes, TcpClock::time_point deadline) {
+  for (size_t done = 0; done < bytes.size();) {
+    wait_readable(descriptor_, deadline);
+    const ssize_t count = ::recv(descriptor_, bytes.data() + done, bytes.size() - done, 0);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail_connection("cannot be read");
+    if (count == 0 && done == 0) return false;
+    if (count == 0) fail(ErrorKind::io, "the connection to another rank has ended");
+    done += static_cast<size_t>(count);
+  }
+  return true;
+}
+
+TcpSocket listen_on(int port) {
+  TcpSocket socket = listen_in(AF_INET6, port);
+  if (!socket) socket = listen_in(AF_INET, port);
+  if (!socket) {
+    fail(ErrorKind::io,
+         "port {} cannot be listened on: {}. Another program has it, perhaps another run: choose "
+         "another MASTER_PORT",
+         port, std::strerror(errno));
+  }
+  return socket;
+}
+
+int port_of(const TcpSocket& socket) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  if (::getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+    fail_connection("has no port");
+  }
+  return ntohs(address.ss_family == AF_INET6
+                   ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                   : reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+TcpSocket accept_from(const TcpSocket& listener) {
+  TcpSocket socket(::accept4(listener.descriptor(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (socket) prepare_connection(socket.descriptor());
+  return socket;
+}
+
+TcpSocket connect_to(const std::string& host, int port, TcpClock::time_point deadline) {
+  constexpr milliseconds kFirstPause{20}, kLongestPause{1000};
+  for (milliseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    TcpSocket socket = connect_once(host, port);
+    if (socket || TcpClock::now() + pause > deadline) return socket;
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+std::string address_of_peer(const TcpSocket& socket) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  char text[NI_MAXHOST] = "";
+  if (::getpeername(socket.descriptor(), reinterpret_cast<sockaddr*>(&address), &length) == 0) {
+    ::getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, text, sizeof text, nullptr,
+                  0, NI_NUMERICHOST);
+  }
+  return text;
+}
+
+}  // namespace ferry

@@ -1,0 +1,171 @@
+// Processes that meet by an address: here threads, each with a mesh of its own.
+#include <gmock/gmock.h>
+
+#include <thread>
+
+#include "ckpt/group/message_group.h"
+#include "ckpt/group/tcp/mesh.h"
+#include "tests/group/ranks.h"
+
+namespace {
+
+using namespace ferry;
+using namespace ferry::test;
+using testing::HasSubstr;
+
+// A port that was free a moment ago.
+int free_port() { return port_of(listen_on(0)); }
+
+std::vector<std::shared_ptr<TcpMesh>> meshes_of(int size) {
+  const int port = free_port();
+  std::vector<std::shared_ptr<TcpMesh>> meshes(static_cast<size_t>(size));
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      meshes[static_cast<size_t>(rank)] =
+          std::make_shared<TcpMesh>(MeetingPlace{"localhost", port, rank, size, "a"});
+    });
+  }
+  return meshes;
+}
+
+// As threads of a test, which conclude as processes do.
+std::vector<std::optional<Error>> on_meshes(int size, const std::function<void(Group&)>& work) {
+  const auto meshes = meshes_of(size);
+  std::vector<std::shared_ptr<Group>> groups;
+  for (const auto& mesh : meshes) groups.push_back(message_group(tcp_transport(mesh)));
+  auto errors = on_ranks(groups, work);
+  groups.clear();
+  std::vector<std::jthread> threads;
+  for (const auto& mesh : meshes) {
+    threads.emplace_back([mesh] { EXPECT_TRUE(mesh->conclude(std::chrono::seconds(20))); });
+  }
+  return errors;
+}
+
+const std::vector<std::string>& none_of(size_t size) {
+  static std::vector<std::string> texts;
+  texts.assign(size, "");
+  return texts;
+}
+
+TEST(TcpGroup, GivesEveryoneWhatTheOthersSay) {
+  for (const int size : {2, 3, 5}) {
+    const auto errors = on_meshes(size, [&](Group& group) {
+      const std::string own = std::string(1000, 'a') + std::to_string(group.rank());
+      const auto all = group.exchange(own);
+      ASSERT_EQ(all.size(), static_cast<size_t>(size));
+      EXPECT_EQ(all[1], std::string(1000, 'a') + "1");
+      EXPECT_EQ(group.broadcast(group.rank() == 0 ? "order" : ""), "order");
+      const auto half = group.split(group.rank() % 2, 0);
+      EXPECT_EQ(half->exchange("x").size(), static_cast<size_t>(half->size()));
+      group.barrier();
+    });
+    EXPECT_EQ(texts_of(errors), none_of(errors.size()));
+  }
+}
+
+// More than the system keeps on the way: who sends first does not wait for the receiver to ask.
+TEST(TcpGroup, LargeMessagesCross) {
+  const auto errors = on_meshes(2, [&](Group& group) {
+    const auto all =
+        group.exchange(std::string(size_t{32} << 20, static_cast<char>('a' + group.rank())));
+    EXPECT_EQ(all[1 - static_cast<size_t>(group.rank())].size(), size_t{32} << 20);
+    EXPECT_EQ(all[0].back(), 'a');
+    EXPECT_EQ(all[1].back(), 'b');
+  });
+  EXPECT_EQ(texts_of(errors), none_of(2));
+}
+
+TEST(TcpGroup, AnAbortIsHeardByAll) {
+  for (const int failing : {0, 2}) {
+    const auto errors = on_meshes(3, [&](Group& group) {
+      if (group.rank() == failing) group.abort(Error(ErrorKind::corrupt, "its reason"));
+      group.barrier();
+    });
+    for (const auto& error : errors) {
+      EXPECT_THAT(text_of(error),
+                  HasSubstr("corrupt: rank " + std::to_string(failing) + ": its reason"));
+    }
+  }
+}
+
+TEST(TcpMeeting, StrangersAndTwinsAreTurnedAway) {
+  const int port = free_port();
+  std::vector<std::string> answers(4);
+  const auto come = [&](size_t number, MeetingPlace place) {
+    try {
+      const TcpMesh mesh(place, std::chrono::seconds(20));
+      answers[number] = "met";
+    } catch (const Error& error) {
+      answers[number] = error.what();
+    }
+  };
+  std::jthread host([&] { come(0, {"localhost", port, 0, 2, "a"}); });
+  TcpSocket stranger = connect_to("localhost", port, TcpClock::now() + std::chrono::seconds(20));
+  ASSERT_TRUE(stranger);
+  const std::string knock(64, '\xff');
+  stranger.write(std::as_bytes(std::span(knock)));
+  come(1, {"localhost", port, 1, 2, "b"});
+  come(2, {"localhost", port, 1, 3, "a"});
+  come(3, {"localhost", port, 1, 2, "a"});
+  host.join();
+  EXPECT_THAT(answers[1], HasSubstr("another run listens at localhost"));
+  EXPECT_THAT(answers[2], HasSubstr("WORLD_SIZE is 3 on rank 1, and 2 on rank 0"));
+  EXPECT_EQ(answers[3], "met");
+  EXPECT_EQ(answers[0], "met");
+}
+
+TEST(TcpMeeting, WhoDoesNotComeIsNamed) {
+  const int port = free_port();
+  const auto problem = [&](int rank) -> std::string {
+    try {
+      const TcpMesh mesh({"localhost", port, rank, 3, ""}, std::chrono::seconds(0));
+    } catch (const Error& error) {
+      return text_of(error);
+    }
+    return "met";
+  };
+  EXPECT_THAT(problem(0), HasSubstr("2 of 3 ranks have not come to localhost"));
+  EXPECT_THAT(problem(0), HasSubstr("(1, 2)"));
+  EXPECT_THAT(problem(1), HasSubstr("nobody listens at localhost"));
+}
+
+TEST(TcpMeeting, APortThatIsTakenIsTold) {
+  const TcpSocket taken = listen_on(0);
+  try {
+    const TcpMesh mesh({"localhost", port_of(taken), 0, 2, ""}, std::chrono::seconds(0));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(text_of(error), HasSubstr("choose another MASTER_PORT"));
+  }
+}
+
+TEST(TcpMeeting, TheEnvironmentTellsWhere) {
+  std::map<std::string, std::string> variables;
+  const auto place = [&] {
+    return meeting_place([&](const char* name) -> const char* {
+      const auto found = variables.find(name);
+      return found == variables.end() ? nullptr : found->second.c_str();
+    });
+  };
+  EXPECT_FALSE(place());
+  variables = {{"MASTER_ADDR", "h"}, {"MASTER_PORT", "6000"}, {"RANK", "1"}, {"WORLD_SIZE", "4"}};
+  ASSERT_TRUE(place());
+  EXPECT_EQ(place()->host, "h");
+  EXPECT_EQ(place()->rank, 1);
+  EXPECT_EQ(place()->size, 4);
+  variables["OMPI_COMM_WORLD_SIZE"] = "4";
+  EXPECT_FALSE(place());
+  variables.erase("OMPI_COMM_WORLD_SIZE");
+  variables["WORLD_SIZE"] = "1";
+  EXPECT_ANY_THROW(place());  // of which rank 1 is none
+  variables["RANK"] = "0";
+  EXPECT_FALSE(place());
+  for (const char* wrong : {"-1", "x", "", "99999999999", "3.0"}) {
+    variables["WORLD_SIZE"] = wrong;
+    EXPECT_ANY_THROW(place()) << wrong;
+  }
+}
+
+}  // namespace

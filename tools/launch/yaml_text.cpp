@@ -124,7 +124,7 @@ void put_yaml(std::string& text, const ordered_json& value, const std::string& i
     return;
   }
   for (const auto& [key, item] : value.items()) {
-    text += indent + scalar_text(key, indent) + ":";
+    text += indent + (is_plain_text(key) ? key : in_double_quotes(key)) + ":";
     put_value(text, item, indent, false);
   }
 }

@@ -103,7 +103,7 @@ std::string word_after(const std::vector<std::string>& words, const std::string&
 std::string settings_text(const LaunchConfiguration& c, const std::vector<std::string>& words,
                           int64_t last_iteration) {
   std::string text =
-      "# shellcheck shell=bash disable=SC2034\n"
+      "# shellcheck shell=bash disable=SC2034,SC2054\n"
       "# Written by ferry launch, read by the scripts beside it.\n";
   assign(text, "NAME", c.name);
   assign(text, "FOLDER", c.folder);

@@ -5,6 +5,8 @@
 #include <isa-l/igzip_lib.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 
 #include "ckpt/base/error.h"
 
@@ -13,12 +15,33 @@ namespace {
 
 constexpr double kWidth = 640, kHeight = 300, kLeft = 60, kRight = 20, kTop = 40, kBottom = 40;
 
-// One that marks at round numbers.
+// No more points than an image can show: means of neighbours.
+std::vector<std::pair<double, double>> thinned(
+    const std::vector<std::pair<double, double>>& points) {
+  constexpr size_t kMost = 250;
+  const size_t group = (points.size() + kMost - 1) / kMost;
+  if (group <= 1) return points;
+  std::vector<std::pair<double, double>> few;
+  for (size_t begin = 0; begin < points.size(); begin += group) {
+    const size_t end = std::min(begin + group, points.size());
+    double x = 0, y = 0;
+    for (size_t i = begin; i < end; ++i) {
+      x += points[i].first;
+      y += points[i].second;
+    }
+    const auto count = static_cast<double>(end - begin);
+    few.emplace_back(x / count, y / count);
+  }
+  return few;
+}
+
+// Round numbers, of which a few are in the range.
 double step_of(double range) {
-  double step = 1;
-  while (step * 5 > range) step /= 10;
-  while (step * 10 < range) step *= 10;
-  return step * 5 < range ? step * 2 : step;
+  const double power = std::pow(10, std::floor(std::log10(range / 3)));
+  for (const double step : {power, 2 * power, 5 * power}) {
+    if (range / step <= 6) return step;
+  }
+  return 10 * power;
 }
 
 std::string label(double x, double y, const char* anchor, const std::string& text) {
@@ -38,6 +61,15 @@ std::string svg(double width, double height, const std::string& content) {
       "height=\"{1}\" font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"{0}\" "
       "height=\"{1}\" fill=\"white\"/>\n{2}</svg>\n",
       width, height, content);
+}
+
+// White with so much of a colour.
+std::string mixed(const std::array<int, 3>& colour, double share) {
+  std::string text = "#";
+  for (const int part : colour) {
+    text += fmt::format("{:02x}", static_cast<int>(255 - share * (255 - part)));
+  }
+  return text;
 }
 
 std::string big_endian(uint32_t value) {
@@ -97,7 +129,7 @@ std::string curves_svg(const std::string& title, const std::vector<Curve>& curve
   double legend = kWidth - kRight;
   for (const Curve& curve : curves) {
     std::string points;
-    for (const auto& [x, y] : curve.points) {
+    for (const auto& [x, y] : thinned(curve.points)) {
       points += fmt::format("{:.1f},{:.1f} ", place_x(x), place_y(y));
     }
     content +=
@@ -124,11 +156,12 @@ std::string confusion_svg(const Confusion& counts) {
       const double x = kFirst + kCell * static_cast<double>(guess);
       const double share =
           static_cast<double>(row[guess]) / static_cast<double>(std::max<int64_t>(all, 1));
+      const std::string colour = guess == digit
+                                     ? mixed({0x22, 0xaa, 0x77}, share)
+                                     : mixed({0xcc, 0x33, 0x33}, std::min(1.0, 8 * share));
       content += fmt::format(
-          "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\" "
-          "fill-opacity=\"{:.3f}\" stroke=\"#ddd\"/>\n",
-          x, y, kCell, kCell, guess == digit ? "#2a7" : "#c33",
-          guess == digit ? share : std::min(1.0, 8 * share));
+          "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\" stroke=\"#ddd\"/>\n", x,
+          y, kCell, kCell, colour);
       if (row[guess] > 0)
         content += label(x + kCell / 2, y + 25, "middle", std::to_string(row[guess]));
     }
@@ -154,7 +187,8 @@ std::string digits_png(const std::vector<std::vector<std::vector<float>>>& rows)
       if (column < row.size() && cell_x < kCell - kGap && cell_y < kCell - kGap) {
         dark = row[column][cell_y * static_cast<size_t>(kSide) + cell_x];
       }
-      lines += static_cast<char>(255.0F * (1 - std::clamp(dark, 0.0F, 1.0F)));
+      const auto grey = static_cast<uint8_t>(255.0F * (1 - std::clamp(dark, 0.0F, 1.0F)));
+      lines += static_cast<char>(grey);
     }
   }
   const std::string header = big_endian(static_cast<uint32_t>(width)) +

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "ckpt/base/error.h"
+#include "ckpt/group/together.h"
 #include "image_model.h"
 #include "metric_tracker.h"
 #include "nemo/checkpoint_names.h"
@@ -162,7 +163,14 @@ std::string train_stage(const StageOptions& options, const Print& print) {
       return std::make_unique<NemoCheckpoints>(arguments, config, tracker, files, *setup.group,
                                                checkpoints, std::move(tell));
     };
-    train(arguments, setup, parts);
+    try {
+      train(arguments, setup, parts);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::not_found || resume || begins_with.empty()) throw;
+      throw SharedError(error.kind(),
+                        std::string(error.what()) +
+                            ". Parameters that it need not have are named by --skip-prefix");
+    }
     if (setup.group->rank() != 0) return;
     write_over(join(run, "metrics.json"), tracker.json());
     draw_curves(options, tracker);

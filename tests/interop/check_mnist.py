@@ -119,7 +119,7 @@ def main(ferry, program, folder='tests/fixtures/mnist'):
         last = compare('autoencoder', Autoencoder(), program, 'pretrain', folder, work, [])
         head = ['--from', last, '--skip-prefix', 'digit_classifier']
         last = compare('classifier', Classifier(), program, 'finetune', folder, work, head)
-        text = subprocess.run([ferry, 'inspect', last], check=True, stdout=subprocess.PIPE, text=True).stdout
+        text = subprocess.run([ferry, 'inspect', last, '--tensors', '*'], check=True, stdout=subprocess.PIPE, text=True).stdout
         assert 'NeMo' in text and 'digit_classifier.weight' in text, text
         assert not [name for name in os.listdir(os.path.dirname(last)) if 'unfinished' in name]
 

@@ -3,6 +3,8 @@
 
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "ckpt/group/group.h"
 #include "tools/terminal/command.h"
@@ -18,6 +20,8 @@ void add_reshard(Command& program, const Processes& processes);
 void add_prune(Command& program);
 void add_report(Command& program);
 void add_launch(Command& program);
+/// `arguments` are Megatron-LM's, which the line has behind --.
+void add_estimate(Command& program, std::vector<std::string> arguments);
 /// Sets `exit_code`, which must outlive the program, when damage was found.
 void add_verify(Command& program, int& exit_code);
 /// The same, of token files.

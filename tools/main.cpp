@@ -214,7 +214,8 @@ class Launch {
 std::vector<CLI::App*> commands_of_one_process(CLI::App& program) {
   const auto is_of_one = [](const CLI::App* command) { return command->get_name() != "tokenize"; };
   std::vector<CLI::App*> commands = program.get_subcommand("data")->get_subcommands(is_of_one);
-  for (const char* name : {"prune", "report"}) commands.push_back(program.get_subcommand(name));
+  for (const char* name : {"prune", "report", "estimate"})
+    commands.push_back(program.get_subcommand(name));
   return commands;
 }
 
@@ -270,11 +271,22 @@ int run_train(Launch& launch, const std::vector<std::string>& words, const Repor
   }
 }
 
+// Of a command that takes arguments of another parser behind --: they are none of this one's.
+std::vector<std::string> take_words_behind_mark(int& argc, char** argv) {
+  if (argc < 2 || std::string_view(argv[1]) != "estimate") return {};
+  char** const mark = std::find(argv, argv + argc, std::string_view("--"));
+  if (mark == argv + argc) return {};
+  std::vector<std::string> words(mark + 1, argv + argc);
+  argc = static_cast<int>(mark - argv);
+  return words;
+}
+
 int run(Launch& launch, int argc, char** argv, const Reporter& reporter) {
   const Processes processes = [&launch] { return launch.join(Launch::Output::of_the_first); };
   if (argc > 1 && std::string_view(argv[1]) == "train") {
     return run_train(launch, std::vector<std::string>(argv + 2, argv + argc), reporter);
   }
+  std::vector<std::string> behind = take_words_behind_mark(argc, argv);
   CLI::App program("Opens, converts and describes checkpoints of language models.", "ferry");
   program.set_version_flag("-V,--version", "ferry " FERRY_VERSION);
   program.require_subcommand(1);
@@ -293,6 +305,7 @@ int run(Launch& launch, int argc, char** argv, const Reporter& reporter) {
   add_prune(commands);
   add_report(commands);
   add_launch(commands);
+  add_estimate(commands, std::move(behind));
   int exit_code = kExitOk;
   add_data(commands, exit_code);
   program.add_subcommand("train",

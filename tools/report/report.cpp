@@ -1,17 +1,14 @@
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <span>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/staging/claim.h"
 #include "ckpt/io/staging/read_mark.h"
 #include "ckpt/open.h"
 #include "tools/commands.h"
 #include "tools/output/paths.h"
+#include "tools/report/page_file.h"
 #include "tools/report/report_page.h"
 #include "tools/report/training/run_sources.h"
 #include "tools/report/training/training_page.h"
@@ -26,9 +23,6 @@ namespace {
 
 constexpr int kBins = 64;
 constexpr size_t kMostHistograms = 500;
-constexpr uint64_t kPageHead = 4096;  // bytes; the mark stands before the styles
-constexpr double kWaitSeconds = 2;    // for another process that writes the page
-
 constexpr size_t kMostRuns = 16;  // that colours and dashes tell apart
 
 struct ReportFlags {
@@ -73,70 +67,11 @@ void add_histograms(const ReportFlags& flags, const Catalog& catalog, ReportCont
   }
 }
 
-// Whether the file begins as the pages do.
-bool is_page(const FileSystem& file_system, const std::string& path) {
-  const auto file = file_system.open(path);
-  std::string begin(std::min<uint64_t>(file->size(), kPageHead), '\0');
-  file->read(0, std::as_writable_bytes(std::span(begin)));
-  return begin.find(kPageMark) != std::string::npos;
-}
-
-// Where the file would lie.
-void check_folder(const FileSystem& file_system, const std::string& path) {
-  const std::string folder = std::filesystem::path(path).parent_path().string();
-  if (folder.empty() || file_system.status(folder).kind == PathKind::folder) return;
-  fail(ErrorKind::not_found, "-o {}: there is no folder {}; make it, or name another place", path,
-       folder);
-}
-
-// Files of a checkpoint, and whatever somebody else wrote, are not to be replaced by a page.
-void check_output(const FileSystem& file_system, const ReportFlags& flags) {
-  const std::string& path = flags.output;
-  if (path.empty())
-    fail(ErrorKind::invalid, "-o needs the name of a file to write, or - for stdout");
-  const PathStatus status = file_system.status(path);
-  if (status.kind == PathKind::missing) return check_folder(file_system, path);
-  if (status.kind != PathKind::file) fail(ErrorKind::invalid, "{} is no file", path);
-  if (!flags.overwrite) fail(ErrorKind::invalid, "{} exists; --overwrite replaces it", path);
-  if (is_page(file_system, path)) return;
-  fail(ErrorKind::invalid,
-       "{} is no page of ferry's, and --overwrite replaces nothing else; choose another name",
-       path);
-}
-
 // A file more in a checkpoint's folder is none of the checkpoint's.
 void check_place(const std::string& output, const std::string& checkpoint) {
   if (!is_same_or_inside(output, checkpoint)) return;
   fail(ErrorKind::invalid, "{} would lie in the checkpoint {}; choose a place outside", output,
        checkpoint);
-}
-
-// The page appears whole or not at all; of several processes that write it the last wins, where it
-// may replace.
-void write_page(const std::shared_ptr<const FileSystem>& file_system, const ReportFlags& flags,
-                const std::string& page) {
-  std::error_code error;
-  const std::string behind = std::filesystem::canonical(flags.output, error).string();
-  const std::string target = error ? flags.output : behind;  // a link stays one
-  const Claim claim(file_system, target, {false, kWaitSeconds});
-  check_output(*file_system, flags);
-  const std::string aside = claim.partial_path();
-  try {
-    write_file(*file_system, aside, page);
-    claim.check();
-    file_system->replace(aside, target);
-  } catch (...) {
-    file_system->remove_all(aside);
-    throw;
-  }
-}
-
-void write_or_print(const std::shared_ptr<const FileSystem>& file_system, const ReportFlags& flags,
-                    const std::string& page) {
-  if (flags.output == "-") return print(page);
-  write_page(file_system, flags, page);
-  print_done(fmt::format("wrote {}, {}\n", printable(flags.output), human_bytes(page.size())),
-             flags.output + " is complete");
 }
 
 void report_checkpoint(const std::shared_ptr<const FileSystem>& file_system,
@@ -148,7 +83,7 @@ void report_checkpoint(const std::shared_ptr<const FileSystem>& file_system,
   if (!flags.histograms.empty()) add_histograms(flags, checkpoint.catalog, content);
   const std::string page = report_page(content);
   if (checkpoint.mark) checkpoint.mark->check();
-  write_or_print(file_system, flags, page);
+  write_page_file(file_system, {flags.output, flags.overwrite}, page);
 }
 
 std::vector<RunFigures> read_runs(const FileSystem& file_system, const ReportFlags& flags) {
@@ -173,7 +108,7 @@ void report_training(const std::shared_ptr<const FileSystem>& file_system,
                      const ReportFlags& flags) {
   const std::vector<RunFigures> runs = read_runs(*file_system, flags);
   if (flags.json) return print(json_text(training_json(runs)));
-  write_or_print(file_system, flags, training_page(runs));
+  write_page_file(file_system, {flags.output, flags.overwrite}, training_page(runs));
 }
 
 void check_flags(const ReportFlags& flags, bool has_output) {
@@ -200,7 +135,7 @@ void check_flags(const ReportFlags& flags, bool has_output) {
 void run(const ReportFlags& flags, bool has_output) {
   check_flags(flags, has_output);
   const auto file_system = posix_file_system();
-  if (has_output && flags.output != "-") check_output(*file_system, flags);
+  if (has_output) check_page_file(*file_system, {flags.output, flags.overwrite});
   flags.training ? report_training(file_system, flags) : report_checkpoint(file_system, flags);
 }
 

@@ -1,0 +1,223 @@
+// ferry estimate against figures of others: what Megatron-LM's runs counted, what their checkpoints
+// weigh, and what descriptions of systems say of models and runs.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tests/tools/program.h"
+
+namespace ferry::tool {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+struct Estimates : test::Program {
+  json estimate(const std::string& words) const {
+    const test::Outcome told = ferry("estimate --json " + words);
+    EXPECT_EQ(told.code, 0) << words << "\n" << told.err;
+    return json::parse(told.out, nullptr, false);
+  }
+
+  static std::string fixture(const std::string& run) {
+    return std::string(FERRY_FIXTURES) + "/megatron/" + run;
+  }
+
+  // The config.json that a model was published with.
+  std::string published(const std::string& model) const {
+    const json all = json::parse(read(std::string(FERRY_FIXTURES) + "/published_configs.json"));
+    const std::string file = path(model + ".json");
+    write(file, all.at(model).at("config").dump());
+    return file;
+  }
+};
+
+// A GPT of the AWS test case, on its eight tensor ranks.
+const std::string kGpt =
+    " -- --num-layers 36 --hidden-size 4096 --num-attention-heads 32 --seq-length 2048 "
+    "--max-position-embeddings 2048 --vocab-size 50257 --tensor-model-parallel-size 8 "
+    "--micro-batch-size 1 --train-samples 146484375 --lr-decay-samples 126953125 "
+    "--lr-warmup-samples 183105 --lr 6e-5 --min-lr 6e-6 --lr-decay-style cosine --split 98,2,0 "
+    "--fp16 --eval-iters 40 --eval-interval 1000 ";
+
+TEST_F(Estimates, CountAsTheRunsLogDid) {
+  const json told = estimate(kGpt + "--global-batch-size 288");
+  EXPECT_EQ(told.at("stages").at(0).at("parameters_held"), 941'594'624);
+  const json& training = told.at("training");
+  EXPECT_EQ(training.at("iterations"), 508'626);
+  EXPECT_EQ(training.at("micro_batches"), 288);
+  EXPECT_EQ(training.at("validation_samples"), 5'863'680);
+  EXPECT_EQ(training.at("test_samples"), 11'520);
+}
+
+TEST_F(Estimates, LearningRatesAreThoseOfTheLog) {
+  const json training = estimate("--at 25 26 27" + kGpt + "--global-batch-size 2").at("training");
+  EXPECT_EQ(training.at("iterations"), 73'242'187);
+  const char* const expected[] = {"1.638E-08", "1.704E-08", "1.769E-08"};
+  for (size_t i = 0; i < 3; ++i) {
+    const json& rate = training.at("learning_rates").at(i);
+    EXPECT_EQ(rate.at("consumed_samples"), 50 + 2 * i);
+    EXPECT_EQ(fmt::format("{:.3E}", rate.at("learning_rate").get<double>()), expected[i]);
+  }
+}
+
+// 12 l h^2 (1 + 13 / (12 h) + (V + s) / (12 l h)), which leaves out the last norm's 2 h.
+TEST_F(Estimates, SizesOfTheGptModelsOfThePaper) {
+  struct Size {
+    int64_t heads, hidden, layers;
+    const char* billions;
+  };
+  for (const Size& size :
+       {Size{24, 2304, 24, "1.652"}, Size{32, 3072, 30, "3.562"}, Size{32, 4096, 36, "7.468"},
+        Size{48, 6144, 40, "18.45"}, Size{64, 8192, 48, "39.10"}, Size{80, 10240, 60, "76.05"},
+        Size{96, 12288, 80, "145.62"}, Size{128, 16384, 96, "310.13"}}) {
+    const json told = estimate(fmt::format(
+        "-- --num-layers {} --hidden-size {} --num-attention-heads {} --seq-length 2048 "
+        "--max-position-embeddings 2048 --vocab-size 51200 --bf16",
+        size.layers, size.hidden, size.heads));
+    const int64_t l = size.layers, h = size.hidden;
+    const int64_t formula = 12 * l * h * h + 13 * l * h + (51200 + 2048) * h;
+    EXPECT_EQ(told.at("parameters").at("total"), formula + 2 * h);
+    const std::string digits = size.billions;
+    const auto decimals = static_cast<int>(digits.size() - digits.find('.') - 1);
+    EXPECT_EQ(fmt::format("{:.{}f}", static_cast<double>(formula) / 1e9, decimals), digits);
+  }
+}
+
+TEST_F(Estimates, CheckpointsAreAsLargeAsUsersSaw) {
+  const auto with_optimizer = [](const json& told) {
+    for (const json& size : told.at("checkpoints")) {
+      if (size.at("format") == "torch_dist" && size.at("optimizer") == true) {
+        return size.at("bytes").get<double>() / (1 << 30);
+      }
+    }
+    return 0.0;
+  };
+  const json small = estimate(published("Llama-3.1-8B") + " --bandwidth 10GB");
+  EXPECT_EQ(small.at("parameters").at("total"), 8'030'261'248);
+  EXPECT_NEAR(with_optimizer(small), 104.7, 0.05);
+  EXPECT_NEAR(small.at("checkpoints").at(1).at("seconds").get<double>(), 11.24, 0.01);
+  json config = json::parse(read(path("Llama-3.1-8B.json")));
+  config.update({{"hidden_size", 8192},
+                 {"intermediate_size", 28672},
+                 {"num_attention_heads", 64},
+                 {"num_hidden_layers", 80}});
+  write(path("70b.json"), config.dump());
+  const json large = estimate(path("70b.json"));
+  EXPECT_EQ(large.at("parameters").at("total"), 70'553'706'496);
+  EXPECT_NEAR(with_optimizer(large), 919.9, 0.05);
+}
+
+// Lines of Megatron-LM's logs: number of parameters on (tensor, gtp_remat, pipeline) model parallel
+// rank; weight and optimizer, which its formula has without positions and biases.
+TEST_F(Estimates, RanksHoldWhatMegatronCounted) {
+  const std::vector<std::pair<const char*, std::vector<int64_t>>> runs = {
+      {"hot_llama", {31520}},
+      {"hot_gpt2", {28848}},
+      {"hot_apertus", {25960}},
+      {"hot_deepseek", {98880}},
+      {"hot_mixtral", {66336}},
+      {"hot_qwen2", {31488, 31520}},
+      {"llama_pp2vpp", {31360, 31392}},
+      {"qwen2_pp2", {31488, 31520}},
+      {"llama_legacy_tp2pp2", {15744, 15776}},
+      {"llama_dp4_dpr_buckets", {62752}},
+      {"llama_tp2dp2_dpr", {31520}}};
+  for (const auto& [run, counts] : runs) {
+    const json stages = estimate(fixture(run)).at("stages");
+    ASSERT_EQ(stages.size(), counts.size()) << run;
+    for (size_t i = 0; i < counts.size(); ++i) {
+      EXPECT_EQ(stages.at(i).at("parameters_held"), counts[i]) << run << " " << i;
+    }
+  }
+  const json stage = estimate(fixture("hot_mixtral")).at("stages").at(0);
+  const auto state = stage.at("parameters_bytes").get<double>() +
+                     stage.at("gradients_bytes").get<double>() +
+                     stage.at("optimizer_bytes").get<double>();
+  EXPECT_NEAR(state / (1 << 20), 1.14, 0.005);
+}
+
+TEST_F(Estimates, CheckpointsAreAsLargeAsTheyAre) {
+  for (const char* run :
+       {"llama_tp2dp2_dpr", "llama_pp2vpp", "llama_dp4_dpr_buckets", "llama_legacy_tp2pp2",
+        "qwen2_pp2", "qwen3moe_te_ep2pp2_dpr", "swiss_llama_tp2pp2", "f32_deepseek", "f32_qwen3"}) {
+    const json is = json::parse(ferry("inspect --json " + fixture(run)).out);
+    const json told = estimate(fixture(run)).at("checkpoints").at(1);
+    EXPECT_EQ(told.at("bytes"), is.at("bytes")) << run;
+  }
+  for (const char* run : {"hot_llama", "hot_gpt2", "hot_apertus", "hot_deepseek", "hot_mixtral"}) {
+    const json is = json::parse(ferry("inspect --json " + fixture(run)).out);
+    EXPECT_EQ(estimate(fixture(run)).at("checkpoints").at(0).at("bytes"), is.at("bytes")) << run;
+  }
+}
+
+TEST_F(Estimates, ModelsHaveTheParametersThatTheyArePublishedWith) {
+  EXPECT_EQ(estimate(published("gpt2")).at("parameters").at("without_padding"), 124'439'808);
+  const json mixtral = estimate(published("Mixtral-8x7B-v0.1")).at("parameters");
+  EXPECT_EQ(mixtral.at("without_padding"), 46'702'792'704);
+  EXPECT_EQ(mixtral.at("active"), 12'879'925'248);
+  EXPECT_EQ(estimate(published("Qwen2.5-7B")).at("parameters").at("without_padding"),
+            7'615'616'512);
+}
+
+TEST_F(Estimates, LayoutsFitAndAreOrdered) {
+  const std::string model = published("Llama-3.1-8B");
+  const json told = estimate(model + " --gpus 16 --gpu-memory 80GB").at("layouts");
+  const json& best = told.at("best");
+  ASSERT_GE(best.size(), 2u);
+  for (size_t i = 0; i < best.size(); ++i) {
+    const json& one = best.at(i);
+    EXPECT_EQ(one.at("tensor").get<int>() * one.at("pipeline").get<int>() *
+                  one.at("context").get<int>() * one.at("data").get<int>(),
+              16);
+    EXPECT_LE(one.at("bytes").get<double>(), 80e9);
+    if (i > 0) {
+      EXPECT_GE(best.at(i - 1).at("tokens_per_second"), one.at("tokens_per_second"));
+    }
+    // The plan that ferry train makes of that layout.
+    const json again = estimate(fmt::format(
+        "{} --gpus 16 -- --tensor-model-parallel-size {} --pipeline-model-parallel-size {} {} {}",
+        model, one.at("tensor").get<int>(), one.at("pipeline").get<int>(),
+        one.at("tensor").get<int>() > 1 ? "--sequence-parallel" : "",
+        one.at("recompute") == "full" ? "--recompute-granularity full --recompute-method uniform "
+                                        "--recompute-num-layers 1"
+                                      : ""));
+    int64_t most = 0;
+    for (const json& stage : again.at("stages")) {
+      most = std::max(most, stage.at("total_bytes").get<int64_t>());
+    }
+    EXPECT_EQ(most, one.at("bytes"));
+  }
+  const json none = estimate(model + " --gpus 1 --gpu-memory 24GB").at("layouts");
+  EXPECT_EQ(none.at("fit"), 0);
+  EXPECT_GT(none.at("least_bytes_that_do_not_fit").get<double>(), 24e9);
+}
+
+TEST_F(Estimates, PagesAreWritten) {
+  const std::string page = path("e.html");
+  EXPECT_EQ(ferry("estimate " + fixture("hot_llama") + " -o " + page).code, 0);
+  EXPECT_THAT(read(page), HasSubstr("Memory of a rank"));
+  EXPECT_EQ(ferry("estimate " + fixture("hot_llama") + " -o " + page).code, 2);
+  EXPECT_EQ(ferry("estimate " + fixture("hot_llama") + " --overwrite -o " + page).code, 0);
+  EXPECT_THAT(ferry("estimate " + fixture("hot_llama")).out, HasSubstr("62,752"));
+}
+
+TEST_F(Estimates, RefuseWhatCannotBe) {
+  EXPECT_EQ(ferry("estimate").code, 2);
+  EXPECT_EQ(ferry("estimate " + path("none")).code, 3);
+  EXPECT_EQ(ferry("estimate " + fixture("hot_llama") + " --gpu-memory 80GB").code, 2);
+  EXPECT_EQ(ferry("estimate " + fixture("hot_llama") + " --gpus 3").code, 2);
+  EXPECT_EQ(ferry("estimate " + fixture("hot_llama") + " --json -o " + path("a")).code, 2);
+  EXPECT_EQ(ferry("estimate " + published("Llama-2-7b") + " --gpu tpu").code, 2);
+  EXPECT_EQ(ferry("estimate -- --num-layer 2").code, 2);
+  write(path("bad.json"), "{");
+  EXPECT_EQ(ferry("estimate " + path("bad.json")).code, 4);
+  write(path("huge.json"), R"({"model_type":"llama","num_hidden_layers":1000000000000})");
+  EXPECT_EQ(ferry("estimate " + path("huge.json")).code, 5);
+  write(path("args.txt"),
+        "--num-layers 2 --hidden-size 9223372036854775807 --num-attention-heads 1 "
+        "--seq-length 8 --max-position-embeddings 8 --vocab-size 10");
+  EXPECT_EQ(ferry("estimate " + path("args.txt")).code, 2);
+}
+
+}  // namespace
+}  // namespace ferry::tool

@@ -1,0 +1,51 @@
+#include "ckpt/base/checked.h"
+#include "ckpt/base/dtype.h"
+#include "tools/estimate/estimate.h"
+#include "trainer/run/options.h"
+
+namespace ferry::tool {
+namespace {
+
+// What the optimizer keeps of a parameter, as checkpoints have it.
+int64_t state_bytes(const TrainArguments& a, bool has_own_masters) {
+  const auto kinds = static_cast<int64_t>(optimizer_options(a).state_kinds().size());
+  return 4 * (kinds + (has_own_masters ? 1 : 0));
+}
+
+}  // namespace
+
+std::vector<CheckpointSize> checkpoint_sizes(const TrainArguments& a,
+                                             const std::vector<ModelTensor>& tensors,
+                                             const std::vector<StagePlan>& stages,
+                                             int64_t parameters_without_padding,
+                                             std::optional<uint64_t> bandwidth_bytes) {
+  const DType dtype = parameter_dtype(a);
+  const bool is_f32 = dtype == DType::f32;
+  int64_t weights = 0, trained = 0;
+  for (const ModelTensor& tensor : tensors) {
+    const int64_t elements = element_count(tensor.shape, tensor.name);
+    weights += checked_multiply(elements, size_bytes(tensor.dtype), "bytes of a checkpoint");
+    if (!is_buffer(tensor.name)) trained += elements;
+  }
+  std::vector<CheckpointSize> sizes;
+  const auto add = [&](const char* format, bool has_optimizer, int64_t bytes) {
+    sizes.push_back({format, has_optimizer, bytes, {}});
+    if (!bandwidth_bytes) return;
+    sizes.back().seconds = static_cast<double>(bytes) / static_cast<double>(*bandwidth_bytes);
+  };
+  add("torch_dist", false, weights);
+  add("torch_dist", true, weights + trained * state_bytes(a, !is_f32));
+  if (!stages.empty()) {
+    // Each model-parallel rank has a file with all that it holds, norms and the rest of what ranks
+    // share included.
+    int64_t held = 0;
+    const int64_t ranks = a.tensor_model_parallel_size * a.expert_model_parallel_size;
+    for (const StagePlan& stage : stages) held += stage.parameter_count * ranks;
+    add("torch", false, held * size_bytes(dtype));
+    add("torch", true, held * (size_bytes(dtype) + state_bytes(a, !is_f32)));
+  }
+  add("hf", false, parameters_without_padding * size_bytes(dtype));
+  return sizes;
+}
+
+}  // namespace ferry::tool

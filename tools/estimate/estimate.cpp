@@ -1,0 +1,126 @@
+#include "tools/estimate/estimate.h"
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "ckpt/base/error.h"
+#include "tools/commands.h"
+#include "tools/estimate/estimate_output.h"
+#include "tools/estimate/layouts.h"
+#include "tools/report/page_file.h"
+#include "tools/terminal/common_options.h"
+#include "tools/terminal/output.h"
+#include "tools/terminal/text.h"
+
+namespace ferry::tool {
+namespace {
+
+constexpr int64_t kMostGpus = 1 << 20;
+constexpr int64_t kMostIterations = 1'000'000'000;
+
+struct EstimateFlags {
+  std::string what;
+  std::vector<std::string> arguments;  // behind --
+  std::vector<std::string> at;
+  EstimateOptions options;
+  int64_t layouts = 10;
+  PageFile page;
+  bool json = false;
+};
+
+constexpr const char* kEstimateExamples = R"(Examples:
+  ferry estimate llama/config.json
+  ferry estimate runs/llama --bandwidth 10GB
+  ferry estimate llama/config.json --gpus 64 --gpu-memory 80GB -o plan.html
+  ferry estimate gpt.args --at 25 1000 -- --micro-batch-size 2
+  ferry estimate -- --num-layers 24 --hidden-size 2304 --num-attention-heads 24 --seq-length 2048 --vocab-size 51200
+
+Behind -- stand Megatron-LM's arguments, which win over what WHAT says.
+)";
+
+void run(EstimateFlags flags, bool has_output) {
+  if (flags.what.empty() && flags.arguments.empty()) {
+    fail(ErrorKind::invalid,
+         "WHAT is missing: a checkpoint, a config.json, a file of arguments, or arguments behind "
+         "--");
+  }
+  if (flags.json && has_output) {
+    fail(ErrorKind::invalid, "--json prints to standard output, and takes no -o");
+  }
+  EstimateOptions& options = flags.options;
+  if (options.gpu_memory_bytes && options.gpus == 0) {
+    fail(ErrorKind::invalid, "--gpu-memory is for --gpus N, whose layouts it bounds");
+  }
+  for (const std::string& word : flags.at) options.at.push_back(std::stoll(word));
+  const auto files = posix_file_system();
+  if (has_output) check_page_file(*files, flags.page);
+  const EstimateSource source = read_estimate_source(files, flags.what, flags.arguments);
+  const Estimate estimate = make_estimate(source, options);
+  LayoutSearch layouts;
+  const bool is_search = options.gpu_memory_bytes.has_value();
+  if (is_search) layouts = find_layouts(source, options);
+  const EstimateOutput output{&estimate, is_search ? &layouts : nullptr, options,
+                              static_cast<size_t>(flags.layouts)};
+  if (flags.json) return print(json_text(estimate_json(output)));
+  if (has_output) {
+    return write_page_file(files, flags.page,
+                           estimate_page(output, flags.what.empty() ? "Estimate" : flags.what));
+  }
+  print(estimate_text(output));
+}
+
+}  // namespace
+
+void add_estimate(Command& program, std::vector<std::string> arguments) {
+  auto flags = std::make_shared<EstimateFlags>();
+  flags->arguments = std::move(arguments);
+  EstimateOptions& options = flags->options;
+  Command command = program.add_command(
+      "estimate", "Tell what training a model takes: parameters, memory, operations, checkpoints");
+  command
+      .add_option("WHAT", flags->what,
+                  "Checkpoint, config.json or file of arguments; without it, arguments behind --")
+      .type_name("");
+  command.add_option("--gpus", options.gpus, "Ranks of the run; else as the arguments say")
+      .type_name("N")
+      .check(whole_number(1, kMostGpus));
+  command
+      .add_option(
+          "--gpu-memory",
+          [flags](const std::string& text) {
+            flags->options.gpu_memory_bytes = parse_size(text, "--gpu-memory");
+          },
+          "Look for layouts that fit: 80GB, 141GB")
+      .type_name("SIZE");
+  command.add_option("--gpus-per-node", options.gpus_per_node, "Tensor ranks stay in a node")
+      .type_name("N")
+      .check(whole_number(1, kMostGpus))
+      .default_text("8");
+  command.add_option("--gpu", options.gpu, "Whose measured speed counts: h100, h200, a100")
+      .type_name("NAME");
+  command
+      .add_option(
+          "--bandwidth",
+          [flags](const std::string& text) {
+            flags->options.bandwidth_bytes = parse_size(text, "--bandwidth");
+          },
+          "Of the storage, a second: how long saves and loads take")
+      .type_name("SIZE");
+  command.add_option("--at", flags->at, "Tell the learning rate after these iterations")
+      .type_name("ITERATION")
+      .check(whole_number(0, kMostIterations));
+  command.add_option("--layouts", flags->layouts, "How many layouts are told")
+      .type_name("N")
+      .check(whole_number(1, 1000))
+      .default_text("10");
+  add_json_option(command, flags->json);
+  const Option output =
+      command.add_option("-o,--output", flags->page.path, "Write a page; - for standard output")
+          .type_name("FILE");
+  command.add_flag("--overwrite", flags->page.overwrite, "Replace FILE");
+  command.footer(kEstimateExamples);
+  command.action([flags, output] { run(*flags, output.given()); });
+}
+
+}  // namespace ferry::tool

@@ -1,0 +1,228 @@
+#include "tools/estimate/estimate_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "ckpt/base/error.h"
+#include "ckpt/megatron/state/vocabulary.h"
+#include "ckpt/open.h"
+#include "convert/arguments/arguments.h"
+#include "convert/config_json.h"
+#include "convert/import.h"
+#include "tools/terminal/text.h"
+#include "trainer/arguments/argument_row.h"
+#include "trainer/arguments/parse.h"
+
+namespace ferry::tool {
+namespace {
+
+constexpr uint64_t kMostConfigBytes = 16 << 20;
+constexpr uint64_t kTextHead = 4096;    // bytes, of a file that may be text
+constexpr int64_t kUsualTokens = 4096;  // of a sequence, where nobody says it
+
+// Places and moments of the run that saved a checkpoint, which are nothing of its size.
+constexpr std::string_view kOfThatRun[] = {"load",
+                                           "save",
+                                           "rank",
+                                           "tensorboard_dir",
+                                           "data_path",
+                                           "train_data_path",
+                                           "valid_data_path",
+                                           "test_data_path",
+                                           "data_args_path",
+                                           "per_split_data_args_path",
+                                           "vocab_file",
+                                           "merge_file",
+                                           "tokenizer_type",
+                                           "tokenizer_model",
+                                           "data_cache_path",
+                                           "pretrained_checkpoint",
+                                           "metrics_json",
+                                           "ckpt_step",
+                                           "trigger_path",
+                                           "use_checkpoint_args",
+                                           "dry_run",
+                                           "non_persistent_global_ckpt_dir",
+                                           "eval_global_batch_size",
+                                           "eval_micro_batch_size"};
+
+bool is_of_size(const ArgumentRow& row) {
+  const bool counts = row.status == ArgumentStatus::used || row.status == ArgumentStatus::fork ||
+                      row.status == ArgumentStatus::derived;
+  return counts && row.is_bound() &&
+         std::ranges::find(kOfThatRun, row.name()) == std::end(kOfThatRun);
+}
+
+// All that a namespace of Megatron-LM says of a model and its run.
+void take_namespace(EstimateSource& source, const Value& args) {
+  for (const ArgumentRow& row : argument_rows()) {
+    const Value value = args.get(row.name());
+    if (!is_of_size(row) || value.is_none()) continue;
+    const bool is_unknown = row.name() == "padded_vocab_size" && value.integer() == 0;
+    if (is_unknown) continue;
+    try {
+      set_value(source.arguments, row, read_argument(row.kind, row.name(), value));
+    } catch (const Error& error) {
+      source.notes.push_back(fmt::format("{} is left out: {}", row.name(), error.what()));
+    }
+  }
+  source.arguments.is_global_batch_size_explicit = false;
+  source.vocabulary = source.arguments.vocab_size.value_or(0);
+  if (source.vocabulary > 0) source.arguments.padded_vocab_size.reset();
+  if (source.vocabulary == 0) source.vocabulary = vocabulary_of_arguments(args);
+}
+
+// Those that the words name replace what is there, by whatever spelling.
+void take_words(EstimateSource& source, std::span<const std::string> words,
+                const FileSystem& files) {
+  if (words.empty()) return;
+  const TrainArguments said = parse_arguments(words, files);
+  for (const std::string& word : words) {
+    const ArgumentRow* row = find_flag(std::string_view(word).substr(0, word.find('=')));
+    if (row != nullptr && row->is_bound()) {
+      set_value(source.arguments, *row, value_of(said, *row));
+    }
+  }
+  for (const ArgumentRow& row : argument_rows()) {  // of files that words name
+    if (row.is_bound() && !is_default(said, row)) {
+      set_value(source.arguments, row, value_of(said, row));
+    }
+  }
+  if (said.vocab_size) source.vocabulary = *said.vocab_size;
+}
+
+bool says(std::span<const std::string> words, std::initializer_list<std::string_view> flags) {
+  return std::ranges::any_of(words, [&](const std::string& word) {
+    return std::ranges::find(flags, std::string_view(word).substr(0, word.find('='))) !=
+           flags.end();
+  });
+}
+
+// A model alone says nothing of the run that trains it.
+void assume_run(EstimateSource& source, std::span<const std::string> words) {
+  TrainArguments& a = source.arguments;
+  const auto assume = [&](std::initializer_list<std::string_view> flags, const auto& set,
+                          const std::string& what) {
+    if (says(words, flags)) return;
+    set();
+    source.notes.push_back(what);
+  };
+  a.params_dtype.clear();
+  a.bf16 = a.fp16 = false;
+  assume(
+      {"--bf16", "--fp16", "--fp32"}, [&] { a.bf16 = true; }, "--bf16 is taken");
+  assume(
+      {"--use-distributed-optimizer"}, [&] { a.use_distributed_optimizer = true; },
+      "--use-distributed-optimizer is taken");
+  const int64_t tokens = std::min(a.max_position_embeddings.value_or(kUsualTokens), kUsualTokens);
+  assume(
+      {"--seq-length"}, [&] { a.seq_length = tokens; },
+      fmt::format("--seq-length {} is taken", tokens));
+  a.micro_batch_size.reset();
+  a.global_batch_size.reset();
+}
+
+void take_model(EstimateSource& source, const Value& args, const std::vector<std::string>& flags,
+                const std::string& path, std::span<const std::string> words,
+                const FileSystem& files) {
+  std::vector<std::string> all;
+  for (const std::string& flag : flags) {
+    for (std::string& word : split_words(flag, path)) all.push_back(std::move(word));
+  }
+  source.arguments = parse_arguments(all, files);
+  take_namespace(source, args);
+  assume_run(source, words);
+}
+
+void read_model_config(EstimateSource& source, const nlohmann::json& config,
+                       const std::string& path, std::span<const std::string> words,
+                       const FileSystem& files) {
+  ReadConfig read = read_config(config, std::nullopt, path);
+  Draft draft;
+  const Value args = draft.instance("argparse.Namespace");
+  const WrittenArguments written = write_arguments(read.architecture, draft, args);
+  if (!written.problems.empty()) {
+    fail(ErrorKind::unsupported, "{}: cannot become a Megatron model: {}", path,
+         written.problems.front());
+  }
+  const LoadedValue all = std::move(draft).finish(args);
+  take_model(source, all.value, written.flags, path, words, files);
+  source.arguments.vocab_size = read.architecture.vocab;
+  source.vocabulary = read.architecture.vocab;
+  source.arguments.padded_vocab_size.reset();
+  source.what = "a config.json of family " + std::string(read.family->name);
+  source.notes.insert(source.notes.end(), read.warnings.begin(), read.warnings.end());
+}
+
+nlohmann::json read_json(const FileSystem& files, const std::string& path) {
+  const auto json = nlohmann::json::parse(read_file(files, path, kMostConfigBytes), nullptr, false);
+  if (json.is_discarded()) fail(ErrorKind::corrupt, "{}: is not valid JSON", printable(path));
+  return json;
+}
+
+// Files of arguments are, and no file of a checkpoint is.
+bool is_text(const FileSystem& files, const std::string& path) {
+  const auto file = files.open(path);
+  std::string begin(std::min<uint64_t>(file->size(), kTextHead), '\0');
+  file->read(0, std::as_writable_bytes(std::span(begin)));
+  return std::ranges::none_of(
+      begin, [](char c) { return c >= 0 && c < ' ' && c != '\n' && c != '\t' && c != '\r'; });
+}
+
+void read_checkpoint(EstimateSource& source, const std::shared_ptr<const FileSystem>& files,
+                     const std::string& path, std::span<const std::string> words) {
+  const Checkpoint checkpoint = open_checkpoint(files, path, {});
+  source.what = fmt::format("a {} checkpoint", name(checkpoint.format));
+  if (checkpoint.format == Format::hugging_face) {
+    const Import model = import_model(checkpoint, {});
+    take_model(source, model.state.args.value, model.flags, path, words, *files);
+    source.what += " of family " + model.family;
+    source.notes.insert(source.notes.end(), model.state.warnings.begin(),
+                        model.state.warnings.end());
+    return;
+  }
+  if (checkpoint.args.value.is_none()) {
+    fail(ErrorKind::unsupported,
+         "{}: has no arguments of a run, of which an estimate is made: give a config.json or a "
+         "file of arguments",
+         printable(path));
+  }
+  source.arguments = default_arguments();
+  take_namespace(source, checkpoint.args.value);
+}
+
+}  // namespace
+
+EstimateSource read_estimate_source(const std::shared_ptr<const FileSystem>& files,
+                                    const std::string& what, std::span<const std::string> words) {
+  EstimateSource source;
+  source.arguments = default_arguments();
+  const auto is_file = [&](const std::string& path) {
+    return files->status(path).kind == PathKind::file;
+  };
+  const std::string config = join(what, "config.json");
+  if (what.empty()) {
+    source.what = "arguments";
+  } else if (is_file(what) && what.ends_with(".json")) {
+    read_model_config(source, read_json(*files, what), what, words, *files);
+  } else if (is_file(what) && (what.ends_with(".yaml") || what.ends_with(".yml"))) {
+    source.arguments = parse_arguments(std::vector<std::string>{"--yaml-cfg", what}, *files);
+    source.what = "arguments of a YAML file";
+  } else if (is_file(what) && is_text(*files, what)) {
+    source.arguments = parse_arguments(std::vector<std::string>{"@" + what}, *files);
+    source.what = "a file of arguments";
+  } else if (is_file(config) && !format_of_folder(*files, what)) {
+    read_model_config(source, read_json(*files, config), config, words, *files);
+  } else {
+    read_checkpoint(source, files, what, words);
+  }
+  take_words(source, words, *files);
+  if (source.vocabulary == 0) source.vocabulary = source.arguments.vocab_size.value_or(0);
+  return source;
+}
+
+}  // namespace ferry::tool

@@ -20,6 +20,7 @@ void add_reshard(Command& program, const Processes& processes);
 void add_prune(Command& program);
 void add_report(Command& program);
 void add_launch(Command& program);
+void add_runs(Command& program);
 /// `arguments` are Megatron-LM's, which the line has behind --.
 void add_estimate(Command& program, std::vector<std::string> arguments);
 /// Sets `exit_code`, which must outlive the program, when damage was found.

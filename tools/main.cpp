@@ -305,6 +305,7 @@ int run(Launch& launch, int argc, char** argv, const Reporter& reporter) {
   add_prune(commands);
   add_report(commands);
   add_launch(commands);
+  add_runs(commands);
   add_estimate(commands, std::move(behind));
   int exit_code = kExitOk;
   add_data(commands, exit_code);

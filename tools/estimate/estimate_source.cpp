@@ -13,6 +13,7 @@
 #include "convert/arguments/arguments.h"
 #include "convert/config_json.h"
 #include "convert/import.h"
+#include "tools/estimate/launch_source.h"
 #include "tools/terminal/text.h"
 #include "trainer/arguments/argument_row.h"
 #include "trainer/arguments/parse.h"
@@ -23,39 +24,6 @@ namespace {
 constexpr uint64_t kMostConfigBytes = 16 << 20;
 constexpr uint64_t kTextHead = 4096;    // bytes, of a file that may be text
 constexpr int64_t kUsualTokens = 4096;  // of a sequence, where nobody says it
-
-// Places and moments of the run that saved a checkpoint, which are nothing of its size.
-constexpr std::string_view kOfThatRun[] = {"load",
-                                           "save",
-                                           "rank",
-                                           "tensorboard_dir",
-                                           "data_path",
-                                           "train_data_path",
-                                           "valid_data_path",
-                                           "test_data_path",
-                                           "data_args_path",
-                                           "per_split_data_args_path",
-                                           "vocab_file",
-                                           "merge_file",
-                                           "tokenizer_type",
-                                           "tokenizer_model",
-                                           "data_cache_path",
-                                           "pretrained_checkpoint",
-                                           "metrics_json",
-                                           "ckpt_step",
-                                           "trigger_path",
-                                           "use_checkpoint_args",
-                                           "dry_run",
-                                           "non_persistent_global_ckpt_dir",
-                                           "eval_global_batch_size",
-                                           "eval_micro_batch_size"};
-
-bool is_of_size(const ArgumentRow& row) {
-  const bool counts = row.status == ArgumentStatus::used || row.status == ArgumentStatus::fork ||
-                      row.status == ArgumentStatus::derived;
-  return counts && row.is_bound() &&
-         std::ranges::find(kOfThatRun, row.name()) == std::end(kOfThatRun);
-}
 
 // All that a namespace of Megatron-LM says of a model and its run.
 void take_namespace(EstimateSource& source, const Value& args) {
@@ -210,8 +178,9 @@ EstimateSource read_estimate_source(const std::shared_ptr<const FileSystem>& fil
   } else if (is_file(what) && what.ends_with(".json")) {
     read_model_config(source, read_json(*files, what), what, words, *files);
   } else if (is_file(what) && (what.ends_with(".yaml") || what.ends_with(".yml"))) {
-    source.arguments = parse_arguments(std::vector<std::string>{"--yaml-cfg", what}, *files);
-    source.what = "arguments of a YAML file";
+    read_yaml(source, what, *files);
+  } else if (is_preset(what) && files->status(what).kind == PathKind::missing) {
+    read_preset(source, what, *files);
   } else if (is_file(what) && is_text(*files, what)) {
     source.arguments = parse_arguments(std::vector<std::string>{"@" + what}, *files);
     source.what = "a file of arguments";

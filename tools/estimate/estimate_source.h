@@ -20,7 +20,8 @@ struct EstimateSource {
 };
 
 /// `what` is a checkpoint or run folder of any format, a Hugging Face folder or config.json, or a
-/// file of arguments (as @FILE; .yaml: as --yaml-cfg); empty: nothing but `words`, Megatron-LM's
+/// file of arguments (as @FILE; .yaml: a launch configuration, or as --yaml-cfg), or a preset of
+/// launches; empty: nothing but `words`, Megatron-LM's
 /// arguments, which win where they say something. A Hugging Face model says nothing of a run: bf16,
 /// the distributed optimizer and sequences of at most 4096 tokens are taken, and told in the notes.
 EstimateSource read_estimate_source(const std::shared_ptr<const FileSystem>& files,

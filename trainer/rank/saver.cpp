@@ -85,6 +85,10 @@ RunSaver::RunSaver(const TrainArguments& arguments, std::shared_ptr<const FileSy
     return folder;
   };
   persistent_ = make(arguments.save, true);
+  if (!arguments.after_save.empty() && group_.rank() == 0) {
+    const auto seconds = static_cast<double>(arguments.after_save_seconds);
+    hook_ = std::make_unique<SaveHook>(SaveHookOptions{arguments.after_save, seconds}, print_);
+  }
   if (arguments.save_retain_interval || arguments.keep_last) {
     persistent_->retention.emplace();
     persistent_->retention->keep_last = arguments.keep_last.value_or(1);
@@ -169,6 +173,7 @@ void RunSaver::finish() {
     for (; !each->pending.empty(); each->pending.pop_front()) commit(*each, each->pending.front());
   }
   if (pruner_.joinable()) pruner_.join();
+  if (hook_) hook_->finish();
 }
 
 void RunSaver::commit(Folder& folder, int64_t iteration) {
@@ -177,6 +182,7 @@ void RunSaver::commit(Folder& folder, int64_t iteration) {
                                   "1/{}, gtp_remat 1/1, p 1/{} ]",
                                   iteration, folder.path, arguments_.tensor_model_parallel_size,
                                   arguments_.pipeline_model_parallel_size)));
+  if (hook_ && folder.is_persistent) hook_->saved(iteration, folder.path);
   if (group_.rank() != 0 || !folder.retention) return;
   if (pruner_.joinable()) pruner_.join();
   // Beside the next steps: many large files take their time to go.

@@ -16,6 +16,7 @@
 #include "ckpt/memory/async_saver.h"
 #include "trainer/arguments/train_arguments.h"
 #include "trainer/rank/checkpoint_sink.h"
+#include "trainer/rank/save_hook.h"
 
 namespace ferry {
 
@@ -58,7 +59,8 @@ class RunSaver final : public CheckpointSink {
   Print print_;
   std::unique_ptr<Folder> persistent_, other_;
   std::vector<int64_t> committed_;
-  std::jthread pruner_;  // rank 0's
+  std::unique_ptr<SaveHook> hook_;  // rank 0's, with --after-save
+  std::jthread pruner_;             // rank 0's
 };
 
 }  // namespace ferry

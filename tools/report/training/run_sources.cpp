@@ -36,9 +36,7 @@ std::vector<std::string> files_of(const FileSystem& file_system, const std::stri
   std::vector<std::string> files;
   for (const std::string& name : file_system.list(path)) {
     const std::string file = join(path, name);
-    const bool is_wanted =
-        name == "progress.txt" || name.ends_with(".log") || name.ends_with(".jsonl");
-    if (is_wanted && files.size() < kMostSourceFiles &&
+    if (is_run_source(name) && files.size() < kMostSourceFiles &&
         file_system.status(file).kind == PathKind::file) {
       files.push_back(file);
     }
@@ -46,13 +44,12 @@ std::vector<std::string> files_of(const FileSystem& file_system, const std::stri
   return files;
 }
 
-void read_lines(const ReadableFile& file, RunFiguresBuilder& builder,
+void read_lines(const ReadableFile& file, const std::function<void(const LogRecord&)>& take,
                 const std::function<void(uint64_t)>& read) {
   std::string line, piece;
   bool has_line = false;
   const auto end_line = [&] {
-    builder.add_line();
-    builder.add(read_log_line(line));
+    take(read_log_line(line));
     line.clear();
     has_line = false;
   };
@@ -89,7 +86,11 @@ RunFigures read_run_figures(const FileSystem& file_system, const std::string& pa
   for (const std::string& path : split_paths(file_system, paths)) {
     for (const std::string& file : files_of(file_system, path)) {
       builder.add_source(file);
-      read_lines(*file_system.open(file), builder, read);
+      const auto take = [&](const LogRecord& record) {
+        builder.add_line();
+        builder.add(record);
+      };
+      read_lines(*file_system.open(file), take, read);
     }
     // Behind the files: these say when something was saved, a folder when it was last changed.
     if (file_system.status(path).kind == PathKind::folder) add_folder(file_system, path, builder);
@@ -102,6 +103,26 @@ RunFigures read_run_figures(const FileSystem& file_system, const std::string& pa
          printable(paths));
   }
   return run;
+}
+
+bool is_run_source(std::string_view name) {
+  return name == "progress.txt" || name.ends_with(".log") || name.ends_with(".out") ||
+         name.ends_with(".jsonl");
+}
+
+std::vector<std::string> run_source_files(const FileSystem& file_system, const std::string& paths) {
+  std::vector<std::string> all;
+  for (const std::string& path : split_paths(file_system, paths)) {
+    for (std::string& file : files_of(file_system, path)) all.push_back(std::move(file));
+  }
+  return all;
+}
+
+void read_run_records(const FileSystem& file_system, const std::string& paths,
+                      const std::function<void(const LogRecord&)>& take) {
+  for (const std::string& file : run_source_files(file_system, paths)) {
+    read_lines(*file_system.open(file), take, {});
+  }
 }
 
 uint64_t bytes_of_run_figures(const FileSystem& file_system, const std::string& paths) {

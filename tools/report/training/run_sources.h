@@ -3,6 +3,8 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "ckpt/io/file_system.h"
 #include "tools/report/training/run_figures.h"
@@ -11,11 +13,19 @@ namespace ferry::tool {
 
 /// `paths`: one path, or several of one run between commas, in the order of its jobs. A file is a
 /// log of Megatron-LM or ferry, of any size, JSON lines of --metrics-json, or a progress.txt. A
-/// folder gives its iterations, progress.txt, and its files whose names end in .log or .jsonl, by
-/// name. Time is the files' size, memory is bounded. `read` is told of pieces of so many bytes, and
-/// may throw. not_found where nothing of a run is there.
+/// folder gives its iterations, progress.txt, and its files whose names end in .log, .out or
+/// .jsonl, by name. Time is the files' size, memory is bounded. `read` is told of pieces of so many
+/// bytes, and may throw. not_found where nothing of a run is there.
 RunFigures read_run_figures(const FileSystem& file_system, const std::string& paths,
                             const std::function<void(uint64_t)>& read = {});
+
+/// Whether a folder's file of this name is one of those.
+bool is_run_source(std::string_view name);
+/// The files that read_run_figures() reads, in its order.
+std::vector<std::string> run_source_files(const FileSystem& file_system, const std::string& paths);
+/// What each line of them says, in their order.
+void read_run_records(const FileSystem& file_system, const std::string& paths,
+                      const std::function<void(const LogRecord&)>& take);
 
 /// Bytes that read_run_figures() reads.
 uint64_t bytes_of_run_figures(const FileSystem& file_system, const std::string& paths);

@@ -56,6 +56,8 @@ constexpr ArgumentRow kForkRows[] = {
     {"--dry-run", flag, "False", &A::dry_run, "", "", kFork},
     {"--metrics-json", text, "None", &A::metrics_json, "", "", kFork},
     {"--device", text, "auto", &A::device, "auto cpu cuda", "", kFork},
+    {"--after-save", text, "None", &A::after_save, "", "", kFork},
+    {"--after-save-seconds", integer, "3600", &A::after_save_seconds, "1..31536000", "", kFork},
     {"--keep-last", integer, "None", &A::keep_last, "1..", "", kFork},
 };
 

@@ -1,0 +1,184 @@
+// ferry runs over logs of Megatron-LM and of ferry train, and what runs after saves.
+#include <sys/stat.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/tools/program.h"
+#include "tools/runs/run_list.h"
+
+namespace ferry::tool {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+struct Runs : test::Program {
+  static std::string log() {
+    return std::string(FERRY_FIXTURES) + "/megatron_logs/llama_tp2pp2_full.log";
+  }
+  void make(const std::string& name, const std::string& content) const {
+    std::filesystem::create_directories((folder / name).parent_path());
+    write(path(name), content);
+  }
+  static std::string lines(int first, int last, double loss) {
+    std::string text;
+    for (int i = first; i <= last; ++i) {
+      text += fmt::format(
+          " [2026-11-22 06:27:19.5] iteration {:8d}/{:8d} | elapsed time per iteration (ms): 10.0 "
+          "| "
+          "global batch size: 8 | lm loss: {:.6E} | grad norm: 0.5 |\n",
+          i, 10, loss - i * 0.1);
+    }
+    return text;
+  }
+  test::Outcome train(const std::string& more) const {
+    const std::string fixtures = FERRY_FIXTURES;
+    return ferry("train --device cpu --load " + fixtures +
+                 "/megatron/f32_qwen3 --use-checkpoint-args --save " + path("run") +
+                 " --data-path " + fixtures + "/data/corpus_a_text_document --data-cache-path " +
+                 path("cache") +
+                 " --split 100,0,0 --seq-length 64 --micro-batch-size 2 --global-batch-size 8 "
+                 "--lr 1e-3 --min-lr 1e-4 --lr-decay-iters 100 --lr-warmup-iters 5 "
+                 "--lr-decay-style cosine --weight-decay 0.1 --clip-grad 1.0 --adam-beta2 0.95 "
+                 "--tokenizer-type NullTokenizer --vocab-size 250 "
+                 "--make-vocab-size-divisible-by 32 --log-interval 1 --attention-dropout 0 "
+                 "--hidden-dropout 0 --train-iters 9 --seed 11 --eval-iters 0 "
+                 "--transformer-impl local --save-interval 2 " +
+                 more);
+  }
+};
+
+TEST_F(Runs, AreListedWithTheirState) {
+  make("a/run.log", lines(1, 10, 5));
+  make("b/logs/job-1.out", lines(1, 4, 5) + "[exiting program after receiving SIGTERM.]\n");
+  std::filesystem::create_directories(folder / "b/checkpoints");
+  std::filesystem::copy(std::string(FERRY_FIXTURES) + "/megatron/hot_llama",
+                        folder / "b/checkpoints", std::filesystem::copy_options::recursive);
+  make("c/notes.txt", "none");
+  make("d/other.log", "nothing of a run\n");
+  for (const char* name : {"a/run.log", "b/logs/job-1.out"}) {
+    std::filesystem::last_write_time(
+        path(name), std::filesystem::file_time_type::clock::now() - std::chrono::hours(24));
+  }
+  const json runs = json::parse(ferry("runs list --json " + folder.string()).out).at("runs");
+  ASSERT_EQ(runs.size(), 2u);
+  EXPECT_EQ(runs.at(0).at("name"), "a");
+  EXPECT_EQ(runs.at(0).at("state"), "finished");
+  EXPECT_EQ(runs.at(0).at("iteration"), 10);
+  EXPECT_DOUBLE_EQ(runs.at(0).at("loss").get<double>(), 4.0);
+  EXPECT_EQ(runs.at(1).at("name"), "b");
+  EXPECT_EQ(runs.at(1).at("state"), "stopped");
+  EXPECT_EQ(runs.at(1).at("last_good_iteration"), 5);
+  EXPECT_THAT(ferry("runs list " + folder.string()).out, HasSubstr("10 of 10"));
+}
+
+TEST_F(Runs, TellTheirJob) {
+  make("a/run.log", lines(1, 4, 5));
+  make("bin/squeue", "#!/bin/sh\necho '17|PENDING|a|/x'\necho '16|RUNNING|a|/x'\n");
+  ::chmod(path("bin/squeue").c_str(), 0755);
+  const std::string old = std::getenv("PATH");
+  ::setenv("PATH", (path("bin") + ":" + old).c_str(), 1);
+  const json told = json::parse(ferry("runs list --json " + folder.string()).out);
+  ::setenv("PATH", old.c_str(), 1);
+  EXPECT_EQ(told.at("queue"), true);
+  EXPECT_EQ(told.at("runs").at(0).at("job"), "16 RUNNING");
+  EXPECT_EQ(told.at("runs").at(0).at("state"), "running");
+  EXPECT_EQ(parse_jobs("1|RUNNING|a|b|c\n\nx\n2|PENDING||").size(), 2u);
+}
+
+TEST_F(Runs, AreFollowedToTheirEnd) {
+  const test::Outcome once = ferry("runs follow --once --lines 2 " + log());
+  EXPECT_EQ(once.code, 0);
+  EXPECT_THAT(once.out, HasSubstr("iteration 5/30"));
+  EXPECT_THAT(once.out, Not(HasSubstr("iteration 1/30")));
+  make("grows.log", lines(1, 3, 5));
+  // The rest comes while it is followed; it ends by itself with iteration 10.
+  const std::string grow =
+      "(sleep 1; tail -n +4 " + path("all.log") + " >> " + path("grows.log") + ") & ";
+  make("all.log", lines(1, 10, 5));
+  ASSERT_EQ(std::system((grow + "true").c_str()), 0);
+  const test::Outcome all = ferry("runs follow " + path("grows.log"));
+  EXPECT_EQ(all.code, 0);
+  EXPECT_THAT(all.out, HasSubstr("iteration 10/10"));
+  EXPECT_EQ(ferry("runs follow --once " + path("none")).code, 3);
+}
+
+TEST_F(Runs, AreComparedIterationByIteration) {
+  make("a.log", lines(1, 10, 5));
+  make("b.log", lines(1, 4, 5) + lines(5, 10, 6));
+  const json told = json::parse(
+      ferry("runs compare --json " + path("a.log") + " " + path("a.log") + " " + path("b.log"))
+          .out);
+  const json& runs = told.at("runs");
+  EXPECT_EQ(runs.at(1).at("first_other_iteration"), nullptr);
+  EXPECT_EQ(runs.at(1).at("largest_difference"), 0);
+  EXPECT_EQ(runs.at(2).at("first_other_iteration"), 5);
+  EXPECT_NEAR(runs.at(2).at("largest_difference").get<double>(), 1, 1e-9);
+  EXPECT_EQ(runs.at(2).at("common_iterations"), 10);
+  EXPECT_EQ(ferry("runs compare --metric none " + path("a.log")).code, 2);
+}
+
+TEST_F(Runs, AreExported) {
+  // Iterations 3 and 4 were done again.
+  make("run.log", lines(1, 4, 5) + lines(3, 5, 6));
+  const test::Outcome csv = ferry("runs export -o - " + path("run.log"));
+  EXPECT_EQ(csv.out,
+            "iteration,global_batch_size,grad_norm,lm loss,milliseconds\n1,8,0.5,4.9,10\n"
+            "2,8,0.5,4.8,10\n3,8,0.5,5.7,10\n4,8,0.5,5.6,10\n5,8,0.5,5.5,10\n");
+  EXPECT_EQ(ferry("runs export -o " + path("a.csv") + " " + path("run.log")).code, 0);
+  EXPECT_EQ(read(path("a.csv")), csv.out);
+  EXPECT_EQ(ferry("runs export -o " + path("a.csv") + " " + path("run.log")).code, 2);
+  EXPECT_EQ(ferry("runs export --to tensorboard -o " + path("events") + " " + path("run.log")).code,
+            0);
+  const auto event = std::filesystem::directory_iterator(path("events"))->path();
+  EXPECT_THAT(event.filename().string(), HasSubstr("events.out.tfevents."));
+  EXPECT_THAT(read(event.string()), HasSubstr("lm loss"));
+  EXPECT_EQ(ferry("runs export -o " + path("none.csv") + " " + path("a.csv")).code, 3);
+  EXPECT_THAT(left(), testing::UnorderedElementsAre("a.csv", "events", "run.log"));
+}
+
+TEST_F(Runs, AreCopiedBetweenProjects) {
+  make("p/a/run.log", lines(1, 2, 5));
+  make("p/a/metrics.jsonl",
+       "{\"iteration\":1,\"lm loss\":NaN}\n{\"iteration\":2,\"lm loss\":3.5,\"grad_norm\":null}\n");
+  make("p/a/weights.bin", "large");
+  const std::string copy = "runs copy --from " + path("p") + " --runs a --to ";
+  EXPECT_EQ(ferry(copy + path("q")).code, 0);
+  EXPECT_EQ(read(path("q/a/run.log")), lines(1, 2, 5));
+  EXPECT_THAT(read(path("q/a/metrics.jsonl")), HasSubstr("{\"iteration\":2,\"lm loss\":3.5}\n"));
+  EXPECT_FALSE(std::filesystem::exists(path("q/a/weights.bin")));
+  EXPECT_EQ(ferry(copy + path("q")).code, 2);
+  EXPECT_EQ(ferry(copy + path("p")).code, 0);
+  EXPECT_TRUE(std::filesystem::exists(path("p/a-copy/run.log")));
+  EXPECT_EQ(ferry(copy + path("q") + " --names b").code, 0);
+  EXPECT_EQ(ferry(copy + path("q") + " --names b c").code, 2);
+  EXPECT_EQ(ferry(copy + path("q") + " --names ../b").code, 2);
+  EXPECT_EQ(ferry("runs copy --from " + path("p") + " --runs none --to " + path("q")).code, 3);
+}
+
+TEST_F(Runs, CommandsRunAfterSaves) {
+  const test::Outcome run = train(
+      "--after-save 'ls $FERRY_CHECKPOINT/metadata.json && echo "
+      "$FERRY_ITERATION $FERRY_RUN >> " +
+      path("told") + "'");
+  ASSERT_EQ(run.code, 0) << run.err;
+  // Of those that are saved while one runs, the last is sure to come.
+  EXPECT_THAT(read(path("told")), HasSubstr("9 " + path("run") + "\n"));
+}
+
+TEST_F(Runs, CommandsThatFailOrHangStopNothing) {
+  const test::Outcome fails = train("--after-save 'exit 3'");
+  EXPECT_EQ(fails.code, 0) << fails.err;
+  EXPECT_THAT(fails.out, HasSubstr("iteration 9 failed: exit code 3"));
+  std::filesystem::remove_all(path("run"));
+  const test::Outcome hangs =
+      train("--after-save 'sleep 1000' --after-save-seconds 1 --save-interval 100");
+  EXPECT_EQ(hangs.code, 0) << hangs.err;
+  EXPECT_THAT(hangs.out, HasSubstr("it took longer than 1 s"));
+  EXPECT_TRUE(std::filesystem::exists(path("run/iter_0000009")));
+}
+
+}  // namespace
+}  // namespace ferry::tool

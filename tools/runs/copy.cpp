@@ -1,0 +1,114 @@
+#include "tools/runs/copy.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "ckpt/base/error.h"
+#include "tools/report/training/run_sources.h"
+#include "tools/terminal/text.h"
+#include "trainer/loop/growing_file.h"
+
+namespace ferry::tool {
+namespace {
+
+constexpr uint64_t kMostLogBytes = uint64_t{4} << 30;  // of a file
+constexpr int kMostFolders = 6;                        // in each other
+
+// Below the folder, and nowhere else.
+void check_name(const std::string& name) {
+  const std::filesystem::path path = std::filesystem::path(name).lexically_normal();
+  const bool leads_away = name.empty() || path.is_absolute() || *path.begin() == "..";
+  if (leads_away || path == ".") {
+    fail(ErrorKind::invalid, "'{}' is no name of a run below a folder", printable(name));
+  }
+}
+
+// JSON lines without members that are no numbers; other lines as they are.
+std::string without_nan(const std::string& text) {
+  std::string kept;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string line = text.substr(begin, end - begin);
+    begin = end + 1;
+    auto json = nlohmann::ordered_json::parse(line, nullptr, false);
+    if (json.is_object()) {
+      for (auto at = json.begin(); at != json.end();) {
+        at = at->is_null() ? json.erase(at) : at + 1;
+      }
+    }
+    kept += (json.is_object() ? json.dump() : line) + "\n";
+  }
+  return kept;
+}
+
+bool is_event_file(const std::string& name) { return name.find("tfevents") != std::string::npos; }
+
+// Returns how many files it copied.
+int copy_folder(const FileSystem& files, const std::string& from, const std::string& to,
+                int depth) {
+  int copied = 0;
+  for (const std::string& name : files.list(from)) {
+    const std::string source = join(from, name), target = join(to, name);
+    const PathKind kind = files.status(source).kind;
+    std::error_code error;
+    const bool is_link = std::filesystem::is_symlink(source, error);
+    if (kind == PathKind::folder && !is_link && depth < kMostFolders) {
+      copied += copy_folder(files, source, target, depth + 1);
+    } else if (kind == PathKind::file && (is_run_source(name) || is_event_file(name))) {
+      make_folders(files, to);
+      const std::string text = read_file(files, source, kMostLogBytes);
+      write_file(files, target, name.ends_with(".jsonl") ? without_nan(text) : text);
+      ++copied;
+    }
+  }
+  return copied;
+}
+
+std::vector<std::string> new_names(const FileSystem& files, const CopyRuns& wanted) {
+  if (!wanted.names.empty() && wanted.names.size() != wanted.runs.size()) {
+    fail(ErrorKind::invalid, "--names has {} names for {} runs: one for each is wanted",
+         wanted.names.size(), wanted.runs.size());
+  }
+  std::error_code error;
+  const bool is_same = std::filesystem::equivalent(wanted.from, wanted.to, error);
+  std::vector<std::string> names = wanted.names.empty() ? wanted.runs : wanted.names;
+  for (size_t i = 0; i < names.size(); ++i) {
+    check_name(wanted.runs[i]);
+    if (files.status(join(wanted.from, wanted.runs[i])).kind != PathKind::folder) {
+      fail(ErrorKind::not_found, "{}: has no folder {}", printable(wanted.from),
+           printable(wanted.runs[i]));
+    }
+    if (wanted.names.empty() && is_same) names[i] += "-copy";
+    check_name(names[i]);
+    if (files.status(join(wanted.to, names[i])).kind != PathKind::missing) {
+      fail(ErrorKind::invalid, "{} exists; --names gives copies other names",
+           printable(join(wanted.to, names[i])));
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+std::vector<std::string> copy_runs(const FileSystem& files, const CopyRuns& wanted) {
+  const std::vector<std::string> names = new_names(files, wanted);
+  for (size_t i = 0; i < names.size(); ++i) {
+    const std::string target = join(wanted.to, names[i]), aside = target + ".partial";
+    make_folders(files, std::filesystem::path(target).parent_path().string());
+    files.remove_all(aside);
+    try {
+      if (copy_folder(files, join(wanted.from, wanted.runs[i]), aside, 0) == 0) {
+        fail(ErrorKind::not_found, "{}: has no logs or metrics to copy",
+             printable(join(wanted.from, wanted.runs[i])));
+      }
+      files.rename(aside, target);
+    } catch (...) {
+      files.remove_all(aside);
+      throw;
+    }
+  }
+  return names;
+}
+
+}  // namespace ferry::tool

@@ -1,0 +1,23 @@
+// A run's lines as they come.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "ckpt/io/file_system.h"
+
+namespace ferry::tool {
+
+struct FollowOptions {
+  bool once = false;             // what is there, and no more
+  std::optional<int64_t> until;  // an iteration after which it ends
+  int64_t lines = 10;            // of what is there
+};
+
+/// Prints a line for each iteration, evaluation, save and exit that the run's files tell of. Ends
+/// with the run's last planned iteration, with `until`, or by Ctrl-C. not_found where there is
+/// nothing of a run.
+void follow_run(const FileSystem& files, const std::string& paths, const FollowOptions& options);
+
+}  // namespace ferry::tool

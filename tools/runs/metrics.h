@@ -1,0 +1,39 @@
+// Every value that a run's logs tell, by iteration and name.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ckpt/io/file_system.h"
+#include "tools/report/training/log_lines.h"
+
+namespace ferry::tool {
+
+/// Of a run whose iterations repeat, the later ones: what is told of iteration i forgets what was
+/// told of i and behind it by earlier jobs.
+class Metrics {
+ public:
+  using Values = std::map<std::string, double>;
+  using Table = std::map<int64_t, Values>;
+
+  void add(const LogRecord& record);
+  /// JSON lines have all digits: a name that they have is taken from them alone.
+  Table table() const;
+
+ private:
+  struct Lineage {
+    Table table;
+    int64_t last = -1;
+  };
+  Lineage log_, json_;
+};
+
+/// `paths` as read_run_figures() takes them; not_found where they tell of no iteration.
+Metrics::Table read_metrics(const FileSystem& files, const std::string& paths);
+
+/// Of all iterations, by name.
+std::vector<std::string> metric_names(const Metrics::Table& table);
+
+}  // namespace ferry::tool

@@ -1,0 +1,198 @@
+#include <fmt/format.h>
+
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "ckpt/base/error.h"
+#include "tools/commands.h"
+#include "tools/runs/compare.h"
+#include "tools/runs/copy.h"
+#include "tools/runs/export.h"
+#include "tools/runs/follow.h"
+#include "tools/runs/metrics.h"
+#include "tools/runs/run_list.h"
+#include "tools/terminal/common_options.h"
+#include "tools/terminal/output.h"
+#include "tools/terminal/text.h"
+
+namespace ferry::tool {
+namespace {
+
+using nlohmann::json;
+
+struct RunsFlags {
+  std::string folder, run, output, to, name, metric = "lm loss";
+  std::vector<std::string> runs;
+  FollowOptions follow;
+  CopyRuns copy;
+  bool json = false;
+};
+
+json or_null(const auto& value) { return value ? json(*value) : json(nullptr); }
+
+json status_json(const RunStatus& run) {
+  return {{"name", run.name},
+          {"paths", run.paths},
+          {"state", run.state},
+          {"iteration", run.iteration},
+          {"planned_iterations", run.planned > 0 ? json(run.planned) : json(nullptr)},
+          {"loss", or_null(run.loss)},
+          {"tokens_per_second", or_null(run.tokens_per_second)},
+          {"teraflops", or_null(run.teraflops)},
+          {"last_good_iteration", or_null(run.last_good)},
+          {"job", run.job.empty() ? json(nullptr) : json(run.job)},
+          {"exit", run.why.empty() ? json(nullptr) : json(run.why)}};
+}
+
+std::vector<std::string> status_row(const RunStatus& run) {
+  std::string iteration = grouped(run.iteration);
+  if (run.planned > 0) iteration += " of " + grouped(run.planned);
+  std::string speed;
+  if (run.tokens_per_second) {
+    speed = grouped(static_cast<int64_t>(*run.tokens_per_second)) + " tokens/s";
+  } else if (run.teraflops) {
+    speed = fmt::format("{:.1f} TFLOP/s", *run.teraflops);
+  }
+  return {printable(run.name),
+          run.state,
+          iteration,
+          run.loss ? fmt::format("{:.6g}", *run.loss) : "",
+          speed,
+          run.last_good ? grouped(*run.last_good) : "",
+          printable(run.job)};
+}
+
+void list(const RunsFlags& flags) {
+  const auto files = posix_file_system();
+  const auto jobs = queued_jobs();
+  const int64_t now = std::chrono::duration_cast<std::chrono::seconds>(
+                          std::chrono::system_clock::now().time_since_epoch())
+                          .count();
+  json all = json::array();
+  std::vector<std::vector<std::string>> rows = {
+      {"run", "state", "iteration", "loss", "speed", "last good", "job"}};
+  for (const FoundRun& found : find_runs(*files, flags.folder)) {
+    const auto run = state_of_run(*files, found, jobs.value_or(std::vector<QueuedJob>()), now);
+    if (!run) continue;
+    all.push_back(status_json(*run));
+    rows.push_back(status_row(*run));
+  }
+  if (flags.json) return print(json_text({{"runs", all}, {"queue", jobs.has_value()}}));
+  if (rows.size() == 1) return print("no runs below " + printable(flags.folder) + "\n");
+  print(table(rows, {false, false, true, true, true, true, false}, ""));
+  if (!jobs) print_aside("note: no queue was asked: there is no squeue\n");
+}
+
+void export_run(const RunsFlags& flags) {
+  const auto files = posix_file_system();
+  const Metrics::Table table = read_metrics(*files, flags.run);
+  if (flags.to == "tensorboard") {
+    export_tensorboard(*files, table, flags.output);
+  } else if (flags.to == "wandb") {
+    export_wandb(*files, table, flags.output, flags.name.empty() ? flags.run : flags.name);
+  } else {
+    return export_csv(*files, table, flags.output);
+  }
+  print_done(fmt::format("wrote {}: {} iterations\n", printable(flags.output), table.size()),
+             flags.output + " is complete");
+}
+
+void copy(const RunsFlags& flags) {
+  for (const std::string& name : copy_runs(*posix_file_system(), flags.copy)) {
+    print("copied to " + printable(join(flags.copy.to, name)) + "\n");
+  }
+}
+
+void compare(const RunsFlags& flags) {
+  const auto runs = compare_runs(*posix_file_system(), flags.runs, flags.metric);
+  print(flags.json ? json_text(comparison_json(runs, flags.metric))
+                   : comparison_text(runs, flags.metric));
+}
+
+void add_list(Command& runs) {
+  auto flags = std::make_shared<RunsFlags>();
+  Command command = runs.add_command("list", "Runs below a folder: state, iteration, loss, speed");
+  command.add_option("FOLDER", flags->folder, "Where runs are looked for").required().type_name("");
+  add_json_option(command, flags->json);
+  command.footer("Examples:\n  ferry runs list experiments\n");
+  command.action([flags] { list(*flags); });
+}
+
+void add_follow(Command& runs) {
+  auto flags = std::make_shared<RunsFlags>();
+  Command command = runs.add_command("follow", "A run's iterations, saves and exits as they come");
+  command.add_option("RUN", flags->run, "Log, metrics or run folder").required().type_name("");
+  command.add_flag("--once", flags->follow.once, "What is there, and no more");
+  command.add_option("--until", flags->follow.until, "End behind this iteration")
+      .type_name("ITERATION")
+      .check(whole_number(0, INT64_MAX));
+  command.add_option("--lines", flags->follow.lines, "Lines of what is there")
+      .type_name("N")
+      .check(whole_number(0, 1'000'000))
+      .default_text("10");
+  command.footer("Examples:\n  ferry runs follow runs/llama\n  ferry runs follow job.log --once\n");
+  command.action([flags] { follow_run(*posix_file_system(), flags->run, flags->follow); });
+}
+
+void add_compare(Command& runs) {
+  auto flags = std::make_shared<RunsFlags>();
+  Command command = runs.add_command("compare", "Losses of runs, and where they part");
+  command.add_option("RUN", flags->runs, "Logs, metrics or run folders; the first is compared with")
+      .required()
+      .type_name("");
+  command.add_option("--metric", flags->metric, "What is compared")
+      .type_name("NAME")
+      .default_text("lm loss");
+  add_json_option(command, flags->json);
+  command.footer("Examples:\n  ferry runs compare runs/a runs/b --metric grad_norm\n");
+  command.action([flags] { compare(*flags); });
+}
+
+void add_export(Command& runs) {
+  auto flags = std::make_shared<RunsFlags>();
+  flags->to = "csv";
+  Command command = runs.add_command("export", "A run's metrics for other programs");
+  command.add_option("RUN", flags->run, "Log, metrics or run folder").required().type_name("");
+  command.add_option("-o,--output", flags->output, "A new file (csv; - prints) or folder")
+      .required()
+      .type_name("OUT");
+  command.add_option("--to", flags->to, "csv, tensorboard or wandb")
+      .type_name("FORM")
+      .default_text("csv")
+      .check(one_of({"csv", "tensorboard", "wandb"}));
+  command.add_option("--name", flags->name, "Of the run, for wandb").type_name("NAME");
+  command.footer(
+      "Examples:\n  ferry runs export runs/llama -o llama.csv\n"
+      "  ferry runs export runs/llama --to tensorboard -o events\n");
+  command.action([flags] { export_run(*flags); });
+}
+
+void add_copy(Command& runs) {
+  auto flags = std::make_shared<RunsFlags>();
+  Command command = runs.add_command("copy", "Copies logs and metrics of runs to another folder");
+  command.add_option("--from", flags->copy.from, "Folder of runs").required().type_name("FOLDER");
+  command.add_option("--to", flags->copy.to, "Folder that gets the copies")
+      .required()
+      .type_name("FOLDER");
+  command.add_option("--runs", flags->copy.runs, "Runs below --from").required().type_name("NAME");
+  command.add_option("--names", flags->copy.names, "Names of the copies").type_name("NAME");
+  command.footer(
+      "Examples:\n  ferry runs copy --from projects/a --to projects/b --runs llama gpt\n");
+  command.action([flags] { copy(*flags); });
+}
+
+}  // namespace
+
+void add_runs(Command& program) {
+  Command runs = program.add_command(
+      "runs", "Tell how runs are, follow and compare them, export and copy their metrics");
+  runs.require_command();
+  add_list(runs);
+  add_follow(runs);
+  add_compare(runs);
+  add_export(runs);
+  add_copy(runs);
+}
+
+}  // namespace ferry::tool

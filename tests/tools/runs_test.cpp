@@ -45,7 +45,7 @@ struct Runs : test::Program {
                  "--tokenizer-type NullTokenizer --vocab-size 250 "
                  "--make-vocab-size-divisible-by 32 --log-interval 1 --attention-dropout 0 "
                  "--hidden-dropout 0 --train-iters 9 --seed 11 --eval-iters 0 "
-                 "--transformer-impl local --save-interval 2 " +
+                 "--transformer-impl local --override-opt-param-scheduler --save-interval 2 " +
                  more);
   }
 };

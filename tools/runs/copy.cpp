@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "ckpt/base/error.h"
 #include "tools/report/training/run_sources.h"
@@ -31,10 +33,13 @@ std::string without_nan(const std::string& text) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     const std::string line = text.substr(begin, end - begin);
     begin = end + 1;
-    auto json = nlohmann::ordered_json::parse(line, nullptr, false);
+    // Python's json writes names that JSON has not.
+    static const std::regex kNoNumber(":\\s*-?(NaN|Infinity)\\b");
+    const std::string plain = std::regex_replace(line, kNoNumber, ":null");
+    auto json = nlohmann::ordered_json::parse(plain, nullptr, false);
     if (json.is_object()) {
       for (auto at = json.begin(); at != json.end();) {
-        at = at->is_null() ? json.erase(at) : at + 1;
+        at = at->is_null() ? json.erase(at) : std::next(at);
       }
     }
     kept += (json.is_object() ? json.dump() : line) + "\n";

@@ -2,12 +2,12 @@
 # find_package(ferry COMPONENTS mpi) for ferry::mpi, too.
 include(CMakePackageConfigHelpers)
 
-install(TARGETS ferry_ckpt ferry_convert ferry_tool
+install(TARGETS ferry_tool EXPORT ferryTargets RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+install(TARGETS ferry_ckpt ferry_convert
         EXPORT ferryTargets
-        RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY ${CMAKE_BINARY_DIR}/share/ DESTINATION ${CMAKE_INSTALL_DATAROOTDIR})
+install(DIRECTORY ${CMAKE_BINARY_DIR}/share/ DESTINATION ${CMAKE_INSTALL_DATAROOTDIR} COMPONENT program)
 # The headers that docs/library.md and README.md name, and what they include; all others are ferry's own.
 set(public_headers
     ckpt/base/box.h

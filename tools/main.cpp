@@ -1,9 +1,13 @@
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -142,6 +146,23 @@ void open_all_files_that_are_allowed() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// Where what ends the program is told. A terminate handler can reach nothing but what is global.
+std::atomic<int> last_words{STDERR_FILENO};
+
+// A destructor may want memory (nlohmann::json's does), and can throw nothing where there is none.
+[[noreturn]] void on_terminate() noexcept {
+  try {
+    if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
+  } catch (const std::bad_alloc&) {
+    constexpr std::string_view kText = "ferry: error: out of memory\n";
+    if (::write(last_words, kText.data(), kText.size()) < 0) std::abort();
+    std::_Exit(exit_code(ErrorKind::exhausted));
+  } catch (...) {
+    // A bug: what it is, a debugger tells.
+  }
+  std::abort();
+}
+
 // The processes of one launch, once the command has joined them.
 class Launch {
  public:
@@ -152,6 +173,7 @@ class Launch {
     group_ = process_group();
     if (group_->rank() == 0) return group_;
     silenced_ = silence_standard_error();
+    last_words = silenced_;
     if (output == Output::of_the_first) silence_standard_output();
     return group_;
   }
@@ -343,6 +365,7 @@ int run(Launch& launch, int argc, char** argv, const Reporter& reporter) {
 int main(int argc, char** argv) {
   using namespace ferry::tool;
   if (argc > 1 && std::string_view(argv[1]) == "train") start_with_short_spins(argv);
+  std::set_terminate(on_terminate);
   hold_standard_streams();
   open_all_files_that_are_allowed();
   const bool json = std::find(argv, argv + argc, std::string_view("--json")) != argv + argc;

@@ -297,6 +297,9 @@ TEST_F(Program, ASignalLeavesNothingBehind) {
   for (int i = 0; i < 2000 && left().size() < 2; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  // Twice, as `timeout` does, which signals the process and its group.
+  ::kill(child, SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
   ::kill(child, SIGINT);
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);

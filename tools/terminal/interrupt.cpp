@@ -1,6 +1,8 @@
 #include "tools/terminal/interrupt.h"
 
 #include <csignal>
+#include <cstdint>
+#include <ctime>
 
 #include "ckpt/base/error.h"
 
@@ -9,20 +11,41 @@ namespace {
 
 // A signal handler can reach nothing but what is global.
 std::atomic<bool> interrupted{false};
+std::atomic<int64_t> first_signal{0};  // in milliseconds; 0: none came yet
 static_assert(std::atomic<bool>::is_always_lock_free);
+static_assert(std::atomic<int64_t>::is_always_lock_free);
 
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
 struct sigaction former[3];
 
-void on_signal(int) { interrupted.store(true, std::memory_order_relaxed); }
+int64_t milliseconds() {
+  struct timespec now {};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{1000} * now.tv_sec + now.tv_nsec / 1000000 + 1;
+}
+
+// Who asks again ends the program at once. Launchers may tell the same thing twice: `timeout`
+// signals the process and then its group.
+void on_signal(int signal) {
+  constexpr int64_t kSameSignal = 500;
+  const int64_t now = milliseconds();
+  int64_t first = 0;
+  if (first_signal.compare_exchange_strong(first, now)) {
+    interrupted.store(true, std::memory_order_relaxed);
+  } else if (now - first >= kSameSignal) {
+    ::signal(signal, SIG_DFL);
+    ::raise(signal);
+  }
+}
 
 }  // namespace
 
 InterruptScope::InterruptScope() {
   interrupted = false;
+  first_signal = 0;
   struct sigaction action {};
   action.sa_handler = on_signal;
-  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
+  action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   for (int i = 0; i < 3; ++i) {
     sigaction(kSignals[i], nullptr, &former[i]);

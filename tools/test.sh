@@ -9,7 +9,8 @@
 #                               byte (many times the time)
 #   CI                          where it is set, less runs under the sanitizers
 #   FERRY_TEST_INTEROP=0|1      without or with the Python programs, which download some gigabytes
-#                               once, and launches under Slurm; by default they run where CI is set
+#                               once; by default they run where CI is set
+#   FERRY_TEST_LAUNCH=1         with launches under a real Slurm of one node, which is installed
 set -eu
 cd "$(dirname "$0")/.."
 . tools/packages.sh
@@ -92,12 +93,16 @@ if [ "${FERRY_TEST_INTEROP:-${CI:+1}}" = 1 ]; then
     install_missing python3 python3-venv
     echo "== against the peers' Python programs"
     tests/interop/run.sh build/check/bin/ferry
+else
+    echo "== without the peers' Python programs; FERRY_TEST_INTEROP=1 runs them"
+fi
+if [ "${FERRY_TEST_LAUNCH:-0}" = 1 ]; then
     # shellcheck disable=SC2086 # a list of words
     install_missing $launch_packages
     echo "== launches under a real Slurm, and manifests"
     tests/launch/run.sh build/check/bin/ferry
 else
-    echo "== without the peers' Python programs; FERRY_TEST_INTEROP=1 runs them"
+    echo "== without Slurm; FERRY_TEST_LAUNCH=1 tests launches under it"
 fi
 echo "== all passed"
 sed -n '/tests passed/p' build/check/ctest.log

@@ -159,6 +159,21 @@ TEST_F(Estimates, ModelsHaveTheParametersThatTheyArePublishedWith) {
             7'615'616'512);
 }
 
+TEST_F(Estimates, LaunchesAreEstimatedAsTheyAre) {
+  const json gpt = estimate(
+      "aws-gpt -- --vocab-size 50257 --tensor-model-parallel-size 8 "
+      "--pipeline-model-parallel-size 1");
+  EXPECT_EQ(gpt.at("stages").at(0).at("parameters_held"), 941'594'624);
+  const json llama = estimate("swiss-ai-70b -- --vocab-size 128256");
+  EXPECT_EQ(llama.at("parameters").at("without_padding"), 70'553'706'496);
+  EXPECT_EQ(llama.at("ranks").at("world"), 128);
+  EXPECT_EQ(llama.at("ranks").at("pipeline"), 8);
+  write(path("launch.yaml"),
+        "preset: swiss-ai-8b\narguments:\n  vocab-size: 128256\n  num-layers: 16\n");
+  EXPECT_EQ(estimate(path("launch.yaml")).at("parameters").at("without_padding"),
+            8'030'261'248 - int64_t{16} * 218'112'000);
+}
+
 TEST_F(Estimates, LayoutsFitAndAreOrdered) {
   const std::string model = published("Llama-3.1-8B");
   const json told = estimate(model + " --gpus 16 --gpu-memory 80GB").at("layouts");

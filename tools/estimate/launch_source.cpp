@@ -12,6 +12,8 @@
 namespace ferry::tool {
 namespace {
 
+// A launch has to have one, and an estimate asks for none; what is read next replaces it.
+constexpr const char* kAnyFolder = "folder=.";
 constexpr uint64_t kMostConfigurationBytes = 16 << 20;
 
 // Places and moments of the run that saved a checkpoint, which are nothing of its size.
@@ -87,6 +89,7 @@ void read_yaml(EstimateSource& source, const std::string& path, const FileSystem
     return;
   }
   ConfigurationReader reader;
+  reader.set(kAnyFolder);
   reader.take(text, path);
   take_launch(source, reader.finish(), files);
   source.what = "a launch configuration";
@@ -99,6 +102,7 @@ bool is_preset(const std::string& name) {
 
 void read_preset(EstimateSource& source, const std::string& name, const FileSystem& files) {
   ConfigurationReader reader;
+  reader.set(kAnyFolder);
   reader.take_preset(name);
   take_launch(source, reader.finish(), files);
   source.what = "preset " + name;

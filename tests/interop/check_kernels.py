@@ -75,7 +75,7 @@ def swiglu(x):
     return F.silu(gate) * up
 
 
-activations = {0: swiglu, 1: F.gelu, 2: lambda x: F.gelu(x, approximate='tanh'), 3: lambda x: F.relu(x) ** 2, 4: quick_geglu, 5: xielu, 6: F.relu}
+activations = {0: swiglu, 1: F.gelu, 2: lambda x: F.gelu(x, approximate='tanh'), 3: lambda x: F.relu(x) ** 2, 4: quick_geglu, 5: xielu, 6: lambda x: F.relu(x)}
 
 
 def attention(q, k, v, window, scale):

@@ -52,7 +52,7 @@ under_sanitizers() {
         parts="base io format megatron convert"
         threaded="io engine group"
         threaded_tests=$threaded
-        fuzz_targets=$(echo "$fuzz_targets" | grep -v 'command_line\|train_arguments\|token_files')
+        fuzz_targets=$(echo "$fuzz_targets" | grep -v 'command_line\|train_arguments\|token_files\|training_logs\|json_lines\|parquet')
     fi
     # shellcheck disable=SC2046,SC2086 # lists of words
     {

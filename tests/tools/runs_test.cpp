@@ -74,6 +74,14 @@ TEST_F(Runs, AreListedWithTheirState) {
   EXPECT_THAT(ferry("runs list " + folder.string()).out, HasSubstr("10 of 10"));
 }
 
+TEST_F(Runs, ThatAreToldToEndMayHaveAnExitCode) {
+  EXPECT_EQ(train("--exit-interval 6").code, 0);
+  // On from iteration 6, as from the third of the nine.
+  const std::string again = "--stopped-exit-code 75 --load " + path("run") + " --exit-interval ";
+  EXPECT_EQ(train(again + "8").code, 75);
+  EXPECT_EQ(train(again + "9").code, 0);  // the last iteration
+}
+
 TEST_F(Runs, TellTheirJob) {
   make("a/run.log", lines(1, 4, 5));
   make("bin/squeue", "#!/bin/sh\necho '17|PENDING|a|/x'\necho '16|RUNNING|a|/x'\n");

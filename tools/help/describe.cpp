@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <utility>
@@ -28,26 +30,27 @@ OptionDescription describe(CLI::Option& option) {
   return described;
 }
 
-// What its --help says behind "Usage: ".
-std::string usage_of(const CLI::App& app, const std::vector<std::string>& words) {
-  const std::string help = help_text(app, words), mark = "Usage: ";
-  const size_t begin = help.find(mark) + mark.size();
-  return help.substr(begin, help.find('\n', begin) - begin);
+// What --help prints of a command whose line begins with `words`: App::help() is that of the
+// command that was called.
+std::string help_text(const CLI::App& app, const std::vector<std::string>& words) {
+  const std::string name = fmt::to_string(fmt::join(words, " "));
+  return app.get_formatter()->make_help(&app, name, CLI::AppFormatMode::Normal);
+}
+
+// What stands there behind "Usage: ".
+std::string usage_in(const std::string& text) {
+  const std::string mark = "Usage: ";
+  const size_t begin = text.find(mark) + mark.size();
+  return text.substr(begin, text.find('\n', begin) - begin);
 }
 
 }  // namespace
 
-// App::help() is that of the command that was called.
-std::string help_text(const CLI::App& app, const std::vector<std::string>& words) {
-  std::string name;
-  for (const std::string& word : words) name += (name.empty() ? "" : " ") + word;
-  return app.get_formatter()->make_help(&app, name, CLI::AppFormatMode::Normal);
-}
-
 CommandDescription describe(CLI::App& app, std::vector<std::string> words) {
   CommandDescription described;
   described.help = app.get_description();
-  described.usage = usage_of(app, words);
+  described.text = help_text(app, words);
+  described.usage = usage_in(described.text);
   described.footer = app.get_footer();
   for (CLI::Option* option : app.get_options()) {
     if (!option->get_group().empty()) described.options.push_back(describe(*option));

@@ -23,12 +23,10 @@ struct OptionDescription {
 struct CommandDescription {
   std::vector<std::string> words;  // {"ferry", "data", "merge"}
   std::string help, usage, footer;
+  std::string text;                        // all that --help prints
   std::vector<OptionDescription> options;  // positional arguments first
   std::vector<CommandDescription> commands;
 };
-
-/// What --help of a command prints, whose line begins with `words`.
-std::string help_text(const CLI::App& app, const std::vector<std::string>& words);
 
 /// Of a parser and all of its commands.
 CommandDescription describe(CLI::App& app, std::vector<std::string> words);

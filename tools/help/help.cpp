@@ -37,7 +37,9 @@ const CommandDescription& find(const CommandDescription& program,
     for (const CommandDescription& below : found->commands) {
       if (below.words.back() == word) next = &below;
     }
-    if (!next) fail(ErrorKind::invalid, "'{}' is no command", fmt::join(words, " "));
+    if (!next) {
+      fail(ErrorKind::invalid, "'{}' is no command; 'ferry help' lists them", word);
+    }
     found = next;
   }
   return *found;
@@ -80,7 +82,7 @@ void run_help(const HelpFlags& flags, const HelpTexts& texts) {
   } else if (flags.man) {
     print(man_page(find(texts.description(), flags.words), texts.version));
   } else {
-    print(texts.text(flags.words));
+    print(find(texts.description(), flags.words).text);
   }
 }
 

@@ -13,8 +13,6 @@ namespace ferry::tool {
 /// Asked for when a command's line was parsed: all commands stand there by then.
 struct HelpTexts {
   std::function<CommandDescription()> description;  // of the program
-  /// What COMMAND... --help prints; throws ferry::Error where there is no such command.
-  std::function<std::string(const std::vector<std::string>& command)> text;
   std::string version;
 };
 

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <mutex>
 #include <vector>
 
 #include "ckpt/base/error.h"
 #include "ckpt/group/together.h"
+#include "tools/terminal/exit_code.h"
 #include "tools/terminal/output.h"
 #include "tools/train/rank_threads.h"
 #include "tools/train/run_check.h"
@@ -43,8 +45,9 @@ RankSetup rank_setup(const Run& run, std::shared_ptr<Group> group, std::shared_p
 }
 
 // Ranks that are threads of this process. The first error is everyone's.
-void train_in_threads(const Run& run) {
+RunEnd train_in_threads(const Run& run) {
   std::mutex mutex;
+  std::atomic<RunEnd> end = RunEnd::finished;  // all ranks say the same
   const auto print_whole = [&](std::string_view text) {
     const std::lock_guard lock(mutex);
     print(text);
@@ -52,14 +55,15 @@ void train_in_threads(const Run& run) {
   on_rank_threads(
       static_cast<int>(run.arguments.world_size),
       [&](int rank, const std::shared_ptr<Group>& group, const std::shared_ptr<Links>& links) {
-        train(run.arguments, rank_setup(run, group, links, rank, print_whole));
+        end = train(run.arguments, rank_setup(run, group, links, rank, print_whole));
       });
+  return end;
 }
 
 // This process is one rank.
-void train_as_rank(const Run& run, const std::shared_ptr<Group>& processes) {
-  train(run.arguments,
-        rank_setup(run, processes, run.launch.links(processes), number_on_host(*processes), print));
+RunEnd train_as_rank(const Run& run, const std::shared_ptr<Group>& processes) {
+  return train(run.arguments, rank_setup(run, processes, run.launch.links(processes),
+                                         number_on_host(*processes), print));
 }
 
 // How many GPUs the arguments let this process use.
@@ -93,15 +97,6 @@ bool is_used(const ArgumentRow& row) {
   return is_used && !row.flags.empty();
 }
 
-}  // namespace
-
-void start_with_short_spins(char** argv) noexcept {
-  constexpr const char* kSpins = "GOMP_SPINCOUNT";
-  if (std::getenv(kSpins) != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
-  // Some ten microseconds, less than an operation that is worth sharing takes.
-  if (::setenv(kSpins, "10000", 1) == 0) ::execv("/proc/self/exe", argv);
-}
-
 std::string train_help() {
   std::string text = fmt::format("{}\nUsage: {}\n\n{}\n", kSummary, kUsage, kRanks);
   text += "Arguments (others of Megatron-LM are known, and mean nothing here or are refused):\n";
@@ -111,11 +106,21 @@ std::string train_help() {
   return text + "\n" + kExamples;
 }
 
+}  // namespace
+
+void start_with_short_spins(char** argv) noexcept {
+  constexpr const char* kSpins = "GOMP_SPINCOUNT";
+  if (std::getenv(kSpins) != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
+  // Some ten microseconds, less than an operation that is worth sharing takes.
+  if (::setenv(kSpins, "10000", 1) == 0) ::execv("/proc/self/exe", argv);
+}
+
 CommandDescription describe_train() {
   CommandDescription described;
   described.words = {"ferry", "train"};
   described.help = kSummary;
   described.usage = kUsage;
+  described.text = train_help();
   described.footer = fmt::format("{}\n{}", kRanks, kExamples);
   for (const ArgumentRow& row : argument_rows()) {
     if (!is_used(row)) continue;
@@ -128,9 +133,11 @@ CommandDescription describe_train() {
   return described;
 }
 
-void run_train(std::span<const std::string> words, const TrainLaunch& launch) {
+int run_train(std::span<const std::string> words, const TrainLaunch& launch) {
   for (const std::string& word : words) {
-    if (word == "--help" || word == "-h") return print(train_help());
+    if (word != "--help" && word != "-h") continue;
+    print(train_help());
+    return kExitOk;
   }
   const std::shared_ptr<Group> processes = launch.processes();
   TrainArguments arguments;
@@ -151,7 +158,7 @@ void run_train(std::span<const std::string> words, const TrainLaunch& launch) {
     const RunPlan plan = plan_run(arguments, on_gpus);
     if (arguments.dry_run) {
       if (processes->rank() == 0) print(plan_text(arguments, plan.model, plan.stages));
-      return;
+      return kExitOk;
     }
     if (!on_gpus) check_machine_memory(plan.stages, ranks);
   }
@@ -159,7 +166,8 @@ void run_train(std::span<const std::string> words, const TrainLaunch& launch) {
   const ExitWatch watch(arguments, *files);
   const Run run{arguments, watch, launch, rank_threads(*processes, ranks, launch.threads),
                 gpus_for(arguments, launch)};
-  is_rank ? train_as_rank(run, processes) : train_in_threads(run);
+  const RunEnd end = is_rank ? train_as_rank(run, processes) : train_in_threads(run);
+  return end == RunEnd::stopped ? static_cast<int>(arguments.stopped_exit_code) : kExitOk;
 }
 
 }  // namespace ferry::tool

@@ -33,12 +33,12 @@ struct TrainLaunch {
 /// it. First thing in main(); returns where there is nothing to do, or it cannot be done.
 void start_with_short_spins(char** argv) noexcept;
 
-/// What `ferry train --help` prints, and the same as data.
-std::string train_help();
+/// What `ferry train --help` says.
 CommandDescription describe_train();
 
 /// `words` are its arguments. Ranks are the processes of the launch or, where this one is alone,
-/// its threads. Returns when training is over.
-void run_train(std::span<const std::string> words, const TrainLaunch& launch);
+/// its threads. Returns when training is over: the program's exit code, which is 0 but for
+/// --stopped-exit-code.
+int run_train(std::span<const std::string> words, const TrainLaunch& launch);
 
 }  // namespace ferry::tool

@@ -43,18 +43,19 @@ class RankLoop {
 
   // From the first bytes that ranks give each other on: until it has returned, or thrown, the
   // memory that they lie in is there.
-  void run() {
+  RunEnd run() {
     position_ = saves_->begin(std::move(source_));
     iterations_ = arguments_.train_iters.value_or(0);
     if (arguments_.train_samples) iterations_ = iterations_for(batches_, *arguments_.train_samples);
     tell_model();
     log_.begin(position_.progress.iteration, position_.progress.operations);
-    train();
+    const RunEnd end = train();
     const RankDevice& device = model_->device();
     if (device.peak_bytes && group_.rank() == 0) {
       log_.tell(fmt::format("peak memory of rank 0's GPU: {:.3f} GiB\n",
                             static_cast<double>(device.peak_bytes()) / (int64_t{1} << 30)));
     }
+    return end;
   }
 
  private:
@@ -72,7 +73,7 @@ class RankLoop {
   }
 
   // Until all iterations are done, or the run is told to end.
-  void train() {
+  RunEnd train() {
     int64_t& iteration = position_.progress.iteration;
     bool is_over = false;
     if (arguments_.skip_train) {
@@ -83,7 +84,7 @@ class RankLoop {
     }
     if (is_over) {
       saves_->finish();
-      return;
+      return iteration < iterations_ ? RunEnd::stopped : RunEnd::finished;
     }
     log_.tell(time_line("after training is done"));
     if (!arguments_.skip_train && position_.last_saved != iteration) {
@@ -94,6 +95,7 @@ class RankLoop {
     evaluate(DataSplit::valid, position_.consumed_valid, at + "validation set", true);
     int64_t consumed_test = 0;
     evaluate(DataSplit::test, consumed_test, at + "test set", true);
+    return RunEnd::finished;
   }
 
   // True when the run is to end.
@@ -182,12 +184,14 @@ class RankLoop {
 
 }  // namespace
 
-void train(const TrainArguments& arguments, const RankSetup& setup, const RankParts& parts) {
+RunEnd train(const TrainArguments& arguments, const RankSetup& setup, const RankParts& parts) {
+  RunEnd end = RunEnd::finished;
   or_abort(*setup.group, [&] {
     check_loop(arguments);
     RankLoop loop(arguments, setup, parts);
-    or_withdraw(*setup.links, [&] { loop.run(); });
+    or_withdraw(*setup.links, [&] { end = loop.run(); });
   });
+  return end;
 }
 
 void on_rank_threads(int ranks,

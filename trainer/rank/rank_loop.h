@@ -9,6 +9,7 @@
 // Megatron-LM's arguments (trainer/loop/*.h say where from).
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -29,9 +30,14 @@ struct RankParts {
   RunObserver* observer = nullptr;  // may be null
 };
 
+/// How a run ended that did not fail: with all its iterations done, or told to end before (a
+/// signal, a trigger, --exit-interval and the like).
+enum class RunEnd : uint8_t { finished, stopped };
+
 /// Trains as `arguments`, which are complete, say, and returns when the run is over or is told to
-/// end; what it saved is on disk then. Throws what fails on any rank, on all ranks.
-void train(const TrainArguments& arguments, const RankSetup& setup, const RankParts& parts);
+/// end, on all ranks alike; what it saved is on disk then. Throws what fails on any rank, on all
+/// ranks.
+RunEnd train(const TrainArguments& arguments, const RankSetup& setup, const RankParts& parts);
 
 /// Calls work(rank, group, links) for each of so many ranks, which are threads of this process. The
 /// first error is thrown when all have ended.

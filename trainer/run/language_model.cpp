@@ -108,13 +108,13 @@ void LanguageModel::read(Sampler& sampler, const Dataset& dataset, const BatchAh
   read_batch(dataset, indices, sample, batch);
 }
 
-void train(const TrainArguments& arguments, const RankSetup& setup) {
+RunEnd train(const TrainArguments& arguments, const RankSetup& setup) {
   RankParts parts;
   parts.make_model = [&] {
     check_run(arguments);
     return std::make_unique<LanguageModel>(arguments, setup);
   };
-  train(arguments, setup, parts);
+  return train(arguments, setup, parts);
 }
 
 }  // namespace ferry

@@ -5,12 +5,12 @@
 #pragma once
 
 #include "trainer/arguments/train_arguments.h"
+#include "trainer/rank/rank_loop.h"
 #include "trainer/rank/rank_setup.h"
 
 namespace ferry {
 
-/// Trains as `arguments`, which are complete, say, and returns when the run is over or is told to
-/// end; what it saved is on disk then. Throws what fails on any rank, on all ranks.
-void train(const TrainArguments& arguments, const RankSetup& setup);
+/// As the train() of any model does, with the language model that the arguments describe.
+RunEnd train(const TrainArguments& arguments, const RankSetup& setup);
 
 }  // namespace ferry

@@ -1,0 +1,45 @@
+// The processes of one launch of the program, as its commands and its end see them.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "ckpt/group/group.h"
+#include "ckpt/group/tcp/mesh.h"
+#include "tools/error_report.h"
+#include "trainer/communicator/links.h"
+
+namespace ferry::tool {
+
+/// They are joined once, by the command that wants them. Rank 0 alone tells of errors.
+class LaunchedProcesses {
+ public:
+  enum class Output { of_the_first, of_all };
+
+  /// Those that a launcher of MPI started, else this one alone.
+  std::shared_ptr<Group> join(Output output);
+  /// The same of processes that were told where rank 0 listens (MASTER_ADDR); others as join() has
+  /// them.
+  std::shared_ptr<Group> join_by_address(Output output);
+  /// Between the processes of `group`, which one of these returned.
+  std::shared_ptr<Links> links(const std::shared_ptr<Group>& group) const;
+
+  /// Throws what ended another one's work.
+  void wait_for_all();
+  /// For a handler of exceptions that this rank alone may have met.
+  void abort() noexcept;
+  /// Last of all: whoever has an error that rank 0 could not tell tells it by `reporter`.
+  void end(int exit_code, const Reporter& reporter);
+
+ private:
+  void end_mesh(const Reporter& reporter);
+
+  std::shared_ptr<Group> group_;
+  std::shared_ptr<TcpMesh> mesh_;
+  int silenced_ = -1;  // what restore_standard_error() wants
+};
+
+/// The launcher that speaks of so many processes.
+std::string launcher_of(int processes);
+
+}  // namespace ferry::tool

@@ -49,6 +49,23 @@ struct Program : testing::Test {
     return outcome;
   }
 
+  // Begins the program, which goes on by itself; its output is left out. Returns its process.
+  static pid_t begin_ferry(const std::string& arguments) {
+    const std::string command =
+        std::string("exec ") + FERRY_PROGRAM + " " + arguments + " >/dev/null 2>&1";
+    const pid_t child = ::fork();
+    if (child != 0) return child;
+    ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    std::_Exit(127);
+  }
+  // The status, as waitpid() has it, of a process that has ended, which a slow disk may delay:
+  // until then its files are in use.
+  static int end_of(pid_t child) {
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    return status;
+  }
+
   static std::string read(const std::string& file) {
     std::ifstream in(file, std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};

@@ -286,13 +286,7 @@ TEST_F(Program, PartsOfACheckpointAreNamedAsSuch) {
 TEST_F(Program, ASignalLeavesNothingBehind) {
   write_zeros(path("big.safetensors"), uint64_t{1} << 30);
   const std::string source = path("big.safetensors"), target = path("out");
-  const pid_t child = ::fork();
-  if (child == 0) {
-    std::freopen("/dev/null", "w", stderr);
-    ::execl(FERRY_PROGRAM, "ferry", "convert", source.c_str(), target.c_str(), "--to",
-            "safetensors", nullptr);
-    std::_Exit(127);
-  }
+  const pid_t child = begin_ferry("convert " + source + " " + target + " --to safetensors");
   // Once the partial folder stands, the signal is caught.
   for (int i = 0; i < 2000 && left().size() < 2; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -301,8 +295,7 @@ TEST_F(Program, ASignalLeavesNothingBehind) {
   ::kill(child, SIGINT);
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
   ::kill(child, SIGINT);
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  const int status = end_of(child);
   ASSERT_TRUE(WIFEXITED(status));
   if (WEXITSTATUS(status) == 0) GTEST_SKIP() << "the disk was faster than the signal";
   if (WEXITSTATUS(status) == 8) GTEST_SKIP() << "no room for a file of 1 GiB";

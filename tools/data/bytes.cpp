@@ -19,7 +19,7 @@ struct BytesFlags {
   std::string output;
   std::vector<std::string> files;
   ByteOptions options;
-  bool overwrite = false, json = false;
+  bool overwrite = false, json = false, progress = false;
 };
 
 constexpr const char* kBytesExamples = R"(Examples:
@@ -58,7 +58,7 @@ void write_bytes(const BytesFlags& flags) {
   Progress progress{0, size_of_texts(*file_system, flags, result.output)};
   {
     const InterruptScope interrupt;
-    ProgressLine line("writing");
+    ProgressLine line("writing", flags.progress);
     IndexedDatasetWriter writer(file_system, result.output, DType::u16, flags.overwrite);
     for (const std::string& file : flags.files) {
       add_byte_tokens(*file_system->open(file), flags.options, writer, result.written,
@@ -92,6 +92,7 @@ void add_data_bytes(Command& data) {
   command.add_flag("--append-eod", flags->options.append_eod,
                    "End each document with token 256, as Megatron-LM's preprocess_data.py does");
   command.add_flag("--overwrite", flags->overwrite, "Replace files that exist");
+  add_progress_option(command, flags->progress);
   add_json_option(command, flags->json);
   command.footer(kBytesExamples);
   command.action([flags] { write_bytes(*flags); });

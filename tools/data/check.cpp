@@ -23,7 +23,7 @@ struct CheckDataFlags {
   std::optional<int64_t> vocabulary_size;
   ProgramCheckOptions program;
   std::optional<double> timeout;
-  bool json = false;
+  bool json = false, progress = false;
 };
 
 constexpr const char* kCheckDataExamples = R"(Examples:
@@ -64,7 +64,7 @@ int check_data(const CheckDataFlags& flags) {
   std::vector<CheckedTokens> checked;
   {
     const InterruptScope interrupt;
-    ProgressLine line("checking");
+    ProgressLine line("checking", flags.progress);
     const Watch watch{[&](const Progress& progress) { line.show(progress); }, interrupt.flag()};
     for (const std::string& prefix : prefixes_of(*posix_file_system(), flags.paths)) {
       CheckedTokens one{prefix, {}};
@@ -125,6 +125,7 @@ void add_check_data(Command& data, int& exit_code) {
       .type_name("N")
       .check(whole_number(1, INT64_MAX));
   add_dataset_options(command, *flags);
+  add_progress_option(command, flags->progress);
   add_json_option(command, flags->json);
   command.footer(kCheckDataExamples);
   command.action([flags, &exit_code] { exit_code = check_data(*flags); });

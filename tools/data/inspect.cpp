@@ -20,7 +20,7 @@ constexpr int64_t kMostTokensShown = 64;
 
 struct InspectDataFlags {
   std::string path;
-  bool largest_token = false, json = false;
+  bool largest_token = false, json = false, progress = false;
   std::optional<int64_t> document;
 };
 
@@ -43,7 +43,7 @@ void inspect_data(const InspectDataFlags& flags) {
   seen.lengths = summarize_lengths(*dataset);
   if (flags.largest_token) {
     const InterruptScope interrupt;
-    ProgressLine line("reading");
+    ProgressLine line("reading", flags.progress);
     seen.largest_token = largest_token(
         *dataset, {[&](const Progress& progress) { line.show(progress); }, interrupt.flag()});
   }
@@ -68,6 +68,7 @@ void add_inspect_data(Command& data) {
                   fmt::format("Print the first {} tokens of document N, from 0", kMostTokensShown))
       .type_name("N")
       .check(whole_number(0, INT64_MAX));
+  add_progress_option(command, flags->progress);
   add_json_option(command, flags->json);
   command.footer(kInspectDataExamples);
   command.action([flags] { inspect_data(*flags); });

@@ -19,7 +19,7 @@ namespace {
 struct MergeDataFlags {
   std::vector<std::string> paths;
   std::string output;
-  bool sort = false, overwrite = false, dry_run = false, json = false;
+  bool sort = false, overwrite = false, dry_run = false, json = false, progress = false;
 };
 
 constexpr const char* kMergeDataExamples = R"(Examples:
@@ -62,7 +62,7 @@ void merge_data(const MergeDataFlags& flags) {
   IndexedDatasetWriter::check_target(*posix_file_system(), merged.output, flags.overwrite);
   if (!flags.dry_run) {
     const InterruptScope interrupt;
-    ProgressLine line("merging");
+    ProgressLine line("merging", flags.progress);
     IndexedDatasetWriter writer(posix_file_system(), merged.output, merged.type, flags.overwrite);
     Progress progress{0, merged.bytes};
     for (const auto& dataset : datasets) {
@@ -97,6 +97,7 @@ void add_merge_data(Command& data) {
   command.add_flag("--sort", flags->sort, "In the order of the prefixes' names");
   command.add_flag("--overwrite", flags->overwrite, "Replace files that exist");
   command.add_flag("--dry-run", flags->dry_run, "Tell what would be written, and write nothing");
+  add_progress_option(command, flags->progress);
   add_json_option(command, flags->json);
   command.footer(kMergeDataExamples);
   command.action([flags] { merge_data(*flags); });

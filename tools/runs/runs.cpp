@@ -160,7 +160,7 @@ void add_export(Command& runs) {
   command.add_option("--to", flags->to, "csv, tensorboard or wandb")
       .type_name("FORM")
       .default_text("csv")
-      .check(one_of({"csv", "tensorboard", "wandb"}));
+      .one_of({"csv", "tensorboard", "wandb"});
   command.add_option("--name", flags->name, "Of the run, for wandb").type_name("NAME");
   command.footer(
       "Examples:\n  ferry runs export runs/llama -o llama.csv\n"

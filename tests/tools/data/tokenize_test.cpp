@@ -308,23 +308,6 @@ TEST_F(Tokenize, GoesOnWhereItStopped) {
   EXPECT_THAT(left(), Not(Contains(HasSubstr("unfinished"))));
 }
 
-// The program's status. Returns when the process has ended, which a slow disk may delay: until then
-// its files are in use.
-int killed_after(std::chrono::duration<double> time, const std::string& arguments) {
-  const std::string command =
-      std::string("exec ") + FERRY_PROGRAM + " " + arguments + " > /dev/null 2>&1";
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
-    std::_Exit(127);
-  }
-  std::this_thread::sleep_for(time);
-  ::kill(child, SIGKILL);
-  int status = -1;
-  ::waitpid(child, &status, 0);
-  return status;
-}
-
 // Killed at moments spread over the time that a whole run takes on this machine.
 TEST_F(Tokenize, GoesOnAfterBeingKilled) {
   const std::string input = in(many_lines(60000));
@@ -336,8 +319,11 @@ TEST_F(Tokenize, GoesOnAfterBeingKilled) {
   for (int part = 1; part <= 12; ++part) {
     for (const char* suffix : {".bin", ".idx"}) fs::remove(path("o_text_document") + suffix);
     for (int attempt = 0; attempt < 3; ++attempt) {
-      const int status = killed_after(
-          whole * part / 12, bytes(input, "--append-eod --resume --resume-interval 0.001"));
+      const pid_t child =
+          begin_ferry(bytes(input, "--append-eod --resume --resume-interval 0.001"));
+      std::this_thread::sleep_for(whole * part / 12);
+      ::kill(child, SIGKILL);
+      const int status = end_of(child);
       killed += status != 0;
       if (status == 0) break;
       // No index stands under its name before all is there.

@@ -5,7 +5,6 @@
 
 #include "ckpt/base/error.h"
 #include "tools/data/parquet/snappy.h"
-#include "tools/data/parquet/thrift_reader.h"
 #include "tools/data/streams/decoder_input.h"
 
 namespace ferry::tool {
@@ -13,9 +12,6 @@ namespace {
 
 constexpr uint64_t kHeaderWindow = 16 << 10;  // bytes, where most page headers fit
 constexpr int64_t kMostPageBytes = int64_t{512} << 20;
-
-enum ParquetEncoding : int64_t { kPlain = 0, kPlainDictionary = 2, kRle = 3, kRleDictionary = 8 };
-enum ParquetPage : int64_t { kDataPage = 0, kIndexPage = 1, kDictionaryPage = 2, kDataPageV2 = 3 };
 
 // Bytes that lie in memory.
 class MemoryStream final : public ByteStream {
@@ -52,84 +48,6 @@ uint32_t number_of(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-struct ParquetColumnReader::PageHeader {
-  int64_t type = -1, bytes = -1, stored_bytes = -1, values = -1, encoding = -1;
-  int64_t level_encoding = kRle;
-  int64_t definition_bytes = 0, repetition_bytes = 0;  // of data pages of version 2
-  bool is_compressed = true;
-
-  void read(ThriftReader& in) {
-    in.structure([&](const ThriftField& field) {
-      switch (field.id) {
-        case 1:
-          type = in.integer(field);
-          return true;
-        case 2:
-          bytes = in.integer(field);
-          return true;
-        case 3:
-          stored_bytes = in.integer(field);
-          return true;
-        case 5:
-          read_data(in, field);
-          return true;
-        case 7:
-          read_data(in, field);
-          return true;  // the dictionary's begins in the same way
-        case 8:
-          read_data_v2(in, field);
-          return true;
-        default:
-          return false;
-      }
-    });
-  }
-
- private:
-  void read_data(ThriftReader& in, const ThriftField& of) {
-    in.expect(of.type, ThriftType::structure);
-    in.structure([&](const ThriftField& field) {
-      switch (field.id) {
-        case 1:
-          values = in.integer(field);
-          return true;
-        case 2:
-          encoding = in.integer(field);
-          return true;
-        case 3:
-          if (of.id == 5) level_encoding = in.integer(field);
-          return of.id == 5;
-        default:
-          return false;
-      }
-    });
-  }
-  void read_data_v2(ThriftReader& in, const ThriftField& of) {
-    in.expect(of.type, ThriftType::structure);
-    in.structure([&](const ThriftField& field) {
-      switch (field.id) {
-        case 1:
-          values = in.integer(field);
-          return true;
-        case 4:
-          encoding = in.integer(field);
-          return true;
-        case 5:
-          definition_bytes = in.integer(field);
-          return true;
-        case 6:
-          repetition_bytes = in.integer(field);
-          return true;
-        case 7:
-          is_compressed = in.boolean(field);
-          return true;
-        default:
-          return false;
-      }
-    });
-  }
-};
-
 ParquetColumnReader::ParquetColumnReader(std::shared_ptr<const ReadableFile> file,
                                          const ParquetColumn& column, const ParquetChunk& chunk,
                                          std::atomic<uint64_t>& bytes_read)
@@ -159,16 +77,16 @@ std::vector<std::byte> ParquetColumnReader::stored(uint64_t bytes) {
   return found;
 }
 
-ParquetColumnReader::PageHeader ParquetColumnReader::read_header() {
+ParquetPageHeader ParquetColumnReader::read_header() {
   page_at_ = at_;
   if (at_ >= end_) fail_page("the column ends before its rows do");
   for (uint64_t window = kHeaderWindow;; window *= 16) {
     std::vector<std::byte> bytes(std::min(window, end_ - at_));
     file_->read(at_, bytes);
     ThriftReader in(bytes);
-    PageHeader header;
+    ParquetPageHeader header;
     try {
-      header.read(in);
+      header = read_parquet_page_header(in);
     } catch (const ThriftEnd&) {
       if (bytes.size() < end_ - at_) continue;
       fail_page("it ends within its header");
@@ -227,7 +145,7 @@ std::string_view ParquetColumnReader::plain_text(std::span<const std::byte>& byt
   return text;
 }
 
-void ParquetColumnReader::read_dictionary(const PageHeader& header) {
+void ParquetColumnReader::read_dictionary(const ParquetPageHeader& header) {
   if (header.encoding != kPlain && header.encoding != kPlainDictionary) {
     fail_page(fmt::format("its dictionary has the encoding {}", header.encoding));
   }
@@ -256,7 +174,7 @@ void ParquetColumnReader::begin_values(int64_t encoding, std::span<const std::by
   indices_ = RunLengths(bytes.empty() ? bytes : bytes.subspan(1), bits);
 }
 
-void ParquetColumnReader::begin_data(const PageHeader& header) {
+void ParquetColumnReader::begin_data(const ParquetPageHeader& header) {
   if (header.values < 0) fail_page("it does not say how many values it has");
   const std::vector<std::byte> bytes = stored(static_cast<uint64_t>(header.stored_bytes));
   std::span<const std::byte> levels, values;
@@ -297,7 +215,7 @@ void ParquetColumnReader::begin_data(const PageHeader& header) {
 }
 
 void ParquetColumnReader::read_page() {
-  const PageHeader header = read_header();
+  const ParquetPageHeader header = read_header();
   switch (header.type) {
     case kDictionaryPage:
       return read_dictionary(header);

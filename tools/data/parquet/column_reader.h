@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ckpt/io/file_system.h"
+#include "tools/data/parquet/page_header.h"
 #include "tools/data/parquet/parquet_metadata.h"
 #include "tools/data/parquet/run_lengths.h"
 
@@ -29,13 +30,12 @@ class ParquetColumnReader {
   std::optional<std::string_view> next();
 
  private:
-  struct PageHeader;
   enum class Values : uint8_t { plain, indices };  // of a page
 
-  PageHeader read_header();
+  ParquetPageHeader read_header();
   void read_page();
-  void read_dictionary(const PageHeader& header);
-  void begin_data(const PageHeader& header);
+  void read_dictionary(const ParquetPageHeader& header);
+  void begin_data(const ParquetPageHeader& header);
   void begin_values(int64_t encoding, std::span<const std::byte> bytes);
   std::vector<std::byte> stored(uint64_t bytes);
   std::vector<std::byte> uncompressed(std::span<const std::byte> bytes, int64_t size) const;

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <optional>
 #include <utility>
 
 #include "ckpt/base/box.h"
 #include "ckpt/base/error.h"
+#include "ckpt/base/threads.h"
 #include "tools/terminal/text.h"
 #include "trainer/loop/batch_size.h"
 #include "trainer/loop/flops.h"
@@ -243,70 +245,77 @@ double least_bytes(const TrainArguments& a, const RunModel& model) {
   return (a.bf16 ? kBytes : kBytes - 2) * elements / static_cast<double>(ranks);
 }
 
-class Search {
- public:
-  Search(const EstimateSource& source, const EstimateOptions& options)
-      : source_(source), options_(options) {}
-
-  // Whether it fits; true as well where there is no such layout.
-  bool look(const Candidate& candidate, Recomputation recomputation) {
-    const auto a = arguments_of(source_, candidate, recomputation, options_.gpus);
-    if (!a) return true;
-    result_.tried += recomputation == Recomputation::as_said ? 1 : 0;
-    const RunModel model = model_of(*a, nullptr);
-    const double least = least_bytes(*a, model);
-    if (!fits(least)) return too_large();
-    StagePlan most;
-    try {
-      most = largest(memory_plan(*a, model, device_kind(*a)));
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::exhausted) throw;
-      return too_large();
-    }
-    if (!fits(static_cast<double>(most.bytes()))) return too_large(most.bytes());
-    const double operations =
-        floating_point_operations(*a, 1) / static_cast<double>(*a->seq_length);
-    result_.fitting.push_back(
-        choice_of(*a, most, speed_for(gpu_of(options_), operations), options_));
-    return true;
-  }
-
-  LayoutSearch take() { return std::move(result_); }
-  int64_t tried() const { return result_.tried; }
-  void note(std::string text) { result_.notes.push_back(std::move(text)); }
-
- private:
-  bool fits(double bytes) const {
-    const auto memory = static_cast<double>(*options_.gpu_memory_bytes);
-    return bytes * (1 + kReservedShare) + kReservedBytes <= memory;
-  }
-  // 0: nobody planned it to the end.
-  bool too_large(int64_t bytes = 0) {
-    const bool is_least = result_.least_bytes == 0 || bytes < result_.least_bytes;
-    if (bytes > 0 && is_least) result_.least_bytes = bytes;
-    return false;
-  }
-
-  const EstimateSource& source_;
-  const EstimateOptions& options_;
-  LayoutSearch result_;
+// A layout whose sizes divide, and what was found of it.
+struct Trial {
+  Candidate candidate;
+  TrainArguments arguments;
+  std::optional<LayoutChoice> choice = {};  // it fits
+  int64_t least_bytes = 0;                  // of what does not fit; 0: nobody planned it to the end
 };
+
+// The layouts that sizes and arguments allow, kMostTried at most.
+std::vector<Trial> trials(const EstimateSource& source, const EstimateOptions& options,
+                          std::vector<std::string>& notes) {
+  std::vector<Trial> all;
+  for (const Candidate& candidate : candidates(source.arguments, options)) {
+    auto arguments = arguments_of(source, candidate, Recomputation::as_said, options.gpus);
+    if (!arguments) continue;
+    if (std::ssize(all) == kMostTried) {
+      notes.push_back(fmt::format("of more layouts than {} the first were tried", kMostTried));
+      break;
+    }
+    all.push_back({candidate, std::move(*arguments)});
+  }
+  return all;
+}
+
+// Plans the memory of `a`, and where that fits sets the choice. Any thread.
+void look(const TrainArguments& a, const EstimateOptions& options, Trial& trial) {
+  const auto fits = [&](double bytes) {
+    const auto memory = static_cast<double>(*options.gpu_memory_bytes);
+    return bytes * (1 + kReservedShare) + kReservedBytes <= memory;
+  };
+  const RunModel model = model_of(a, nullptr);
+  if (!fits(least_bytes(a, model))) return;
+  StagePlan most;
+  try {
+    most = largest(memory_plan(a, model, device_kind(a)));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::exhausted) throw;
+    return;
+  }
+  if (!fits(static_cast<double>(most.bytes()))) {
+    const bool is_first = trial.least_bytes == 0;
+    trial.least_bytes = is_first ? most.bytes() : std::min(trial.least_bytes, most.bytes());
+    return;
+  }
+  const double operations = floating_point_operations(a, 1) / static_cast<double>(*a.seq_length);
+  trial.choice = choice_of(a, most, speed_for(gpu_of(options), operations), options);
+}
 
 }  // namespace
 
 LayoutSearch find_layouts(const EstimateSource& source, const EstimateOptions& options) {
-  Search all(source, options);
+  LayoutSearch search;
+  std::vector<Trial> all = trials(source, options, search.notes);
+  search.tried = std::ssize(all);
   const bool is_said = !source.arguments.recompute_granularity.empty();
-  for (const Candidate& candidate : candidates(source.arguments, options)) {
-    if (all.tried() >= kMostTried) {
-      all.note(fmt::format("of more layouts than {} the first were tried", kMostTried));
-      break;
+  std::atomic<size_t> next = 0;
+  on_threads(thread_count(0), [&](int) {
+    for (size_t i = next++; i < all.size(); i = next++) {
+      Trial& trial = all[i];
+      look(trial.arguments, options, trial);
+      if (trial.choice || is_said) continue;
+      const auto full = arguments_of(source, trial.candidate, Recomputation::full, options.gpus);
+      if (full) look(*full, options, trial);
     }
-    if (!all.look(candidate, Recomputation::as_said) && !is_said) {
-      all.look(candidate, Recomputation::full);
-    }
+  });
+  for (Trial& trial : all) {
+    if (trial.choice) search.fitting.push_back(std::move(*trial.choice));
+    const int64_t bytes = trial.least_bytes;
+    const bool is_least = search.least_bytes == 0 || bytes < search.least_bytes;
+    if (bytes > 0 && is_least) search.least_bytes = bytes;
   }
-  LayoutSearch search = all.take();
   std::stable_sort(search.fitting.begin(), search.fitting.end(),
                    [](const LayoutChoice& x, const LayoutChoice& y) {
                      return x.tokens_per_second > y.tokens_per_second;

@@ -10,7 +10,8 @@
 #   CI                          where it is set, less runs under the sanitizers
 #   FERRY_TEST_INTEROP=0|1      without or with the Python programs, which download some gigabytes
 #                               once; by default they run where CI is set
-#   FERRY_TEST_LAUNCH=1         with launches under a real Slurm of one node, which is installed
+#   FERRY_TEST_LAUNCH=0|1       without or with launches under a real Slurm of one node, which is
+#                               installed; by default where CI is set
 set -eu
 cd "$(dirname "$0")/.."
 . tools/packages.sh
@@ -89,6 +90,18 @@ all) under_sanitizers ;;
     )
     ;;
 esac
+# Launches wait for Slurm most of the time, and run beside what follows.
+launches=
+trap '[ -z "$launches" ] || kill "$launches" 2>/dev/null' EXIT
+if [ "${FERRY_TEST_LAUNCH:-${CI:+1}}" = 1 ]; then
+    # What is missing then is told there.
+    # shellcheck disable=SC2086 # a list of words
+    (install_missing $launch_packages) || echo "not all packages of Slurm can be installed here"
+    tests/launch/run.sh build/check/bin/ferry >build/launches.log 2>&1 &
+    launches=$!
+else
+    echo "== without Slurm; FERRY_TEST_LAUNCH=1 tests launches under it"
+fi
 if [ "${FERRY_TEST_INTEROP:-${CI:+1}}" = 1 ]; then
     install_missing python3 python3-venv
     echo "== against the peers' Python programs"
@@ -96,13 +109,13 @@ if [ "${FERRY_TEST_INTEROP:-${CI:+1}}" = 1 ]; then
 else
     echo "== without the peers' Python programs; FERRY_TEST_INTEROP=1 runs them"
 fi
-if [ "${FERRY_TEST_LAUNCH:-0}" = 1 ]; then
-    # shellcheck disable=SC2086 # a list of words
-    install_missing $launch_packages
+if [ -n "$launches" ]; then
     echo "== launches under a real Slurm, and manifests"
-    tests/launch/run.sh build/check/bin/ferry
-else
-    echo "== without Slurm; FERRY_TEST_LAUNCH=1 tests launches under it"
+    passed=0
+    wait "$launches" || passed=$?
+    launches=
+    cat build/launches.log
+    [ "$passed" = 0 ] || exit 1
 fi
 echo "== all passed"
 sed -n '/tests passed/p' build/check/ctest.log

@@ -177,11 +177,12 @@ struct PrecisionArguments {
 struct CheckpointArguments {
   std::string save, load, pretrained_checkpoint;
   std::optional<int64_t> save_interval, save_retain_interval;
-  std::string device;                // cuda, cpu; auto: GPUs where there are any
-  std::optional<int64_t> keep_last;  // checkpoints that stay beside the retained ones
-  std::string after_save;            // a command, run after each checkpoint that is on disk
-  int64_t after_save_seconds = 0;    // that it may take
-  int64_t stopped_exit_code = 0;     // of the program, told to end before its last iteration
+  std::string device;                 // cuda, cpu; auto: GPUs where there are any
+  std::optional<int64_t> keep_last;   // checkpoints that stay beside the retained ones
+  bool free_space_for_saves = false;  // older ones go where a new one has no room
+  std::string after_save;             // a command, run after each checkpoint that is on disk
+  int64_t after_save_seconds = 0;     // that it may take
+  int64_t stopped_exit_code = 0;      // of the program, told to end before its last iteration
   bool finetune = false;
   std::optional<int64_t> ckpt_step, override_ckpt_iteration;
   bool no_save_optim = false, no_save_rng = false, no_load_optim = false, no_load_rng = false;

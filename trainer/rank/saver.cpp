@@ -10,6 +10,7 @@
 #include "trainer/checkpoint/run_checkpoint.h"
 #include "trainer/loop/growing_file.h"
 #include "trainer/loop/training_log.h"
+#include "trainer/rank/room.h"
 
 namespace ferry {
 namespace {
@@ -120,6 +121,7 @@ void RunSaver::save(SaveKind kind, std::vector<ConstRegion> tensors, RunState st
 void RunSaver::save(SaveKind kind, Snapshot snapshot) {
   Folder& to = folder(kind);
   const int64_t iteration = snapshot.iteration;
+  if (arguments_.free_space_for_saves) make_room(to);
   print_(timed(fmt::format("saving checkpoint at iteration {:7d} to {} in {} format", iteration,
                            to.path, arguments_.ckpt_format)));
   if (!to.saver) {
@@ -187,6 +189,14 @@ void RunSaver::commit(Folder& folder, int64_t iteration) {
   if (pruner_.joinable()) pruner_.join();
   // Beside the next steps: many large files take their time to go.
   pruner_ = std::jthread([this, &folder] { prune(folder); });
+}
+
+void RunSaver::make_room(const Folder& folder) {
+  if (group_.rank() == 0) {
+    if (pruner_.joinable()) pruner_.join();
+    ferry::make_room(files_, folder.path, arguments_.save_retain_interval, print_);
+  }
+  group_.barrier();  // the others begin to write when there is room
 }
 
 // What cannot be removed now goes after a later save.

@@ -51,6 +51,7 @@ class RunSaver final : public CheckpointSink {
   Folder& folder(SaveKind kind);
   void commit(Folder& folder, int64_t iteration);
   void prune(const Folder& folder);
+  void make_room(const Folder& folder);
 
   const TrainArguments& arguments_;
   std::shared_ptr<const FileSystem> files_;

@@ -1,5 +1,8 @@
 // How runs save.
+#include "ckpt/store/prune.h"
+#include "tests/io/forwarding_file_system.h"
 #include "tests/trainer/run/runs.h"
+#include "trainer/rank/room.h"
 
 namespace ferry::test {
 namespace {
@@ -87,6 +90,61 @@ TEST_F(Saves, RetentionLeavesWhatItSays) {
                                                               "latest_checkpointed_iteration.txt"));
     for (const char* name : {"all", "some", "two"}) fs::remove_all(scratch_.path(name));
   }
+}
+
+// A disk of so many bytes, which hold nothing but a folder.
+class SmallDisk final : public ForwardingFileSystem {
+ public:
+  SmallDisk(std::string folder, uint64_t bytes)
+      : ForwardingFileSystem(posix_file_system()), folder_(std::move(folder)), bytes_(bytes) {}
+
+  std::optional<FreeSpace> free_space(const std::string&) const override {
+    const uint64_t used = bytes_in(folder_);
+    return FreeSpace{used < bytes_ ? bytes_ - used : 0, true};
+  }
+  static uint64_t bytes_in(const std::string& folder) {
+    uint64_t bytes = 0;
+    for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+      if (entry.is_regular_file()) bytes += entry.file_size();
+    }
+    return bytes;
+  }
+
+ private:
+  std::string folder_;
+  uint64_t bytes_;
+};
+
+TEST_F(Saves, MayTakeTheirRoomFromOlderOnes) {
+  run("run", "");
+  const std::string path = scratch_.path("run");
+  const uint64_t one = SmallDisk::bytes_in(path + "/iter_0000025");
+  std::string told;
+  const auto with_disk_of = [&](uint64_t bytes) {
+    told.clear();
+    make_room(std::make_shared<SmallDisk>(path, bytes), path, 10,
+              [&](std::string_view text) { told += text; });
+    return left_in("run");
+  };
+  EXPECT_EQ(with_disk_of(6 * one).size(), 5u);
+  EXPECT_EQ(told, "");
+  // Of 10, 15, 20 and 25, which take four times as much; 10 and 20 are to stay.
+  EXPECT_THAT(with_disk_of(4 * one + one / 2),
+              testing::UnorderedElementsAre("iter_0000010", "iter_0000020", "iter_0000025",
+                                            "latest_checkpointed_iteration.txt"));
+  EXPECT_THAT(told, testing::HasSubstr("iter_0000015"));
+  EXPECT_EQ(with_disk_of(one).size(), 4u);
+  // A folder that is none yet.
+  make_room(posix_file_system(), scratch_.path("none"), std::nullopt,
+            [](std::string_view text) { FAIL() << text; });
+}
+
+TEST_F(Saves, TakeTheirRoomWhenAsked) {
+  const std::string told =
+      run("run", "--free-space-for-saves --async-save " + std::string(layout::kAll));
+  EXPECT_EQ(told.find("no room could be made"), std::string::npos);
+  EXPECT_EQ(told.find("removed "), std::string::npos);
+  EXPECT_EQ(left_in("run").size(), 5u);
 }
 
 TEST_F(Saves, NonPersistentOnesStandApart) {

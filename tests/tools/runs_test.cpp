@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tests/tools/program.h"
 #include "tools/runs/run_list.h"
@@ -80,6 +81,18 @@ TEST_F(Runs, ThatAreToldToEndMayHaveAnExitCode) {
   const std::string again = "--stopped-exit-code 75 --load " + path("run") + " --exit-interval ";
   EXPECT_EQ(train(again + "8").code, 75);
   EXPECT_EQ(train(again + "9").code, 0);  // the last iteration
+}
+
+// As `srun -l` writes them.
+TEST_F(Runs, LinesMayBeginWithATasksNumber) {
+  std::string numbered;
+  std::istringstream plain(lines(1, 4, 5));
+  for (std::string line; std::getline(plain, line);) numbered += "1: " + line + "\n";
+  make("a/run.log", numbered);
+  const json runs = json::parse(ferry("runs list --json " + folder.string()).out).at("runs");
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_EQ(runs.at(0).at("iteration"), 4);
+  EXPECT_DOUBLE_EQ(runs.at(0).at("loss").get<double>(), 4.6);
 }
 
 TEST_F(Runs, TellTheirJob) {

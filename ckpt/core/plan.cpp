@@ -9,6 +9,7 @@
 #include "ckpt/base/cast.h"
 #include "ckpt/base/checked.h"
 #include "ckpt/core/item_index.h"
+#include "ckpt/core/plan_quantised.h"
 
 namespace ferry {
 namespace {
@@ -72,13 +73,14 @@ void check_scales(const Plan& plan, const Entry& target, const Recipe& recipe) {
     }
     const Entry& input = plan.source->entries[recipe.inputs[each.input]];
     const Entry& scales = plan.source->entries[each.scales];
+    const DType values = recipe.quantise ? recipe.quantise->values : target.dtype;
     const bool dtypes_ok = size_bytes(input.dtype) == 1 && can_convert(input.dtype, DType::f32) &&
                            can_convert(scales.dtype, DType::f32) &&
-                           can_convert(target.dtype, DType::f32) && input.dtype != target.dtype;
+                           can_convert(values, DType::f32) && input.dtype != values;
     if (!dtypes_ok) {
       fail(ErrorKind::mismatch, "tensor {}: {} of {} with scales of {} cannot become {}",
            target.name, input.name, torch_name(input.dtype), torch_name(scales.dtype),
-           torch_name(target.dtype));
+           torch_name(values));
     }
     bool fits = each.block.size() == input.shape.size() && scales.shape.size() == each.block.size();
     for (size_t axis = 0; fits && axis < each.block.size(); ++axis) {
@@ -98,6 +100,7 @@ void check_recipe(const Plan& plan, size_t position) {
   const Entry& target = plan.target.entries[position];
   const Recipe& recipe = plan.recipes[position];
   const size_t rank = target.shape.size();
+  if (recipe.is_scales) return;  // of check_quantised
   check_scales(plan, target, recipe);
   int64_t written = 0;
   for (const Move& move : recipe.moves) {
@@ -318,6 +321,7 @@ void check_target(const Plan& plan) {
          plan.target.entries.size());
   }
   for (size_t i = 0; i < plan.recipes.size(); ++i) check_recipe(plan, i);
+  check_quantised(plan);
   check_files(plan);
   check_items(plan);
 }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "ckpt/base/box.h"
@@ -41,12 +42,23 @@ struct BlockScales {
   Dims block;           // extents of a block, one an axis of the input; the last may be cut
 };
 
+/// An output of two axes that is quantised as it is written: element (i, j) becomes itself over
+/// the scale of its block, and the scales go to another entry of the target, which has one element
+/// a block and an empty recipe but for `is_scales`.
+struct Quantise {
+  Dims block;                 // extents of a block; the last may be cut
+  uint32_t scales = 0;        // position in the target catalog: fp32
+  DType values = DType::f32;  // what the elements are rounded to first: bf16, fp16 or fp32
+};
+
 /// Values are converted between dtypes element by element, as convert() (ckpt/base/cast.h) does.
 struct Recipe {
   std::vector<uint32_t> inputs;  // positions in the source catalog's entries
   std::vector<Move> moves;       // together with `zeros` they write every output element once
   std::vector<Box> zeros;        // parts of the output that are filled with zero
   std::vector<BlockScales> scales = {};  // at most one an input
+  std::optional<Quantise> quantise = {};
+  bool is_scales = false;  // another entry's recipe writes this one
 
   const BlockScales* scales_of(uint32_t input) const noexcept;  // null: the input is not quantised
 };

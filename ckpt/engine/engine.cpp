@@ -7,6 +7,7 @@
 #include "ckpt/base/threads.h"
 #include "ckpt/engine/items/item_digester.h"
 #include "ckpt/engine/progress_meter.h"
+#include "ckpt/engine/quantise/quantising_runner.h"
 #include "ckpt/engine/target_files.h"
 #include "ckpt/engine/tiles/tile.h"
 #include "ckpt/engine/tiles/tile_queue.h"
@@ -15,6 +16,12 @@ namespace ferry {
 namespace {
 
 constexpr uint64_t kReadBackBytes = 1 << 20;  // read back at once to digest an item
+
+uint64_t bytes_of(const std::vector<Transfer>& transfers) {
+  uint64_t bytes = 0;
+  for (const Transfer& transfer : transfers) bytes += transfer.out_bytes();
+  return bytes;
+}
 
 std::vector<Digest> execute(const Plan& plan, std::span<WritableFile* const> files,
                             const SpoolPlace& spool, const EngineOptions& options,
@@ -32,12 +39,16 @@ std::vector<Digest> execute(const Plan& plan, std::span<WritableFile* const> fil
   const FileSystem* file_system = plan.source->file_system.get();
   on_threads(threads, [&](int thread) {
     TileRunner runner(sources, files, file_system, &digester);
+    QuantisingRunner quantiser(plan, compiler, sources, files, digester);
     try {
       while (!stop) {
         if (options.cancel && *options.cancel) fail(ErrorKind::cancelled, "stopped on request");
         if (const auto tile = queue.next(thread)) {
-          const std::vector<Transfer> transfers = compiler.compile(tile->entry, tile->box);
-          meter.add(runner.run(transfers));
+          const bool quantised = plan.recipes[tile->entry].quantise.has_value();
+          const std::vector<Transfer> transfers = quantised
+                                                      ? quantiser.run(tile->entry, tile->box)
+                                                      : compiler.compile(tile->entry, tile->box);
+          meter.add(quantised ? bytes_of(transfers) : runner.run(transfers));
           digester.wrote(transfers, runner.scratch(read_back_bytes));
         } else if (!digester.digest_next_literal(runner.scratch(read_back_bytes))) {
           return;

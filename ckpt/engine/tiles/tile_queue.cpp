@@ -4,10 +4,16 @@
 #include <unordered_map>
 
 #include "ckpt/core/item_index.h"
+#include "ckpt/engine/quantise/quantising_runner.h"
 #include "ckpt/engine/tiles/slab.h"
 #include "ckpt/engine/tiles/tile_cut.h"
 
 namespace ferry {
+namespace {
+
+constexpr int64_t kQuantisedElements = 2 << 20;  // of one tile
+
+}  // namespace
 
 std::vector<TileQueue::Group> TileQueue::groups_of(const Plan& plan) {
   const ItemIndex index(plan.items);
@@ -15,7 +21,7 @@ std::vector<TileQueue::Group> TileQueue::groups_of(const Plan& plan) {
   std::unordered_map<uint32_t, size_t> group_of_item;
   for (size_t i = 0; i < plan.target.entries.size(); ++i) {
     const Entry& entry = plan.target.entries[i];
-    if (entry.elements() == 0) continue;
+    if (entry.elements() == 0 || plan.recipes[i].is_scales) continue;
     for (Slab& slab : slabs_of(entry)) {
       const Extent& extent = entry.chunks.at(slab.first_chunk).extent;
       const auto item = index.find(extent.file, extent.offset, extent.length);
@@ -92,6 +98,11 @@ std::vector<Box> TileQueue::cut(const Part& part) const {
   int64_t in_bytes = out_bytes;
   for (uint32_t input : plan_.recipes[part.entry].inputs) {
     in_bytes = std::max(in_bytes, size_bytes(plan_.source->entries[input].dtype));
+  }
+  if (const auto& quantise = plan_.recipes[part.entry].quantise) {
+    const int64_t held = in_bytes + 2 * size_bytes(quantise->values) + out_bytes;
+    const int64_t elements = static_cast<int64_t>(tile_bytes_) / held;
+    return cut_into_blocks(entry.shape, quantise->block, std::min(elements, kQuantisedElements));
   }
   const auto most =
       std::max<int64_t>(1, static_cast<int64_t>(tile_bytes_) / (in_bytes + out_bytes));

@@ -20,6 +20,19 @@ struct IndexedEntry {
   std::vector<std::vector<Piece>> pieces;  // empty: not yet
 };
 
+// Where a piece of a target is written, and as what.
+struct OutPiece {
+  Piece piece;
+  uint32_t file;
+  DType dtype;
+};
+
+void add(Transfer transfer, const OutPiece& out, std::vector<Transfer>& transfers) {
+  transfer.out_file = out.file;
+  transfer.out_dtype = out.dtype;
+  transfers.push_back(std::move(transfer));
+}
+
 std::vector<Box> chunk_boxes(const Entry& entry) {
   std::vector<Box> boxes;
   boxes.reserve(entry.chunks.size());
@@ -79,6 +92,10 @@ struct PlanCompiler::State {
   const std::vector<Piece>& source_pieces(uint32_t position, IndexedEntry& indexed, uint32_t chunk);
   IndexedEntry& indexed(std::map<size_t, IndexedEntry>& cache, size_t position, const Entry& entry,
                         const std::vector<Move>& moves);
+  void add_transfers(size_t target_entry, const Box& wanted, const OutPiece& out,
+                     std::vector<Transfer>& transfers);
+  void add_move(const Recipe& recipe, const Move& part, const OutPiece& out,
+                std::vector<Transfer>& transfers);
 
   const Plan& plan;
   std::mutex mutex;  // guards the caches; std::map keeps references valid while it grows
@@ -170,69 +187,80 @@ Transfer zeros_of(const Box& box, const Piece& out) {
 
 }  // namespace
 
-std::vector<Transfer> PlanCompiler::compile(size_t target_entry, const Box& box) {
-  const Plan& plan = state_->plan;
-  const Entry& target = plan.target.entries.at(target_entry);
+// What writes the elements of `wanted` into `out`, a piece of the target that holds them.
+void PlanCompiler::State::add_transfers(size_t target_entry, const Box& wanted, const OutPiece& out,
+                                        std::vector<Transfer>& transfers) {
   const Recipe& recipe = plan.recipes.at(target_entry);
-  IndexedEntry& out_index = state_->target(target_entry);
-  std::vector<Transfer> transfers;
-  const auto add = [&](Transfer transfer, const Chunk& out_chunk) {
-    transfer.out_file = out_chunk.extent.file;
-    transfer.out_dtype = target.dtype;
-    transfers.push_back(std::move(transfer));
-  };
-  for (uint32_t out_position : out_index.index.overlapping(box)) {
-    const Chunk& out_chunk = target.chunks[out_position];
-    for (const Piece& out :
-         cut_into_pieces(out_chunk, size_bytes(target.dtype), first_byte(out_chunk.extent))) {
-      const Box wanted = intersection(out.box, box);
-      if (std::find(wanted.size.begin(), wanted.size.end(), 0) != wanted.size.end()) continue;
-      for (const Box& zeros : recipe.zeros) {
-        const Box part = intersection(zeros, wanted);
-        if (overlaps(part, part)) {
-          Transfer transfer = zeros_of(part, out);
-          transfer.in_dtype = target.dtype;
-          add(std::move(transfer), out_chunk);
+  for (const Box& zeros : recipe.zeros) {
+    const Box part = intersection(zeros, wanted);
+    if (!overlaps(part, part)) continue;
+    Transfer transfer = zeros_of(part, out.piece);
+    transfer.in_dtype = out.dtype;
+    add(std::move(transfer), out, transfers);
+  }
+  for (uint32_t move_position : target(target_entry).moves.overlapping(wanted)) {
+    const Move& move = recipe.moves[move_position];
+    for (const Move& part : clip_output(move, wanted)) {
+      add_move(recipe, part, out, transfers);
+    }
+  }
+}
+
+void PlanCompiler::State::add_move(const Recipe& recipe, const Move& part, const OutPiece& out,
+                                   std::vector<Transfer>& transfers) {
+  const uint32_t position = recipe.inputs.at(part.input);
+  const Entry& entry = plan.source->entries[position];
+  const BlockScales* blocks = recipe.scales_of(part.input);
+  IndexedEntry& in_index = source(position);
+  const Box in_bounds = input_bounds(part, entry.shape.size());
+  for (uint32_t in_position : in_index.index.overlapping(in_bounds)) {
+    for (const Piece& in : source_pieces(position, in_index, in_position)) {
+      const Chunk& located = in_index.located[in_position];
+      const auto add_exact = [&](const Move& exact, std::optional<float> scale) {
+        Transfer transfer = transfer_of(exact, in, out.piece);
+        transfer.in_file = located.extent.file;
+        transfer.in_dtype = entry.dtype;
+        transfer.scale = scale;
+        transfer.math = located.math;
+        if (located.extent.zstd) transfer.zstd = &located.extent;
+        add(std::move(transfer), out, transfers);
+      };
+      for (const Move& exact : clip_input(part, in.box)) {
+        if (blocks == nullptr) {
+          add_exact(exact, std::nullopt);
+          continue;
         }
-      }
-      for (uint32_t move_position : out_index.moves.overlapping(wanted)) {
-        const Move& move = recipe.moves[move_position];
-        const uint32_t source_position = recipe.inputs.at(move.input);
-        const Entry& source = plan.source->entries[source_position];
-        const BlockScales* scales = recipe.scales_of(move.input);
-        IndexedEntry& in_index = state_->source(source_position);
-        for (const Move& part : clip_output(move, wanted)) {
-          const Box in_bounds = input_bounds(part, source.shape.size());
-          for (uint32_t in_position : in_index.index.overlapping(in_bounds)) {
-            for (const Piece& in : state_->source_pieces(source_position, in_index, in_position)) {
-              const Chunk& located = in_index.located[in_position];
-              const Extent& extent = located.extent;
-              const auto add_move = [&](const Move& exact, std::optional<float> scale) {
-                Transfer transfer = transfer_of(exact, in, out);
-                transfer.in_file = extent.file;
-                transfer.in_dtype = source.dtype;
-                transfer.scale = scale;
-                transfer.math = located.math;
-                if (extent.zstd) transfer.zstd = &extent;
-                add(std::move(transfer), out_chunk);
-              };
-              for (const Move& exact : clip_input(part, in.box)) {
-                if (scales == nullptr) {
-                  add_move(exact, std::nullopt);
-                  continue;
-                }
-                const auto values = state_->scales.read(scales->scales);
-                for (const auto& [block, scale] :
-                     cut_by_block(exact, *scales, *values, source.shape)) {
-                  add_move(block, scale);
-                }
-              }
-            }
-          }
+        const auto values = scales.read(blocks->scales);
+        for (const auto& [block, scale] : cut_by_block(exact, *blocks, *values, entry.shape)) {
+          add_exact(block, scale);
         }
       }
     }
   }
+}
+
+std::vector<Transfer> PlanCompiler::compile(size_t target_entry, const Box& box) {
+  const Entry& target = state_->plan.target.entries.at(target_entry);
+  std::vector<Transfer> transfers;
+  for (uint32_t position : state_->target(target_entry).index.overlapping(box)) {
+    const Chunk& chunk = target.chunks[position];
+    for (Piece& piece :
+         cut_into_pieces(chunk, size_bytes(target.dtype), first_byte(chunk.extent))) {
+      const Box wanted = intersection(piece.box, box);
+      if (std::find(wanted.size.begin(), wanted.size.end(), 0) != wanted.size.end()) continue;
+      const OutPiece out{std::move(piece), chunk.extent.file, target.dtype};
+      state_->add_transfers(target_entry, wanted, out, transfers);
+    }
+  }
+  return transfers;
+}
+
+std::vector<Transfer> PlanCompiler::compile_to_memory(size_t target_entry, const Box& box,
+                                                      DType dtype) {
+  OutPiece out{{box, 0, row_major_strides(box.size)}, 0, dtype};
+  for (int64_t& stride : out.piece.strides) stride *= size_bytes(dtype);
+  std::vector<Transfer> transfers;
+  state_->add_transfers(target_entry, box, out, transfers);
   return transfers;
 }
 

@@ -49,6 +49,9 @@ class PlanCompiler {
   /// Transfers that write the elements of `box` of a target entry.
   std::vector<Transfer> compile(size_t target_entry, const Box& box);
 
+  /// Transfers that write the elements of `box` as `dtype`, row-major, to byte 0 of file 0.
+  std::vector<Transfer> compile_to_memory(size_t target_entry, const Box& box, DType dtype);
+
  private:
   struct State;
   std::unique_ptr<State> state_;

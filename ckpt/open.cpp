@@ -9,7 +9,9 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/dcp/dcp_safetensors.h"
+#include "ckpt/format/hugging_face/hub_cache.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
+#include "ckpt/format/other_programs.h"
 #include "ckpt/format/torch/torch_file.h"
 #include "ckpt/io/staging/read_mark.h"
 #include "ckpt/megatron/nemo/nemo.h"
@@ -112,6 +114,10 @@ Checkpoint open_file(Files files, const std::string& path) {
       path.ends_with(".pt") || path.ends_with(".pth") || path.ends_with(".bin");
   if (torch_suffix && kind == FileKind::unknown) kind = FileKind::torch;
   const std::string_view name = std::string_view(path).substr(path.find_last_of('/') + 1);
+  if (kind != FileKind::safetensors) {
+    const std::string other = other_file(*file);
+    if (!other.empty()) fail(ErrorKind::unsupported, "{}: {}", path, other);
+  }
   const bool inside_checkpoint = name.ends_with(".distcp") || name.ends_with(".metadata") ||
                                  name == kTrackerName || name == "metadata.json" ||
                                  name == "config.json" || name.ends_with(".index.json");
@@ -148,7 +154,7 @@ std::string first_few(const Names& names) {
 bool looks_like_checkpoint(const FileSystem& files, const std::string& path) {
   if (files.status(path).kind != PathKind::folder) return false;
   const Folder folder(files, path);
-  return recognise(folder) != nullptr || is_run_folder(files, path);
+  return recognise(folder) != nullptr || is_run_folder(files, path) || is_hub_cache(files, path);
 }
 
 [[noreturn]] void fail_unknown(const Folder& folder) {
@@ -171,6 +177,8 @@ bool looks_like_checkpoint(const FileSystem& files, const std::string& path) {
          "{} is no checkpoint itself, but these folders in it look like one: {}", folder.path,
          first_few(inside));
   }
+  const std::string other = other_folder(folder.files, folder.path, names);
+  if (!other.empty()) fail(ErrorKind::unsupported, "{}: {}", folder.path, other);
   std::string looked_for = "a Megatron-LM run (latest_checkpointed_iteration.txt, iter_*)";
   for (const FolderFormat& format : kFolderFormats) {
     if (*format.known_by) looked_for += std::string(", ") + format.known_by;
@@ -194,7 +202,19 @@ Checkpoint open_run(Files files, const std::string& path, const OpenOptions& opt
   return checkpoint;
 }
 
+// A cache of Hugging Face's downloads: the snapshot that it leads to.
+Checkpoint open_hub(Files files, const std::string& snapshot, const OpenOptions& options) {
+  Checkpoint checkpoint = open_folder(std::move(files), snapshot, options);
+  checkpoint.notes.insert(
+      checkpoint.notes.begin(),
+      fmt::format("a cache of Hugging Face's downloads: {} is read", split_path(snapshot).name));
+  return checkpoint;
+}
+
 Checkpoint open_folder(Files files, const std::string& path, const OpenOptions& options) {
+  if (const std::string snapshot = hub_snapshot(*files, path); !snapshot.empty()) {
+    return open_hub(std::move(files), snapshot, options);
+  }
   if (is_run_folder(*files, path)) return open_run(std::move(files), path, options);
   if (!options.iteration.empty()) {
     fail(ErrorKind::invalid,

@@ -6,6 +6,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/format/dcp/dcp.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
+#include "ckpt/format/other_programs.h"
 #include "ckpt/format/torch/objects.h"
 #include "ckpt/megatron/model/args.h"
 #include "ckpt/megatron/torch_dist/torch_dist.h"
@@ -28,6 +29,9 @@ Checkpoint open_hugging_face_folder(std::shared_ptr<const FileSystem> file_syste
   }
   checkpoint.catalog = std::move(model.catalog);
   checkpoint.notes = std::move(model.notes);
+  if (const auto base = adapter_base(*checkpoint.catalog.file_system, folder)) {
+    checkpoint.notes.push_back("the folder " + what_adapter(*base));
+  }
   return checkpoint;
 }
 

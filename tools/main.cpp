@@ -163,6 +163,7 @@ int run(LaunchedProcesses& launch, int argc, char** argv, const Reporter& report
     command->parse_complete_callback([name] { require_one_process(name); });
   }
   add_verify(commands, exit_code);
+  add_seal(commands);
   add_diff(commands, exit_code);
   const HelpTexts texts = help_texts(program);
   add_help(commands, texts);

@@ -6,8 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace ferry {
 
@@ -15,6 +17,9 @@ using Sha256 = std::array<uint8_t, 32>;
 
 /// 64 lower-case hexadecimal digits, as sha256sum prints them.
 std::string to_hex(const Sha256& hash);
+
+/// Of what to_hex() gives; nothing for any other text.
+std::optional<Sha256> parse_sha256(std::string_view hex);
 
 /// The hash of bytes that come in pieces.
 class Sha256Stream {

@@ -30,22 +30,6 @@ Sha256 hash_file(const FileSystem& file_system, const std::string& path,
   return stream.finish();
 }
 
-int digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-std::optional<Sha256> parse_hash(std::string_view hex) {
-  Sha256 hash;
-  if (hex.size() != 2 * hash.size()) return std::nullopt;
-  for (size_t i = 0; i < hash.size(); ++i) {
-    const int high = digit(hex[2 * i]), low = digit(hex[2 * i + 1]);
-    if (high < 0 || low < 0) return std::nullopt;
-    hash[i] = static_cast<uint8_t>(16 * high + low);
-  }
-  return hash;
-}
-
 }  // namespace
 
 Sha256Files hash_folder(const FileSystem& file_system, const std::string& folder, int threads,
@@ -89,7 +73,7 @@ Sha256Files parse_sha256_manifest(std::string_view text, const std::string& path
   Sha256Files files;
   for (const auto& [name, value] : json["files"].items()) {
     join_untrusted(path, name);
-    const auto hash = value.is_string() ? parse_hash(value.get<std::string>()) : std::nullopt;
+    const auto hash = value.is_string() ? parse_sha256(value.get<std::string>()) : std::nullopt;
     if (!hash) fail(ErrorKind::corrupt, "{}: the hash of {} is no SHA-256", path, name);
     files.emplace_back(name, *hash);
   }

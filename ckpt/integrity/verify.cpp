@@ -7,6 +7,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/dcp/dcp.h"
+#include "ckpt/format/hugging_face/hub_cache.h"
 #include "ckpt/integrity/checks/archive_checks.h"
 #include "ckpt/integrity/checks/failures.h"
 #include "ckpt/integrity/checks/manifest_checks.h"
@@ -39,12 +40,15 @@ class Verification {
       report_.iteration = choice.folder.iteration;
       report_.problems = std::move(choice.problems);
       report_.notes = std::move(choice.notes);
+    } else if (const std::string snapshot = snapshot_of(path, kind); !snapshot.empty()) {
+      report_.path = snapshot;
     } else if (!options_.iteration.empty()) {
       open_checkpoint(file_system_, path, {options_.iteration, false});  // says what is wrong
     }
     const ReadMark mark(*file_system_, report_.path);
     find_files(kind);
-    if (kind == PathKind::folder) read_manifests();
+    if (kind == PathKind::folder && options_.manifests) read_manifests();
+    add_blobs();
     check_structure();
     check_bytes();
     tell_what_is_not_covered();
@@ -78,6 +82,21 @@ class Verification {
     }
     report_.files = static_cast<int64_t>(files_.size());
     for (const FileInfo& file : files_) report_.bytes += file.bytes;
+  }
+
+  std::string snapshot_of(const std::string& path, PathKind kind) const {
+    return kind == PathKind::folder ? hub_snapshot(*file_system_, path) : std::string();
+  }
+
+  // Of a snapshot of Hugging Face's cache, the names of what its links lead to.
+  void add_blobs() {
+    for (uint32_t i = 0; i < files_.size(); ++i) {
+      if (const auto hash = hub_sha256(*file_system_, files_[i].path)) {
+        CheckOrigin origin;
+        origin.blob = true;
+        list_.add({i, 0, files_[i].bytes, *hash}, std::move(origin));
+      }
+    }
   }
 
   // Its own bytes are covered by its own digest, and it names no file for itself.

@@ -17,6 +17,8 @@ namespace ferry {
 struct VerifyOptions {
   std::string iteration;  // of a run folder: a number, "release", or empty: the tracker decides
   EngineOptions engine;   // progress counts the bytes that checksums are computed of
+  /// Hold the files against the manifests that lie beside them.
+  bool manifests = true;
 };
 
 struct VerifyReport {
@@ -36,7 +38,8 @@ struct VerifyReport {
 };
 
 /// Checks, of whatever open_checkpoint() takes: the tracker of a run folder; ferry.manifest.json
-/// and integrity.json where they are there (files missing, too short, too long, damaged, not
+/// and integrity.json where they are there, and the SHA-256 by which Hugging Face's cache names
+/// large files (files missing, too short, too long, damaged, not
 /// named); the CRC-32 of every record of .distcp items and .pt files; what the readers check; that
 /// the chunks of every tensor cover it once. What is wrong is in the report. Throws what keeps it
 /// from looking: not_found, invalid, unsupported without a manifest, cancelled; busy when the

@@ -101,6 +101,8 @@ class FileSystem {
 
   /// Follows symbolic links. A dangling link is `missing`.
   virtual PathStatus status(const std::string& path) const = 0;
+  /// Where a path leads once its links are followed; the path itself where that cannot be told.
+  virtual std::string real_path(const std::string& path) const { return path; }
   /// Names (not paths) in a folder, sorted.
   virtual std::vector<std::string> list(const std::string& path) const = 0;
   /// Opens a regular file; invalid for anything else, without blocking on a FIFO.

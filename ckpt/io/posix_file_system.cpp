@@ -60,6 +60,12 @@ class PosixFileSystem final : public FileSystem {
     return {S_ISDIR(info.st_mode) ? PathKind::folder : PathKind::other, 0, changed, link};
   }
 
+  std::string real_path(const std::string& path) const override {
+    std::error_code code;
+    const auto real = std::filesystem::canonical(path, code);
+    return code ? path : real.string();
+  }
+
   std::vector<std::string> list(const std::string& path) const override {
     DIR* folder = ::opendir(path.c_str());
     if (!folder) fail_errno("list", path);

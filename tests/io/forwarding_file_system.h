@@ -17,6 +17,7 @@ class ForwardingFileSystem : public FileSystem {
       : inner_(std::move(inner)) {}
 
   PathStatus status(const std::string& path) const override { return inner_->status(path); }
+  std::string real_path(const std::string& path) const override { return inner_->real_path(path); }
   std::vector<std::string> list(const std::string& path) const override {
     return inner_->list(path);
   }

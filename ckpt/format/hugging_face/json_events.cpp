@@ -130,4 +130,19 @@ nlohmann::json parse_python_json(std::string_view text, const std::string& what)
   return parse_tree(with_marked_words(text, mark), what, mark);
 }
 
+std::string edit_python_json(std::string_view text, const std::string& what,
+                             const std::function<void(nlohmann::ordered_json&)>& edit) {
+  parse_python_json(text, what);  // refuses what it does
+  const std::string mark = unused_mark(text);
+  nlohmann::ordered_json document = nlohmann::ordered_json::parse(with_marked_words(text, mark));
+  edit(document);
+  std::string edited = document.dump(2, ' ', true);
+  const std::string opening = '"' + mark;
+  for (size_t at = edited.find(opening); at != std::string::npos; at = edited.find(opening, at)) {
+    edited.erase(at, opening.size());
+    edited.erase(edited.find('"', at), 1);
+  }
+  return edited + "\n";
+}
+
 }  // namespace ferry

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -86,5 +87,10 @@ nlohmann::json parse_json(std::string_view text, const std::string& what);
 /// The same of what Python's json wrote, which has NaN, Infinity and -Infinity for numbers that
 /// JSON lacks.
 nlohmann::json parse_python_json(std::string_view text, const std::string& what);
+
+/// Such a document after `edit`, as Python's json writes it with an indent of 2: its members keep
+/// their order, and those words stay.
+std::string edit_python_json(std::string_view text, const std::string& what,
+                             const std::function<void(nlohmann::ordered_json&)>& edit);
 
 }  // namespace ferry

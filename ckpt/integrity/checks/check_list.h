@@ -17,6 +17,7 @@ struct CheckOrigin {
   const ManifestItem* item = nullptr;    // of ferry's manifest
   const std::string* archive = nullptr;  // of a record: what its archive holds
   std::string record;                    // of a record: its name
+  bool blob = false;                     // of a download: the name of the blob is its SHA-256
 };
 
 /// Origins are parallel to checks. A file that is missing or could not be read has no checks.

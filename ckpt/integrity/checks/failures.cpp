@@ -102,6 +102,7 @@ class StoredTensors {
 
 std::string which_checksum(const ByteCheck& check, const CheckOrigin& origin) {
   if (origin.item) return "the manifest's digest";
+  if (origin.blob) return "the SHA-256 that the blob is named by";
   if (std::holds_alternative<Sha256>(check.expected)) return "the SHA-256 of integrity.json";
   return fmt::format("the CRC-32 of zip record {}", origin.record);
 }

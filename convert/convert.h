@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -44,8 +45,14 @@ struct ExportOptions {
   bool cut_tokens = false;            // let vocab_size cut rows of tokens that are known
   bool keep_padding = false;          // keep all rows; excludes vocab_size
   std::optional<DType> dtype;  // of floating-point tensors; those kept in fp32 by design stay
+  /// The weights of linear layers in blocks of fp8 with their scales, and config.json says so.
+  bool quantise_fp8 = false;
   uint64_t max_shard_bytes = 5'000'000'000;
   std::string tokenizer_folder;  // tokenizer files to copy; empty: those of the checkpoint, if any
+  /// A Hugging Face model whose tensors stand in for those that the checkpoint lacks (a vision
+  /// tower, prediction layers), and whose config.json and other files are taken. Must outlive the
+  /// export.
+  const Checkpoint* original = nullptr;
 };
 
 /// A file to be copied as it is.
@@ -57,7 +64,8 @@ struct CopiedFile {
 
 struct Export {
   std::string family;
-  Plan plan;  // the weights' files; plan.source is the checkpoint's catalog
+  Plan plan;  // the weights' files; plan.source is the checkpoint's catalog, or:
+  std::shared_ptr<const Catalog> filled_source;  // it and the original's
   /// (name inside the output folder, content): config.json, generation_config.json unless it is one
   /// of the tokenizer's files and, with more than one shard, model.safetensors.index.json.
   std::vector<std::pair<std::string, std::string>> small_files;

@@ -15,6 +15,7 @@
 #include "convert/convert.h"
 #include "convert/model/config_numbers.h"
 #include "convert/model/sizes.h"
+#include "convert/recognise.h"
 
 namespace ferry {
 namespace {
@@ -37,6 +38,10 @@ constexpr std::string_view kNotCompared[] = {
 constexpr std::string_view kTrainingOnly[] = {
     "initializer_range", "attention_dropout",    "attn_pdrop",    "resid_pdrop",
     "embd_pdrop",        "router_aux_loss_coef", "aux_loss_alpha"};
+
+// Parts of the names of members that change what any model computes.
+constexpr std::string_view kScaling[] = {"multiplier", "softcap",  "logit_scale",      "scale_",
+                                         "_scale",     "clip_qkv", "parallel_residual"};
 
 template <size_t N>
 bool contains(const std::string_view (&names)[N], std::string_view name) {
@@ -235,13 +240,43 @@ class Checker {
   std::set<std::string> odd_;  // members that were refused as they are
 };
 
+// Of a model of another type that is read as one of the family: members that the family does not
+// know may change what the model computes. Those that surely do are refused, the others told.
+void check_forced(const Family& family, const Architecture& a, const json& whole,
+                  std::vector<std::string>& reasons, std::vector<std::string>& warnings) {
+  std::vector<std::string> unused;
+  const json known = config_json(family, a, DType::bf16, {}, unused);
+  std::vector<std::string> names;
+  for (const auto& [key, value] : whole.items()) {
+    if (value.is_null() || known.contains(key) || contains(kNotCompared, key)) continue;
+    if (key.starts_with("_") || key == "transformers_version" || key == "auto_map") continue;
+    const bool is_one = value.is_number() && value.get<double>() == 1;
+    const bool scales =
+        std::any_of(std::begin(kScaling), std::end(kScaling),
+                    [&](std::string_view part) { return key.find(part) != std::string::npos; });
+    if (scales && !is_one && value != false) {
+      reasons.push_back(
+          fmt::format("{} is {}, which family {} has not", key, shown(value), family.name));
+    } else {
+      names.push_back(key);
+    }
+  }
+  warnings.push_back(fmt::format(
+      "config.json's model_type is not {}: the model is read as one because --family says so. "
+      "Members that the family does not know: {}",
+      family.name, names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
+}
+
 const Family& family_of(const json& config, const std::optional<std::string>& wanted,
                         const std::string& path) {
   const std::string type = text_of(config, "model_type", "");
   const Family* family = find_family(type);
+  if (family == nullptr && wanted) return named_family(*wanted);
   if (family == nullptr) {
-    fail(ErrorKind::unsupported, "{}: model_type is '{}'; those that can be read are {}", path,
-         type, fmt::join(export_families(), ", "));
+    fail(ErrorKind::unsupported,
+         "{}: model_type is '{}'{}; those that can be read are {}. --family NAME reads it as one "
+         "of these, where its tensors fit",
+         path, type, what_config_says(config), fmt::join(export_families(), ", "));
   }
   if (wanted && *wanted != family->name) {
     fail(ErrorKind::unsupported, "{}: model_type is '{}', not '{}'", path, type, *wanted);
@@ -316,6 +351,9 @@ ReadConfig read_config(const json& config, const std::optional<std::string>& wan
   tell_differences(*result.family, result.architecture, result.warnings);
   std::vector<std::string> reasons = objections(*result.family, result.architecture);
   reasons.insert(reasons.begin(), checker.reasons.begin(), checker.reasons.end());
+  if (text_of(config, "model_type", "") != result.family->name) {
+    check_forced(*result.family, result.architecture, whole, reasons, result.warnings);
+  }
   refuse(reasons, path);
   check_sizes(result.architecture, path, "its members");
   return result;

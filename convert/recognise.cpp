@@ -1,6 +1,10 @@
 #include "convert/recognise.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -12,13 +16,16 @@
 #include "ckpt/megatron/state/vocabulary.h"
 #include "convert/arguments/arguments.h"
 #include "convert/config_json.h"
+#include "convert/config_value.h"
 #include "convert/convert.h"
+#include "convert/model/mismatch.h"
 #include "convert/tokenizer.h"
 
 namespace ferry {
 namespace {
 
 constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
+constexpr size_t kFarNames = 3;  // edits between names that are not near
 
 std::string lines(const std::vector<std::string>& sentences) {
   std::string text;
@@ -83,6 +90,41 @@ void recognise_arguments(const Checkpoint& checkpoint, ModelSummary& summary) {
   summarise(read.architecture, summary);
 }
 
+// The first of `architectures`.
+std::string architecture_name(const nlohmann::json& config) {
+  const auto names = config.find("architectures");
+  const bool said =
+      names != config.end() && names->is_array() && !names->empty() && names->front().is_string();
+  return said ? names->front().get<std::string>() : "";
+}
+
+// The shape that the configuration of any model tells, in the words that most of them use; of a
+// model of several parts, that of its language model.
+void summarise_unknown(const nlohmann::json& config, ModelSummary& summary) {
+  const auto inner = config.find("text_config");
+  const bool has_inner = inner != config.end() && inner->is_object();
+  const nlohmann::json& text = has_inner ? *inner : config;
+  const auto first_of = [&](std::initializer_list<const char*> keys) {
+    for (const char* key : keys) {
+      const int64_t value = integer_of(text, key, 0);
+      if (value > 0) return value;
+    }
+    return int64_t{0};
+  };
+  summary.layers = first_of({"num_hidden_layers", "n_layer", "n_layers", "num_layers"});
+  summary.hidden = first_of({"hidden_size", "n_embd", "d_model"});
+  summary.heads = first_of({"num_attention_heads", "n_head", "n_heads"});
+  summary.kv_heads = first_of({"num_key_value_heads"});
+  summary.head_dim = first_of({"head_dim"});
+  summary.ffn_hidden = first_of({"intermediate_size", "n_inner", "ffn_dim"});
+  summary.vocab = first_of({"vocab_size"});
+  summary.experts = first_of({"num_experts", "num_local_experts", "n_routed_experts"});
+  summary.experts_per_token = first_of({"num_experts_per_tok", "top_k_experts"});
+  summary.expert_ffn_hidden = first_of({"moe_intermediate_size"});
+  summary.sequence = first_of({"max_position_embeddings", "n_positions"});
+  summary.tied_embeddings = boolean_of(text, "tie_word_embeddings", false);
+}
+
 void recognise_config(const Checkpoint& checkpoint, ModelSummary& summary) {
   const std::string path = join(checkpoint.path, "config.json");
   const FileSystem& files = *checkpoint.catalog.file_system;
@@ -99,7 +141,11 @@ void recognise_config(const Checkpoint& checkpoint, ModelSummary& summary) {
   const Family* family =
       type != config.end() && type->is_string() ? find_family(type->get<std::string>()) : nullptr;
   if (family == nullptr) {
-    summary.reasons.push_back(path + " names no model_type that is known");
+    const std::string architecture = architecture_name(config);
+    summary.reasons.push_back(fmt::format("model_type '{}'{} is none of the families",
+                                          text_of(config, "model_type", ""),
+                                          architecture.empty() ? "" : " (" + architecture + ")"));
+    summarise_unknown(config, summary);
     return;
   }
   summary.family = family->name;
@@ -115,6 +161,33 @@ std::vector<std::string> export_families() {
   return names;
 }
 
+const Family& named_family(const std::string& name) {
+  if (const Family* family = find_family(name)) return *family;
+  std::string near;
+  for (const std::string& each : export_families()) {
+    const bool is_part = name.size() > 2 && (each.find(name) == 0 || name.find(each) == 0);
+    if (!is_part && edit_distance(name, each, kFarNames) >= kFarNames) continue;
+    near += (near.empty() ? "" : ", ") + each;
+  }
+  fail(ErrorKind::invalid, "family {} is unknown{}; the families are {}", name,
+       near.empty() ? "" : "; near it are " + near, names_of_families());
+}
+
+std::string what_config_says(const nlohmann::json& config) {
+  ModelSummary summary;
+  summarise_unknown(config, summary);
+  std::vector<std::string> parts;
+  if (const std::string name = architecture_name(config); !name.empty()) parts.push_back(name);
+  const auto add = [&](const char* what, int64_t number) {
+    if (number > 0) parts.push_back(fmt::format("{} {}", what, number));
+  };
+  add("layers", summary.layers);
+  add("hidden", summary.hidden);
+  add("heads", summary.heads);
+  add("experts", summary.experts);
+  return parts.empty() ? "" : fmt::format(" ({})", fmt::join(parts, ", "));
+}
+
 const Family& choose_family(const Architecture& architecture,
                             const std::optional<std::string>& wanted, const std::string& path) {
   if (!wanted) {
@@ -124,13 +197,9 @@ const Family& choose_family(const Architecture& architecture,
          "{}: the model is of no family that can be written ({}); nearest is {}:{}", path,
          names_of_families(), family->name, lines(reasons));
   }
-  const Family* family = find_family(*wanted);
-  if (family == nullptr) {
-    fail(ErrorKind::invalid, "family {} is unknown; the families are {}", *wanted,
-         names_of_families());
-  }
-  const std::vector<std::string> reasons = objections(*family, architecture);
-  if (reasons.empty()) return *family;
+  const Family& family = named_family(*wanted);
+  const std::vector<std::string> reasons = objections(family, architecture);
+  if (reasons.empty()) return family;
   fail(ErrorKind::mismatch, "{}: the model is not of family {}:{}", path, *wanted, lines(reasons));
 }
 

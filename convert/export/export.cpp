@@ -5,12 +5,14 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/format/hugging_face/hugging_face_layout.h"
 #include "convert/arguments/arguments.h"
 #include "convert/config_json.h"
 #include "convert/convert.h"
 #include "convert/export/export_tensors.h"
+#include "convert/export/lay_out.h"
+#include "convert/export/quantise_fp8.h"
 #include "convert/recognise.h"
+#include "convert/rewrite/rewrite.h"
 #include "convert/tokenizer.h"
 #include "convert/vocabulary.h"
 
@@ -31,41 +33,16 @@ int64_t embedding_rows(const Checkpoint& checkpoint, const Architecture& archite
 
 ReadArguments read_model(const Checkpoint& checkpoint) {
   if (checkpoint.format == Format::hugging_face || checkpoint.format == Format::safetensors) {
-    fail(ErrorKind::unsupported, "{}: is in Hugging Face form already", checkpoint.path);
+    fail(ErrorKind::unsupported,
+         "{}: is no checkpoint of Megatron-LM; a folder with config.json and weights becomes a new "
+         "Hugging Face model (--to hf), tensors of a file alone --to safetensors",
+         checkpoint.path);
   }
   ReadArguments read = read_arguments(checkpoint.args.value, checkpoint.path);
   if (read.problems.empty()) return read;
   std::string text;
   for (const std::string& problem : read.problems) text += "\n  " + problem;
   fail(ErrorKind::unsupported, "{}: cannot become a Hugging Face model:{}", checkpoint.path, text);
-}
-
-// Puts the tensors into files. Constants become literals: there is nothing to copy them from.
-void lay_out(ExportedTensors tensors, const ExportOptions& options, Export& result) {
-  std::vector<Entry> entries;
-  entries.reserve(tensors.tensors.size());
-  for (ExportedTensor& tensor : tensors.tensors) entries.push_back(tensor.entry);
-  HuggingFaceLayout layout = lay_out_hugging_face(std::move(entries), options.max_shard_bytes);
-  Plan& plan = result.plan;
-  plan.literals = std::move(layout.literals);
-  std::vector<Entry> placed = std::exchange(layout.target.entries, {});
-  plan.target = std::move(layout.target);
-  result.parameters = layout.parameters;
-  for (size_t i = 0; i < placed.size(); ++i) {
-    ExportedTensor& tensor = tensors.tensors[i];
-    if (!tensor.constant.empty()) {
-      const Extent& extent = placed[i].chunks.front().extent;
-      plan.literals.push_back({extent.file, extent.offset, std::move(tensor.constant)});
-      plan.target.objects.push_back({placed[i].name, extent, {}});
-      continue;
-    }
-    plan.target.entries.push_back(std::move(placed[i]));
-    plan.recipes.push_back(std::move(tensor.recipe));
-  }
-  plan.dropped = std::move(tensors.dropped);
-  if (!layout.index_json.empty()) {
-    result.small_files.emplace_back(kSafetensorsIndexName, std::move(layout.index_json));
-  }
 }
 
 }  // namespace
@@ -96,16 +73,22 @@ Export plan_export(const Checkpoint& checkpoint, const ExportOptions& options) {
 
   ExportedTensors tensors =
       export_tensors(checkpoint.catalog, family, a, options.dtype, checkpoint.path);
+  result.plan.source = &checkpoint.catalog;
+  if (options.original != nullptr) {
+    fill_up(options, std::move(tensors), result);
+    drop_unused(result.plan, Role::optimizer);
+    return result;
+  }
   SpecialTokens special = tokens_of_arguments(checkpoint.args.value);  // what a conversion kept
   complete_tokens(special, tokenizer, result.warnings);
-  const auto config = config_json(family, a, tensors.dtype, special, result.warnings);
+  auto config = config_json(family, a, tensors.dtype, special, result.warnings);
+  if (options.quantise_fp8) config["quantization_config"] = quantise_fp8(tensors, checkpoint.path);
   result.small_files.emplace_back("config.json", config.dump(2) + "\n");
   if (!tokenizer.has_generation_config) {
     result.small_files.emplace_back("generation_config.json",
                                     generation_config_json(special).dump(2) + "\n");
   }
-  result.plan.source = &checkpoint.catalog;
-  lay_out(std::move(tensors), options, result);
+  lay_out(std::move(tensors), options.max_shard_bytes, result);
   drop_unused(result.plan, Role::optimizer);
   return result;
 }

@@ -12,6 +12,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
+#include "ckpt/format/other_programs.h"
 #include "ckpt/megatron/state/vocabulary.h"
 #include "convert/arguments/arguments.h"
 #include "convert/config_json.h"
@@ -34,6 +35,9 @@ ReadConfig read_model(const Checkpoint& checkpoint, const ImportOptions& options
   }
   const auto config = read_hugging_face_config(*checkpoint.catalog.file_system, checkpoint.path);
   const std::string path = join(checkpoint.path, "config.json");
+  if (const auto base = adapter_base(*checkpoint.catalog.file_system, checkpoint.path)) {
+    fail(ErrorKind::unsupported, "{}: {}", checkpoint.path, what_adapter(*base));
+  }
   if (!config) {
     fail(ErrorKind::not_found, "{}: does not exist; without it nobody knows the model's heads",
          path);

@@ -15,6 +15,7 @@
 #include "convert/import.h"
 #include "convert/model/transforms.h"
 #include "convert/recognise.h"
+#include "convert/rewrite/rewrite.h"
 #include "tests/convert/support.h"
 #include "tests/fuzz/finding.h"
 #include "tests/fuzz/json_members.h"
@@ -31,11 +32,13 @@ constexpr int64_t kMostLayers = 32, kMostExperts = 32;
 
 struct Counts {
   uint64_t inputs = 0, configs = 0, imports = 0, imported = 0, exports = 0, resharded = 0;
+  uint64_t rewrites = 0;
   ~Counts() {
     std::printf(
         "of %llu inputs %llu configs and %llu models were imported, %llu of them planned; "
-        "%llu exports and %llu reshards were planned\n",
-        ull(inputs), ull(configs), ull(imports), ull(imported), ull(exports), ull(resharded));
+        "%llu exports, %llu reshards and %llu rewrites were planned\n",
+        ull(inputs), ull(configs), ull(imports), ull(imported), ull(exports), ull(resharded),
+        ull(rewrites));
   }
   static unsigned long long ull(uint64_t number) { return number; }
 };
@@ -127,6 +130,21 @@ std::vector<Entry> tensors_of_config(const json& config) {
   return entries;
 }
 
+// The same model in a new form, by itself or filled up from itself.
+void rewrite(const Checkpoint& checkpoint, const json& wanted) {
+  if (checkpoint.catalog.entries.empty()) return;
+  const uint64_t kind =
+      wanted["misfits"].get<uint64_t>() + static_cast<uint64_t>(wanted["divisor"].get<int64_t>());
+  ExportOptions options;
+  if (wanted["dtype"] == 1) options.dtype = DType::f16;
+  options.quantise_fp8 = kind % 3 == 0;
+  if (kind % 4 == 1) options.original = &checkpoint;
+  Export model;
+  if (!succeeds("rewrite", [&] { model = plan_rewrite(checkpoint, options); })) return;
+  if (!succeeds("check", [&] { check(model.plan); })) finding("the plan of a rewrite is wrong");
+  ++counts().rewrites;
+}
+
 void import(const json& wanted, const std::string& config_text) {
   json config;
   const bool reads = succeeds("config", [&] { config = parse_python_json(config_text, "fuzz"); });
@@ -146,6 +164,7 @@ void import(const json& wanted, const std::string& config_text) {
     checkpoint = open_checkpoint(files, "hf");
   });
   recognise(checkpoint);
+  rewrite(checkpoint, wanted);
   ImportOptions options;
   options.layout = layout_of(wanted["layout"]);
   options.make_vocab_size_divisible_by = wanted["divisor"].get<int64_t>();

@@ -27,6 +27,8 @@ constexpr const char* kConvertExamples = R"(Examples:
   ferry convert runs/llama llama-hf --to hf                     the latest iteration of a run
   ferry convert runs/llama llama-hf --to hf --iteration 500 --tokenizer ./llama-tokenizer
   ferry convert runs/llama llama-hf --to hf --dry-run           what would be written
+  ferry convert deepseek-fp8 deepseek-bf16 --to hf --dtype bf16  a Hugging Face model in another form
+  ferry convert qwen3 qwen3-fp8 --to hf --quantize fp8           its weights in blocks of fp8
   ferry convert runs/llama tensors --to safetensors --optimizer   all tensors, under their own names
   ferry convert llama-hf runs/new --to torch_dist --tp 2 --pp 2   a Hugging Face model for Megatron-LM
 )";
@@ -35,6 +37,8 @@ const std::map<std::string, ConvertTarget> kTargets = {{"hf", ConvertTarget::hug
                                                        {"safetensors", ConvertTarget::safetensors},
                                                        {"torch_dist", ConvertTarget::torch_dist},
                                                        {"torch", ConvertTarget::torch}};
+
+const std::map<std::string, bool> kQuantisations = {{"fp8", true}};
 
 void run(const ConvertFlags& flags, std::shared_ptr<Group> group) {
   ConvertOptions options = flags.options;
@@ -65,10 +69,9 @@ void add_places(Command& command, ConvertOptions& options) {
       .required()
       .type_name("");
   command
-      .add_choice(
-          "--to", options.to, kTargets,
-          "hf: a Hugging Face model; safetensors: tensors as they are; torch_dist, torch: a "
-          "Megatron-LM run, of a Hugging Face model")
+      .add_choice("--to", options.to, kTargets,
+                  "hf: a Hugging Face model, of a run or of another one; safetensors: tensors as "
+                  "they are; torch_dist, torch: a Megatron-LM run, of a Hugging Face model")
       .required()
       .type_name("FORMAT");
 }
@@ -90,6 +93,17 @@ void add_model_options(Command& command, ConvertOptions& options) {
                    "Let --vocab-size cut rows of tokens that arguments or tokenizer know");
   command.add_flag("--keep-padding", model.keep_padding, "Keep the padding rows of the vocabulary");
   add_dtype_option(command, model.dtype);
+  command
+      .add_choice(
+          "--quantize", model.quantise_fp8, kQuantisations,
+          "fp8: weights of linear layers in blocks of 128 x 128 with scales, as DeepSeek-V3 "
+          "and Qwen publish them (with --to hf)")
+      .type_name("TYPE");
+  command
+      .add_option("--fill-from", options.fill_from,
+                  "Hugging Face model that gives the tensors that the checkpoint lacks (a vision "
+                  "tower, prediction layers), config.json and other files (with --to hf)")
+      .type_name("DIR");
   command
       .add_option("--tokenizer", model.tokenizer_folder,
                   "Folder of tokenizer files to copy (default: those of the checkpoint)")

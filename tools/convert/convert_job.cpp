@@ -4,6 +4,7 @@
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/hugging_face/safetensors_plan.h"
 #include "ckpt/group/together.h"
+#include "convert/rewrite/rewrite.h"
 #include "tools/convert/import_job.h"
 #include "tools/output/write_output.h"
 
@@ -28,6 +29,8 @@ std::string_view spelling(ConvertTarget to) {
 
 // What is to be written, whatever it was made from.
 struct Job {
+  std::shared_ptr<const Checkpoint> original;  // that the checkpoint is filled up from
+  std::shared_ptr<const Catalog> source;       // of the plan, where that is not the checkpoint's
   PlannedOutput planned;
   std::string family;
   int64_t parameters = 0;
@@ -49,6 +52,8 @@ void check_options(const ConvertOptions& options) {
       {"--vocab-size", model.vocab_size.has_value(), hf},
       {"--force", model.cut_tokens, hf},
       {"--keep-padding", model.keep_padding, hf},
+      {"--quantize", model.quantise_fp8, hf},
+      {"--fill-from", !options.fill_from.empty(), hf},
       {"--tokenizer", !model.tokenizer_folder.empty(), !plain},
       {"--max-shard-size", model.max_shard_bytes != ExportOptions().max_shard_bytes, !megatron},
       {"--optimizer", options.optimizer, plain},
@@ -70,15 +75,41 @@ void check_options(const ConvertOptions& options) {
     fail(ErrorKind::invalid, "--force means nothing without --vocab-size");
   }
   if (!plain && model.dtype && size_bytes(*model.dtype) == 1) {
-    fail(ErrorKind::invalid,
-         "--dtype {} means nothing with --to {}: 8-bit floats need scales, which are not made",
-         torch_name(*model.dtype), spelling(to));
+    fail(ErrorKind::invalid, "--dtype {} means nothing with --to {}: 8-bit floats need scales{}",
+         torch_name(*model.dtype), spelling(to),
+         hf ? "; --quantize fp8 makes them" : ", which Megatron-LM's formats have not");
+  }
+  if (model.quantise_fp8 && options.write.group->size() > 1) {
+    fail(ErrorKind::invalid, "--quantize is done by one process, not by {}",
+         options.write.group->size());
   }
 }
 
+// Of a Hugging Face model nothing is asked but its files.
+Export plan_new_form(const Checkpoint& checkpoint, const ExportOptions& options) {
+  const std::pair<std::string_view, bool> not_heeded[] = {
+      {"--family", options.family.has_value()},
+      {"--vocab-size", options.vocab_size.has_value()},
+      {"--keep-padding", options.keep_padding}};
+  for (const auto& [flag, given] : not_heeded) {
+    if (!given) continue;
+    fail(ErrorKind::invalid, "{}: is a Hugging Face model, of which {} means nothing with --to hf",
+         checkpoint.path, flag);
+  }
+  return plan_rewrite(checkpoint, options);
+}
+
 Job plan_model(const Checkpoint& checkpoint, const ConvertOptions& options) {
-  Export model = plan_export(checkpoint, options.model);
+  ExportOptions how = options.model;
   Job job;
+  if (!options.fill_from.empty()) {
+    job.original = std::make_shared<Checkpoint>(
+        open_checkpoint(checkpoint.catalog.file_system, options.fill_from));
+    how.original = job.original.get();
+  }
+  Export model = checkpoint.format == Format::hugging_face ? plan_new_form(checkpoint, how)
+                                                           : plan_export(checkpoint, how);
+  job.source = std::move(model.filled_source);
   job.planned.plan = std::move(model.plan);
   job.planned.small_files = std::move(model.small_files);
   for (const CopiedFile& file : model.tokenizer_files) {

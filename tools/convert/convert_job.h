@@ -27,6 +27,7 @@ struct ConvertOptions {
   OpenOptions open;
   ExportOptions model;     // dtype and max_shard_bytes also serve --to safetensors
   ImportOptions import;    // --to torch_dist and torch
+  std::string fill_from;   // --to hf: the model that gives the tensors that are missing
   bool optimizer = false;  // --to safetensors: the optimizer's tensors too
   WriteOptions write;      // release, zstd_level: --to torch_dist
 };

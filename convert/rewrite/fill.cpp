@@ -1,0 +1,177 @@
+#include "convert/rewrite/fill.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "ckpt/base/error.h"
+#include "convert/rewrite/stored_tensors.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::string_view kHeadEnd = "lm_head.weight";
+constexpr size_t kNamesShown = 5;
+
+// How a model of several parts spells the names of its language model.
+struct PartSpelling {
+  std::string_view model, head;  // for "model." and "lm_head."
+};
+constexpr PartSpelling kPartSpellings[] = {{"model.", "lm_head."},
+                                           {"model.language_model.", "lm_head."},
+                                           {"language_model.model.", "language_model.lm_head."},
+                                           {"model.text_model.", "lm_head."}};
+
+std::string spelled(const std::string& name, const PartSpelling& spelling) {
+  for (const auto& [own, other] : {std::pair(kPartSpellings[0].model, spelling.model),
+                                   {kPartSpellings[0].head, spelling.head}}) {
+    if (name.starts_with(own)) return std::string(other) + name.substr(own.size());
+  }
+  return name;
+}
+
+std::string shown(const std::vector<std::string>& names) {
+  const size_t count = std::min(names.size(), kNamesShown);
+  std::string text = fmt::format(
+      "{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(count), ", "));
+  if (names.size() > count) text += fmt::format(" and {} more", names.size() - count);
+  return text;
+}
+
+class Filler {
+ public:
+  Filler(const Checkpoint& original, const Catalog& source, ExportedTensors& tensors)
+      : original_(original), tensors_(tensors), merged_(std::make_shared<Catalog>(source)) {
+    for (const Entry& entry : original.catalog.entries) stored_.emplace(entry.name, &entry);
+    first_ = static_cast<uint32_t>(source.entries.size());
+  }
+
+  void spell() {
+    const PartSpelling* best = nullptr;
+    std::vector<std::string> fewest;
+    for (const PartSpelling& spelling : kPartSpellings) {
+      std::vector<std::string> missing = missing_names(spelling);
+      if (best != nullptr && missing.size() >= fewest.size()) continue;
+      best = &spelling;
+      fewest = std::move(missing);
+    }
+    if (!fewest.empty()) {
+      fail(ErrorKind::mismatch,
+           "{}: lacks {} of the {} tensors that the checkpoint gives, so it is not the model that "
+           "was trained, or it names or fuses tensors otherwise: {}",
+           original_.path, fewest.size(), tensors_.tensors.size(), shown(fewest));
+    }
+    for (ExportedTensor& tensor : tensors_.tensors) {
+      tensor.entry.name = spelled(tensor.entry.name, *best);
+    }
+  }
+
+  void check_shapes() const {
+    for (const ExportedTensor& tensor : tensors_.tensors) {
+      const Entry& stored = *stored_.at(tensor.entry.name);
+      if (stored.shape == tensor.entry.shape) continue;
+      fail(ErrorKind::mismatch,
+           "{}: tensor {} has shape {} there, and {} in the checkpoint: it is not the model that "
+           "was trained, or its vocabulary was changed",
+           original_.path, stored.name, to_string(stored.shape), to_string(tensor.entry.shape));
+    }
+  }
+
+  std::shared_ptr<const Catalog> fill(ExportedTensors all, std::vector<std::string>& warnings) {
+    append_original();
+    std::unordered_set<std::string_view> given;
+    for (const ExportedTensor& tensor : tensors_.tensors) given.insert(tensor.entry.name);
+    std::vector<bool> used(original_.catalog.entries.size());
+    std::vector<ExportedTensor> added;
+    for (ExportedTensor& tensor : all.tensors) {
+      if (given.contains(tensor.entry.name) || tensor.entry.name.ends_with(kHeadEnd)) continue;
+      for (const BlockScales& scales : tensor.recipe.scales) used[scales.scales] = true;
+      for (uint32_t& input : tensor.recipe.inputs)
+        used[std::exchange(input, input + first_)] = true;
+      for (BlockScales& scales : tensor.recipe.scales) scales.scales += first_;
+      added.push_back(std::move(tensor));
+    }
+    for (uint32_t i = 0; i < used.size(); ++i) {
+      if (used[i]) continue;
+      tensors_.dropped.push_back({first_ + i, original_.catalog.entries[i].elements()});
+    }
+    warnings.push_back(what_was_added(added));
+    std::move(added.begin(), added.end(), std::back_inserter(tensors_.tensors));
+    return merged_;
+  }
+
+ private:
+  std::vector<std::string> missing_names(const PartSpelling& spelling) const {
+    std::vector<std::string> missing;
+    for (const ExportedTensor& tensor : tensors_.tensors) {
+      std::string name = spelled(tensor.entry.name, spelling);
+      if (!stored_.contains(name)) missing.push_back(std::move(name));
+    }
+    return missing;
+  }
+
+  void append_original() {
+    if (original_.catalog.locator) {
+      fail(ErrorKind::unsupported,
+           "{}: holds pickles (pytorch_model*.bin), from which nothing is filled up; make it "
+           "safetensors first (ferry convert {} NEW --to hf)",
+           original_.path, original_.path);
+    }
+    std::vector<uint32_t> numbers;
+    for (const FileInfo& file : original_.catalog.files) {
+      numbers.push_back(merged_->add_file(file.path, file.bytes));
+    }
+    for (Entry entry : original_.catalog.entries) {
+      for (Chunk& chunk : entry.chunks) chunk.extent.file = numbers.at(chunk.extent.file);
+      merged_->entries.push_back(std::move(entry));
+    }
+  }
+
+  // "12 tensors that the checkpoint lacks are those of DIR: model.visual (10), model.mtp (2)"
+  std::string what_was_added(const std::vector<ExportedTensor>& added) const {
+    if (added.empty()) {
+      return fmt::format("the checkpoint lacks no tensor of {}", original_.path);
+    }
+    std::map<std::string, int64_t> parts;
+    for (const ExportedTensor& tensor : added) {
+      const std::string& name = tensor.entry.name;
+      size_t end = name.find('.');
+      if (end != std::string::npos) end = name.find('.', end + 1);
+      ++parts[name.substr(0, end)];
+    }
+    std::vector<std::string> texts;
+    for (const auto& [part, count] : parts) texts.push_back(fmt::format("{} ({})", part, count));
+    return fmt::format("{} tensors that the checkpoint lacks are those of {}: {}", added.size(),
+                       original_.path, shown(texts));
+  }
+
+  const Checkpoint& original_;
+  ExportedTensors& tensors_;
+  std::shared_ptr<Catalog> merged_;
+  std::unordered_map<std::string_view, const Entry*> stored_;
+  uint32_t first_ = 0;  // of the original's entries, in the catalog of both
+};
+
+}  // namespace
+
+std::shared_ptr<const Catalog> fill_tensors(const Checkpoint& original, const Catalog& source,
+                                            std::optional<DType> dtype,
+                                            const std::optional<Quantisation>& quantisation,
+                                            ExportedTensors& tensors,
+                                            std::vector<std::string>& warnings) {
+  Filler filler(original, source, tensors);
+  filler.spell();
+  filler.check_shapes();
+  if (quantisation && !dtype) dtype = DType::bf16;
+  std::vector<std::string> unsaid;  // of tensors that are not taken
+  return filler.fill(stored_tensors(original.catalog, {dtype, quantisation}, original.path, unsaid),
+                     warnings);
+}
+
+}  // namespace ferry

@@ -82,7 +82,9 @@ Export plan_export(const Checkpoint& checkpoint, const ExportOptions& options) {
   SpecialTokens special = tokens_of_arguments(checkpoint.args.value);  // what a conversion kept
   complete_tokens(special, tokenizer, result.warnings);
   auto config = config_json(family, a, tensors.dtype, special, result.warnings);
-  if (options.quantise_fp8) config["quantization_config"] = quantise_fp8(tensors, checkpoint.path);
+  if (options.quantise_fp8) {
+    config["quantization_config"] = quantise_fp8(tensors, checkpoint.path, result.warnings);
+  }
   result.small_files.emplace_back("config.json", config.dump(2) + "\n");
   if (!tokenizer.has_generation_config) {
     result.small_files.emplace_back("generation_config.json",

@@ -1,5 +1,7 @@
 #include "convert/export/quantise_fp8.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -14,20 +16,27 @@ constexpr int64_t kBlockExtent = 128;
 constexpr std::string_view kWeightEnd = ".weight";
 constexpr std::string_view kBlockScales = ".weight_scale_inv";
 
-// Parts of names that are left as they are. ".wte." and ".wpe." are GPT-2's embeddings; ".gate."
-// and "shared_expert_gate" are routers that are no linear layers where models are served.
+// Parts of names that are left as they are. "wte." and "wpe." are GPT-2's embeddings, and its "c_"
+// layers keep their weights the other way round, as no linear layer does; ".gate." and
+// "shared_expert_gate" are routers that are no linear layers where models are served.
 constexpr std::string_view kLeftAsTheyAre[] = {
-    "norm",      "embed",        "lm_head", "router", ".gate.",  "shared_expert_gate",
-    "eh_proj",   "weights_proj", "conv1d",  "A_log",  "dt_bias", "in_proj_a",
-    "in_proj_b", ".wte.",        ".wpe."};
+    "norm",    "embed",     "lm_head",   "router",  ".gate.", "shared_expert_gate",
+    "eh_proj", "conv1d",    "A_log",     "dt_bias", "wte.",   "weights_proj",
+    "wpe.",    "in_proj_a", "in_proj_b", "c_attn.", "c_fc.",  "c_proj."};
+constexpr std::string_view kHeadName = "output.weight";  // InternLM2's
 
 bool is_quantised(const Entry& entry) {
   const auto holds = [&](std::string_view part) {
     return entry.name.find(part) != std::string::npos;
   };
-  return entry.shape.size() == 2 && entry.elements() > 0 && entry.name.ends_with(kWeightEnd) &&
-         is_floating_point(entry.dtype) &&
+  return entry.shape.size() == 2 && entry.elements() > 0 && entry.name != kHeadName &&
+         entry.name.ends_with(kWeightEnd) && is_floating_point(entry.dtype) &&
          std::none_of(std::begin(kLeftAsTheyAre), std::end(kLeftAsTheyAre), holds);
+}
+
+bool is_fused(const Entry& entry) {
+  return entry.shape.size() == 3 && is_floating_point(entry.dtype) &&
+         entry.name.find("experts") != std::string::npos;
 }
 
 std::string module_of(const std::string& name) {
@@ -52,8 +61,10 @@ ExportedTensor scales_of(const Entry& weight) {
 
 }  // namespace
 
-nlohmann::ordered_json quantise_fp8(ExportedTensors& tensors, const std::string& path) {
+nlohmann::ordered_json quantise_fp8(ExportedTensors& tensors, const std::string& path,
+                                    std::vector<std::string>& warnings) {
   std::vector<std::string> left;
+  int64_t fused = 0;
   std::vector<ExportedTensor> result;
   for (ExportedTensor& tensor : tensors.tensors) {
     if (is_floating_point(tensor.entry.dtype) && size_bytes(tensor.entry.dtype) == 1) {
@@ -62,6 +73,10 @@ nlohmann::ordered_json quantise_fp8(ExportedTensors& tensors, const std::string&
     }
     if (!tensor.constant.empty() || !is_quantised(tensor.entry)) {
       if (tensor.entry.name.ends_with(kWeightEnd)) left.push_back(module_of(tensor.entry.name));
+      if (is_fused(tensor.entry)) {
+        ++fused;
+        left.push_back(tensor.entry.name.substr(0, tensor.entry.name.rfind('.')));
+      }
       result.push_back(std::move(tensor));
       continue;
     }
@@ -81,6 +96,14 @@ nlohmann::ordered_json quantise_fp8(ExportedTensors& tensors, const std::string&
   }
   tensors.tensors = std::move(result);
   std::sort(left.begin(), left.end());
+  left.erase(std::unique(left.begin(), left.end()), left.end());
+  if (fused > 0) {
+    warnings.push_back(fmt::format(
+        "{} tensor{} of experts that are fused (three axes) {} as {}: quantised models have them "
+        "one by one",
+        fused, fused == 1 ? "" : "s", fused == 1 ? "stays" : "stay",
+        fused == 1 ? "it is" : "they are"));
+  }
   return {{"activation_scheme", "dynamic"},
           {"fmt", "e4m3"},
           {"quant_method", "fp8"},

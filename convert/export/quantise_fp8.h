@@ -15,8 +15,10 @@
 namespace ferry {
 
 /// Turns those tensors into float8_e4m3fn with a tensor `...weight_scale_inv` after each: fp32, one
-/// scale a block of 128 x 128. Returns what quantization_config then says. unsupported when there
-/// is no such tensor or they are quantised already.
-nlohmann::ordered_json quantise_fp8(ExportedTensors& tensors, const std::string& path);
+/// scale a block of 128 x 128. Returns what quantization_config then says; warns of experts that
+/// are fused into tensors of three axes, which stay. unsupported when there is no such tensor or
+/// they are quantised already.
+nlohmann::ordered_json quantise_fp8(ExportedTensors& tensors, const std::string& path,
+                                    std::vector<std::string>& warnings);
 
 }  // namespace ferry

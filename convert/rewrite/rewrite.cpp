@@ -107,7 +107,9 @@ void add_carried(const Checkpoint& checkpoint, const ExportOptions& options, Exp
 void finish(const Checkpoint& model, const ExportOptions& options, ExportedTensors tensors,
             NewWeights weights, Export& result) {
   const FileSystem& files = *model.catalog.file_system;
-  if (options.quantise_fp8) weights.quantisation = quantise_fp8(tensors, model.path);
+  if (options.quantise_fp8) {
+    weights.quantisation = quantise_fp8(tensors, model.path, result.warnings);
+  }
   lay_out(std::move(tensors), options.max_shard_bytes, result);
   const std::string path = join(model.path, "config.json");
   if (files.status(path).kind == PathKind::file) {

@@ -164,6 +164,19 @@ TEST_F(Rewrite, RefusesWhatItCannotDo) {
   refused(kModel + " --quantize int4", "", "int4");
 }
 
+// Names of the model's, in its header, that are as long as those that they become.
+TEST_F(Rewrite, LeavesWhatIsNoLinearLayer) {
+  const std::string model = copied(kModel);
+  std::string bytes = read(model + "/model.safetensors");
+  const std::string from = "self_attn.q_proj.weight", to = "attn.attn.c_attn.weight";
+  bytes.replace(bytes.find(from), from.size(), to);
+  write(model + "/model.safetensors", bytes);
+  ASSERT_EQ(convert(model, "--quantize fp8").code, 0);
+  const auto out = tensors_of(path("out"));
+  EXPECT_EQ(out.at("model.layers.0.attn.attn.c_attn.weight").dtype, DType::bf16);
+  EXPECT_EQ(out.at("model.layers.0.mlp.down_proj.weight").dtype, DType::f8_e4m3);
+}
+
 TEST_F(Rewrite, NamesOtherQuantisations) {
   const std::string model = copied(kModel);
   write(model + "/config.json", R"({"quantization_config": {"quant_method": "gptq", "bits": 4}})");

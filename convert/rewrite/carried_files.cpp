@@ -46,7 +46,7 @@ class Collector {
 
  private:
   void look_into(const std::string& inside, int depth) {
-    for (const std::string& name : files_.list(join(folder_, inside))) {
+    for (const std::string& name : files_.list(inside.empty() ? folder_ : join(folder_, inside))) {
       if (name.starts_with('.') || utf8_prefix(name, false) != name.size()) continue;
       const std::string path = inside.empty() ? name : inside + "/" + name;
       const PathStatus status = files_.status(join(folder_, path));

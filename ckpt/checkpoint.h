@@ -60,6 +60,9 @@ struct Checkpoint {
   OptimizerLayout optimizer = OptimizerLayout::none;
   /// Why optimizer state that is on disk is missing from the catalog; empty when nothing is.
   std::string optimizer_problem;
+  /// Why optimizer state in the catalog is known not to be that of its tensors, and what puts it
+  /// back; empty where nothing is known against it.
+  std::string shifted_state;
   bool optimizer_unsupported = false;  // that is ferry's lack, not the checkpoint's: it is sound
   /// How Megatron-LM's modules registered their parameters, where flat buffers or rank files show
   /// it.

@@ -63,6 +63,14 @@ enum class Role : uint8_t {
               // `optimizer.state.{param,exp_avg,exp_avg_sq}.<key>`
 };
 
+/// Of an fp32 tensor that is stored as what bf16 leaves of it: its chunks hold the lower 16 bits of
+/// each element as a signed number, and the elements are those of a bf16 tensor with these numbers
+/// added to their bits.
+struct Remainders {
+  DType stored = DType::i16;  // of the chunks' elements: i16, or f32 with the same whole numbers
+  uint32_t upper = 0;         // position in the catalog of the bf16 tensor, of the same shape
+};
+
 /// One tensor. The chunks of a complete tensor cover it exactly once.
 struct Entry {
   std::string name;
@@ -70,8 +78,11 @@ struct Entry {
   Dims shape;
   std::vector<Chunk> chunks;
   Role role = Role::model;
+  std::optional<Remainders> remainders = {};  // dtype is f32 where there are
 
   int64_t elements() const { return element_count(shape, name); }
+  /// Of the elements in the chunks.
+  DType stored_dtype() const noexcept { return remainders ? remainders->stored : dtype; }
   int64_t bytes() const;  // of the whole tensor; corrupt on overflow
 };
 

@@ -96,6 +96,31 @@ void check_scales(const Plan& plan, const Entry& target, const Recipe& recipe) {
   }
 }
 
+void check_dtypes(const Plan& plan, const Entry& source, const Entry& target, FloatHalf half) {
+  bool fits = can_convert(source.dtype, target.dtype);
+  if (half != FloatHalf::whole) {
+    fits = can_convert(source.dtype, DType::f32) &&
+           target.dtype == (half == FloatHalf::lower ? DType::i16 : DType::bf16);
+  }
+  if (!fits) {
+    fail(ErrorKind::mismatch, "tensor {}: {} of {} cannot become {}", target.name,
+         safetensors_name(source.dtype), source.name, safetensors_name(target.dtype));
+  }
+  if (!source.remainders) return;
+  const auto& [stored, upper] = *source.remainders;
+  if (upper >= plan.source->entries.size() || source.dtype != DType::f32 ||
+      (stored != DType::i16 && stored != DType::f32) ||
+      plan.source->entries[upper].dtype != DType::bf16 || plan.source->entries[upper].remainders ||
+      plan.source->entries[upper].shape != source.shape) {
+    fail(ErrorKind::internal, "tensor {}: remainders of no bf16 tensor of its shape", source.name);
+  }
+  if (half != FloatHalf::whole || target.dtype == DType::f32) return;
+  fail(ErrorKind::mismatch,
+       "tensor {}: {} is stored as remainders of a bf16 tensor, which make F32; it cannot be "
+       "written as {}",
+       target.name, source.name, safetensors_name(target.dtype));
+}
+
 void check_recipe(const Plan& plan, size_t position) {
   const Entry& target = plan.target.entries[position];
   const Recipe& recipe = plan.recipes[position];
@@ -109,10 +134,7 @@ void check_recipe(const Plan& plan, size_t position) {
       fail(ErrorKind::internal, "tensor {}: a move names an input that is not there", target.name);
     }
     const Entry& source = plan.source->entries[recipe.inputs[move.input]];
-    if (!can_convert(source.dtype, target.dtype)) {
-      fail(ErrorKind::mismatch, "tensor {}: {} of {} cannot become {}", target.name,
-           safetensors_name(source.dtype), source.name, safetensors_name(target.dtype));
-    }
+    check_dtypes(plan, source, target, recipe.half);
     const bool in_ok = move.in_origin.size() == source.shape.size() &&
                        is_inside(input_bounds(move, source.shape.size()), source.shape);
     if (!in_ok) {

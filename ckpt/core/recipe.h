@@ -51,12 +51,20 @@ struct Quantise {
   DType values = DType::f32;  // what the elements are rounded to first: bf16, fp16 or fp32
 };
 
+/// What a recipe takes of the bits of its inputs' elements as fp32.
+enum class FloatHalf : uint8_t {
+  whole,
+  upper,  // as bf16, so that with the lower half added to its bits it is the element again
+  lower,  // 16 bits, as i16
+};
+
 /// Values are converted between dtypes element by element, as convert() (ckpt/base/cast.h) does.
 struct Recipe {
   std::vector<uint32_t> inputs;  // positions in the source catalog's entries
   std::vector<Move> moves;       // together with `zeros` they write every output element once
   std::vector<Box> zeros;        // parts of the output that are filled with zero
   std::vector<BlockScales> scales = {};  // at most one an input
+  FloatHalf half = FloatHalf::whole;     // of every input; zeros have zeros for halves
   std::optional<Quantise> quantise = {};
   bool is_scales = false;  // another entry's recipe writes this one
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "ckpt/base/error.h"
+
 namespace ferry {
 namespace {
 
@@ -97,7 +99,7 @@ Recipe RecipeCutter::cut(const Shard& shard) const {
   const auto shift = [&](Dims& origin) {
     for (size_t axis = 0; axis < origin.size(); ++axis) origin[axis] -= shard.box.offset[axis];
   };
-  Recipe part{recipe_->inputs, moves(shard.box), zeros(shard.box), recipe_->scales};
+  Recipe part{recipe_->inputs, moves(shard.box), zeros(shard.box), recipe_->scales, recipe_->half};
   for (Move& move : part.moves) shift(move.out_origin);
   for (Box& box : part.zeros) shift(box.offset);
   return part;
@@ -105,6 +107,10 @@ Recipe RecipeCutter::cut(const Shard& shard) const {
 
 size_t FlatRecipe::append(const RecipeCutter& from, const Shard& shard) {
   const size_t before = recipe_.moves.size();
+  if (elements_ > 0 && before > 0 && recipe_.half != from.recipe().half) {
+    fail(ErrorKind::internal, "one recipe of halves and of whole elements");
+  }
+  recipe_.half = from.recipe().half;
   const Dims strides = row_major_strides(shard.box.size);
   for (const FilledBox& filled : filled_boxes(shard)) {
     const Box frame{filled.box.offset, shard.box.size};

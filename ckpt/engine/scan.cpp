@@ -128,7 +128,11 @@ void scan_tiles(const Catalog& catalog, const Entry& entry, uint64_t tile_bytes,
                 const std::function<void(std::span<const std::byte>)>& consume) {
   const Plan plan = identity_plan(catalog, entry);
   PlanCompiler compiler(plan);
-  SourceFiles sources(catalog, {}, stream_memory(entry, tile_bytes), 1);
+  uint64_t stream_bytes = stream_memory(entry, tile_bytes);
+  if (entry.remainders && stream_bytes == 0) {
+    stream_bytes = stream_memory(catalog.entries.at(entry.remainders->upper), tile_bytes);
+  }
+  SourceFiles sources(catalog, {}, stream_bytes, 1);
   CallbackFile file([&](uint64_t, std::span<const std::byte> from) { consume(from); });
   WritableFile* files[] = {&file};
   TileRunner runner(sources, files, nullptr, nullptr);
@@ -148,7 +152,9 @@ void scan(const Catalog& catalog, const Entry& entry, uint64_t memory_bytes,
   // stream they would keep all that is decoded.
   const bool streams = std::any_of(entry.chunks.begin(), entry.chunks.end(),
                                    [](const Chunk& chunk) { return chunk.extent.zstd; });
-  const auto chunks = streams ? locate_packed(catalog, entry) : std::nullopt;
+  // What is stored as remainders is put together tile by tile.
+  const bool as_stored = streams && !entry.remainders;
+  const auto chunks = as_stored ? locate_packed(catalog, entry) : std::nullopt;
   if (!chunks) return scan_tiles(catalog, entry, tile_bytes, consume);
   const auto element_bytes = static_cast<uint64_t>(size_bytes(entry.dtype));
   std::vector<std::byte> buffer(std::max<uint64_t>(1, tile_bytes / element_bytes) * element_bytes);

@@ -104,7 +104,7 @@ class Sealer {
 
   // What is damaged must not be sealed as if it were right.
   void check_soundness(const std::string& path) {
-    VerifyOptions options{options_.iteration, options_.engine, false};
+    VerifyOptions options{options_.iteration, Masters::not_compared, options_.engine, false};
     options.engine.progress = {};
     const VerifyReport sound = verify(files_, path, options);
     if (files_->status(sound.path).kind != PathKind::folder) {

@@ -46,7 +46,7 @@ std::string problem_by_structure(const std::shared_ptr<const FileSystem>& file_s
 std::string problem_by_bytes(const std::shared_ptr<const FileSystem>& file_system,
                              const std::string& folder, const EngineOptions& options) {
   try {
-    const auto problems = verify(file_system, folder, {{}, options}).problems;
+    const auto problems = verify(file_system, folder, {{}, Masters::compared, options}).problems;
     if (problems.empty()) return {};
     if (problems.size() == 1) return problems[0].what;
     return fmt::format("{}; {} problems more", problems[0].what, problems.size() - 1);

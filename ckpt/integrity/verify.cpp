@@ -14,6 +14,7 @@
 #include "ckpt/integrity/folder_files.h"
 #include "ckpt/integrity/run_choice.h"
 #include "ckpt/io/staging/read_mark.h"
+#include "ckpt/megatron/optimizer/masters/compare.h"
 #include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"
 
@@ -52,6 +53,7 @@ class Verification {
     check_structure();
     check_bytes();
     tell_what_is_not_covered();
+    if (options_.masters == Masters::compared && report_.problems.empty()) check_masters();
     mark.check();
     return std::move(report_);
   }
@@ -150,6 +152,7 @@ class Verification {
         if (!contains(seen->damage, note)) report_.notes.push_back(std::move(note));
       }
       check_coverage(seen->catalog);
+      seen_ = std::move(seen);
     }
     stored_ = open(true);
     if (!stored_) stored_ = open_items();
@@ -226,6 +229,27 @@ class Verification {
         problems_of(list_, failed, files_, report_.path, stored_ ? &stored_->catalog : nullptr));
   }
 
+  // Damage was looked for before: what differs now was saved so.
+  void check_masters() {
+    if (!seen_) return;
+    const std::vector<MasterPair> pairs = master_pairs(seen_->catalog);
+    if (pairs.empty()) return;
+    for (const char* flag : {"fp8_param_gather", "fp8_param", "fp4_param_gather", "fp4_param"}) {
+      if (!seen_->args.value.get(flag).boolean().value_or(false)) continue;
+      report_.notes.push_back(
+          "the run kept its weights in 8 bits or fewer, so that they are not its fp32 masters "
+          "rounded: they were not held against each other");
+      return;
+    }
+    for (const MasterMismatch& mismatch : compare_masters(seen_->catalog, pairs, options_.engine)) {
+      add_problems({{{}, 0, 0, "tensor " + mismatch.tensor, to_string(mismatch)}});
+    }
+    report_.masters = static_cast<int64_t>(pairs.size());
+    if (!report_.problems.empty() && !seen_->shifted_state.empty()) {
+      report_.notes.push_back(seen_->shifted_state);
+    }
+  }
+
   void tell_what_is_not_covered() {
     if (report_.covered_bytes >= report_.bytes) return;
     report_.notes.push_back(
@@ -242,7 +266,7 @@ class Verification {
   Manifest manifest_;
   uint64_t own_bytes_ = 0;                                      // of the manifest
   std::vector<std::pair<std::string, const char*>> not_named_;  // path, and the list
-  std::optional<Checkpoint> stored_;
+  std::optional<Checkpoint> seen_, stored_;
   std::vector<Archive> archives_;
   CheckList list_;
 };

@@ -14,9 +14,13 @@
 
 namespace ferry {
 
+/// Whether fp32 masters are held against the weights that they belong to.
+enum class Masters { compared, not_compared };
+
 struct VerifyOptions {
   std::string iteration;  // of a run folder: a number, "release", or empty: the tracker decides
-  EngineOptions engine;   // progress counts the bytes that checksums are computed of
+  Masters masters = Masters::compared;
+  EngineOptions engine;  // progress counts the bytes that checksums are computed of
   /// Hold the files against the manifests that lie beside them.
   bool manifests = true;
 };
@@ -32,6 +36,7 @@ struct VerifyReport {
   int64_t files = 0;
   uint64_t bytes = 0;          // of the files
   uint64_t covered_bytes = 0;  // of these, under at least one checksum
+  int64_t masters = 0;         // fp32, that were held against the model's weights
   int64_t tensors = 0;         // whose chunks cover them once
   int64_t items = 0;           // archives inside files, or whole ones, whose structure is right
   int64_t digests = 0, crc32s = 0, sha256s = 0;  // that were computed
@@ -41,8 +46,9 @@ struct VerifyReport {
 /// and integrity.json where they are there, and the SHA-256 by which Hugging Face's cache names
 /// large files (files missing, too short, too long, damaged, not
 /// named); the CRC-32 of every record of .distcp items and .pt files; what the readers check; that
-/// the chunks of every tensor cover it once. What is wrong is in the report. Throws what keeps it
-/// from looking: not_found, invalid, unsupported without a manifest, cancelled; busy when the
+/// the chunks of every tensor cover it once; that the optimizer's fp32 masters, where it has some,
+/// are what the model's weights are rounded from. What is wrong is in the report. Throws what keeps
+/// it from looking: not_found, invalid, unsupported without a manifest, cancelled; busy when the
 /// checkpoint was replaced or removed meanwhile.
 VerifyReport verify(std::shared_ptr<const FileSystem> file_system, const std::string& path,
                     const VerifyOptions& options);

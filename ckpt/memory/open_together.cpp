@@ -73,6 +73,8 @@ void pack(Packer& packer, const Catalog& catalog) {
   for (const Entry& entry : catalog.entries) {
     packer.text(entry.name).choice(entry.dtype).choice(entry.role);
     pack(packer, entry.shape);
+    packer.number(entry.remainders.has_value());
+    if (entry.remainders) packer.choice(entry.remainders->stored).number(entry.remainders->upper);
     packer.number(entry.chunks.size());
     for (const Chunk& chunk : entry.chunks) pack(packer, chunk);
   }
@@ -99,6 +101,10 @@ Catalog unpack_catalog(Unpacker& unpacker) {
     entry.dtype = unpacker.choice(DType::f4x2);
     entry.role = unpacker.choice(Role::optimizer);
     entry.shape = unpack_dims(unpacker);
+    if (unpacker.number() != 0) {
+      const DType stored = unpacker.choice(DType::f4x2);
+      entry.remainders = {stored, static_cast<uint32_t>(unpacker.number())};
+    }
     entry.chunks.resize(unpacker.count());
     for (Chunk& chunk : entry.chunks) chunk = unpack_chunk(unpacker);
   }
@@ -164,6 +170,7 @@ std::string pack(const Checkpoint& checkpoint) {
   pack(packer, checkpoint.paths);
   pack(packer, checkpoint.layout);
   packer.choice(checkpoint.optimizer).text(checkpoint.optimizer_problem);
+  packer.text(checkpoint.shifted_state);
   pack(packer, checkpoint.modules);
   return packer.take();
 }
@@ -184,6 +191,7 @@ Checkpoint unpack_checkpoint(const std::string& bytes) {
   checkpoint.layout = unpack_layout(unpacker);
   checkpoint.optimizer = unpacker.choice(OptimizerLayout::plain);
   checkpoint.optimizer_problem = unpacker.text();
+  checkpoint.shifted_state = unpacker.text();
   checkpoint.modules = unpack_modules(unpacker);
   unpacker.finish();
   return checkpoint;

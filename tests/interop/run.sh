@@ -51,6 +51,7 @@ done
 # A model alone, one optimizer that is not distributed, and experts; without names all runs of a folder are resharded, which takes minutes.
 "$FERRY_PYTHON" tests/interop/check_reshard.py "$ferry" $fixtures hot_llama llama_legacy_tp2_nodo qwen3moe_te_ep2pp2_dpr
 "$FERRY_PYTHON" tests/interop/check_state.py "$ferry" $fixtures
+"$FERRY_PYTHON" tests/interop/check_masters.py "$ferry" $fixtures
 "$FERRY_PYTHON" tests/interop/check_export.py "$ferry" tests/fixtures/core $fixtures
 "$FERRY_PYTHON" tests/interop/check_import.py "$ferry"
 "$FERRY_PYTHON" tests/interop/check_rewrite.py "$ferry"

@@ -93,6 +93,9 @@ void add_model_options(Command& command, ConvertOptions& options) {
                    "Let --vocab-size cut rows of tokens that arguments or tokenizer know");
   command.add_flag("--keep-padding", model.keep_padding, "Keep the padding rows of the vocabulary");
   add_dtype_option(command, model.dtype);
+  command.add_flag("--from-masters", options.from_masters,
+                   "The optimizer's fp32 masters, as fp32 or what --dtype says, instead of the "
+                   "weights that are rounded from them");
   command
       .add_choice(
           "--quantize", model.quantise_fp8, kQuantisations,

@@ -4,6 +4,7 @@
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/hugging_face/safetensors_plan.h"
 #include "ckpt/group/together.h"
+#include "ckpt/megatron/optimizer/masters/weights.h"
 #include "convert/rewrite/rewrite.h"
 #include "tools/convert/import_job.h"
 #include "tools/output/write_output.h"
@@ -58,6 +59,7 @@ void check_options(const ConvertOptions& options) {
       {"--max-shard-size", model.max_shard_bytes != ExportOptions().max_shard_bytes, !megatron},
       {"--optimizer", options.optimizer, plain},
       {"--raw", options.open.raw, plain},
+      {"--from-masters", options.from_masters, !megatron},
       {"--iteration", !options.open.iteration.empty(), !megatron},
       {"--drop-unknown", options.import.drop_unknown, megatron},
       {"--core-release", options.write.release != kNewestCore, to == ConvertTarget::torch_dist},
@@ -164,6 +166,7 @@ ConvertReport convert(const ConvertOptions& options) {
   together(*options.write.group, [&] {
     check_output(*file_system, output, options.source, options.write.overwrite);
     checkpoint = open_checkpoint(file_system, options.source, options.open);
+    if (options.from_masters) use_masters_as_weights(checkpoint);
     job = options.to == ConvertTarget::hugging_face ? plan_model(checkpoint, options)
                                                     : plan_tensors(checkpoint, options);
     prepare(job.planned, options.write.integrity);

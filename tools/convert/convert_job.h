@@ -25,11 +25,12 @@ struct ConvertOptions {
   std::string target;
   ConvertTarget to = ConvertTarget::hugging_face;
   OpenOptions open;
-  ExportOptions model;     // dtype and max_shard_bytes also serve --to safetensors
-  ImportOptions import;    // --to torch_dist and torch
-  std::string fill_from;   // --to hf: the model that gives the tensors that are missing
-  bool optimizer = false;  // --to safetensors: the optimizer's tensors too
-  WriteOptions write;      // release, zstd_level: --to torch_dist
+  ExportOptions model;        // dtype and max_shard_bytes also serve --to safetensors
+  ImportOptions import;       // --to torch_dist and torch
+  bool from_masters = false;  // the optimizer's fp32 masters instead of the weights
+  std::string fill_from;      // --to hf: the model that gives the tensors that are missing
+  bool optimizer = false;     // --to safetensors: the optimizer's tensors too
+  WriteOptions write;         // release, zstd_level: --to torch_dist
 };
 
 struct ConvertReport {

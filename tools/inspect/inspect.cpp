@@ -41,6 +41,7 @@ void run(InspectFlags flags, bool list_tensors) {
   if (flags.path.empty()) fail(ErrorKind::invalid, "which checkpoint? Give a PATH");
   const Checkpoint checkpoint = open_checkpoint(posix_file_system(), flags.path, flags.open);
   InspectOptions& options = flags.options;
+  options.given = flags.path;
   if (list_tensors) options.tensors = pattern_of(flags);
   InspectReport report;
   {
@@ -68,6 +69,9 @@ void add_inspect(Command& program) {
   InspectOptions& options = flags->options;
   command.add_option("--stats", options.stats, "Read tensors that match and describe their values")
       .type_name("GLOB");
+  command.add_flag("--check-masters", options.check_masters,
+                   "Hold the optimizer's fp32 masters against the weights that are rounded from "
+                   "them");
   command.add_flag("--args", options.args, "Print the arguments of the run");
   command.add_flag("--objects", options.objects,
                    "Print what is stored besides tensors: scheduler, random state, ...");

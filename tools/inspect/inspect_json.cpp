@@ -1,7 +1,9 @@
 // The machine's half of `ferry inspect`.
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "ckpt/megatron/optimizer/masters/remainders.h"
 #include "tools/inspect/inspect_report.h"
 #include "tools/terminal/layout.h"
 
@@ -80,10 +82,59 @@ json statistics_json(const InspectReport& report) {
   return list;
 }
 
+json text_or_null(const std::string& text) { return text.empty() ? json(nullptr) : json(text); }
+
+// Null where every element is a parameter.
+json packed_json(const ParameterCount& count) {
+  if (count.packed_elements == 0 && count.quantisation_elements == 0) return nullptr;
+  return {{"parameters", count.packed_parameters},
+          {"elements", count.packed_elements},
+          {"bits", known(count.bits)},
+          {"quantisation_elements", count.quantisation_elements}};
+}
+
+json prediction_json(const PredictionLayers& prediction) {
+  if (prediction.tensors == 0) return nullptr;
+  return {{"tensors", prediction.tensors},
+          {"parameters", prediction.parameters},
+          {"modules", prediction.modules}};
+}
+
+json run_json(const std::optional<RunFacts>& run) {
+  if (!run) return nullptr;
+  return {{"iterations", run->iterations},
+          {"release", run->release},
+          {"tracker", text_or_null(run->tracker)}};
+}
+
+json comparison_json(const InspectReport& report) {
+  json list = json::array();
+  for (const MasterMismatch& mismatch : report.mismatches) {
+    list.push_back({{"tensor", mismatch.tensor},
+                    {"elements", mismatch.elements},
+                    {"differing", mismatch.differing},
+                    {"first", mismatch.first},
+                    {"weight", number(mismatch.weight)},
+                    {"master", number(mismatch.master)}});
+  }
+  return {{"compared", report.masters}, {"mismatches", std::move(list)}};
+}
+
 json notes_json(const InspectReport& report) {
   json notes = report.checkpoint->notes;
+  const std::string& shifted = report.checkpoint->shifted_state;
+  if (!shifted.empty()) notes.push_back(shifted);
   for (const std::string& problem : report.object_problems) notes.push_back(problem);
   return notes;
+}
+
+// In which form the optimizer holds its copies of the parameters; null: it holds none.
+json masters_word(const Catalog& catalog) {
+  if (has_remainders(catalog)) return "remainders";
+  const bool any = std::ranges::any_of(catalog.entries, [](const Entry& entry) {
+    return entry.role == Role::optimizer && entry.name.starts_with("optimizer.state.param.");
+  });
+  return any ? json("fp32") : json(nullptr);
 }
 
 json value_or_null(const LoadedValue& loaded) {
@@ -105,8 +156,14 @@ json to_json(const InspectReport& report) {
       {"iteration", checkpoint.iteration ? json(*checkpoint.iteration) : json(nullptr)},
       {"family", report.model.family.empty() ? json(nullptr) : json(report.model.family)},
       {"model", model_json(report.model)},
-      {"parameters", report.model_tensors.elements},
-      {"bytes", report.model_tensors.bytes + report.optimizer_tensors.bytes},
+      {"parameters", report.count.parameters},
+      {"packed", packed_json(report.count)},
+      {"quantisation", text_or_null(report.further.quantisation)},
+      {"mtp", prediction_json(report.further.prediction)},
+      {"run", run_json(report.further.run)},
+      {"by_ferry", report.further.by_ferry},
+      {"bytes",
+       report.model_tensors.bytes + report.optimizer_tensors.bytes + report.training_tensors.bytes},
       {"tensors", tensors_json(checkpoint.catalog)},
       {"objects", objects_json(report)},
       {"layout", layout_json(checkpoint.layout)},
@@ -115,10 +172,12 @@ json to_json(const InspectReport& report) {
       {"optimizer",
        {{"layout", name(checkpoint.optimizer)},
         {"tensors", report.optimizer_tensors.tensors},
+        {"masters", masters_word(checkpoint.catalog)},
         {"problem", checkpoint.optimizer_problem.empty() ? json(nullptr)
                                                          : json(checkpoint.optimizer_problem)}}},
       {"files", std::move(files)},
       {"notes", notes_json(report)}};
+  if (report.options.check_masters) result["masters"] = comparison_json(report);
   if (report.options.stats) result["stats"] = statistics_json(report);
   return result;
 }

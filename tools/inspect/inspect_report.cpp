@@ -1,17 +1,23 @@
 #include "tools/inspect/inspect_report.h"
 
 #include "ckpt/base/checked.h"
+#include "ckpt/base/error.h"
 #include "ckpt/format/torch/objects.h"
+#include "ckpt/megatron/optimizer/masters/remainders.h"
 #include "tools/terminal/text.h"
 
 namespace ferry::tool {
 namespace {
 
+uint64_t stored_bytes(const Entry& entry) {
+  const auto element_bytes = static_cast<uint64_t>(size_bytes(entry.stored_dtype()));
+  return checked_multiply(static_cast<uint64_t>(entry.elements()), element_bytes, entry.name);
+}
+
 void add(TensorGroup& group, const Entry& entry) {
   ++group.tensors;
   group.elements = checked_add(group.elements, entry.elements(), "size of the checkpoint");
-  group.bytes =
-      checked_add(group.bytes, static_cast<uint64_t>(entry.bytes()), "size of the checkpoint");
+  group.bytes = checked_add(group.bytes, stored_bytes(entry), "size of the checkpoint");
   ++group.dtypes[std::string(safetensors_name(entry.dtype))];
 }
 
@@ -28,6 +34,23 @@ void compute_statistics(InspectReport& report) {
     };
     report.statistics.emplace_back(entry, statistics(catalog, *entry, options.memory_bytes, read));
   }
+}
+
+void check_masters(InspectReport& report) {
+  const Catalog& catalog = report.checkpoint->catalog;
+  const std::vector<MasterPair> pairs = master_pairs(catalog);
+  if (pairs.empty()) {
+    fail(ErrorKind::invalid, "{}: {}, which --check-masters would hold against the weights",
+         report.checkpoint->path,
+         has_remainders(catalog) ? "its masters are remainders of the weights, and any fits: there "
+                                   "are no fp32 masters"
+                                 : "holds no fp32 masters of the model's tensors");
+  }
+  EngineOptions engine;
+  engine.memory_bytes = report.options.memory_bytes;
+  engine.progress = report.options.progress;
+  report.masters = static_cast<int64_t>(pairs.size());
+  report.mismatches = compare_masters(catalog, pairs, engine);
 }
 
 // One object that cannot be parsed must not hide the others.
@@ -64,12 +87,21 @@ InspectReport make_report(const Checkpoint& checkpoint, const InspectOptions& op
   report.checkpoint = &checkpoint;
   report.options = options;
   report.model = recognise(checkpoint);
-  for (const Entry& entry : checkpoint.catalog.entries) {
-    add(entry.role == Role::model ? report.model_tensors : report.optimizer_tensors, entry);
+  const std::vector<CountedTensor> kinds = element_kinds(checkpoint.catalog);
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    const Entry& entry = checkpoint.catalog.entries[i];
+    const bool training = kinds[i].kind == ElementKind::training;
+    add(entry.role == Role::optimizer ? report.optimizer_tensors
+        : training                    ? report.training_tensors
+                                      : report.model_tensors,
+        entry);
   }
+  report.count = count_parameters(checkpoint.catalog, kinds);
+  report.further = further_facts(checkpoint, report.model, options.given);
   for (const FileInfo& file : checkpoint.catalog.files) report.file_bytes += file.bytes;
   if (options.tensors) report.listed = matching(checkpoint.catalog, *options.tensors);
   if (options.stats) compute_statistics(report);
+  if (options.check_masters) check_masters(report);
   if (options.objects) read_objects(report);
   return report;
 }

@@ -12,7 +12,10 @@
 
 #include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
+#include "ckpt/megatron/optimizer/masters/compare.h"
 #include "convert/convert.h"
+#include "tools/inspect/further_facts.h"
+#include "tools/inspect/parameter_count.h"
 #include "tools/inspect/statistics.h"
 
 namespace ferry::tool {
@@ -20,6 +23,8 @@ namespace ferry::tool {
 struct InspectOptions {
   std::optional<std::string> tensors;  // list those that match this pattern
   std::optional<std::string> stats;    // values of those that match
+  std::string given;                   // the path as the user gave it; empty: not known
+  bool check_masters = false;          // hold fp32 masters against weights
   bool args = false;
   bool objects = false;
   uint64_t memory_bytes = uint64_t{512} << 20;
@@ -38,10 +43,14 @@ struct InspectReport {
   const Checkpoint* checkpoint = nullptr;
   InspectOptions options;
   ModelSummary model;
-  TensorGroup model_tensors, optimizer_tensors;
+  FurtherFacts further;
+  ParameterCount count;
+  TensorGroup model_tensors, optimizer_tensors, training_tensors;
   uint64_t file_bytes = 0;
   std::vector<const Entry*> listed;  // for --tensors
   std::vector<std::pair<const Entry*, Statistics>> statistics;
+  int64_t masters = 0;  // that were held against weights, for --check-masters
+  std::vector<MasterMismatch> mismatches;
   std::vector<std::pair<std::string, LoadedValue>> objects;  // for --objects; value none: see below
   std::vector<std::string> object_problems;                  // what could not be parsed, and why
 };

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ckpt/base/utf8.h"
+#include "ckpt/megatron/optimizer/masters/remainders.h"
 #include "tools/inspect/inspect_report.h"
 #include "tools/terminal/layout.h"
 #include "tools/terminal/text.h"
@@ -127,6 +128,9 @@ std::string optimizer_line(const Checkpoint& checkpoint) {
   std::string text = checkpoint.optimizer == OptimizerLayout::none
                          ? "none"
                          : std::string(name(checkpoint.optimizer));
+  if (has_remainders(checkpoint.catalog)) {
+    text += ", masters as 16-bit remainders of the weights (read as the fp32 that they stand for)";
+  }
   if (!checkpoint.optimizer_problem.empty()) text += ". " + checkpoint.optimizer_problem;
   return text;
 }
@@ -151,6 +155,7 @@ std::string tensor_table(const InspectReport& report) {
   };
   add("model", report.model_tensors);
   add("optimizer", report.optimizer_tensors);
+  add("training", report.training_tensors);
   return "\n" + table(rows, {false, true, true, true, false}, "");
 }
 
@@ -180,6 +185,9 @@ std::string file_table(const InspectReport& report) {
 
 std::string notes(const InspectReport& report) {
   std::vector<std::string> all = report.checkpoint->notes;
+  if (const std::string& shifted = report.checkpoint->shifted_state; !shifted.empty()) {
+    all.push_back(shifted);
+  }
   all.insert(all.end(), report.object_problems.begin(), report.object_problems.end());
   std::string text = all.empty() ? "" : "\n";
   for (const std::string& note : all) text += "note: " + wrapped(printable(note), "      ") + "\n";
@@ -213,6 +221,21 @@ std::string statistics_text(const InspectReport& report) {
     rows.push_back(std::move(row));
   }
   return "\n" + table(rows, {false, false, true, true, true, true, true, true, false}, "");
+}
+
+std::string masters_text(const InspectReport& report) {
+  constexpr size_t kMostShown = 20;
+  const size_t wrong = report.mismatches.size();
+  std::string text =
+      wrong == 0
+          ? fmt::format("\nmasters      all {} belong to their weights\n", grouped(report.masters))
+          : fmt::format("\nmasters      {} of {} do not belong to their weights\n",
+                        grouped(static_cast<int64_t>(wrong)), grouped(report.masters));
+  for (size_t i = 0; i < wrong && i < kMostShown; ++i) {
+    text += "  " + printable(to_string(report.mismatches[i])) + "\n";
+  }
+  if (wrong > kMostShown) text += fmt::format("  and {} more, with --json\n", wrong - kMostShown);
+  return text;
 }
 
 // A value on one line, cut where it would fill the screen.
@@ -276,14 +299,19 @@ std::vector<std::pair<std::string, std::string>> facts(const InspectReport& repo
   };
   add("checkpoint", checkpoint.path);
   add("format", fmt::format("{} ({})", description(checkpoint.format), name(checkpoint.format)));
-  add("written by", checkpoint.writer);
+  add("written by", checkpoint.writer + (report.further.by_ferry ? ", by ferry" : ""));
   add("iteration", checkpoint.iteration ? grouped(*checkpoint.iteration) : "");
+  if (const auto& run = report.further.run; run && run->iterations.size() + run->release > 1) {
+    add("iterations", to_text(*run));
+  }
   add("layout", layout_text(checkpoint.layout));
   add("model", family_line(report.model));
   add("shape", shape(report.model));
   add("experts", experts(report.model));
   add("vocabulary", vocabulary(report.model));
-  add("parameters", human_count(report.model_tensors.elements));
+  if (report.further.prediction.tensors > 0) add("MTP", to_text(report.further.prediction));
+  add("quantised", report.further.quantisation);
+  add("parameters", to_text(report.count));
   if (report.optimizer_tensors.tensors > 0 || checkpoint.optimizer != OptimizerLayout::none) {
     add("optimizer", optimizer_line(checkpoint));
   }
@@ -294,6 +322,7 @@ std::string to_text(const InspectReport& report) {
   std::string text = head(report) + tensor_table(report) + file_table(report) + notes(report);
   if (report.options.tensors) text += tensors_text(report);
   if (report.options.stats) text += statistics_text(report);
+  if (report.options.check_masters) text += masters_text(report);
   if (report.options.args) text += args_text(*report.checkpoint);
   if (report.options.objects) text += objects_text(report);
   return text;

@@ -25,7 +25,7 @@ std::vector<FileContent> contents(const Catalog& catalog) {
       FileContent& file = files[chunk.extent.file];
       ++file.pieces;
       const int64_t elements = chunk.elements(entry.name);
-      const auto bytes = static_cast<uint64_t>(elements * size_bytes(entry.dtype));
+      const auto bytes = static_cast<uint64_t>(elements * size_bytes(entry.stored_dtype()));
       (entry.role == Role::model ? file.model_bytes : file.optimizer_bytes) += bytes;
     }
   }

@@ -23,7 +23,7 @@ std::string tiles(const InspectReport& report) {
   size_t pieces = 0;
   for (const Entry& entry : catalog.entries) pieces += entry.chunks.size();
   const auto count = [](size_t number) { return grouped(static_cast<int64_t>(number)); };
-  return "<div class=\"tiles\">" + tile(human_count(report.model_tensors.elements), "parameters") +
+  return "<div class=\"tiles\">" + tile(human_count(report.count.parameters), "parameters") +
          tile(human_bytes(report.file_bytes), "in " + count(catalog.files.size()) + " data files") +
          tile(count(catalog.entries.size()), "tensors in " + count(pieces) + " pieces") +
          tile(count(catalog.objects.size()), "objects besides") + "</div>\n";

@@ -27,6 +27,9 @@ const std::map<std::string, ReshardOptimizer> kOptimizers = {
     {"legacy", ReshardOptimizer::legacy},
     {"none", ReshardOptimizer::none}};
 
+const std::map<std::string, MasterForm> kMasters = {{"fp32", MasterForm::fp32},
+                                                    {"remainders", MasterForm::remainders}};
+
 struct ReshardFlags {
   ReshardOptions options;
   bool hugging_face = false;  // --to hf
@@ -89,7 +92,8 @@ void run(ReshardFlags flags, std::shared_ptr<Group> group) {
   options.write.group = std::move(group);
   if (flags.verify) {
     verify_source(*options.write.group, options.source, options.open.iteration,
-                  options.write.engine, flags.progress);
+                  options.write.engine, flags.progress,
+                  options.repair_masters ? Masters::not_compared : Masters::compared);
   }
   std::string text;
   {
@@ -128,6 +132,15 @@ void add_content_options(Command& command, ReshardOptions& options) {
                   "Optimizer state: fully_reshardable, dp_reshardable, legacy or none (default: a "
                   "tensor a parameter where the format can)")
       .type_name("FORM");
+  command
+      .add_choice("--masters", options.masters, kMasters,
+                  "The optimizer's copies of bf16 parameters: fp32, or 16-bit remainders as "
+                  "--use-precision-aware-optimizer wants them with dp_reshardable (default: those "
+                  "where the source has them, else fp32)")
+      .type_name("FORM");
+  command.add_flag("--repair-masters", options.repair_masters,
+                   "Put optimizer state back that Megatron Core 0.15 to 0.19 stored in the wrong "
+                   "places; holds every fp32 master against its weight");
   command
       .add_option("--make-vocab-size-divisible-by", options.vocabulary_divisor,
                   "Pad the vocabulary to a multiple of this times --tp")

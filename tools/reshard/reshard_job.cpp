@@ -6,6 +6,8 @@
 #include "ckpt/core/placed.h"
 #include "ckpt/group/together.h"
 #include "ckpt/megatron/model/args.h"
+#include "ckpt/megatron/optimizer/masters/remainders.h"
+#include "ckpt/megatron/optimizer/masters/shifted_state.h"
 #include "ckpt/megatron/optimizer/optimizer_form.h"
 #include "ckpt/megatron/rank_folders/write/writer.h"
 #include "ckpt/megatron/state/retarget.h"
@@ -66,6 +68,11 @@ int64_t parameters_of(const RunState& state) {
   return parameters;
 }
 
+bool has_optimizer(const RunState& state) {
+  return std::any_of(state.tensors.begin(), state.tensors.end(),
+                     [](const StateTensor& tensor) { return tensor.role == Role::optimizer; });
+}
+
 bool has_optimizer(const Plan& plan) {
   return std::any_of(plan.target.entries.begin(), plan.target.entries.end(),
                      [](const Entry& entry) { return entry.role == Role::optimizer; });
@@ -93,6 +100,27 @@ void plan_torch(RunState state, const ReshardOptions& options, Target& target) {
   }
 }
 
+// Brings the masters into the form that they are to have.
+void settle_masters(RunState& state, const ReshardOptions& options, Target& target) {
+  const bool flat = options.to == ReshardFormat::torch_dist &&
+                    options.optimizer == ReshardOptimizer::dp_reshardable;
+  const bool stored = has_remainders(*state.source) && has_optimizer(state);
+  const bool wanted = options.masters == MasterForm::remainders ||
+                      (options.masters == MasterForm::as_source && stored && flat);
+  if (wanted) {
+    target.side.remainders = split_masters(state) > 0;
+    if (!target.side.remainders && options.masters == MasterForm::remainders) {
+      fail(ErrorKind::invalid,
+           "--masters remainders: the checkpoint has no bf16 parameter with an fp32 master");
+    }
+  } else if (stored && options.optimizer != ReshardOptimizer::none) {
+    state.warnings.push_back(
+        "the masters, 16-bit remainders in the source, are written as fp32: a run without "
+        "--use-precision-aware-optimizer continues from them; for one with it, --optimizer "
+        "dp_reshardable writes remainders, the form that Megatron-LM loads there");
+  }
+}
+
 void plan_sharded(RunState state, const ReshardOptions& options, Target& target) {
   target.side.format = name(Format::torch_dist);
   TorchDistOptions writer;
@@ -108,6 +136,7 @@ Target plan_target(RunState state, const ReshardOptions& options, const std::str
   target.side.path = folder;
   target.side.layout = layout_from_args(state.args.value);
   target.parameters = parameters_of(state);
+  settle_masters(state, options, target);
   switch (options.to) {
     case ReshardFormat::torch_dist:
       plan_sharded(std::move(state), options, target);
@@ -137,17 +166,44 @@ Output output_of(const ReshardOptions& options, const Checkpoint& checkpoint) {
 }
 
 // Optimizer state is left behind on request only.
-void check_optimizer(const Checkpoint& checkpoint, ReshardOptimizer wanted) {
+void check_optimizer(const Checkpoint& checkpoint, ReshardOptimizer wanted, bool repair) {
   if (wanted == ReshardOptimizer::none) return;
   if (!checkpoint.optimizer_problem.empty()) {
     fail(ErrorKind::unsupported, "{}: {} --optimizer none writes the model without it",
          checkpoint.path, checkpoint.optimizer_problem);
+  }
+  if (!checkpoint.shifted_state.empty() && !repair) {
+    fail(ErrorKind::mismatch, "{}: {} --optimizer none writes the model without it",
+         checkpoint.path, checkpoint.shifted_state);
   }
   if (wanted != ReshardOptimizer::as_source && checkpoint.optimizer == OptimizerLayout::none) {
     fail(ErrorKind::invalid,
          "{}: holds no optimizer state, which --optimizer asks for; --optimizer none writes the "
          "model alone",
          checkpoint.path);
+  }
+}
+
+// Puts state back that lies in the wrong places, and says what was not there to be put back.
+void repair(const Checkpoint& checkpoint, const EngineOptions& engine, RunState& state) {
+  const ShiftRepair repair = repair_shifted_state(checkpoint, engine, state);
+  if (repair.tensors == 0) {
+    state.warnings.push_back(
+        "--repair-masters: every fp32 master belongs to its weight; nothing was to be put back");
+    return;
+  }
+  int64_t elements = 0;
+  for (const ShiftRepair::Lost& lost : repair.lost) elements += lost.elements;
+  state.warnings.push_back(fmt::format(
+      "{} tensors of the optimizer's state were put back to their places; every fp32 master then "
+      "belongs to its weight",
+      repair.tensors));
+  for (const ShiftRepair::Lost& lost : repair.lost) {
+    state.warnings.push_back(
+        fmt::format("{}: {} element{} of its optimizer state {} not in the checkpoint: masters are "
+                    "made of the weights, moments are zero",
+                    lost.tensor, lost.elements, lost.elements == 1 ? "" : "s",
+                    lost.elements == 1 ? "is" : "are"));
   }
 }
 
@@ -174,10 +230,13 @@ RunTokenizer take_tokenizer(const FileSystem& file_system, const Checkpoint& che
 ReshardReport describe(const Checkpoint& checkpoint, const Output& output, const Target& target) {
   const Plan& plan = target.planned.plan;
   ReshardReport report;
-  report.source = {checkpoint.path, std::string(name(checkpoint.format)), {}, checkpoint.layout};
+  report.source.path = checkpoint.path;
+  report.source.format = name(checkpoint.format);
+  report.source.layout = checkpoint.layout;
   if (checkpoint.optimizer != OptimizerLayout::none) {
     report.source.optimizer = name(checkpoint.optimizer);
   }
+  report.source.remainders = has_remainders(checkpoint.catalog);
   report.target = target.side;
   report.iteration = output.iteration;
   report.tensors = static_cast<int64_t>(plan.target.entries.size());
@@ -192,6 +251,15 @@ void check_options(const ReshardOptions& options) {
   const bool per_parameter = options.optimizer == ReshardOptimizer::fully_reshardable;
   const bool flat = options.optimizer == ReshardOptimizer::dp_reshardable;
   const bool legacy = options.optimizer == ReshardOptimizer::legacy;
+  if (options.repair_masters && options.optimizer == ReshardOptimizer::none) {
+    fail(ErrorKind::invalid, "--repair-masters means nothing with --optimizer none");
+  }
+  if (options.masters == MasterForm::remainders &&
+      !(flat && options.to == ReshardFormat::torch_dist)) {
+    fail(ErrorKind::invalid,
+         "--masters remainders is for --optimizer dp_reshardable: Megatron-LM loads them from "
+         "nothing else");
+  }
   switch (options.to) {
     case ReshardFormat::torch_dist:
       if (legacy) refuse("--optimizer legacy", "torch_dist", ": that is --to torch");
@@ -241,9 +309,13 @@ ReshardReport reshard(const ReshardOptions& options) {
     check_output(*file_system, output, checkpoint.path, options.write.overwrite);
     const bool is_run = options.to != ReshardFormat::dcp || holds_run(checkpoint);
     if (!is_run) check_plain(options, checkpoint);
-    check_optimizer(checkpoint, options.optimizer);
+    if (!is_run && options.repair_masters) {
+      fail(ErrorKind::invalid, "--repair-masters is for runs of Megatron-LM's");
+    }
+    check_optimizer(checkpoint, options.optimizer, options.repair_masters);
     RunState state = is_run ? state_of(checkpoint) : plain_state_of(checkpoint);
     if (is_run) settle_iteration(checkpoint, output, state);
+    if (options.repair_masters) repair(checkpoint, options.write.engine, state);
     edit_state(state, options);
     RunTokenizer tokenizer;
     if (is_run) {

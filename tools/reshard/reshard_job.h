@@ -23,12 +23,18 @@ enum class ReshardFormat { torch_dist, torch, dcp };
 /// distributed optimizer as the source had it.
 enum class ReshardOptimizer { as_source, fully_reshardable, dp_reshardable, legacy, none };
 
+/// Form of the optimizer's copies of bf16 parameters. `as_source`: remainders where the source has
+/// them and the target can, fp32 otherwise.
+enum class MasterForm { as_source, fp32, remainders };
+
 struct ReshardOptions {
   std::string source;
   std::string target;  // a run folder, or with `dcp` the checkpoint's own
   OpenOptions open;
   ReshardFormat to = ReshardFormat::torch_dist;
   ReshardOptimizer optimizer = ReshardOptimizer::as_source;
+  MasterForm masters = MasterForm::as_source;
+  bool repair_masters = false;  // puts optimizer state back that Megatron Core stored shifted
   ParallelTarget layout;
   std::optional<int64_t> vocabulary_divisor;
   std::optional<DType> dtype;
@@ -40,6 +46,7 @@ struct ReshardOptions {
 struct ReshardReport {
   struct Side {
     std::string path, format, optimizer;  // optimizer: empty when there is none
+    bool remainders = false;              // masters are stored as 16-bit remainders
     ParallelLayout layout;
   };
   Side source, target;

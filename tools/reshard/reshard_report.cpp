@@ -14,6 +14,7 @@ std::string side_text(const ReshardReport::Side& side) {
   std::string text = fmt::format("{} ({}", printable(side.path), side.format);
   if (const std::string layout = layout_text(side.layout); !layout.empty()) text += "; " + layout;
   if (!side.optimizer.empty()) text += "; optimizer " + side.optimizer;
+  if (side.remainders) text += ", masters as 16-bit remainders";
   return text + ")";
 }
 
@@ -22,6 +23,9 @@ nlohmann::json side_json(const ReshardReport::Side& side) {
   return {{"path", side.path},
           {"format", side.format},
           {"optimizer", side.optimizer.empty() ? json(nullptr) : json(side.optimizer)},
+          {"masters", side.optimizer.empty() ? json(nullptr)
+                      : side.remainders      ? json("remainders")
+                                             : json("fp32")},
           {"layout", layout_json(side.layout)}};
 }
 

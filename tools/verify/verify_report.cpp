@@ -21,6 +21,7 @@ std::string what_was_checked(const VerifyReport& report, double seconds) {
       fmt::format("checked {}, {}", counted(report.files, "file"), human_bytes(report.bytes));
   if (report.tensors > 0) text += ", " + counted(report.tensors, "tensor");
   if (report.items > 0) text += ", " + counted(report.items, "archive");
+  if (report.masters > 0) text += ", " + counted(report.masters, "fp32 master");
   std::string sums;
   const auto add = [&](int64_t count, const char* one) {
     if (count > 0) sums += (sums.empty() ? "" : ", ") + counted(count, one);
@@ -114,6 +115,7 @@ nlohmann::json to_json(const TimedReport& timed) {
           {"bytes", report.bytes},
           {"covered_bytes", report.covered_bytes},
           {"tensors", report.tensors},
+          {"masters", report.masters},
           {"archives", report.items},
           {"digests", report.digests},
           {"crc32s", report.crc32s},

@@ -10,10 +10,10 @@ namespace ferry::tool {
 namespace {
 
 void check_source(const std::string& path, const std::string& iteration,
-                  const EngineOptions& engine, bool progress) {
+                  const EngineOptions& engine, bool progress, Masters masters) {
   const InterruptScope interrupt;
   ProgressLine line("verifying", progress);
-  VerifyOptions options{iteration, engine};
+  VerifyOptions options{iteration, masters, engine};
   options.engine.cancel = interrupt.flag();
   options.engine.progress = [&](const Progress& progress) { line.show(progress); };
   const VerifyReport report = verify(posix_file_system(), path, options);
@@ -30,9 +30,9 @@ void add_verify_option(Command& command, bool& verify) {
 }
 
 void verify_source(Group& group, const std::string& path, const std::string& iteration,
-                   const EngineOptions& options, bool progress) {
+                   const EngineOptions& options, bool progress, Masters masters) {
   together(group, [&] {
-    if (group.rank() == 0) check_source(path, iteration, options, progress);
+    if (group.rank() == 0) check_source(path, iteration, options, progress, masters);
     return std::string();
   });
 }

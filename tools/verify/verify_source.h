@@ -5,6 +5,7 @@
 
 #include "ckpt/engine/engine.h"
 #include "ckpt/group/group.h"
+#include "ckpt/integrity/verify.h"
 #include "tools/terminal/command.h"
 
 namespace ferry::tool {
@@ -16,6 +17,7 @@ void add_verify_option(Command& command, bool& verify);
 /// options, memory and threads count; `progress` as in ProgressLine. corrupt, with the first
 /// problem, when there is any; otherwise as verify().
 void verify_source(Group& group, const std::string& path, const std::string& iteration,
-                   const EngineOptions& options, bool progress);
+                   const EngineOptions& options, bool progress,
+                   Masters masters = Masters::compared);
 
 }  // namespace ferry::tool

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "ckpt/base/error.h"
 #include "ckpt/engine/elements/flip_signs.h"
+#include "ckpt/engine/elements/halves.h"
 #include "ckpt/engine/elements/strided_copy.h"
 #include "ckpt/engine/target_files.h"
 #include "ckpt/engine/transfers/dequantise.h"
@@ -50,15 +52,42 @@ bool is_read_in_place(const Transfer& transfer) {
   return run_bytes > 0 && run_bytes == pack(transfer, Side::in, strides).run_bytes;
 }
 
+[[noreturn]] void fail_no_remainders(const Transfer& transfer) {
+  fail(ErrorKind::corrupt,
+       "tensor {}: holds values that are no 16-bit remainders of bf16 weights, as other tensors of "
+       "its kind do: the checkpoint is damaged, or of two runs",
+       *transfer.tensor);
+}
+
+void move_halves(const Transfer& transfer, const std::byte* in, std::byte* out,
+                 const std::vector<StridedLoop>& loops) {
+  if (transfer.half == FloatHalf::upper) {
+    take_upper(in, transfer.in_dtype, out, loops);
+  } else if (!transfer.tensor) {
+    take_lower(in, transfer.in_dtype, out, loops);
+  } else if (!narrow_remainders(in, transfer.in_dtype, out, loops)) {
+    fail_no_remainders(transfer);
+  }
+}
+
+// What is done with the elements of a transfer once they are read.
+enum class Arrival { put, add_remainders };
+
 // Moves the elements of a transfer that lie in memory on both sides.
 void move_elements(const Transfer& transfer, const std::byte* in,
                    const std::vector<int64_t>& in_strides, std::byte* out,
-                   const std::vector<int64_t>& out_strides) {
+                   const std::vector<int64_t>& out_strides, Arrival arrival = Arrival::put) {
   std::vector<StridedLoop> loops;
   for (size_t i = 0; i < transfer.loops.size(); ++i) {
     loops.push_back({transfer.loops[i].count, in ? in_strides[i] : 0, out_strides[i]});
   }
-  if (transfer.scale) {
+  if (arrival == Arrival::add_remainders) {
+    if (!add_remainders(in, transfer.in_dtype, out, loops)) fail_no_remainders(transfer);
+    return;
+  }
+  if (transfer.half != FloatHalf::whole && in != nullptr) {
+    move_halves(transfer, in, out, loops);
+  } else if (transfer.scale) {
     dequantise(in, transfer.in_dtype, *transfer.scale, out, transfer.out_dtype, loops);
   } else {
     strided_copy(in, transfer.in_dtype, out, transfer.out_dtype, loops);
@@ -185,6 +214,10 @@ void TileRunner::gather(const std::vector<Transfer>& transfers, const SideBuffer
       }
     }
   }
+  for (size_t i = 0; i < transfers.size(); ++i) {
+    if (!transfers[i].remainders) continue;
+    gather_strips(*transfers[i].remainders, out.view(i), to + out.view(i).offset, true);
+  }
 }
 
 void TileRunner::gather_together(const std::vector<Transfer>& transfers, const Span& span,
@@ -220,7 +253,8 @@ void TileRunner::gather_runs(const Transfer& transfer, const BufferView& out, st
 }
 
 // Reads a part of the transfer that stays in the cache, moves it, reads the next.
-void TileRunner::gather_strips(Transfer transfer, const BufferView& out, std::byte* to) {
+void TileRunner::gather_strips(Transfer transfer, const BufferView& out, std::byte* to,
+                               bool are_remainders) {
   std::vector<int64_t> strides;
   const RunNest nest = pack(transfer, Side::in, strides);
   const uint64_t bytes = nest.buffer_bytes();
@@ -230,7 +264,7 @@ void TileRunner::gather_strips(Transfer transfer, const BufferView& out, std::by
     const int64_t total = loop.count;
     for (int64_t at = 0; at < total && cut.count < total; at += cut.count) {
       loop.count = std::min(cut.count, total - at);
-      gather_strips(transfer, out, to + at * out.strides[cut.loop]);
+      gather_strips(transfer, out, to + at * out.strides[cut.loop], are_remainders);
       transfer.in_offset += static_cast<uint64_t>(loop.count * loop.in_stride);
     }
     if (cut.count < total) return;
@@ -240,7 +274,8 @@ void TileRunner::gather_strips(Transfer transfer, const BufferView& out, std::by
   nest.for_each(transfer.in_offset, 0, [&](uint64_t at, uint64_t offset, uint64_t run_bytes) {
     source->read(at, in.subspan(offset, run_bytes));
   });
-  move_elements(transfer, in.data(), strides, to, out.strides);
+  move_elements(transfer, in.data(), strides, to, out.strides,
+                are_remainders ? Arrival::add_remainders : Arrival::put);
 }
 
 uint64_t calls_of(const std::vector<Transfer>& transfers) {
@@ -264,6 +299,10 @@ uint64_t calls_of(const std::vector<Transfer>& transfers) {
       calls += is_read_in_place(transfer) ? transfer.out_bytes() / transfer.run_bytes()
                                           : pack(transfer, Side::in, strides).runs();
     }
+  }
+  for (const Transfer& transfer : rest) {
+    std::vector<int64_t> strides;
+    if (transfer.remainders) calls += pack(*transfer.remainders, Side::in, strides).runs();
   }
   return calls + SideBuffer(rest, Side::out).calls();
 }

@@ -36,7 +36,8 @@ class TileRunner {
   void gather_together(const std::vector<Transfer>& transfers, const Span& span,
                        const SideBuffer& out, std::byte* to);
   void gather_runs(const Transfer& transfer, const BufferView& out, std::byte* to);
-  void gather_strips(Transfer transfer, const BufferView& out, std::byte* to);
+  void gather_strips(Transfer transfer, const BufferView& out, std::byte* to,
+                     bool are_remainders = false);
 
   SourceFiles& sources_;
   std::span<WritableFile* const> targets_;

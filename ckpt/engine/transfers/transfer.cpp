@@ -44,18 +44,34 @@ uint64_t first_byte(const Extent& extent) {
   return extent.zstd ? extent.payload_offset : extent.offset + extent.payload_offset;
 }
 
-// Sorts loops by target stride and joins those that continue each other on both sides.
-void merge_loops(std::vector<Transfer::Loop>& loops) {
-  std::erase_if(loops, [](const Transfer::Loop& loop) { return loop.count == 1; });
-  std::stable_sort(
-      loops.begin(), loops.end(),
-      [](const Transfer::Loop& a, const Transfer::Loop& b) { return a.out_stride > b.out_stride; });
-  for (size_t i = loops.size(); i-- > 1;) {
-    Transfer::Loop &outer = loops[i - 1], &inner = loops[i];
+// Sorts loops by target stride and joins those that continue each other on both sides, and in the
+// remainders if there are any: their loops stay the same but for their own strides.
+void merge_loops(std::vector<Transfer::Loop>& loops, std::vector<int64_t>* others = nullptr) {
+  struct Both {
+    Transfer::Loop loop;
+    int64_t other;
+  };
+  std::vector<Both> all;
+  for (size_t i = 0; i < loops.size(); ++i) {
+    if (loops[i].count != 1) all.push_back({loops[i], others ? (*others)[i] : 0});
+  }
+  std::stable_sort(all.begin(), all.end(), [](const Both& a, const Both& b) {
+    return a.loop.out_stride > b.loop.out_stride;
+  });
+  for (size_t i = all.size(); i-- > 1;) {
+    Transfer::Loop &outer = all[i - 1].loop, &inner = all[i].loop;
     if (outer.in_stride != inner.count * inner.in_stride) continue;
     if (outer.out_stride != inner.count * inner.out_stride) continue;
+    if (others && all[i - 1].other != inner.count * all[i].other) continue;
     outer = {outer.count * inner.count, inner.in_stride, inner.out_stride};
-    loops.erase(loops.begin() + static_cast<std::ptrdiff_t>(i));
+    all[i - 1].other = all[i].other;
+    all.erase(all.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  loops.clear();
+  if (others) others->clear();
+  for (const Both& both : all) {
+    loops.push_back(both.loop);
+    if (others) others->push_back(both.other);
   }
 }
 
@@ -76,7 +92,8 @@ int64_t Transfer::elements() const {
 }
 
 uint64_t Transfer::run_bytes() const {
-  if (in_file == kZeros || in_dtype != out_dtype || scale || math.any()) return 0;
+  if (in_file == kZeros || in_dtype != out_dtype || scale || math.any() || remainders) return 0;
+  if (half != FloatHalf::whole) return 0;
   const int64_t bytes = size_bytes(in_dtype);
   if (loops.empty()) return static_cast<uint64_t>(bytes);
   const Loop& last = loops.back();
@@ -94,8 +111,12 @@ struct PlanCompiler::State {
                         const std::vector<Move>& moves);
   void add_transfers(size_t target_entry, const Box& wanted, const OutPiece& out,
                      std::vector<Transfer>& transfers);
-  void add_move(const Recipe& recipe, const Move& part, const OutPiece& out,
+  template <typename Consume>
+  void for_each_piece(uint32_t position, const Move& move, const Consume& consume);
+  void add_move(const Recipe& recipe, const Move& move, const OutPiece& out,
                 std::vector<Transfer>& transfers);
+  void add_joined(uint32_t position, const Move& move, const OutPiece& out,
+                  std::vector<Transfer>& transfers);
 
   const Plan& plan;
   std::mutex mutex;  // guards the caches; std::map keeps references valid while it grows
@@ -144,7 +165,7 @@ const std::vector<Piece>& PlanCompiler::State::source_pieces(uint32_t position,
     chunk = catalog.locator->locate(catalog, entry, chunk);
   }
   std::vector<Piece> pieces =
-      cut_into_pieces(chunk, size_bytes(entry.dtype), first_byte(chunk.extent));
+      cut_into_pieces(chunk, size_bytes(entry.stored_dtype()), first_byte(chunk.extent));
   const std::lock_guard lock(mutex);
   if (indexed.pieces[chunk_index].empty()) {  // another thread may have been faster
     indexed.located[chunk_index] = std::move(chunk);
@@ -171,6 +192,26 @@ Transfer transfer_of(const Move& move, const Piece& in, const Piece& out) {
   return transfer;
 }
 
+// The same where `low` holds remainders of the elements of `in`, at the same coordinates.
+Transfer transfer_of(const Move& move, const Piece& in, const Piece& low, const Piece& out,
+                     Transfer& remainders) {
+  Transfer transfer;
+  transfer.in_offset = byte_position(in, move.in_origin);
+  transfer.out_offset = byte_position(out, move.out_origin);
+  remainders.in_offset = byte_position(low, move.in_origin);
+  remainders.out_offset = transfer.out_offset;
+  std::vector<int64_t> strides;
+  for (const Loop& loop : move.loops) {
+    transfer.loops.push_back({loop.count, loop.in_step * in.strides[loop.in_axis],
+                              loop.out_step * out.strides[loop.out_axis]});
+    strides.push_back(loop.in_step * low.strides[loop.in_axis]);
+  }
+  merge_loops(transfer.loops, &strides);
+  remainders.loops = transfer.loops;
+  for (size_t i = 0; i < strides.size(); ++i) remainders.loops[i].in_stride = strides[i];
+  return transfer;
+}
+
 Transfer zeros_of(const Box& box, const Piece& out) {
   Transfer transfer;
   transfer.in_file = Transfer::kZeros;
@@ -183,6 +224,20 @@ Transfer zeros_of(const Box& box, const Piece& out) {
   merge_loops(transfer.loops);
   for (Transfer::Loop& loop : transfer.loops) loop.in_stride = 0;
   return transfer;
+}
+
+// Where a piece of a source entry lies.
+struct Located {
+  const Entry* entry;
+  const Chunk* chunk;
+  const Piece* piece;
+};
+
+void set_source(const Located& in, Transfer& transfer) {
+  transfer.in_file = in.chunk->extent.file;
+  transfer.in_dtype = in.entry->stored_dtype();
+  transfer.math = in.chunk->math;
+  if (in.chunk->extent.zstd) transfer.zstd = &in.chunk->extent;
 }
 
 }  // namespace
@@ -206,37 +261,66 @@ void PlanCompiler::State::add_transfers(size_t target_entry, const Box& wanted, 
   }
 }
 
-void PlanCompiler::State::add_move(const Recipe& recipe, const Move& part, const OutPiece& out,
-                                   std::vector<Transfer>& transfers) {
-  const uint32_t position = recipe.inputs.at(part.input);
+// Calls consume(located, part) with the pieces of a source entry that `move` reads from, each with
+// its part of the move.
+template <typename Consume>
+void PlanCompiler::State::for_each_piece(uint32_t position, const Move& move,
+                                         const Consume& consume) {
   const Entry& entry = plan.source->entries[position];
-  const BlockScales* blocks = recipe.scales_of(part.input);
-  IndexedEntry& in_index = source(position);
-  const Box in_bounds = input_bounds(part, entry.shape.size());
-  for (uint32_t in_position : in_index.index.overlapping(in_bounds)) {
-    for (const Piece& in : source_pieces(position, in_index, in_position)) {
-      const Chunk& located = in_index.located[in_position];
-      const auto add_exact = [&](const Move& exact, std::optional<float> scale) {
-        Transfer transfer = transfer_of(exact, in, out.piece);
-        transfer.in_file = located.extent.file;
-        transfer.in_dtype = entry.dtype;
-        transfer.scale = scale;
-        transfer.math = located.math;
-        if (located.extent.zstd) transfer.zstd = &located.extent;
-        add(std::move(transfer), out, transfers);
-      };
-      for (const Move& exact : clip_input(part, in.box)) {
-        if (blocks == nullptr) {
-          add_exact(exact, std::nullopt);
-          continue;
-        }
-        const auto values = scales.read(blocks->scales);
-        for (const auto& [block, scale] : cut_by_block(exact, *blocks, *values, entry.shape)) {
-          add_exact(block, scale);
-        }
-      }
+  IndexedEntry& index = source(position);
+  for (const uint32_t i : index.index.overlapping(input_bounds(move, entry.shape.size()))) {
+    for (const Piece& piece : source_pieces(position, index, i)) {
+      const Located located{&entry, &index.located[i], &piece};
+      for (const Move& part : clip_input(move, piece.box)) consume(located, part);
     }
   }
+}
+
+void PlanCompiler::State::add_move(const Recipe& recipe, const Move& move, const OutPiece& out,
+                                   std::vector<Transfer>& transfers) {
+  const uint32_t position = recipe.inputs.at(move.input);
+  const Entry& entry = plan.source->entries[position];
+  const BlockScales* blocks = recipe.scales_of(move.input);
+  const bool whole = recipe.half == FloatHalf::whole;
+  if (entry.remainders && whole) return add_joined(position, move, out, transfers);
+  // Of what is stored in two halves, each is there to be taken.
+  const bool upper = entry.remainders && recipe.half == FloatHalf::upper;
+  const uint32_t stored = upper ? entry.remainders->upper : position;
+  for_each_piece(stored, move, [&](const Located& in, const Move& exact) {
+    const auto add_exact = [&](const Move& part, std::optional<float> scale) {
+      Transfer transfer = transfer_of(part, *in.piece, out.piece);
+      set_source(in, transfer);
+      transfer.scale = scale;
+      if (!whole && transfer.in_dtype != out.dtype) transfer.half = recipe.half;
+      if (in.entry->remainders) transfer.tensor = &in.entry->name;
+      add(std::move(transfer), out, transfers);
+    };
+    if (blocks == nullptr) return add_exact(exact, std::nullopt);
+    const auto values = scales.read(blocks->scales);
+    for (const auto& [block, scale] : cut_by_block(exact, *blocks, *values, entry.shape)) {
+      add_exact(block, scale);
+    }
+  });
+}
+
+void PlanCompiler::State::add_joined(uint32_t position, const Move& move, const OutPiece& out,
+                                     std::vector<Transfer>& transfers) {
+  const Entry& entry = plan.source->entries[position];
+  for_each_piece(entry.remainders->upper, move, [&](const Located& in, const Move& exact) {
+    for_each_piece(position, exact, [&](const Located& low, const Move& part) {
+      Transfer remainders;
+      Transfer transfer = transfer_of(part, *in.piece, *low.piece, out.piece, remainders);
+      set_source(in, transfer);
+      set_source(low, remainders);
+      if (remainders.math.any()) {
+        fail(ErrorKind::corrupt, "tensor {}: remainders that are a negated view", entry.name);
+      }
+      remainders.tensor = &entry.name;
+      remainders.out_dtype = out.dtype;
+      transfer.remainders = std::make_shared<const Transfer>(std::move(remainders));
+      add(std::move(transfer), out, transfers);
+    });
+  });
 }
 
 std::vector<Transfer> PlanCompiler::compile(size_t target_entry, const Box& box) {

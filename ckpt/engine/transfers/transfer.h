@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "ckpt/core/plan.h"
@@ -29,6 +30,11 @@ struct Transfer {
   const Extent* zstd = nullptr;  // the compressed extent that in_offset counts in, if any
   std::optional<float> scale;  // of a quantised block: its elements stand for themselves times this
   MathBits math;               // of a view: what is to be done to its elements
+  FloatHalf half = FloatHalf::whole;  // taken of the elements
+  /// Remainders that are added to the bits of the elements once those are in place: from elsewhere,
+  /// but by the same loops and to the same place.
+  std::shared_ptr<const Transfer> remainders;
+  const std::string* tensor = nullptr;  // of remainders: the name of theirs, for messages
 
   int64_t elements() const;
   uint64_t out_bytes() const { return elements() * static_cast<uint64_t>(size_bytes(out_dtype)); }
@@ -54,6 +60,7 @@ class PlanCompiler {
 
  private:
   struct State;
+  class BoxCompiler;
   std::unique_ptr<State> state_;
 };
 

@@ -5,6 +5,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/nemo/nemo_config.h"
 #include "ckpt/megatron/nemo/yaml.h"
+#include "ckpt/megatron/optimizer/masters/remainders.h"
 #include "ckpt/megatron/torch_dist/torch_dist.h"
 
 namespace ferry {
@@ -95,6 +96,7 @@ Checkpoint open_nemo(std::shared_ptr<const FileSystem> file_system, const std::s
   if (!raw) {
     strip_module_names(checkpoint.catalog);
     apply_megatron_meaning(stored);
+    recognise_remainders(checkpoint);
   }
   return std::move(stored.checkpoint);
 }

@@ -14,12 +14,6 @@
 namespace ferry {
 namespace {
 
-// One way in which Megatron-LM may have built the model and its buffers.
-struct Candidate {
-  BufferChoice choice;
-  std::string words;  // for messages
-};
-
 // A stored buffer with the parameters that it holds, by one candidate.
 struct Fit {
   const StoredBuffer* stored = nullptr;
@@ -44,38 +38,6 @@ std::string words_of(const ModuleChoice& modules, bool has_experts) {
   }
   if (modules.split_latent_down) words += ", split MLA down-projections";
   return words;
-}
-
-// What Megatron-LM would build today comes first: it is taken where others fit as well because they
-// differ in nothing here.
-std::vector<Candidate> candidates(const ModelLayout& layout, const BucketStore& store) {
-  using Experts = ModuleChoice::Experts;
-  const RunArguments& run = layout.run();
-  const ModuleChoice usual = default_modules(run);
-  std::vector<Experts> experts = {usual.experts};
-  if (layout.has_experts()) experts = {Experts::sequential, Experts::grouped};
-  if (layout.has_expert_biases()) experts.push_back(Experts::grouped_apart);
-  std::vector<bool> norms = {usual.norms_in_linears}, latent = {usual.split_latent_down};
-  if (layout.has_attention_norms()) norms = {false, true};
-  if (layout.has_latent_down() && run.tensor > 1) latent = {false, true};
-  std::vector<bool> separate = {run.expert > 1};
-  if (run.expert == 1 && experts_are_separate(run) && store.has_optimizer(1)) {
-    separate = {true, false};  // which of the two changed in 2026
-  }
-  std::vector<Candidate> all;
-  for (const bool norm : norms) {
-    for (const bool split : latent) {
-      for (const Experts order : experts) {
-        const ModuleChoice modules{norm, split, order};
-        for (const bool apart : separate) {
-          all.push_back({{modules, apart}, words_of(modules, layout.has_experts())});
-        }
-      }
-    }
-  }
-  std::stable_partition(all.begin(), all.end(),
-                        [&](const Candidate& one) { return one.choice.modules == usual; });
-  return all;
 }
 
 // Tries to lay one candidate over all stored buffers.
@@ -207,7 +169,7 @@ class Fitter {
 
 struct OnlyFit {
   std::vector<Fit> fits;
-  Candidate candidate;
+  BufferCandidate candidate;
 };
 
 OnlyFit only_fit(const ModelLayout& layout, const BucketStore& store) {
@@ -221,7 +183,7 @@ OnlyFit only_fit(const ModelLayout& layout, const BucketStore& store) {
   }
   OnlyFit found;
   std::string problems;
-  for (Candidate& candidate : candidates(layout, store)) {
+  for (BufferCandidate& candidate : buffer_candidates(layout, store.has_optimizer(1))) {
     Fitter fitter(layout, store, candidate.choice);
     auto fits = fitter.fit();
     if (!fits) {
@@ -267,6 +229,38 @@ void give_out(const BucketState& state, const ModelBuffer& buffer, const std::ve
 bool is_bucket_entry(std::string_view name) {
   return name.find("optimizer.distributed.dp_group_idx_") != std::string_view::npos &&
          name.find(".bucket_idx_") != std::string_view::npos;
+}
+
+// What Megatron-LM would build today comes first: it is taken where others fit as well because they
+// differ in nothing here.
+std::vector<BufferCandidate> buffer_candidates(const ModelLayout& layout, bool several_optimizers) {
+  using Experts = ModuleChoice::Experts;
+  const RunArguments& run = layout.run();
+  const ModuleChoice usual = default_modules(run);
+  std::vector<Experts> experts = {usual.experts};
+  if (layout.has_experts()) experts = {Experts::sequential, Experts::grouped};
+  if (layout.has_expert_biases()) experts.push_back(Experts::grouped_apart);
+  std::vector<bool> norms = {usual.norms_in_linears}, latent = {usual.split_latent_down};
+  if (layout.has_attention_norms()) norms = {false, true};
+  if (layout.has_latent_down() && run.tensor > 1) latent = {false, true};
+  std::vector<bool> separate = {run.expert > 1};
+  if (run.expert == 1 && experts_are_separate(run) && several_optimizers) {
+    separate = {true, false};  // which of the two changed in 2026
+  }
+  std::vector<BufferCandidate> all;
+  for (const bool norm : norms) {
+    for (const bool split : latent) {
+      for (const Experts order : experts) {
+        const ModuleChoice modules{norm, split, order};
+        for (const bool apart : separate) {
+          all.push_back({{modules, apart}, words_of(modules, layout.has_experts())});
+        }
+      }
+    }
+  }
+  std::stable_partition(all.begin(), all.end(),
+                        [&](const BufferCandidate& one) { return one.choice.modules == usual; });
+  return all;
 }
 
 DecodedBuckets decode_buckets(const Catalog& catalog, const ModelLayout& layout) {

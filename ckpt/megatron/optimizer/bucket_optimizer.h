@@ -10,16 +10,28 @@
 // megatron/core/optimizer/__init__.py (groups of buffers).
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "ckpt/core/catalog.h"
 #include "ckpt/megatron/model/model_layout.h"
+#include "ckpt/megatron/optimizer/buckets/model_buffers.h"
 
 namespace ferry {
 
 /// True for "[chained_K.]optimizer.distributed.dp_group_idx_G.gbuf_idx_B...".
 bool is_bucket_entry(std::string_view name);
+
+/// One way in which Megatron-LM may have built a model and its buffers.
+struct BufferCandidate {
+  BufferChoice choice;
+  std::string words;  // for messages
+};
+
+/// Those that tensors and arguments leave open; what Megatron-LM would build today comes first.
+/// `several_optimizers`: the run may have had one for dense parameters and one for experts.
+std::vector<BufferCandidate> buffer_candidates(const ModelLayout& layout, bool several_optimizers);
 
 struct DecodedBuckets {
   std::vector<Entry> entries;

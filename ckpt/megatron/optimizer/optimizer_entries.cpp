@@ -32,19 +32,21 @@ std::optional<OptimizerEntryName> parse_optimizer_entry_name(std::string_view na
   return OptimizerEntryName{name.substr(0, dot), name.substr(dot + 1)};
 }
 
-OptimizerEntries::State& OptimizerEntries::state(std::string_view name, DType dtype) {
+std::vector<Chunk>& OptimizerEntries::chunks(std::string_view name, DType dtype, uint32_t tensor) {
   if (name == "fp32_param") name = "param";
-  for (State& state : states_) {
-    if (state.name != name) continue;
-    if (state.dtype != dtype) {
-      fail(ErrorKind::mismatch, "optimizer state {} is stored as {} and as {}", name,
-           torch_name(state.dtype), torch_name(dtype));
-    }
-    return state;
+  auto at = std::ranges::find(states_, name, &State::name);
+  if (at == states_.end()) {
+    states_.push_back({std::string(name), std::vector<DType>(tensors_->size()), {}});
+    at = states_.end() - 1;
+    at->chunks.resize(tensors_->size());
   }
-  states_.push_back({std::string(name), dtype, {}});
-  states_.back().chunks.resize(tensors_->size());
-  return states_.back();
+  std::vector<Chunk>& chunks = at->chunks[tensor];
+  if (chunks.empty()) at->dtypes[tensor] = dtype;
+  if (at->dtypes[tensor] != dtype) {
+    fail(ErrorKind::mismatch, "optimizer state {} of {} is stored as {} and as {}", name,
+         (*tensors_)[tensor].name, torch_name(at->dtypes[tensor]), torch_name(dtype));
+  }
+  return chunks;
 }
 
 void OptimizerEntries::add(std::string_view name, DType dtype, uint32_t tensor, const Box& box,
@@ -53,7 +55,7 @@ void OptimizerEntries::add(std::string_view name, DType dtype, uint32_t tensor, 
   if (!shared && begin == 0 && count == element_count(box.size, (*tensors_)[tensor].name)) {
     chunk.run_count = -1;
   }
-  state(name, dtype).chunks[tensor].push_back(std::move(chunk));
+  chunks(name, dtype, tensor).push_back(std::move(chunk));
 }
 
 void OptimizerEntries::add(std::string_view name, DType dtype, const LocalParameter& parameter,
@@ -74,7 +76,7 @@ void OptimizerEntries::add(std::string_view name, DType dtype, const LocalParame
 }
 
 void OptimizerEntries::add(std::string_view name, DType dtype, uint32_t tensor, Chunk chunk) {
-  state(name, dtype).chunks[tensor].push_back(std::move(chunk));
+  chunks(name, dtype, tensor).push_back(std::move(chunk));
 }
 
 std::vector<Entry> OptimizerEntries::take() {
@@ -86,7 +88,7 @@ std::vector<Entry> OptimizerEntries::take() {
     const ModelTensor& tensor = (*tensors_)[i];
     for (State& state : states_) {
       if (state.chunks[i].empty()) continue;
-      Entry entry{optimizer_entry_name(state.name, tensor.name), state.dtype, tensor.shape,
+      Entry entry{optimizer_entry_name(state.name, tensor.name), state.dtypes[i], tensor.shape,
                   std::move(state.chunks[i]), Role::optimizer};
       int64_t stored = 0;
       for (const Chunk& chunk : entry.chunks) {

@@ -31,7 +31,7 @@ class OptimizerEntries {
 
   /// Elements [begin, begin + count) of `box` of a model tensor; `extent` starts at the first of
   /// them. `shared` when the item holds more than these: the chunk is then a run even where it
-  /// is the whole box. mismatch when one state comes in two dtypes.
+  /// is the whole box. mismatch when one state of a tensor comes in two dtypes.
   void add(std::string_view state, DType dtype, uint32_t tensor, const Box& box, int64_t begin,
            int64_t count, const Extent& extent, bool shared);
 
@@ -49,10 +49,10 @@ class OptimizerEntries {
  private:
   struct State {
     std::string name;
-    DType dtype;
-    std::vector<std::vector<Chunk>> chunks;  // a list a model tensor
+    std::vector<DType> dtypes;  // one a model tensor, of its chunks
+    std::vector<std::vector<Chunk>> chunks;
   };
-  State& state(std::string_view name, DType dtype);
+  std::vector<Chunk>& chunks(std::string_view name, DType dtype, uint32_t tensor);
 
   const std::vector<ModelTensor>* tensors_;
   std::vector<State> states_;

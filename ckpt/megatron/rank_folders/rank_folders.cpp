@@ -9,6 +9,7 @@
 #include "ckpt/megatron/model/args.h"
 #include "ckpt/megatron/model/run_arguments.h"
 #include "ckpt/megatron/optimizer/layer_wise_files.h"
+#include "ckpt/megatron/optimizer/masters/remainders.h"
 #include "ckpt/megatron/rank_folders/folder_names.h"
 #include "ckpt/megatron/rank_folders/model.h"
 #include "ckpt/megatron/rank_folders/optimizer.h"
@@ -275,6 +276,7 @@ void open_model(Checkpoint& checkpoint, const std::vector<std::string>& names) {
   find_damage(checkpoint, folders, ranks, run);
   add_optimizer_entries(checkpoint, folders, ranks, model, run, heads);
   look_for_layer_wise_optimizer(checkpoint, {join(checkpoint.path, folders.front().name)});
+  recognise_remainders(checkpoint);
   for (const Entry& entry : catalog.entries) check_chunks(catalog, entry);
   add_objects(catalog, folders, ranks, checkpoint.path, root, run);
 }

@@ -11,6 +11,8 @@
 #include "ckpt/megatron/model/args.h"
 #include "ckpt/megatron/nemo/bridge.h"
 #include "ckpt/megatron/optimizer/layer_wise_files.h"
+#include "ckpt/megatron/optimizer/masters/remainders.h"
+#include "ckpt/megatron/optimizer/masters/shifted_state.h"
 #include "ckpt/megatron/optimizer/optimizer_state.h"
 #include "ckpt/store/run_folder.h"
 
@@ -217,6 +219,8 @@ Checkpoint open_torch_dist(std::shared_ptr<const FileSystem> file_system, const 
     apply_megatron_meaning(stored);
     if (!problem.empty()) leave_optimizer_out(stored.checkpoint, problem);
     look_for_layer_wise_optimizer(stored.checkpoint, {folder, split_path(folder).parent});
+    recognise_remainders(stored.checkpoint);
+    stored.checkpoint.shifted_state = shifted_state_problem(stored.checkpoint);
   }
   return std::move(stored.checkpoint);
 }

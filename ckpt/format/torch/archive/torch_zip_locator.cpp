@@ -93,9 +93,9 @@ class TorchZipLocator final : public ChunkLocator {
   // `storage_position` is that of the storage's first byte, in the file or in the decoded stream.
   static Chunk place(const Entry& entry, const Chunk& chunk, const StoredTensor& tensor,
                      uint64_t storage_position, const std::string& what) {
-    if (tensor.dtype != entry.dtype) {
+    if (tensor.dtype != entry.stored_dtype()) {
       fail(ErrorKind::corrupt, "{}: its elements are {} but the metadata says {}", what,
-           torch_name(tensor.dtype), torch_name(entry.dtype));
+           torch_name(tensor.dtype), torch_name(entry.stored_dtype()));
     }
     const auto element_bytes = static_cast<uint64_t>(size_bytes(tensor.dtype));
     const auto held = static_cast<uint64_t>(element_count(tensor.shape, what));

@@ -1,0 +1,188 @@
+#include "ckpt/megatron/optimizer/masters/remainders.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "ckpt/engine/tensor_reader.h"
+#include "ckpt/megatron/optimizer/optimizer_entries.h"
+
+namespace ferry {
+namespace {
+
+constexpr size_t kTensorsRead = 4;       // the largest ones, until one tells
+constexpr int64_t kElementsRead = 4096;  // of each
+// No matrix of weights has whole numbers only and one as large as this among them.
+constexpr float kLargeRemainder = 100;
+constexpr uint64_t kStreamBytes = uint64_t{16} << 20;
+
+struct StoredMaster {
+  uint32_t entry = 0;
+  uint32_t weight = 0;
+  bool has_weight = false;  // of bf16, in the master's shape
+};
+
+std::vector<StoredMaster> masters_of(const Catalog& catalog) {
+  std::unordered_map<std::string_view, uint32_t> model;
+  for (uint32_t i = 0; i < catalog.entries.size(); ++i) {
+    if (catalog.entries[i].role == Role::model) model.emplace(catalog.entries[i].name, i);
+  }
+  std::vector<StoredMaster> masters;
+  for (uint32_t i = 0; i < catalog.entries.size(); ++i) {
+    const Entry& entry = catalog.entries[i];
+    const auto name = parse_optimizer_entry_name(entry.name);
+    if (entry.role != Role::optimizer || !name || name->state != "param") continue;
+    const auto at = model.find(name->key);
+    StoredMaster master{i, 0, false};
+    if (at != model.end()) {
+      const Entry& weight = catalog.entries[at->second];
+      master.weight = at->second;
+      master.has_weight = weight.dtype == DType::bf16 && weight.shape == entry.shape;
+    }
+    masters.push_back(master);
+  }
+  return masters;
+}
+
+enum class Told { remainders, masters, nothing };
+
+Told told_by(const std::vector<float>& values) {
+  float largest = 0;
+  for (const float value : values) {
+    const bool is_remainder = value >= -32768.0F && value <= 32767.0F && std::trunc(value) == value;
+    if (!is_remainder) return Told::masters;
+    largest = std::max(largest, std::fabs(value));
+  }
+  return largest >= kLargeRemainder ? Told::remainders : Told::nothing;
+}
+
+// The first elements of the last axis's first rows.
+std::vector<float> first_values(const Catalog& catalog, uint32_t position) {
+  const Entry& entry = catalog.entries[position];
+  Box box = Box::whole(entry.shape);
+  int64_t left = kElementsRead;
+  for (size_t axis = entry.shape.size(); axis-- > 0;) {
+    box.size[axis] = std::min(entry.shape[axis], left);
+    left = box.size[axis] == entry.shape[axis] ? std::max<int64_t>(1, left / box.size[axis]) : 1;
+  }
+  Plan plan;
+  plan.source = &catalog;
+  add_read_tensor(plan, entry.name, entry.dtype, box.size,
+                  {{position}, {copy_box(box, Dims(box.size.size(), 0))}, {}});
+  TensorSource source(plan, kStreamBytes, 1);
+  TensorReader reader(source);
+  std::vector<float> values(static_cast<size_t>(element_count(box.size, entry.name)));
+  reader.read(0, plan.target.entries[0].chunks[0], Box::whole(box.size),
+              std::as_writable_bytes(std::span(values)));
+  return values;
+}
+
+// What the values of the largest tensors tell, those most likely to hold a large remainder.
+Told told_by_values(const Catalog& catalog, std::vector<StoredMaster> masters) {
+  std::erase_if(masters, [&](const StoredMaster& master) {
+    return !master.has_weight || catalog.entries[master.entry].dtype != DType::f32 ||
+           catalog.entries[master.entry].elements() == 0;
+  });
+  const auto larger = [&](const StoredMaster& a, const StoredMaster& b) {
+    return catalog.entries[a.entry].elements() > catalog.entries[b.entry].elements();
+  };
+  const size_t most = std::min(kTensorsRead, masters.size());
+  std::partial_sort(masters.begin(), masters.begin() + static_cast<std::ptrdiff_t>(most),
+                    masters.end(), larger);
+  for (size_t i = 0; i < most; ++i) {
+    const Told told = told_by(first_values(catalog, masters[i].entry));
+    if (told != Told::nothing) return told;
+  }
+  return Told::nothing;
+}
+
+// Whether fp32 masters of this run may be remainders. NeMo's arguments do not say.
+bool may_be_remainders(const Checkpoint& checkpoint) {
+  const Value flag = checkpoint.args.value.get("use_precision_aware_optimizer");
+  if (flag) return flag.boolean().value_or(true);
+  return !checkpoint.args.value || checkpoint.format == Format::nemo;
+}
+
+// `tensor` is the name of one of the entries, which go.
+void leave_remainders_out(Checkpoint& checkpoint, std::string tensor) {
+  std::erase_if(checkpoint.catalog.entries,
+                [](const Entry& entry) { return entry.role == Role::optimizer; });
+  checkpoint.optimizer_problem = fmt::format(
+      "The optimizer's state is left out: {} holds 16-bit remainders, which mean something "
+      "together "
+      "with a bf16 tensor of the model of the same shape, and there is none.",
+      tensor);
+}
+
+}  // namespace
+
+void recognise_remainders(Checkpoint& checkpoint) {
+  Catalog& catalog = checkpoint.catalog;
+  const std::vector<StoredMaster> masters = masters_of(catalog);
+  const auto stored = [&](const StoredMaster& master) {
+    return catalog.entries[master.entry].dtype;
+  };
+  const bool by_dtype = std::ranges::any_of(
+      masters, [](DType dtype) { return dtype == DType::i16; }, stored);
+  bool by_values = false;
+  if (!by_dtype && may_be_remainders(checkpoint)) {
+    const Told told = told_by_values(catalog, masters);
+    // Before the first step all are zero.
+    const bool said =
+        checkpoint.args.value.get("use_precision_aware_optimizer").boolean().value_or(false);
+    by_values = told == Told::remainders || (told == Told::nothing && said);
+  }
+  if (!by_dtype && !by_values) return;
+  for (const StoredMaster& master : masters) {
+    Entry& entry = catalog.entries[master.entry];
+    const DType dtype = entry.dtype;
+    if (dtype == DType::i16 && !master.has_weight)
+      return leave_remainders_out(checkpoint, entry.name);
+    if (!master.has_weight || dtype != (by_dtype ? DType::i16 : DType::f32)) continue;
+    entry.remainders = Remainders{dtype, master.weight};
+    entry.dtype = DType::f32;
+  }
+}
+
+bool has_remainders(const Catalog& catalog) {
+  return std::ranges::any_of(catalog.entries,
+                             [](const Entry& entry) { return entry.remainders.has_value(); });
+}
+
+int64_t split_masters(RunState& state) {
+  std::unordered_map<std::string_view, StateTensor*> model;
+  for (StateTensor& tensor : state.tensors) {
+    if (tensor.role == Role::model && tensor.dtype == DType::bf16) {
+      model.emplace(tensor.name, &tensor);
+    }
+  }
+  const auto count = [&](const Recipe& recipe, int64_t sign) {
+    for (const Move& move : recipe.moves) {
+      state.dropped.push_back({recipe.inputs.at(move.input), sign * move.elements()});
+    }
+  };
+  int64_t split = 0;
+  for (StateTensor& tensor : state.tensors) {
+    const auto name = parse_optimizer_entry_name(tensor.name);
+    if (tensor.role != Role::optimizer || !name || name->state != "param") continue;
+    const auto at = model.find(name->key);
+    if (at == model.end()) continue;
+    StateTensor& weight = *at->second;
+    count(weight.recipe, 1);
+    weight.recipe = tensor.recipe;
+    weight.recipe.half = FloatHalf::upper;
+    count(weight.recipe, -1);
+    tensor.recipe.half = FloatHalf::lower;
+    tensor.dtype = DType::i16;
+    ++split;
+  }
+  return split;
+}
+
+}  // namespace ferry

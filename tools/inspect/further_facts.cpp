@@ -1,0 +1,163 @@
+#include "tools/inspect/further_facts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "ckpt/base/checked.h"
+#include "ckpt/base/error.h"
+#include "ckpt/format/hugging_face/hugging_face.h"
+#include "ckpt/integrity/manifest.h"
+#include "ckpt/io/file_system.h"
+#include "ckpt/store/run_folder.h"
+#include "tools/terminal/text.h"
+
+namespace ferry::tool {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kIterationsShown = 8;
+constexpr size_t kModulesShown = 12;
+
+std::optional<RunFacts> run_facts(const FileSystem& files, const std::string& given) {
+  if (files.status(given).kind != PathKind::folder || !is_run_folder(files, given)) return {};
+  const RunFolder folder = read_run_folder(files, given);
+  RunFacts run;
+  for (const IterationFolder& one : folder.iterations) {
+    if (one.iteration) {
+      run.iterations.push_back(*one.iteration);
+    } else {
+      run.release = true;
+    }
+  }
+  run.tracker = folder.tracker.content;
+  return run;
+}
+
+// The first of these members that is a whole number, wherever it lies.
+std::optional<int64_t> find_number(const json& value, const std::vector<const char*>& names,
+                                   int depth = 0) {
+  if (depth > 4 || !value.is_structured()) return std::nullopt;
+  for (const char* name : names) {
+    if (!value.is_object()) break;
+    const auto at = value.find(name);
+    if (at != value.end() && at->is_number_integer()) return at->get<int64_t>();
+  }
+  for (const json& part : value) {
+    if (const auto found = find_number(part, names, depth + 1)) return found;
+  }
+  return std::nullopt;
+}
+
+std::string quantisation_of(const Checkpoint& checkpoint) {
+  if (checkpoint.format != Format::hugging_face) return {};
+  std::shared_ptr<const json> config;
+  try {
+    config = read_hugging_face_config(*checkpoint.catalog.file_system, checkpoint.path);
+  } catch (const Error&) {
+    return {};  // told where the model is recognised
+  }
+  if (!config || !config->contains("quantization_config")) return {};
+  const json& how = (*config)["quantization_config"];
+  if (!how.is_object()) return {};
+  const auto method = how.find("quant_method");
+  std::string text = method != how.end() && method->is_string() ? method->get<std::string>()
+                                                                : "by an unnamed method";
+  const auto is_set = [&](const char* name) {
+    const auto at = how.find(name);
+    return at != how.end() && at->is_boolean() && at->get<bool>();
+  };
+  auto bits = find_number(how, {"bits", "w_bit", "num_bits"});
+  if (!bits && is_set("load_in_4bit")) bits = 4;
+  if (!bits && is_set("load_in_8bit")) bits = 8;
+  if (bits) text += fmt::format(", {} bits", *bits);
+  if (const auto group = find_number(how, {"group_size", "q_group_size"}); group && *group > 0) {
+    text += fmt::format(", groups of {}", *group);
+  }
+  return text;
+}
+
+// The part of a prediction layer's tensor's name behind the layer; empty for another tensor.
+std::string_view inside_prediction_layer(std::string_view name, const ModelSummary& model) {
+  const auto number_at = [&](size_t begin) -> std::optional<std::pair<int64_t, size_t>> {
+    int64_t number = 0;
+    const auto [end, error] =
+        std::from_chars(name.data() + begin, name.data() + name.size(), number);
+    const size_t stop = static_cast<size_t>(end - name.data());
+    if (error != std::errc() || stop >= name.size() || name[stop] != '.') return std::nullopt;
+    return std::pair(number, stop + 1);
+  };
+  for (const std::string_view prefix : {"mtp.layers.", "mtp_layers."}) {
+    const size_t at = name.find(prefix);
+    if (at == std::string_view::npos || (at > 0 && name[at - 1] != '.')) continue;
+    const auto number = number_at(at + prefix.size());
+    return name.substr(number ? number->second : at + prefix.size());
+  }
+  if (name.starts_with("mtp.")) return name.substr(4);
+  constexpr std::string_view kLayers = "model.layers.";
+  if (model.layers <= 0 || model.mtp_layers <= 0 || !name.starts_with(kLayers)) return {};
+  const auto number = number_at(kLayers.size());
+  return number && number->first >= model.layers ? name.substr(number->second) : std::string_view();
+}
+
+PredictionLayers prediction_of(const Catalog& catalog, const ModelSummary& model) {
+  PredictionLayers found;
+  for (const Entry& entry : catalog.entries) {
+    if (entry.role != Role::model) continue;
+    const std::string_view inside = inside_prediction_layer(entry.name, model);
+    if (inside.empty()) continue;
+    ++found.tensors;
+    found.parameters = checked_add(found.parameters, entry.elements(), "size of the checkpoint");
+    std::string module(inside.substr(0, inside.find('.')));
+    if (std::ranges::find(found.modules, module) == found.modules.end()) {
+      found.modules.push_back(std::move(module));
+    }
+  }
+  return found;
+}
+
+bool is_by_ferry(const Checkpoint& checkpoint) {
+  const FileSystem& files = *checkpoint.catalog.file_system;
+  if (files.status(checkpoint.path).kind != PathKind::folder) return false;
+  return files.status(join(checkpoint.path, kManifestName)).kind == PathKind::file;
+}
+
+}  // namespace
+
+FurtherFacts further_facts(const Checkpoint& checkpoint, const ModelSummary& model,
+                           const std::string& given) {
+  FurtherFacts facts;
+  if (!given.empty()) facts.run = run_facts(*checkpoint.catalog.file_system, given);
+  facts.quantisation = quantisation_of(checkpoint);
+  facts.prediction = prediction_of(checkpoint.catalog, model);
+  facts.by_ferry = is_by_ferry(checkpoint);
+  return facts;
+}
+
+std::string to_text(const RunFacts& run) {
+  std::string text = grouped(static_cast<int64_t>(run.iterations.size())) + ": ";
+  const size_t count = run.iterations.size();
+  if (count > kIterationsShown) text += "..., ";
+  for (size_t i = count - std::min(count, kIterationsShown); i < count; ++i) {
+    text += (i + 1 < count ? fmt::format("{}, ", run.iterations[i])
+                           : std::to_string(run.iterations[i]));
+  }
+  if (run.release) text += count > 0 ? ", release" : "release";
+  return text + (run.tracker.empty() ? " (no tracker)"
+                                     : fmt::format(" (the tracker names {})", run.tracker));
+}
+
+std::string to_text(const PredictionLayers& prediction) {
+  std::string text = human_count(prediction.parameters) + " parameters in ";
+  for (size_t i = 0; i < prediction.modules.size() && i < kModulesShown; ++i) {
+    text += (i > 0 ? ", " : "") + prediction.modules[i];
+  }
+  if (prediction.modules.size() > kModulesShown) text += ", ...";
+  return text;
+}
+
+}  // namespace ferry::tool

@@ -33,7 +33,7 @@ allow ckpt/engine/transfers 'ckpt/(base|io|core|engine/(elements|transfers))/[^"
 allow ckpt/engine/items     'ckpt/(base|io|core|engine/(elements|transfers|items))/[^"]*'
 allow ckpt/format   'ckpt/(base|io|core|engine|format)/[^"]*'
 allow ckpt/store    'ckpt/(base|io|core|engine|format|store)/[^"]*'
-allow ckpt/integrity 'ckpt/(base|io|core|engine|format|store|integrity)/[^"]*|ckpt/(checkpoint|open)\.h'
+allow ckpt/integrity 'ckpt/(base|io|core|engine|format|store|megatron|integrity)/[^"]*|ckpt/(checkpoint|open)\.h'
 allow ckpt/megatron 'ckpt/(base|io|core|engine|format|store|megatron)/[^"]*|ckpt/checkpoint\.h'
 allow ckpt          'ckpt/[^"]*'
 allow convert       '(ckpt|convert)/[^"]*'

@@ -131,9 +131,10 @@ bool is_by_ferry(const Checkpoint& checkpoint) {
 FurtherFacts further_facts(const Checkpoint& checkpoint, const ModelSummary& model,
                            const std::string& given) {
   FurtherFacts facts;
+  facts.prediction = prediction_of(checkpoint.catalog, model);
+  if (!checkpoint.catalog.file_system) return facts;
   if (!given.empty()) facts.run = run_facts(*checkpoint.catalog.file_system, given);
   facts.quantisation = quantisation_of(checkpoint);
-  facts.prediction = prediction_of(checkpoint.catalog, model);
   facts.by_ferry = is_by_ferry(checkpoint);
   return facts;
 }

@@ -8,6 +8,10 @@ std::string_view name(Format format) noexcept {
       return "torch_dist";
     case Format::dcp:
       return "dcp";
+    case Format::fsdp_dtensor:
+      return "fsdp_dtensor";
+    case Format::torch_dcp:
+      return "torch_dcp";
     case Format::megatron_torch:
       return "torch";
     case Format::nemo:
@@ -34,6 +38,8 @@ std::string_view name(OptimizerLayout layout) noexcept {
       return "fully_sharded_model_space";
     case OptimizerLayout::legacy_distributed:
       return "legacy_distributed";
+    case OptimizerLayout::fsdp_dtensor:
+      return "fsdp_dtensor";
     case OptimizerLayout::plain:
       return "plain";
   }

@@ -19,6 +19,8 @@ class ReadMark;  // ckpt/io/staging/read_mark.h
 enum class Format {
   torch_dist,      // Megatron-LM's distributed checkpoint
   dcp,             // plain PyTorch distributed checkpoint
+  fsdp_dtensor,    // Megatron-LM's state dict in a PyTorch DCP, with Megatron-FSDP
+  torch_dcp,       // the same with PyTorch's FSDP2
   megatron_torch,  // Megatron-LM's legacy mp_rank_* folders
   nemo,            // NeMo 2: weights/ and context/
   hugging_face,    // safetensors or pytorch_model*.bin with config.json
@@ -26,7 +28,8 @@ enum class Format {
   torch_file,      // a lone .pt / .pth / .bin file
 };
 
-/// Spelled as on the command line: "torch_dist", "dcp", "torch", "nemo", "hf", "safetensors", "pt".
+/// Spelled as on the command line: "torch_dist", "dcp", "fsdp_dtensor", "torch_dcp",
+/// "torch", "nemo", "hf", "safetensors", "pt".
 std::string_view name(Format format) noexcept;
 
 /// How the optimizer's state is laid out on disk. The catalog hides it; inspect tells it.
@@ -36,6 +39,7 @@ enum class OptimizerLayout {
   dp_reshardable,
   fully_sharded_model_space,
   legacy_distributed,
+  fsdp_dtensor,
   plain,
 };
 std::string_view name(OptimizerLayout layout) noexcept;

@@ -8,6 +8,7 @@
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/other_programs.h"
 #include "ckpt/format/torch/objects.h"
+#include "ckpt/megatron/fsdp/fsdp.h"
 #include "ckpt/megatron/model/args.h"
 #include "ckpt/megatron/torch_dist/torch_dist.h"
 #include "ckpt/store/run_folder.h"
@@ -75,7 +76,7 @@ void read_megatron_objects(Checkpoint& checkpoint) {
 }  // namespace
 
 Checkpoint open_plain_dcp(std::shared_ptr<const FileSystem> file_system, const std::string& folder,
-                          bool) {
+                          bool raw) {
   Checkpoint checkpoint;
   checkpoint.format = Format::dcp;
   checkpoint.path = folder;
@@ -101,6 +102,7 @@ Checkpoint open_plain_dcp(std::shared_ptr<const FileSystem> file_system, const s
       checkpoint.optimizer = OptimizerLayout::plain;
     }
   }
+  if (!raw) apply_fsdp_meaning(checkpoint);
   return checkpoint;
 }
 

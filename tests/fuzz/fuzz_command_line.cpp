@@ -103,7 +103,9 @@ const std::vector<std::string> kGlobs = {"*",
 
 const std::vector<Option>& options() {
   static const std::vector<Option> all = {
-      {"--to", {"hf", "safetensors", "torch_dist", "torch", "dcp", "HF", "", "0", "2"}, "cr"},
+      {"--to",
+       {"hf", "safetensors", "torch_dist", "torch", "fsdp_dtensor", "dcp", "HF", "", "0", "2"},
+       "cr"},
       {"--iteration",
        {"5", "1", "release", "latest", "005", "-5", "", "5,5", "x", "5,", "99999999999999999999"},
        "cridv"},

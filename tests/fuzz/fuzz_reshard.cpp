@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "ckpt/megatron/fsdp/fsdp.h"
 #include "ckpt/megatron/state/state_of.h"
 #include "ckpt/megatron/torch_dist/torch_dist.h"
 #include "ckpt/open.h"
@@ -36,7 +37,10 @@ constexpr const char* kRuns[] = {"hot_llama",
                                  "llama_dp4_dpr_buckets",
                                  "qwen3moe_te_ep2pp2_dpr",
                                  "llama_legacy_tp2pp2",
-                                 "llama_legacy_tp2_nodo"};
+                                 "llama_legacy_tp2_nodo",
+                                 "../fsdp/dense",
+                                 "../fsdp/mixture",
+                                 "../fsdp/torch_dcp"};
 
 // Arguments that reading, placing and exporting depend on.
 constexpr const char* kArguments[] = {"num_layers",
@@ -124,6 +128,7 @@ Counts& counts() {
 struct Run {
   StoredTorchDist stored;           // of torch_dist
   std::optional<Checkpoint> whole;  // of rank folders
+  std::optional<Checkpoint> keys;   // of fsdp_dtensor and torch_dcp: as they are stored
 };
 
 std::shared_ptr<MemoryFileSystem> in_memory(const std::string& folder) {
@@ -144,6 +149,10 @@ const Run& run_named(const std::string& name) {
   Checkpoint checkpoint = open_checkpoint(files, "run");
   if (checkpoint.format == Format::torch_dist) {
     at->second.stored = read_torch_dist(files, checkpoint.path);
+  } else if (is_fsdp(checkpoint.format)) {
+    OpenOptions raw;
+    raw.raw = true;
+    at->second.keys = open_checkpoint(files, "run", raw);
   } else {
     at->second.whole = std::move(checkpoint);
   }
@@ -165,6 +174,12 @@ Checkpoint open_changed(const Run& run, const json& input) {
   if (run.whole) {
     Checkpoint checkpoint = *run.whole;
     checkpoint.args = changed(checkpoint.args, input["args"], input["gone"]);
+    return checkpoint;
+  }
+  if (run.keys) {
+    Checkpoint checkpoint = *run.keys;
+    checkpoint.args = changed(checkpoint.args, input["args"], input["gone"]);
+    apply_fsdp_meaning(checkpoint);
     return checkpoint;
   }
   StoredTorchDist stored = run.stored;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ckpt/core/plan.h"
+#include "ckpt/megatron/fsdp/write/writer.h"
 #include "ckpt/megatron/rank_folders/write/writer.h"
 #include "ckpt/megatron/state/retarget.h"
 #include "ckpt/megatron/torch_dist/plain_dcp_writer.h"
@@ -40,6 +41,7 @@ constexpr const char* kLetters[] = {
 PlannedOutput plan(RunState state, const std::string& writer) {
   if (writer == "torch") return plan_legacy(state, {true});
   if (writer == "torch-bare") return plan_legacy(state, {false});
+  if (writer == "fsdp_dtensor") return plan_fsdp_dtensor(std::move(state), {});
   if (writer == "dcp") return plan_plain_dcp(std::move(state), {});
   TorchDistOptions options;
   options.optimizer = writer == "dp_reshardable" ? ShardedOptimizer::dp_reshardable
@@ -77,8 +79,9 @@ ParallelTarget layout_of(const json& layout) {
 }
 
 std::string random_writer(Random& random) {
-  static constexpr const char* kWriters[] = {"torch_dist", "dp_reshardable", "plain", "bare",
-                                             "torch",      "torch-bare",     "dcp"};
+  static constexpr const char* kWriters[] = {"torch_dist", "dp_reshardable", "plain",
+                                             "bare",       "torch",          "torch-bare",
+                                             "dcp",        "fsdp_dtensor"};
   return random.pick(kWriters);
 }
 

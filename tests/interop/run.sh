@@ -52,6 +52,8 @@ done
 "$FERRY_PYTHON" tests/interop/check_reshard.py "$ferry" $fixtures hot_llama llama_legacy_tp2_nodo qwen3moe_te_ep2pp2_dpr
 "$FERRY_PYTHON" tests/interop/check_state.py "$ferry" $fixtures
 "$FERRY_PYTHON" tests/interop/check_masters.py "$ferry" $fixtures
+"$FERRY_PYTHON" tests/interop/check_fsdp.py "$ferry" tests/fixtures/fsdp
+[ ! -d ../shared/peers/megatron ] || "$FERRY_PYTHON" tests/interop/check_fsdp.py "$ferry" ../shared/peers/megatron
 "$FERRY_PYTHON" tests/interop/check_export.py "$ferry" tests/fixtures/core $fixtures
 "$FERRY_PYTHON" tests/interop/check_import.py "$ferry"
 "$FERRY_PYTHON" tests/interop/check_rewrite.py "$ferry"

@@ -73,9 +73,9 @@ TEST_F(Program, OverwriteRemovesATokenizerOnlyWhereFerryPutIt) {
 TEST_F(Program, OverwriteSparesWhatStandsInAnIteration) {
   const std::string run = std::string(FERRY_FIXTURES) + "/megatron/llama_legacy_tp2pp2";
   for (const char* rest : {"", " --no-manifest"}) {
-    for (const std::string to : {"torch_dist", "torch", "dcp"}) {
+    for (const std::string to : {"torch_dist", "torch", "fsdp_dtensor", "dcp"}) {
       const std::string command =
-          "reshard " + run + " " + path("out") + " --to " + to + " --overwrite" + rest;
+          "reshard " + run + " " + path("out") + " --pp 1 --to " + to + " --overwrite" + rest;
       const std::string made = to == "dcp" ? "out" : "out/iter_0000005";
       ASSERT_EQ(ferry(command).code, 0);
       write(path(made + "/notes.md"), "mine");

@@ -73,7 +73,7 @@ TEST_F(Reshard, TheTokenizerGoesAlong) {
   fs::create_directories(path("made/release/tokenizer/more/templates"));
   write(path("made/release/tokenizer/more/templates/chat.jinja"), "{{ text }}");
   std::string from = source;
-  for (const std::string to : {"torch_dist", "torch", "dcp"}) {
+  for (const std::string to : {"torch_dist", "torch", "fsdp_dtensor", "dcp"}) {
     run("reshard " + from + " " + path(to) + " --tp 2 --to " + to);
     const std::string where = path(to) + (to == "dcp" ? "" : "/release");
     EXPECT_EQ(read(where + "/tokenizer/tokenizer.json"), read(path("hf/tokenizer.json"))) << to;

@@ -24,6 +24,10 @@ std::string_view description(Format format) {
       return "Megatron-LM distributed checkpoint";
     case Format::dcp:
       return "PyTorch distributed checkpoint";
+    case Format::fsdp_dtensor:
+      return "Megatron-LM checkpoint of Megatron-FSDP";
+    case Format::torch_dcp:
+      return "Megatron-LM checkpoint of PyTorch FSDP2";
     case Format::megatron_torch:
       return "Megatron-LM legacy checkpoint";
     case Format::nemo:

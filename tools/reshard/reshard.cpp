@@ -17,9 +17,11 @@
 namespace ferry::tool {
 namespace {
 
-const std::map<std::string, ReshardFormat> kFormats = {{"torch_dist", ReshardFormat::torch_dist},
-                                                       {"torch", ReshardFormat::torch},
-                                                       {"dcp", ReshardFormat::dcp}};
+const std::map<std::string, ReshardFormat> kFormats = {
+    {"torch_dist", ReshardFormat::torch_dist},
+    {"torch", ReshardFormat::torch},
+    {"fsdp_dtensor", ReshardFormat::fsdp_dtensor},
+    {"dcp", ReshardFormat::dcp}};
 
 const std::map<std::string, ReshardOptimizer> kOptimizers = {
     {"fully_reshardable", ReshardOptimizer::fully_reshardable},
@@ -119,10 +121,12 @@ void add_places(Command& command, ReshardFlags& flags) {
             flags.hugging_face = text == "hf";
             if (!flags.hugging_face) flags.options.to = kFormats.at(text);
           },
-          "Format: torch_dist, torch (rank folders), dcp (for PyTorch alone) or hf")
+          "Format: torch_dist, torch (rank folders), fsdp_dtensor (Megatron-FSDP), dcp (for "
+          "PyTorch "
+          "alone) or hf")
       .type_name("FORMAT")
       .default_text("torch_dist")
-      .one_of({"torch_dist", "torch", "dcp", "hf"});
+      .one_of({"torch_dist", "torch", "fsdp_dtensor", "dcp", "hf"});
 }
 
 void add_content_options(Command& command, ReshardOptions& options) {

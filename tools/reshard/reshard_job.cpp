@@ -5,6 +5,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/core/placed.h"
 #include "ckpt/group/together.h"
+#include "ckpt/megatron/fsdp/write/writer.h"
 #include "ckpt/megatron/model/args.h"
 #include "ckpt/megatron/optimizer/masters/remainders.h"
 #include "ckpt/megatron/optimizer/masters/shifted_state.h"
@@ -49,6 +50,20 @@ std::string_view word(ShardedOptimizer form) {
       return "dp_reshardable";
     case ShardedOptimizer::plain:
       return "plain";
+  }
+  return "";
+}
+
+std::string_view word(ReshardFormat format) {
+  switch (format) {
+    case ReshardFormat::torch_dist:
+      return name(Format::torch_dist);
+    case ReshardFormat::torch:
+      return name(Format::megatron_torch);
+    case ReshardFormat::fsdp_dtensor:
+      return name(Format::fsdp_dtensor);
+    case ReshardFormat::dcp:
+      return name(Format::dcp);
   }
   return "";
 }
@@ -121,6 +136,16 @@ void settle_masters(RunState& state, const ReshardOptions& options, Target& targ
   }
 }
 
+void plan_fsdp(RunState state, const ReshardOptions& options, Target& target) {
+  target.side.format = name(Format::fsdp_dtensor);
+  const bool optimizer = options.optimizer != ReshardOptimizer::none;
+  target.planned =
+      plan_fsdp_dtensor(std::move(state), {optimizer, options.write.zstd_level.has_value()});
+  if (has_optimizer(target.planned.plan)) {
+    target.side.optimizer = name(OptimizerLayout::fsdp_dtensor);
+  }
+}
+
 void plan_sharded(RunState state, const ReshardOptions& options, Target& target) {
   target.side.format = name(Format::torch_dist);
   TorchDistOptions writer;
@@ -143,6 +168,9 @@ Target plan_target(RunState state, const ReshardOptions& options, const std::str
       break;
     case ReshardFormat::torch:
       plan_torch(std::move(state), options, target);
+      break;
+    case ReshardFormat::fsdp_dtensor:
+      plan_fsdp(std::move(state), options, target);
       break;
     case ReshardFormat::dcp:
       plan_dcp(std::move(state), options, target);
@@ -272,15 +300,15 @@ void check_options(const ReshardOptions& options) {
         refuse("this --optimizer", "torch", ": distrib_optim.pt is --optimizer legacy");
       }
       break;
+    case ReshardFormat::fsdp_dtensor:
     case ReshardFormat::dcp:
       if (flat || legacy) {
-        refuse("this --optimizer", "dcp", ": optimizer state is stored per parameter there");
+        refuse("this --optimizer", word(options.to),
+               ": optimizer state is stored per parameter there");
       }
       break;
   }
-  if (options.write.release != kNewestCore) {
-    refuse("--core-release", options.to == ReshardFormat::dcp ? "dcp" : "torch", "");
-  }
+  if (options.write.release != kNewestCore) refuse("--core-release", word(options.to), "");
 }
 
 // Nothing is known of a layout or of an optimizer where Megatron-LM did not write.

@@ -17,7 +17,7 @@
 
 namespace ferry::tool {
 
-enum class ReshardFormat { torch_dist, torch, dcp };
+enum class ReshardFormat { torch_dist, torch, fsdp_dtensor, dcp };
 
 /// Form of the optimizer's state; `as_source`: per parameter where the format can, with or without
 /// distributed optimizer as the source had it.
@@ -40,7 +40,7 @@ struct ReshardOptions {
   std::optional<DType> dtype;
   std::vector<std::string> only, drop;                       // patterns of names
   std::vector<std::pair<std::string, std::string>> renames;  // old, new; or with one * in each
-  WriteOptions write;  // release: of torch_dist; zstd_level: of torch_dist and dcp
+  WriteOptions write;  // release: of torch_dist; zstd_level: not of torch
 };
 
 struct ReshardReport {

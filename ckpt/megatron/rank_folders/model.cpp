@@ -1,7 +1,6 @@
 #include "ckpt/megatron/rank_folders/model.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -9,38 +8,12 @@
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/model/parameter_rules.h"
+#include "ckpt/megatron/rank_folders/global_names.h"
 
 namespace ferry {
 namespace {
 
 constexpr std::string_view kLayers = "decoder.layers.";
-
-// "decoder.layers.7.mlp.experts.experts.3.linear_fc1.weight" -> the name of the tensor that holds
-// all layers (if `stacked`) and experts.
-struct GlobalName {
-  std::string name;
-  bool layer_axis = false, expert_axis = false;
-};
-
-GlobalName global_name(std::string_view local, bool stacked) {
-  GlobalName global;
-  std::string_view rest = local;
-  if (stacked && local.starts_with(kLayers) &&
-      leading_number(local.substr(kLayers.size()), &rest)) {
-    global.name = std::string(kLayers) + std::string(rest);
-    global.layer_axis = true;
-  } else {
-    global.name = local;
-  }
-  const size_t experts = global.name.find(kRoutedExperts);
-  if (experts == std::string::npos) return global;
-  const size_t number = experts + kRoutedExperts.size();
-  if (leading_number(std::string_view(global.name).substr(number), &rest)) {
-    global.name = global.name.substr(0, number) + std::string(rest);
-    global.expert_axis = true;
-  }
-  return global;
-}
 
 class Placer {
  public:
@@ -115,24 +88,16 @@ class Placer {
     }
   }
 
-  // Whether every layer has parameters of the same names; where not, they are no one tensor.
   bool layers_are_alike() const {
-    std::map<int64_t, std::set<std::string>> suffixes;
+    std::vector<std::string> names;
     for (const auto& chunks : views_) {
       for (const Views& views : chunks) {
         for (const auto& parts : views) {
-          for (const LocalView& view : parts) {
-            std::string_view rest;
-            if (!view.name.starts_with(kLayers)) continue;
-            const auto layer =
-                leading_number(std::string_view(view.name).substr(kLayers.size()), &rest);
-            if (layer) suffixes[*layer].insert(global_name(view.name, true).name);
-          }
+          for (const LocalView& view : parts) names.push_back(view.name);
         }
       }
     }
-    return std::all_of(suffixes.begin(), suffixes.end(),
-                       [&](const auto& layer) { return layer.second == suffixes.begin()->second; });
+    return ferry::layers_are_alike(names);
   }
 
   Dims global_shape(const LocalView& view, const GlobalName& global) {

@@ -11,6 +11,7 @@
 #include "ckpt/megatron/optimizer/layer_wise_files.h"
 #include "ckpt/megatron/optimizer/masters/remainders.h"
 #include "ckpt/megatron/rank_folders/folder_names.h"
+#include "ckpt/megatron/rank_folders/global_names.h"
 #include "ckpt/megatron/rank_folders/model.h"
 #include "ckpt/megatron/rank_folders/optimizer.h"
 #include "ckpt/megatron/rank_folders/rank.h"
@@ -53,15 +54,6 @@ void open_raw(Checkpoint& checkpoint, const std::vector<std::string>& names) {
       }
     }
   }
-}
-
-// Layers with different parameters, by configuration, are saved one by one.
-bool layers_are_stacked(const Value& args) {
-  for (const char* name : {"moe_layer_freq", "linear_attention_freq"}) {
-    const Value frequency = args.get(name);
-    if (frequency.kind() == ValueKind::list || frequency.integer().value_or(1) > 1) return false;
-  }
-  return !args.get("hetereogenous_dist_checkpoint").boolean().value_or(false);
 }
 
 LegacyModelOptions model_options(const Value& root, const Value& args) {

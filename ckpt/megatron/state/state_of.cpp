@@ -12,6 +12,8 @@
 #include "ckpt/format/pickle/values/plain_value.h"
 #include "ckpt/format/torch/archive/torch_archive_writer.h"
 #include "ckpt/format/torch/objects.h"
+#include "ckpt/megatron/fsdp/fsdp.h"
+#include "ckpt/megatron/fsdp/fsdp_state.h"
 #include "ckpt/megatron/model/parameter_rules.h"
 #include "ckpt/megatron/optimizer/param_groups.h"
 
@@ -68,6 +70,8 @@ std::string_view other_than_run(const Checkpoint& checkpoint) {
     case Format::torch_dist:
     case Format::megatron_torch:
     case Format::nemo:
+    case Format::fsdp_dtensor:
+    case Format::torch_dcp:
       return {};
     case Format::hugging_face:
       return "a Hugging Face model";
@@ -100,12 +104,21 @@ class Collector {
 
   RunState collect() {
     add_tensors();
+    if (is_fsdp(checkpoint_.format)) {
+      add_fsdp_state(checkpoint_, state_);
+      return finish();
+    }
     for (const Object& object : checkpoint_.catalog.objects) add_object(object);
     OptimizerGroups groups = read_param_groups(checkpoint_.catalog, optimizer_);
     if (has_optimizer_) {
       state_.param_groups = std::move(groups.param_groups);
       state_.grad_scaler = std::move(groups.grad_scaler);
     }
+    return finish();
+  }
+
+ private:
+  RunState finish() {
     if (!checkpoint_.optimizer_problem.empty()) {
       state_.warnings.push_back(checkpoint_.optimizer_problem);
     }
@@ -113,7 +126,6 @@ class Collector {
     return std::move(state_);
   }
 
- private:
   // With the elements of tensors among them, which opening a checkpoint does not read.
   LoadedValue arguments() const {
     const LoadedValue& args = checkpoint_.args;

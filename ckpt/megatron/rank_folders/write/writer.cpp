@@ -43,6 +43,7 @@ class LegacyPlanner {
     plan.dropped = state_.dropped;
     for (const Dropped& repeated : target_.parts.repeated()) plan.dropped.push_back(repeated);
     drop_unused(plan, Role::optimizer);
+    if (!has_optimizer_) drop_optimizer_inputs();
     output_.warnings = state_.warnings;
     std::string lost = lost_objects(state_, "a folder of ranks", true);
     if (!lost.empty()) output_.warnings.push_back(std::move(lost));
@@ -51,6 +52,19 @@ class LegacyPlanner {
   }
 
  private:
+  // Of state that stands in the source as the model does: drop_unused() looks at entries as they
+  // are there.
+  void drop_optimizer_inputs() {
+    for (const StateTensor& tensor : state_.tensors) {
+      if (tensor.role != Role::optimizer) continue;
+      for (const Move& move : tensor.recipe.moves) {
+        const uint32_t entry = tensor.recipe.inputs.at(move.input);
+        if (state_.source->entries.at(entry).role == Role::optimizer) continue;
+        output_.plan.dropped.push_back({entry, move.elements()});
+      }
+    }
+  }
+
   void add_model_file(const LegacyRankTarget& rank) {
     TorchFilePlan file(rank.folder.first_rank);
     Draft& draft = file.draft();

@@ -22,6 +22,10 @@ std::string_view name(Format format) noexcept {
       return "safetensors";
     case Format::torch_file:
       return "pt";
+    case Format::fsdp:
+      return "fsdp";
+    case Format::deepspeed:
+      return "deepspeed";
   }
   return "?";
 }

@@ -26,10 +26,12 @@ enum class Format {
   hugging_face,    // safetensors or pytorch_model*.bin with config.json
   safetensors,     // a lone .safetensors file
   torch_file,      // a lone .pt / .pth / .bin file
+  fsdp,            // a file of DTensors each rank, as verl saves
+  deepspeed,       // DeepSpeed's ZeRO or universal checkpoint
 };
 
-/// Spelled as on the command line: "torch_dist", "dcp", "fsdp_dtensor", "torch_dcp",
-/// "torch", "nemo", "hf", "safetensors", "pt".
+/// Spelled as on the command line: "torch_dist", "dcp", "fsdp_dtensor", "torch_dcp", "torch", "nemo",
+/// "hf", "safetensors", "pt", "fsdp", "deepspeed".
 std::string_view name(Format format) noexcept;
 
 /// How the optimizer's state is laid out on disk. The catalog hides it; inspect tells it.

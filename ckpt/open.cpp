@@ -9,6 +9,8 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/dcp/dcp_safetensors.h"
+#include "ckpt/format/deepspeed/deepspeed.h"
+#include "ckpt/format/fsdp/fsdp_ranks.h"
 #include "ckpt/format/hugging_face/hub_cache.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/other_programs.h"
@@ -19,6 +21,7 @@
 #include "ckpt/megatron/torch_dist/torch_dist.h"
 #include "ckpt/open_folders.h"
 #include "ckpt/store/run_folder.h"
+#include "ckpt/store/step_folders.h"
 
 namespace ferry {
 namespace {
@@ -78,6 +81,10 @@ const FolderFormat kFolderFormats[] = {
        return f.has_rank_metadata() || has_safetensors_shards(f.files, f.path);
      },
      open_plain_dcp},
+    {Format::fsdp, "FSDP's ranks (model_world_size_W_rank_R.pt)",
+     [](const Folder& f) { return is_fsdp_folder(f.files, f.path); }, open_fsdp_folder},
+    {Format::deepspeed, "DeepSpeed (*_model_states.pt, *_optim_states.pt)",
+     [](const Folder& f) { return is_deepspeed_folder(f.files, f.path); }, open_deepspeed_folder},
     {Format::hugging_face, "Hugging Face (config.json, *.safetensors, pytorch_model*.bin)",
      [](const Folder& f) { return is_hugging_face_folder(f.files, f.path); },
      open_hugging_face_folder},
@@ -211,9 +218,20 @@ Checkpoint open_hub(Files files, const std::string& snapshot, const OpenOptions&
   return checkpoint;
 }
 
+// A run of another program: the step that it saved last, or that is asked for.
+Checkpoint open_step(Files files, const std::string& folder, const OpenOptions& options) {
+  OpenOptions inner = options;
+  inner.iteration.clear();
+  return open_folder(std::move(files), folder, inner);
+}
+
 Checkpoint open_folder(Files files, const std::string& path, const OpenOptions& options) {
   if (const std::string snapshot = hub_snapshot(*files, path); !snapshot.empty()) {
     return open_hub(std::move(files), snapshot, options);
+  }
+  if (!recognise(Folder(*files, path))) {
+    const auto step = step_folder(*files, path, options.iteration);
+    if (step) return open_step(std::move(files), *step, options);
   }
   if (is_run_folder(*files, path)) return open_run(std::move(files), path, options);
   if (!options.iteration.empty()) {

@@ -5,6 +5,8 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/dcp/dcp.h"
+#include "ckpt/format/deepspeed/deepspeed.h"
+#include "ckpt/format/fsdp/fsdp_ranks.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/other_programs.h"
 #include "ckpt/format/torch/objects.h"
@@ -43,11 +45,21 @@ bool is_megatron_object(const Object& object) {
   return at != std::string::npos && at + 7 < object.name.size();
 }
 
-// The iteration of "iter_0000100" (Megatron-LM) or "step-100" (torchtitan).
+// The iteration of "iter_0000100" (Megatron-LM), "step-100" (torchtitan), "global_step_100" (verl),
+// "global_step100" (DeepSpeed).
 std::optional<int64_t> iteration_by_name(const std::string& folder) {
   std::string name = folder.substr(folder.find_last_of('/') + 1);
-  if (name.starts_with("step-")) name.replace(0, 5, "iter_");
+  for (const std::string_view step : {"step-", "global_step_", "global_step"}) {
+    if (!name.starts_with(step)) continue;
+    name.replace(0, step.size(), "iter_");
+    break;
+  }
   return iteration_of(name);
+}
+
+std::string folder_of(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  return slash == std::string::npos ? std::string() : path.substr(0, slash);
 }
 
 // Megatron-LM's torch_dcp and fsdp_dtensor formats keep these as byte objects
@@ -74,6 +86,48 @@ void read_megatron_objects(Checkpoint& checkpoint) {
 }
 
 }  // namespace
+
+namespace {
+
+void tell_optimizer(Checkpoint& checkpoint, std::string problem) {
+  checkpoint.optimizer_problem = std::move(problem);
+  const bool has_optimizer = std::ranges::any_of(
+      checkpoint.catalog.entries, [](const Entry& entry) { return entry.role == Role::optimizer; });
+  if (has_optimizer) checkpoint.optimizer = OptimizerLayout::plain;
+}
+
+}  // namespace
+
+Checkpoint open_deepspeed_folder(std::shared_ptr<const FileSystem> file_system,
+                                 const std::string& folder, bool) {
+  DeepSpeedCheckpoint opened = open_deepspeed(std::move(file_system), folder);
+  Checkpoint checkpoint;
+  checkpoint.format = Format::deepspeed;
+  checkpoint.path = folder;
+  checkpoint.writer = std::move(opened.writer);
+  checkpoint.layout.world_size = opened.world_size;
+  checkpoint.catalog = std::move(opened.catalog);
+  checkpoint.notes = std::move(opened.notes);
+  tell_optimizer(checkpoint, std::move(opened.optimizer_problem));
+  checkpoint.iteration = opened.steps ? opened.steps : iteration_by_name(folder);
+  return checkpoint;
+}
+
+Checkpoint open_fsdp_folder(std::shared_ptr<const FileSystem> file_system,
+                            const std::string& folder, bool) {
+  FsdpRanks ranks = open_fsdp_ranks(std::move(file_system), folder);
+  Checkpoint checkpoint;
+  checkpoint.format = Format::fsdp;
+  checkpoint.path = folder;
+  checkpoint.writer = fmt::format("{} ranks of PyTorch FSDP", ranks.world_size);
+  checkpoint.layout.world_size = ranks.world_size;
+  checkpoint.catalog = std::move(ranks.catalog);
+  checkpoint.notes = std::move(ranks.notes);
+  tell_optimizer(checkpoint, std::move(ranks.optimizer_problem));
+  checkpoint.iteration = iteration_by_name(folder);  // global_step_5/actor
+  if (!checkpoint.iteration) checkpoint.iteration = iteration_by_name(folder_of(folder));
+  return checkpoint;
+}
 
 Checkpoint open_plain_dcp(std::shared_ptr<const FileSystem> file_system, const std::string& folder,
                           bool raw) {

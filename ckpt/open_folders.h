@@ -12,6 +12,10 @@ namespace ferry {
 /// `raw` does not matter: their entries have no other meaning.
 Checkpoint open_hugging_face_folder(std::shared_ptr<const FileSystem> file_system,
                                     const std::string& folder, bool raw);
+Checkpoint open_deepspeed_folder(std::shared_ptr<const FileSystem> file_system,
+                                 const std::string& folder, bool raw);
+Checkpoint open_fsdp_folder(std::shared_ptr<const FileSystem> file_system,
+                            const std::string& folder, bool raw);
 Checkpoint open_plain_dcp(std::shared_ptr<const FileSystem> file_system, const std::string& folder,
                           bool raw);
 

@@ -178,7 +178,7 @@ std::string pack(const Checkpoint& checkpoint) {
 Checkpoint unpack_checkpoint(const std::string& bytes) {
   Unpacker unpacker(bytes);
   Checkpoint checkpoint;
-  checkpoint.format = unpacker.choice(Format::torch_file);
+  checkpoint.format = unpacker.choice(Format::deepspeed);
   checkpoint.path = unpacker.text();
   checkpoint.writer = unpacker.text();
   const bool has_iteration = unpacker.number() != 0;

@@ -38,6 +38,10 @@ std::string_view description(Format format) {
       return "safetensors file";
     case Format::torch_file:
       return "torch.save file";
+    case Format::fsdp:
+      return "files of FSDP's ranks";
+    case Format::deepspeed:
+      return "DeepSpeed checkpoint";
   }
   return "";
 }

@@ -78,6 +78,10 @@ std::string_view other_than_run(const Checkpoint& checkpoint) {
     case Format::safetensors:
     case Format::torch_file:
       return "a single file of tensors";
+    case Format::fsdp:
+      return "the files of FSDP's ranks";
+    case Format::deepspeed:
+      return "a checkpoint of DeepSpeed's";
     case Format::dcp:
       break;
   }

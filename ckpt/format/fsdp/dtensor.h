@@ -1,0 +1,27 @@
+// PyTorch's DTensor as torch.save pickles it: the part of a tensor that one rank holds, and how the
+// tensor is spread over a mesh of ranks.
+//
+// Source: torch/distributed/tensor/{_api,_dtensor_spec,placement_types}.py, device_mesh.py,
+// torch/_tensor.py (__reduce_ex__ of subclasses).
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "ckpt/base/box.h"
+#include "ckpt/format/pickle/values/value.h"
+
+namespace ferry {
+
+struct DTensorPart {
+  const StoredTensor* local = nullptr;  // what this rank holds
+  Dims shape;                           // of the whole tensor
+  Box box;                              // where that lies in it; without elements: nothing is held
+  bool copy = false;                    // another rank is the first to hold the same
+};
+
+/// Nothing when the value is no DTensor. corrupt, naming `what`, when the part is not of the size
+/// that mesh and placements give it; unsupported for other placements than Shard and Replicate.
+std::optional<DTensorPart> read_dtensor(const Value& value, const std::string& what);
+
+}  // namespace ferry

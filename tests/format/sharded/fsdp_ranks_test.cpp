@@ -1,0 +1,117 @@
+// Ranks of FSDP as verl saved them (tests/interop/make_verl.py), against what PyTorch gathers.
+#include "ckpt/format/fsdp/fsdp_ranks.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/format/sharded/sharded_files.h"
+
+namespace ferry {
+namespace {
+
+using test::contents;
+using test::kForeign;
+using testing::HasSubstr;
+
+const std::string kActor = "/global_step_1/actor";
+const std::string kRank = "x/model_world_size_2_rank_";
+
+std::map<std::string, std::string> two_ranks() { return test::files_below("verl/fsdp2" + kActor); }
+
+std::string refusal(const std::map<std::string, std::string>& files, ErrorKind kind) {
+  try {
+    open_fsdp_ranks(test::in_memory(files, "x"), "x");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), kind) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "was opened";
+  return {};
+}
+
+TEST(FsdpRanks, AreJoined) {
+  const Checkpoint checkpoint =
+      open_checkpoint(posix_file_system(), kForeign + "verl/fsdp2" + kActor);
+  EXPECT_EQ(checkpoint.format, Format::fsdp);
+  EXPECT_EQ(checkpoint.iteration, 1);
+  EXPECT_EQ(checkpoint.layout.world_size, 2);
+  EXPECT_EQ(checkpoint.optimizer_problem, "");
+  EXPECT_EQ(contents(checkpoint.catalog, Role::model),
+            test::truth("verl/fsdp2.safetensors", false));
+  auto moments = contents(checkpoint.catalog, Role::optimizer);
+  std::erase_if(moments,
+                [](const auto& each) { return each.first.find(".step.") != std::string::npos; });
+  EXPECT_EQ(moments, test::truth("verl/fsdp2.safetensors", true));
+  const Entry* embedding = checkpoint.catalog.find("model.embed_tokens.weight");
+  ASSERT_NE(embedding, nullptr);
+  ASSERT_EQ(embedding->chunks.size(), 2u);  // 41 rows over two ranks
+  EXPECT_EQ(embedding->chunks[1].box.offset[0], 21);
+  EXPECT_EQ(embedding->chunks[1].box.size[0], 20);
+}
+
+TEST(FsdpRanks, OfAMeshWithCopiesOneCopyIsRead) {
+  const std::string folder = kForeign + "verl/hsdp" + kActor;
+  const Checkpoint checkpoint = open_checkpoint(posix_file_system(), folder);
+  EXPECT_EQ(contents(checkpoint.catalog, Role::model), test::truth("verl/hsdp.safetensors", false));
+  for (const Entry& entry : checkpoint.catalog.entries) EXPECT_LE(entry.chunks.size(), 2u);
+}
+
+TEST(FsdpRanks, AreFoundInARun) {
+  for (const std::string iteration : {"", "1", "global_step_1"}) {
+    OpenOptions options;
+    options.iteration = iteration;
+    const auto checkpoint = open_checkpoint(posix_file_system(), kForeign + "verl/fsdp2", options);
+    EXPECT_EQ(checkpoint.path, kForeign + "verl/fsdp2" + kActor);
+  }
+  OpenOptions none;
+  none.iteration = "7";
+  EXPECT_THROW(open_checkpoint(posix_file_system(), kForeign + "verl/fsdp2", none), Error);
+}
+
+TEST(FsdpRanks, AMissingRankIsNamed) {
+  auto files = two_ranks();
+  files.erase("model_world_size_2_rank_1.pt");
+  const std::string message = refusal(files, ErrorKind::not_found);
+  EXPECT_THAT(message, HasSubstr("rank 1 of 2"));
+  EXPECT_THAT(message, HasSubstr("tensor model.embed_tokens.weight"));
+}
+
+// Ranks 2 and 3 of the mesh hold what 0 and 1 hold.
+TEST(FsdpRanks, AMissingCopyIsNotMissed) {
+  auto files = test::files_below("verl/hsdp" + kActor);
+  files.erase("model_world_size_4_rank_2.pt");
+  files.erase("model_world_size_4_rank_3.pt");
+  const auto ranks = open_fsdp_ranks(test::in_memory(files, "x"), "x");
+  EXPECT_EQ(contents(ranks.catalog, Role::model), test::truth("verl/hsdp.safetensors", false));
+  files.erase("model_world_size_4_rank_1.pt");
+  refusal(files, ErrorKind::not_found);
+}
+
+TEST(FsdpRanks, ARankInTheWrongPlaceIsRefused) {
+  auto files = two_ranks();
+  files["model_world_size_2_rank_1.pt"] = files["model_world_size_2_rank_0.pt"];
+  EXPECT_THAT(refusal(files, ErrorKind::corrupt), HasSubstr("overlap"));
+}
+
+TEST(FsdpRanks, OfTwoSavesAreRefused) {
+  auto files = two_ranks();
+  files["model_world_size_4_rank_0.pt"] = files["model_world_size_2_rank_0.pt"];
+  EXPECT_THAT(refusal(files, ErrorKind::invalid), HasSubstr("of 2 and of 4 ranks"));
+}
+
+TEST(FsdpRanks, OptimizerStateThatCannotBeReadIsTold) {
+  auto files = two_ranks();
+  files["optim_world_size_2_rank_1.pt"].resize(100);
+  const auto ranks = open_fsdp_ranks(test::in_memory(files, "x"), "x");
+  EXPECT_THAT(ranks.optimizer_problem, HasSubstr("optim_world_size_2_rank_1.pt"));
+  EXPECT_EQ(contents(ranks.catalog, Role::model), test::truth("verl/fsdp2.safetensors", false));
+  EXPECT_TRUE(contents(ranks.catalog, Role::optimizer).empty());
+}
+
+TEST(FsdpRanks, DamageIsAnError) {
+  auto files = two_ranks();
+  std::erase_if(files, [](const auto& file) { return !file.first.starts_with("model_"); });
+  EXPECT_LT(test::survivors(files, 600, 1), 600);
+}
+
+}  // namespace
+}  // namespace ferry

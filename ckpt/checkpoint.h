@@ -30,8 +30,8 @@ enum class Format {
   deepspeed,       // DeepSpeed's ZeRO or universal checkpoint
 };
 
-/// Spelled as on the command line: "torch_dist", "dcp", "fsdp_dtensor", "torch_dcp", "torch", "nemo",
-/// "hf", "safetensors", "pt", "fsdp", "deepspeed".
+/// Spelled as on the command line: "torch_dist", "dcp", "fsdp_dtensor", "torch_dcp", "torch",
+/// "nemo", "hf", "safetensors", "pt", "fsdp", "deepspeed".
 std::string_view name(Format format) noexcept;
 
 /// How the optimizer's state is laid out on disk. The catalog hides it; inspect tells it.

@@ -26,7 +26,9 @@ struct ImportOptions {
   /// size, as Megatron-LM pads its own.
   int64_t make_vocab_size_divisible_by = 128;
   bool drop_unknown = false;     // leave out tensors that the family has not; else they are refused
-  std::string tokenizer_folder;  // tokenizer files to copy; empty: those beside the weights
+  std::string config_folder;     // of config.json; empty: beside the weights
+  bool any_dtype = false;        // let layers of one tensor differ in type: to look, not to write
+  std::string tokenizer_folder;  // tokenizer files to copy; empty: those beside config.json
   std::string tokenizer_model;   // the argument of that name: where those files will lie
 };
 
@@ -47,6 +49,11 @@ struct Import {
 /// mismatch when the tensors are not the family's; invalid for bad options and for a layout that
 /// the model does not divide into.
 Import import_model(const Checkpoint& checkpoint, const ImportOptions& options);
+
+/// The arguments that a checkpoint of Megatron-LM's would have which has none, as verl's: those that
+/// make the model of the config.json in `folder`. As import_model().
+LoadedValue arguments_of_config(const Checkpoint& checkpoint, const std::string& folder,
+                                std::vector<std::string>& warnings);
 
 inline RunState import_state(const Checkpoint& checkpoint, const ImportOptions& options) {
   return import_model(checkpoint, options).state;

@@ -28,16 +28,14 @@ constexpr uint64_t kComparisonBytes = 8 << 20;
 constexpr int64_t kMaxPadding = int64_t{1} << 20;
 constexpr double kCheckpointVersion = 3.0;  // of Megatron-LM, since 2020
 
+const std::string& config_folder(const Checkpoint& checkpoint, const ImportOptions& options) {
+  return options.config_folder.empty() ? checkpoint.path : options.config_folder;
+}
+
 ReadConfig read_model(const Checkpoint& checkpoint, const ImportOptions& options) {
-  if (checkpoint.format != Format::hugging_face) {
-    fail(ErrorKind::unsupported, "{}: is no Hugging Face folder (weights and config.json)",
-         checkpoint.path);
-  }
-  const auto config = read_hugging_face_config(*checkpoint.catalog.file_system, checkpoint.path);
-  const std::string path = join(checkpoint.path, "config.json");
-  if (const auto base = adapter_base(*checkpoint.catalog.file_system, checkpoint.path)) {
-    fail(ErrorKind::unsupported, "{}: {}", checkpoint.path, what_adapter(*base));
-  }
+  const std::string& folder = config_folder(checkpoint, options);
+  const auto config = read_hugging_face_config(*checkpoint.catalog.file_system, folder);
+  const std::string path = join(folder, "config.json");
   if (!config) {
     fail(ErrorKind::not_found, "{}: does not exist; without it nobody knows the model's heads",
          path);
@@ -147,7 +145,7 @@ void find_tokenizer_files(const Checkpoint& checkpoint, const ImportOptions& opt
                           SpecialTokens& tokens, Import& import) {
   const FileSystem& files = *checkpoint.catalog.file_system;
   Tokenizer tokenizer = options.tokenizer_folder.empty()
-                            ? tokenizer_beside(files, checkpoint.path)
+                            ? tokenizer_beside(files, config_folder(checkpoint, options))
                             : find_tokenizer(files, checkpoint, options.tokenizer_folder);
   import.state.warnings = std::move(tokenizer.warnings);
   complete_tokens(tokens, tokenizer, import.state.warnings);
@@ -185,6 +183,14 @@ Import import_model(const Checkpoint& checkpoint, const ImportOptions& options) 
   if (options.dtype && !is_floating_point(*options.dtype)) {
     fail(ErrorKind::invalid, "dtype {} is no floating-point type", torch_name(*options.dtype));
   }
+  if (checkpoint.format != Format::hugging_face) {
+    fail(ErrorKind::unsupported, "{}: is no Hugging Face folder (weights and config.json)",
+         checkpoint.path);
+  }
+  if (options.config_folder.empty()) {
+    const auto base = adapter_base(*checkpoint.catalog.file_system, checkpoint.path);
+    if (base) fail(ErrorKind::unsupported, "{}: {}", checkpoint.path, what_adapter(*base));
+  }
   ReadConfig read = read_model(checkpoint, options);
   HuggingFaceTensors model(checkpoint.catalog, *read.family);
   look_at_tensors(model, read);
@@ -195,9 +201,9 @@ Import import_model(const Checkpoint& checkpoint, const ImportOptions& options) 
   Import result;
   result.family = read.family->name;
   find_tokenizer_files(checkpoint, options, read.tokens, result);
-  ImportedTensors tensors =
-      import_tensors(checkpoint.catalog, model, *read.family, a,
-                     {options.dtype, read.fp8_block, options.drop_unknown}, checkpoint.path);
+  ImportedTensors tensors = import_tensors(
+      checkpoint.catalog, model, *read.family, a,
+      {options.dtype, read.fp8_block, options.drop_unknown, options.any_dtype}, checkpoint.path);
   RunState& state = result.state;
   for (const auto* more : {&read.warnings, &tensors.warnings}) {
     state.warnings.insert(state.warnings.end(), more->begin(), more->end());
@@ -214,6 +220,25 @@ Import import_model(const Checkpoint& checkpoint, const ImportOptions& options) 
         checked_add(result.parameters, element_count(tensor.shape, tensor.name), tensor.name);
   }
   return result;
+}
+
+LoadedValue arguments_of_config(const Checkpoint& checkpoint, const std::string& folder,
+                                std::vector<std::string>& warnings) {
+  ImportOptions options;
+  options.config_folder = folder;
+  ReadConfig read = read_model(checkpoint, options);
+  const auto& entries = checkpoint.catalog.entries;
+  const auto of_prediction = [](const Entry& entry) { return entry.name.starts_with("mtp."); };
+  if (!std::any_of(entries.begin(), entries.end(), of_prediction)) {
+    read.architecture.mtp_layers = 0;
+  }
+  DType dtype = DType::f32;
+  for (const Entry& entry : entries) {
+    if (entry.role == Role::model && entry.name.ends_with(kEmbedding)) dtype = entry.dtype;
+  }
+  warnings.insert(warnings.end(), read.warnings.begin(), read.warnings.end());
+  std::vector<std::string> flags;
+  return Arguments(read, Import(), options).make(dtype, flags, checkpoint.path);
 }
 
 }  // namespace ferry

@@ -118,7 +118,7 @@ class Importer {
   }
 
   void check_dtype(const StateTensor& tensor, DType dtype, const std::string& name) const {
-    if (dtype == tensor.dtype) return;
+    if (dtype == tensor.dtype || options_.any_dtype) return;
     fail(ErrorKind::mismatch,
          "tensor {} would be {}, others of {} in Megatron are {}: they must be of one dtype; give "
          "it (--dtype)",

@@ -7,6 +7,7 @@
 #include "ckpt/base/error.h"
 #include "tools/commands.h"
 #include "tools/convert/convert_job.h"
+#include "tools/reshard/renames.h"
 #include "tools/terminal/common_options.h"
 #include "tools/terminal/layout_options.h"
 #include "tools/terminal/output.h"
@@ -31,6 +32,7 @@ constexpr const char* kConvertExamples = R"(Examples:
   ferry convert qwen3 qwen3-fp8 --to hf --quantize fp8           its weights in blocks of fp8
   ferry convert runs/llama tensors --to safetensors --optimizer   all tensors, under their own names
   ferry convert llama-hf runs/new --to torch_dist --tp 2 --pp 2   a Hugging Face model for Megatron-LM
+  ferry convert model.pt llama-hf --to hf --config ./llama-config   a state dict of another program
 )";
 
 const std::map<std::string, ConvertTarget> kTargets = {{"hf", ConvertTarget::hugging_face},
@@ -70,8 +72,9 @@ void add_places(Command& command, ConvertOptions& options) {
       .type_name("");
   command
       .add_choice("--to", options.to, kTargets,
-                  "hf: a Hugging Face model, of a run or of another one; safetensors: tensors as "
-                  "they are; torch_dist, torch: a Megatron-LM run, of a Hugging Face model")
+                  "hf: a Hugging Face model, of a run, another one or a state dict; safetensors: "
+                  "tensors as they are; torch_dist, torch: a Megatron-LM run, of a Hugging Face "
+                  "model or a state dict")
       .required()
       .type_name("FORMAT");
 }
@@ -122,6 +125,31 @@ void add_model_options(Command& command, ConvertOptions& options) {
       .default_text("5GB");
 }
 
+void add_state_dict_options(Command& command, ConvertOptions& options) {
+  const char* group = "Of a state dict (torch.save, PyTorch DCP, FSDP, DeepSpeed)";
+  command
+      .add_option("--config", options.config_folder,
+                  "Folder of the model's config.json and tokenizer files (default: beside PATH)")
+      .type_name("DIR")
+      .group(group);
+  command.add_option("--only", options.only, "The model's tensors, by names that inspect prints")
+      .type_name("GLOB")
+      .group(group);
+  command
+      .add_list_option(
+          "--rename",
+          [&](const std::vector<std::string>& all) {
+            for (const std::string& text : all) options.renames.push_back(parse_rename(text));
+          },
+          "A tensor's name in the model; '*' once in both stands for the same text")
+      .type_name("OLD=NEW")
+      .group(group);
+  command
+      .add_flag("--drop-unknown", options.import.drop_unknown,
+                "Leave out tensors that the family has not, instead of refusing them")
+      .group(group);
+}
+
 void add_tensor_options(Command& command, ConvertOptions& options) {
   const char* group = "With --to safetensors";
   command.add_flag("--optimizer", options.optimizer, "The optimizer's tensors too").group(group);
@@ -137,10 +165,6 @@ void add_import_options(Command& command, ConvertOptions& options) {
       .check(whole_number(1, int64_t{1} << 31))
       .group(group);
   add_megatron_options(command, options.write, group);
-  command
-      .add_flag("--drop-unknown", options.import.drop_unknown,
-                "Leave out tensors that the family has not, instead of refusing them")
-      .group(group);
   add_layout_options(command, options.import.layout, "is 1");
 }
 
@@ -151,6 +175,7 @@ void add_convert(Command& program, const Processes& processes) {
   Command command = program.add_command("convert", "Write a checkpoint's model in a new format");
   add_places(command, flags->options);
   add_model_options(command, flags->options);
+  add_state_dict_options(command, flags->options);
   add_tensor_options(command, flags->options);
   add_import_options(command, flags->options);
   add_write_options(command, flags->options.write, "OUT");

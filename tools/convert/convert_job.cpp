@@ -6,7 +6,9 @@
 #include "ckpt/group/together.h"
 #include "ckpt/megatron/optimizer/masters/weights.h"
 #include "convert/rewrite/rewrite.h"
+#include "convert/tokenizer.h"
 #include "tools/convert/import_job.h"
+#include "tools/convert/state_dict_options.h"
 #include "tools/output/write_output.h"
 
 namespace ferry::tool {
@@ -60,8 +62,10 @@ void check_options(const ConvertOptions& options) {
       {"--optimizer", options.optimizer, plain},
       {"--raw", options.open.raw, plain},
       {"--from-masters", options.from_masters, !megatron},
-      {"--iteration", !options.open.iteration.empty(), !megatron},
-      {"--drop-unknown", options.import.drop_unknown, megatron},
+      {"--drop-unknown", options.import.drop_unknown, !plain},
+      {"--config", !options.config_folder.empty(), !plain},
+      {"--only", !options.only.empty(), !plain},
+      {"--rename", !options.renames.empty(), !plain},
       {"--core-release", options.write.release != kNewestCore, to == ConvertTarget::torch_dist},
       {"--compress", options.write.zstd_level.has_value(), to == ConvertTarget::torch_dist},
       {"a layout", options.import.layout != ParallelTarget(), megatron},
@@ -101,16 +105,20 @@ Export plan_new_form(const Checkpoint& checkpoint, const ExportOptions& options)
   return plan_rewrite(checkpoint, options);
 }
 
-Job plan_model(const Checkpoint& checkpoint, const ConvertOptions& options) {
-  ExportOptions how = options.model;
+// What the options say of a state dict mean nothing for other checkpoints.
+void check_no_state_dict(const Checkpoint& checkpoint, const ConvertOptions& options,
+                         bool made_arguments) {
+  const bool given = (!options.config_folder.empty() && !made_arguments) || !options.only.empty() ||
+                     !options.renames.empty() || options.import.drop_unknown;
+  if (!given) return;
+  fail(ErrorKind::invalid,
+       "{}: --config, --only, --rename and --drop-unknown are for state dicts of other programs; "
+       "this checkpoint ({}) tells its model itself",
+       checkpoint.path, name(checkpoint.format));
+}
+
+Job job_of(Export model, const Checkpoint& checkpoint) {
   Job job;
-  if (!options.fill_from.empty()) {
-    job.original = std::make_shared<Checkpoint>(
-        open_checkpoint(checkpoint.catalog.file_system, options.fill_from));
-    how.original = job.original.get();
-  }
-  Export model = checkpoint.format == Format::hugging_face ? plan_new_form(checkpoint, how)
-                                                           : plan_export(checkpoint, how);
   job.source = std::move(model.filled_source);
   job.planned.plan = std::move(model.plan);
   job.planned.small_files = std::move(model.small_files);
@@ -121,6 +129,51 @@ Job plan_model(const Checkpoint& checkpoint, const ConvertOptions& options) {
   job.planned.warnings = std::move(model.warnings);
   job.family = std::move(model.family);
   job.parameters = model.parameters;
+  return job;
+}
+
+// Gives a checkpoint of Megatron-LM's format without arguments those of the config.json that goes
+// with it, and the tokenizer beside that.
+ExportOptions add_arguments(Checkpoint& checkpoint, const ConvertOptions& options,
+                            std::vector<std::string>& warnings) {
+  ExportOptions model = options.model;
+  const std::string folder = find_config_folder(checkpoint, options.config_folder);
+  checkpoint.args = arguments_of_config(checkpoint, folder, warnings);
+  const FileSystem& files = *checkpoint.catalog.file_system;
+  if (model.tokenizer_folder.empty() && !tokenizer_beside(files, folder).files.empty()) {
+    model.tokenizer_folder = folder;
+  }
+  return model;
+}
+
+// `state_dict` becomes what the plan refers to, where the checkpoint is one.
+Job plan_hugging_face(Checkpoint& checkpoint, std::optional<StateDict>& state_dict,
+                      const ConvertOptions& options) {
+  if (is_state_dict(checkpoint)) {
+    if (options.model.quantise_fp8 || !options.fill_from.empty()) {
+      fail(ErrorKind::invalid,
+           "{}: of a state dict --quantize and --fill-from mean nothing; convert it, and then what "
+           "became of it",
+           checkpoint.path);
+    }
+    state_dict = open_state_dict(checkpoint, options);
+    return job_of(plan_state_dict(*state_dict, options.model), checkpoint);
+  }
+  std::vector<std::string> warnings;
+  const bool lacking = lacks_arguments(checkpoint);
+  ExportOptions model = lacking ? add_arguments(checkpoint, options, warnings) : options.model;
+  check_no_state_dict(checkpoint, options, lacking);
+  std::shared_ptr<Checkpoint> original;
+  if (!options.fill_from.empty()) {
+    original = std::make_shared<Checkpoint>(
+        open_checkpoint(checkpoint.catalog.file_system, options.fill_from));
+    model.original = original.get();
+  }
+  Job job = job_of(checkpoint.format == Format::hugging_face ? plan_new_form(checkpoint, model)
+                                                             : plan_export(checkpoint, model),
+                   checkpoint);
+  job.original = std::move(original);
+  job.planned.warnings.insert(job.planned.warnings.begin(), warnings.begin(), warnings.end());
   return job;
 }
 
@@ -162,13 +215,15 @@ ConvertReport convert(const ConvertOptions& options) {
   const std::shared_ptr<const FileSystem> file_system = posix_file_system();
   const Output output = {OutputKind::model_folder, options.target, {}};
   Checkpoint checkpoint;
+  std::optional<StateDict> state_dict;  // the job's plan may refer to it
   Job job;
   together(*options.write.group, [&] {
     check_output(*file_system, output, options.source, options.write.overwrite);
     checkpoint = open_checkpoint(file_system, options.source, options.open);
     if (options.from_masters) use_masters_as_weights(checkpoint);
-    job = options.to == ConvertTarget::hugging_face ? plan_model(checkpoint, options)
-                                                    : plan_tensors(checkpoint, options);
+    job = options.to == ConvertTarget::hugging_face
+              ? plan_hugging_face(checkpoint, state_dict, options)
+              : plan_tensors(checkpoint, options);
     prepare(job.planned, options.write.integrity);
     return std::string();
   });

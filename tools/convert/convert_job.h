@@ -30,7 +30,11 @@ struct ConvertOptions {
   bool from_masters = false;  // the optimizer's fp32 masters instead of the weights
   std::string fill_from;      // --to hf: the model that gives the tensors that are missing
   bool optimizer = false;     // --to safetensors: the optimizer's tensors too
-  WriteOptions write;         // release, zstd_level: --to torch_dist
+  /// Of a state dict: where config.json is, which tensors are the model's, and their names.
+  std::string config_folder;
+  std::vector<std::string> only;
+  std::vector<std::pair<std::string, std::string>> renames;
+  WriteOptions write;  // release, zstd_level: --to torch_dist
 };
 
 struct ConvertReport {

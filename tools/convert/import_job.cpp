@@ -14,6 +14,7 @@
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
 #include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"
+#include "tools/convert/state_dict_options.h"
 #include "tools/output/paths.h"
 #include "tools/output/tokenizer_folder.h"
 #include "tools/output/write_output.h"
@@ -82,16 +83,35 @@ ConvertReport describe(const Checkpoint& checkpoint, const Import& model,
   return report;
 }
 
-Checkpoint open_model(const std::shared_ptr<const FileSystem>& file_system,
-                      const ConvertOptions& options) {
+// The Hugging Face model that the source is, or that its state dict is with a config.json.
+struct Model {
+  Checkpoint checkpoint;  // of format hugging_face
+  Format format = Format::hugging_face;
+  std::string config_folder;
+  std::vector<std::string> warnings;
+};
+
+Model open_model(const std::shared_ptr<const FileSystem>& file_system,
+                 const ConvertOptions& options) {
   Checkpoint checkpoint = open_checkpoint(file_system, options.source, options.open);
-  if (checkpoint.format != Format::hugging_face) {
+  const Format format = checkpoint.format;
+  if (format == Format::hugging_face) {
+    return {std::move(checkpoint), format, options.config_folder, {}};
+  }
+  if (!is_state_dict(checkpoint)) {
     fail(ErrorKind::invalid,
          "{}: is no Hugging Face model; `ferry reshard` writes checkpoints of Megatron-LM in "
          "another layout or format",
          checkpoint.path);
   }
-  return checkpoint;
+  StateDict state_dict = open_state_dict(checkpoint, options);
+  if (state_dict.source) {
+    fail(ErrorKind::unsupported,
+         "{}: has torchtitan's own names; convert it with --to hf first, and that to Megatron-LM",
+         checkpoint.path);
+  }
+  return {std::move(state_dict.model), format, std::move(state_dict.config_folder),
+          std::move(state_dict.warnings)};
 }
 
 }  // namespace
@@ -100,16 +120,21 @@ ConvertReport convert_to_megatron(const ConvertOptions& options) {
   const std::shared_ptr<const FileSystem> file_system = posix_file_system();
   const Output output = {OutputKind::iteration, options.target, {}};
   const std::string folder = output.folder();
-  Checkpoint checkpoint;
+  Model source;
+  const Checkpoint& checkpoint = source.checkpoint;
   ConvertReport report;
   PlannedOutput planned;
   together(*options.write.group, [&] {
-    checkpoint = open_model(file_system, options);
-    check_output(*file_system, output, checkpoint.path, options.write.overwrite);
     ImportOptions import = options.import;
+    source = open_model(file_system, options);
+    import.config_folder = source.config_folder;
+    check_output(*file_system, output, checkpoint.path, options.write.overwrite);
     import.tokenizer_model = join(absolute(folder), kTokenizerFolder);
     Import model = import_model(checkpoint, import);
+    model.state.warnings.insert(model.state.warnings.begin(), source.warnings.begin(),
+                                source.warnings.end());
     report = describe(checkpoint, model, options, folder);
+    report.source_format = name(source.format);
     report.before_loading = before_loading(*file_system, options.target);
     planned = plan(std::move(model.state), options);
     prepare(planned, options.write.integrity);

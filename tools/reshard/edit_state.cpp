@@ -4,6 +4,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/state/edit.h"
+#include "tools/reshard/renames.h"
 #include "tools/terminal/text.h"
 
 namespace ferry::tool {
@@ -23,43 +24,10 @@ void require_matches(const RunState& state, const std::vector<std::string>& patt
   }
 }
 
-bool matches_any(const std::vector<std::string>& patterns, std::string_view name) {
-  return std::any_of(patterns.begin(), patterns.end(),
-                     [&](const std::string& pattern) { return glob_matches(pattern, name); });
-}
-
-// A new name by an old and a new one: whole names, or both with one '*', which stands for the same
-// text. Nothing when `name` does not match `from`.
-std::optional<std::string> rename_of(std::string_view name, std::string_view from,
-                                     std::string_view to) {
-  const size_t star = from.find('*');
-  if (star == std::string_view::npos) {
-    return name == from ? std::optional(std::string(to)) : std::nullopt;
-  }
-  const std::string_view before = from.substr(0, star), after = from.substr(star + 1);
-  if (name.size() < before.size() + after.size() || !name.starts_with(before) ||
-      !name.ends_with(after)) {
-    return std::nullopt;
-  }
-  const std::string_view kept =
-      name.substr(before.size(), name.size() - before.size() - after.size());
-  std::string renamed(to);
-  if (const size_t at = renamed.find('*'); at != std::string::npos) renamed.replace(at, 1, kept);
-  return renamed;
-}
-
 void rename(RunState& state, const ReshardOptions& options) {
   std::vector<bool> used(options.renames.size());
-  rename_tensors(state, [&](std::string_view name) {
-    for (size_t i = 0; i < options.renames.size(); ++i) {
-      const auto& [from, to] = options.renames[i];
-      if (const auto renamed = rename_of(name, from, to)) {
-        used[i] = true;
-        return *renamed;
-      }
-    }
-    return std::string(name);
-  });
+  rename_tensors(state,
+                 [&](std::string_view name) { return renamed(name, options.renames, &used); });
   for (size_t i = 0; i < used.size(); ++i) {
     if (used[i]) continue;
     fail(ErrorKind::invalid, "--rename '{}={}' matches no tensor of the model",

@@ -5,6 +5,7 @@
 #include "ckpt/base/error.h"
 #include "tools/commands.h"
 #include "tools/convert/convert_job.h"
+#include "tools/reshard/renames.h"
 #include "tools/reshard/reshard_job.h"
 #include "tools/terminal/common_options.h"
 #include "tools/terminal/layout_options.h"
@@ -44,21 +45,6 @@ constexpr const char* kReshardExamples = R"(Examples:
   ferry reshard runs/big runs/weights --optimizer none         the model alone
   ferry reshard runs/big runs/old --core-release 0.16          for an older Megatron-LM
 )";
-
-std::pair<std::string, std::string> parse_rename(const std::string& text) {
-  const size_t equals = text.find('=');
-  const auto stars = [](std::string_view part) {
-    return std::count(part.begin(), part.end(), '*');
-  };
-  const std::string from = text.substr(0, equals);
-  const std::string to = equals == std::string::npos ? "" : text.substr(equals + 1);
-  if (from.empty() || to.empty() || stars(from) > 1 || stars(from) != stars(to)) {
-    fail(ErrorKind::invalid,
-         "--rename: '{}' is not OLD=NEW, two names of tensors (or patterns with one * each)",
-         printable(text));
-  }
-  return {from, to};
-}
 
 // A Hugging Face model knows neither ranks nor optimizer: what convert does.
 std::string converted(const ReshardFlags& flags) {

@@ -1,0 +1,128 @@
+#include "convert/state_dict/prefix.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "ckpt/base/error.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::string_view kWrappers[] = {"_orig_mod.", "_fsdp_wrapped_module.",
+                                          "_checkpoint_wrapped_module."};
+
+// Names of what programs put around a model's state dict.
+constexpr std::string_view kContainers[] = {
+    "module",           "state_dict", "model_state_dict",  "state",          "app",
+    "model_state",      "policy",     "model_optim",       "pytorch_model",  "actor",
+    "checkpoint_state", "weights",    "state_dict.module", "_forward_module"};
+
+// First parts of names inside transformers' models.
+constexpr std::string_view kInner[] = {"model.", "lm_head.", "transformer.", "language_model."};
+
+struct Count {
+  size_t whole = 0;  // names that are expected
+  size_t bare = 0;   // names that would be, behind the outermost module
+};
+
+// Every prefix of `name` that ends at a dot, the empty one too.
+template <typename Visit>
+void for_each_prefix(std::string_view name, Visit visit) {
+  visit(size_t{0});
+  for (size_t dot = name.find('.'); dot != std::string_view::npos; dot = name.find('.', dot + 1)) {
+    visit(dot + 1);
+  }
+}
+
+std::string prefix_text(std::string_view prefix) {
+  return prefix.empty() ? "no prefix" : fmt::format("'{}'", prefix);
+}
+
+using Counts = std::map<std::string, Count, std::less<>>;
+
+// The prefix that most names have; it must be alone in that.
+std::string most(const Counts& counts, size_t Count::*member, const std::string& path) {
+  const auto best = std::max_element(
+      counts.begin(), counts.end(),
+      [&](const auto& a, const auto& b) { return a.second.*member < b.second.*member; });
+  for (auto other = std::next(best); other != counts.end(); ++other) {
+    if (other->second.*member != best->second.*member) continue;
+    fail(ErrorKind::invalid,
+         "{}: holds several models, {} tensors each behind {} and behind {}; choose one "
+         "(--only '{}*')",
+         path, best->second.*member, prefix_text(best->first), prefix_text(other->first),
+         other->first);
+  }
+  return best->first;
+}
+
+bool all_start(const std::vector<std::string>& names, size_t from, std::string_view with) {
+  return std::all_of(names.begin(), names.end(), [&](const std::string& name) {
+    return std::string_view(name).substr(from).starts_with(with);
+  });
+}
+
+}  // namespace
+
+std::string without_wrappers(std::string_view name) {
+  std::string result(name);
+  for (const std::string_view wrapper : kWrappers) {
+    for (size_t at = 0; (at = result.find(wrapper, at)) != std::string::npos;) {
+      if (at == 0 || result[at - 1] == '.') {
+        result.erase(at, wrapper.size());
+      } else {
+        ++at;
+      }
+    }
+  }
+  return result;
+}
+
+std::string find_prefix(const std::vector<std::string>& names,
+                        const std::unordered_set<std::string>& expected, std::string_view base,
+                        const std::string& path) {
+  Counts counts;
+  Count best;
+  for (const std::string& name : names) {
+    for_each_prefix(name, [&](size_t length) {
+      const std::string rest = name.substr(length);
+      const bool whole = expected.contains(rest);
+      const bool bare = !whole && expected.contains(std::string(base) + rest);
+      if (!whole && !bare) return;
+      Count& count = counts[name.substr(0, length)];
+      best.whole = std::max(best.whole, count.whole += whole);
+      best.bare = std::max(best.bare, count.bare += bare);
+    });
+  }
+  if (counts.empty()) return {};
+  // Behind a longer prefix a whole model looks like a bare one with a tensor or two less.
+  return most(counts, 2 * best.whole >= best.bare ? &Count::whole : &Count::bare, path);
+}
+
+std::string guess_prefix(const std::vector<std::string>& names) {
+  size_t length = 0;
+  if (names.empty()) return {};
+  const auto take = [&](std::string_view part) {
+    if (!all_start(names, length, part)) return false;
+    length += part.size();
+    return true;
+  };
+  for (bool found = true; found;) {
+    found = std::any_of(std::begin(kContainers), std::end(kContainers),
+                        [&](std::string_view part) { return take(std::string(part) + "."); });
+    if (found || !all_start(names, length, "model.")) continue;
+    const size_t inside = length + 6;
+    found = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+      return std::any_of(std::begin(kInner), std::end(kInner), [&](std::string_view inner) {
+        return std::string_view(name).substr(inside).starts_with(inner);
+      });
+    });
+    if (found) length = inside;
+  }
+  return names.front().substr(0, length);
+}
+
+}  // namespace ferry

@@ -1,0 +1,26 @@
+// The prefix under which a state dict holds a model: "model." of "model.lm_head.weight".
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+namespace ferry {
+
+/// Names without the parts that wrappers of PyTorch put between others: "_orig_mod." (compile),
+/// "_fsdp_wrapped_module." (FSDP), "_checkpoint_wrapped_module." (recomputation).
+std::string without_wrappers(std::string_view name);
+
+/// The prefix behind which most of the names that are `expected` stand; `base` is the outermost
+/// module, which names of a bare model lack. invalid, with the prefixes, when as many stand behind
+/// another one. Empty where none does.
+std::string find_prefix(const std::vector<std::string>& names,
+                        const std::unordered_set<std::string>& expected, std::string_view base,
+                        const std::string& path);
+
+/// The same of a model whose names nobody knows: outer parts that all names share and that are no
+/// model's own ("module.", "state_dict.", "model." before another "model.").
+std::string guess_prefix(const std::vector<std::string>& names);
+
+}  // namespace ferry

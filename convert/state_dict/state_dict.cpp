@@ -1,0 +1,311 @@
+#include "convert/state_dict/state_dict.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "ckpt/base/error.h"
+#include "ckpt/format/hugging_face/hugging_face.h"
+#include "convert/config_json.h"
+#include "convert/import.h"
+#include "convert/model/hugging_face_tensors.h"
+#include "convert/state_dict/prefix.h"
+#include "convert/state_dict/torchtitan.h"
+
+namespace ferry {
+namespace {
+
+constexpr size_t kNamesShown = 4;
+
+std::string folder_around(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+std::string some_of(const std::vector<std::string>& names) {
+  const size_t shown = std::min(names.size(), kNamesShown);
+  std::string text = fmt::format("{}", fmt::join(names.begin(), names.begin() + shown, ", "));
+  if (names.size() > shown) text += fmt::format(" and {} more", names.size() - shown);
+  return text;
+}
+
+// What config.json says, if it is of a model that is known here.
+struct KnownModel {
+  std::optional<ReadConfig> config;
+  std::string problem;  // why not; empty where it is
+};
+
+KnownModel read_known_model(const Checkpoint& checkpoint, const std::string& folder,
+                            const std::optional<std::string>& family) {
+  const std::string path = join(folder, "config.json");
+  const auto config = read_hugging_face_config(*checkpoint.catalog.file_system, folder);
+  if (!config) {
+    fail(ErrorKind::not_found, "{}: does not exist; --config names the folder that holds it", path);
+  }
+  try {
+    return {read_config(*config, family, path), {}};
+  } catch (const Error& error) {
+    if (family || error.kind() != ErrorKind::unsupported) throw;
+    return {std::nullopt, error.what()};
+  }
+}
+
+std::unordered_set<std::string> expected_names(const ReadConfig& config) {
+  std::unordered_set<std::string> names;
+  for (const Link& link : expand(*config.family, config.architecture)) {
+    names.insert(link.hugging_face.begin(), link.hugging_face.end());
+  }
+  return names;
+}
+
+class StateDictReader {
+ public:
+  StateDictReader(const Checkpoint& checkpoint, const StateDictOptions& options)
+      : checkpoint_(checkpoint), options_(options) {}
+
+  StateDict read() {
+    result_.config_folder = find_config_folder(checkpoint_, options_.config_folder);
+    KnownModel known = read_known_model(checkpoint_, result_.config_folder, options_.family);
+    choose();
+    if (known.config) expected_ = expected_names(*known.config);
+    if (known.config && find_titan(*known.config)) {
+      make_titan_model(*known.config);
+    } else {
+      name(known);
+      make_model();
+    }
+    if (known.config) {
+      check(*known.config);
+    } else {
+      result_.warnings.push_back(fmt::format(
+          "whether the model is whole was not checked, as its family is not known here: {}",
+          known.problem));
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void choose() {
+    const auto& entries = checkpoint_.catalog.entries;
+    for (uint32_t i = 0; i < entries.size(); ++i) {
+      const Entry& entry = entries[i];
+      const bool wanted =
+          options_.is_wanted ? options_.is_wanted(entry.name) : entry.role == Role::model;
+      if (!wanted) continue;
+      chosen_.push_back(i);
+      names_.push_back(
+          without_wrappers(options_.rename ? options_.rename(entry.name) : entry.name));
+      if (entry.name.ends_with("_flat_param") || entry.name.ends_with(".flat_param")) {
+        fail(ErrorKind::unsupported,
+             "{}: tensor {} is a parameter that FSDP flattened, without the shapes of its parts; "
+             "save with StateDictType.SHARDED_STATE_DICT or FULL_STATE_DICT",
+             checkpoint_.path, entry.name);
+      }
+    }
+    if (chosen_.empty()) {
+      fail(ErrorKind::not_found, "{}: holds no tensor of a model ({} tensors in all)",
+           checkpoint_.path, entries.size());
+    }
+  }
+
+  void name(const KnownModel& known) {
+    std::string base;
+    if (known.config) {
+      base = known.config->family->base_prefix;
+      result_.prefix = find_prefix(names_, expected_, base, checkpoint_.path);
+    } else {
+      result_.prefix = guess_prefix(names_);
+    }
+    const std::string& prefix = result_.prefix;
+    std::vector<std::string> outside;
+    std::vector<uint32_t> inside;
+    std::vector<std::string> names;
+    for (size_t i = 0; i < chosen_.size(); ++i) {
+      if (!names_[i].starts_with(prefix)) {
+        outside.push_back(checkpoint_.catalog.entries[chosen_[i]].name);
+        continue;
+      }
+      inside.push_back(chosen_[i]);
+      names.push_back(names_[i].substr(prefix.size()));
+      // Of a bare model, which is an outermost module short.
+      const std::string whole = base + names.back();
+      if (!expected_.contains(names.back()) && expected_.contains(whole)) names.back() = whole;
+    }
+    if (!outside.empty()) {
+      result_.warnings.push_back(
+          fmt::format("{} tensors without the model's prefix '{}' are left "
+                      "out: {}",
+                      outside.size(), prefix, some_of(outside)));
+    }
+    chosen_ = std::move(inside);
+    names_ = std::move(names);
+  }
+
+  // Whether the names are torchtitan's own rather than transformers'.
+  bool find_titan(const ReadConfig& config) {
+    const TitanNames titan(config, expected_);
+    const auto has = [&](std::string_view part) {
+      return std::any_of(names_.begin(), names_.end(), [&](const std::string& name) {
+        return name.find(part) != std::string::npos;
+      });
+    };
+    if (titan.names().empty() || has("self_attn.") || !has("attention.wo.")) return false;
+    result_.prefix = find_prefix(names_, titan.names(), {}, checkpoint_.path);
+    return true;
+  }
+
+  void make_titan_model(const ReadConfig& config) {
+    begin_model();
+    result_.source = &checkpoint_.catalog;
+    const TitanNames titan(config, expected_);
+    std::vector<std::string> others;
+    for (size_t i = 0; i < chosen_.size(); ++i) {
+      const Entry& entry = checkpoint_.catalog.entries[chosen_[i]];
+      std::vector<TitanTensor> tensors;
+      if (names_[i].starts_with(result_.prefix)) {
+        tensors = titan.tensors_of(names_[i].substr(result_.prefix.size()), entry.shape);
+      }
+      if (tensors.empty()) others.push_back(entry.name);
+      for (TitanTensor& tensor : tensors) {
+        if (tensor.name == "lm_head.weight" && config.architecture.tied) continue;
+        result_.model.catalog.entries.push_back(
+            {std::move(tensor.name), entry.dtype, std::move(tensor.shape), {}, Role::model});
+        result_.recipes.push_back({{chosen_[i]}, std::move(tensor.moves), {}});
+      }
+    }
+    result_.warnings.push_back("the names are torchtitan's own");
+    if (others.empty()) return;
+    result_.warnings.push_back(
+        fmt::format("{} tensors that are none of the model's are left out: {}", others.size(),
+                    some_of(others)));
+  }
+
+  void begin_model() {
+    Checkpoint& model = result_.model;
+    model.format = Format::hugging_face;
+    model.path = checkpoint_.path;
+    model.writer = checkpoint_.writer;
+    model.iteration = checkpoint_.iteration;
+    model.mark = checkpoint_.mark;
+    model.catalog.file_system = checkpoint_.catalog.file_system;
+  }
+
+  void make_model() {
+    begin_model();
+    const Catalog& from = checkpoint_.catalog;
+    Catalog& to = result_.model.catalog;
+    to.files = from.files;
+    to.locator = from.locator;
+    std::unordered_map<std::string_view, uint32_t> seen;
+    to.entries.reserve(chosen_.size());
+    for (size_t i = 0; i < chosen_.size(); ++i) {
+      const Entry& entry = from.entries[chosen_[i]];
+      const auto [at, added] = seen.emplace(names_[i], chosen_[i]);
+      if (!added) {
+        fail(ErrorKind::invalid,
+             "{}: tensors {} and {} would both be called {}; choose one (--only)", checkpoint_.path,
+             from.entries[at->second].name, entry.name, names_[i]);
+      }
+      to.entries.push_back(entry);
+      to.entries.back().name = names_[i];
+      to.entries.back().role = Role::model;
+    }
+  }
+
+  // Import proves that all tensors are there and have their shapes; what it leaves out goes.
+  void check(const ReadConfig& config) {
+    result_.family = config.family->name;
+    ImportOptions import;
+    import.family = options_.family;
+    import.config_folder = result_.config_folder;
+    import.drop_unknown = options_.drop_unknown;
+    import.any_dtype = true;
+    const Import checked = import_model(result_.model, import);
+    std::unordered_set<uint32_t> of_model;
+    const HuggingFaceTensors tensors(result_.model.catalog, *config.family);
+    for (const std::string& name : expected_) {
+      const bool head = name == "lm_head.weight" && config.architecture.tied;
+      if (const auto at = tensors.position(name); at && !head) of_model.insert(*at);
+    }
+    for (const StateTensor& tensor : checked.state.tensors) {
+      of_model.insert(tensor.recipe.inputs.begin(), tensor.recipe.inputs.end());
+      for (const BlockScales& scales : tensor.recipe.scales) of_model.insert(scales.scales);
+    }
+    std::vector<std::string> left_out;
+    std::vector<Entry> kept;
+    std::vector<Recipe> recipes;
+    auto& entries = result_.model.catalog.entries;
+    for (uint32_t i = 0; i < entries.size(); ++i) {
+      if (of_model.contains(i)) {
+        kept.push_back(std::move(entries[i]));
+        if (result_.source) recipes.push_back(std::move(result_.recipes[i]));
+      } else {
+        left_out.push_back(entries[i].name);
+      }
+    }
+    entries = std::move(kept);
+    result_.recipes = std::move(recipes);
+    if (left_out.empty()) return;
+    result_.warnings.push_back(
+        fmt::format("{} tensors are left out: copies, buffers, or what the family has not: {}",
+                    left_out.size(), some_of(left_out)));
+  }
+
+  const Checkpoint& checkpoint_;
+  const StateDictOptions& options_;
+  std::vector<uint32_t> chosen_;              // positions in the checkpoint's catalog
+  std::vector<std::string> names_;            // of those
+  std::unordered_set<std::string> expected_;  // transformers' names of the model
+  StateDict result_;
+};
+
+}  // namespace
+
+bool is_state_dict(const Checkpoint& checkpoint) {
+  switch (checkpoint.format) {
+    case Format::safetensors:
+    case Format::torch_file:
+    case Format::fsdp:
+    case Format::deepspeed:
+      return true;
+    case Format::dcp:
+      return !checkpoint.args.value;
+    default:
+      return false;
+  }
+}
+
+bool lacks_arguments(const Checkpoint& checkpoint) {
+  const bool of_megatron =
+      checkpoint.format == Format::torch_dist || checkpoint.format == Format::megatron_torch;
+  return of_megatron && !checkpoint.args.value;
+}
+
+std::string find_config_folder(const Checkpoint& checkpoint, const std::string& wanted) {
+  if (!wanted.empty()) return wanted;
+  const FileSystem& files = *checkpoint.catalog.file_system;
+  const std::string around = folder_around(checkpoint.path);
+  for (const std::string& folder : {checkpoint.path, join(checkpoint.path, "huggingface"), around,
+                                    join(around, "huggingface")}) {
+    if (files.status(folder).kind == PathKind::folder &&
+        files.status(join(folder, "config.json")).kind == PathKind::file) {
+      return folder;
+    }
+  }
+  fail(ErrorKind::not_found,
+       "{}: tells names and shapes of tensors, but not the model; --config DIR names a folder with "
+       "its config.json (and tokenizer files, which are copied)",
+       checkpoint.path);
+}
+
+StateDict read_state_dict(const Checkpoint& checkpoint, const StateDictOptions& options) {
+  return StateDictReader(checkpoint, options).read();
+}
+
+}  // namespace ferry

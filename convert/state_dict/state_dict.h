@@ -1,0 +1,67 @@
+// Models of the Hugging Face kind in checkpoints of other programs: a state dict whose tensors have
+// transformers' names, perhaps behind a prefix and beside an optimizer (torch.save, PyTorch DCP,
+// ranks of FSDP, DeepSpeed).
+//
+// Such a checkpoint says nothing of the model but names and shapes: a config.json beside it, or
+// given, tells the rest. Where its model_type is a family's, prefix and completeness follow from
+// the family's names.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ckpt/checkpoint.h"
+#include "convert/convert.h"
+
+namespace ferry {
+
+struct StateDictOptions {
+  /// Whether a tensor is the model's, asked by its stored name; null: all but the optimizer's are.
+  std::function<bool(std::string_view)> is_wanted;
+  /// A tensor's new name, or the old one; null: names stay.
+  std::function<std::string(std::string_view)> rename;
+  /// Where config.json is, and what goes with it; empty: it is looked for beside the checkpoint.
+  std::string config_folder;
+  std::optional<std::string> family;  // refuse another than this
+  bool drop_unknown = false;          // leave out what the family has not; else it is refused
+};
+
+/// True where the tensors have another program's names: what is neither Megatron-LM's nor a Hugging
+/// Face folder.
+bool is_state_dict(const Checkpoint& checkpoint);
+
+/// True of a checkpoint of Megatron-LM's format without its arguments, as verl saves them: a
+/// config.json tells the model.
+bool lacks_arguments(const Checkpoint& checkpoint);
+
+/// The folder of the config.json that goes with a checkpoint: `wanted`, or the checkpoint's own,
+/// its part `huggingface/`, the folder around it. not_found when there is none.
+std::string find_config_folder(const Checkpoint& checkpoint, const std::string& wanted);
+
+/// A state dict seen as a Hugging Face model.
+struct StateDict {
+  Checkpoint model;           // of format hugging_face; entries have transformers' names
+  std::string config_folder;  // of its config.json
+  std::string prefix;         // that was taken off the names
+  std::string family;         // whose names and shapes they are; empty: not known, not checked
+  std::vector<std::string> warnings;
+  /// Of a model in torchtitan's own names: what each entry is made of, in `source`; the entries
+  /// have no chunks then. Empty: the entries are where their chunks say.
+  std::vector<Recipe> recipes;
+  const Catalog* source = nullptr;
+};
+
+/// mismatch, naming them, when tensors are missing, left over or of other shapes than config.json
+/// says; invalid when several prefixes have a model behind them, or nothing is left; not_found
+/// without config.json; unsupported for parameters that a program flattened.
+/// `checkpoint` must outlive the result.
+StateDict read_state_dict(const Checkpoint& checkpoint, const StateDictOptions& options);
+
+/// Plans a Hugging Face folder of it: weights as they are (or cast), config.json with the weights'
+/// type, what lies beside it. `state_dict` must outlive the result.
+Export plan_state_dict(const StateDict& state_dict, const ExportOptions& options);
+
+}  // namespace ferry

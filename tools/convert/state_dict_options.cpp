@@ -1,0 +1,43 @@
+#include "tools/convert/state_dict_options.h"
+
+#include <algorithm>
+
+#include "ckpt/base/error.h"
+#include "tools/reshard/renames.h"
+#include "tools/terminal/text.h"
+
+namespace ferry::tool {
+
+StateDict open_state_dict(const Checkpoint& checkpoint, const ConvertOptions& options) {
+  const auto& entries = checkpoint.catalog.entries;
+  for (const std::string& pattern : options.only) {
+    const bool any = std::any_of(entries.begin(), entries.end(), [&](const Entry& entry) {
+      return glob_matches(pattern, entry.name);
+    });
+    if (any) continue;
+    fail(ErrorKind::invalid, "--only '{}' matches no tensor; `ferry inspect --tensors` lists them",
+         pattern);
+  }
+  std::vector<bool> used(options.renames.size());
+  StateDictOptions state_dict;
+  if (!options.only.empty()) {
+    state_dict.is_wanted = [&](std::string_view name) { return matches_any(options.only, name); };
+  }
+  if (!options.renames.empty()) {
+    state_dict.rename = [&](std::string_view name) {
+      return renamed(name, options.renames, &used);
+    };
+  }
+  state_dict.config_folder = options.config_folder;
+  state_dict.family = options.model.family;
+  state_dict.drop_unknown = options.import.drop_unknown;
+  StateDict result = read_state_dict(checkpoint, state_dict);
+  for (size_t i = 0; i < used.size(); ++i) {
+    if (used[i]) continue;
+    fail(ErrorKind::invalid, "--rename '{}={}' matches no tensor of the model",
+         options.renames[i].first, options.renames[i].second);
+  }
+  return result;
+}
+
+}  // namespace ferry::tool

@@ -17,7 +17,7 @@ namespace {
 constexpr uint64_t kMostConfigJsonBytes = uint64_t{16} << 20;
 
 // The floating-point type that most elements have.
-DType common_dtype(const Catalog& catalog) {
+DType dtype_of_most(const Catalog& catalog) {
   std::map<DType, double> elements;
   for (const Entry& entry : catalog.entries) {
     if (!is_floating_point(entry.dtype)) continue;
@@ -31,7 +31,7 @@ DType common_dtype(const Catalog& catalog) {
   return common;
 }
 
-bool is_quantised(const Catalog& catalog) {
+bool has_bytes(const Catalog& catalog) {
   for (const Entry& entry : catalog.entries) {
     if (size_bytes(entry.dtype) == 1) return true;
   }
@@ -57,7 +57,7 @@ std::string config_text(const StateDict& state_dict, const Catalog& written,
   const FileSystem& files = *state_dict.model.catalog.file_system;
   std::string text = read_file(files, path, kMostConfigJsonBytes);
   nlohmann::json config = parse_python_json(text, path);
-  const std::string dtype(torch_name(common_dtype(written)));
+  const std::string dtype(torch_name(dtype_of_most(written)));
   bool changed = false;
   for (const char* key : {"dtype", "torch_dtype"}) {
     const auto member = config.find(key);
@@ -67,7 +67,7 @@ std::string config_text(const StateDict& state_dict, const Catalog& written,
     *member = dtype;
     changed = true;
   }
-  if (config.contains("quantization_config") && !is_quantised(written)) {
+  if (config.contains("quantization_config") && !has_bytes(written)) {
     warnings.push_back("quantization_config is left out of config.json: the weights are none");
     config.erase("quantization_config");
     changed = true;

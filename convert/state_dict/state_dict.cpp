@@ -20,7 +20,7 @@
 namespace ferry {
 namespace {
 
-constexpr size_t kNamesShown = 4;
+constexpr size_t kTensorsShown = 4;
 
 std::string folder_around(const std::string& path) {
   const size_t slash = path.find_last_of('/');
@@ -29,7 +29,7 @@ std::string folder_around(const std::string& path) {
 }
 
 std::string some_of(const std::vector<std::string>& names) {
-  const size_t shown = std::min(names.size(), kNamesShown);
+  const size_t shown = std::min(names.size(), kTensorsShown);
   std::string text = fmt::format("{}", fmt::join(names.begin(), names.begin() + shown, ", "));
   if (names.size() > shown) text += fmt::format(" and {} more", names.size() - shown);
   return text;

@@ -50,8 +50,8 @@ struct Import {
 /// the model does not divide into.
 Import import_model(const Checkpoint& checkpoint, const ImportOptions& options);
 
-/// The arguments that a checkpoint of Megatron-LM's would have which has none, as verl's: those that
-/// make the model of the config.json in `folder`. As import_model().
+/// The arguments that a checkpoint of Megatron-LM's would have which has none, as verl's: those
+/// that make the model of the config.json in `folder`. As import_model().
 LoadedValue arguments_of_config(const Checkpoint& checkpoint, const std::string& folder,
                                 std::vector<std::string>& warnings);
 

@@ -16,7 +16,8 @@ namespace ferry::test {
 nlohmann::json random_layout(Random& random);
 ParallelTarget layout_of(const nlohmann::json& layout);
 
-/// Which writer: "torch_dist", "torch", "fsdp_dtensor", "dcp" and the forms of the optimizer's state of the first.
+/// Which writer: "torch_dist", "torch", "fsdp_dtensor", "dcp" and the forms of the optimizer's
+/// state of the first.
 std::string random_writer(Random& random);
 
 /// Brings a state to a layout and plans its folder; false when that cannot be had. What is planned

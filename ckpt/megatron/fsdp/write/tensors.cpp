@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "ckpt/base/cast.h"
 #include "ckpt/base/error.h"
 #include "ckpt/core/recipe_cutter.h"
 #include "ckpt/megatron/model/model_layout.h"
@@ -164,6 +165,10 @@ class Unstacker {
     for (const Shard& shard : parameter.shards) {
       const StateTensor* from = find(shard, kind);
       if (!from) fail(ErrorKind::mismatch, "{} has optimizer state in parts only", name);
+      if (!can_convert(from->dtype, dtype)) {
+        fail(ErrorKind::mismatch, "{} has elements of type {}, which are to be written as {}",
+             from->name, torch_name(from->dtype), torch_name(dtype));
+      }
       used_.emplace(from, true);
       const size_t leading = shard.box.size.size() - whole.shape.size();
       append_rows(RecipeCutter(from->recipe, from->shape), shard, leading, row, whole.recipe);

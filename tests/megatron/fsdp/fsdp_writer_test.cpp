@@ -99,6 +99,24 @@ TEST(FsdpWriter, StagesAreRefused) {
   }
 }
 
+TEST(FsdpWriter, WeightsThatAreNoFloatingPointNumbersAreRefused) {
+  SmallRun run(1);
+  RunState state = run.state();
+  ParallelTarget target;
+  target.tensor = 1;
+  target.pipeline = 1;
+  target.expert = 1;
+  retarget(state, target);
+  for (StateTensor& tensor : state.tensors) tensor.dtype = DType::u8;
+  try {
+    plan_fsdp_dtensor(std::move(state), {});
+    ADD_FAILURE() << "it was planned";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::mismatch);
+    EXPECT_THAT(error.what(), HasSubstr("has elements of type"));
+  }
+}
+
 TEST(FsdpWriter, WithoutTheOptimizerTheModelIsStillTheMasters) {
   SmallRun run(5);
   RunState state = run.state();

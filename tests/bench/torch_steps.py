@@ -2,8 +2,10 @@
 
     torch_steps.py CONFIG    JSON: device, threads, type (fp32, bf16 or, with fp32 parameters, autocast), compile, steps, batch, length, and the shape
 
-Prints the seconds of each step and the most memory it had, as JSON."""
+For a training (../gpu/real_training.py) also: weights, a folder with GPT-2 as transformers names it; samples, a .npy file of tokens [steps * batch][length + 1];
+rates, the learning rate of each step; weight_decay, of matrices. Prints the seconds of each step, its loss and the most memory it had, as JSON."""
 import json, resource, sys, time
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -73,23 +75,63 @@ class Model(nn.Module):
         return F.cross_entropy(self.output(self.norm(x)).flatten(0, 1), labels.flatten())
 
 
+def load_gpt2(model, folder):
+    """Takes the weights of transformers' GPT-2, whose matrices are transposed."""
+    from safetensors.torch import load_file
+    theirs = load_file(f'{folder}/model.safetensors')
+    theirs = {name.removeprefix('transformer.'): tensor for name, tensor in theirs.items()}
+    names = {'words.weight': 'wte.weight', 'output.weight': 'wte.weight', 'places.weight': 'wpe.weight', 'norm.weight': 'ln_f.weight', 'norm.bias': 'ln_f.bias'}
+    parts = {'norms.0': 'ln_1', 'norms.1': 'ln_2', 'qkv': 'attn.c_attn', 'proj': 'attn.c_proj', 'up': 'mlp.c_fc', 'down': 'mlp.c_proj'}
+    state = {}
+    for name in model.state_dict():
+        if name in names:
+            state[name] = theirs[names[name]]
+        else:
+            _, layer, part, kind = name.replace('norms.', 'norms').split('.')
+            tensor = theirs[f"h.{layer}.{parts[part.replace('norms', 'norms.')]}.{kind}"]
+            state[name] = tensor.T if tensor.dim() == 2 else tensor
+    model.load_state_dict(state)
+
+
 with torch.device(device):
     model = Model()
+if 'weights' in c:
+    load_gpt2(model, c['weights'])
 if c['type'] == 'bf16':
     model = model.bfloat16()
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+if 'samples' in c:
+    samples = np.load(c['samples'], mmap_mode='r')
+    parameter_groups = [{'params': [p for p in model.parameters() if p.dim() > 1], 'weight_decay': c['weight_decay']},
+                        {'params': [p for p in model.parameters() if p.dim() == 1], 'weight_decay': 0}]
+    optimizer = torch.optim.AdamW(parameter_groups, lr=torch.tensor(0.0, device=device), betas=(0.9, 0.95), eps=1e-8, fused=True)
+else:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+
+
+def batch_of(number):
+    """Tokens and labels."""
+    if 'samples' not in c:
+        tokens = torch.randint(0, c['vocabulary'], (c['batch'], c['length']), device=device)
+        return tokens, tokens
+    part = torch.from_numpy(samples[number * c['batch']:(number + 1) * c['batch']].astype(np.int64)).to(device)
+    return part[:, :-1].contiguous(), part[:, 1:].contiguous()
+
+
 step = torch.compile(model) if c['compile'] else model
-times = []
+times, losses = [], []
 for number in range(c['steps']):
-    tokens = torch.randint(0, c['vocabulary'], (c['batch'], c['length']), device=device)
     begin = time.perf_counter()
+    tokens, labels = batch_of(number)
+    if 'rates' in c:
+        for group in optimizer.param_groups:
+            group['lr'].fill_(c['rates'][number])
     with torch.autocast(device, torch.bfloat16, enabled=c['type'] == 'autocast'):
-        loss = step(tokens, tokens)
+        loss = step(tokens, labels)
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    float(loss)
+    losses.append(float(loss))
     times.append(time.perf_counter() - begin)
 peak = torch.cuda.max_memory_allocated() if on_gpu else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-print(json.dumps({'times': times, 'peak': peak}))
+print(json.dumps({'times': times, 'losses': losses, 'peak': peak}))

@@ -1,0 +1,143 @@
+"""Trains GPT-2 124M on real text with ferry and with PyTorch, compiled, from the same weights, on the same batches in the same order, and compares.
+
+    real_training.py FERRY WORK TEXT [TEXT ...] [--tokens 27000000] [--epochs 2] [--vocabulary FOLDER] [--device cuda]
+
+TEXT: folders with text (.py, .md, .rst, .txt, .h), of which so many tokens are taken, or files. They are tokenised as GPT-2 does (FOLDER has its encoder.json and vocab.bpe).
+The weights are those that ferry begins with: the first step of the warm-up has the learning rate 0, so that they are what a run of one step saves.
+Both train in bf16 with fp32 parameters and moments, 64 sequences of 1024 tokens a step. Printed are tokens/s of both (medians), and how far the means of the
+losses of 20 steps are from each other; within 1 % is asked for. WORK/report.html has the curves of both."""
+import argparse
+import glob
+import json
+import math
+import os
+import subprocess
+import sys
+
+import numpy as np
+
+here = os.path.dirname(os.path.abspath(__file__))
+parser = argparse.ArgumentParser()
+parser.add_argument('ferry')
+parser.add_argument('work')
+parser.add_argument('text', nargs='+')
+parser.add_argument('--tokens', type=int, default=27_000_000)
+parser.add_argument('--epochs', type=int, default=2)
+parser.add_argument('--vocabulary', default=os.path.join(here, '../fixtures/tokenizers/gpt2'))
+parser.add_argument('--device', default='cuda')
+parser.add_argument('--batch', type=int, default=64)
+parser.add_argument('--length', type=int, default=1024)
+parser.add_argument('--layers', type=int, default=12)
+a = parser.parse_args()
+RATE, LEAST_RATE, HIDDEN, HEADS, VOCABULARY = 6e-4, 6e-5, 768, 12, 50304
+os.makedirs(a.work, exist_ok=True)
+
+
+def path(name):
+    return os.path.join(a.work, name)
+
+
+def quietly(*words):
+    run = subprocess.run([str(word) for word in words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if run.returncode:
+        sys.exit(f'{run.stdout[-3000:]}\n{" ".join(map(str, words[:3]))} ended with {run.returncode}')
+    return run.stdout
+
+
+def tokenise():
+    """Writes the documents' tokens and returns how many there are."""
+    files = []
+    for text in a.text:
+        files += [text] if os.path.isfile(text) else sorted(f for kind in ('py', 'md', 'rst', 'txt', 'h') for f in glob.glob(f'{text}/**/*.{kind}', recursive=True))
+    chosen, size = [], 0
+    for file in files:
+        # Some three bytes a token; files that are not text, or tables rather than text, are left out.
+        if size > 3.4 * a.tokens:
+            break
+        if os.path.isfile(file) and 500 < os.path.getsize(file) < 500_000:
+            with open(file, 'rb') as f:
+                data = f.read()
+            try:
+                data.decode()
+            except UnicodeDecodeError:
+                continue
+            chosen.append(file)
+            size += len(data)
+    with open(path('files'), 'w') as f:
+        f.write('\n'.join(chosen) + '\n')
+    quietly(a.ferry, 'data', 'tokenize', '--input-list', path('files'), '--input-format', 'text', '--output-prefix', path('text'), '--append-eod', '--overwrite',
+            '--tokenizer-type', 'GPT2BPETokenizer', '--vocab-file', f'{a.vocabulary}/encoder.json', '--merge-file', f'{a.vocabulary}/vocab.bpe')
+    return len(chosen), os.path.getsize(prefix + '.bin') // 2
+
+
+def samples():
+    """The samples in the order of ferry's index files, which are Megatron-LM's: [steps * batch][length + 1] tokens."""
+    with open(prefix + '.idx', 'rb') as f:
+        f.seek(9 + 8 + 1)
+        count = int(np.frombuffer(f.read(8), np.int64)[0])
+        f.seek(8, 1)
+        lengths = np.frombuffer(f.read(4 * count), np.int32).astype(np.int64)
+    tokens = np.memmap(prefix + '.bin', np.uint16, 'r')
+    begins = np.concatenate([[0], np.cumsum(lengths)])
+    index = {name: np.load(glob.glob(path(f'cache/*-train-{name}_index.npy'))[0]) for name in ('document', 'sample', 'shuffle')}
+    stream = np.concatenate([tokens[begins[d]:begins[d + 1]] for d in index['document']])
+    starts = np.concatenate([[0], np.cumsum(lengths[index['document']])])
+    order = index['shuffle'][:steps * a.batch]
+    result = np.empty((len(order), a.length + 1), np.uint16)
+    for row, number in enumerate(order):
+        position, offset = index['sample'][number]
+        begin = starts[position] + offset
+        result[row] = stream[begin:begin + a.length + 1]
+    np.save(path('samples.npy'), result)
+
+
+def rate(step):
+    if step <= warmup:
+        return RATE * step / warmup
+    part = (step - warmup) / (steps - warmup)
+    return LEAST_RATE + (RATE - LEAST_RATE) * 0.5 * (1 + math.cos(math.pi * part))
+
+
+def median(values):
+    return sorted(values)[len(values) // 2]
+
+
+prefix = path('text_text_document')
+documents, count = tokenise()
+steps = a.epochs * count // (a.batch * a.length)
+warmup = min(60, steps // 10)
+print(f'{documents} documents of {", ".join(a.text)}, {count} tokens; {steps} steps of {a.batch * a.length} tokens, {steps * a.batch * a.length / count:.2f} epochs', flush=True)
+words = (f'--num-layers {a.layers} --hidden-size {HIDDEN} --num-attention-heads {HEADS} --seq-length {a.length} --max-position-embeddings {a.length} --attention-dropout 0 '
+         f'--hidden-dropout 0 --split 1,0,0 --tokenizer-type NullTokenizer --vocab-size {VOCABULARY} --make-vocab-size-divisible-by 1 --eval-iters 0 '
+         f'--micro-batch-size {a.batch} --global-batch-size {a.batch} --train-iters {steps} --lr {RATE} --min-lr {LEAST_RATE} --lr-decay-style cosine '
+         f'--lr-warmup-iters {warmup} --weight-decay 0.1 --clip-grad 1.0 --adam-beta2 0.95 --log-interval 1 --bf16 --device {a.device} '
+         f'--data-path {prefix} --data-cache-path {path("cache")}').split()
+quietly(a.ferry, 'train', *words, '--save', path('begin'), '--save-interval', 1, '--exit-interval', 1)
+quietly(a.ferry, 'convert', path('begin'), path('hf'), '--to', 'hf', '--dtype', 'float32', '--overwrite')
+samples()
+if os.path.exists(path('ferry.jsonl')):
+    os.remove(path('ferry.jsonl'))
+quietly(a.ferry, 'train', *words, '--metrics-json', path('ferry.jsonl'))
+with open(path('ferry.jsonl')) as f:
+    lines = [json.loads(line) for line in f]
+own = [line['lm loss'] for line in lines]
+own_seconds = median([line['milliseconds'] / 1000 for line in lines])
+config = dict(llama=False, layers=a.layers, hidden=HIDDEN, heads=HEADS, groups=HEADS, ffn=4 * HIDDEN, vocabulary=VOCABULARY, length=a.length, batch=a.batch,
+              device=a.device, threads=os.cpu_count(), steps=steps, compile=True, type='autocast' if a.device == 'cuda' else 'fp32', weights=path('hf'),
+              samples=path('samples.npy'), rates=[rate(i) for i in range(steps)], weight_decay=0.1)
+peer = json.loads(quietly(sys.executable, os.path.join(here, '../bench/torch_steps.py'), json.dumps(config)).splitlines()[-1])
+theirs, their_seconds = peer['losses'], median(peer['times'])
+with open(path('pytorch.jsonl'), 'w') as f:
+    for i, loss in enumerate(theirs):
+        f.write(json.dumps({'iteration': i + 1, 'consumed samples': (i + 1) * a.batch, 'lm loss': loss, 'learning rate': rate(i),
+                            'milliseconds': 1000 * peer['times'][i]}) + '\n')
+quietly(a.ferry, 'report', '--training', path('ferry.jsonl'), path('pytorch.jsonl'), '-o', path('report.html'), '--overwrite')
+size = min(20, steps)
+windows = [(sum(own[i:i + size]) / size, sum(theirs[i:i + size]) / size) for i in range(0, len(own) - size + 1, size)]
+worst = max(abs(one / other - 1) for one, other in windows)
+for i in sorted({0, 1, 2, len(windows) // 4, len(windows) // 2, len(windows) - 1} & set(range(len(windows)))):
+    print(f'steps {i * size + 1} to {(i + 1) * size}: ferry {windows[i][0]:.4f}, PyTorch {windows[i][1]:.4f}')
+tokens = a.batch * a.length
+print(f'first loss {own[0]:.5f}, {theirs[0]:.5f}; means of {size} steps differ by {worst:.3%} at most, the last by {windows[-1][0] / windows[-1][1] - 1:+.3%}')
+print(f'ferry {tokens / own_seconds:.0f} tokens/s, PyTorch {tokens / their_seconds:.0f}: {their_seconds / own_seconds:.3f}x')
+sys.exit(0 if worst < 0.01 and len(own) == len(theirs) == steps else 1)

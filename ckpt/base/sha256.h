@@ -1,5 +1,5 @@
-// SHA-256, for the one format that asks for it (ckpt/integrity/sha256_manifest.h). Everything else
-// uses XXH3-128 (digest.h), which is many times as fast.
+// SHA-256, for the one format that asks for it (ckpt/integrity/manifest/sha256_manifest.h).
+// Everything else uses XXH3-128 (digest.h), which is many times as fast.
 #pragma once
 
 #include <array>

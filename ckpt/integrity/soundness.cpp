@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "ckpt/base/error.h"
-#include "ckpt/integrity/manifest.h"
+#include "ckpt/integrity/manifest/manifest.h"
 #include "ckpt/integrity/verify.h"
 #include "ckpt/open.h"
 

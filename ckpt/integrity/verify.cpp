@@ -11,7 +11,7 @@
 #include "ckpt/integrity/checks/archive_checks.h"
 #include "ckpt/integrity/checks/failures.h"
 #include "ckpt/integrity/checks/manifest_checks.h"
-#include "ckpt/integrity/folder_files.h"
+#include "ckpt/integrity/manifest/folder_files.h"
 #include "ckpt/integrity/run_choice.h"
 #include "ckpt/io/staging/read_mark.h"
 #include "ckpt/megatron/optimizer/masters/compare.h"

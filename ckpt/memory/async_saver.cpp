@@ -15,8 +15,8 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/group/together.h"
-#include "ckpt/memory/group_saver.h"
-#include "ckpt/memory/staging_buffers.h"
+#include "ckpt/memory/saving/group_saver.h"
+#include "ckpt/memory/staging/staging_buffers.h"
 
 namespace ferry {
 namespace {

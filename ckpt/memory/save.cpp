@@ -1,7 +1,7 @@
 #include "ckpt/memory/save.h"
 
 #include "ckpt/group/together.h"
-#include "ckpt/memory/group_saver.h"
+#include "ckpt/memory/saving/group_saver.h"
 
 namespace ferry {
 

@@ -10,7 +10,8 @@ namespace ferry {
 namespace {
 
 constexpr std::string_view kPrefix = "iter_";
-constexpr std::string_view kManifestFile = "ferry.manifest.json";  // of ckpt/integrity/manifest.h
+constexpr std::string_view kManifestFile =
+    "ferry.manifest.json";  // of ckpt/integrity/manifest/manifest.h
 constexpr uint64_t kTrackerLimit = 4096;
 constexpr uint64_t kMetadataLimit = uint64_t{256} << 20;
 

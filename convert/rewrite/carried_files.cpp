@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "ckpt/base/utf8.h"
-#include "ckpt/integrity/manifest.h"
-#include "ckpt/integrity/sha256_manifest.h"
+#include "ckpt/integrity/manifest/manifest.h"
+#include "ckpt/integrity/manifest/sha256_manifest.h"
 
 namespace ferry {
 namespace {

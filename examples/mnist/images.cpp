@@ -5,7 +5,7 @@
 
 #include "ckpt/base/error.h"
 #include "idx_file.h"
-#include "trainer/data/random_order.h"
+#include "trainer/data/samples/random_order.h"
 
 namespace ferry::mnist {
 namespace {

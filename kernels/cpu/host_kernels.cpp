@@ -6,7 +6,7 @@
 #include <new>
 #include <thread>
 
-#include "kernels/cpu/targets.h"
+#include "kernels/cpu/targets/targets.h"
 
 namespace ferry::kernels {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "kernels/cpu/products.h"
+#include "kernels/cpu/products/products.h"
 #include "kernels/cpu/workspace.h"
 #include "kernels/kernels.h"
 

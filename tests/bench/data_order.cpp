@@ -9,8 +9,8 @@
 #include <ctime>
 
 #include "ckpt/base/digest.h"
-#include "trainer/data/blended_dataset.h"
-#include "trainer/data/gpt_indices.h"
+#include "trainer/data/samples/blended_dataset.h"
+#include "trainer/data/samples/gpt_indices.h"
 
 namespace {
 

@@ -18,9 +18,9 @@
 
 #include "ckpt/format/dcp/dcp_writer.h"
 #include "ckpt/group/wire.h"
-#include "ckpt/integrity/manifest.h"
-#include "ckpt/memory/gathered_shards.h"
-#include "ckpt/memory/own_files.h"
+#include "ckpt/integrity/manifest/manifest.h"
+#include "ckpt/memory/saving/gathered_shards.h"
+#include "ckpt/memory/saving/own_files.h"
 #include "ckpt/memory/snapshot_format.h"
 
 namespace {

@@ -3,8 +3,8 @@
 
 #include "ckpt/base/digest.h"
 #include "ckpt/base/error.h"
-#include "ckpt/integrity/manifest.h"
-#include "ckpt/integrity/sha256_manifest.h"
+#include "ckpt/integrity/manifest/manifest.h"
+#include "ckpt/integrity/manifest/sha256_manifest.h"
 
 namespace {
 

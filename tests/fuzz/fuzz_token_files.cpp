@@ -5,8 +5,8 @@
 
 #include "ckpt/base/error.h"
 #include "tests/io/memory_file_system.h"
-#include "trainer/data/data_paths.h"
-#include "trainer/data/indexed_dataset_writer.h"
+#include "trainer/data/documents/data_paths.h"
+#include "trainer/data/documents/indexed_dataset_writer.h"
 #include "trainer/data/open_datasets.h"
 
 namespace {

@@ -7,7 +7,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/safetensors_plan.h"
-#include "ckpt/integrity/plan_manifest.h"
+#include "ckpt/integrity/manifest/plan_manifest.h"
 #include "ckpt/open.h"
 #include "tests/io/fault_file_system.h"
 #include "tests/io/memory_file_system.h"

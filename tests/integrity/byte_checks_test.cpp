@@ -7,7 +7,7 @@
 #include <random>
 
 #include "ckpt/base/error.h"
-#include "ckpt/integrity/sha256_manifest.h"
+#include "ckpt/integrity/manifest/sha256_manifest.h"
 #include "tests/io/memory_file_system.h"
 #include "tests/random_cases.h"
 

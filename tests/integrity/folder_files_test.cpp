@@ -1,5 +1,5 @@
 // Folders with links in them.
-#include "ckpt/integrity/folder_files.h"
+#include "ckpt/integrity/manifest/folder_files.h"
 
 #include <gmock/gmock.h>
 #include <stdlib.h>

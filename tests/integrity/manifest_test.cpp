@@ -1,5 +1,5 @@
 // The text of a manifest, there and back, and what is refused.
-#include "ckpt/integrity/manifest.h"
+#include "ckpt/integrity/manifest/manifest.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ckpt/base/error.h"
-#include "ckpt/integrity/plan_manifest.h"
+#include "ckpt/integrity/manifest/plan_manifest.h"
 #include "tests/integrity/written_folder.h"
 
 namespace ferry {

@@ -9,7 +9,7 @@
 #include "ckpt/engine/engine.h"
 #include "ckpt/format/hugging_face/safetensors_plan.h"
 #include "ckpt/integrity/checks/small_files.h"
-#include "ckpt/integrity/plan_manifest.h"
+#include "ckpt/integrity/manifest/plan_manifest.h"
 #include "tests/io/memory_file_system.h"
 
 namespace ferry::test {

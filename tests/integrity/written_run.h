@@ -9,7 +9,7 @@
 #include "ckpt/engine/compressed_run.h"
 #include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/integrity/checks/small_files.h"
-#include "ckpt/integrity/plan_manifest.h"
+#include "ckpt/integrity/manifest/plan_manifest.h"
 #include "ckpt/io/zstd_encoder.h"
 #include "ckpt/megatron/rank_folders/write/writer.h"
 #include "ckpt/megatron/torch_dist/plain_dcp_writer.h"

@@ -1,5 +1,5 @@
 // The tests' devices are those of the processor.
-#include "kernels/cpu/targets.h"
+#include "kernels/cpu/targets/targets.h"
 #include "tests/kernels/support.h"
 
 namespace ferry::kernels {

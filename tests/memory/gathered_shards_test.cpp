@@ -1,5 +1,5 @@
 // What rank 0 makes of the descriptions that all ranks send.
-#include "ckpt/memory/gathered_shards.h"
+#include "ckpt/memory/saving/gathered_shards.h"
 
 #include <gmock/gmock.h>
 

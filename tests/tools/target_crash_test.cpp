@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
-#include "ckpt/integrity/manifest.h"
+#include "ckpt/integrity/manifest/manifest.h"
 #include "ckpt/integrity/verify.h"
 #include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"

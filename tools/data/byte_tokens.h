@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "ckpt/io/file_system.h"
-#include "trainer/data/indexed_dataset_writer.h"
+#include "trainer/data/documents/indexed_dataset_writer.h"
 
 namespace ferry::tool {
 

@@ -11,7 +11,7 @@
 #include "tools/terminal/output.h"
 #include "tools/terminal/progress.h"
 #include "tools/terminal/text.h"
-#include "trainer/data/indexed_dataset_writer.h"
+#include "trainer/data/documents/indexed_dataset_writer.h"
 
 namespace ferry::tool {
 namespace {

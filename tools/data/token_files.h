@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "ckpt/engine/engine.h"
-#include "trainer/data/indexed_dataset.h"
+#include "trainer/data/documents/indexed_dataset.h"
 
 namespace ferry::tool {
 

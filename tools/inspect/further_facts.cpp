@@ -10,7 +10,7 @@
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
-#include "ckpt/integrity/manifest.h"
+#include "ckpt/integrity/manifest/manifest.h"
 #include "ckpt/io/file_system.h"
 #include "ckpt/store/run_folder.h"
 #include "tools/terminal/text.h"

@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "ckpt/base/error.h"
-#include "ckpt/integrity/manifest.h"
-#include "ckpt/integrity/sha256_manifest.h"
+#include "ckpt/integrity/manifest/manifest.h"
+#include "ckpt/integrity/manifest/sha256_manifest.h"
 #include "convert/tokenizer.h"
 #include "tools/terminal/text.h"
 

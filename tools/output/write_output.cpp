@@ -8,7 +8,7 @@
 #include "ckpt/group/group_run.h"
 #include "ckpt/group/together.h"
 #include "ckpt/integrity/checks/small_files.h"
-#include "ckpt/integrity/plan_manifest.h"
+#include "ckpt/integrity/manifest/plan_manifest.h"
 #include "ckpt/io/staging/read_mark.h"
 #include "ckpt/io/staging/staging.h"
 #include "ckpt/store/run_folder.h"

@@ -1,4 +1,4 @@
-#include "ckpt/integrity/seal.h"
+#include "ckpt/integrity/manifest/seal.h"
 
 #include <fmt/format.h>
 

@@ -4,11 +4,11 @@
 #include <cmath>
 
 #include "ckpt/base/error.h"
-#include "trainer/data/blended_dataset.h"
-#include "trainer/data/data_paths.h"
-#include "trainer/data/gpt_dataset.h"
-#include "trainer/data/indexed_dataset.h"
-#include "trainer/data/mock_tokens.h"
+#include "trainer/data/documents/data_paths.h"
+#include "trainer/data/documents/indexed_dataset.h"
+#include "trainer/data/documents/mock_tokens.h"
+#include "trainer/data/samples/blended_dataset.h"
+#include "trainer/data/samples/gpt_dataset.h"
 
 namespace ferry {
 namespace {

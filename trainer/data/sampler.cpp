@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ckpt/base/checked.h"
-#include "trainer/data/random_order.h"
+#include "trainer/data/samples/random_order.h"
 
 namespace ferry {
 

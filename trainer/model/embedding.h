@@ -3,7 +3,7 @@
 
 #include "convert/model/architecture.h"
 #include "trainer/model/parameters.h"
-#include "trainer/model/pass.h"
+#include "trainer/model/pass/pass.h"
 
 namespace ferry {
 

@@ -1,6 +1,6 @@
 #include "trainer/model/layer.h"
 
-#include "trainer/model/recompute.h"
+#include "trainer/model/pass/recompute.h"
 
 namespace ferry {
 

@@ -5,9 +5,9 @@
 #include <variant>
 
 #include "convert/model/architecture.h"
-#include "trainer/model/attention.h"
-#include "trainer/model/latent_attention.h"
-#include "trainer/model/moe.h"
+#include "trainer/model/attention/attention.h"
+#include "trainer/model/attention/latent_attention.h"
+#include "trainer/model/mixture/moe.h"
 #include "trainer/model/norm.h"
 #include "trainer/model/residual.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "trainer/model/parameters.h"
-#include "trainer/model/pass.h"
+#include "trainer/model/pass/pass.h"
 
 namespace ferry {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "trainer/model/recompute.h"
+#include "trainer/model/pass/recompute.h"
 
 namespace ferry {
 

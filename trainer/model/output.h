@@ -2,9 +2,9 @@
 #pragma once
 
 #include "convert/model/architecture.h"
-#include "trainer/model/micro_batch.h"
 #include "trainer/model/parameters.h"
-#include "trainer/model/pass.h"
+#include "trainer/model/pass/micro_batch.h"
+#include "trainer/model/pass/pass.h"
 
 namespace ferry {
 

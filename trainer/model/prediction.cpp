@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "trainer/model/recompute.h"
+#include "trainer/model/pass/recompute.h"
 
 namespace ferry {
 

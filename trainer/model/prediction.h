@@ -9,8 +9,8 @@
 
 #include "trainer/model/embedding.h"
 #include "trainer/model/layer.h"
-#include "trainer/model/micro_batch.h"
 #include "trainer/model/output.h"
+#include "trainer/model/pass/micro_batch.h"
 
 namespace ferry {
 

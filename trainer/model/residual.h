@@ -1,7 +1,7 @@
 // The residual connection: what a module gives is dropped out and added.
 #pragma once
 
-#include "trainer/model/pass.h"
+#include "trainer/model/pass/pass.h"
 
 namespace ferry {
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "trainer/data/dataset.h"
-#include "trainer/model/micro_batch.h"
-#include "trainer/model/pass.h"
+#include "trainer/model/pass/micro_batch.h"
+#include "trainer/model/pass/pass.h"
 
 namespace ferry {
 

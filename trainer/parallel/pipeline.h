@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/model/attention/rope.h"
 #include "trainer/model/model_chunk.h"
-#include "trainer/model/rope.h"
 #include "trainer/parallel/device_batch.h"
 #include "trainer/parallel/grid.h"
 #include "trainer/parallel/schedule.h"

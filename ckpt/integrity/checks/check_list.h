@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ckpt/integrity/checks/byte_checks.h"
-#include "ckpt/integrity/manifest.h"
+#include "ckpt/integrity/manifest/manifest.h"
 
 namespace ferry {
 

@@ -7,9 +7,9 @@
 
 #include "ckpt/core/catalog.h"
 #include "ckpt/integrity/checks/check_list.h"
-#include "ckpt/integrity/manifest.h"
+#include "ckpt/integrity/manifest/manifest.h"
+#include "ckpt/integrity/manifest/sha256_manifest.h"
 #include "ckpt/integrity/problem.h"
-#include "ckpt/integrity/sha256_manifest.h"
 
 namespace ferry {
 

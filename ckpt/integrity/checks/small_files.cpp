@@ -2,8 +2,8 @@
 
 #include <set>
 
-#include "ckpt/integrity/plan_manifest.h"
-#include "ckpt/integrity/sha256_manifest.h"
+#include "ckpt/integrity/manifest/plan_manifest.h"
+#include "ckpt/integrity/manifest/sha256_manifest.h"
 
 namespace ferry {
 

@@ -10,7 +10,7 @@
 #include "ckpt/core/placed.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/integrity/integrity_options.h"
-#include "ckpt/integrity/manifest.h"
+#include "ckpt/integrity/manifest/manifest.h"
 #include "ckpt/io/file_system.h"
 
 namespace ferry {

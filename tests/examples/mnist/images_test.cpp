@@ -7,7 +7,7 @@
 #include "idx_file.h"
 #include "tests/io/memory_file_system.h"
 #include "trainer/data/epochs/datasets.h"
-#include "trainer/data/random_order.h"
+#include "trainer/data/samples/random_order.h"
 
 namespace ferry::mnist {
 namespace {

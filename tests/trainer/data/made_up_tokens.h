@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/data/token_source.h"
+#include "trainer/data/documents/token_source.h"
 
 namespace ferry::test {
 

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "ckpt/base/error.h"
-#include "trainer/data/random_order.h"
+#include "trainer/data/samples/random_order.h"
 
 namespace ferry {
 namespace {

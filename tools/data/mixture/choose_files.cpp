@@ -4,7 +4,7 @@
 #include <numeric>
 #include <span>
 
-#include "trainer/data/random_order.h"
+#include "trainer/data/samples/random_order.h"
 
 namespace ferry::tool {
 namespace {

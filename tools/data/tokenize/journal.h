@@ -11,7 +11,7 @@
 #include "ckpt/io/staging/claim.h"
 #include "tools/data/tokenize/encode_piece.h"
 #include "tools/data/tokenize/line_reader.h"
-#include "trainer/data/indexed_dataset_writer.h"
+#include "trainer/data/documents/indexed_dataset_writer.h"
 
 namespace ferry::tool {
 

@@ -4,7 +4,7 @@
 
 #include "ckpt/base/error.h"
 #include "trainer/data/epochs/permutation.h"
-#include "trainer/data/random_order.h"
+#include "trainer/data/samples/random_order.h"
 
 namespace ferry {
 namespace {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "trainer/data/random_order.h"
+#include "trainer/data/samples/random_order.h"
 
 namespace ferry {
 

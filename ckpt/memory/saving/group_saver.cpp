@@ -1,0 +1,199 @@
+#include "ckpt/memory/saving/group_saver.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ckpt/format/dcp/dcp_metadata_writer.h"
+#include "ckpt/group/together.h"
+#include "ckpt/group/wire.h"
+#include "ckpt/integrity/checks/small_files.h"
+#include "ckpt/memory/saving/common_files.h"
+#include "ckpt/memory/saving/own_files.h"
+
+namespace ferry {
+namespace {
+
+// What rank 0 is told of a contribution.
+std::string pack(const Contribution& own) {
+  Packer packer;
+  packer.number(own.ended).number(own.stopped).number(static_cast<uint64_t>(own.iteration));
+  return packer.text(own.problem).choice(own.problem_kind).take();
+}
+
+Contribution unpack_contribution(const std::string& bytes) {
+  Unpacker unpacker(bytes);
+  Contribution contribution;
+  contribution.ended = unpacker.number() != 0;
+  contribution.stopped = unpacker.number() != 0;
+  contribution.iteration = static_cast<int64_t>(unpacker.number());
+  contribution.problem = unpacker.text();
+  contribution.problem_kind = unpacker.error_kind();
+  return contribution;
+}
+
+// What a rank itself says comes before what it does not share with the others.
+void find_problem(const std::vector<Contribution>& ranks, Round& round) {
+  const auto set = [&](size_t rank, ErrorKind kind, const std::string& problem) {
+    if (!round.problem.empty()) return;
+    round.problem = ranks.size() > 1 ? fmt::format("rank {}: {}", rank, problem) : problem;
+    round.problem_kind = kind;
+  };
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (!ranks[i].problem.empty()) set(i, ranks[i].problem_kind, ranks[i].problem);
+  }
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const Contribution& rank = ranks[i];
+    if (rank.ended && rank.stopped) {
+      set(i, ErrorKind::cancelled, "its saver was stopped before");
+    } else if (rank.ended) {
+      set(i, ErrorKind::mismatch, "its saver ended before");
+    } else if (rank.iteration != round.iteration) {
+      set(i, ErrorKind::mismatch, fmt::format("it saves iteration {} next", rank.iteration));
+    }
+  }
+}
+
+Round round_of(const std::vector<Contribution>& ranks) {
+  Round round;
+  round.is_over = std::ranges::all_of(ranks, &Contribution::ended);
+  round.is_stopped = std::ranges::any_of(ranks, &Contribution::stopped);
+  round.iteration = INT64_MAX;
+  for (const Contribution& rank : ranks) {
+    if (!rank.ended) round.iteration = std::min(round.iteration, rank.iteration);
+  }
+  if (!round.is_over) find_problem(ranks, round);
+  return round;
+}
+
+std::string pack(const Round& round) {
+  Packer packer;
+  packer.number(static_cast<uint64_t>(round.iteration)).number(round.is_over);
+  packer.number(round.is_stopped).text(round.problem).choice(round.problem_kind);
+  return packer.take();
+}
+
+Round unpack_round(const std::string& bytes) {
+  Unpacker unpacker(bytes);
+  Round round;
+  round.iteration = static_cast<int64_t>(unpacker.number());
+  round.is_over = unpacker.number() != 0;
+  round.is_stopped = unpacker.number() != 0;
+  round.problem = unpacker.text();
+  round.problem_kind = unpacker.error_kind();
+  return round;
+}
+
+Digest digest_of_text(std::string_view text) { return digest_of(std::as_bytes(std::span(text))); }
+
+}  // namespace
+
+void Round::check() const {
+  if (!problem.empty()) throw SharedError(problem_kind, problem);
+}
+
+Contribution contribution_of(const Snapshot& snapshot) {
+  try {
+    if (snapshot.iteration < 0) {
+      fail(ErrorKind::invalid, "{} is no iteration; the first is 0", snapshot.iteration);
+    }
+    if (!snapshot.format) fail(ErrorKind::invalid, "the snapshot has no format");
+    for (const ConstRegion& region : snapshot.tensors) checked_bytes(region);
+  } catch (const Error& error) {
+    return failed_contribution(snapshot.iteration, error);
+  }
+  Contribution contribution;
+  contribution.iteration = snapshot.iteration;
+  contribution.snapshot = snapshot;
+  return contribution;
+}
+
+Contribution failed_contribution(int64_t iteration, const Error& error) {
+  Contribution contribution;
+  contribution.iteration = iteration;
+  contribution.problem = error.what();
+  contribution.problem_kind = error.kind();
+  return contribution;
+}
+
+GroupSaver::GroupSaver(std::shared_ptr<const FileSystem> file_system, std::string run_folder,
+                       Group& group, SaveOptions options)
+    : file_system_(std::move(file_system)),
+      store_(file_system_, std::move(run_folder)),
+      group_(group),
+      options_(std::move(options)) {}
+
+Round GroupSaver::agree(const Contribution& own) {
+  const std::vector<std::string> all = group_.gather(pack(own));
+  std::string round;
+  if (leads()) {
+    std::vector<Contribution> ranks;
+    ranks.reserve(all.size());
+    for (const std::string& bytes : all) ranks.push_back(unpack_contribution(bytes));
+    round = pack(round_of(ranks));
+  }
+  return unpack_round(group_.broadcast(std::move(round)));
+}
+
+std::vector<std::string> GroupSaver::save(const Round& round, const Snapshot& own) {
+  if (const auto* format = dynamic_cast<const CommonFilesFormat*>(own.format.get())) {
+    return save_common_files(*file_system_, store_, own, *format, group_, options_);
+  }
+  return save_own_files(own, dynamic_cast<const OwnFilesFormat&>(*own.format), round.iteration);
+}
+
+std::vector<std::string> GroupSaver::save_own_files(const Snapshot& own,
+                                                    const OwnFilesFormat& format,
+                                                    int64_t iteration) {
+  std::optional<OwnFiles> files;
+  std::string description;
+  const std::vector<std::string> digests = gather_together(group_, [&] {
+    files.emplace(own.tensors, own.objects, format, iteration, group_.rank());
+    description = files->description();
+    return Packer().digest(digest_of_text(description)).take();
+  });
+  std::vector<Digest> now;
+  for (const std::string& bytes : digests) now.push_back(Unpacker(bytes).digest());
+  const bool is_known = group_.broadcast(shards_ && now == known_ ? "known" : "") == "known";
+  if (!is_known) {
+    agree_on_shards(description);
+    known_ = std::move(now);
+  }
+  std::optional<StagedIteration> staged;  // on rank 0
+  const std::string folder = from_first_together(group_, [&] {
+    staged = store_.begin(iteration, options_.begin);
+    return staged->path();
+  });
+  const std::vector<std::string> places = gather_together(group_, [&] {
+    files->plan(chosen_, options_.files_per_rank);
+    return files->write(*file_system_, folder, options_.engine);
+  });
+  from_first_together(group_, [&] { return commit(format, places, *staged, iteration); });
+  return staged ? staged->notes() : std::vector<std::string>();
+}
+
+// Which boxes each rank writes.
+void GroupSaver::agree_on_shards(const std::string& description) {
+  shards_.reset();
+  const std::vector<std::string> descriptions = group_.gather(description);
+  chosen_ = scatter_together(group_, [&] {
+    shards_.emplace(descriptions);
+    return shards_->chosen();
+  });
+}
+
+std::string GroupSaver::commit(const OwnFilesFormat& format, const std::vector<std::string>& places,
+                               StagedIteration& staged, int64_t iteration) {
+  shards_->set_places(places);
+  OwnFilesFormat::SmallFiles small_files = format.complete(shards_->content(), iteration);
+  small_files.emplace(small_files.begin(), ".metadata",
+                      write_dcp_metadata_with_id(shards_->content()));
+  write_small_files(small_files, std::move(shards_->manifest()), options_.integrity, *file_system_,
+                    staged.path(), options_.engine);
+  if (options_.engine.cancel && *options_.engine.cancel) {
+    fail(ErrorKind::cancelled, "stopped on request");
+  }
+  staged.commit();
+  return {};
+}
+
+}  // namespace ferry

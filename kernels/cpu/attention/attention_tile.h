@@ -1,0 +1,122 @@
+// What both passes of attention share: which keys a query sees, and rows of heads in fp32.
+//
+// Queries are taken kQueries at a time, one a lane, so that the softmax over keys is a sum of
+// vectors. Scores lie as [key, query].
+#pragma once
+
+#include "kernels/attention.h"
+#include "kernels/cpu/functions.h"
+#include "kernels/cpu/products/small_product.h"
+#include "kernels/cpu/random_block.h"
+
+namespace ferry::kernels::FERRY_KERNELS_TARGET {
+
+constexpr int kQueryVectors = 2;
+constexpr int kQueries = kQueryVectors * kLanes;
+constexpr int kKeys = 64;  // of a tile
+
+FERRY_INLINE int64_t padded(int64_t dim) { return (dim + kLanes - 1) / kLanes * kLanes; }
+
+/// The keys that some queries see: of each query an interval, for windows and documents are.
+struct Visible {
+  int32_t first[kQueries], last[kQueries];  // [first, last), numbers of keys
+  int64_t begin = 0, end = 0;               // of all the queries
+  int64_t all_begin = 0, all_end = 0;       // what each of them sees
+
+  Visible(const AttentionShape& shape, int64_t sequence, int64_t query, int64_t count) {
+    begin = shape.keys;
+    all_end = shape.keys;
+    for (int64_t i = 0; i < kQueries; ++i) {
+      first[i] = last[i] = 0;
+      if (i >= count) {
+        all_end = 0;
+        continue;
+      }
+      const int64_t position = shape.query_begin + query + i;
+      int64_t from = shape.window > 0 ? position - shape.window + 1 : 0;
+      if (shape.document_begin) {
+        const int64_t stride = shape.document_stride ? shape.document_stride : shape.queries;
+        const int64_t document = shape.document_begin[sequence * stride + query + i];
+        from = from < document ? document : from;
+      }
+      from = from < shape.key_begin ? 0 : from - shape.key_begin;
+      int64_t to = position + 1 - shape.key_begin;
+      to = to > shape.keys ? shape.keys : to;
+      if (to < from) to = from = 0;
+      first[i] = static_cast<int32_t>(from);
+      last[i] = static_cast<int32_t>(to);
+      if (to > from && from < begin) begin = from;
+      if (to > end) end = to;
+      if (from > all_begin) all_begin = from;
+      if (to < all_end) all_end = to;
+    }
+    if (begin > end) begin = end;
+  }
+
+  bool sees_all(int64_t key, int64_t keys) const {
+    return key >= all_begin && key + keys <= all_end;
+  }
+  /// Nonzero in the lanes of vector v whose queries see the key.
+  FERRY_INLINE Int sees(int v, int64_t key) const {
+    Int from, to;
+    std::memcpy(&from, first + v * kLanes, sizeof from);
+    std::memcpy(&to, last + v * kLanes, sizeof to);
+    const auto number = static_cast<int32_t>(key);
+    return (from <= number) & (to > number);
+  }
+};
+
+/// Where head h of a sequence begins.
+inline int64_t head_start(const AttentionShape& shape, const HeadStrides& strides, int64_t sequence,
+                          int64_t head) {
+  const int64_t heads_per_group = shape.heads / shape.groups;
+  return sequence * strides.sequence + head / heads_per_group * strides.group +
+         head % heads_per_group * strides.head;
+}
+/// Where the keys or values of a group begin.
+inline int64_t group_start(const HeadStrides& strides, int64_t sequence, int64_t group) {
+  return sequence * strides.sequence + group * strides.group;
+}
+
+/// Rows of a head in fp32, filled with zeros to whole vectors: to[row][i] = factor · from.
+inline void unpack_rows(const ConstArray& from, int64_t start, int64_t stride, int64_t rows,
+                        int64_t dim, float factor, float* to) {
+  const int64_t width = padded(dim);
+  with_type(from.type, [&]<typename T>(T*) {
+    const auto* data = static_cast<const T*>(from.data) + start;
+    for (int64_t row = 0; row < rows; ++row) {
+      vectors(0, dim, [&](int64_t i, auto n) {
+        store(to + row * width + i, factor * load(data + row * stride + i, n));
+      });
+    }
+  });
+}
+
+/// Columns become rows of kQueries elements; rows from `rows` on are taken for zero.
+inline void turn(const float* from, int64_t rows, int64_t dim, float* to) {
+  const int64_t width = padded(dim);
+  for (int64_t i = 0; i < dim; ++i) {
+    for (int64_t row = 0; row < rows; ++row) to[i * kQueries + row] = from[row * width + i];
+    for (int64_t row = rows; row < kQueries; ++row) to[i * kQueries + row] = 0;
+  }
+}
+
+/// What each probability of a tile counts when some are dropped: [key, query].
+inline void fill_kept(const AttentionShape& shape, int64_t sequence, int64_t head, int64_t query,
+                      int64_t count, int64_t key, float* kept) {
+  const auto probability = static_cast<float>(shape.dropout);
+  const auto scale = static_cast<float>(1 / (1 - shape.dropout));
+  const int64_t rows = shape.sequence_ids[sequence] * shape.total_heads + shape.first_head + head;
+  for (int64_t i = 0; i < count; ++i) {
+    float numbers[kKeys];
+    static_assert(kKeys == kRandomBlock);
+    const int64_t row = rows * shape.total_positions + shape.query_begin + query + i;
+    const int64_t first = row * shape.total_positions + shape.key_begin + key;
+    uniforms(shape.dropout_key, static_cast<uint64_t>(first), numbers);
+    for (int64_t j = 0; j < kKeys; ++j) {
+      kept[j * kQueries + i] = numbers[j] >= probability ? scale : 0.0F;
+    }
+  }
+}
+
+}  // namespace ferry::kernels::FERRY_KERNELS_TARGET

@@ -1,9 +1,0 @@
-#include "kernels/cpu/targets.h"
-
-namespace ferry::kernels {
-
-static constexpr Target kTargets[] = {{"portable", portable::new_kernels}};
-
-std::span<const Target> targets_of_processor() { return kTargets; }
-
-}  // namespace ferry::kernels

@@ -1,0 +1,165 @@
+#include "trainer/data/samples/gpt_dataset.h"
+
+#include <array>
+
+#include "ckpt/base/checked.h"
+#include "trainer/data/samples/description.h"
+
+namespace ferry {
+namespace {
+
+constexpr const char* kDocumentIndex = "document_index";
+constexpr const char* kSampleIndex = "sample_index";
+constexpr const char* kShuffleIndex = "shuffle_index";
+
+std::string class_name(const GptPart& part) {
+  return part.dataset_path ? "GPTDataset" : "MockGPTDataset";
+}
+
+std::string describe(const GptPart& part, const DataOptions& options) {
+  Description text;
+  text.add("class", ferry::quoted(class_name(part)));
+  text.add("dataset_path", part.dataset_path ? ferry::quoted(*part.dataset_path) : "null");
+  text.add("num_samples", part.samples ? std::to_string(*part.samples) : "null");
+  text.add("index_split", quoted(name(part.split)));
+  text.add("random_seed", std::to_string(options.seed));
+  text.add("sequence_length", std::to_string(options.sequence_length));
+  text.add("split", part.shares ? ferry::quoted(part.shares->text) : "null");
+  text.add("split_matrix", part.shares ? split_matrix(*part.shares) : "null");
+  text.add("tokenizer", json_of_tokenizer(options.tokenizer));
+  return text.text();
+}
+
+std::string cache_folder(const GptPart& part, const DataOptions& options) {
+  if (!options.cache_path.empty() || !part.dataset_path) return options.cache_path;
+  return *part.dataset_path + "/cache/GPTDataset_indices";
+}
+
+// Numbers that reach so far take 64 bits in the sample index.
+bool is_wide(int64_t documents) { return documents > INT32_MAX; }
+
+}  // namespace
+
+GptDataset::GptDataset(const std::shared_ptr<const FileSystem>& file_system,
+                       std::shared_ptr<const TokenSource> source, const GptPart& part,
+                       const DataOptions& options)
+    : source_(std::move(source)),
+      description_(describe(part, options)),
+      range_(part.range),
+      sequence_length_(options.sequence_length),
+      token_limit_(options.token_limit),
+      padding_(options.masks.padding),
+      masks_(options.masks) {
+  const bool drop_last =
+      part.split != DataSplit::valid || options.drop_last_partial_validation_sequence;
+  const int64_t tokens = count_tokens(*source_, range_);
+  if (tokens < 1 && part.samples.value_or(0) > 0) {
+    fail(ErrorKind::invalid,
+         "the {} split of {} has {} sequences and no token, and {} samples are to be made of it; "
+         "give it a larger share with --split, or ask for none of its samples",
+         name(part.split), source_->name(), range_.count(), *part.samples);
+  }
+  plan_ = plan_epochs(tokens, sequence_length_, part.samples, drop_last);
+  const std::string folder = cache_folder(part, options);
+  std::optional<IndexCache> cache;
+  if (!folder.empty()) {
+    cache.emplace(file_system, folder, class_name(part) + "-" + std::string(name(part.split)),
+                  description_);
+  }
+  if (cache && load(*cache)) return;
+  build(static_cast<uint32_t>(options.seed));
+  if (cache) store(*cache);
+}
+
+template <typename T>
+bool GptDataset::load_rows(const IndexCache& cache) {
+  auto rows = cache.load<T>(kSampleIndex, std::array{plan_.samples + 1, int64_t{2}});
+  if (!rows || !is_sample_index(rows->values(), *source_, documents_.values(), sequence_length_)) {
+    return false;
+  }
+  rows_ = std::move(*rows);
+  return true;
+}
+
+// All three arrays are looked through: what is taken for right can be trusted ever after, and a
+// pass over them costs less than shuffling.
+bool GptDataset::load(const IndexCache& cache) {
+  if (!cache.is_there()) return false;
+  const int64_t count = checked_multiply(range_.count(), plan_.epochs, "sequences of all epochs");
+  auto documents = cache.load<int32_t>(kDocumentIndex, std::array{count});
+  auto order = cache.load<uint32_t>(kShuffleIndex, std::array{plan_.samples});
+  if (!documents || !is_document_index(documents->values(), range_, plan_) || !order ||
+      !is_shuffle_index(order->values(), plan_)) {
+    return false;
+  }
+  documents_ = std::move(*documents);
+  order_ = std::move(*order);
+  return is_wide(count) ? load_rows<int64_t>(cache) : load_rows<int32_t>(cache);
+}
+
+void GptDataset::build(uint32_t seed) {
+  NumpyRandomState random(seed);
+  documents_ = IndexArray(build_document_index(range_, plan_, random));
+  const std::span<const int32_t> documents = documents_.values();
+  if (is_wide(std::ssize(documents))) {
+    rows_ = IndexArray(
+        build_sample_index<int64_t>(*source_, documents, sequence_length_, plan_.samples));
+  } else {
+    rows_ = IndexArray(
+        build_sample_index<int32_t>(*source_, documents, sequence_length_, plan_.samples));
+  }
+  order_ = IndexArray(build_shuffle_index(plan_, random));
+}
+
+void GptDataset::store(const IndexCache& cache) const {
+  const auto rows = std::visit(
+      [this](const auto& array) {
+        return IndexCache::file(kSampleIndex, std::array{plan_.samples + 1, int64_t{2}}, array);
+      },
+      rows_);
+  cache.store(
+      {IndexCache::file(kDocumentIndex, std::array{std::ssize(documents_.values())}, documents_),
+       rows, IndexCache::file(kShuffleIndex, std::array{plan_.samples}, order_)});
+}
+
+std::pair<int64_t, int64_t> GptDataset::row(int64_t sample) const {
+  return std::visit(
+      [sample](const auto& array) {
+        const auto pair = array.values().subspan(2 * static_cast<size_t>(sample), 2);
+        return std::pair<int64_t, int64_t>(pair[0], pair[1]);
+      },
+      rows_);
+}
+
+void GptDataset::read(int64_t index, Sample& sample) const {
+  if (index < 0 || index >= size()) {
+    fail(ErrorKind::invalid, "{} has {} samples, and no sample {}", source_->name(), size(), index);
+  }
+  const int64_t number = order_.values()[static_cast<size_t>(index)];
+  const auto [first, first_token] = row(number);
+  const auto [last, last_token] = row(number + 1);
+  // The last label, too, which is the next sample's first token.
+  std::vector<int32_t> text(static_cast<size_t>(sequence_length_) + 1, padding_);
+  std::span<int32_t> rest(text);
+  for (int64_t place = first; place <= last; ++place) {
+    const int32_t sequence = documents_.values()[static_cast<size_t>(place)];
+    const int64_t begin = place == first ? first_token : 0;
+    const int64_t end = place == last ? last_token + 1 : source_->length(sequence);
+    if (end <= begin) continue;
+    const std::span<int32_t> into =
+        rest.first(std::min(rest.size(), static_cast<size_t>(end - begin)));
+    source_->read(sequence, begin, into);
+    for (const int32_t token : into) {
+      if (token < 0 || token >= token_limit_) {
+        fail(ErrorKind::corrupt,
+             "{}: sequence {} holds the token {}; the model has tokens 0 to {}, so it was written "
+             "with another tokenizer or is damaged",
+             source_->name(), sequence, token, token_limit_ - 1);
+      }
+    }
+    rest = rest.subspan(into.size());
+  }
+  masks_.apply(text, sample);
+}
+
+}  // namespace ferry

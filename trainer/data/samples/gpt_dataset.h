@@ -1,0 +1,69 @@
+// Samples of the sequences of one source: the dataset of a language model.
+//
+// Source: megatron/core/datasets/gpt_dataset.py (GPTDataset, MockGPTDataset).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "trainer/data/data_options.h"
+#include "trainer/data/dataset.h"
+#include "trainer/data/documents/data_paths.h"
+#include "trainer/data/documents/token_source.h"
+#include "trainer/data/samples/gpt_indices.h"
+#include "trainer/data/samples/index_cache.h"
+#include "trainer/data/samples/sample_masks.h"
+
+namespace ferry {
+
+/// What of a source the samples of one split are made of.
+struct GptPart {
+  std::optional<std::string> dataset_path;  // as it was given; nothing: mock data
+  DataSplit split = DataSplit::train;
+  std::optional<SplitShares>
+      shares;  // that all splits have of the source; nothing: it is one split's
+  SequenceRange range;
+  std::optional<int64_t> samples;  // at least so many; nothing: one epoch
+};
+
+class GptDataset final : public Dataset {
+ public:
+  /// Takes the arrays of gpt_indices.h from the cache, when they are there and right, or builds and
+  /// stores them. Nothing is stored of mock data without a cache_path.
+  GptDataset(const std::shared_ptr<const FileSystem>& file_system,
+             std::shared_ptr<const TokenSource> source, const GptPart& part,
+             const DataOptions& options);
+
+  int64_t size() const noexcept override { return plan_.samples; }
+  void read(int64_t index, Sample& sample) const override;
+
+  /// What the samples depend on, as JSON text: the description of the cache.
+  const std::string& description() const noexcept { return description_; }
+
+ private:
+  using SampleRows = std::variant<IndexArray<int32_t>, IndexArray<int64_t>>;
+
+  bool load(const IndexCache& cache);
+  template <typename T>
+  bool load_rows(const IndexCache& cache);
+  void build(uint32_t seed);
+  void store(const IndexCache& cache) const;
+  std::pair<int64_t, int64_t> row(int64_t sample) const;
+
+  std::shared_ptr<const TokenSource> source_;
+  std::string description_;
+  SequenceRange range_;
+  int64_t sequence_length_;
+  int64_t token_limit_;
+  int32_t padding_;
+  SampleMasks masks_;
+  EpochPlan plan_;
+  IndexArray<int32_t> documents_;
+  SampleRows rows_;
+  IndexArray<uint32_t> order_;
+};
+
+}  // namespace ferry

@@ -1,0 +1,140 @@
+#include "trainer/data/samples/index_cache.h"
+
+#include <fmt/format.h>
+#include <nettle/md5.h>
+
+#include <array>
+
+#include "ckpt/base/error.h"
+#include "ckpt/io/staging/claim.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::string_view kNpyMagic("\x93NUMPY\x01\x00", 8);  // and the version
+constexpr size_t kNpyPrefix = kNpyMagic.size() + 2;            // and the length of the header
+constexpr size_t kNpyAlignment = 64;
+
+std::string md5_hex(std::string_view text) {
+  md5_ctx context;
+  md5_init(&context);
+  md5_update(&context, text.size(), reinterpret_cast<const uint8_t*>(text.data()));
+  std::array<uint8_t, MD5_DIGEST_SIZE> digest{};
+  md5_digest(&context, digest.size(), digest.data());
+  return fmt::format("{:02x}", fmt::join(digest, ""));
+}
+
+void create_folders(const FileSystem& file_system, const std::string& path) {
+  if (file_system.status(path).kind == PathKind::folder) return;
+  const std::string parent = split_path(path).parent;
+  if (parent != path) create_folders(file_system, parent);
+  try {
+    file_system.create_folder(path);
+  } catch (const Error&) {
+    if (file_system.status(path).kind != PathKind::folder) throw;  // not made by another process
+  }
+}
+
+std::string_view without_padding(std::string_view text) {
+  const size_t end = text.find_last_not_of(" \n");
+  return text.substr(0, end == std::string_view::npos ? 0 : end + 1);
+}
+
+void write_array(const FileSystem& file_system, const std::string& path,
+                 const IndexCache::File& array) {
+  const auto file = file_system.create(path, array.header.size() + array.bytes.size());
+  file->write(0, std::as_bytes(std::span(array.header)));
+  file->write(array.header.size(), array.bytes);
+  file->sync();
+  file->close();
+}
+
+}  // namespace
+
+std::string npy_header(std::string_view type, std::span<const int64_t> shape) {
+  std::string lengths = fmt::format("{}", fmt::join(shape, ", "));
+  if (shape.size() == 1) lengths += ",";
+  std::string text =
+      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", type, lengths);
+  const size_t bytes = kNpyPrefix + text.size() + 1;
+  text.append((kNpyAlignment - bytes % kNpyAlignment) % kNpyAlignment, ' ');
+  text += '\n';
+  std::string header(kNpyMagic);
+  header += static_cast<char>(text.size() & 0xff);
+  header += static_cast<char>(text.size() >> 8);
+  return header + text;
+}
+
+IndexCache::IndexCache(std::shared_ptr<const FileSystem> file_system, std::string folder,
+                       const std::string& kind, std::string description)
+    : file_system_(std::move(file_system)),
+      folder_(std::move(folder)),
+      base_(md5_hex(description) + "-" + kind + "-"),
+      description_(std::move(description)) {}
+
+std::string IndexCache::path(std::string_view name) const {
+  return join(folder_, base_ + std::string(name));
+}
+
+bool IndexCache::is_there() const {
+  const std::string at = path("description.txt");
+  const PathStatus status = file_system_->status(at);
+  return status.kind == PathKind::file && status.bytes == description_.size() &&
+         read_file(*file_system_, at, description_.size()) == description_;
+}
+
+std::optional<FileBytes> IndexCache::load_file(std::string_view name, const std::string& header,
+                                               size_t* offset) const {
+  const std::string at = path(std::string(name) + ".npy");
+  if (file_system_->status(at).kind != PathKind::file) return std::nullopt;
+  FileBytes file(*file_system_, at);
+  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
+                              file.bytes().size());
+  if (text.size() < kNpyPrefix || !text.starts_with(kNpyMagic)) return std::nullopt;
+  const auto byte = [&text](size_t i) {
+    return static_cast<size_t>(static_cast<uint8_t>(text[i]));
+  };
+  const size_t end = kNpyPrefix + (byte(kNpyPrefix - 2) | byte(kNpyPrefix - 1) << 8);
+  // Versions of NumPy pad differently; all but the padding has to be the same.
+  if (end > text.size() || end % alignof(int64_t) != 0 ||
+      without_padding(text.substr(kNpyPrefix, end - kNpyPrefix)) !=
+          without_padding(std::string_view(header).substr(kNpyPrefix))) {
+    return std::nullopt;
+  }
+  *offset = end;
+  return file;
+}
+
+void IndexCache::store(std::initializer_list<File> files) const {
+  std::optional<Claim> claim;
+  try {
+    create_folders(*file_system_, folder_);
+    claim.emplace(file_system_, path("description.txt"));
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::busy) return;
+    fail(error.kind(), "{}; where the sample order is kept may be chosen with --data-cache-path",
+         error.what());
+  }
+  const std::string aside = claim->partial_path();
+  try {
+    file_system_->create_folder(aside);
+    for (const File& file : files) write_array(*file_system_, join(aside, file.name), file);
+    write_file(*file_system_, join(aside, "description.txt"), description_);
+    claim->check();
+    for (const File& file : files) {
+      file_system_->replace(join(aside, file.name), path(file.name + ".npy"));
+    }
+    file_system_->replace(join(aside, "description.txt"), path("description.txt"));
+    file_system_->sync_folder(folder_);
+    file_system_->remove_all(aside);
+  } catch (...) {
+    try {
+      file_system_->remove_all(aside);
+    } catch (const std::exception&) {
+      // The next claim of this dataset's files removes it.
+    }
+    throw;
+  }
+}
+
+}  // namespace ferry

@@ -1,0 +1,142 @@
+#include "trainer/model/attention/attention.h"
+
+#include "trainer/model/attention/context_attention.h"
+#include "trainer/model/attention/rope.h"
+
+namespace ferry {
+
+using kernels::Array;
+using kernels::ConstArray;
+
+Attention::Attention(const ParameterSet& parameters, const std::string& prefix,
+                     const Architecture& a, int64_t layer, int64_t tensor_ranks)
+    : layer_(layer),
+      groups_(a.groups / tensor_ranks),
+      group_heads_(a.heads / a.groups),
+      dim_(a.head_dim),
+      scale_(attention_scale(a)) {
+  input_ = ColumnLinear(parameters, prefix + ".linear_qkv", a.hidden, width());
+  output_ = RowLinear(parameters, prefix + ".linear_proj", groups_ * group_heads_ * dim_, a.hidden);
+  if (a.qk_norm) {
+    query_norm_ = NormLayer(parameters, prefix + ".q_layernorm", dim_, a);
+    key_norm_ = NormLayer(parameters, prefix + ".k_layernorm", dim_, a);
+  }
+  // Prediction layers, behind the others, have windows as the first ones do.
+  const int64_t place = layer < a.layers ? layer : layer - a.layers;
+  const bool is_windowed =
+      a.windowed_layers.empty() || a.windowed_layers[static_cast<size_t>(place)];
+  window_ = is_windowed ? a.window : 0;
+  rotary_dim_ = a.position_kind == Positions::rope ? dim_ : 0;
+}
+
+NormRows Attention::rows_of(const Pass& pass, const Part& part) const {
+  return {pass.rows() * groups_, part.heads, group_width(), dim_};
+}
+
+kernels::HeadStrides Attention::strides(const Pass& pass) const {
+  return {pass.sequences * width(), width(), group_width(), dim_};
+}
+
+kernels::HeadStrides Attention::context_strides(const Pass& pass) const {
+  const int64_t row = groups_ * group_heads_ * dim_;
+  return {pass.sequences * row, row, group_heads_ * dim_, dim_};
+}
+
+kernels::AttentionShape Attention::shape(const Pass& pass) const {
+  kernels::AttentionShape shape;
+  shape.sequences = pass.sequences;
+  shape.queries = shape.keys = pass.positions;
+  shape.heads = groups_ * group_heads_;
+  shape.groups = groups_;
+  shape.dim = shape.value_dim = dim_;
+  shape.scale = scale_;
+  shape.window = window_;
+  shape.document_begin = pass.document_begin;
+  drop_out(pass, layer_, shape);
+  return shape;
+}
+
+void Attention::turn(Pass& pass, Array fused, const Part& part, bool backward) const {
+  if (rotary_dim_ == 0) return;
+  pass.kernels.run(kernels::Rotary{.positions = pass.positions,
+                                   .tokens_per_position = pass.sequences,
+                                   .heads = groups_ * part.heads,
+                                   .dim = rotary_dim_,
+                                   .token_stride = width(),
+                                   .group_stride = group_width(),
+                                   .head_stride = dim_,
+                                   .heads_per_group = part.heads,
+                                   .backward = backward,
+                                   .cosine = pass.cosine,
+                                   .sine = pass.sine,
+                                   .x = fused.from(part.first)});
+}
+
+Attention::Saved Attention::forward(Pass& pass, ConstArray x, Array y) const {
+  Saved saved;
+  const int64_t context_width = groups_ * group_heads_ * dim_;
+  saved.fused = pass.kept.take(pass.rows() * width(), x.type);
+  saved.context = pass.kept.take(pass.rows() * context_width, x.type);
+  saved.log_sum = pass.kept.take<float>(pass.rows() * groups_ * group_heads_);
+  input_.forward(pass, x, saved.fused);
+  saved.turned = saved.fused;
+  if (query_norm_) {
+    saved.turned = pass.kept.take(pass.rows() * width(), x.type);
+    const Part q = queries(), k = keys();
+    saved.query_norm = query_norm_.forward(pass, rows_of(pass, q), saved.fused.from(q.first),
+                                           saved.turned.from(q.first));
+    saved.key_norm = key_norm_.forward(pass, rows_of(pass, k), saved.fused.from(k.first),
+                                       saved.turned.from(k.first));
+  }
+  turn(pass, saved.turned, queries(), false);
+  turn(pass, saved.turned, keys(), false);
+  attend(pass, kernels::AttentionForward{.shape = shape(pass),
+                                         .q = saved.turned.from(queries().first),
+                                         .k = saved.turned.from(keys().first),
+                                         .v = saved.fused.from(values().first),
+                                         .q_strides = strides(pass),
+                                         .k_strides = strides(pass),
+                                         .v_strides = strides(pass),
+                                         .output = saved.context,
+                                         .output_strides = context_strides(pass),
+                                         .log_sum = saved.log_sum});
+  output_.forward(pass, saved.context, y);
+  return saved;
+}
+
+void Attention::backward(Pass& pass, const Saved& saved, ConstArray x, ConstArray dy,
+                         Array dx) const {
+  const ArenaScope scope(pass.scratch);
+  const int64_t context_width = groups_ * group_heads_ * dim_;
+  const Array dcontext = pass.scratch.take(pass.rows() * context_width, x.type);
+  output_.backward(pass, saved.context, dy, dcontext);
+  const Array dfused = pass.scratch.take(pass.rows() * width(), x.type);
+  attend(pass, kernels::AttentionBackward{.shape = shape(pass),
+                                          .q = saved.turned.from(queries().first),
+                                          .k = saved.turned.from(keys().first),
+                                          .v = saved.fused.from(values().first),
+                                          .output = saved.context,
+                                          .doutput = dcontext,
+                                          .q_strides = strides(pass),
+                                          .k_strides = strides(pass),
+                                          .v_strides = strides(pass),
+                                          .output_strides = context_strides(pass),
+                                          .log_sum = saved.log_sum,
+                                          .dq = dfused.from(queries().first),
+                                          .dk = dfused.from(keys().first),
+                                          .dv = dfused.from(values().first)});
+  turn(pass, dfused, queries(), true);
+  turn(pass, dfused, keys(), true);
+  if (query_norm_) {
+    const auto back = [&](const NormLayer& norm, const NormLayer::Saved& statistics,
+                          const Part& part) {
+      norm.backward(pass, rows_of(pass, part), statistics, saved.fused.from(part.first),
+                    dfused.from(part.first), dfused.from(part.first), false);
+    };
+    back(query_norm_, saved.query_norm, queries());
+    back(key_norm_, saved.key_norm, keys());
+  }
+  input_.backward(pass, x, dfused, dx);
+}
+
+}  // namespace ferry

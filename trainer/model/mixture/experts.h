@@ -1,0 +1,73 @@
+// Routed experts: each token goes to a few of them, wherever they are, and comes back.
+//
+// Source: megatron/core/transformer/moe/{token_dispatcher,experts}.py (the all-to-all dispatcher,
+// without dropped tokens).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "convert/model/architecture.h"
+#include "trainer/model/mixture/expert_linear.h"
+#include "trainer/model/mlp.h"
+
+namespace ferry {
+
+/// How experts lie on the ranks of ModelRanks::experts.
+struct ExpertSplit {
+  int64_t ranks = 1, rank = 0;  // that hold different experts
+  int64_t parts = 1;            // ranks that hold one expert together
+};
+
+class Experts {
+ public:
+  /// A row is a token on its way to an expert, or to a part of one.
+  struct Saved {
+    int32_t* choice_of = nullptr;  // of the own tokens' rows, by expert (routing.h)
+    int32_t* row_of = nullptr;
+    std::vector<int64_t> sent, received;  // rows to and from each rank
+    int64_t rows = 0;                     // that came
+    int64_t* offsets = nullptr;           // of those, by this rank's experts
+    int32_t* arrival_of = nullptr;        // by row in that order, its place as it came
+    int32_t* row_of_arrival = nullptr;    // the inverse
+    float* weights = nullptr;             // of what each row becomes
+    kernels::Array input, up;
+    kernels::Array active;  // where it is kept
+  };
+
+  Experts() = default;
+  /// `prefix` is "decoder.layers.<layer>.mlp.experts.experts".
+  Experts(const ParameterSet& parameters, const std::string& prefix,
+          const Architecture& architecture, const ExpertSplit& split);
+
+  /// y [own rows, hidden] is set to the sum of what the chosen experts give, each times its weight.
+  /// `taken` and `weights` are [own rows, chosen].
+  Saved forward(Pass& pass, const int32_t* taken, const float* weights, kernels::ConstArray x,
+                kernels::Array y) const;
+  /// Sets dx and dweights [own rows, chosen].
+  void backward(Pass& pass, const Saved& saved, kernels::ConstArray dy, kernels::Array dx,
+                float* dweights) const;
+
+ private:
+  int64_t own_count(const Pass& pass) const { return pass.own_rows() * chosen_ * split_.parts; }
+  int64_t most_rows(const Pass& pass) const;
+  void order_own(Pass& pass, const int32_t* taken, Saved& saved) const;
+  void order_arrivals(Pass& pass, const int64_t* own_offsets, Saved& saved) const;
+  void to_experts(Pass& pass, const Saved& saved, kernels::ConstArray own,
+                  kernels::Array rows) const;
+  void from_experts(Pass& pass, const Saved& saved, kernels::ConstArray rows,
+                    kernels::Array own) const;
+  void weights_to_experts(Pass& pass, const Saved& saved, const float* own) const;
+  void weights_from_experts(Pass& pass, const Saved& saved, const float* rows, float* own) const;
+  bool is_alone(const Pass& pass) const { return pass.ranks.experts.size() == 1; }
+
+  void activate(Pass& pass, const Saved& saved, kernels::Array active) const;
+
+  ExpertLinear input_, output_;
+  kernels::Activation activation_ = kernels::Activation::swiglu;
+  ExpertSplit split_;
+  int64_t hidden_ = 0, width_ = 0, up_width_ = 0;
+  int64_t experts_ = 0, own_experts_ = 0, chosen_ = 0;
+};
+
+}  // namespace ferry

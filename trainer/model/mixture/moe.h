@@ -1,0 +1,85 @@
+// A mixture of experts in the place of a layer's MLP: a router, routed experts, shared experts, and
+// the losses and biases that keep experts equally busy.
+//
+// Source: megatron/core/transformer/moe/{router,moe_layer,moe_utils,shared_experts}.py; Fedus et
+// al. 2021 (the load-balancing loss); Wang et al. 2024 (balance without it, by biases); Zoph et al.
+// 2022 (the z-loss, which keeps logits small).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "trainer/model/mixture/experts.h"
+
+namespace ferry {
+
+/// What a run does about experts that the architecture does not say.
+struct RouterOptions {
+  enum class Balance : uint8_t { none, micro_batch, sequence };
+  Balance balance = Balance::none;
+  double balance_coefficient = 0;
+  std::optional<double> z_coefficient;  // of the z-loss
+  double bias_update_rate = 1e-3;       // of expert biases, at the end of a step
+  /// That logits and weights of experts are rounded to, as where the router computes in it.
+  kernels::Type type = kernels::Type::f32;
+};
+
+class Moe {
+ public:
+  struct Saved {
+    float* logits = nullptr;           // [own rows, experts]
+    int32_t* experts = nullptr;        // [own rows, chosen]
+    float* weights = nullptr;          // [own rows, chosen]
+    float* scores = nullptr;           // of the load-balancing loss
+    float* expert_gradient = nullptr;  // of its scores
+    Experts::Saved routed;
+    Mlp::Saved shared;
+    kernels::Array shared_output;  // where a gate weighs it
+    float* gate_logits = nullptr;
+  };
+
+  /// `prefix` is "decoder.layers.<layer>.mlp".
+  Moe(const ParameterSet& parameters, const std::string& prefix, const Architecture& architecture,
+      const RouterOptions& options, const ExpertSplit& split, int64_t tensor_ranks,
+      kernels::Kernels& kernels);
+
+  Saved forward(Pass& pass, kernels::ConstArray x, kernels::Array y) const;
+  void backward(Pass& pass, const Saved& saved, kernels::ConstArray x, kernels::ConstArray dy,
+                kernels::Array dx) const;
+
+  /// Sums of what forward() was asked for since the last call of reset(): losses over their
+  /// coefficients (this rank's part), and tokens by expert.
+  struct Losses {
+    double balance = 0, z = 0;
+  };
+  /// Known once kernels.wait() has returned.
+  void download_losses(kernels::Kernels& kernels, Losses& losses) const;
+  const RouterOptions& options() const { return options_; }
+  /// Changes the expert biases by the tokens of all `ranks` that share them, where there are any.
+  void update_bias(kernels::Kernels& kernels, Communicator& ranks) const;
+  void reset(kernels::Kernels& kernels) const;
+
+ private:
+  kernels::RouterShape shape(const Pass& pass) const;
+  void round(Pass& pass, float* numbers, int64_t count) const;
+  void route(Pass& pass, kernels::ConstArray x, Saved& saved) const;
+  void add_balance_loss(Pass& pass, const int32_t* taken, Saved& saved) const;
+  double z_factor(const Pass& pass) const;
+  int64_t balanced_sequences(const Pass& pass) const {
+    return options_.balance == RouterOptions::Balance::sequence ? pass.sequences : 1;
+  }
+
+  Architecture architecture_;
+  RouterOptions options_;
+  ReplicatedLinear router_, shared_gate_;
+  Parameter expert_bias_;
+  Experts experts_;
+  Mlp shared_;
+  bool has_shared_ = false, has_gate_ = false;
+  std::shared_ptr<void> memory_;
+  double *balance_loss_ = nullptr, *z_loss_ = nullptr;
+  float* tokens_ = nullptr;  // by expert
+};
+
+}  // namespace ferry

@@ -57,11 +57,6 @@ std::optional<int64_t> iteration_by_name(const std::string& folder) {
   return iteration_of(name);
 }
 
-std::string folder_of(const std::string& path) {
-  const size_t slash = path.find_last_of('/');
-  return slash == std::string::npos ? std::string() : path.substr(0, slash);
-}
-
 // Megatron-LM's torch_dcp and fsdp_dtensor formats keep these as byte objects
 // of their own. Objects of these names may be anything in other programs'
 // checkpoints: what cannot be read is left alone.
@@ -125,7 +120,7 @@ Checkpoint open_fsdp_folder(std::shared_ptr<const FileSystem> file_system,
   checkpoint.notes = std::move(ranks.notes);
   tell_optimizer(checkpoint, std::move(ranks.optimizer_problem));
   checkpoint.iteration = iteration_by_name(folder);  // global_step_5/actor
-  if (!checkpoint.iteration) checkpoint.iteration = iteration_by_name(folder_of(folder));
+  if (!checkpoint.iteration) checkpoint.iteration = iteration_by_name(split_path(folder).parent);
   return checkpoint;
 }
 

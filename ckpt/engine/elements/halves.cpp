@@ -58,6 +58,20 @@ bool load_numbers(const std::byte* in, int64_t stride, DType dtype, int64_t coun
   return all;
 }
 
+// Calls put(number, place) for each element. False when one is no remainder.
+template <typename Put>
+bool put_numbers(const std::byte* in, DType in_dtype, std::byte* out,
+                 const std::vector<StridedLoop>& loops, const Put& put) {
+  return for_each_row(in, out, loops, 0,
+                      [&](const std::byte* from, std::byte* to, int64_t count, int64_t in_stride,
+                          int64_t out_stride) {
+                        Numbers numbers;
+                        if (!load_numbers(from, in_stride, in_dtype, count, numbers)) return false;
+                        for (int64_t i = 0; i < count; ++i) put(numbers[i], to + i * out_stride);
+                        return true;
+                      });
+}
+
 // The halves of elements, brought to fp32 first.
 template <typename Take>
 void take(const std::byte* in, DType in_dtype, std::byte* out,
@@ -80,33 +94,19 @@ void take(const std::byte* in, DType in_dtype, std::byte* out,
 
 bool add_remainders(const std::byte* in, DType in_dtype, std::byte* out,
                     const std::vector<StridedLoop>& loops) {
-  return for_each_row(in, out, loops, 0,
-                      [&](const std::byte* from, std::byte* to, int64_t count, int64_t in_stride,
-                          int64_t out_stride) {
-                        Numbers numbers;
-                        if (!load_numbers(from, in_stride, in_dtype, count, numbers)) return false;
-                        for (int64_t i = 0; i < count; ++i) {
-                          uint32_t bits = 0;
-                          std::memcpy(&bits, to + i * out_stride, sizeof bits);
-                          bits += static_cast<uint32_t>(int32_t{numbers[i]});
-                          std::memcpy(to + i * out_stride, &bits, sizeof bits);
-                        }
-                        return true;
-                      });
+  return put_numbers(in, in_dtype, out, loops, [](int16_t number, std::byte* to) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, to, sizeof bits);
+    bits += static_cast<uint32_t>(int32_t{number});
+    std::memcpy(to, &bits, sizeof bits);
+  });
 }
 
 bool narrow_remainders(const std::byte* in, DType in_dtype, std::byte* out,
                        const std::vector<StridedLoop>& loops) {
-  return for_each_row(in, out, loops, 0,
-                      [&](const std::byte* from, std::byte* to, int64_t count, int64_t in_stride,
-                          int64_t out_stride) {
-                        Numbers numbers;
-                        if (!load_numbers(from, in_stride, in_dtype, count, numbers)) return false;
-                        for (int64_t i = 0; i < count; ++i) {
-                          std::memcpy(to + i * out_stride, &numbers[i], sizeof(int16_t));
-                        }
-                        return true;
-                      });
+  return put_numbers(in, in_dtype, out, loops, [](int16_t number, std::byte* to) {
+    std::memcpy(to, &number, sizeof number);
+  });
 }
 
 // Negative remainders belong to the next number up.

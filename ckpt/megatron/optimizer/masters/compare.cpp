@@ -9,7 +9,6 @@
 #include <deque>
 #include <mutex>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 
 #include "ckpt/base/cast.h"
@@ -18,7 +17,7 @@
 #include "ckpt/engine/progress_meter.h"
 #include "ckpt/engine/tensor_reader.h"
 #include "ckpt/engine/tiles/tile_cut.h"
-#include "ckpt/megatron/optimizer/optimizer_entries.h"
+#include "ckpt/megatron/optimizer/masters/weights.h"
 
 namespace ferry {
 namespace {
@@ -177,24 +176,20 @@ class MasterComparison {
 }  // namespace
 
 std::vector<MasterPair> master_pairs(const Catalog& catalog) {
-  std::unordered_map<std::string_view, uint32_t> model;
-  for (uint32_t i = 0; i < catalog.entries.size(); ++i) {
-    if (catalog.entries[i].role == Role::model) model.emplace(catalog.entries[i].name, i);
-  }
   std::vector<MasterPair> pairs;
-  for (uint32_t i = 0; i < catalog.entries.size(); ++i) {
-    const Entry& entry = catalog.entries[i];
-    const auto name = parse_optimizer_entry_name(entry.name);
-    if (entry.role != Role::optimizer || !name || name->state != "param") continue;
-    const auto at = model.find(name->key);
-    if (at == model.end() || entry.dtype != DType::f32 || entry.remainders) continue;
-    const Entry& weight = catalog.entries[at->second];
-    const bool comparable = weight.shape == entry.shape && size_bytes(weight.dtype) > 1 &&
+  for (const StoredMaster& stored : stored_masters(catalog)) {
+    const Entry& master = catalog.entries[stored.master];
+    if (!stored.weight || master.dtype != DType::f32 || master.remainders) continue;
+    const Entry& weight = catalog.entries[*stored.weight];
+    const bool comparable = weight.shape == master.shape && size_bytes(weight.dtype) > 1 &&
                             can_convert(DType::f32, weight.dtype);
     if (!comparable) continue;
-    const Move all = copy_all(entry.shape);
-    pairs.push_back(
-        {weight.name, weight.shape, weight.dtype, {{i}, {all}, {}}, {{at->second}, {all}, {}}});
+    const Move all = copy_all(master.shape);
+    pairs.push_back({weight.name,
+                     weight.shape,
+                     weight.dtype,
+                     {{stored.master}, {all}, {}},
+                     {{*stored.weight}, {all}, {}}});
   }
   return pairs;
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ckpt/engine/tensor_reader.h"
+#include "ckpt/megatron/optimizer/masters/weights.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
 
 namespace ferry {
@@ -22,30 +23,17 @@ constexpr int64_t kElementsRead = 4096;  // of each
 constexpr float kLargeRemainder = 100;
 constexpr uint64_t kStreamBytes = uint64_t{16} << 20;
 
-struct StoredMaster {
-  uint32_t entry = 0;
-  uint32_t weight = 0;
-  bool has_weight = false;  // of bf16, in the master's shape
+// Masters, and whether each has a bf16 weight of its shape.
+struct PossibleMaster : StoredMaster {
+  bool has_weight = false;
 };
 
-std::vector<StoredMaster> masters_of(const Catalog& catalog) {
-  std::unordered_map<std::string_view, uint32_t> model;
-  for (uint32_t i = 0; i < catalog.entries.size(); ++i) {
-    if (catalog.entries[i].role == Role::model) model.emplace(catalog.entries[i].name, i);
-  }
-  std::vector<StoredMaster> masters;
-  for (uint32_t i = 0; i < catalog.entries.size(); ++i) {
-    const Entry& entry = catalog.entries[i];
-    const auto name = parse_optimizer_entry_name(entry.name);
-    if (entry.role != Role::optimizer || !name || name->state != "param") continue;
-    const auto at = model.find(name->key);
-    StoredMaster master{i, 0, false};
-    if (at != model.end()) {
-      const Entry& weight = catalog.entries[at->second];
-      master.weight = at->second;
-      master.has_weight = weight.dtype == DType::bf16 && weight.shape == entry.shape;
-    }
-    masters.push_back(master);
+std::vector<PossibleMaster> possible_masters(const Catalog& catalog) {
+  std::vector<PossibleMaster> masters;
+  for (const StoredMaster& stored : stored_masters(catalog)) {
+    const Entry* weight = stored.weight ? &catalog.entries[*stored.weight] : nullptr;
+    masters.push_back({stored, weight && weight->dtype == DType::bf16 &&
+                                   weight->shape == catalog.entries[stored.master].shape});
   }
   return masters;
 }
@@ -84,19 +72,19 @@ std::vector<float> first_values(const Catalog& catalog, uint32_t position) {
 }
 
 // What the values of the largest tensors tell, those most likely to hold a large remainder.
-Told told_by_values(const Catalog& catalog, std::vector<StoredMaster> masters) {
-  std::erase_if(masters, [&](const StoredMaster& master) {
-    return !master.has_weight || catalog.entries[master.entry].dtype != DType::f32 ||
-           catalog.entries[master.entry].elements() == 0;
+Told told_by_values(const Catalog& catalog, std::vector<PossibleMaster> masters) {
+  std::erase_if(masters, [&](const PossibleMaster& master) {
+    return !master.has_weight || catalog.entries[master.master].dtype != DType::f32 ||
+           catalog.entries[master.master].elements() == 0;
   });
-  const auto larger = [&](const StoredMaster& a, const StoredMaster& b) {
-    return catalog.entries[a.entry].elements() > catalog.entries[b.entry].elements();
+  const auto larger = [&](const PossibleMaster& a, const PossibleMaster& b) {
+    return catalog.entries[a.master].elements() > catalog.entries[b.master].elements();
   };
   const size_t most = std::min(kTensorsRead, masters.size());
   std::partial_sort(masters.begin(), masters.begin() + static_cast<std::ptrdiff_t>(most),
                     masters.end(), larger);
   for (size_t i = 0; i < most; ++i) {
-    const Told told = told_by(first_values(catalog, masters[i].entry));
+    const Told told = told_by(first_values(catalog, masters[i].master));
     if (told != Told::nothing) return told;
   }
   return Told::nothing;
@@ -115,8 +103,7 @@ void leave_remainders_out(Checkpoint& checkpoint, std::string tensor) {
                 [](const Entry& entry) { return entry.role == Role::optimizer; });
   checkpoint.optimizer_problem = fmt::format(
       "The optimizer's state is left out: {} holds 16-bit remainders, which mean something "
-      "together "
-      "with a bf16 tensor of the model of the same shape, and there is none.",
+      "together with a bf16 tensor of the model of the same shape, and there is none.",
       tensor);
 }
 
@@ -124,9 +111,9 @@ void leave_remainders_out(Checkpoint& checkpoint, std::string tensor) {
 
 void recognise_remainders(Checkpoint& checkpoint) {
   Catalog& catalog = checkpoint.catalog;
-  const std::vector<StoredMaster> masters = masters_of(catalog);
-  const auto stored = [&](const StoredMaster& master) {
-    return catalog.entries[master.entry].dtype;
+  const std::vector<PossibleMaster> masters = possible_masters(catalog);
+  const auto stored = [&](const PossibleMaster& master) {
+    return catalog.entries[master.master].dtype;
   };
   const bool by_dtype = std::ranges::any_of(
       masters, [](DType dtype) { return dtype == DType::i16; }, stored);
@@ -139,13 +126,13 @@ void recognise_remainders(Checkpoint& checkpoint) {
     by_values = told == Told::remainders || (told == Told::nothing && said);
   }
   if (!by_dtype && !by_values) return;
-  for (const StoredMaster& master : masters) {
-    Entry& entry = catalog.entries[master.entry];
+  for (const PossibleMaster& master : masters) {
+    Entry& entry = catalog.entries[master.master];
     const DType dtype = entry.dtype;
     if (dtype == DType::i16 && !master.has_weight)
       return leave_remainders_out(checkpoint, entry.name);
     if (!master.has_weight || dtype != (by_dtype ? DType::i16 : DType::f32)) continue;
-    entry.remainders = Remainders{dtype, master.weight};
+    entry.remainders = Remainders{dtype, *master.weight};
     entry.dtype = DType::f32;
   }
 }

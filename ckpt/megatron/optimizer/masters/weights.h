@@ -1,9 +1,21 @@
-// The optimizer's fp32 masters as the model's weights.
+// The optimizer's fp32 masters and the model's weights.
 #pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "ckpt/checkpoint.h"
 
 namespace ferry {
+
+/// Positions in a catalog's entries: an optimizer's copy of a parameter, and the model's tensor of
+/// its name.
+struct StoredMaster {
+  uint32_t master = 0;
+  std::optional<uint32_t> weight;  // of any dtype and shape
+};
+std::vector<StoredMaster> stored_masters(const Catalog& catalog);
 
 /// Exchanges every weight and its fp32 master in the catalog: the master then has the weight's name
 /// and role. Weights without a master, as there are none of fp32 without distributed optimizer,

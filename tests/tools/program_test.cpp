@@ -14,6 +14,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "tools/terminal/interrupt.h"
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -22,6 +24,7 @@ using ferry::test::Program;
 using nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
+namespace tool = ferry::tool;
 
 const std::string kRun = std::string(FERRY_FIXTURES) + "/megatron/hot_llama";
 
@@ -281,6 +284,25 @@ TEST_F(Program, PartsOfACheckpointAreNamedAsSuch) {
   const Outcome outcome = ferry("inspect " + kRun + "/iter_0000005/metadata.json");
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.err, HasSubstr("give the folder that holds it"));
+}
+
+// `timeout` signals a process and then its group: the second one may find the program at its end.
+TEST(Interrupt, ASignalToldTwiceIsOneAfterTheScopeToo) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    bool told = false;
+    {
+      const tool::InterruptScope scope;
+      ::raise(SIGINT);
+      told = *scope.flag();
+    }
+    ::raise(SIGINT);
+    ::_exit(told ? 3 : 4);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 3);
 }
 
 TEST_F(Program, ASignalLeavesNothingBehind) {

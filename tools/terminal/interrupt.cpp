@@ -48,12 +48,18 @@ InterruptScope::InterruptScope() {
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   for (int i = 0; i < 3; ++i) {
-    sigaction(kSignals[i], nullptr, &former[i]);
-    if (former[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);  // nohup
+    struct sigaction now {};
+    sigaction(kSignals[i], nullptr, &now);
+    if (now.sa_handler == on_signal) continue;
+    former[i] = now;
+    if (now.sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);  // nohup
   }
 }
 
+// Once a signal came, the handler stays: what is told a second time may come while the program ends,
+// which would end it before its exit code and message are out.
 InterruptScope::~InterruptScope() {
+  if (interrupted) return;
   for (int i = 0; i < 3; ++i) sigaction(kSignals[i], &former[i], nullptr);
 }
 

@@ -10,7 +10,7 @@ namespace ferry::tool {
 class InterruptScope {
  public:
   InterruptScope();
-  ~InterruptScope();  // puts the former handlers back
+  ~InterruptScope();  // puts the former handlers back, unless a signal came
   InterruptScope(const InterruptScope&) = delete;
   InterruptScope& operator=(const InterruptScope&) = delete;
 

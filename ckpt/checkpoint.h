@@ -66,6 +66,10 @@ struct Checkpoint {
   OptimizerLayout optimizer = OptimizerLayout::none;
   /// Why optimizer state that is on disk is missing from the catalog; empty when nothing is.
   std::string optimizer_problem;
+  /// Of other programs' optimizers: their parameter groups, a list of dicts as it was stored, and
+  /// the steps that they have made. None, nothing: not told.
+  LoadedValue param_groups;
+  std::optional<int64_t> optimizer_steps;
   /// Why optimizer state in the catalog is known not to be that of its tensors, and what puts it
   /// back; empty where nothing is known against it.
   std::string shifted_state;

@@ -13,6 +13,7 @@
 #include "ckpt/format/fsdp/fsdp_ranks.h"
 #include "ckpt/format/hugging_face/hub_cache.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
+#include "ckpt/format/hugging_face/training_folder.h"
 #include "ckpt/format/other_programs.h"
 #include "ckpt/format/torch/torch_file.h"
 #include "ckpt/io/staging/read_mark.h"
@@ -81,7 +82,7 @@ const FolderFormat kFolderFormats[] = {
        return f.has_rank_metadata() || has_safetensors_shards(f.files, f.path);
      },
      open_plain_dcp},
-    {Format::fsdp, "FSDP's ranks (model_world_size_W_rank_R.pt)",
+    {Format::fsdp, "FSDP's ranks (model_world_size_W_rank_R.pt, pytorch_model_fsdp_*rankR.bin)",
      [](const Folder& f) { return is_fsdp_folder(f.files, f.path); }, open_fsdp_folder},
     {Format::deepspeed, "DeepSpeed (*_model_states.pt, *_optim_states.pt)",
      [](const Folder& f) { return is_deepspeed_folder(f.files, f.path); }, open_deepspeed_folder},
@@ -225,6 +226,18 @@ Checkpoint open_step(Files files, const std::string& folder, const OpenOptions& 
   return open_folder(std::move(files), folder, inner);
 }
 
+// The model in the folder of a training state.
+Checkpoint open_part(Files files, const std::string& folder, const std::string& part,
+                     const OpenOptions& options) {
+  const std::string path = join(folder, part);
+  const bool is_file = files->status(path).kind == PathKind::file;
+  Checkpoint checkpoint =
+      is_file ? open_file(std::move(files), path) : open_folder(std::move(files), path, options);
+  checkpoint.notes.insert(checkpoint.notes.begin(),
+                          fmt::format("{}: the model lies in its part {}", folder, part));
+  return checkpoint;
+}
+
 Checkpoint open_folder(Files files, const std::string& path, const OpenOptions& options) {
   if (const std::string snapshot = hub_snapshot(*files, path); !snapshot.empty()) {
     return open_hub(std::move(files), snapshot, options);
@@ -232,6 +245,8 @@ Checkpoint open_folder(Files files, const std::string& path, const OpenOptions& 
   if (!recognise(Folder(*files, path))) {
     const auto step = step_folder(*files, path, options.iteration);
     if (step) return open_step(std::move(files), *step, options);
+    const auto part = model_part(*files, path);
+    if (part) return open_part(std::move(files), path, *part, options);
   }
   if (is_run_folder(*files, path)) return open_run(std::move(files), path, options);
   if (!options.iteration.empty()) {

@@ -45,18 +45,6 @@ bool is_megatron_object(const Object& object) {
   return at != std::string::npos && at + 7 < object.name.size();
 }
 
-// The iteration of "iter_0000100" (Megatron-LM), "step-100" (torchtitan), "global_step_100" (verl),
-// "global_step100" (DeepSpeed).
-std::optional<int64_t> iteration_by_name(const std::string& folder) {
-  std::string name = folder.substr(folder.find_last_of('/') + 1);
-  for (const std::string_view step : {"step-", "global_step_", "global_step"}) {
-    if (!name.starts_with(step)) continue;
-    name.replace(0, step.size(), "iter_");
-    break;
-  }
-  return iteration_of(name);
-}
-
 // Megatron-LM's torch_dcp and fsdp_dtensor formats keep these as byte objects
 // of their own. Objects of these names may be anything in other programs'
 // checkpoints: what cannot be read is left alone.
@@ -84,7 +72,9 @@ void read_megatron_objects(Checkpoint& checkpoint) {
 
 namespace {
 
-void tell_optimizer(Checkpoint& checkpoint, std::string problem) {
+void tell_optimizer(Checkpoint& checkpoint, std::string problem, OptimizerFacts facts) {
+  checkpoint.param_groups = std::move(facts.param_groups);
+  checkpoint.optimizer_steps = facts.steps;
   checkpoint.optimizer_problem = std::move(problem);
   const bool has_optimizer = std::ranges::any_of(
       checkpoint.catalog.entries, [](const Entry& entry) { return entry.role == Role::optimizer; });
@@ -92,6 +82,16 @@ void tell_optimizer(Checkpoint& checkpoint, std::string problem) {
 }
 
 }  // namespace
+
+std::optional<int64_t> iteration_by_name(const std::string& folder) {
+  std::string name = folder.substr(folder.find_last_of('/') + 1);
+  for (const std::string_view step : {"step-", "global_step_", "global_step"}) {
+    if (!name.starts_with(step)) continue;
+    name.replace(0, step.size(), "iter_");
+    break;
+  }
+  return iteration_of(name);
+}
 
 Checkpoint open_deepspeed_folder(std::shared_ptr<const FileSystem> file_system,
                                  const std::string& folder, bool) {
@@ -103,7 +103,7 @@ Checkpoint open_deepspeed_folder(std::shared_ptr<const FileSystem> file_system,
   checkpoint.layout.world_size = opened.world_size;
   checkpoint.catalog = std::move(opened.catalog);
   checkpoint.notes = std::move(opened.notes);
-  tell_optimizer(checkpoint, std::move(opened.optimizer_problem));
+  tell_optimizer(checkpoint, std::move(opened.optimizer_problem), std::move(opened.optimizer));
   checkpoint.iteration = opened.steps ? opened.steps : iteration_by_name(folder);
   return checkpoint;
 }
@@ -118,7 +118,7 @@ Checkpoint open_fsdp_folder(std::shared_ptr<const FileSystem> file_system,
   checkpoint.layout.world_size = ranks.world_size;
   checkpoint.catalog = std::move(ranks.catalog);
   checkpoint.notes = std::move(ranks.notes);
-  tell_optimizer(checkpoint, std::move(ranks.optimizer_problem));
+  tell_optimizer(checkpoint, std::move(ranks.optimizer_problem), std::move(ranks.optimizer));
   checkpoint.iteration = iteration_by_name(folder);  // global_step_5/actor
   if (!checkpoint.iteration) checkpoint.iteration = iteration_by_name(split_path(folder).parent);
   return checkpoint;

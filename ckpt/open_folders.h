@@ -1,7 +1,9 @@
 // Formats whose readers know nothing of Checkpoint, opened as one.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "ckpt/checkpoint.h"
@@ -18,5 +20,9 @@ Checkpoint open_fsdp_folder(std::shared_ptr<const FileSystem> file_system,
                             const std::string& folder, bool raw);
 Checkpoint open_plain_dcp(std::shared_ptr<const FileSystem> file_system, const std::string& folder,
                           bool raw);
+
+/// The iteration of "iter_0000100" (Megatron-LM), "step-100" (torchtitan), "global_step_100"
+/// (verl), "global_step100" (DeepSpeed), by the last part of the path.
+std::optional<int64_t> iteration_by_name(const std::string& folder);
 
 }  // namespace ferry

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <vector>
 
 #include "ckpt/base/error.h"
@@ -13,6 +14,7 @@ namespace ferry {
 namespace {
 
 constexpr std::string_view kLatest = "latest", kStep = "global_step";
+constexpr std::string_view kCheckpoint = "checkpoint";  // and a number behind '-' or '_'
 constexpr uint64_t kMostTrackerBytes = 4096;
 constexpr size_t kStepsShown = 8;
 
@@ -36,6 +38,39 @@ std::string weights_in(const FileSystem& files, const std::string& step) {
   return is_folder(files, sharded) ? sharded : actor;
 }
 
+// N of "checkpoint-N".
+std::optional<int64_t> checkpoint_number(std::string_view name) {
+  if (!name.starts_with(kCheckpoint)) return std::nullopt;
+  name.remove_prefix(kCheckpoint.size());
+  if (!name.starts_with('-') && !name.starts_with('_')) return std::nullopt;
+  name.remove_prefix(1);
+  int64_t number = -1;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  if (error != std::errc() || end != name.data() + name.size() || number < 0) return std::nullopt;
+  return number;
+}
+
+// Of Trainer's checkpoints that of the number or name `wanted`, or that of the largest number.
+std::optional<std::string> trainer_step(const FileSystem& files, const std::string& path,
+                                        const std::vector<std::string>& names,
+                                        std::string_view wanted) {
+  std::optional<std::string> found;
+  std::vector<std::string> all;
+  int64_t last = -1;
+  for (const std::string& name : names) {
+    const auto number = checkpoint_number(name);
+    if (!number || !is_folder(files, join(path, name))) continue;
+    if (all.size() < kStepsShown) all.push_back(name);
+    const bool is =
+        wanted.empty() ? *number > last : wanted == name || wanted == fmt::format("{}", *number);
+    if (is) found = name, last = *number;
+  }
+  if (found) return join(path, *found);
+  if (all.empty()) return std::nullopt;
+  fail(ErrorKind::not_found, "{}: holds no step {}; there are {}{}; choose one (--iteration)", path,
+       wanted, fmt::join(all, ", "), all.size() < kStepsShown ? "" : ", ...");
+}
+
 }  // namespace
 
 std::optional<std::string> step_folder(const FileSystem& file_system, const std::string& path,
@@ -48,6 +83,9 @@ std::optional<std::string> step_folder(const FileSystem& file_system, const std:
   const auto has = [&](std::string_view name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
+  if (steps.empty() && !has(kLatest) && !has(kTrackerName)) {
+    if (auto step = trainer_step(file_system, path, names, wanted)) return step;
+  }
   std::string name;
   if (!wanted.empty()) {
     if (steps.empty()) return std::nullopt;

@@ -1,11 +1,14 @@
 // Folders of other programs' runs, which name the step that was saved last in files of their own.
 //
 //   RUN/latest                             DeepSpeed: the name of a folder beside it
+//   RUN/checkpoint-N                       transformers' Trainer, of which the last counts
+//   RUN/checkpoint_N                       Accelerate, likewise
 //   RUN/latest_checkpointed_iteration.txt  verl: N of RUN/global_step_N, whose part actor/ has the
 //                                          weights (and actor/dist_ckpt/ those of Megatron-LM)
 //
 // Source: deepspeed/runtime/engine.py (save_checkpoint), verl/utils/checkpoint/
-// checkpoint_manager.py (find_latest_ckpt_path).
+// checkpoint_manager.py (find_latest_ckpt_path), transformers/trainer_utils.py
+// (get_last_checkpoint).
 #pragma once
 
 #include <optional>

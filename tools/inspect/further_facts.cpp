@@ -10,6 +10,7 @@
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
+#include "ckpt/format/torch/objects.h"
 #include "ckpt/integrity/manifest/manifest.h"
 #include "ckpt/io/file_system.h"
 #include "ckpt/store/run_folder.h"
@@ -53,7 +54,7 @@ std::optional<int64_t> find_number(const json& value, const std::vector<const ch
   return std::nullopt;
 }
 
-std::string quantisation_of(const Checkpoint& checkpoint) {
+std::string quantisation_of(const Checkpoint& checkpoint, int64_t& told_bits) {
   if (checkpoint.format != Format::hugging_face) return {};
   std::shared_ptr<const json> config;
   try {
@@ -74,6 +75,7 @@ std::string quantisation_of(const Checkpoint& checkpoint) {
   auto bits = find_number(how, {"bits", "w_bit", "num_bits"});
   if (!bits && is_set("load_in_4bit")) bits = 4;
   if (!bits && is_set("load_in_8bit")) bits = 8;
+  if (bits && *bits > 0) told_bits = *bits;
   if (bits) text += fmt::format(", {} bits", *bits);
   if (const auto group = find_number(how, {"group_size", "q_group_size"}); group && *group > 0) {
     text += fmt::format(", groups of {}", *group);
@@ -120,6 +122,58 @@ PredictionLayers prediction_of(const Catalog& catalog, const ModelSummary& model
   return found;
 }
 
+// The folder of a training state that the checkpoint is, or that it is the model of.
+TrainingFolder training_folder(const Checkpoint& checkpoint) {
+  const FileSystem& files = *checkpoint.catalog.file_system;
+  if (files.status(checkpoint.path).kind == PathKind::folder) {
+    TrainingFolder own = read_training_folder(files, checkpoint.path);
+    if (!own.empty()) return own;
+  }
+  const std::string around = split_path(checkpoint.path).parent;
+  if (around.empty() || files.status(around).kind != PathKind::folder) return {};
+  TrainingFolder found = read_training_folder(files, around);
+  const std::string name = split_path(checkpoint.path).name;
+  const bool is_part = std::ranges::any_of(found.parts, [&](const TrainingPart& part) {
+    return part.kind.starts_with("model") && (part.count > 1 || part.name == name);
+  });
+  return is_part ? found : TrainingFolder();
+}
+
+// A file of Lightning's says in itself how far training was.
+TrainingFacts lightning_facts(const Checkpoint& checkpoint) {
+  const auto value = [&](std::string_view name) {
+    const Object* object = checkpoint.catalog.find_object(name);
+    if (!object) return LoadedValue{};
+    try {
+      return read_object(checkpoint.catalog, *object);
+    } catch (const Error&) {
+      return LoadedValue{};
+    }
+  };
+  TrainingFacts facts;
+  const LoadedValue version = value("pytorch-lightning_version");
+  if (!version.value.string()) return facts;
+  facts.program = fmt::format("Lightning {}", *version.value.string());
+  const auto step = value("global_step").value.integer(), epoch = value("epoch").value.integer();
+  if (step && *step >= 0) facts.folder.step = step;
+  if (epoch && *epoch >= 0) facts.folder.epoch = static_cast<double>(*epoch);
+  return facts;
+}
+
+TrainingFacts training_facts(const Checkpoint& checkpoint) {
+  if (checkpoint.format == Format::torch_file) {
+    TrainingFacts facts = lightning_facts(checkpoint);
+    if (!facts.program.empty()) return facts;
+  }
+  TrainingFacts facts{training_folder(checkpoint), {}};
+  const auto has = [&](std::string_view kind) {
+    return std::ranges::any_of(facts.folder.parts,
+                               [&](const TrainingPart& part) { return part.kind == kind; });
+  };
+  if (has("state")) facts.program = "Trainer";
+  return facts;
+}
+
 bool is_by_ferry(const Checkpoint& checkpoint) {
   const FileSystem& files = *checkpoint.catalog.file_system;
   if (files.status(checkpoint.path).kind != PathKind::folder) return false;
@@ -134,7 +188,8 @@ FurtherFacts further_facts(const Checkpoint& checkpoint, const ModelSummary& mod
   facts.prediction = prediction_of(checkpoint.catalog, model);
   if (!checkpoint.catalog.file_system) return facts;
   if (!given.empty()) facts.run = run_facts(*checkpoint.catalog.file_system, given);
-  facts.quantisation = quantisation_of(checkpoint);
+  facts.quantisation = quantisation_of(checkpoint, facts.quantisation_bits);
+  facts.training = training_facts(checkpoint);
   facts.by_ferry = is_by_ferry(checkpoint);
   return facts;
 }
@@ -150,6 +205,24 @@ std::string to_text(const RunFacts& run) {
   if (run.release) text += count > 0 ? ", release" : "release";
   return text + (run.tracker.empty() ? " (no tracker)"
                                      : fmt::format(" (the tracker names {})", run.tracker));
+}
+
+std::string to_text(const TrainingFacts& training) {
+  const TrainingFolder& folder = training.folder;
+  if (!folder.step) return {};
+  std::string text = "step " + grouped(*folder.step);
+  if (folder.last_step && *folder.last_step > 0) text += " of " + grouped(*folder.last_step);
+  if (folder.epoch) text += fmt::format(", epoch {:.6g}", *folder.epoch);
+  return training.program.empty() ? text : text + fmt::format(" ({})", training.program);
+}
+
+std::string to_text(const std::vector<TrainingPart>& parts) {
+  std::string text;
+  for (const TrainingPart& part : parts) {
+    text += (text.empty() ? "" : ", ") + part.name + (part.is_folder ? "/" : "");
+    if (part.count > 1) text += fmt::format(" ({})", part.count);
+  }
+  return text;
 }
 
 std::string to_text(const PredictionLayers& prediction) {

@@ -107,6 +107,21 @@ json run_json(const std::optional<RunFacts>& run) {
           {"tracker", text_or_null(run->tracker)}};
 }
 
+// Null where no training program left anything.
+json training_json(const TrainingFacts& training) {
+  const TrainingFolder& folder = training.folder;
+  if (folder.empty() && training.program.empty()) return nullptr;
+  json beside = json::array();
+  for (const TrainingPart& part : folder.parts) {
+    beside.push_back({{"kind", part.kind}, {"name", part.name}, {"count", part.count}});
+  }
+  return {{"program", text_or_null(training.program)},
+          {"step", folder.step ? json(*folder.step) : json(nullptr)},
+          {"last_step", folder.last_step ? json(*folder.last_step) : json(nullptr)},
+          {"epoch", folder.epoch ? number(*folder.epoch) : json(nullptr)},
+          {"beside", std::move(beside)}};
+}
+
 json comparison_json(const InspectReport& report) {
   json list = json::array();
   for (const MasterMismatch& mismatch : report.mismatches) {
@@ -124,6 +139,8 @@ json notes_json(const InspectReport& report) {
   json notes = report.checkpoint->notes;
   const std::string& shifted = report.checkpoint->shifted_state;
   if (!shifted.empty()) notes.push_back(shifted);
+  const std::string& training = report.further.training.folder.problem;
+  if (!training.empty()) notes.push_back(training);
   for (const std::string& problem : report.object_problems) notes.push_back(problem);
   return notes;
 }
@@ -161,6 +178,7 @@ json to_json(const InspectReport& report) {
       {"quantisation", text_or_null(report.further.quantisation)},
       {"mtp", prediction_json(report.further.prediction)},
       {"run", run_json(report.further.run)},
+      {"training", training_json(report.further.training)},
       {"by_ferry", report.further.by_ferry},
       {"bytes",
        report.model_tensors.bytes + report.optimizer_tensors.bytes + report.training_tensors.bytes},

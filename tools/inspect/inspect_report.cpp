@@ -87,7 +87,9 @@ InspectReport make_report(const Checkpoint& checkpoint, const InspectOptions& op
   report.checkpoint = &checkpoint;
   report.options = options;
   report.model = recognise(checkpoint);
-  const std::vector<CountedTensor> kinds = element_kinds(checkpoint.catalog);
+  report.further = further_facts(checkpoint, report.model, options.given);
+  const std::vector<CountedTensor> kinds =
+      element_kinds(checkpoint.catalog, report.further.quantisation_bits);
   for (size_t i = 0; i < kinds.size(); ++i) {
     const Entry& entry = checkpoint.catalog.entries[i];
     const bool training = kinds[i].kind == ElementKind::training;
@@ -97,7 +99,6 @@ InspectReport make_report(const Checkpoint& checkpoint, const InspectOptions& op
         entry);
   }
   report.count = count_parameters(checkpoint.catalog, kinds);
-  report.further = further_facts(checkpoint, report.model, options.given);
   for (const FileInfo& file : checkpoint.catalog.files) report.file_bytes += file.bytes;
   if (options.tensors) report.listed = matching(checkpoint.catalog, *options.tensors);
   if (options.stats) compute_statistics(report);

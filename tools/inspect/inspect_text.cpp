@@ -147,7 +147,7 @@ std::string head(const InspectReport& report) {
   std::string text;
   for (const auto& [key, value] : facts(report)) {
     if (key == "model") text += '\n';
-    const bool wraps = key == "optimizer";
+    const bool wraps = key == "optimizer" || key == "beside";
     text += fmt::format("{:<12} {}\n", key,
                         printable(wraps ? wrapped(value, std::string(13, ' ')) : value, wraps));
   }
@@ -195,6 +195,9 @@ std::string notes(const InspectReport& report) {
   std::vector<std::string> all = report.checkpoint->notes;
   if (const std::string& shifted = report.checkpoint->shifted_state; !shifted.empty()) {
     all.push_back(shifted);
+  }
+  if (const std::string& problem = report.further.training.folder.problem; !problem.empty()) {
+    all.push_back(problem);
   }
   all.insert(all.end(), report.object_problems.begin(), report.object_problems.end());
   std::string text = all.empty() ? "" : "\n";
@@ -312,6 +315,8 @@ std::vector<std::pair<std::string, std::string>> facts(const InspectReport& repo
   if (const auto& run = report.further.run; run && run->iterations.size() + run->release > 1) {
     add("iterations", to_text(*run));
   }
+  add("training", to_text(report.further.training));
+  add("beside", to_text(report.further.training.folder.parts));
   add("layout", layout_text(checkpoint.layout));
   add("model", family_line(report.model));
   add("shape", shape(report.model));

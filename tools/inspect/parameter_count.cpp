@@ -93,30 +93,32 @@ int64_t bits_of(int64_t stored, int64_t elements, int64_t otherwise) {
 }
 
 // GPTQ packs the rows of a weight [in, out] in 32 bits, AWQ its columns; scales are [groups, out].
-std::optional<int64_t> bits_of_qweight(const Index& index, const Entry& entry) {
+std::optional<int64_t> bits_of_qweight(const Index& index, const Entry& entry, int64_t told) {
   const std::string_view base = before(entry.name, ".qweight");
   if (base.empty() || entry.dtype != DType::i32 || entry.shape.size() != 2) return std::nullopt;
   const Entry* scales = sibling(index, base, ".scales");
   const Entry* order = sibling(index, base, ".g_idx");
   if (scales && scales->shape.size() == 2 && scales->shape[1] != entry.shape[1]) {
-    return bits_of(32 * entry.shape[1], scales->shape[1], 4);
+    return bits_of(32 * entry.shape[1], scales->shape[1], told);
   }
-  if (order && order->shape.size() == 1) return bits_of(32 * entry.shape[0], order->shape[0], 4);
-  return 4;
+  if (order && order->shape.size() == 1) return bits_of(32 * entry.shape[0], order->shape[0], told);
+  return told;
 }
 
 // Several values in an element of the entry; nothing where an element is one value.
-std::optional<int64_t> packed_bits(const Index& index, const Entry& entry) {
+std::optional<int64_t> packed_bits(const Index& index, const Entry& entry, int64_t told_bits) {
+  const int64_t told = told_bits >= 1 && told_bits <= 8 ? told_bits : 4;
   if (entry.dtype == DType::f4x2) return 4;
-  if (const auto bits = bits_of_qweight(index, entry)) return bits;
+  if (const auto bits = bits_of_qweight(index, entry, told)) return bits;
   const bool bytes = entry.dtype == DType::u8;
   if (const auto base = before(entry.name, ".weight_packed"); !base.empty()) {
     if (bytes) return 4;
     const Entry* scale = sibling(index, base, ".weight_scale");
-    // Groups of columns are of 32, 64 or 128 values: with 4 bits unless they say 8.
+    // Groups of columns are of 32, 64 or 128 values: of 4 bits unless they say 8. One scale a row
+    // says nothing.
     const bool eight = scale && scale->shape.size() == 2 && entry.shape.size() == 2 &&
-                       scale->shape[1] > 0 && entry.shape[1] / scale->shape[1] >= 32;
-    if (entry.dtype == DType::i32) return eight ? 8 : 4;
+                       scale->shape[1] > 1 && entry.shape[1] / scale->shape[1] >= 32;
+    if (entry.dtype == DType::i32) return told_bits == told ? told : eight ? 8 : 4;
   }
   if (const auto base = before(entry.name, "_blocks"); !base.empty() && bytes) {
     return sibling(index, base, "_scales") ? std::optional<int64_t>(4) : std::nullopt;
@@ -134,7 +136,7 @@ int64_t parameters_of(const Entry& entry, int64_t bits) {
 
 }  // namespace
 
-std::vector<CountedTensor> element_kinds(const Catalog& catalog) {
+std::vector<CountedTensor> element_kinds(const Catalog& catalog, int64_t told_bits) {
   Index index;
   index.reserve(catalog.entries.size());
   for (const Entry& entry : catalog.entries) index.emplace(entry.name, &entry);
@@ -146,7 +148,7 @@ std::vector<CountedTensor> element_kinds(const Catalog& catalog) {
     CountedTensor counted;
     if (entry.role == Role::optimizer || optimizer_alone || is_training(entry.name)) {
       counted.kind = ElementKind::training;
-    } else if (const auto bits = packed_bits(index, entry)) {
+    } else if (const auto bits = packed_bits(index, entry, told_bits)) {
       counted = {ElementKind::packed, *bits};
     } else if (std::ranges::any_of(kQuantisationEnds, ends) ||
                entry.name.find(".quant_state.bitsandbytes__") != std::string::npos) {

@@ -36,8 +36,9 @@ struct ParameterCount {
 };
 
 /// What each entry of a catalog is, by its name, dtype and shape and those of its neighbours. Of
-/// entries of Role::optimizer: training.
-std::vector<CountedTensor> element_kinds(const Catalog& catalog);
+/// entries of Role::optimizer: training. `told_bits` are those of a packed parameter as config.json
+/// says them, 0 where it does not: they count where shapes leave it open.
+std::vector<CountedTensor> element_kinds(const Catalog& catalog, int64_t told_bits = 0);
 
 ParameterCount count_parameters(const Catalog& catalog, const std::vector<CountedTensor>& kinds);
 

@@ -59,6 +59,7 @@ class ZeroOpener {
     result_.steps = model_.steps;
     if (std::ranges::find(names, "zero") != names.end()) {
       add_universal_parameters(catalog, join(folder_, "zero"), model_.groups);
+      read_universal_facts(join(folder_, "zero"));
       result_.writer += ", universal checkpoint";
     } else if (!files_.optimizer.empty()) {
       add_partitions();
@@ -114,6 +115,22 @@ class ZeroOpener {
         "there are no *_optim_states.pt: the weights are those that the model computes with, in "
         "its type, not the optimizer's fp32 parameters");
     append(model_.weights);
+  }
+
+  // What is not per parameter lies in a file of its own, steps in one for each.
+  void read_universal_facts(const std::string& zero) {
+    const FileSystem& files = *result_.catalog.file_system;
+    const std::string whole = join(zero, "optimizer_state.pt");
+    if (files.status(whole).kind == PathKind::file) {
+      const auto file = files.open(whole);
+      result_.optimizer = read_optimizer_facts(read_torch_file(*file), *file);
+    }
+    if (result_.optimizer.steps || result_.catalog.entries.empty()) return;
+    const std::string step = join(join(zero, result_.catalog.entries.front().name), "step.pt");
+    if (files.status(step).kind != PathKind::file) return;
+    const auto file = files.open(step);
+    const TorchArchive archive = read_torch_file(*file);
+    result_.optimizer.steps = read_count(archive, *file, archive.pickle->root());
   }
 
   FlatTensor flat(const TorchArchive& archive, uint32_t file, const Value& value,
@@ -177,6 +194,10 @@ class ZeroOpener {
   void read_rank(size_t rank, Partitions& parts) {
     uint32_t file = 0;
     const TorchArchive archive = read_archive(files_.optimizer[rank], file);
+    if (rank == 0) {
+      const auto opened = result_.catalog.file_system->open(join(folder_, files_.optimizer[rank]));
+      result_.optimizer = read_optimizer_facts(archive, *opened);
+    }
     const std::string path = join(folder_, files_.optimizer[rank]);
     const Value state = archive.pickle->root().get("optimizer_state_dict");
     const Value stage3 = state.get("fp32_flat_groups");

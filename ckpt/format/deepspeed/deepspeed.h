@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "ckpt/core/catalog.h"
+#include "ckpt/format/torch/optimizer_facts.h"
 #include "ckpt/io/file_system.h"
 
 namespace ferry {
@@ -31,6 +32,7 @@ struct DeepSpeedCheckpoint {
   std::string writer;  // "DeepSpeed 0.19.8, ZeRO stage 2"
   int64_t world_size = 0;
   std::optional<int64_t> steps;
+  OptimizerFacts optimizer;       // of the first rank
   std::string optimizer_problem;  // why the optimizer's state is left out; empty: it is not
   std::vector<std::string> notes;
 };

@@ -1,6 +1,7 @@
 #include "ckpt/format/fsdp/dtensor.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
@@ -11,7 +12,8 @@ namespace {
 constexpr size_t kMostMeshAxes = 16;
 
 [[noreturn]] void damaged(const std::string& what, std::string_view part) {
-  fail(ErrorKind::corrupt, "{}: a DTensor without {} that can be read", what, part);
+  fail(ErrorKind::corrupt, "{}: a DTensor or ShardedTensor without {} that can be read", what,
+       part);
 }
 
 // The numbers of a tuple or list, those of tuples inside too: a mesh's axis may be several.
@@ -106,16 +108,50 @@ class Spec {
   Value placements_;
 };
 
+bool is_wrapped(const Value& value, std::string_view type) {
+  return value.kind() == ValueKind::object && value.size() == 4 &&
+         value.text().ends_with("._rebuild_from_type_v2") &&
+         value[0].text().ends_with("._rebuild_wrapper_subclass") && value[1].text().ends_with(type);
+}
+
+// (ShardedTensor, dtype, size, ...), ([Shard {tensor, metadata {shard_offsets, shard_sizes}}], ...)
+DTensorPart read_sharded_tensor(const Value& value, const std::string& what) {
+  DTensorPart part;
+  part.shape = numbers_of(value[2][2], what, "a shape");
+  element_count(part.shape, what);
+  const Value shards = value[3][0];
+  if (shards.kind() != ValueKind::list) damaged(what, "a list of parts");
+  if (shards.size() > 1) {
+    fail(
+        ErrorKind::unsupported,
+        "{}: this rank holds {} parts of it, where one can be read; save a full state dict, or one "
+        "of PyTorch's distributed checkpoint",
+        what, shards.size());
+  }
+  if (shards.size() == 0) return part;
+  part.local = shards[0].get("tensor").tensor();
+  if (part.local == nullptr) damaged(what, "a part of its own");
+  const Value place = shards[0].get("metadata");
+  part.box.offset = numbers_of(place.get("shard_offsets"), what, "a place");
+  part.box.size = numbers_of(place.get("shard_sizes"), what, "a size");
+  bool inside = part.box.offset.size() == part.shape.size() &&
+                part.box.size.size() == part.shape.size() && part.local->shape == part.box.size;
+  for (size_t axis = 0; inside && axis < part.shape.size(); ++axis) {
+    inside = part.box.size[axis] <= part.shape[axis] &&
+             part.box.offset[axis] <= part.shape[axis] - part.box.size[axis];
+  }
+  if (inside) return part;
+  fail(ErrorKind::corrupt, "{}: this rank holds {} as {} of {}; the file is damaged", what,
+       to_string(part.local->shape), to_string(part.box), to_string(part.shape));
+}
+
 }  // namespace
 
 // _rebuild_from_type_v2(_rebuild_wrapper_subclass, DTensor, (DTensor, dtype, size, stride, ...),
 // (None, {"_local_tensor": ..., "_spec": ...}))
 std::optional<DTensorPart> read_dtensor(const Value& value, const std::string& what) {
-  const bool is_dtensor = value.kind() == ValueKind::object && value.size() == 4 &&
-                          value.text().ends_with("._rebuild_from_type_v2") &&
-                          value[0].text().ends_with("._rebuild_wrapper_subclass") &&
-                          value[1].text().ends_with(".DTensor");
-  if (!is_dtensor) return std::nullopt;
+  if (is_wrapped(value, ".ShardedTensor")) return read_sharded_tensor(value, what);
+  if (!is_wrapped(value, ".DTensor")) return std::nullopt;
   const Value state = value[3].kind() == ValueKind::tuple ? value[3][1] : value[3];
   DTensorPart part;
   part.local = state.get("_local_tensor").tensor();

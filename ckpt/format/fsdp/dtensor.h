@@ -1,8 +1,10 @@
 // PyTorch's DTensor as torch.save pickles it: the part of a tensor that one rank holds, and how the
-// tensor is spread over a mesh of ranks.
+// tensor is spread over a mesh of ranks. And its ShardedTensor, which FSDP 1 gives without a mesh:
+// the part, and where it lies.
 //
 // Source: torch/distributed/tensor/{_api,_dtensor_spec,placement_types}.py, device_mesh.py,
-// torch/_tensor.py (__reduce_ex__ of subclasses).
+// torch/_tensor.py (__reduce_ex__ of subclasses), torch/distributed/_shard/sharded_tensor/api.py
+// (__getstate__).
 #pragma once
 
 #include <optional>
@@ -14,14 +16,15 @@
 namespace ferry {
 
 struct DTensorPart {
-  const StoredTensor* local = nullptr;  // what this rank holds
+  const StoredTensor* local = nullptr;  // what this rank holds; null: no part of a ShardedTensor
   Dims shape;                           // of the whole tensor
   Box box;                              // where that lies in it; without elements: nothing is held
   bool copy = false;                    // another rank is the first to hold the same
 };
 
-/// Nothing when the value is no DTensor. corrupt, naming `what`, when the part is not of the size
-/// that mesh and placements give it; unsupported for other placements than Shard and Replicate.
+/// Nothing when the value is neither. corrupt, naming `what`, when the part is not of the size that
+/// mesh and placements, or the ShardedTensor's own words, give it; unsupported for other placements
+/// than Shard and Replicate, and for several parts of a ShardedTensor on one rank.
 std::optional<DTensorPart> read_dtensor(const Value& value, const std::string& what);
 
 }  // namespace ferry

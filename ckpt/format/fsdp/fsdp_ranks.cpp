@@ -20,18 +20,20 @@ namespace ferry {
 namespace {
 
 constexpr std::string_view kModel = "model", kOptimizer = "optim";
+constexpr std::string_view kAccelerate = "pytorch_model_fsdp";
 constexpr int64_t kMostRanks = 1 << 20;
 constexpr int kMostRankDepth = 16;
 constexpr size_t kMostRankNames = size_t{1} << 22;
 
 struct RankFile {
-  int64_t world_size = 0, rank = 0;
+  int64_t world_size = 0, rank = 0;  // 0 ranks: the name does not tell
   std::string name;
+  int64_t model = 0;  // of several
 };
 
-// "model_world_size_8_rank_3.pt"
+// "model_world_size_8_rank_3.pt", or as Accelerate calls it
 std::optional<RankFile> parse_name(const std::string& name, std::string_view kind) {
-  RankFile file{0, 0, name};
+  RankFile file{0, 0, name, 0};
   std::string_view rest = name;
   const auto skip = [&](std::string_view text) {
     const bool is = rest.starts_with(text);
@@ -44,6 +46,13 @@ std::optional<RankFile> parse_name(const std::string& name, std::string_view kin
     rest.remove_prefix(static_cast<size_t>(end - rest.data()));
     return true;
   };
+  if (kind == kModel && skip(kAccelerate)) {  // pytorch_model_fsdp_0_rank3.bin, ..._fsdp_rank3.bin
+    int64_t model = 0;
+    const bool fits = (skip("_rank") || (skip("_") && number(model) && skip("_rank"))) &&
+                      number(file.rank) && rest == ".bin" && file.rank < kMostRanks;
+    file.model = model;
+    return fits ? std::optional(std::move(file)) : std::nullopt;
+  }
   const bool fits = skip(kind) && skip("_world_size_") && number(file.world_size) &&
                     skip("_rank_") && number(file.rank) && rest == ".pt" &&
                     file.rank < file.world_size;
@@ -58,6 +67,9 @@ std::vector<RankFile> rank_files(const std::vector<std::string>& names, std::str
   }
   std::sort(files.begin(), files.end(),
             [](const RankFile& a, const RankFile& b) { return a.rank < b.rank; });
+  // As many as there are, where names do not tell: gaps show, and parts that nobody holds.
+  const int64_t ranks = files.empty() ? 0 : files.back().rank + 1;
+  for (RankFile& file : files) file.world_size = file.world_size == 0 ? ranks : file.world_size;
   return files;
 }
 
@@ -67,10 +79,11 @@ class Joiner {
 
   /// Takes what `take` finds in the value of each file.
   using Take = std::function<void(const Value& root, Joiner& joiner)>;
-  void read(const std::vector<RankFile>& files, const Take& take) {
+  void read(const std::vector<RankFile>& files, const Take& take, OptimizerFacts* facts = nullptr) {
     for (const RankFile& rank : files) {
       const auto file = catalog_.file_system->open(join(folder_, rank.name));
       const TorchArchive archive = read_torch_file(*file);
+      if (facts != nullptr && ranks_read_ == 0) *facts = read_optimizer_facts(archive, *file);
       file_ = catalog_.add_file(file->path(), file->size());
       archive_ = &archive;
       names_ = 0;
@@ -97,6 +110,7 @@ class Joiner {
   void add(const Value& value, const std::string& name, Role role) {
     const std::string what = fmt::format("tensor {} of {}", name, path());
     if (const auto part = read_dtensor(value, what)) {
+      if (part->local == nullptr) return;
       if (part->copy) {
         entry_of(name, part->local->dtype, part->shape, role, what);
         return;
@@ -159,6 +173,13 @@ void check_complete(const Catalog& catalog, const std::vector<RankFile>& files,
   for (const Entry& entry : catalog.entries) {
     int64_t covered = 0;
     for (const Chunk& chunk : entry.chunks) covered += chunk.elements(entry.name);
+    if (missing.empty() && covered < entry.elements() && files.front().name.ends_with(".bin")) {
+      fail(
+          ErrorKind::not_found,
+          "{}: no file of the {} ranks holds all of tensor {}: those of further ranks are missing; "
+          "complete the copy",
+          folder, files.size(), entry.name);
+    }
     if (!missing.empty() && covered < entry.elements()) {
       fail(ErrorKind::not_found,
            "{}: the files of rank {} of {} are missing, and parts of tensor {} with them; complete "
@@ -215,7 +236,7 @@ void read_optimizer(const std::vector<RankFile>& files, const std::string& folde
   const OptimizerState parameters(model);
   Catalog all = ranks.catalog;
   Joiner joiner(all, folder);
-  joiner.read(files, [&](const Value& root, Joiner& into) {
+  const auto take = [&](const Value& root, Joiner& into) {
     const Value state = root.get("state");
     for (size_t i = 0; i < state.pair_count(); ++i) {
       const Value of = state.pair_value(i);
@@ -229,7 +250,8 @@ void read_optimizer(const std::vector<RankFile>& files, const std::string& folde
         into.add(of.pair_value(k), "optimizer.state." + kind + "." + *name, Role::optimizer);
       }
     }
-  });
+  };
+  joiner.read(files, take, &ranks.optimizer);
   for (size_t i = model.entries.size(); i < all.entries.size(); ++i) {
     check_chunks(all, all.entries[i]);
   }
@@ -252,6 +274,12 @@ FsdpRanks open_fsdp_ranks(std::shared_ptr<const FileSystem> file_system,
   FsdpRanks result;
   result.world_size = files.front().world_size;
   for (const RankFile& file : files) {
+    if (file.model != files.front().model) {
+      fail(ErrorKind::invalid,
+           "{}: holds the ranks' files of several models ({}, {}); move those of one into a folder "
+           "of their own",
+           folder, files.front().name, file.name);
+    }
     if (file.world_size == result.world_size) continue;
     fail(ErrorKind::invalid,
          "{}: holds files of {} and of {} ranks, which are different saves; move one of them away",
@@ -263,6 +291,16 @@ FsdpRanks open_fsdp_ranks(std::shared_ptr<const FileSystem> file_system,
   check_complete(result.catalog, files, folder);
   if (result.catalog.entries.empty()) {
     fail(ErrorKind::corrupt, "{}: its files hold no tensor", folder);
+  }
+  const auto flat = std::ranges::find_if(result.catalog.entries, [](const Entry& entry) {
+    return entry.name.ends_with("flat_param");
+  });
+  if (flat != result.catalog.entries.end()) {
+    result.notes.push_back(fmt::format(
+        "{} holds several parameters that FSDP flattened into one, and nothing here says which: it "
+        "cannot be converted; load it with the program that saved it, and save with "
+        "StateDictType.SHARDED_STATE_DICT or FULL_STATE_DICT",
+        flat->name));
   }
   const std::vector<RankFile> optimizer = rank_files(names, kOptimizer);
   if (optimizer.empty()) return result;

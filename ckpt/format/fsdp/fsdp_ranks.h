@@ -1,7 +1,8 @@
 // Folders of FSDP ranks: model_world_size_W_rank_R.pt, one torch.save file a rank, as verl writes
-// them. Sharded tensors are DTensors; plain ones are the same on every rank.
+// them, or pytorch_model_fsdp_0_rankR.bin, as Accelerate does (use_dcp=False). Sharded tensors are
+// DTensors or, of FSDP 1 without a mesh, ShardedTensors; plain ones are the same on every rank.
 //
-// Source: verl/utils/checkpoint/fsdp_checkpoint_manager.py.
+// Source: verl/utils/checkpoint/fsdp_checkpoint_manager.py, accelerate/utils/fsdp_utils.py.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "ckpt/core/catalog.h"
+#include "ckpt/format/torch/optimizer_facts.h"
 #include "ckpt/io/file_system.h"
 
 namespace ferry {
@@ -18,6 +20,7 @@ struct FsdpRanks {
   /// Of the model; the optimizer's are "optimizer.state.<exp_avg, ...>.<parameter>".
   Catalog catalog;
   int64_t world_size = 0;
+  OptimizerFacts optimizer;       // of the first rank
   std::string optimizer_problem;  // why the optimizer's state is left out; empty: it is not
   std::vector<std::string> notes;
 };

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 namespace ferry {
@@ -88,13 +89,19 @@ std::string with_marked_words(std::string_view text, const std::string& mark) {
   return marked;
 }
 
-// `mark`: of strings that are words; empty: there are none.
-nlohmann::json parse_tree(std::string_view text, const std::string& what, std::string_view mark) {
+// `mark`: of strings that are words; empty: there are none. `members`: what is kept of the
+// outermost object; empty: all.
+nlohmann::json parse_tree(std::string_view text, const std::string& what, std::string_view mark,
+                          std::span<const std::string_view> members) {
   refuse_nul(text, what);
   using Event = nlohmann::json::parse_event_t;
   const auto visit = [&](int depth, Event event, nlohmann::json& value) {
     if (depth > kMaxDepth) {
       fail(ErrorKind::corrupt, "{}: nested deeper than {} levels", what, kMaxDepth);
+    }
+    if (event == Event::key && depth == 1 && !members.empty() &&
+        std::ranges::find(members, value.get_ref<const std::string&>()) == members.end()) {
+      return false;
     }
     if (mark.empty() || !value.is_string()) return true;
     const std::string_view string = value.get_ref<const std::string&>();
@@ -119,15 +126,20 @@ nlohmann::json parse_tree(std::string_view text, const std::string& what, std::s
 }  // namespace
 
 nlohmann::json parse_json(std::string_view text, const std::string& what) {
-  return parse_tree(text, what, {});
+  return parse_tree(text, what, {}, {});
 }
 
 nlohmann::json parse_python_json(std::string_view text, const std::string& what) {
+  return parse_python_members(text, what, {});
+}
+
+nlohmann::json parse_python_members(std::string_view text, const std::string& what,
+                                    std::span<const std::string_view> members) {
   const bool has_words =
       text.find("NaN") != std::string_view::npos || text.find("Infinity") != std::string_view::npos;
-  if (!has_words) return parse_tree(text, what, {});
+  if (!has_words) return parse_tree(text, what, {}, members);
   const std::string mark = unused_mark(text);
-  return parse_tree(with_marked_words(text, mark), what, mark);
+  return parse_tree(with_marked_words(text, mark), what, mark, members);
 }
 
 std::string edit_python_json(std::string_view text, const std::string& what,

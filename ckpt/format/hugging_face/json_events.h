@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -87,6 +88,11 @@ nlohmann::json parse_json(std::string_view text, const std::string& what);
 /// The same of what Python's json wrote, which has NaN, Infinity and -Infinity for numbers that
 /// JSON lacks.
 nlohmann::json parse_python_json(std::string_view text, const std::string& what);
+
+/// The same, of an object only the members of these names: of a log that is megabytes long its
+/// header takes no more memory than it has.
+nlohmann::json parse_python_members(std::string_view text, const std::string& what,
+                                    std::span<const std::string_view> members);
 
 /// Such a document after `edit`, as Python's json writes it with an indent of 2: its members keep
 /// their order, and those words stay.

@@ -62,6 +62,17 @@ TEST(DeepSpeedUniversal, HoldsWhatItWasMadeOf) {
   EXPECT_EQ(moments, contents(zero.catalog, Role::optimizer));
 }
 
+TEST(DeepSpeedFiles, GroupsAndStepsAreTold) {
+  for (const std::string name : {"zero2", "zero3", "zero2_universal"}) {
+    const Checkpoint checkpoint = open_zero(name);
+    EXPECT_EQ(checkpoint.optimizer_steps, 2) << name;
+    const Value groups = checkpoint.param_groups.value;
+    ASSERT_EQ(groups.size(), 2u) << name;
+    EXPECT_EQ(groups[0].get("weight_decay").real(), 0.1);
+    EXPECT_EQ(groups[1].get("weight_decay").real(), 0.0);
+  }
+}
+
 TEST(DeepSpeedFiles, WhatIsMissingIsNamed) {
   const auto whole = test::files_below("ds/zero2" + kStep);
   const std::string optimizer = "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt";

@@ -67,6 +67,41 @@ TEST(FsdpRanks, AreFoundInARun) {
   EXPECT_THROW(open_checkpoint(posix_file_system(), kForeign + "verl/fsdp2", none), Error);
 }
 
+// Accelerate's files, by its own code (tests/interop/make_trainer.py): of FSDP 2 DTensors, of FSDP
+// 1 ShardedTensors.
+TEST(FsdpRanks, OfAccelerateAreJoined) {
+  for (const std::string name : {"accelerate_ranks", "fsdp1_sharded"}) {
+    const Checkpoint checkpoint =
+        open_checkpoint(posix_file_system(), kForeign + "training/" + name);
+    EXPECT_EQ(checkpoint.format, Format::fsdp);
+    EXPECT_EQ(checkpoint.layout.world_size, 2);
+    EXPECT_EQ(contents(checkpoint.catalog, Role::model),
+              test::truth("training/" + name + ".safetensors", false));
+    auto files = test::files_below("training/" + name);
+    files.erase("pytorch_model_fsdp_0_rank1.bin");
+    EXPECT_THAT(refusal(files, ErrorKind::not_found), HasSubstr("further ranks are missing"));
+    files["pytorch_model_fsdp_1_rank1.bin"] = files["pytorch_model_fsdp_0_rank0.bin"];
+    EXPECT_THAT(refusal(files, ErrorKind::invalid), HasSubstr("several models"));
+    EXPECT_LT(test::survivors(test::files_below("training/" + name), 300, 2), 300);
+  }
+}
+
+TEST(FsdpRanks, FlattenedParametersAreTold) {
+  const Checkpoint checkpoint =
+      open_checkpoint(posix_file_system(), kForeign + "training/fsdp1_local");
+  ASSERT_EQ(checkpoint.notes.size(), 1u);
+  EXPECT_THAT(checkpoint.notes[0], HasSubstr("SHARDED_STATE_DICT"));
+  ASSERT_NE(checkpoint.catalog.find("_flat_param"), nullptr);
+  EXPECT_EQ(checkpoint.catalog.find("_flat_param")->shape, Dims{1328});
+}
+
+TEST(FsdpRanks, GroupsAndStepsAreTold) {
+  const Checkpoint checkpoint =
+      open_checkpoint(posix_file_system(), kForeign + "verl/fsdp2" + kActor);
+  EXPECT_EQ(checkpoint.optimizer_steps, 1);
+  EXPECT_EQ(checkpoint.param_groups.value[0].get("lr").real(), 1e-3);
+}
+
 TEST(FsdpRanks, AMissingRankIsNamed) {
   auto files = two_ranks();
   files.erase("model_world_size_2_rank_1.pt");

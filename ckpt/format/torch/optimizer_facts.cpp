@@ -1,0 +1,91 @@
+#include "ckpt/format/torch/optimizer_facts.h"
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <span>
+
+#include "ckpt/base/error.h"
+
+namespace ferry {
+namespace {
+
+constexpr int kMostFactDepth = 4;
+constexpr double kMostSteps = 9007199254740992;  // what a double counts to
+
+std::optional<int64_t> count_of(double number) {
+  const bool whole = number >= 0 && number <= kMostSteps && number == std::floor(number);
+  return whole ? std::optional(static_cast<int64_t>(number)) : std::nullopt;
+}
+
+template <typename Number>
+std::optional<int64_t> count_at(const ReadableFile& file, uint64_t offset) {
+  std::array<std::byte, sizeof(Number)> bytes;
+  file.read(offset, bytes);
+  Number number;
+  std::memcpy(&number, bytes.data(), sizeof(number));
+  return count_of(static_cast<double>(number));
+}
+
+std::optional<int64_t> count_in(const TorchArchive& archive, const ReadableFile& file,
+                                const StoredTensor& tensor) {
+  int64_t elements = 1;
+  for (const int64_t size : tensor.shape) elements = size == 1 ? elements : 0;
+  if (elements != 1 || tensor.storage_offset < 0) return std::nullopt;
+  const std::string what = file.path() + ": a number of steps";
+  check_view(tensor, what);
+  const auto bytes = static_cast<uint64_t>(size_bytes(tensor.dtype));
+  const uint64_t offset =
+      archive.storage(tensor, what).offset + static_cast<uint64_t>(tensor.storage_offset) * bytes;
+  switch (tensor.dtype) {
+    case DType::f32:
+      return count_at<float>(file, offset);
+    case DType::f64:
+      return count_at<double>(file, offset);
+    case DType::i32:
+      return count_at<int32_t>(file, offset);
+    case DType::i64:
+      return count_at<int64_t>(file, offset);
+    default:
+      return std::nullopt;
+  }
+}
+
+// The dict that has param_groups, not far inside `value`; none when there is none.
+Value optimizer_in(const Value& value, int depth = 0) {
+  if (value.kind() != ValueKind::dict) return {};
+  const Value groups = value.get("param_groups");
+  if (groups.kind() == ValueKind::list && groups.size() > 0) return value;
+  for (size_t i = 0; i < value.pair_count() && depth < kMostFactDepth && i < 64; ++i) {
+    if (const Value inside = optimizer_in(value.pair_value(i), depth + 1)) return inside;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::optional<int64_t> read_count(const TorchArchive& archive, const ReadableFile& file,
+                                  const Value& value) {
+  if (const StoredTensor* tensor = value.tensor()) return count_in(archive, file, *tensor);
+  const auto number = value.real();
+  return number ? count_of(*number) : std::nullopt;
+}
+
+OptimizerFacts read_optimizer_facts(const TorchArchive& archive, const ReadableFile& file) {
+  OptimizerFacts facts;
+  const Value optimizer = optimizer_in(archive.pickle->root());
+  if (!optimizer) return facts;
+  const Value groups = optimizer.get("param_groups");
+  facts.param_groups = {archive.pickle, groups};
+  Value step = groups[0].get("step");
+  const Value state = optimizer.get("state");
+  for (size_t i = 0; i < state.pair_count() && !step; ++i) step = state.pair_value(i).get("step");
+  try {
+    facts.steps = read_count(archive, file, step);
+  } catch (const Error&) {  // its record is damaged: there is none
+  }
+  return facts;
+}
+
+}  // namespace ferry

@@ -27,6 +27,7 @@ struct ImportOptions {
   int64_t make_vocab_size_divisible_by = 128;
   bool drop_unknown = false;     // leave out tensors that the family has not; else they are refused
   std::string config_folder;     // of config.json; empty: beside the weights
+  bool optimizer = false;        // the optimizer's state too, which the checkpoint must hold
   bool any_dtype = false;        // let layers of one tensor differ in type: to look, not to write
   std::string tokenizer_folder;  // tokenizer files to copy; empty: those beside config.json
   std::string tokenizer_model;   // the argument of that name: where those files will lie
@@ -43,7 +44,9 @@ struct Import {
 };
 
 /// `checkpoint`, of format hugging_face, must outlive the result. Its iteration is 0, and there is
-/// neither optimizer nor random number state: Megatron-LM loads it as a release.
+/// neither optimizer nor random number state: Megatron-LM loads it as a release. With the optimizer
+/// (entries "optimizer.state.<exp_avg, exp_avg_sq>.<parameter>") it is the iteration that was
+/// saved, with parameter groups and a constant schedule of learning rates.
 ///
 /// not_found without a config.json; unsupported when that says what a Megatron model cannot be;
 /// mismatch when the tensors are not the family's; invalid for bad options and for a layout that
@@ -51,9 +54,10 @@ struct Import {
 Import import_model(const Checkpoint& checkpoint, const ImportOptions& options);
 
 /// The arguments that a checkpoint of Megatron-LM's would have which has none, as verl's: those
-/// that make the model of the config.json in `folder`. As import_model().
+/// that make the model of the config.json in `folder`, on the ranks of `layout`. As import_model().
 LoadedValue arguments_of_config(const Checkpoint& checkpoint, const std::string& folder,
-                                std::vector<std::string>& warnings);
+                                std::vector<std::string>& warnings,
+                                const ParallelTarget& layout = {});
 
 inline RunState import_state(const Checkpoint& checkpoint, const ImportOptions& options) {
   return import_model(checkpoint, options).state;

@@ -16,6 +16,7 @@
 #include "ckpt/megatron/state/vocabulary.h"
 #include "convert/arguments/arguments.h"
 #include "convert/config_json.h"
+#include "convert/import/import_optimizer.h"
 #include "convert/import/import_tensors.h"
 #include "convert/tokenizer.h"
 
@@ -201,10 +202,14 @@ Import import_model(const Checkpoint& checkpoint, const ImportOptions& options) 
   Import result;
   result.family = read.family->name;
   find_tokenizer_files(checkpoint, options, read.tokens, result);
-  ImportedTensors tensors = import_tensors(
-      checkpoint.catalog, model, *read.family, a,
-      {options.dtype, read.fp8_block, options.drop_unknown, options.any_dtype}, checkpoint.path);
+  ImportedTensors tensors =
+      import_tensors(checkpoint.catalog, model, *read.family, a,
+                     {options.dtype, read.fp8_block, options.drop_unknown, options.any_dtype, {}},
+                     checkpoint.path);
   RunState& state = result.state;
+  if (options.optimizer) {
+    add_optimizer(checkpoint, *read.family, a, options.drop_unknown, tensors);
+  }
   for (const auto* more : {&read.warnings, &tensors.warnings}) {
     state.warnings.insert(state.warnings.end(), more->begin(), more->end());
   }
@@ -215,7 +220,9 @@ Import import_model(const Checkpoint& checkpoint, const ImportOptions& options) 
   state.iteration = 0;
   state.common.emplace_back("checkpoint_version", number(kCheckpointVersion));
   state.common.emplace_back("num_floating_point_operations_so_far", number(int64_t{0}));
+  if (options.optimizer) add_optimizer_state(checkpoint, state);
   for (const StateTensor& tensor : state.tensors) {
+    if (tensor.role == Role::optimizer) continue;
     result.parameters =
         checked_add(result.parameters, element_count(tensor.shape, tensor.name), tensor.name);
   }
@@ -223,8 +230,9 @@ Import import_model(const Checkpoint& checkpoint, const ImportOptions& options) 
 }
 
 LoadedValue arguments_of_config(const Checkpoint& checkpoint, const std::string& folder,
-                                std::vector<std::string>& warnings) {
+                                std::vector<std::string>& warnings, const ParallelTarget& layout) {
   ImportOptions options;
+  options.layout = layout;
   options.config_folder = folder;
   ReadConfig read = read_model(checkpoint, options);
   const auto& entries = checkpoint.catalog.entries;

@@ -10,6 +10,7 @@
 #include "ckpt/base/cast.h"
 #include "ckpt/base/error.h"
 #include "ckpt/engine/engine.h"
+#include "ckpt/megatron/optimizer/optimizer_entries.h"
 #include "convert/model/constant.h"
 #include "convert/model/megatron_model.h"
 #include "convert/model/mismatch.h"
@@ -30,7 +31,7 @@ class Importer {
   ImportedTensors run(const std::string& path) {
     for (const Link& link : expand(family_, a_)) {
       if (link.rule->transform == Transform::constant) {
-        check_constant(link);
+        if (!is_state()) check_constant(link);
       } else if (link.rule->copies) {
         drop_copy(link);
       } else {
@@ -38,6 +39,7 @@ class Importer {
       }
     }
     drop_unused();
+    if (is_state()) finish_state();
     if (misfit_.any()) {
       fail(ErrorKind::mismatch, "{}: its tensors are not those of family {}:{}", path, family_.name,
            describe(misfit_, family_.name));
@@ -47,11 +49,30 @@ class Importer {
   }
 
  private:
+  bool is_state() const { return !options_.optimizer_kind.empty(); }
+
+  // Names of the state's tensors, each of which must be whole.
+  void finish_state() {
+    for (StateTensor& tensor : result_.tensors) {
+      int64_t missing = element_count(tensor.shape, tensor.name);
+      for (const Move& move : tensor.recipe.moves) missing -= move.elements();
+      for (const Box& zeros : tensor.recipe.zeros)
+        missing -= element_count(zeros.size, tensor.name);
+      tensor.name = optimizer_entry_name(options_.optimizer_kind, tensor.name);
+      tensor.role = Role::optimizer;
+      if (missing == 0) continue;
+      misfit_.missing.push_back(
+          fmt::format("{} elements of {}: some of its layers or parts have "
+                      "optimizer state, others have none",
+                      missing, tensor.name));
+    }
+  }
+
   // The tensor of a name of the rules; notes what does not fit.
   std::optional<FoundTensor> locate(const std::string& name, const Dims& shape, bool one_element) {
     auto found = model_.find(name, a_);
     if (!found) {
-      misfit_.missing.push_back(name);
+      if (!is_state()) misfit_.missing.push_back(name);
       return std::nullopt;
     }
     const bool fits = one_element ? element_count(found->shape, name) == 1 : found->shape == shape;
@@ -183,6 +204,10 @@ class Importer {
       const bool buffer = std::any_of(family_.buffers.begin(), family_.buffers.end(),
                                       [&](std::string_view end) { return name.ends_with(end); });
       const bool tied_head = a_.tied && name == "lm_head.weight";
+      if (is_state()) {  // whatever it belongs to was looked at with the model
+        drop(position);
+        continue;
+      }
       if (!buffer && !tied_head && !options_.drop_unknown) {
         misfit_.left_over.push_back(name);
         continue;

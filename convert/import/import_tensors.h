@@ -24,6 +24,8 @@ struct ImportTensorOptions {
   Dims fp8_block;              // of quantised weights; empty: there must be none
   bool drop_unknown = false;   // leave out what the family does not have; else it is refused
   bool any_dtype = false;      // layers of one tensor may differ in dtype
+  /// Optimizer state of this kind, in place of the model: a parameter may be without. Empty: no.
+  std::string optimizer_kind;
 };
 
 struct ImportedTensors {
@@ -34,8 +36,9 @@ struct ImportedTensors {
 };
 
 /// `model` is of `catalog`. mismatch, naming all of them, when tensors are missing, left over or of
-/// another shape than the family's, or when layers of one tensor differ in dtype; unsupported when
-/// a constant of the family has another value in the file.
+/// another shape than the family's, when layers of one tensor differ in dtype, or when some of them
+/// have optimizer state and others have none; unsupported when a constant of the family has another
+/// value in the file.
 ImportedTensors import_tensors(const Catalog& catalog, HuggingFaceTensors& model,
                                const Family& family, const Architecture& architecture,
                                const ImportTensorOptions& options, const std::string& path);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/megatron/optimizer/optimizer_entries.h"
 #include "convert/model/numbered_name.h"
 
 namespace ferry {
@@ -38,10 +39,17 @@ std::string spelled_as_in_rules(std::string_view name, const Family& family) {
 
 }  // namespace
 
-HuggingFaceTensors::HuggingFaceTensors(const Catalog& catalog, const Family& family)
-    : catalog_(catalog), used_(catalog.entries.size()) {
+HuggingFaceTensors::HuggingFaceTensors(const Catalog& catalog, const Family& family,
+                                       const std::string& optimizer_kind)
+    : catalog_(catalog), used_(catalog.entries.size(), true) {
+  const Role role = optimizer_kind.empty() ? Role::model : Role::optimizer;
+  const std::string prefix =
+      optimizer_kind.empty() ? std::string() : optimizer_entry_name(optimizer_kind, "");
   for (size_t i = 0; i < catalog.entries.size(); ++i) {
-    const std::string& name = catalog.entries[i].name;
+    const Entry& entry = catalog.entries[i];
+    if (entry.role != role || !entry.name.starts_with(prefix)) continue;
+    used_[i] = false;
+    const std::string name = entry.name.substr(prefix.size());
     if (!positions_.emplace(spelled_as_in_rules(name, family), static_cast<uint32_t>(i)).second) {
       fail(ErrorKind::corrupt, "tensor {} stands twice, under two spellings of its name", name);
     }

@@ -34,9 +34,11 @@ struct FoundTensor {
 
 class HuggingFaceTensors {
  public:
-  /// Refers to the catalog, which must outlive it. corrupt when a tensor stands twice under two
-  /// spellings.
-  HuggingFaceTensors(const Catalog& catalog, const Family& family);
+  /// Refers to the catalog, which must outlive it. `optimizer_kind`: the optimizer's state of this
+  /// kind ("exp_avg"), each under the name of its parameter; empty: the model. corrupt when a
+  /// tensor stands twice under two spellings.
+  HuggingFaceTensors(const Catalog& catalog, const Family& family,
+                     const std::string& optimizer_kind = {});
 
   bool has(const std::string& name) const;
 

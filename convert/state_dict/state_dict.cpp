@@ -193,6 +193,9 @@ class StateDictReader {
     model.writer = checkpoint_.writer;
     model.iteration = checkpoint_.iteration;
     model.mark = checkpoint_.mark;
+    model.optimizer_problem = checkpoint_.optimizer_problem;
+    model.param_groups = checkpoint_.param_groups;
+    model.optimizer_steps = checkpoint_.optimizer_steps;
     model.catalog.file_system = checkpoint_.catalog.file_system;
   }
 
@@ -215,6 +218,24 @@ class StateDictReader {
       to.entries.push_back(entry);
       to.entries.back().name = names_[i];
       to.entries.back().role = Role::model;
+    }
+    if (options_.optimizer) add_optimizer();
+  }
+
+  // What is stored as "optimizer.state.<kind>.<name>", of the tensors that were chosen.
+  void add_optimizer() {
+    std::unordered_map<std::string_view, size_t> chosen;
+    const auto& entries = checkpoint_.catalog.entries;
+    for (size_t i = 0; i < chosen_.size(); ++i) chosen.emplace(entries[chosen_[i]].name, i);
+    constexpr std::string_view kState = "optimizer.state.";
+    for (const Entry& entry : entries) {
+      if (entry.role != Role::optimizer || !entry.name.starts_with(kState)) continue;
+      const size_t dot = entry.name.find('.', kState.size());
+      if (dot == std::string::npos) continue;
+      const auto parameter = chosen.find(std::string_view(entry.name).substr(dot + 1));
+      if (parameter == chosen.end()) continue;
+      Entry& added = result_.model.catalog.entries.emplace_back(entry);
+      added.name = entry.name.substr(0, dot + 1) + names_[parameter->second];
     }
   }
 
@@ -242,7 +263,7 @@ class StateDictReader {
     std::vector<Recipe> recipes;
     auto& entries = result_.model.catalog.entries;
     for (uint32_t i = 0; i < entries.size(); ++i) {
-      if (of_model.contains(i)) {
+      if (of_model.contains(i) || entries[i].role == Role::optimizer) {
         kept.push_back(std::move(entries[i]));
         if (result_.source) recipes.push_back(std::move(result_.recipes[i]));
       } else {

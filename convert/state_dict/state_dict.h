@@ -26,6 +26,7 @@ struct StateDictOptions {
   /// Where config.json is, and what goes with it; empty: it is looked for beside the checkpoint.
   std::string config_folder;
   std::optional<std::string> family;  // refuse another than this
+  bool optimizer = false;             // the state of the model's parameters too
   bool drop_unknown = false;          // leave out what the family has not; else it is refused
 };
 
@@ -43,7 +44,8 @@ std::string find_config_folder(const Checkpoint& checkpoint, const std::string& 
 
 /// A state dict seen as a Hugging Face model.
 struct StateDict {
-  Checkpoint model;           // of format hugging_face; entries have transformers' names
+  Checkpoint model;           // of format hugging_face; entries have transformers' names, also
+                              // behind "optimizer.state.<kind>."
   std::string config_folder;  // of its config.json
   std::string prefix;         // that was taken off the names
   std::string family;         // whose names and shapes they are; empty: not known, not checked

@@ -225,6 +225,16 @@ TEST(StateDict, AMegatronCheckpointWithoutArgumentsIsThatOfItsConfiguration) {
   std::filesystem::remove_all(folder);
 }
 
+// Accelerate's LOCAL_STATE_DICT of FSDP 1 (tests/interop/make_trainer.py).
+TEST(StateDict, FlattenedParametersAreRefused) {
+  std::string message;
+  const Checkpoint checkpoint = open("training/fsdp1_local");
+  EXPECT_EQ(kind_of([&] { read_state_dict(checkpoint, options()); }, &message),
+            ErrorKind::unsupported);
+  EXPECT_THAT(message, HasSubstr("_flat_param is a parameter that FSDP flattened"));
+  EXPECT_THAT(message, HasSubstr("StateDictType.SHARDED_STATE_DICT"));
+}
+
 TEST(Prefix, OfUnknownModelsIsWhatPutsThemInContainers) {
   EXPECT_EQ(guess_prefix({"module.model.a", "module.lm_head.b"}), "module.");
   EXPECT_EQ(guess_prefix({"model.model.a", "model.lm_head.b"}), "model.");

@@ -5,6 +5,9 @@ Usage: check_foreign.py FERRY [FOLDER]     (FOLDER: as tests/fixtures/foreign, t
   verl          FSDP's ranks: equal what PyTorch gathered (NAME.safetensors); and, where verl is installed, verl.model_merger's bf16 folder
   deepspeed     equal what zero_to_fp32 gave (NAME.safetensors); and, where DeepSpeed is installed, what it gives now
   universal     what ds_to_universal made, moments too
+  optimizer     convert --optimizer --to torch_dist of DeepSpeed and of FSDP's ranks, read by PyTorch: weights, masters and moments in Megatron-LM's
+                places, bit for bit; resharded by ferry to two tensor and two pipeline ranks, the same
+  training      Accelerate's files of FSDP's ranks: what PyTorch gathered (NAME.safetensors)
   dcp           reshard --to dcp of ranks, read by PyTorch, moments too
   torchtitan    torchtitan's own adapters, where it is installed: the names and orders of llama, qwen3 and deepseek_v3
 Prints a line each; fails when anything differs."""
@@ -104,6 +107,57 @@ def check_deepspeed(ferry, folder, work, report):
         report.add(f'deepspeed {name}', wrong())
 
 
+def megatron_names(tensors, heads=2, groups=1, layers=2, rows=128):
+    """The tiny Llama's tensors as Megatron-LM has them: queries, keys and values of a group together, gate over up, layers stacked, vocabulary padded."""
+    def stacked(parts): return torch.stack([parts(i) for i in range(layers)])
+    def layer(i, name): return tensors[f'model.layers.{i}.{name}.weight']
+    def qkv(i):
+        q, k, v = (layer(i, f'self_attn.{p}_proj') for p in 'qkv')
+        size = q.shape[0] // heads
+        split = [q.reshape(groups, heads // groups * size, -1), k.reshape(groups, size, -1), v.reshape(groups, size, -1)]
+        return torch.cat(split, dim=1).reshape(-1, q.shape[1])
+    def padded(tensor): return torch.cat([tensor, tensor.new_zeros(rows - tensor.shape[0], tensor.shape[1])])
+    found = {'decoder.final_layernorm.weight': tensors['model.norm.weight'], 'output_layer.weight': padded(tensors['lm_head.weight']),
+             'decoder.layers.self_attention.linear_qkv.weight': stacked(qkv), 'decoder.layers.self_attention.linear_qkv.layer_norm_weight': stacked(lambda i: layer(i, 'input_layernorm')),
+             'decoder.layers.self_attention.linear_proj.weight': stacked(lambda i: layer(i, 'self_attn.o_proj')),
+             'decoder.layers.mlp.linear_fc1.layer_norm_weight': stacked(lambda i: layer(i, 'post_attention_layernorm')),
+             'decoder.layers.mlp.linear_fc1.weight': stacked(lambda i: torch.cat([layer(i, 'mlp.gate_proj'), layer(i, 'mlp.up_proj')])),
+             'decoder.layers.mlp.linear_fc2.weight': stacked(lambda i: layer(i, 'mlp.down_proj'))}
+    if 'model.embed_tokens.weight' in tensors: found['embedding.word_embeddings.weight'] = padded(tensors['model.embed_tokens.weight'])
+    return found
+
+
+def check_optimizer(ferry, folder, work, report):
+    """Moments: of verl as PyTorch gathered them, of DeepSpeed as its own ds_to_universal has them (of stage 3, which nobody gathers, as reshard --to dcp has them)."""
+    for name in ('ds/zero2', 'ds/zero3', 'ds/zero2_universal', 'verl/fsdp2'):
+        def wrong():
+            source, run = f'{folder}/{name}', f'{work}/{name.replace("/", "_")}_run'
+            model, moments = parts(f'{folder}/{name.removesuffix("_universal")}.safetensors')
+            if not moments:
+                call(ferry, 'reshard', f'{folder}/ds/zero3' if name == 'ds/zero3' else f'{folder}/ds/zero2_universal', run + '_dcp', '--to', 'dcp')
+                moments = {n: t for n, t in load(run + '_dcp').items() if n.startswith('optimizer.state.exp_avg')}
+            expected = {n: t.to(torch.bfloat16) for n, t in megatron_names(model).items()}
+            expected |= {f'optimizer.state.param.{n}': t for n, t in megatron_names(model).items()}
+            for kind in ('exp_avg', 'exp_avg_sq'):
+                prefix = f'optimizer.state.{kind}.'
+                of_kind = {n.removeprefix(prefix): t for n, t in moments.items() if n.startswith(prefix)}
+                expected |= {prefix + n: t for n, t in megatron_names(of_kind).items()}
+            call(ferry, 'convert', source, run, '--to', 'torch_dist', '--optimizer', '--dtype', 'bf16', '--config', f'{folder}/model')
+            call(ferry, 'reshard', run, run + '_ranks', '--pp', '2', '--tp', '1', '--dp', '2')
+            for at in (run, run + '_ranks'):
+                yield from differences({n: t for n, t in load(glob.glob(f'{at}/iter_*')[0]).items() if torch.is_tensor(t)}, expected)
+        report.add(f'optimizer of {name}', wrong())
+
+
+def check_training(ferry, folder, work, report):
+    for name in ('accelerate_ranks', 'fsdp1_sharded', 'accelerate_fsdp'):
+        def wrong():
+            out = f'{work}/{name}'
+            yield from converted(ferry, f'{folder}/training/{name}', out, '--config', f'{folder}/model')
+            yield from differences(weights(out), load_file(f'{folder}/training/{name}.safetensors'))
+        report.add(f'training {name}', wrong())
+
+
 def main(ferry, folder):
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -112,6 +166,8 @@ def main(ferry, folder):
         check_state_dicts(ferry, folder, work, report)
         check_verl(ferry, folder, work, report)
         check_deepspeed(ferry, folder, work, report)
+        check_optimizer(ferry, folder, work, report)
+        check_training(ferry, folder, work, report)
         if importlib.util.find_spec('torchtitan'):
             from check_torchtitan import check_torchtitan
             check_torchtitan(ferry, work, report)

@@ -151,8 +151,11 @@ void add_state_dict_options(Command& command, ConvertOptions& options) {
 }
 
 void add_tensor_options(Command& command, ConvertOptions& options) {
+  command.add_flag(
+      "--optimizer", options.optimizer,
+      "The optimizer's state too (--to safetensors; with --to torch_dist and torch, of "
+      "DeepSpeed and FSDP's ranks, Adam's: the run's iteration then)");
   const char* group = "With --to safetensors";
-  command.add_flag("--optimizer", options.optimizer, "The optimizer's tensors too").group(group);
   add_raw_option(command, options.open.raw).group(group);
 }
 

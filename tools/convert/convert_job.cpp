@@ -6,6 +6,7 @@
 #include "ckpt/group/together.h"
 #include "ckpt/megatron/optimizer/masters/weights.h"
 #include "convert/rewrite/rewrite.h"
+#include "convert/state_dict/without_arguments.h"
 #include "convert/tokenizer.h"
 #include "tools/convert/import_job.h"
 #include "tools/convert/state_dict_options.h"
@@ -59,7 +60,7 @@ void check_options(const ConvertOptions& options) {
       {"--fill-from", !options.fill_from.empty(), hf},
       {"--tokenizer", !model.tokenizer_folder.empty(), !plain},
       {"--max-shard-size", model.max_shard_bytes != ExportOptions().max_shard_bytes, !megatron},
-      {"--optimizer", options.optimizer, plain},
+      {"--optimizer", options.optimizer, !hf},
       {"--raw", options.open.raw, plain},
       {"--from-masters", options.from_masters, !megatron},
       {"--drop-unknown", options.import.drop_unknown, !plain},
@@ -138,7 +139,7 @@ ExportOptions add_arguments(Checkpoint& checkpoint, const ConvertOptions& option
                             std::vector<std::string>& warnings) {
   ExportOptions model = options.model;
   const std::string folder = find_config_folder(checkpoint, options.config_folder);
-  checkpoint.args = arguments_of_config(checkpoint, folder, warnings);
+  give_arguments(checkpoint, folder, warnings);
   const FileSystem& files = *checkpoint.catalog.file_system;
   if (model.tokenizer_folder.empty() && !tokenizer_beside(files, folder).files.empty()) {
     model.tokenizer_folder = folder;

@@ -29,7 +29,7 @@ struct ConvertOptions {
   ImportOptions import;       // --to torch_dist and torch
   bool from_masters = false;  // the optimizer's fp32 masters instead of the weights
   std::string fill_from;      // --to hf: the model that gives the tensors that are missing
-  bool optimizer = false;     // --to safetensors: the optimizer's tensors too
+  bool optimizer = false;     // --to safetensors, torch_dist, torch: the optimizer's state too
   /// Of a state dict: where config.json is, which tensors are the model's, and their names.
   std::string config_folder;
   std::vector<std::string> only;

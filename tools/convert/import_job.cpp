@@ -24,10 +24,11 @@ namespace ferry::tool {
 namespace {
 
 PlannedOutput plan(RunState state, const ConvertOptions& options) {
-  if (options.to == ConvertTarget::torch) return plan_legacy(state, {false});
+  if (options.to == ConvertTarget::torch) return plan_legacy(state, {options.optimizer});
   TorchDistOptions writer;
   writer.release = options.write.release;
-  writer.optimizer = ShardedOptimizer::none;
+  writer.optimizer =
+      options.optimizer ? ShardedOptimizer::fully_reshardable : ShardedOptimizer::none;
   writer.zstd = options.write.zstd_level.has_value();
   return plan_torch_dist(std::move(state), writer);
 }
@@ -55,6 +56,9 @@ std::vector<std::string> loading_flags(const Import& model, const ParallelLayout
                                        const ConvertOptions& options) {
   std::vector<std::string> flags = {"--load " + options.target, "--use-checkpoint-args"};
   if (options.to == ConvertTarget::torch) flags.push_back("--ckpt-format torch");
+  if (options.optimizer) {
+    flags.insert(flags.end(), {"--use-distributed-optimizer", "--override-opt_param-scheduler"});
+  }
   say_layout(sizes, options.import.layout, flags);
   flags.insert(flags.end(), model.flags.begin(), model.flags.end());
   return flags;
@@ -76,6 +80,7 @@ ConvertReport describe(const Checkpoint& checkpoint, const Import& model,
   report.target = folder;
   report.source_format = name(checkpoint.format);
   report.family = model.family;
+  report.iteration = options.optimizer ? model.state.iteration : std::nullopt;
   report.tensors = static_cast<int64_t>(model.state.tensors.size());
   report.parameters = model.parameters;
   report.layout = layout_from_args(model.state.args.value);
@@ -114,12 +119,20 @@ Model open_model(const std::shared_ptr<const FileSystem>& file_system,
           std::move(state_dict.warnings)};
 }
 
+// A model alone is a release; with the optimizer's state it is the iteration that was saved.
+Output output_for(const ConvertOptions& options, const Checkpoint& checkpoint) {
+  Output output = {OutputKind::iteration, options.target, {}};
+  if (options.optimizer) {
+    output.iteration = checkpoint.iteration ? checkpoint.iteration : checkpoint.optimizer_steps;
+  }
+  return output;
+}
+
 }  // namespace
 
 ConvertReport convert_to_megatron(const ConvertOptions& options) {
   const std::shared_ptr<const FileSystem> file_system = posix_file_system();
-  const Output output = {OutputKind::iteration, options.target, {}};
-  const std::string folder = output.folder();
+  Output output;
   Model source;
   const Checkpoint& checkpoint = source.checkpoint;
   ConvertReport report;
@@ -128,6 +141,9 @@ ConvertReport convert_to_megatron(const ConvertOptions& options) {
     ImportOptions import = options.import;
     source = open_model(file_system, options);
     import.config_folder = source.config_folder;
+    import.optimizer = options.optimizer;
+    output = output_for(options, checkpoint);
+    const std::string folder = output.folder();
     check_output(*file_system, output, checkpoint.path, options.write.overwrite);
     import.tokenizer_model = join(absolute(folder), kTokenizerFolder);
     Import model = import_model(checkpoint, import);
@@ -135,7 +151,7 @@ ConvertReport convert_to_megatron(const ConvertOptions& options) {
                                 source.warnings.end());
     report = describe(checkpoint, model, options, folder);
     report.source_format = name(source.format);
-    report.before_loading = before_loading(*file_system, options.target);
+    if (!options.optimizer) report.before_loading = before_loading(*file_system, options.target);
     planned = plan(std::move(model.state), options);
     prepare(planned, options.write.integrity);
     add_files(*file_system, model.tokenizer_files, kTokenizerFolder, planned);

@@ -132,6 +132,11 @@ void add_content_options(Command& command, ReshardOptions& options) {
                    "Put optimizer state back that Megatron Core 0.15 to 0.19 stored in the wrong "
                    "places; holds every fp32 master against its weight");
   command
+      .add_option("--config", options.config_folder,
+                  "Of a run without Megatron-LM's arguments, as verl saves it: folder of its "
+                  "config.json (default: beside PATH)")
+      .type_name("DIR");
+  command
       .add_option("--make-vocab-size-divisible-by", options.vocabulary_divisor,
                   "Pad the vocabulary to a multiple of this times --tp")
       .type_name("N")

@@ -16,6 +16,8 @@
 #include "ckpt/megatron/torch_dist/plain_dcp_writer.h"
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
 #include "ckpt/store/run_folder.h"
+#include "convert/state_dict/state_dict.h"
+#include "convert/state_dict/without_arguments.h"
 #include "tools/output/paths.h"
 #include "tools/output/tokenizer_folder.h"
 #include "tools/output/write_output.h"
@@ -179,6 +181,22 @@ Target plan_target(RunState state, const ReshardOptions& options, const std::str
   return target;
 }
 
+// Gives a run without arguments those of its config.json; true where it had none.
+bool settle_arguments(Checkpoint& checkpoint, const ReshardOptions& options,
+                      std::vector<std::string>& warnings) {
+  const bool lacking = lacks_arguments(checkpoint) && !options.open.raw;
+  if (lacking) {
+    give_arguments(checkpoint, options.config_folder, warnings);
+  } else if (!options.config_folder.empty()) {
+    fail(ErrorKind::invalid,
+         "{}: --config is for runs of Megatron-LM's format without its arguments; this checkpoint "
+         "({}) {}",
+         checkpoint.path, name(checkpoint.format),
+         checkpoint.args.value ? "has them" : "is none: `ferry convert` reads it");
+  }
+  return lacking;
+}
+
 // Nothing: a release, which stays one whatever its state says.
 std::optional<int64_t> iteration_to_write(const Checkpoint& checkpoint) {
   const bool is_release = canonical(checkpoint.path).filename() == kReleaseName;
@@ -333,6 +351,8 @@ ReshardReport reshard(const ReshardOptions& options) {
   Target target;
   together(*options.write.group, [&] {
     checkpoint = open_checkpoint(file_system, options.source, options.open);
+    std::vector<std::string> warnings;
+    const bool lacking = settle_arguments(checkpoint, options, warnings);
     output = output_of(options, checkpoint);
     check_output(*file_system, output, checkpoint.path, options.write.overwrite);
     const bool is_run = options.to != ReshardFormat::dcp || holds_run(checkpoint);
@@ -342,6 +362,8 @@ ReshardReport reshard(const ReshardOptions& options) {
     }
     check_optimizer(checkpoint, options.optimizer, options.repair_masters);
     RunState state = is_run ? state_of(checkpoint) : plain_state_of(checkpoint);
+    if (lacking) rename_members(state);
+    state.warnings.insert(state.warnings.begin(), warnings.begin(), warnings.end());
     if (is_run) settle_iteration(checkpoint, output, state);
     if (options.repair_masters) repair(checkpoint, options.write.engine, state);
     edit_state(state, options);

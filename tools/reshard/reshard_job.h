@@ -35,6 +35,7 @@ struct ReshardOptions {
   ReshardOptimizer optimizer = ReshardOptimizer::as_source;
   MasterForm masters = MasterForm::as_source;
   bool repair_masters = false;  // puts optimizer state back that Megatron Core stored shifted
+  std::string config_folder;    // of config.json, for a run without arguments; empty: beside it
   ParallelTarget layout;
   std::optional<int64_t> vocabulary_divisor;
   std::optional<DType> dtype;

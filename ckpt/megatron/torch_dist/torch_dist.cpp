@@ -208,9 +208,13 @@ void apply_megatron_meaning(StoredTorchDist& stored) {
 }
 
 Checkpoint open_torch_dist(std::shared_ptr<const FileSystem> file_system, const std::string& folder,
-                           bool raw) {
+                           bool raw, const LoadedValue& args) {
   StoredTorchDist stored = read_torch_dist(std::move(file_system), folder);
   const std::string problem = fill_from_bridge_config(stored.checkpoint);
+  if (args.value && !stored.checkpoint.args.value) {
+    stored.checkpoint.args = args;
+    stored.checkpoint.layout = layout_from_args(args.value);
+  }
   if (raw) {
     Catalog logical = stored.checkpoint.catalog;
     const Value &args = stored.checkpoint.args.value, &metadata = stored.checkpoint.metadata.value;

@@ -31,9 +31,14 @@ StoredTorchDist read_torch_dist(std::shared_ptr<const FileSystem> file_system,
 void apply_megatron_meaning(StoredTorchDist& stored);
 
 /// Both, with args, iteration and layout filled. With `raw`, entries and objects stay exactly as
-/// PyTorch names them.
+/// PyTorch names them. `args` take the place of those that the checkpoint has not, as verl's has
+/// none.
 Checkpoint open_torch_dist(std::shared_ptr<const FileSystem> file_system, const std::string& folder,
-                           bool raw = false);
+                           bool raw, const LoadedValue& args);
+inline Checkpoint open_torch_dist(std::shared_ptr<const FileSystem> file_system,
+                                  const std::string& folder, bool raw = false) {
+  return open_torch_dist(std::move(file_system), folder, raw, {});
+}
 
 /// True when `name` is an optimizer's tensor: `optimizer.` with or without `chained_K.` before it.
 bool is_optimizer_name(std::string_view name);

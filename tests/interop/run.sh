@@ -58,6 +58,7 @@ done
 "$FERRY_PYTHON" tests/interop/check_import.py "$ferry"
 "$FERRY_PYTHON" tests/interop/check_rewrite.py "$ferry"
 "$FERRY_PYTHON" tests/interop/check_foreign.py "$ferry"
+"$FERRY_PYTHON" tests/interop/check_source_memory.py "$ferry"
 "$FERRY_PYTHON" tests/interop/check_kernels.py "$(dirname "$ferry")/../tests/run_operation"
 "$FERRY_PYTHON" tests/interop/check_training.py "$ferry"
 # Without --kinds it is every kind, without the rest larger vocabularies and more texts, which takes minutes.

@@ -1,0 +1,185 @@
+"""Measures the memory that ferry takes for each kind of source beyond Megatron-LM's, on checkpoints that are larger than it may be.
+
+Usage: check_source_memory.py FERRY [--memory MIB] [NAME ...]
+A Llama of 50 million parameters (150 million in bf16 and fp8), in the form of each program: as PyTorch itself writes it (torch.save, DCP, DTensors on one rank), of DeepSpeed by the rules of its
+source (flat fp32 tensors, two ranks), of Hugging Face with fp8 as ferry writes it, of Megatron-FSDP and of masters as remainders likewise. Prints a line each, and fails where the
+peak of resident memory is above --memory (64 MiB) and 64 MiB, or where a source is not larger than that."""
+import argparse, json, os, subprocess, sys, tempfile, time
+import torch
+from safetensors.torch import save_file
+
+HIDDEN, FFN, LAYERS, VOCAB, HEADS, GROUPS = 1024, 4096, 2, 8000, 8, 4
+CONFIG = dict(architectures=['LlamaForCausalLM'], model_type='llama', hidden_size=HIDDEN, intermediate_size=FFN, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
+              num_key_value_heads=GROUPS, vocab_size=VOCAB, max_position_embeddings=2048, rms_norm_eps=1e-6, hidden_act='silu', tie_word_embeddings=False,
+              rope_parameters=dict(rope_type='default', rope_theta=10000.0), head_dim=HIDDEN // HEADS, attention_bias=False, mlp_bias=False, torch_dtype='float32')
+MIB = 1 << 20
+
+
+def shapes():
+    size = HIDDEN // HEADS * GROUPS
+    yield 'model.embed_tokens.weight', (VOCAB, HIDDEN)
+    for i in range(LAYERS):
+        p = f'model.layers.{i}.'
+        for name, shape in (('self_attn.q_proj', (HIDDEN, HIDDEN)), ('self_attn.k_proj', (size, HIDDEN)), ('self_attn.v_proj', (size, HIDDEN)), ('self_attn.o_proj', (HIDDEN, HIDDEN)),
+                            ('mlp.gate_proj', (FFN, HIDDEN)), ('mlp.up_proj', (FFN, HIDDEN)), ('mlp.down_proj', (HIDDEN, FFN)), ('input_layernorm', (HIDDEN,)),
+                            ('post_attention_layernorm', (HIDDEN,))):
+            yield p + name + '.weight', shape
+    yield 'model.norm.weight', (HIDDEN,)
+    yield 'lm_head.weight', (VOCAB, HIDDEN)
+
+
+def tensors():
+    torch.manual_seed(1)
+    return {name: torch.randn(shape) * 0.02 for name, shape in shapes()}
+
+
+def put_config(folder, **more):
+    os.makedirs(folder, exist_ok=True)
+    json.dump(CONFIG | more, open(f'{folder}/config.json', 'w'))
+
+
+def hugging_face(folder, dtype):
+    put_config(folder, torch_dtype=str(dtype).removeprefix('torch.'))
+    save_file({n: t.to(dtype) for n, t in tensors().items()}, f'{folder}/model.safetensors')
+
+
+def torch_bin(folder):
+    put_config(folder)
+    torch.save(tensors(), f'{folder}/pytorch_model.bin')
+
+
+def plain_dcp(folder):
+    import torch.distributed.checkpoint as dcp
+    dcp.save({'model': tensors()}, checkpoint_id=folder, no_dist=True)
+    put_config(folder)
+
+
+def dtensors(folder):
+    """As verl: DTensors of PyTorch's, on a mesh of one."""
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+    os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT='29577', RANK='0', WORLD_SIZE='1')
+    dist.init_process_group('gloo')
+    mesh = init_device_mesh('cpu', (1,))
+    parts = {n: distribute_tensor(t, mesh, [Shard(0)]) for n, t in tensors().items()}
+    put_config(f'{folder}/huggingface')
+    torch.save(parts, f'{folder}/model_world_size_1_rank_0.pt')
+    state = {i: dict(step=torch.tensor(5.0), exp_avg=t * 0.5, exp_avg_sq=t * t) for i, t in enumerate(parts.values())}
+    torch.save(dict(state=state, param_groups=[dict(lr=1e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, params=list(state))]), f'{folder}/optim_world_size_1_rank_0.pt')
+    dist.destroy_process_group()
+
+
+def zero(folder, stage, ranks=2):
+    """deepspeed/runtime/zero/{stage_1_and_2,stage3}.py: a group of parameters, one after another, cut into as many parts as there are ranks; of stage 3 each parameter is."""
+    all_tensors = tensors()
+    put_config(folder)
+    model = dict(module={} if stage == 3 else {n: t.to(torch.bfloat16) for n, t in all_tensors.items()}, buffer_names=[], param_shapes=[{n: t.shape for n, t in all_tensors.items()}],
+                 shared_params={}, frozen_param_shapes=None, frozen_param_fragments=None, global_steps=5, ds_version='0.19.8')
+    flats = [[] for _ in range(ranks)]
+    if stage == 3:
+        for t in all_tensors.values():
+            part = -(-t.numel() // ranks)
+            padded = torch.cat([t.reshape(-1), torch.zeros(part * ranks - t.numel())])
+            for rank in range(ranks): flats[rank].append(padded[rank * part:(rank + 1) * part])
+        flats = [torch.cat(parts) for parts in flats]
+    else:
+        whole = torch.cat([t.reshape(-1) for t in all_tensors.values()])
+        whole = torch.cat([whole, torch.zeros(-whole.numel() % (2 * ranks))])
+        flats = list(whole.chunk(ranks))
+    del all_tensors
+    for rank, flat in enumerate(flats):
+        flat = flat.clone()
+        base = dict(state={0: dict(step=torch.tensor(5.0), exp_avg=flat * 0.5, exp_avg_sq=flat * flat)}, param_groups=[dict(lr=1e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)])
+        if stage == 3: state = dict(zero_stage=3, partition_count=ranks, fp32_flat_groups=[flat], optimizer_state_dict=base)
+        else: state = dict(zero_stage=stage, partition_count=[ranks], single_partition_of_fp32_groups=[flat], base_optimizer_state=base, param_alignment_paddings=None)
+        torch.save(dict(optimizer_state_dict=state, ds_config={}, ds_version='0.19.8'), f'{folder}/bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt')
+        if stage == 3 or rank == 0: torch.save(model, f'{folder}/{f"zero_pp_rank_{rank}_" if stage == 3 else ""}mp_rank_00_model_states.pt')
+
+
+def bytes_below(path):
+    if os.path.isfile(path): return os.path.getsize(path)
+    return sum(os.path.getsize(os.path.join(d, f)) for d, _, files in os.walk(path) for f in files)
+
+
+# A process keeps the peak of the one that it was made from: so ferry is begun by a small one.
+MEASURE = """import os, sys
+child = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)])
+_, status, usage = os.wait4(child, 0)
+print(usage.ru_maxrss * 1024)
+sys.exit(os.waitstatus_to_exitcode(status))"""
+
+
+def peak_of(command):
+    """Most resident memory of a process of its own, in bytes."""
+    done = subprocess.run([sys.executable, '-I', '-S', '-c', MEASURE, *command], capture_output=True, text=True)
+    if done.returncode: sys.exit(f'{" ".join(command)}: {done.stderr}')
+    return int(done.stdout)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument('ferry')
+    parser.add_argument('names', nargs='*')
+    parser.add_argument('--memory', type=int, default=64)
+    options = parser.parse_args()
+    ferry = os.path.abspath(options.ferry)
+    torch.set_num_threads(1)
+
+    def made(work, *command): subprocess.run([ferry, *command], check=True, stdout=subprocess.DEVNULL)
+
+    def from_run(work, form):
+        zero(f'{work}/ds', 2)
+        made(work, 'convert', f'{work}/ds', f'{work}/run', '--to', 'torch_dist', '--optimizer', '--dtype', 'bf16')
+        made(work, 'reshard', f'{work}/run', f'{work}/source', *form)
+        subprocess.run(['rm', '-rf', f'{work}/ds', f'{work}/run'], check=True)
+
+    def larger():  # for types of one byte and two; of the process that makes the source alone
+        global LAYERS
+        LAYERS = CONFIG['num_hidden_layers'] = 8
+
+    def bf16(folder):
+        larger()
+        hugging_face(folder, torch.bfloat16)
+
+    def fp8(work):
+        larger()
+        hugging_face(f'{work}/bf16', torch.bfloat16)
+        made(work, 'convert', f'{work}/bf16', f'{work}/source', '--to', 'hf', '--quantize', 'fp8')
+        subprocess.run(['rm', '-rf', f'{work}/bf16'], check=True)
+
+    to_run = ('--to', 'torch_dist', '--optimizer', '--dtype', 'bf16')
+    cases = {
+        'deepspeed ZeRO 2 to hf': (lambda w: zero(f'{w}/source', 2), ('convert', '--to', 'hf', '--dtype', 'bf16')),
+        'deepspeed ZeRO 2 to torch_dist, optimizer': (lambda w: zero(f'{w}/source', 2), ('convert', *to_run)),
+        'deepspeed ZeRO 3 to hf': (lambda w: zero(f'{w}/source', 3), ('convert', '--to', 'hf')),
+        'deepspeed ZeRO 3 to torch_dist, optimizer': (lambda w: zero(f'{w}/source', 3), ('convert', *to_run)),
+        'verl FSDP to hf': (lambda w: dtensors(f'{w}/source'), ('convert', '--to', 'hf')),
+        'verl FSDP to torch_dist, optimizer': (lambda w: dtensors(f'{w}/source'), ('convert', *to_run)),
+        'PyTorch DCP to hf': (lambda w: plain_dcp(f'{w}/source'), ('convert', '--to', 'hf')),
+        'pytorch_model.bin to hf': (lambda w: torch_bin(f'{w}/source'), ('convert', '--to', 'hf')),
+        'hf to fp8': (lambda w: bf16(f'{w}/source'), ('convert', '--to', 'hf', '--quantize', 'fp8')),
+        'fp8 to hf': (fp8, ('convert', '--to', 'hf', '--dtype', 'bf16')),
+        'fsdp_dtensor to hf': (lambda w: from_run(w, ('--to', 'fsdp_dtensor')), ('convert', '--to', 'hf')),
+        'fsdp_dtensor to torch_dist': (lambda w: from_run(w, ('--to', 'fsdp_dtensor')), ('reshard',)),
+        'masters of remainders to hf': (lambda w: from_run(w, ('--optimizer', 'dp_reshardable', '--masters', 'remainders')), ('convert', '--to', 'hf', '--from-masters'))}
+    limit, wrong = (options.memory + 64) * MIB, []
+    for name, (make, command) in cases.items():
+        if options.names and not any(part in name for part in options.names): continue
+        with tempfile.TemporaryDirectory(dir=os.environ.get('TMPDIR')) as work:
+            if os.fork() == 0:  # so that making it takes memory of a process that ends
+                make(work)
+                sys.stdout.flush()
+                os._exit(0)
+            if os.wait()[1] != 0: sys.exit(f'{name}: its source could not be made')
+            source = bytes_below(f'{work}/source')
+            begin = time.time()
+            peak = peak_of([ferry, command[0], f'{work}/source', f'{work}/out', *command[1:], '--memory', f'{options.memory}MiB'])
+            fine = peak <= limit and source > limit
+            print(f'{"memory" if fine else "MEMORY"} {name}: {peak / MIB:.0f} MiB of {limit // MIB} for a source of {source / MIB:.0f} MiB, {time.time() - begin:.1f} s', flush=True)
+            if not fine: wrong.append(name)
+    if wrong: sys.exit(f'too much memory, or too small a source: {", ".join(wrong)}')
+
+
+if __name__ == '__main__':
+    main()

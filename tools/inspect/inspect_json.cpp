@@ -5,6 +5,7 @@
 
 #include "ckpt/megatron/optimizer/masters/remainders.h"
 #include "tools/inspect/inspect_report.h"
+#include "tools/inspect/optimizer_kinds.h"
 #include "tools/terminal/layout.h"
 
 namespace ferry::tool {
@@ -154,6 +155,14 @@ json masters_word(const Catalog& catalog) {
   return any ? json("fp32") : json(nullptr);
 }
 
+json states_json(const Catalog& catalog) {
+  json all = json::array();
+  for (const OptimizerKind& kind : optimizer_kinds(catalog)) {
+    all.push_back({{"states", kind.states}, {"tensors", kind.tensors}});
+  }
+  return all;
+}
+
 json value_or_null(const LoadedValue& loaded) {
   return loaded.document ? ferry::to_json(loaded.value) : json(nullptr);
 }
@@ -190,6 +199,8 @@ json to_json(const InspectReport& report) {
       {"optimizer",
        {{"layout", name(checkpoint.optimizer)},
         {"tensors", report.optimizer_tensors.tensors},
+        {"kind", text_or_null(optimizer_name(checkpoint))},
+        {"states", states_json(checkpoint.catalog)},
         {"masters", masters_word(checkpoint.catalog)},
         {"problem", checkpoint.optimizer_problem.empty() ? json(nullptr)
                                                          : json(checkpoint.optimizer_problem)}}},

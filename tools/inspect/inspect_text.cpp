@@ -7,6 +7,7 @@
 #include "ckpt/base/utf8.h"
 #include "ckpt/megatron/optimizer/masters/remainders.h"
 #include "tools/inspect/inspect_report.h"
+#include "tools/inspect/optimizer_kinds.h"
 #include "tools/terminal/layout.h"
 #include "tools/terminal/text.h"
 
@@ -136,6 +137,10 @@ std::string optimizer_line(const Checkpoint& checkpoint) {
   std::string text = checkpoint.optimizer == OptimizerLayout::none
                          ? "none"
                          : std::string(name(checkpoint.optimizer));
+  const std::string kind = optimizer_name(checkpoint);
+  const std::string states = to_text(optimizer_kinds(checkpoint.catalog));
+  if (!kind.empty()) text += fmt::format(" ({})", kind);
+  if (!states.empty()) text += ": " + states;
   if (has_remainders(checkpoint.catalog)) {
     text += ", masters as 16-bit remainders of the weights (read as the fp32 that they stand for)";
   }

@@ -9,6 +9,7 @@
 #include "ckpt/megatron/model/args.h"
 #include "ckpt/megatron/optimizer/masters/remainders.h"
 #include "ckpt/megatron/optimizer/masters/shifted_state.h"
+#include "ckpt/megatron/optimizer/matrix_optimizer.h"
 #include "ckpt/megatron/optimizer/optimizer_form.h"
 #include "ckpt/megatron/rank_folders/write/writer.h"
 #include "ckpt/megatron/state/retarget.h"
@@ -29,8 +30,9 @@ namespace {
 ShardedOptimizer sharded_form(ReshardOptimizer wanted, const RunState& state) {
   switch (wanted) {
     case ReshardOptimizer::as_source:
-      return has_distributed_optimizer(state) ? ShardedOptimizer::fully_reshardable
-                                              : ShardedOptimizer::plain;
+      return has_distributed_optimizer(state) || matrix_optimizer(state.args.value).layer_wise
+                 ? ShardedOptimizer::fully_reshardable
+                 : ShardedOptimizer::plain;
     case ReshardOptimizer::dp_reshardable:
       return ShardedOptimizer::dp_reshardable;
     case ReshardOptimizer::none:
@@ -106,7 +108,19 @@ void plan_dcp(RunState state, const ReshardOptions& options, Target& target) {
 
 void plan_torch(RunState state, const ReshardOptions& options, Target& target) {
   target.side.format = name(Format::megatron_torch);
+  const MatrixOptimizer matrices = matrix_optimizer(state.args.value);
+  if (options.optimizer == ReshardOptimizer::legacy && matrices.any) {
+    fail(ErrorKind::unsupported,
+         "--optimizer legacy: Megatron-LM writes no distrib_optim.pt in a run with {}; without "
+         "--optimizer its state is written as such a run has it",
+         matrices.name);
+  }
   if (options.optimizer == ReshardOptimizer::legacy) set_distributed_optimizer(state, true);
+  if (matrices.layer_wise && has_optimizer(state) && options.optimizer != ReshardOptimizer::none) {
+    state.warnings.push_back(
+        "the optimizer's state is written as layer_wise_optimizer_*.pt: today's Megatron-LM loads "
+        "them with --no-use-layer-wise-param-layout alone");
+  }
   if (!has_distributed_optimizer(state)) drop_doubled_masters(state);
   const bool optimizer = options.optimizer != ReshardOptimizer::none;
   target.planned = plan_legacy(state, {optimizer});
@@ -124,6 +138,12 @@ void settle_masters(RunState& state, const ReshardOptions& options, Target& targ
   const bool stored = has_remainders(*state.source) && has_optimizer(state);
   const bool wanted = options.masters == MasterForm::remainders ||
                       (options.masters == MasterForm::as_source && stored && flat);
+  if (wanted && matrix_optimizer(state.args.value).any) {
+    fail(ErrorKind::unsupported,
+         "--masters remainders: of a run with {} Megatron-LM keeps the masters of matrices in fp32 "
+         "alone; --masters fp32",
+         matrix_optimizer(state.args.value).name);
+  }
   if (wanted) {
     target.side.remainders = split_masters(state) > 0;
     if (!target.side.remainders && options.masters == MasterForm::remainders) {
@@ -141,6 +161,13 @@ void settle_masters(RunState& state, const ReshardOptions& options, Target& targ
 void plan_fsdp(RunState state, const ReshardOptions& options, Target& target) {
   target.side.format = name(Format::fsdp_dtensor);
   const bool optimizer = options.optimizer != ReshardOptimizer::none;
+  const MatrixOptimizer matrices = matrix_optimizer(state.args.value);
+  if (optimizer && matrices.any && has_optimizer(state)) {
+    fail(ErrorKind::unsupported,
+         "Megatron-LM refuses --optimizer {} with Megatron-FSDP: its state cannot be written as "
+         "fsdp_dtensor; --optimizer none writes the model without it",
+         matrices.name);
+  }
   target.planned =
       plan_fsdp_dtensor(std::move(state), {optimizer, options.write.zstd_level.has_value()});
   if (has_optimizer(target.planned.plan)) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/megatron/optimizer/matrix_optimizer.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
 #include "ckpt/memory/legacy_snapshot.h"
 #include "ckpt/memory/load.h"
@@ -135,6 +136,16 @@ void load_into(Stager* stager, const Checkpoint& checkpoint, const RunState& sta
   load_staged(checkpoint, state, regions, *stager);
 }
 
+// Of runs whose state no optimizer here has.
+void check_optimizer(const Checkpoint& checkpoint) {
+  const MatrixOptimizer matrices = matrix_optimizer(checkpoint.args.value);
+  if (!matrices.any) return;
+  fail(ErrorKind::unsupported,
+       "{}: its matrices were trained with {}{}, which ferry train does not have (it has adam, sgd "
+       "and ademamix): begin with a new optimizer (--no-load-optim), or go on with Megatron-LM",
+       checkpoint.path, matrices.name, matrices.layer_wise ? " (layer-wise)" : "");
+}
+
 }  // namespace
 
 RunState state_to_save(const TrainArguments& arguments, const SavedProgress& saved,
@@ -212,6 +223,7 @@ void load_tensors(const Checkpoint& checkpoint, const RunState& state, Stager* s
   load_into(stager, checkpoint, state, model);
   memory.copy_to_masters();
   if (what == Load::weights) return;
+  if (what == Load::all) check_optimizer(checkpoint);
   try {
     load_into(stager, checkpoint, state,
               what == Load::all ? memory.optimizer_regions() : memory.main_weight_regions());

@@ -51,7 +51,7 @@ class Fitter {
     for (int64_t stage = 0; stage < run_.pipeline; ++stage) {
       const std::vector<RankOptimizer> chain = rank_optimizers(
           run_, layout_.pipeline().chunks(), choice_.separate_experts && chains_experts(stage));
-      for (const OptimizerGroup& group : optimizer_groups(run_, chain)) {
+      for (const OptimizerGroup& group : optimizer_groups(run_, chain, choice_.before)) {
         if (!fit_group(group, stage)) return std::nullopt;
       }
     }
@@ -172,7 +172,8 @@ struct OnlyFit {
   BufferCandidate candidate;
 };
 
-OnlyFit only_fit(const ModelLayout& layout, const BucketStore& store) {
+OnlyFit only_fit(const ModelLayout& layout, const BucketStore& store,
+                 const std::vector<bool>& elsewhere) {
   const RunArguments& run = layout.run();
   const int64_t groups = checked_multiply(run.tensor, run.pipeline, "ranks of the run");
   if (groups > static_cast<int64_t>(store.size())) {
@@ -183,7 +184,7 @@ OnlyFit only_fit(const ModelLayout& layout, const BucketStore& store) {
   }
   OnlyFit found;
   std::string problems;
-  for (BufferCandidate& candidate : buffer_candidates(layout, store.has_optimizer(1))) {
+  for (BufferCandidate& candidate : buffer_candidates(layout, store.has_optimizer(1), elsewhere)) {
     Fitter fitter(layout, store, candidate.choice);
     auto fits = fitter.fit();
     if (!fits) {
@@ -233,7 +234,8 @@ bool is_bucket_entry(std::string_view name) {
 
 // What Megatron-LM would build today comes first: it is taken where others fit as well because they
 // differ in nothing here.
-std::vector<BufferCandidate> buffer_candidates(const ModelLayout& layout, bool several_optimizers) {
+std::vector<BufferCandidate> buffer_candidates(const ModelLayout& layout, bool several_optimizers,
+                                               const std::vector<bool>& elsewhere) {
   using Experts = ModuleChoice::Experts;
   const RunArguments& run = layout.run();
   const ModuleChoice usual = default_modules(run);
@@ -253,7 +255,9 @@ std::vector<BufferCandidate> buffer_candidates(const ModelLayout& layout, bool s
       for (const Experts order : experts) {
         const ModuleChoice modules{norm, split, order};
         for (const bool apart : separate) {
-          all.push_back({{modules, apart}, words_of(modules, layout.has_experts())});
+          const int64_t before = elsewhere.empty() ? 0 : 1;
+          all.push_back(
+              {{modules, apart, before, elsewhere}, words_of(modules, layout.has_experts())});
         }
       }
     }
@@ -263,10 +267,11 @@ std::vector<BufferCandidate> buffer_candidates(const ModelLayout& layout, bool s
   return all;
 }
 
-DecodedBuckets decode_buckets(const Catalog& catalog, const ModelLayout& layout) {
+DecodedBuckets decode_buckets(const Catalog& catalog, const ModelLayout& layout,
+                              const std::vector<bool>& elsewhere) {
   const BucketStore store(catalog);
   OptimizerEntries entries(layout.tensors());
-  const OnlyFit found = only_fit(layout, store);
+  const OnlyFit found = only_fit(layout, store, elsewhere);
   for (const Fit& fit : found.fits) {
     const std::vector<std::vector<size_t>> order = parameters_of_buckets(fit.buffer.flat);
     for (size_t i = 0; i < fit.stored->buckets.size(); ++i) {

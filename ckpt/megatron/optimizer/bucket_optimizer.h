@@ -31,7 +31,8 @@ struct BufferCandidate {
 
 /// Those that tensors and arguments leave open; what Megatron-LM would build today comes first.
 /// `several_optimizers`: the run may have had one for dense parameters and one for experts.
-std::vector<BufferCandidate> buffer_candidates(const ModelLayout& layout, bool several_optimizers);
+std::vector<BufferCandidate> buffer_candidates(const ModelLayout& layout, bool several_optimizers,
+                                               const std::vector<bool>& elsewhere = {});
 
 struct DecodedBuckets {
   std::vector<Entry> entries;
@@ -42,6 +43,9 @@ struct DecodedBuckets {
 /// where they exist, at most 32 of them (a read each; the lengths of the buckets themselves and all
 /// chunk boundaries are checked in every group). unsupported or mismatch, with the reason, when no
 /// order or more than one fits; corrupt for names or chunks that contradict themselves.
-DecodedBuckets decode_buckets(const Catalog& catalog, const ModelLayout& layout);
+/// `elsewhere`: by number of the layout's tensor, whether its state lies in entries of its own
+/// (those of a layer-wise optimizer), so that no bucket holds it.
+DecodedBuckets decode_buckets(const Catalog& catalog, const ModelLayout& layout,
+                              const std::vector<bool>& elsewhere = {});
 
 }  // namespace ferry

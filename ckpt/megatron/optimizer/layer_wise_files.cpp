@@ -37,6 +37,10 @@ Found find_files(const FileSystem& file_system, const std::vector<std::string>& 
 
 }  // namespace
 
+bool has_layer_wise_files(const FileSystem& file_system, const std::string& folder) {
+  return find_files(file_system, {folder}).files > 0;
+}
+
 void look_for_layer_wise_optimizer(Checkpoint& checkpoint,
                                    const std::vector<std::string>& folders) {
   auto& entries = checkpoint.catalog.entries;

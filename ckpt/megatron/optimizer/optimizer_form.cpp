@@ -13,7 +13,6 @@ namespace ferry {
 namespace {
 
 constexpr std::string_view kMaster = "optimizer.state.param.";
-constexpr std::string_view kMoment = "optimizer.state.exp_avg.";
 
 // Model tensors' names that have a state of this kind.
 std::unordered_set<std::string> keys_with(const RunState& state, std::string_view prefix) {
@@ -25,12 +24,12 @@ std::unordered_set<std::string> keys_with(const RunState& state, std::string_vie
 }
 
 std::vector<std::string> without_master(const RunState& state) {
-  const auto masters = keys_with(state, kMaster);
+  auto known = keys_with(state, kMaster);
   std::vector<std::string> missing;
   for (const StateTensor& tensor : state.tensors) {
-    if (!tensor.name.starts_with(kMoment)) continue;
-    std::string key = tensor.name.substr(kMoment.size());
-    if (!masters.contains(key)) missing.push_back(std::move(key));
+    const auto name = parse_optimizer_entry_name(tensor.name);
+    if (tensor.role != Role::optimizer || !name) continue;
+    if (known.emplace(name->key).second) missing.emplace_back(name->key);
   }
   return missing;
 }
@@ -55,13 +54,14 @@ void set_distributed_optimizer(RunState& state, bool distributed) {
   state.args = std::move(draft).finish(args);
 }
 
-void add_masters(RunState& state) {
+void add_masters(RunState& state, const KeyPredicate& of) {
   std::unordered_map<std::string, size_t> model;
   for (size_t i = 0; i < state.tensors.size(); ++i) model.emplace(state.tensors[i].name, i);
   for (const std::string& key : without_master(state)) {
+    if (of && !of(key)) continue;
     const auto found = model.find(key);
     if (found == model.end()) {
-      fail(ErrorKind::mismatch, "{}{} belongs to no tensor of the model", kMoment, key);
+      fail(ErrorKind::mismatch, "optimizer state of {} belongs to no tensor of the model", key);
     }
     StateTensor master = state.tensors[found->second];
     master.name = optimizer_entry_name("param", key);
@@ -72,10 +72,10 @@ void add_masters(RunState& state) {
   }
 }
 
-void drop_doubled_masters(RunState& state) {
+void drop_doubled_masters(RunState& state, const KeyPredicate& of) {
   std::unordered_set<std::string> doubled;
   for (const StateTensor& tensor : state.tensors) {
-    if (tensor.role == Role::model && tensor.dtype == DType::f32) {
+    if (tensor.role == Role::model && tensor.dtype == DType::f32 && (!of || of(tensor.name))) {
       doubled.insert(optimizer_entry_name("param", tensor.name));
     }
   }

@@ -61,6 +61,22 @@ std::string left_out(std::string_view layout, const std::string& reason) {
   return fmt::format("The optimizer's state is stored as {} and left out: {}.", layout, reason);
 }
 
+// Of the model's tensors, those that have state a tensor a parameter beside buckets: a layer-wise
+// optimizer's, as Muon's. Empty: none has.
+std::vector<bool> with_own_state(const Catalog& catalog, const std::vector<ModelTensor>& tensors) {
+  std::unordered_map<std::string_view, size_t> numbers;
+  for (size_t i = 0; i < tensors.size(); ++i) numbers.emplace(tensors[i].name, i);
+  std::vector<bool> own;
+  for (const Entry& entry : catalog.entries) {
+    const auto name = parse_state_name(entry.name);
+    const auto at = name ? numbers.find(name->key) : numbers.end();
+    if (at == numbers.end()) continue;
+    own.resize(tensors.size(), false);
+    own[at->second] = true;
+  }
+  return own;
+}
+
 void describe_buckets(Catalog& catalog, const Value& args, OptimizerState& state) {
   state.layout = OptimizerLayout::dp_reshardable;
   std::vector<Entry> entries;
@@ -71,7 +87,8 @@ void describe_buckets(Catalog& catalog, const Value& args, OptimizerState& state
            "order of the parameters cannot be told");
     }
     const ModelLayout layout(model_tensors(catalog), read_run_arguments(args));
-    DecodedBuckets decoded = decode_buckets(catalog, layout);
+    DecodedBuckets decoded =
+        decode_buckets(catalog, layout, with_own_state(catalog, layout.tensors()));
     entries = std::move(decoded.entries);
     state.modules = decoded.modules;
   } catch (const Error& error) {
@@ -131,9 +148,10 @@ void describe_plain(Catalog& catalog, const Value& args, const Value& metadata,
                     OptimizerState& state) {
   const auto type = metadata.get("distrib_optim_sharding_type").string();
   const bool distributed = args.get("use_distributed_optimizer").boolean().value_or(true);
-  state.layout = type == "fully_reshardable" || (distributed && !args.is_none())
-                     ? OptimizerLayout::fully_reshardable
-                     : OptimizerLayout::plain;
+  const bool per_parameter = type == "fully_reshardable" || (distributed && !args.is_none());
+  if (state.layout == OptimizerLayout::none) {
+    state.layout = per_parameter ? OptimizerLayout::fully_reshardable : OptimizerLayout::plain;
+  }
   for (Entry& entry : catalog.entries) {
     const auto name = parse_state_name(entry.name);
     if (!name) continue;
@@ -159,6 +177,12 @@ OptimizerState describe_optimizer(Catalog& catalog, const Value& args, const Val
     describe_fragments(catalog, state);
   } else if (found.any) {
     describe_plain(catalog, args, metadata, state);
+  }
+  // A part of the state is of no use.
+  if (buckets && !state.problem.empty()) {
+    std::erase_if(catalog.entries, [](const Entry& entry) {
+      return parse_optimizer_entry_name(entry.name).has_value();
+    });
   }
   for (const Object& object : catalog.objects) {
     const std::string_view name = without_chain(object.name);

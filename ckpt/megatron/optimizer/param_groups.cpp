@@ -1,5 +1,6 @@
 #include "ckpt/megatron/optimizer/param_groups.h"
 
+#include <algorithm>
 #include <charconv>
 #include <map>
 #include <optional>
@@ -69,7 +70,8 @@ std::vector<Value> optimizers_of(const Value& value) {
   return optimizers;
 }
 
-void add_from_object(const Catalog& catalog, const Object& object, OptimizerGroups& result) {
+// Returns whether some of the optimizers there have no groups: theirs are in objects.
+bool add_from_object(const Catalog& catalog, const Object& object, OptimizerGroups& result) {
   LoadedValue state = read_object(catalog, object);
   std::vector<Value> parts;
   for (const Value& optimizer : optimizers_of(state.value)) {
@@ -77,9 +79,9 @@ void add_from_object(const Catalog& catalog, const Object& object, OptimizerGrou
     parts.insert(parts.end(), {kept.groups, kept.common_step, kept.scaler});
   }
   state = with_storages(catalog, object, state, parts);
-  for (const Value& optimizer : optimizers_of(state.value)) {
-    add_optimizer({state.document, optimizer}, result);
-  }
+  const std::vector<Value> optimizers = optimizers_of(state.value);
+  for (const Value& optimizer : optimizers) add_optimizer({state.document, optimizer}, result);
+  return result.param_groups.size() < optimizers.size();
 }
 
 // "[chained_1.]optimizer.distributed.dp_group_idx_4.optimizer/shard_0_1": optimizer 1, group 4.
@@ -144,6 +146,35 @@ bool decays(const Value& group) {
   return factor.real().value_or(1) != 0;
 }
 
+bool is_of_experts(const Value& group) {
+  return group.get("is_expert_parallel").boolean().value_or(false);
+}
+
+bool has_groups_of_experts(const Value& groups) {
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (is_of_experts(groups[i])) return true;
+  }
+  return false;
+}
+
+// With groups of experts beside the others, or without them.
+LoadedValue with_experts(const LoadedValue& groups, bool experts) {
+  Draft draft;
+  const Value all = draft.list();
+  for (size_t i = 0; i < groups.value.size(); ++i) {
+    if (!is_of_experts(groups.value[i])) draft.append(all, groups.value[i]);
+  }
+  for (size_t i = 0; experts && i < groups.value.size(); ++i) {
+    const Value group = draft.dict();
+    for (size_t j = 0; j < groups.value[i].pair_count(); ++j) {
+      draft.put(group, groups.value[i].pair_key(j), groups.value[i].pair_value(j));
+    }
+    draft.put(group, "is_expert_parallel", draft.boolean(true));
+    draft.append(all, group);
+  }
+  return std::move(draft).finish(all);
+}
+
 LoadedValue groups_of_experts(const LoadedValue& dense, bool biases) {
   Draft draft;
   const Value groups = draft.list();
@@ -163,9 +194,28 @@ LoadedValue groups_of_experts(const LoadedValue& dense, bool biases) {
 
 OptimizerGroups read_param_groups(const Catalog& catalog, const Object* optimizer) {
   OptimizerGroups result;
-  if (optimizer) add_from_object(catalog, *optimizer, result);
-  if (result.param_groups.empty()) add_from_objects(catalog, result);
+  const bool in_objects = !optimizer || add_from_object(catalog, *optimizer, result);
+  if (in_objects || result.param_groups.empty()) add_from_objects(catalog, result);
   return result;
+}
+
+std::vector<LoadedValue> adapt_groups_of_matrices(const std::vector<LoadedValue>& groups,
+                                                  bool separate_experts, bool layer_wise) {
+  std::vector<LoadedValue> adapted = groups;
+  if (groups.empty()) return adapted;
+  if (layer_wise) {
+    if (has_groups_of_experts(groups.front().value) != separate_experts) {
+      adapted.front() = with_experts(groups.front(), separate_experts);
+    }
+    return adapted;
+  }
+  const auto of_experts = [](const LoadedValue& one) { return has_groups_of_experts(one.value); };
+  const bool have = std::any_of(adapted.begin(), adapted.end(), of_experts);
+  if (have && !separate_experts) std::erase_if(adapted, of_experts);
+  if (!have && separate_experts) {
+    adapted.insert(adapted.begin() + 1, groups_of_experts(adapted.front(), false));
+  }
+  return adapted;
 }
 
 std::vector<LoadedValue> adapt_param_groups(const std::vector<LoadedValue>& groups,

@@ -33,4 +33,9 @@ OptimizerGroups read_param_groups(const Catalog& catalog, const Object* optimize
 std::vector<LoadedValue> adapt_param_groups(const std::vector<LoadedValue>& groups,
                                             bool separate_experts, bool expert_biases);
 
+/// The same where the first optimizer has matrices alone (optimizer/matrix_optimizer.h): if it is
+/// layer-wise, a parameter group of it is for routed experts, else they have one of their own.
+std::vector<LoadedValue> adapt_groups_of_matrices(const std::vector<LoadedValue>& groups,
+                                                  bool separate_experts, bool layer_wise);
+
 }  // namespace ferry

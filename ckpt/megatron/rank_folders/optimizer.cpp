@@ -174,22 +174,10 @@ bool is_half(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; 
 
 void add_group(const PlainOptimizer::Group& group, const Members& members, const RankFolder& folder,
                int64_t heads, OptimizerEntries& entries) {
-  size_t master = 0;
-  for (size_t i = 0; i < members.size(); ++i) {
-    const LegacyTensor& tensor = *members[i];
-    const bool given = is_routed(tensor) ? folder.gives_experts : folder.gives_dense;
-    if (is_half(tensor.stored->dtype)) {
-      if (master >= group.masters.size() || group.masters[master].shape != tensor.stored->shape) {
-        fail(ErrorKind::mismatch, "{}: no fp32 copy of {} among fp32_from_fp16_params", folder.name,
-             tensor.stored->name);
-      }
-      if (given) add_state(tensor, "param", group.masters[master], heads, entries);
-      ++master;
-    }
-    for (const auto& [state, stored] : group.parameters[i].states) {
-      if (given) add_state(tensor, state, stored, heads, entries);
-    }
-  }
+  const auto gives = [&](const LegacyTensor& tensor) {
+    return is_routed(tensor) ? folder.gives_experts : folder.gives_dense;
+  };
+  add_parameter_group(group, members, gives, folder.name, heads, entries);
 }
 
 // Kinds that group after group is of; nothing when one fits none. Two kinds of the same shapes
@@ -245,6 +233,27 @@ void add_rank(const RankFolder& folder, const LegacyRank& rank,
 }
 
 }  // namespace
+
+void add_parameter_group(const PlainOptimizer::Group& group, const Members& members,
+                         const std::function<bool(const LegacyTensor&)>& gives,
+                         const std::string& place, int64_t heads, OptimizerEntries& entries) {
+  size_t master = 0;
+  for (size_t i = 0; i < members.size(); ++i) {
+    const LegacyTensor& tensor = *members[i];
+    const bool given = gives(tensor);
+    if (is_half(tensor.stored->dtype)) {
+      if (master >= group.masters.size() || group.masters[master].shape != tensor.stored->shape) {
+        fail(ErrorKind::mismatch, "{}: no fp32 copy of {} among fp32_from_fp16_params", place,
+             tensor.stored->name);
+      }
+      if (given) add_state(tensor, "param", group.masters[master], heads, entries);
+      ++master;
+    }
+    for (const auto& [state, stored] : group.parameters[i].states) {
+      if (given) add_state(tensor, state, stored, heads, entries);
+    }
+  }
+}
 
 void add_flat_state(const std::vector<RankFolder>& folders, const std::vector<LegacyRank>& ranks,
                     const LegacyModel& model, const RunArguments& run, int64_t heads,

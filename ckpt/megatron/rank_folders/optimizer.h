@@ -10,6 +10,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
@@ -25,5 +27,12 @@ void add_flat_state(const std::vector<RankFolder>& folders, const std::vector<Le
 void add_plain_state(const std::vector<RankFolder>& folders, const std::vector<LegacyRank>& ranks,
                      const LegacyModel& model, const RunArguments& run, int64_t heads,
                      OptimizerEntries& entries);
+
+/// The state of the parameters of one group, which are `members`; of those that `gives` names.
+/// `place`: for messages. mismatch when there is no fp32 copy of one in 16 bits.
+void add_parameter_group(const PlainOptimizer::Group& group,
+                         const std::vector<const LegacyTensor*>& members,
+                         const std::function<bool(const LegacyTensor&)>& gives,
+                         const std::string& place, int64_t heads, OptimizerEntries& entries);
 
 }  // namespace ferry

@@ -64,10 +64,18 @@ NamedStates read_states(const File& file, const Value& states, const std::string
   return found;
 }
 
-std::optional<PlainOptimizer> read_plain(const File& file, const Value& optimizer) {
-  const Value inner = optimizer.has("optimizer") ? optimizer.get("optimizer") : optimizer;
+Value inner_of(const Value& optimizer) {
+  return optimizer.has("optimizer") ? optimizer.get("optimizer") : optimizer;
+}
+
+bool has_states(const Value& optimizer) {
+  const Value states = inner_of(optimizer).get("state");
+  return states.kind() == ValueKind::dict && states.pair_count() > 0;
+}
+
+PlainOptimizer read_plain(const File& file, const Value& optimizer) {
+  const Value inner = inner_of(optimizer);
   const Value states = inner.get("state"), groups = inner.get("param_groups");
-  if (states.kind() != ValueKind::dict || states.pair_count() == 0) return std::nullopt;
   std::vector<std::pair<int64_t, Value>> by_id;
   for (size_t i = 0; i < states.pair_count(); ++i) {
     if (const auto id = states.pair_key(i).integer()) by_id.emplace_back(*id, states.pair_value(i));
@@ -76,8 +84,10 @@ std::optional<PlainOptimizer> read_plain(const File& file, const Value& optimize
             [](const auto& a, const auto& b) { return a.first < b.first; });
   const Value masters = optimizer.get("fp32_from_fp16_params");
   PlainOptimizer plain;
+  plain.document = file.document();
   for (size_t g = 0; g < groups.size(); ++g) {
     PlainOptimizer::Group& group = plain.groups.emplace_back();
+    group.settings = groups[g];
     const Value ids = groups[g].get("params");
     for (size_t i = 0; i < ids.size(); ++i) {
       const int64_t id = ids[i].integer().value_or(-1);
@@ -100,7 +110,7 @@ std::optional<PlainOptimizer> read_plain(const File& file, const Value& optimize
 std::vector<PlainOptimizer> read_plain_optimizers(const File& file, const Value& optimizer) {
   std::vector<PlainOptimizer> all;
   const auto add = [&](const Value& one) {
-    if (auto plain = read_plain(file, one)) all.push_back(std::move(*plain));
+    if (has_states(one)) all.push_back(read_plain(file, one));
   };
   if (optimizer.kind() == ValueKind::list) {
     for (size_t i = 0; i < optimizer.size(); ++i) add(optimizer[i]);
@@ -148,6 +158,24 @@ bool is_refusal(const Error& error) {
 }
 
 }  // namespace
+
+std::vector<PlainOptimizer> read_layer_wise_file(Catalog& catalog, const std::string& path) {
+  const File file(catalog, path);
+  const Value root = file.root();
+  std::vector<PlainOptimizer> all;
+  const auto add = [&](const Value& one) {
+    if (inner_of(one).get("param_groups").kind() != ValueKind::list) {
+      fail(ErrorKind::mismatch, "{}: optimizer {} has no param_groups", path, all.size());
+    }
+    all.push_back(read_plain(file, one));
+  };
+  if (root.kind() == ValueKind::list) {
+    for (size_t i = 0; i < root.size(); ++i) add(root[i]);
+  } else {
+    add(root);
+  }
+  return all;
+}
 
 LegacyRank read_legacy_rank(Catalog& catalog, const std::string& folder,
                             std::shared_ptr<const Document>* document) {

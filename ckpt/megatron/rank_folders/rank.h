@@ -34,8 +34,10 @@ struct PlainOptimizer {
   struct Group {
     std::vector<Parameter> parameters;
     std::vector<RankTensor> masters;  // fp32 copies of those that the model holds in 16 bits
+    Value settings;                   // the group's dict: learning rate, weight decay, ...
   };
   std::vector<Group> groups;
+  std::shared_ptr<const Document> document;  // of the groups' settings
 };
 
 /// The distributed optimizer's state, gathered: one flat tensor a state and buffer.
@@ -58,6 +60,11 @@ struct LegacyRank {
 
 constexpr const char* kLegacyModelFile = "model_optim_rng.pt";
 constexpr const char* kLegacyOptimizerFile = "distrib_optim.pt";
+
+/// The optimizers of one layer_wise_optimizer_N.pt, also those that have no parameters there; its
+/// file is added to the catalog's. corrupt as read_torch_file, mismatch when the value is none of
+/// optimizers.
+std::vector<PlainOptimizer> read_layer_wise_file(Catalog& catalog, const std::string& path);
 
 /// Reads the files of `folder` and adds them to the catalog's files. `document`, if given, receives
 /// the model file's pickle. not_found without model_optim_rng.pt, corrupt as read_torch_file.

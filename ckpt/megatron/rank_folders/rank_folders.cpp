@@ -10,8 +10,10 @@
 #include "ckpt/megatron/model/run_arguments.h"
 #include "ckpt/megatron/optimizer/layer_wise_files.h"
 #include "ckpt/megatron/optimizer/masters/remainders.h"
+#include "ckpt/megatron/optimizer/matrix_optimizer.h"
 #include "ckpt/megatron/rank_folders/folder_names.h"
 #include "ckpt/megatron/rank_folders/global_names.h"
+#include "ckpt/megatron/rank_folders/layer_wise.h"
 #include "ckpt/megatron/rank_folders/model.h"
 #include "ckpt/megatron/rank_folders/optimizer.h"
 #include "ckpt/megatron/rank_folders/rank.h"
@@ -198,6 +200,19 @@ void find_damage(Checkpoint& checkpoint, const std::vector<RankFolder>& folders,
   checkpoint.damage.push_back(checkpoint.optimizer_problem);
 }
 
+// Whether the run has state that lies in files of its data ranks: one has such a file, or the
+// model's file has a part of the state.
+bool has_layer_wise_state(const Checkpoint& checkpoint, const std::vector<RankFolder>& folders,
+                          const std::vector<LegacyRank>& ranks) {
+  if (!matrix_optimizer(checkpoint.args.value).layer_wise) return false;
+  const FileSystem& files = *checkpoint.catalog.file_system;
+  for (size_t i = 0; i < folders.size(); ++i) {
+    if (!ranks[i].plain.empty()) return true;
+    if (has_layer_wise_files(files, join(checkpoint.path, folders[i].name))) return true;
+  }
+  return false;
+}
+
 void add_optimizer_entries(Checkpoint& checkpoint, const std::vector<RankFolder>& folders,
                            const std::vector<LegacyRank>& ranks, const LegacyModel& model,
                            const RunArguments& run, int64_t heads) {
@@ -210,6 +225,8 @@ void add_optimizer_entries(Checkpoint& checkpoint, const std::vector<RankFolder>
           "The optimizer's state is left out: " + rank.optimizer_problem + ".";
     }
   }
+  const bool layer_wise = has_layer_wise_state(checkpoint, folders, ranks);
+  plain |= layer_wise;
   checkpoint.optimizer = flat    ? OptimizerLayout::legacy_distributed
                          : plain ? OptimizerLayout::plain
                                  : OptimizerLayout::none;
@@ -217,20 +234,31 @@ void add_optimizer_entries(Checkpoint& checkpoint, const std::vector<RankFolder>
     checkpoint.optimizer = OptimizerLayout::legacy_distributed;
     return;
   }
+  const Value& args = checkpoint.args.value;
+  const bool matrices = matrix_optimizer(args).any;
   try {
     OptimizerEntries entries(model.tensors);
-    if (flat) {
+    if (layer_wise) {
+      add_layer_wise_state(checkpoint.catalog, checkpoint.path, folders, model, run, args, heads,
+                           entries);
+    } else if (plain && matrices) {
+      add_state_of_matrices(folders, ranks, model, args, heads, entries);
+    } else if (flat) {
       add_flat_state(folders, ranks, model, run, heads, entries);
     } else if (plain) {
       add_plain_state(folders, ranks, model, run, heads, entries);
     }
     std::vector<Entry> all = entries.take();
-    check_complete(model, all);
+    if (!matrices) check_complete(model, all);
     std::move(all.begin(), all.end(), std::back_inserter(checkpoint.catalog.entries));
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::unsupported && error.kind() != ErrorKind::mismatch) throw;
+    const bool missing = error.kind() == ErrorKind::not_found;
+    if (!missing && error.kind() != ErrorKind::unsupported && error.kind() != ErrorKind::mismatch) {
+      throw;
+    }
     checkpoint.optimizer_problem =
         fmt::format("The optimizer's state is left out: {}.", error.what());
+    if (missing) checkpoint.damage.push_back(checkpoint.optimizer_problem);
   }
 }
 
@@ -267,7 +295,6 @@ void open_model(Checkpoint& checkpoint, const std::vector<std::string>& names) {
   add_model_entries(catalog, folders, model, heads);
   find_damage(checkpoint, folders, ranks, run);
   add_optimizer_entries(checkpoint, folders, ranks, model, run, heads);
-  look_for_layer_wise_optimizer(checkpoint, {join(checkpoint.path, folders.front().name)});
   recognise_remainders(checkpoint);
   for (const Entry& entry : catalog.entries) check_chunks(catalog, entry);
   add_objects(catalog, folders, ranks, checkpoint.path, root, run);

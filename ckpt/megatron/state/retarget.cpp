@@ -6,6 +6,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/model/run_arguments.h"
 #include "ckpt/megatron/optimizer/buckets/model_buffers.h"
+#include "ckpt/megatron/optimizer/matrix_optimizer.h"
 #include "ckpt/megatron/optimizer/param_groups.h"
 #include "ckpt/megatron/state/vocabulary.h"
 
@@ -71,8 +72,12 @@ void retarget(RunState& state, const ParallelTarget& target, std::optional<int64
   check_alternating_rows(before, after);
   pad_vocabulary(state, source_args.value, divisor);
   drop_rerun_state(state, same_ranks(before, after));
+  const MatrixOptimizer matrices = matrix_optimizer(source_args.value);
   state.param_groups =
-      adapt_param_groups(state.param_groups, experts_are_separate(after), has_expert_biases(state));
+      matrices.any ? adapt_groups_of_matrices(state.param_groups, experts_are_separate(after),
+                                              matrices.layer_wise)
+                   : adapt_param_groups(state.param_groups, experts_are_separate(after),
+                                        has_expert_biases(state));
   if (!state.rng.empty() && usable_rng(state).empty()) {
     state.warnings.push_back(fmt::format(
         "the random number states are for other ranks than {} pipeline stages x {} tensor ranks: "

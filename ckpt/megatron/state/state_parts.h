@@ -31,6 +31,8 @@ class StateParts {
 
   /// Kinds of optimizer state: "param", which there is where there are others, "exp_avg", ...
   const std::vector<std::string>& kinds() const noexcept { return kinds_; }
+  /// Whether a tensor has state of that kind: one of several optimizers may keep another one.
+  bool has(size_t kind, uint32_t tensor) const { return optimizer_.at(kind).contains(tensor); }
   /// The state of that kind; mismatch when there is none. Where the source keeps no fp32 copy of a
   /// parameter, because the model is in fp32, "param" is the model's tensor.
   const Part& optimizer(size_t kind, uint32_t tensor) const;

@@ -6,6 +6,7 @@
 
 #include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/format/pickle/values/plain_value.h"
+#include "ckpt/megatron/optimizer/matrix_optimizer.h"
 #include "ckpt/megatron/state/retarget.h"
 
 namespace ferry {
@@ -26,7 +27,10 @@ std::string_view sharding_type(ShardedOptimizer optimizer) {
 class Builder {
  public:
   Builder(const RunState& state, ShardedOptimizer optimizer, CoreRelease release)
-      : state_(state), optimizer_(optimizer), release_(release) {}
+      : state_(state),
+        optimizer_(optimizer),
+        release_(release),
+        matrices_(matrix_optimizer(state.args.value)) {}
 
   LoadedValue build() && {
     const Value common = draft_.dict();
@@ -49,7 +53,9 @@ class Builder {
     put("use_dist_ckpt", draft_.boolean(true));
     put("dist_ckpt_format", draft_.string("torch_dist"));
     if (optimizer_ != ShardedOptimizer::none) {
-      draft_.put(args, "use_distributed_optimizer", draft_.boolean(is_distributed(optimizer_)));
+      // Beside a layer-wise one arguments do not speak of the distributed optimizer.
+      const bool distributed = is_distributed(optimizer_) && !matrices_.layer_wise;
+      draft_.put(args, "use_distributed_optimizer", draft_.boolean(distributed));
       put("dist_ckpt_optim_fully_reshardable",
           draft_.boolean(optimizer_ == ShardedOptimizer::fully_reshardable));
     }
@@ -76,38 +82,46 @@ class Builder {
 
   // One optimizer's state, or those of several by number.
   Value optimizers() {
-    if (state_.param_groups.size() == 1) return one_optimizer(state_.param_groups.front().value);
+    if (state_.param_groups.size() == 1) {
+      return one_optimizer(state_.param_groups.front().value, form_of(0));
+    }
     const Value all = draft_.dict();
     for (size_t i = 0; i < state_.param_groups.size(); ++i) {
       draft_.put(all, draft_.integer(static_cast<int64_t>(i)),
-                 one_optimizer(state_.param_groups[i].value));
+                 one_optimizer(state_.param_groups[i].value, form_of(i)));
     }
     return all;
   }
 
-  Value one_optimizer(const Value& groups) {
+  // A layer-wise optimizer is none that Megatron-LM calls distributed.
+  ShardedOptimizer form_of(size_t number) const {
+    const bool plain = matrices_.layer_wise && (number == 0 || !matrices_.split);
+    return plain ? ShardedOptimizer::plain : optimizer_;
+  }
+
+  Value one_optimizer(const Value& groups, ShardedOptimizer form) {
     const Value state = draft_.dict();
-    if (optimizer_ == ShardedOptimizer::plain && !has_masters()) {
-      put_groups(state, groups);
+    if (form == ShardedOptimizer::plain && !has_masters()) {
+      put_groups(state, groups, form);
       return state;
     }
     // The groups of dp_reshardable stand in objects, one a group of ranks.
-    if (optimizer_ != ShardedOptimizer::dp_reshardable) {
+    if (form != ShardedOptimizer::dp_reshardable) {
       const Value inner = draft_.dict();
-      put_groups(inner, groups);
+      put_groups(inner, groups, form);
       draft_.put(state, "optimizer", inner);
       if (state_.grad_scaler.value) draft_.put(state, "grad_scaler", state_.grad_scaler.value);
     }
-    if (is_distributed(optimizer_)) {
+    if (is_distributed(form)) {
       draft_.put(state, "param_state_sharding_type", draft_.string(sharding_type(optimizer_)));
     }
     return state;
   }
 
   // Without a distributed optimizer PyTorch's own Adam keeps its step in the state of parameters.
-  void put_groups(const Value& state, const Value& groups) {
+  void put_groups(const Value& state, const Value& groups, ShardedOptimizer form) {
     const bool torch_adam = groups[0].has("amsgrad") && groups[0].has("step");
-    if (optimizer_ == ShardedOptimizer::plain && torch_adam) {
+    if (form == ShardedOptimizer::plain && torch_adam) {
       const Value inner = draft_.dict();
       draft_.put(inner, "common_step", groups[0].get("step"));
       draft_.put(state, "state", inner);
@@ -137,6 +151,7 @@ class Builder {
   const RunState& state_;
   const ShardedOptimizer optimizer_;
   const CoreRelease release_;
+  const MatrixOptimizer matrices_;
   Draft draft_;
 };
 

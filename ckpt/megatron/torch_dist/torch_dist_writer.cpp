@@ -7,6 +7,7 @@
 #include <iterator>
 #include <optional>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 
 #include "ckpt/base/error.h"
@@ -18,6 +19,8 @@
 #include "ckpt/megatron/model/run_arguments.h"
 #include "ckpt/megatron/optimizer/buckets/bucket_writer.h"
 #include "ckpt/megatron/optimizer/buckets/model_buffers.h"
+#include "ckpt/megatron/optimizer/matrix_optimizer.h"
+#include "ckpt/megatron/optimizer/optimizer_entries.h"
 #include "ckpt/megatron/optimizer/optimizer_form.h"
 #include "ckpt/megatron/state/edit.h"
 #include "ckpt/megatron/torch_dist/common_state.h"
@@ -28,6 +31,7 @@ namespace ferry {
 namespace {
 
 constexpr const char* kCommonFile = "common.pt";
+constexpr std::string_view kParamLayout = "use_layer_wise_param_layout";
 constexpr std::string_view kBackend =
     R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1})";
 constexpr std::string_view kBackendWithCommon =
@@ -115,6 +119,7 @@ class TorchDistWriter {
     // What one rank holds does not tell whether there is an optimizer.
     const bool has_one = rank_ ? !state_.param_groups.empty() : has_optimizer(state_);
     optimizer_ = has_one ? options_.optimizer : ShardedOptimizer::none;
+    if (has_one && options_.optimizer != ShardedOptimizer::none) settle_matrices();
     switch (optimizer_) {
       case ShardedOptimizer::none:
         drop_optimizer(state_);
@@ -123,7 +128,7 @@ class TorchDistWriter {
         drop_doubled_masters(state_);
         break;
       case ShardedOptimizer::fully_reshardable:
-        add_masters(state_);
+        add_masters(state_, distributed_keys());
         if (options_.release < kFullyReshardable) refuse_release();
         break;
       case ShardedOptimizer::dp_reshardable:  // finds its masters itself
@@ -138,6 +143,57 @@ class TorchDistWriter {
     }
   }
 
+  // What of the state a layer-wise optimizer has, and in which form Megatron-LM builds it.
+  void settle_matrices() {
+    matrix_ = matrix_optimizer(state_.args.value);
+    if (!matrix_.layer_wise) return;
+    if (!matrix_.split && !state_.args.value.has(kParamLayout) && options_.release >= kNewestCore) {
+      set_argument(kParamLayout, true);  // the newest release's own default
+      matrix_.split = true;
+    }
+    if (state_.param_groups.size() < 2) {
+      fail(
+          ErrorKind::mismatch,
+          "the run has {} for matrices and another optimizer for all else, and the state holds the "
+          "parameter groups of {}; leave it out with --optimizer none",
+          matrix_.name, state_.param_groups.size());
+    }
+    std::vector<ModelTensor> tensors;
+    for (const StateTensor& tensor : state_.tensors) {
+      if (tensor.role == Role::model) tensors.push_back({tensor.name, tensor.shape, tensor.dtype});
+    }
+    const ModelLayout layout(std::move(tensors), run_);
+    const auto found = matrix_tensors(layout, state_.modules.value_or(default_modules(run_)));
+    for (size_t i = 0; i < found.size(); ++i) {
+      if (found[i]) matrices_.insert(layout.tensors()[i].name);
+    }
+    if (matrix_.split && layout.has_expert_biases() && experts_are_separate(run_)) {
+      fail(ErrorKind::unsupported,
+           "Megatron-LM has no optimizer for the biases of routed experts beside {} where it is "
+           "layer-wise, unless the source run had --no-use-layer-wise-param-layout; --optimizer "
+           "none leaves the optimizer's state out",
+           matrix_.name);
+    }
+    drop_doubled_masters(state_, [this](std::string_view key) { return is_plain(key); });
+  }
+
+  void set_argument(std::string_view name, bool value) {
+    Draft draft;
+    const Value args = draft.copy(state_.args.value);
+    draft.put(args, name, draft.boolean(value));
+    state_.args = std::move(draft).finish(args);
+  }
+
+  // Whether a parameter's state is no distributed optimizer's.
+  bool is_plain(std::string_view key) const {
+    if (optimizer_ == ShardedOptimizer::plain) return true;
+    return matrix_.layer_wise && (!matrix_.split || matrices_.contains(std::string(key)));
+  }
+  KeyPredicate distributed_keys() const {
+    if (!matrix_.layer_wise) return nullptr;
+    return [this](std::string_view key) { return !is_plain(key); };
+  }
+
   [[noreturn]] void refuse_release() const {
     fail(ErrorKind::unsupported,
          "Megatron Core {} knows no optimizer state that any other release writes: write for {} or "
@@ -146,17 +202,20 @@ class TorchDistWriter {
   }
 
   PlacedState finish(std::vector<PlacedTensor> placed) {
-    if (optimizer_ == ShardedOptimizer::plain) spell_plain(placed);
+    if (optimizer_ == ShardedOptimizer::plain || matrix_.layer_wise) spell_plain(placed);
     return {std::move(placed), std::move(objects_)};
   }
 
   // The optimizer's state as flat buckets, instead of its tensors.
   std::vector<PlacedTensor> place_flat() {
     if (optimizer_ != ShardedOptimizer::dp_reshardable) return {};
+    if (matrix_.layer_wise && !matrix_.split) return {};
     PlacedBuckets buckets =
         rank_ ? place_buckets_of_rank(state_, run_, *rank_) : place_buckets(state_, run_);
-    std::erase_if(state_.tensors,
-                  [](const StateTensor& tensor) { return tensor.role == Role::optimizer; });
+    std::erase_if(state_.tensors, [&](const StateTensor& tensor) {
+      const auto name = parse_optimizer_entry_name(tensor.name);
+      return tensor.role == Role::optimizer && !(name && is_plain(name->key));
+    });
     std::move(buckets.objects.begin(), buckets.objects.end(), std::back_inserter(objects_));
     state_.dropped.insert(state_.dropped.end(), buckets.repeated.begin(), buckets.repeated.end());
     return std::move(buckets.tensors);
@@ -187,14 +246,22 @@ class TorchDistWriter {
     }
   }
 
-  // Without a distributed optimizer the fp32 copy has another name.
-  static void spell_plain(std::vector<PlacedTensor>& placed) {
-    constexpr std::string_view kMaster = "optimizer.state.param.";
+  // Without a distributed optimizer the fp32 copy has another name, and beside flat buckets
+  // optimizers of a chain put their number before all names.
+  void spell_plain(std::vector<PlacedTensor>& placed) const {
+    const bool numbered = matrix_.layer_wise && optimizer_ == ShardedOptimizer::dp_reshardable;
     for (PlacedTensor& one : placed) {
       std::string& name = one.tensor.name;
-      if (name.starts_with(kMaster)) {
-        name = "optimizer.state.fp32_param." + name.substr(kMaster.size());
-      }
+      const auto parts = parse_optimizer_entry_name(name);
+      if (one.tensor.role != Role::optimizer || !parts || !is_plain(parts->key)) continue;
+      const std::string key(parts->key);
+      const std::string state(parts->state == "param" ? "fp32_param" : parts->state);
+      const bool first = matrices_.contains(key);
+      name = fmt::format("{}optimizer.state.{}.{}",
+                         !numbered ? ""
+                         : first   ? "chained_0."
+                                   : "chained_1.",
+                         state, key);
     }
   }
 
@@ -248,6 +315,8 @@ class TorchDistWriter {
   const TorchDistOptions& options_;
   const RunArguments run_;
   ShardedOptimizer optimizer_ = ShardedOptimizer::none;
+  MatrixOptimizer matrix_;
+  std::unordered_set<std::string> matrices_;  // tensors of a layer-wise optimizer for matrices
   std::vector<PlacedObject> objects_;
   std::optional<int64_t> rank_;  // that writes what it holds; nothing: the plan is for all ranks
 };

@@ -12,6 +12,7 @@
 #include "ckpt/megatron/optimizer/buckets/bucket_names.h"
 #include "ckpt/megatron/optimizer/buckets/buffer_state.h"
 #include "ckpt/megatron/optimizer/buckets/model_buffers.h"
+#include "ckpt/megatron/optimizer/matrix_optimizer.h"
 #include "ckpt/megatron/state/state_parts.h"
 
 namespace ferry {
@@ -63,6 +64,11 @@ class BucketPlacer {
       : parts_(state), layout_(parts_.tensors(), run), run_(run), state_(state) {
     choice_.modules = state.modules.value_or(default_modules(run));
     choice_.separate_experts = layout_.has_experts() && experts_are_separate(run);
+    if (!matrix_optimizer(state.args.value).layer_wise) return;
+    // One chained optimizer for all that is no matrix.
+    choice_.before = 1;
+    choice_.elsewhere = matrix_tensors(layout_, choice_.modules);
+    choice_.separate_experts = false;
   }
 
   // Of all ranks, or of one.
@@ -73,7 +79,7 @@ class BucketPlacer {
         rank_optimizers(run_, layout_.pipeline().chunks(), choice_.separate_experts);
     const std::vector<std::string> groups_of_parameters = archives_of_parameter_groups(chain);
     for (int64_t stage = 0; stage < run_.pipeline; ++stage) {
-      for (const OptimizerGroup& group : optimizer_groups(run_, chain)) {
+      for (const OptimizerGroup& group : optimizer_groups(run_, chain, choice_.before)) {
         if (concerns(group, stage)) {
           place_group(group, stage, groups_of_parameters[group.position]);
         }
@@ -95,7 +101,8 @@ class BucketPlacer {
   std::vector<std::string> archives_of_parameter_groups(
       const std::vector<RankOptimizer>& chain) const {
     const std::vector<LoadedValue>& groups = state_.param_groups;
-    const size_t expected = choice_.separate_experts ? 2 : 1;
+    const auto before = static_cast<size_t>(choice_.before);
+    const size_t expected = before + (choice_.separate_experts ? 2 : 1);
     if (groups.size() != expected) {
       fail(ErrorKind::mismatch,
            "the state holds the parameter groups of {} optimizers, the target's layout has {} "
@@ -106,7 +113,7 @@ class BucketPlacer {
     for (const RankOptimizer& optimizer : chain) {
       Draft draft;
       const Value state = draft.dict();
-      draft.put(state, "param_groups", groups[optimizer.experts ? 1 : 0].value);
+      draft.put(state, "param_groups", groups[before + (optimizer.experts ? 1 : 0)].value);
       archives.push_back(archive_of_group(std::move(draft).finish(state)));
     }
     return archives;
@@ -137,6 +144,14 @@ class BucketPlacer {
     object("per_bucket_numel_unpadded", sizes.archive(&FlatBucket::unpadded));
   }
 
+  // Matrices may have state that other parameters have not.
+  bool keeps(const ModelBuffer& buffer, size_t kind) const {
+    if (choice_.elsewhere.empty()) return true;
+    return std::ranges::any_of(buffer.parameters, [&](const LocalParameter& parameter) {
+      return parts_.has(kind, parameter.shards.front().tensor);
+    });
+  }
+
   template <typename RankOf>
   void place_buffer(const ModelBuffer& buffer, const BufferKey& key, DType gradients,
                     int64_t data_ranks, RankOf rank_of) {
@@ -154,6 +169,7 @@ class BucketPlacer {
       }
       if (only_rank_ && shards.empty()) continue;
       for (size_t kind = 0; kind < parts_.kinds().size(); ++kind) {
+        if (!keeps(buffer, kind)) continue;
         std::string name = bucket_name(key, buffer.dtype, gradients, static_cast<int64_t>(i),
                                        parts_.kinds()[kind]);
         placed_.tensors.push_back({state.gather(kind, i, i + 1, std::move(name)), shards});

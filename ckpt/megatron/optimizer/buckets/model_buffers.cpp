@@ -35,6 +35,7 @@ std::vector<ModelBuffer> chunk_buffers(const ModelLayout& layout, const BufferCh
   for (LocalParameter& parameter : layout.parameters(rank, choice.modules)) {
     const bool in_expert_buffer = choice.separate_experts && parameter.routed_expert;
     if (!parameter.trainable || in_expert_buffer != experts) continue;
+    if (choice.is_elsewhere(parameter)) continue;
     buffer_of(buffers, parameter.dtype).parameters.push_back(std::move(parameter));
   }
   const bool counted = run.bucket_count && rank.stage == 0 && rank.chunk == 0;
@@ -89,11 +90,13 @@ RankGroups::Place RankGroups::place_of(int64_t global_rank) const {
 }
 
 std::vector<OptimizerGroup> optimizer_groups(const RunArguments& run,
-                                             const std::vector<RankOptimizer>& chain) {
+                                             const std::vector<RankOptimizer>& chain,
+                                             int64_t before) {
   std::vector<OptimizerGroup> all;
   for (size_t i = 0; i < chain.size(); ++i) {
     const RankGroups ranks(run, chain[i].experts);
-    const int64_t chained = chain.size() > 1 ? static_cast<int64_t>(i) : -1;
+    const bool several = chain.size() > 1 || before > 0;
+    const int64_t chained = several ? before + static_cast<int64_t>(i) : -1;
     for (int64_t number = 0; number < ranks.count(); ++number) {
       all.push_back({i, chain[i], ranks, number, chained});
     }

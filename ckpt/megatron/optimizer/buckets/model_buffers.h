@@ -68,14 +68,25 @@ struct OptimizerGroup {
   int64_t chained = -1;  // the position as keys spell it; -1: the only one
 };
 
-/// Those of one pipeline stage, optimizer by optimizer.
+/// Those of one pipeline stage, optimizer by optimizer. `before`: optimizers of the chain that come
+/// before these and have no flat buffers (a layer-wise one).
 std::vector<OptimizerGroup> optimizer_groups(const RunArguments& run,
-                                             const std::vector<RankOptimizer>& chain);
+                                             const std::vector<RankOptimizer>& chain,
+                                             int64_t before = 0);
 
 /// How modules and optimizers were built.
 struct BufferChoice {
   ModuleChoice modules;
   bool separate_experts = false;
+  int64_t before = 0;  // as of optimizer_groups()
+  /// By number of the model's tensor: those whose state lies elsewhere, a tensor a parameter, and
+  /// that no buffer of these holds. Empty: none.
+  std::vector<bool> elsewhere = {};
+
+  bool is_elsewhere(const LocalParameter& parameter) const {
+    const uint32_t tensor = parameter.shards.front().tensor;
+    return tensor < elsewhere.size() && elsewhere[tensor];
+  }
 };
 
 struct ModelBuffer {

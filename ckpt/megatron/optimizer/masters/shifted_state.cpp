@@ -11,6 +11,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/optimizer/masters/compare.h"
 #include "ckpt/megatron/optimizer/masters/shifted_buffer.h"
+#include "ckpt/megatron/optimizer/matrix_optimizer.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
 
 namespace ferry {
@@ -22,6 +23,7 @@ constexpr int64_t kElementsLookedAt = 1024;  // of each
 // Only a tensor a parameter is stored so, and only where a buffer may have several buckets.
 bool may_be_shifted(const Checkpoint& checkpoint) {
   return checkpoint.optimizer == OptimizerLayout::fully_reshardable && checkpoint.args.value &&
+         !matrix_optimizer(checkpoint.args.value).any &&
          checkpoint.args.value.get("overlap_grad_reduce").boolean().value_or(false);
 }
 

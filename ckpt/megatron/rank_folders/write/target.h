@@ -5,6 +5,7 @@
 
 #include "ckpt/megatron/model/model_layout.h"
 #include "ckpt/megatron/optimizer/buckets/model_buffers.h"
+#include "ckpt/megatron/optimizer/matrix_optimizer.h"
 #include "ckpt/megatron/rank_folders/folder_names.h"
 #include "ckpt/megatron/state/run_state.h"
 #include "ckpt/megatron/state/state_parts.h"
@@ -13,7 +14,11 @@ namespace ferry {
 
 struct LegacyTarget {
   LegacyTarget(const RunState& from, const RunArguments& arguments)
-      : state(&from), run(arguments), parts(from), layout(parts.tensors(), arguments) {
+      : state(&from),
+        run(arguments),
+        parts(from),
+        layout(parts.tensors(), arguments),
+        matrices(matrix_optimizer(from.args.value)) {
     choice.modules = from.modules.value_or(default_modules(run));
     choice.separate_experts = layout.has_experts() && experts_are_separate(run);
   }
@@ -23,6 +28,7 @@ struct LegacyTarget {
   StateParts parts;
   ModelLayout layout;
   BufferChoice choice;
+  MatrixOptimizer matrices;
 };
 
 /// The files of one rank folder.

@@ -7,6 +7,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/rank_folders/rank.h"
+#include "ckpt/megatron/rank_folders/write/layer_wise_writer.h"
 #include "ckpt/megatron/rank_folders/write/optimizer_writer.h"
 #include "ckpt/megatron/rank_folders/write/rng.h"
 #include "ckpt/megatron/rank_folders/write/state_names.h"
@@ -31,6 +32,7 @@ class LegacyPlanner {
   PlannedOutput plan() && {
     Plan& plan = output_.plan;
     plan.source = state_.source;
+    std::vector<LegacyRankTarget> ranks;  // of a layer-wise optimizer
     for (RankFolder& folder : expected_rank_folders(target_.run)) {
       LegacyRankTarget rank{std::move(folder), {}};
       RankCoordinates place = rank.folder.rank;
@@ -39,7 +41,9 @@ class LegacyPlanner {
       }
       add_model_file(rank);
       if (has_optimizer_ && distributed_) add_flat_optimizer_file(plan, target_, rank, by_ranks_);
+      if (layer_wise()) ranks.push_back(std::move(rank));
     }
+    if (layer_wise()) add_layer_wise_files(plan, target_, ranks);
     plan.dropped = state_.dropped;
     for (const Dropped& repeated : target_.parts.repeated()) plan.dropped.push_back(repeated);
     drop_unused(plan, Role::optimizer);
@@ -52,6 +56,8 @@ class LegacyPlanner {
   }
 
  private:
+  bool layer_wise() const { return has_optimizer_ && !distributed_ && target_.matrices.layer_wise; }
+
   // Of state that stands in the source as the model does: drop_unused() looks at entries as they
   // are there.
   void drop_optimizer_inputs() {
@@ -79,8 +85,9 @@ class LegacyPlanner {
     }
     if (has_optimizer_) {
       draft.put(root, "optimizer",
-                distributed_ ? flat_optimizer_value(file, target_)
-                             : plain_optimizer_value(file, target_, rank));
+                distributed_   ? flat_optimizer_value(file, target_)
+                : layer_wise() ? layer_wise_optimizer_value(file, target_, rank)
+                               : plain_optimizer_value(file, target_, rank));
     }
     for (const auto& [name, value] : state_.common) {
       if (name != kVersion && name != kOperations) draft.put(root, name, value.value);
@@ -99,6 +106,7 @@ class LegacyPlanner {
     };
     put("ckpt_format", draft.string("torch"));
     put("use_dist_ckpt", draft.boolean(false));
+    if (layer_wise()) draft.put(args, "use_layer_wise_param_layout", draft.boolean(false));
     put("no_save_optim", has_optimizer_ ? draft.none() : draft.boolean(true));
     put("rank", draft.integer(rank));
     put("local_rank", draft.integer(rank % kDevicesOfAHost));

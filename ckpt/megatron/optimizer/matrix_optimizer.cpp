@@ -1,0 +1,74 @@
+#include "ckpt/megatron/optimizer/matrix_optimizer.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+namespace ferry {
+
+MatrixOptimizer matrix_optimizer(const Value& args) {
+  constexpr std::string_view kLayerWise = "dist_";
+  constexpr std::array<std::string_view, 12> kNames = {
+      "muon", "adaptive_muon", "laprop",        "lion", "mop",   "muon_hyperball",
+      "spel", "polargrad",     "sinkhorn_muon", "soap", "rekls", "scion"};
+  MatrixOptimizer found;
+  found.name = args.get("optimizer").string().value_or("");
+  found.any =
+      std::ranges::find(kNames, found.name) != kNames.end() || found.name.starts_with(kLayerWise);
+  found.layer_wise = args.get("use_layer_wise_distributed_optimizer").boolean().value_or(false) ||
+                     found.name.starts_with(kLayerWise);
+  // Releases that could not do otherwise have no such argument.
+  found.split =
+      found.layer_wise && args.get("use_layer_wise_param_layout").boolean().value_or(false);
+  found.any |= found.layer_wise;
+  return found;
+}
+
+bool is_matrix_parameter(std::string_view name, size_t axes) {
+  return axes == 2 && name != "output_layer.weight" && !name.ends_with("word_embeddings.weight") &&
+         !name.ends_with(".in_proj.weight");
+}
+
+bool has_momentum(const Value& group) {
+  return group.has("momentum") || group.has("momentum_beta");
+}
+
+std::vector<bool> matrix_tensors(const ModelLayout& layout, const ModuleChoice& modules) {
+  std::vector<bool> matrices(layout.tensors().size(), false);
+  const auto mark = [&](const RankCoordinates& rank) {
+    for (const LocalParameter& parameter : layout.parameters(rank, modules)) {
+      if (!parameter.trainable) continue;
+      for (const Shard& shard : parameter.shards) {
+        matrices[shard.tensor] = is_matrix_parameter(layout.tensors()[shard.tensor].name,
+                                                     static_cast<size_t>(parameter.axes));
+      }
+    }
+  };
+  RankCoordinates rank;
+  for (rank.stage = 0; rank.stage < layout.run().pipeline; ++rank.stage) {
+    for (rank.chunk = 0; rank.chunk < layout.pipeline().chunks(); ++rank.chunk) {
+      for (rank.expert = 0; rank.expert < layout.run().expert; ++rank.expert) mark(rank);
+    }
+  }
+  return matrices;
+}
+
+std::vector<int64_t> owners_to_and_fro(std::span<const SpreadParameter> parameters,
+                                       int64_t data_ranks, int64_t expert_data_ranks) {
+  std::vector<size_t> order(parameters.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, {}, [&](size_t i) { return parameters[i].elements; });
+  std::vector<int64_t> owners(parameters.size());
+  int64_t dense = 0, experts = 0;
+  const auto next = [](int64_t& turn, int64_t ranks) {
+    const int64_t at = turn;
+    turn = (turn + 1) % (2 * ranks);
+    return at < ranks ? at : 2 * ranks - 1 - at;
+  };
+  for (const size_t i : order) {
+    owners[i] = parameters[i].experts ? next(experts, expert_data_ranks) : next(dense, data_ranks);
+  }
+  return owners;
+}
+
+}  // namespace ferry

@@ -2,6 +2,7 @@
 
     make_muon_runs.py OUT_DIR [CASE_FORM ...] needs torch, Megatron Core's tree of August 2026 on PYTHONPATH (`--optimizer muon` with a layer-wise
                                               optimizer has today's form since May 2026), emerging-optimizers 0.3.0, triton, psutil
+    make_muon_runs.py --truth OUT_DIR/CASE_full > CASE.json
     make_muon_runs.py --check RUN CASE_FORM DATA_RANKS      loads a run that ferry made of such a one, with Megatron Core's own code, and compares every value
 
 OUT_DIR/CASE_FORM is a run folder. Forms: `dpr` and `full`, which torch_dist has with a layer-wise optimizer (dp_reshardable, fully_reshardable); `older`,
@@ -55,6 +56,27 @@ def wrapped(args, model):
         layout = LayerWiseDistributedOptimizer.compute_full_param_layout(
             list(model.parameters()), None, data, config, expert_data_parallel_world_size=data // args.expert_model_parallel_size)
     return DistributedDataParallel(model.config, config, model, full_param_layout=layout)
+
+
+class FusedAdam(torch.optim.Optimizer):
+    """As those of Transformer Engine and apex keep their state: the step in the groups."""
+
+    def __init__(self, params, lr, betas, eps, weight_decay, adam_w_mode=True, **_):
+        super().__init__(params, dict(lr=lr, bias_correction=True, betas=betas, eps=eps, weight_decay=weight_decay))
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group['step'] = group.get('step', 0) + 1
+            for param in group['params']:
+                self.state[param] = {kind: torch.zeros_like(param) for kind in ('exp_avg', 'exp_avg_sq')}
+
+
+def use_fused_adam():
+    from megatron.core import optimizer
+    from megatron.core.optimizer import distrib_optimizer
+    optimizer.USING_PYTORCH_OPTIMIZER = False
+    optimizer.Adam = FusedAdam
+    distrib_optimizer.USING_APEX_OPTIMIZER = distrib_optimizer.HAVE_APEX_OR_TE = True
 
 
 def values(name, param, kind):
@@ -200,13 +222,25 @@ def rank_main(rank, world, out, case, form, data=None):
     tensor_type = torch.Tensor.type  # Core knows parameters by their type on a GPU
     torch.Tensor.type = lambda self, *a, **k: tensor_type(self, *a, **k) if a or k else tensor_type(self).replace('torch.', 'torch.cuda.')
     from megatron.core import parallel_state
+    use_fused_adam()
     torch.distributed.init_process_group('gloo', rank=rank, world_size=world)
     tensor, expert = CASES[case][:2]
     parallel_state.initialize_model_parallel(tensor_model_parallel_size=tensor, expert_model_parallel_size=expert, expert_tensor_parallel_size=1 if expert > 1 else tensor)
     check(out, case, form, data) if data else write(out, case, form, rank)
 
 
+def truth(run):
+    """The state of a run of form `full`, as digests, under the names that rank folders give norms before experts."""
+    from checkpoints import digests, iteration_folder, load
+    found = digests(load(iteration_folder(run)))
+    experts = any('.experts.' in key for key in found)
+    return {key.replace('mlp.linear_fc1.layer_norm_', 'pre_mlp_layernorm.') if experts else key: value for key, value in sorted(found.items())}
+
+
 if __name__ == '__main__':
+    if sys.argv[1] == '--truth':
+        import json
+        sys.exit(print(json.dumps(truth(sys.argv[2]), indent=0)))
     if sys.argv[1] == '--check':
         _, _, path, name, data = sys.argv
         case, form = name.split('_')

@@ -54,6 +54,9 @@ done
 "$FERRY_PYTHON" tests/interop/check_masters.py "$ferry" $fixtures
 "$FERRY_PYTHON" tests/interop/check_fsdp.py "$ferry" tests/fixtures/fsdp
 [ ! -d ../shared/peers/megatron ] || "$FERRY_PYTHON" tests/interop/check_fsdp.py "$ferry" ../shared/peers/megatron
+# With FERRY_MEGATRON, a tree of Megatron-LM, and emerging-optimizers its own optimizers load them, too.
+"$FERRY_PYTHON" tests/interop/check_muon.py "$ferry" tests/fixtures/muon \
+    ${FERRY_MEGATRON:+$("$FERRY_PYTHON" -c 'import emerging_optimizers' 2>/dev/null && echo "$FERRY_MEGATRON")}
 "$FERRY_PYTHON" tests/interop/check_export.py "$ferry" tests/fixtures/core $fixtures
 "$FERRY_PYTHON" tests/interop/check_import.py "$ferry"
 "$FERRY_PYTHON" tests/interop/check_rewrite.py "$ferry"

@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 
-#include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/integrity/soundness.h"
 #include "ckpt/megatron/state/state_of.h"
 #include "ckpt/open.h"
@@ -40,27 +39,6 @@ TEST(LayerWiseFiles, AreOfNoMatterWhereTheCheckpointHasTheState) {
   const Checkpoint checkpoint = open_checkpoint(files, "run");
   EXPECT_EQ(checkpoint.optimizer_problem, "");
   EXPECT_EQ(checkpoint.optimizer, OptimizerLayout::dp_reshardable);
-}
-
-// Beside the model of a rank folder is the first data rank's part alone.
-TEST(LayerWiseFiles, OfRankFoldersHoldAllParts) {
-  const auto files = std::make_shared<MemoryFileSystem>();
-  test::copy_tree(test::fixture("megatron/llama_legacy_tp2_nodo"), *files, "run");
-  const std::string rank = "run/iter_0000005/mp_rank_00";
-  files->put(rank + "/layer_wise_optimizer_0.pt", "x");
-  Checkpoint checkpoint = open_checkpoint(files, "run");
-  EXPECT_EQ(checkpoint.optimizer_problem, "");  // not by these arguments
-  Draft draft;
-  const Value args = draft.copy(checkpoint.args.value);
-  draft.put(args, "use_layer_wise_distributed_optimizer", draft.boolean(true));
-  checkpoint.args = std::move(draft).finish(args);
-  look_for_layer_wise_optimizer(checkpoint, {"run/missing", rank});
-  EXPECT_EQ(checkpoint.optimizer_problem, "");  // one data rank: its part is all
-  files->put(rank + "/layer_wise_optimizer_1.pt", "x");
-  look_for_layer_wise_optimizer(checkpoint, {"run/missing", rank});
-  EXPECT_THAT(checkpoint.optimizer_problem,
-              HasSubstr("2 files layer_wise_optimizer_*.pt in " + rank));
-  for (const Entry& entry : checkpoint.catalog.entries) EXPECT_EQ(entry.role, Role::model);
 }
 
 }  // namespace

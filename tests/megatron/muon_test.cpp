@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include "ckpt/base/error.h"
-#include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/integrity/soundness.h"
 #include "ckpt/megatron/optimizer/matrix_optimizer.h"
 #include "ckpt/megatron/rank_folders/write/writer.h"

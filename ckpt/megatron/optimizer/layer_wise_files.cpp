@@ -43,24 +43,12 @@ bool has_layer_wise_files(const FileSystem& file_system, const std::string& fold
 
 void look_for_layer_wise_optimizer(Checkpoint& checkpoint,
                                    const std::vector<std::string>& folders) {
-  auto& entries = checkpoint.catalog.entries;
-  const auto is_state = [](const Entry& entry) { return entry.role == Role::optimizer; };
-  const bool has_state = std::any_of(entries.begin(), entries.end(), is_state);
-  const bool layer_wise =
-      checkpoint.args.value.get("use_layer_wise_distributed_optimizer").boolean().value_or(false);
-  const bool is_settled = has_state && checkpoint.optimizer_problem.empty();
-  // The model's file of a rank folder has the first data rank's part, too. A distributed checkpoint
-  // that has any state has all of it.
-  const bool by_folders = checkpoint.format == Format::megatron_torch;
-  if (is_settled && (!layer_wise || !by_folders)) return;
-  if (!by_folders && checkpoint.optimizer != OptimizerLayout::none) return;
+  if (checkpoint.optimizer != OptimizerLayout::none) return;
   const Found found = find_files(*checkpoint.catalog.file_system, folders);
-  if (found.files == 0 || (is_settled && found.files == 1)) return;
-  std::erase_if(entries, is_state);
+  if (found.files == 0) return;
   checkpoint.optimizer_problem = fmt::format(
       "The optimizer's state is left out: it lies in {} file{} layer_wise_optimizer_*.pt in {}, "
-      "one "
-      "of each data rank, which cannot be read.",
+      "one of each data rank, which cannot be read there.",
       found.files, found.files == 1 ? "" : "s", found.folder);
   checkpoint.optimizer_unsupported = true;
 }

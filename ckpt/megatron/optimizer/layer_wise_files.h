@@ -15,9 +15,9 @@ namespace ferry {
 /// Whether a folder has such files.
 bool has_layer_wise_files(const FileSystem& file_system, const std::string& folder);
 
-/// Looks for such files in `folders`, those that exist, where `checkpoint` tells of no optimizer
-/// state, cannot take it, or has one rank's part of it. Then its entries are left out, and
-/// `optimizer_problem` says where the state is.
+/// Looks for such files in `folders`, those that exist, where a distributed checkpoint tells of no
+/// optimizer state. `optimizer_problem` then says where it is: beside such a checkpoint nothing
+/// says which folder of ranks a file is of.
 void look_for_layer_wise_optimizer(Checkpoint& checkpoint, const std::vector<std::string>& folders);
 
 }  // namespace ferry

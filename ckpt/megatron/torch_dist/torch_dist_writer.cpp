@@ -151,6 +151,12 @@ class TorchDistWriter {
       set_argument(kParamLayout, true);  // the newest release's own default
       matrix_.split = true;
     }
+    if (!matrix_.split && options_.release >= kNewestCore) {
+      state_.warnings.push_back(
+          fmt::format("the layer-wise optimizer has all parameters, as in the source run, not {}'s "
+                      "alone: Megatron-LM loads it with --no-use-layer-wise-param-layout",
+                      matrix_.name));
+    }
     if (state_.param_groups.size() < 2) {
       fail(
           ErrorKind::mismatch,

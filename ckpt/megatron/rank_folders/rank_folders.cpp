@@ -259,6 +259,9 @@ void add_optimizer_entries(Checkpoint& checkpoint, const std::vector<RankFolder>
     checkpoint.optimizer_problem =
         fmt::format("The optimizer's state is left out: {}.", error.what());
     if (missing) checkpoint.damage.push_back(checkpoint.optimizer_problem);
+    // Megatron-LM itself lost it: nothing is wrong with the files.
+    if (layer_wise && error.kind() == ErrorKind::unsupported)
+      checkpoint.optimizer_unsupported = true;
   }
 }
 

@@ -53,9 +53,9 @@ class TargetFiles::File final : public WritableFile {
     use([](WritableFile& file) { file.sync(); });
   }
   uint64_t copy(const FileSystem& file_system, const ReadableFile& from, uint64_t from_offset,
-                uint64_t to_offset, uint64_t length) {
+                uint64_t to_offset, uint64_t length, KernelCopy when) {
     return use([&](WritableFile& file) {
-      return file_system.copy(from, from_offset, file, to_offset, length);
+      return file_system.copy(from, from_offset, file, to_offset, length, when);
     });
   }
 
@@ -136,11 +136,11 @@ TargetFiles::~TargetFiles() = default;
 
 uint64_t TargetFiles::copy(const FileSystem& file_system, const ReadableFile& from,
                            uint64_t from_offset, WritableFile& to, uint64_t to_offset,
-                           uint64_t length) {
+                           uint64_t length, KernelCopy when) {
   if (auto* file = dynamic_cast<File*>(&to)) {
-    return file->copy(file_system, from, from_offset, to_offset, length);
+    return file->copy(file_system, from, from_offset, to_offset, length, when);
   }
-  return file_system.copy(from, from_offset, to, to_offset, length);
+  return file_system.copy(from, from_offset, to, to_offset, length, when);
 }
 
 void TargetFiles::sync() {

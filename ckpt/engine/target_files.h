@@ -36,7 +36,8 @@ class TargetFiles {
 
   /// FileSystem::copy() to any file, one of TargetFiles too.
   static uint64_t copy(const FileSystem& file_system, const ReadableFile& from,
-                       uint64_t from_offset, WritableFile& to, uint64_t to_offset, uint64_t length);
+                       uint64_t from_offset, WritableFile& to, uint64_t to_offset, uint64_t length,
+                       KernelCopy when);
 
   /// Syncs those that were created or used, several at a time.
   void sync();

@@ -95,6 +95,12 @@ class LockableFile {
   virtual bool still_at_path() const = 0;
 };
 
+/// When the kernel copies between files, instead of the caller reading and writing: only on file
+/// systems that share blocks or leave the copy to a server (btrfs, XFS, NFS), or on all. On the
+/// others bytes go through memory once instead of twice, but under the file's lock: good for a
+/// single writer.
+enum class KernelCopy : uint8_t { where_shared, always };
+
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -148,10 +154,9 @@ class FileSystem {
                                                       LockMode strongest) const = 0;
 
   /// Lets the kernel copy bytes between two files of this file system. Returns how many it copied
-  /// from the start of the run: fewer than `length`, or 0, where it cannot or has no better way
-  /// than reading and writing.
+  /// from the start of the run: fewer than `length`, or 0, where it cannot or is not asked to.
   virtual uint64_t copy(const ReadableFile& from, uint64_t from_offset, WritableFile& to,
-                        uint64_t to_offset, uint64_t length) const = 0;
+                        uint64_t to_offset, uint64_t length, KernelCopy when) const = 0;
 };
 
 /// Whether whole pages are put into files in memory (tmpfs) past the file's lock, where the system

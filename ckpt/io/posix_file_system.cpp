@@ -180,10 +180,11 @@ class PosixFileSystem final : public FileSystem {
   }
 
   uint64_t copy(const ReadableFile& from, uint64_t from_offset, WritableFile& to,
-                uint64_t to_offset, uint64_t length) const override {
+                uint64_t to_offset, uint64_t length, KernelCopy when) const override {
     const auto* source = dynamic_cast<const PosixReadableFile*>(&from);
     auto* target = dynamic_cast<PosixWritableFile*>(&to);
-    if (!source || !target || !target->takes_kernel_copies()) return 0;
+    if (!source || !target) return 0;
+    if (when == KernelCopy::where_shared && !target->shares_blocks()) return 0;
     auto in = static_cast<off_t>(from_offset);
     auto out = static_cast<off_t>(to_offset);
     uint64_t done = 0;

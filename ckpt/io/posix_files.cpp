@@ -18,8 +18,8 @@ constexpr int kCrowdedPieces = 64;
 
 // True on file systems where copy_file_range shares blocks or leaves the copy to a server.
 // Elsewhere (ext4, tmpfs) it moves the same bytes through the page cache, but under the target's
-// lock, so that threads which read and write by themselves are faster.
-bool kernel_copies_pay(int descriptor) {
+// lock, so that several threads which read and write by themselves are faster.
+bool file_system_shares_blocks(int descriptor) {
   struct statfs info {};
   if (::fstatfs(descriptor, &info) != 0) return false;
   switch (static_cast<uint32_t>(info.f_type)) {
@@ -83,7 +83,7 @@ PosixWritableFile::PosixWritableFile(std::string path, int descriptor,
                                      std::shared_ptr<PageWriter> pages, bool always_pages)
     : path_(std::move(path)),
       descriptor_(descriptor),
-      kernel_copies_pay_(kernel_copies_pay(descriptor)),
+      shares_blocks_(file_system_shares_blocks(descriptor)),
       pages_(std::move(pages)),
       always_pages_(always_pages) {}
 

@@ -68,7 +68,7 @@ class PosixWritableFile final : public WritableFile {
   /// Gives a new file its size, and its space where the file system can.
   void reserve(uint64_t bytes);
   int descriptor() const noexcept { return descriptor_.get(); }
-  bool takes_kernel_copies() const noexcept { return kernel_copies_pay_; }
+  bool shares_blocks() const noexcept { return shares_blocks_; }
 
  private:
   bool is_crowded(int writers);
@@ -78,7 +78,7 @@ class PosixWritableFile final : public WritableFile {
 
   std::string path_;
   Descriptor descriptor_;
-  bool kernel_copies_pay_;
+  bool shares_blocks_;
   std::shared_ptr<PageWriter> pages_;
   bool always_pages_;
   std::once_flag is_mapped_;

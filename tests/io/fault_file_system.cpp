@@ -84,10 +84,10 @@ void FaultFileSystem::sync_folder(const std::string& path) const {
 }
 
 uint64_t FaultFileSystem::copy(const ReadableFile& from, uint64_t from_offset, WritableFile& to,
-                               uint64_t to_offset, uint64_t length) const {
+                               uint64_t to_offset, uint64_t length, KernelCopy when) const {
   count("copy to", to.path());
   auto* file = dynamic_cast<File*>(&to);
-  return inner().copy(from, from_offset, file ? file->inner() : to, to_offset, length);
+  return inner().copy(from, from_offset, file ? file->inner() : to, to_offset, length, when);
 }
 
 }  // namespace ferry

@@ -40,7 +40,7 @@ class FaultFileSystem final : public ForwardingFileSystem {
   void exchange(const std::string& a, const std::string& b) const override;
   void sync_folder(const std::string& path) const override;
   uint64_t copy(const ReadableFile& from, uint64_t from_offset, WritableFile& to,
-                uint64_t to_offset, uint64_t length) const override;
+                uint64_t to_offset, uint64_t length, KernelCopy when) const override;
 
  private:
   class File;

@@ -53,8 +53,8 @@ class ForwardingFileSystem : public FileSystem {
     return inner_->open_lockable(path, strongest);
   }
   uint64_t copy(const ReadableFile& from, uint64_t from_offset, WritableFile& to,
-                uint64_t to_offset, uint64_t length) const override {
-    return inner_->copy(from, from_offset, to, to_offset, length);
+                uint64_t to_offset, uint64_t length, KernelCopy when) const override {
+    return inner_->copy(from, from_offset, to, to_offset, length, when);
   }
 
  protected:

@@ -299,8 +299,8 @@ std::unique_ptr<LockableFile> MemoryFileSystem::open_lockable(const std::string&
   return std::make_unique<MemoryLockableFile>(found->second, at_path);
 }
 
-uint64_t MemoryFileSystem::copy(const ReadableFile&, uint64_t, WritableFile&, uint64_t,
-                                uint64_t) const {
+uint64_t MemoryFileSystem::copy(const ReadableFile&, uint64_t, WritableFile&, uint64_t, uint64_t,
+                                KernelCopy) const {
   return 0;
 }
 

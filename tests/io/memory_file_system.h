@@ -37,7 +37,7 @@ class MemoryFileSystem : public FileSystem {
   std::unique_ptr<LockableFile> open_lockable(const std::string& path,
                                               LockMode strongest) const override;
   uint64_t copy(const ReadableFile& from, uint64_t from_offset, WritableFile& to,
-                uint64_t to_offset, uint64_t length) const override;
+                uint64_t to_offset, uint64_t length, KernelCopy when) const override;
 
  private:
   struct State;

@@ -238,8 +238,8 @@ std::unique_ptr<LockableFile> PowerLossFileSystem::open_lockable(const std::stri
   return std::make_unique<Lockable>(state_->require(path));
 }
 
-uint64_t PowerLossFileSystem::copy(const ReadableFile&, uint64_t, WritableFile&, uint64_t,
-                                   uint64_t) const {
+uint64_t PowerLossFileSystem::copy(const ReadableFile&, uint64_t, WritableFile&, uint64_t, uint64_t,
+                                   KernelCopy) const {
   return 0;
 }
 

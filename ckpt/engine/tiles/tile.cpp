@@ -177,7 +177,8 @@ void TileRunner::copy_runs(const Transfer& transfer, size_t level, const Readabl
   uint64_t done = 0;
   if (file_system_) {
     WritableFile& target = *targets_[transfer.out_file];
-    done = TargetFiles::copy(*file_system_, source, in_offset, target, out_offset, bytes);
+    done = TargetFiles::copy(*file_system_, source, in_offset, target, out_offset, bytes,
+                             KernelCopy::where_shared);
   }
   while (done < bytes) {
     const uint64_t length = piece_of(out_offset + done, bytes - done);

@@ -192,7 +192,7 @@ void IndexedDatasetWriter::copy_tokens(const IndexedDataset& dataset,
   for (uint64_t at = 0; at < dataset.token_bytes();) {
     const uint64_t left = dataset.token_bytes() - at;
     uint64_t bytes = file_system_->copy(dataset.token_file(), at, *tokens_, written_bytes_,
-                                        std::min(kKernelBytes, left));
+                                        std::min(kKernelBytes, left), KernelCopy::always);
     if (bytes == 0) {
       bytes = std::min(kCopiedBytes, left);
       const auto some = std::span(piece).first(bytes);

@@ -23,6 +23,7 @@
 #include "tools/output/tokenizer_folder.h"
 #include "tools/output/write_output.h"
 #include "tools/reshard/edit_state.h"
+#include "tools/reshard/matrices.h"
 
 namespace ferry::tool {
 namespace {
@@ -108,19 +109,7 @@ void plan_dcp(RunState state, const ReshardOptions& options, Target& target) {
 
 void plan_torch(RunState state, const ReshardOptions& options, Target& target) {
   target.side.format = name(Format::megatron_torch);
-  const MatrixOptimizer matrices = matrix_optimizer(state.args.value);
-  if (options.optimizer == ReshardOptimizer::legacy && matrices.any) {
-    fail(ErrorKind::unsupported,
-         "--optimizer legacy: Megatron-LM writes no distrib_optim.pt in a run with {}; without "
-         "--optimizer its state is written as such a run has it",
-         matrices.name);
-  }
   if (options.optimizer == ReshardOptimizer::legacy) set_distributed_optimizer(state, true);
-  if (matrices.layer_wise && has_optimizer(state) && options.optimizer != ReshardOptimizer::none) {
-    state.warnings.push_back(
-        "the optimizer's state is written as layer_wise_optimizer_*.pt: today's Megatron-LM loads "
-        "them with --no-use-layer-wise-param-layout alone");
-  }
   if (!has_distributed_optimizer(state)) drop_doubled_masters(state);
   const bool optimizer = options.optimizer != ReshardOptimizer::none;
   target.planned = plan_legacy(state, {optimizer});
@@ -138,12 +127,6 @@ void settle_masters(RunState& state, const ReshardOptions& options, Target& targ
   const bool stored = has_remainders(*state.source) && has_optimizer(state);
   const bool wanted = options.masters == MasterForm::remainders ||
                       (options.masters == MasterForm::as_source && stored && flat);
-  if (wanted && matrix_optimizer(state.args.value).any) {
-    fail(ErrorKind::unsupported,
-         "--masters remainders: of a run with {} Megatron-LM keeps the masters of matrices in fp32 "
-         "alone; --masters fp32",
-         matrix_optimizer(state.args.value).name);
-  }
   if (wanted) {
     target.side.remainders = split_masters(state) > 0;
     if (!target.side.remainders && options.masters == MasterForm::remainders) {
@@ -161,13 +144,6 @@ void settle_masters(RunState& state, const ReshardOptions& options, Target& targ
 void plan_fsdp(RunState state, const ReshardOptions& options, Target& target) {
   target.side.format = name(Format::fsdp_dtensor);
   const bool optimizer = options.optimizer != ReshardOptimizer::none;
-  const MatrixOptimizer matrices = matrix_optimizer(state.args.value);
-  if (optimizer && matrices.any && has_optimizer(state)) {
-    fail(ErrorKind::unsupported,
-         "Megatron-LM refuses --optimizer {} with Megatron-FSDP: its state cannot be written as "
-         "fsdp_dtensor; --optimizer none writes the model without it",
-         matrices.name);
-  }
   target.planned =
       plan_fsdp_dtensor(std::move(state), {optimizer, options.write.zstd_level.has_value()});
   if (has_optimizer(target.planned.plan)) {
@@ -191,6 +167,7 @@ Target plan_target(RunState state, const ReshardOptions& options, const std::str
   target.side.layout = layout_from_args(state.args.value);
   target.parameters = parameters_of(state);
   settle_masters(state, options, target);
+  check_matrices(options, target.side.remainders, state);
   switch (options.to) {
     case ReshardFormat::torch_dist:
       plan_sharded(std::move(state), options, target);

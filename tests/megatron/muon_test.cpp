@@ -161,7 +161,7 @@ TEST_F(ChangedMuon, FilesOfOtherDataRanksDoNotFit) {
 TEST_F(ChangedMuon, DamagedFilesAreRefused) {
   const std::string whole = content(file(0, 0));
   uint64_t refused = 0;
-  test::for_random_cases(60, [&](uint64_t number) {
+  const uint64_t cases = test::for_random_cases(60, [&](uint64_t number) {
     test::Random random(number);
     std::string bytes = whole;
     for (int64_t i = test::pick(random, 1, 4); i > 0; --i) {
@@ -178,7 +178,7 @@ TEST_F(ChangedMuon, DamagedFilesAreRefused) {
       ++refused;
     }
   });
-  EXPECT_GT(refused, 10u);
+  EXPECT_GE(refused, cases / 6);
 }
 
 }  // namespace

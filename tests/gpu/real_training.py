@@ -44,30 +44,38 @@ def quietly(*words):
     return run.stdout
 
 
-def tokenise():
-    """Writes the documents' tokens and returns how many there are."""
-    files = []
+def texts():
+    """Paths of files that are text, and neither empty nor tables."""
     for text in a.text:
-        files += [text] if os.path.isfile(text) else sorted(f for kind in ('py', 'md', 'rst', 'txt', 'h') for f in glob.glob(f'{text}/**/*.{kind}', recursive=True))
+        found = [text] if os.path.isfile(text) else (os.path.join(folder, name) for folder, _, names in os.walk(text) for name in sorted(names)
+                                                     if name.endswith(('.py', '.md', '.rst', '.txt', '.h')))
+        for file in found:
+            if os.path.isfile(file) and 500 < os.path.getsize(file) < 500_000:
+                try:
+                    with open(file, encoding='utf-8') as f:
+                        f.read()
+                except UnicodeDecodeError:
+                    continue
+                yield file
+
+
+def tokenise():
+    """Writes the documents' tokens and returns how many documents and tokens there are."""
     chosen, size = [], 0
-    for file in files:
-        # Some three bytes a token; files that are not text, or tables rather than text, are left out.
-        if size > 3.4 * a.tokens:
+    for file in texts():
+        if size > 4 * a.tokens:
             break
-        if os.path.isfile(file) and 500 < os.path.getsize(file) < 500_000:
-            with open(file, 'rb') as f:
-                data = f.read()
-            try:
-                data.decode()
-            except UnicodeDecodeError:
-                continue
-            chosen.append(file)
-            size += len(data)
-    with open(path('files'), 'w') as f:
-        f.write('\n'.join(chosen) + '\n')
-    quietly(a.ferry, 'data', 'tokenize', '--input-list', path('files'), '--input-format', 'text', '--output-prefix', path('text'), '--append-eod', '--overwrite',
-            '--tokenizer-type', 'GPT2BPETokenizer', '--vocab-file', f'{a.vocabulary}/encoder.json', '--merge-file', f'{a.vocabulary}/vocab.bpe')
-    return len(chosen), os.path.getsize(prefix + '.bin') // 2
+        chosen.append(file)
+        size += os.path.getsize(file)
+    while True:
+        with open(path('files'), 'w') as f:
+            f.write('\n'.join(chosen) + '\n')
+        quietly(a.ferry, 'data', 'tokenize', '--input-list', path('files'), '--input-format', 'text', '--output-prefix', path('text'), '--append-eod', '--overwrite',
+                '--tokenizer-type', 'GPT2BPETokenizer', '--vocab-file', f'{a.vocabulary}/encoder.json', '--merge-file', f'{a.vocabulary}/vocab.bpe')
+        count = os.path.getsize(prefix + '.bin') // 2
+        if count < 1.1 * a.tokens:
+            return len(chosen), count
+        chosen = chosen[:int(1.02 * len(chosen) * a.tokens / count)]
 
 
 def samples():

@@ -78,7 +78,7 @@ def prepare_sentencepiece(work):
 
 def write_texts(path, megabytes):
     with open(path, "wb") as out:
-        for _, text in tokenizer_texts.files(megabytes * 1e6, 11):
+        for text in tokenizer_texts.files(tokenizer_texts.paths(seed=11), megabytes * 1e6):
             data = text.encode()
             out.write(struct.pack("<Q", len(data)) + data)
 

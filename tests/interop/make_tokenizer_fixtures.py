@@ -43,9 +43,9 @@ def main():
     cut_gpt2(arguments.gpt2, cut, 1000)
     strings = ["", *GOLDEN, "a" * 50, " " * 9 + "\n" * 3, *tokenizer_texts.PIECES, *tokenizer_texts.fuzzed(40, 7)]
     strings = [text.encode() for text in strings]
-    corpus = [text.encode() for _, text in tokenizer_texts.files(3_000_000, 5)]
+    training = list(tokenizer_texts.files(tokenizer_texts.paths(seed=5), 3_000_000, 400))
     tokenizer_kinds.SIZE, tokenizer_kinds.SMALL = 700, True
-    for kind in tokenizer_kinds.kinds(arguments.output, cut, corpus, [k for k in arguments.kinds.split(",") if k]):
+    for kind in tokenizer_kinds.kinds(arguments.output, cut, training, [k for k in arguments.kinds.split(",") if k]):
         texts = [text.decode() for text in strings]
         ids = kind.encode(strings if kind.takes_bytes else texts)
         options = [os.path.relpath(o, arguments.output) if o.startswith(arguments.output) else o for o in kind.options]

@@ -90,8 +90,7 @@ def tiktoken_encode(encoding):
     return lambda texts: [encoding.encode_ordinary(text) for text in texts]
 
 
-def kinds(folder, gpt2, corpus, wanted):
-    training = [text.decode() for text in corpus[:400]]
+def kinds(folder, gpt2, training, wanted):
     path = lambda name: os.path.join(folder, name)
     def is_wanted(name): return not wanted or any(name == w or w[-1] == "*" and name.startswith(w[:-1]) for w in wanted)
 

@@ -19,16 +19,23 @@ PIECES = ["'s", "'S", "'ll", "'LL", "'Ll", "'ve", "'re", "'d", "'t", "'m", "'\u0
 TREE = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 
 
-def files(limit_bytes, seed=1):
-    """(name, text) of documentation, manual pages and sources, in an order that the seed gives."""
+def paths(folders=(), seed=1):
+    """Files of documentation, manual pages and sources, and those in `folders`, in an order that the seed gives."""
     names = []
     for pattern in ("/usr/share/doc/**/*", "/usr/share/man/**/*.gz", "/usr/include/**/*.h", "/usr/lib/python3/**/*.py",
                     "/usr/share/perl/**/*.p[lm]", "/usr/share/i18n/locales/*", "/usr/share/locale/**/*.mo", "/usr/share/common-licenses/*",
                     f"{TREE}/**/*.cpp", f"{TREE}/**/*.md", "/usr/share/vim/**/*"):
         names += [name for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)]
+    for folder in folders:
+        names += [os.path.join(place, name) for place, _, inside in os.walk(folder) for name in inside if os.path.isfile(os.path.join(place, name))]
     names.sort()
     random.Random(seed).shuffle(names)
-    total = 0
+    return names
+
+
+def files(names, limit_bytes, limit_count=None):
+    """Texts of files, each cut after 200,000 bytes."""
+    total = count = 0
     for name in names:
         try:
             data = gzip.open(name).read() if name.endswith(".gz") else open(name, "rb").read()
@@ -38,8 +45,9 @@ def files(limit_bytes, seed=1):
         if not data:
             continue
         total += len(data)
-        yield name, data.decode("utf-8", errors="replace")
-        if total > limit_bytes:
+        count += 1
+        yield data.decode("utf-8", errors="replace")
+        if total > limit_bytes or count == limit_count:
             return
 
 

@@ -24,9 +24,13 @@ function(ferry_compile_options target)
   endforeach()
 endfunction()
 
-# ferry_precompile_headers(TARGET): what most of its sources include of other libraries, parsed once.
-# Each still includes what it needs.
+# ferry_precompile_headers(TARGET): what most of its sources include of other libraries, parsed once for
+# all targets. Each source still includes what it needs.
 function(ferry_precompile_headers target)
+  if(TARGET ferry_ckpt AND NOT target STREQUAL "ferry_ckpt")
+    target_precompile_headers(${target} REUSE_FROM ferry_ckpt)
+    return()
+  endif()
   target_precompile_headers(${target} PRIVATE <algorithm> <charconv> <cstdint> <cstring> <functional> <map> <memory> <optional>
                                               <span> <string> <string_view> <unordered_map> <utility> <vector> <fmt/format.h>)
 endfunction()

@@ -2,7 +2,7 @@
 # demo.sh: builds ferry on a bare Debian 12, Debian 13 or Ubuntu 24.04 and shows what it does with
 # checkpoints that Megatron-LM wrote (tests/fixtures/megatron), and how text becomes a model: token ids,
 # a training that is killed and goes on at another layout, a folder for transformers. The program is
-# built for a quick look, half optimised; the preset "release" builds the fast one.
+# built for a quick look, only its kernels a little optimised; the preset "release" builds the fast one.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/packages.sh

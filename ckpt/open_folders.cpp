@@ -50,14 +50,7 @@ bool is_megatron_object(const Object& object) {
 // checkpoints: what cannot be read is left alone.
 void read_megatron_objects(Checkpoint& checkpoint) {
   const auto read = [&](std::string_view name) {
-    const Object* object = checkpoint.catalog.find_object(name);
-    if (!object) return LoadedValue{};
-    try {
-      return read_object(checkpoint.catalog, *object);
-    } catch (const Error& error) {
-      checkpoint.notes.push_back(error.what());
-      return LoadedValue{};
-    }
+    return read_object_if_readable(checkpoint.catalog, name, &checkpoint.notes);
   };
   LoadedValue args = read("args");
   if (args.value.text() == "argparse.Namespace") {
@@ -68,17 +61,22 @@ void read_megatron_objects(Checkpoint& checkpoint) {
   if (const auto iteration = read("iteration").value.integer()) checkpoint.iteration = iteration;
 }
 
-}  // namespace
-
-namespace {
-
-void tell_optimizer(Checkpoint& checkpoint, std::string problem, OptimizerFacts facts) {
-  checkpoint.param_groups = std::move(facts.param_groups);
-  checkpoint.optimizer_steps = facts.steps;
-  checkpoint.optimizer_problem = std::move(problem);
+Checkpoint checkpoint_of_ranks(Format format, const std::string& folder, RankedCheckpoint ranks) {
+  Checkpoint checkpoint;
+  checkpoint.format = format;
+  checkpoint.path = folder;
+  checkpoint.writer = std::move(ranks.writer);
+  checkpoint.layout.world_size = ranks.world_size;
+  checkpoint.catalog = std::move(ranks.catalog);
+  checkpoint.notes = std::move(ranks.notes);
+  checkpoint.iteration = ranks.steps;
+  checkpoint.param_groups = std::move(ranks.optimizer.param_groups);
+  checkpoint.optimizer_steps = ranks.optimizer.steps;
+  checkpoint.optimizer_problem = std::move(ranks.optimizer_problem);
   const bool has_optimizer = std::ranges::any_of(
       checkpoint.catalog.entries, [](const Entry& entry) { return entry.role == Role::optimizer; });
   if (has_optimizer) checkpoint.optimizer = OptimizerLayout::plain;
+  return checkpoint;
 }
 
 }  // namespace
@@ -95,30 +93,16 @@ std::optional<int64_t> iteration_by_name(const std::string& folder) {
 
 Checkpoint open_deepspeed_folder(std::shared_ptr<const FileSystem> file_system,
                                  const std::string& folder, bool) {
-  DeepSpeedCheckpoint opened = open_deepspeed(std::move(file_system), folder);
-  Checkpoint checkpoint;
-  checkpoint.format = Format::deepspeed;
-  checkpoint.path = folder;
-  checkpoint.writer = std::move(opened.writer);
-  checkpoint.layout.world_size = opened.world_size;
-  checkpoint.catalog = std::move(opened.catalog);
-  checkpoint.notes = std::move(opened.notes);
-  tell_optimizer(checkpoint, std::move(opened.optimizer_problem), std::move(opened.optimizer));
-  checkpoint.iteration = opened.steps ? opened.steps : iteration_by_name(folder);
+  Checkpoint checkpoint = checkpoint_of_ranks(Format::deepspeed, folder,
+                                              open_deepspeed(std::move(file_system), folder));
+  if (!checkpoint.iteration) checkpoint.iteration = iteration_by_name(folder);
   return checkpoint;
 }
 
 Checkpoint open_fsdp_folder(std::shared_ptr<const FileSystem> file_system,
                             const std::string& folder, bool) {
-  FsdpRanks ranks = open_fsdp_ranks(std::move(file_system), folder);
-  Checkpoint checkpoint;
-  checkpoint.format = Format::fsdp;
-  checkpoint.path = folder;
-  checkpoint.writer = fmt::format("{} ranks of PyTorch FSDP", ranks.world_size);
-  checkpoint.layout.world_size = ranks.world_size;
-  checkpoint.catalog = std::move(ranks.catalog);
-  checkpoint.notes = std::move(ranks.notes);
-  tell_optimizer(checkpoint, std::move(ranks.optimizer_problem), std::move(ranks.optimizer));
+  Checkpoint checkpoint =
+      checkpoint_of_ranks(Format::fsdp, folder, open_fsdp_ranks(std::move(file_system), folder));
   checkpoint.iteration = iteration_by_name(folder);  // global_step_5/actor
   if (!checkpoint.iteration) checkpoint.iteration = iteration_by_name(split_path(folder).parent);
   return checkpoint;

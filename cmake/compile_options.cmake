@@ -27,7 +27,8 @@ endfunction()
 # ferry_precompile_headers(TARGET): what most of its sources include of other libraries, parsed once for
 # all targets. Each source still includes what it needs.
 function(ferry_precompile_headers target)
-  if(TARGET ferry_ckpt AND NOT target STREQUAL "ferry_ckpt")
+  # With libFuzzer the first of them is compiled otherwise than the others.
+  if(NOT target STREQUAL "ferry_ckpt" AND NOT FERRY_LIBFUZZER)
     target_precompile_headers(${target} REUSE_FROM ferry_ckpt)
     return()
   endif()

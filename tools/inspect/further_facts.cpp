@@ -142,13 +142,7 @@ TrainingFolder training_folder(const Checkpoint& checkpoint) {
 // A file of Lightning's says in itself how far training was.
 TrainingFacts lightning_facts(const Checkpoint& checkpoint) {
   const auto value = [&](std::string_view name) {
-    const Object* object = checkpoint.catalog.find_object(name);
-    if (!object) return LoadedValue{};
-    try {
-      return read_object(checkpoint.catalog, *object);
-    } catch (const Error&) {
-      return LoadedValue{};
-    }
+    return read_object_if_readable(checkpoint.catalog, name);
   };
   TrainingFacts facts;
   const LoadedValue version = value("pytorch-lightning_version");

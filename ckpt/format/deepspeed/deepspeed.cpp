@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/deepspeed/partitions.h"
@@ -50,7 +53,7 @@ class ZeroOpener {
     result_.catalog.file_system = std::move(file_system);
   }
 
-  DeepSpeedCheckpoint open() {
+  RankedCheckpoint open() {
     Catalog& catalog = result_.catalog;
     const std::vector<std::string> names = catalog.file_system->list(folder_);
     files_ = find_zero_files(names, folder_);
@@ -307,7 +310,7 @@ class ZeroOpener {
   }
 
   const std::string& folder_;
-  DeepSpeedCheckpoint result_;
+  RankedCheckpoint result_;
   ZeroFiles files_;
   ZeroModel model_;
   uint32_t model_file_ = 0;
@@ -321,8 +324,8 @@ bool is_deepspeed_folder(const FileSystem& file_system, const std::string& folde
   return std::ranges::any_of(names, is_zero_file);
 }
 
-DeepSpeedCheckpoint open_deepspeed(std::shared_ptr<const FileSystem> file_system,
-                                   const std::string& folder) {
+RankedCheckpoint open_deepspeed(std::shared_ptr<const FileSystem> file_system,
+                                const std::string& folder) {
   return ZeroOpener(std::move(file_system), folder).open();
 }
 

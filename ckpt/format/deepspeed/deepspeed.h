@@ -15,34 +15,20 @@
 // runtime/bf16_optimizer.py, checkpoint/ds_to_universal.py.
 #pragma once
 
-#include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
-#include <vector>
 
-#include "ckpt/core/catalog.h"
-#include "ckpt/format/torch/optimizer_facts.h"
+#include "ckpt/format/torch/ranked_checkpoint.h"
 #include "ckpt/io/file_system.h"
 
 namespace ferry {
-
-struct DeepSpeedCheckpoint {
-  Catalog catalog;
-  std::string writer;  // "DeepSpeed 0.19.8, ZeRO stage 2"
-  int64_t world_size = 0;
-  std::optional<int64_t> steps;
-  OptimizerFacts optimizer;       // of the first rank
-  std::string optimizer_problem;  // why the optimizer's state is left out; empty: it is not
-  std::vector<std::string> notes;
-};
 
 /// True when the folder holds the files of a save ("global_step10", not the folder around it).
 bool is_deepspeed_folder(const FileSystem& file_system, const std::string& folder);
 
 /// not_found, naming them, when files of ranks are missing; corrupt when partitions and shapes
 /// contradict each other; unsupported for models that tensor, pipeline or expert parallelism split.
-DeepSpeedCheckpoint open_deepspeed(std::shared_ptr<const FileSystem> file_system,
-                                   const std::string& folder);
+RankedCheckpoint open_deepspeed(std::shared_ptr<const FileSystem> file_system,
+                                const std::string& folder);
 
 }  // namespace ferry

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <set>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/fsdp/dtensor.h"
@@ -231,7 +233,7 @@ class OptimizerState {
 };
 
 void read_optimizer(const std::vector<RankFile>& files, const std::string& folder,
-                    FsdpRanks& ranks) {
+                    RankedCheckpoint& ranks) {
   Catalog model = ranks.catalog;  // what the numbers count; entries are added to the other
   const OptimizerState parameters(model);
   Catalog all = ranks.catalog;
@@ -266,13 +268,14 @@ bool is_fsdp_folder(const FileSystem& file_system, const std::string& folder) {
       names, [](const std::string& name) { return parse_name(name, kModel).has_value(); });
 }
 
-FsdpRanks open_fsdp_ranks(std::shared_ptr<const FileSystem> file_system,
-                          const std::string& folder) {
+RankedCheckpoint open_fsdp_ranks(std::shared_ptr<const FileSystem> file_system,
+                                 const std::string& folder) {
   const std::vector<std::string> names = file_system->list(folder);
   const std::vector<RankFile> files = rank_files(names, kModel);
   if (files.empty()) fail(ErrorKind::not_found, "{}: holds no model_world_size_*.pt", folder);
-  FsdpRanks result;
+  RankedCheckpoint result;
   result.world_size = files.front().world_size;
+  result.writer = fmt::format("{} ranks of PyTorch FSDP", result.world_size);
   for (const RankFile& file : files) {
     if (file.model != files.front().model) {
       fail(ErrorKind::invalid,

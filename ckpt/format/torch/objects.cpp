@@ -151,6 +151,18 @@ LoadedValue read_object(const Catalog& catalog, const Object& object) {
   return loaded;
 }
 
+LoadedValue read_object_if_readable(const Catalog& catalog, std::string_view name,
+                                    std::vector<std::string>* notes) {
+  const Object* object = catalog.find_object(name);
+  if (!object) return {};
+  try {
+    return read_object(catalog, *object);
+  } catch (const Error& error) {
+    if (notes) notes->push_back(error.what());
+    return {};
+  }
+}
+
 LoadedValue read_object_with_storages(const Catalog& catalog, const Object& object) {
   const LoadedValue loaded = read_object(catalog, object);
   return with_storages(catalog, object, loaded, std::span(&loaded.value, 1));

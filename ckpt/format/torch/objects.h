@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ckpt/core/catalog.h"
 #include "ckpt/format/pickle/values/value.h"
@@ -14,6 +15,11 @@ namespace ferry {
 /// Reads and parses one object (a torch.save archive or a bare pickle; zstd streams are decoded).
 /// corrupt naming file and object; exhausted when it is larger than 1 GiB.
 LoadedValue read_object(const Catalog& catalog, const Object& object);
+
+/// The object of that name; nothing where there is none. Of one that cannot be read, nothing, and
+/// the reason is appended to `notes`, if given.
+LoadedValue read_object_if_readable(const Catalog& catalog, std::string_view name,
+                                    std::vector<std::string>* notes = nullptr);
 
 /// The same, with the bytes of the storages that the value's tensors view (Document::storages): all
 /// that is needed to write it into another archive. exhausted when they are larger than 1 GiB.

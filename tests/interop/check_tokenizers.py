@@ -8,6 +8,7 @@ program is missing are left out, and it says so. GPT-2's files are read from --g
 tests/fixtures serve, which are a part of them.
 """
 import argparse
+import itertools
 import os
 import struct
 import subprocess
@@ -78,7 +79,7 @@ def main():
         "strings": lambda: (text.encode() for text in tokenizer_texts.fuzzed(arguments.strings, arguments.seed)),
         "malformed": lambda: tokenizer_texts.malformed(arguments.strings // 10, arguments.seed),
     }
-    training = list(tokenizer_texts.files(paths, arguments.texts, 400))
+    training = list(itertools.islice(tokenizer_texts.files(paths, arguments.texts), 400))
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         for kind in tokenizer_kinds.kinds(folder, arguments.gpt2, training, [k for k in arguments.kinds.split(",") if k]):

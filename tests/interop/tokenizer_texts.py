@@ -33,9 +33,9 @@ def paths(folders=(), seed=1):
     return names
 
 
-def files(names, limit_bytes, limit_count=None):
+def files(names, limit_bytes):
     """Texts of files, each cut after 200,000 bytes."""
-    total = count = 0
+    total = 0
     for name in names:
         try:
             data = gzip.open(name).read() if name.endswith(".gz") else open(name, "rb").read()
@@ -45,9 +45,8 @@ def files(names, limit_bytes, limit_count=None):
         if not data:
             continue
         total += len(data)
-        count += 1
         yield data.decode("utf-8", errors="replace")
-        if total > limit_bytes or count == limit_count:
+        if total > limit_bytes:
             return
 
 

@@ -1,17 +1,14 @@
 #include "tools/reshard/matrices.h"
 
-#include <algorithm>
-
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/optimizer/matrix_optimizer.h"
+#include "ckpt/megatron/state/edit.h"
 
 namespace ferry::tool {
 
 void check_matrices(const ReshardOptions& options, bool remainders, RunState& state) {
   const MatrixOptimizer matrices = matrix_optimizer(state.args.value);
-  const bool has_state = std::ranges::any_of(
-      state.tensors, [](const StateTensor& tensor) { return tensor.role == Role::optimizer; });
-  if (!matrices.any || !has_state || options.optimizer == ReshardOptimizer::none) return;
+  if (!matrices.any || !has_optimizer(state) || options.optimizer == ReshardOptimizer::none) return;
   if (remainders) {
     fail(ErrorKind::unsupported,
          "--masters remainders: of a run with {} Megatron-LM keeps the masters of matrices in fp32 "

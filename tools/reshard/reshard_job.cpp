@@ -12,6 +12,7 @@
 #include "ckpt/megatron/optimizer/matrix_optimizer.h"
 #include "ckpt/megatron/optimizer/optimizer_form.h"
 #include "ckpt/megatron/rank_folders/write/writer.h"
+#include "ckpt/megatron/state/edit.h"
 #include "ckpt/megatron/state/retarget.h"
 #include "ckpt/megatron/state/state_of.h"
 #include "ckpt/megatron/torch_dist/plain_dcp_writer.h"
@@ -86,11 +87,6 @@ int64_t parameters_of(const RunState& state) {
     if (tensor.role == Role::model) parameters += element_count(tensor.shape, tensor.name);
   }
   return parameters;
-}
-
-bool has_optimizer(const RunState& state) {
-  return std::any_of(state.tensors.begin(), state.tensors.end(),
-                     [](const StateTensor& tensor) { return tensor.role == Role::optimizer; });
 }
 
 bool has_optimizer(const Plan& plan) {

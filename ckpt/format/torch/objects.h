@@ -16,11 +16,6 @@ namespace ferry {
 /// corrupt naming file and object; exhausted when it is larger than 1 GiB.
 LoadedValue read_object(const Catalog& catalog, const Object& object);
 
-/// The object of that name; nothing where there is none. Of one that cannot be read, nothing, and
-/// the reason is appended to `notes`, if given.
-LoadedValue read_object_if_readable(const Catalog& catalog, std::string_view name,
-                                    std::vector<std::string>* notes = nullptr);
-
 /// The same, with the bytes of the storages that the value's tensors view (Document::storages): all
 /// that is needed to write it into another archive. exhausted when they are larger than 1 GiB.
 LoadedValue read_object_with_storages(const Catalog& catalog, const Object& object);
@@ -30,7 +25,13 @@ LoadedValue read_object_with_storages(const Catalog& catalog, const Object& obje
 LoadedValue with_storages(const Catalog& catalog, const Object& object, const LoadedValue& loaded,
                           std::span<const Value> parts);
 
-/// Its bytes as they are stored (zstd streams are decoded), not parsed; `path` does not matter.
+/// The object of that name; nothing where there is none. Of one that cannot be read, nothing, and
+/// the reason is appended to `notes`, if given.
+LoadedValue read_object_if_readable(const Catalog& catalog, std::string_view name,
+                                    std::vector<std::string>* notes = nullptr);
+
+/// An object's bytes as they are stored (zstd streams are decoded), not parsed; `path` does not
+/// matter.
 std::string read_object_bytes(const Catalog& catalog, const Object& object);
 
 }  // namespace ferry

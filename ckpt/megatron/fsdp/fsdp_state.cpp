@@ -105,7 +105,7 @@ class FsdpStateFiller {
   void fill() {
     add_members();
     add_rng();
-    if (has_optimizer()) {
+    if (has_optimizer(state_)) {
       if (checkpoint_.format == Format::fsdp_dtensor) {
         add_groups_of_parameters();
       } else {
@@ -118,11 +118,6 @@ class FsdpStateFiller {
   }
 
  private:
-  bool has_optimizer() const {
-    return std::ranges::any_of(
-        state_.tensors, [](const StateTensor& tensor) { return tensor.role == Role::optimizer; });
-  }
-
   void add_members() {
     for (const char* name :
          {"checkpoint_version", "opt_param_scheduler", "num_floating_point_operations_so_far"}) {

@@ -1,5 +1,6 @@
 #include "ckpt/megatron/state/edit.h"
 
+#include <algorithm>
 #include <unordered_set>
 #include <utility>
 
@@ -45,6 +46,11 @@ void drop_tensors(RunState& state, const std::function<bool(std::string_view)>& 
   leave_out(state, [&](const StateTensor& tensor) {
     return is_unwanted(tensor.name) || is_unwanted(model_name(tensor.name));
   });
+}
+
+bool has_optimizer(const RunState& state) {
+  return std::ranges::any_of(
+      state.tensors, [](const StateTensor& tensor) { return tensor.role == Role::optimizer; });
 }
 
 void drop_optimizer(RunState& state) {

@@ -23,6 +23,7 @@ void keep_tensors(RunState& state, const std::function<bool(std::string_view)>& 
 /// Likewise, those that `is_unwanted` says yes to, asked with either name.
 void drop_tensors(RunState& state, const std::function<bool(std::string_view)>& is_unwanted);
 
+bool has_optimizer(const RunState& state);
 void drop_optimizer(RunState& state);
 
 /// `rename` gives a tensor's new name, or the old one. invalid when two tensors get one name.

@@ -38,11 +38,6 @@ constexpr std::string_view kBackendWithCommon =
     R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1, )"
     R"("common_backend": "torch", "common_backend_version": 1})";
 
-bool has_optimizer(const RunState& state) {
-  return std::any_of(state.tensors.begin(), state.tensors.end(),
-                     [](const StateTensor& tensor) { return tensor.role == Role::optimizer; });
-}
-
 // The archive of an object as Megatron-LM shards it: a list of one.
 std::string archive_of_one(const Value& value) {
   Draft draft;

@@ -10,6 +10,7 @@ import io
 import os
 import pickle
 import uuid
+import zlib
 from argparse import Namespace
 
 import numpy as np
@@ -31,11 +32,12 @@ os.makedirs(folder)
 pool = torch.from_numpy(np.random.default_rng(0).standard_normal(1 << 25, dtype=np.float32)).to(torch.bfloat16)
 
 
-def random(elements, at=[0]):
-    """A run of the pool that starts somewhere else each time."""
-    at[0] = (at[0] + 7919 * 64) % (1 << 24)
-    end = at[0] + elements
-    return pool[at[0]:end] if end <= len(pool) else pool.repeat(-(-end // len(pool)))[at[0]:end]
+def random(elements, name, offset):
+    """A run of the pool that begins somewhere else for each tensor, and where the weight does for its fp32 master: `verify` compares them."""
+    of = f'{name.removeprefix("optimizer.state.param.")} {offset}'
+    begin = zlib.crc32(of.encode()) % (1 << 18) * 64
+    end = begin + elements
+    return pool[begin:end] if end <= len(pool) else pool.repeat(-(-end // len(pool)))[begin:end]
 
 
 tensors, storage = {}, {}
@@ -56,7 +58,7 @@ def put(name, shape, dtype, offset, size, rank):
     else:
         f = (optimizer_files if dtype == torch.float32 else files)[rank]
         begin = f.tell()
-        torch.save(random(elements).to(dtype).view(size).clone(), f)
+        torch.save(random(elements, name, offset).to(dtype).view(size).clone(), f)
         length = f.tell() - begin
     storage[MetadataIndex(name, torch.Size(offset))] = _StorageInfo(os.path.basename(f.name), begin, length)
 

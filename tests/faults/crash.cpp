@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -14,6 +15,7 @@
 #include "ckpt/io/staging/claim_record.h"
 #include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"
+#include "tests/random_cases.h"
 
 namespace ferry::test {
 namespace {
@@ -137,10 +139,12 @@ const char* text_of(Fault fault) {
 }
 
 // With `at` = 1, 2, ... until a run gets through untouched; disturbances begin with 0, all at once.
+// The usual stride of 1 strikes every operation; another one counts its strikes for those between.
 uint64_t strike_every_operation(const CrashCase& test, FaultPlan plan) {
   const bool disturbs = plan.fault == Fault::short_count || plan.fault == Fault::interrupt;
+  const uint64_t stride = std::max<uint64_t>(number_from_environment("FERRY_TEST_STRIDE", 1), 1);
   uint64_t struck = 0;
-  for (plan.at = disturbs ? 0 : 1; plan.at < kEndless; ++plan.at) {
+  for (plan.at = disturbs ? 0 : 1; plan.at < kEndless; plan.at += stride) {
     SCOPED_TRACE(testing::Message() << text_of(plan.fault) << " at operation " << plan.at);
     test.prepare();
     const Ending ending = run_in_child(test.operation, plan);
@@ -161,7 +165,7 @@ uint64_t strike_every_operation(const CrashCase& test, FaultPlan plan) {
       test.check_done();
     }
     if (testing::Test::HasFailure()) return 0;
-    if (!hit) return struck;
+    if (!hit) return struck * stride;
     struck += ending.killed || ending.failed || disturbs ? 1 : 0;
   }
   ADD_FAILURE() << "no end after " << kEndless << " operations";

@@ -13,7 +13,8 @@
 // (syscalls.h says what one is), check, `operation` again in a child that is not, check_done; until
 // a child gets through untouched. `operation` must do the same each time (one thread, or an order
 // that does not matter). The program must be linked with ferry_test_faults. The forked child never
-// returns into the test: it ends by _exit().
+// returns into the test: it ends by _exit(). FERRY_TEST_STRIDE=7 in the environment strikes every
+// seventh operation alone, and begins with the first: for builds that run many times slower.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 """Texts for tokenizers to agree about: files of this machine and strings of all kinds."""
 import glob
 import gzip
+import itertools
 import os
 import random
 
@@ -63,15 +64,15 @@ def random_character(generator):
 
 
 def fuzzed(count, seed=1):
+    """Strings of up to 23 pieces: half of those above, characters, and repeated pieces. Each ten thousand choose from characters of their own."""
     generator = random.Random(seed)
-    for index in range(count):
-        parts = []
-        for _ in range(generator.randrange(1, 24)):
-            kind = generator.randrange(10)
-            if kind < 5: parts.append(generator.choice(PIECES))
-            elif kind < 9: parts.append(random_character(generator))
-            else: parts.append(generator.choice(PIECES) * generator.randrange(2, 40))
-        yield "".join(parts)
+    for first in range(0, count, 10_000):
+        pieces = generator.choices(PIECES, k=2500) + [random_character(generator) for _ in range(2000)]
+        pieces += [generator.choice(PIECES) * generator.randrange(2, 40) for _ in range(500)]
+        lengths = generator.choices(range(1, 24), k=min(10_000, count - first))
+        chosen = iter(generator.choices(pieces, k=sum(lengths)))
+        for length in lengths:
+            yield "".join(itertools.islice(chosen, length))
 
 
 def malformed(count, seed=1):

@@ -48,7 +48,8 @@ constexpr const char* kWandbScript = R"(
 import csv, os, sys, wandb
 folder, name, table = sys.argv[1:4]
 os.makedirs(folder, exist_ok=True)
-run = wandb.init(mode="offline", dir=folder, name=name, project=os.environ.get("WANDB_PROJECT"))
+# Its summary names a folder that is moved afterwards.
+run = wandb.init(mode="offline", settings=wandb.Settings(silent=True), dir=folder, name=name, project=os.environ.get("WANDB_PROJECT"))
 with open(table, newline="") as lines:
     for row in csv.DictReader(lines):
         step = int(row.pop("iteration"))

@@ -94,8 +94,12 @@ void export_run(const RunsFlags& flags) {
   } else {
     return export_csv(*files, table, flags.output);
   }
-  print_done(fmt::format("wrote {}: {} iterations\n", printable(flags.output), table.size()),
-             flags.output + " is complete");
+  const std::string output = printable(flags.output);
+  print_done(
+      fmt::format("wrote {}: {} iterations\n", output, table.size()) +
+          (flags.to == "wandb" ? "to send it: wandb sync " + output + "/wandb/offline-run-*\n"
+                               : ""),
+      flags.output + " is complete");
 }
 
 void copy(const RunsFlags& flags) {

@@ -2,9 +2,10 @@
 
 Usage: check_source_memory.py FERRY [--memory MIB] [NAME ...]
 A Llama of 50 million parameters (150 million in bf16 and fp8), in the form of each program: as PyTorch itself writes it (torch.save, DCP, DTensors on one rank), of DeepSpeed by the rules of its
-source (flat fp32 tensors, two ranks), of Hugging Face with fp8 as ferry writes it, of Megatron-FSDP and of masters as remainders likewise. Prints a line each, and fails where the
+source (flat fp32 tensors, two ranks), of Hugging Face with fp8 as ferry writes it, of Megatron-FSDP and of masters as remainders likewise, of Megatron-LM's torch_dcp
+as PyTorch saves DTensors. Prints a line each, and fails where the
 peak of resident memory is above --memory (64 MiB) and 64 MiB, or where a source is not larger than that."""
-import argparse, json, os, subprocess, sys, tempfile, time
+import argparse, contextlib, json, os, subprocess, sys, tempfile, time
 import torch
 from safetensors.torch import save_file
 
@@ -54,20 +55,51 @@ def plain_dcp(folder):
     put_config(folder)
 
 
-def dtensors(folder):
-    """As verl: DTensors of PyTorch's, on a mesh of one."""
+@contextlib.contextmanager
+def distributed():
+    """What makes DTensors of PyTorch's, on a mesh of one."""
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Shard, distribute_tensor
     os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT='29577', RANK='0', WORLD_SIZE='1')
     dist.init_process_group('gloo')
     mesh = init_device_mesh('cpu', (1,))
-    parts = {n: distribute_tensor(t, mesh, [Shard(0)]) for n, t in tensors().items()}
+    yield lambda tensor: distribute_tensor(tensor, mesh, [Shard(0)])
+    dist.destroy_process_group()
+
+
+def dtensors(folder):
+    """As verl."""
+    with distributed() as sharded: save_dtensors(folder, {n: sharded(t) for n, t in tensors().items()})
+
+
+def save_dtensors(folder, parts):
     put_config(f'{folder}/huggingface')
     torch.save(parts, f'{folder}/model_world_size_1_rank_0.pt')
     state = {i: dict(step=torch.tensor(5.0), exp_avg=t * 0.5, exp_avg_sq=t * t) for i, t in enumerate(parts.values())}
     torch.save(dict(state=state, param_groups=[dict(lr=1e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, params=list(state))]), f'{folder}/optim_world_size_1_rank_0.pt')
-    dist.destroy_process_group()
+
+
+def torch_dcp(folder, args):
+    """As Megatron-LM with --use-torch-fsdp2: state by number, counted through the groups; fp32 copies by group. Megatron's names, layer by layer."""
+    import torch.distributed.checkpoint as dcp
+    rows = HIDDEN + 2 * HIDDEN // HEADS * GROUPS
+    of_layer = {'self_attention.linear_proj.weight': (HIDDEN, HIDDEN), 'self_attention.linear_qkv.layer_norm_weight': (HIDDEN,), 'self_attention.linear_qkv.weight': (rows, HIDDEN),
+                'mlp.linear_fc1.layer_norm_weight': (HIDDEN,), 'mlp.linear_fc1.weight': (2 * FFN, HIDDEN), 'mlp.linear_fc2.weight': (HIDDEN, FFN)}
+    model = {'embedding.word_embeddings.weight': (args.padded_vocab_size, HIDDEN)}
+    for layer in range(LAYERS): model |= {f'decoder.layers.{layer}.{name}': shape for name, shape in of_layer.items()}
+    model |= {'decoder.final_layernorm.weight': (HIDDEN,), 'output_layer.weight': (args.padded_vocab_size, HIDDEN)}
+    vars(args).update(ckpt_format='torch_dcp', use_torch_fsdp2=True, use_distributed_optimizer=False)
+    with distributed() as sharded:
+        random = lambda shape: sharded(torch.randn(shape) * 0.02)
+        groups = [[name for name, shape in model.items() if (len(shape) > 1) == decayed] for decayed in (True, False)]
+        numbers = {name: i for i, name in enumerate(groups[0] + groups[1])}
+        group = lambda names, decay: dict(is_expert_parallel=False, wd_mult=decay, lr=1e-3, step=7, params=[numbers[name] for name in names])
+        masters = {name: random(shape) for name, shape in model.items()}
+        state = {number: dict(exp_avg=random(model[name]), exp_avg_sq=random(model[name])) for name, number in numbers.items()}
+        dcp.save(dict(args=args, checkpoint_version=3.0, iteration=7, model={name: master.bfloat16() for name, master in masters.items()},
+                      optimizer=dict(optimizer=dict(state=state, param_groups=[group(groups[0], 1.0), group(groups[1], 0.0)]),
+                                     fp32_from_fp16_params=[[masters[name] for name in names] for names in groups])), checkpoint_id=folder)
 
 
 def zero(folder, stage, ranks=2):
@@ -134,6 +166,12 @@ def main():
         made(work, 'reshard', f'{work}/run', f'{work}/source', *form)
         subprocess.run(['rm', '-rf', f'{work}/ds', f'{work}/run'], check=True)
 
+    def from_args(work):
+        hugging_face(f'{work}/hf', torch.bfloat16)
+        made(work, 'convert', f'{work}/hf', f'{work}/run', '--to', 'torch_dist', '--core-release', '0.16')
+        torch_dcp(f'{work}/source', torch.load(f'{work}/run/release/common.pt', weights_only=False)['args'])
+        subprocess.run(['rm', '-rf', f'{work}/hf', f'{work}/run'], check=True)
+
     def larger():  # for types of one byte and two; of the process that makes the source alone
         global LAYERS
         LAYERS = CONFIG['num_hidden_layers'] = 8
@@ -162,6 +200,8 @@ def main():
         'fp8 to hf': (fp8, ('convert', '--to', 'hf', '--dtype', 'bf16')),
         'fsdp_dtensor to hf': (lambda w: from_run(w, ('--to', 'fsdp_dtensor')), ('convert', '--to', 'hf')),
         'fsdp_dtensor to torch_dist': (lambda w: from_run(w, ('--to', 'fsdp_dtensor')), ('reshard',)),
+        'torch_dcp to hf': (from_args, ('convert', '--to', 'hf')),
+        'torch_dcp to torch_dist': (from_args, ('reshard',)),
         'masters of remainders to hf': (lambda w: from_run(w, ('--optimizer', 'dp_reshardable', '--masters', 'remainders')), ('convert', '--to', 'hf', '--from-masters'))}
     limit, wrong = (options.memory + 64) * MIB, []
     for name, (make, command) in cases.items():

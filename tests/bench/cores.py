@@ -2,6 +2,7 @@
 prints the ratios of their speeds.
 
     cores.py FERRY WORK [--layers 36] [--optimizer-layers 4] [--repeat 3] [--memory SIZE] [--threads N] [--warm] [--other FERRY]
+             [--parts convert reshard verify]
 
 WORK is an empty folder on the file system to be measured, with room for five times the checkpoint (tmpfs: mount one that is large
 enough). Makes two checkpoints there with make_checkpoint.py (needs PyTorch): weights alone for convert, and weights with optimizer state
@@ -34,6 +35,7 @@ parser.add_argument('--memory')
 parser.add_argument('--threads', type=int, default=0)
 parser.add_argument('--warm', action='store_true')
 parser.add_argument('--other')
+parser.add_argument('--parts', nargs='+', default=['convert', 'reshard', 'verify'])
 a = parser.parse_args()
 cores = len(os.sched_getaffinity(0))
 run, run_with_state, out, kept, parts = (os.path.join(a.work, name) for name in ('run', 'state', 'out', 'kept', 'parts'))
@@ -145,9 +147,13 @@ if a.warm:
     touch_free_memory()
 script = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'make_checkpoint.py')
 shape = ['--hidden', str(a.hidden), '--ffn', str(a.hidden * 7 // 2), '--heads', str(a.hidden // 128), '--tp', '2']
-for folder, options in ((run, ['--layers', str(a.layers)]), (run_with_state, ['--layers', str(a.optimizer_layers), '--optimizer'])):
+
+
+def make(folder, *options):
     if not os.path.exists(folder):
         subprocess.run([sys.executable, script, folder, *shape, *options], check=True)
+
+
 common = (['--memory', a.memory] if a.memory else []) + (['--threads', str(a.threads)] if a.threads else [])
 print(f'{cores} cores, {" ".join(common) or "default options"}, medians of {a.repeat}', flush=True)
 
@@ -156,15 +162,17 @@ def convert(*options):
     return lambda ferry: [ferry, 'convert', run, out, '--to', 'hf', *options, *common]
 
 
-keep(convert()(a.ferry))
-total = size_of(kept)
-make_parts()
-measure('convert, 5 GB files', convert(), kept, True)
-for count in (2, 34):
-    few = convert('--max-shard-size', f'{total * 105 // 100 // count + (1 << 20)}')
-    keep(few(a.ferry))
-    measure(f'convert, {sum(f.endswith(".safetensors") for f in files_of(kept))} files', few, kept, True)
-shutil.rmtree(run)
+if 'convert' in a.parts:
+    make(run, '--layers', str(a.layers))
+    keep(convert()(a.ferry))
+    total = size_of(kept)
+    make_parts()
+    measure('convert, 5 GB files', convert(), kept, True)
+    for count in (2, 34):
+        few = convert('--max-shard-size', f'{total * 105 // 100 // count + (1 << 20)}')
+        keep(few(a.ferry))
+        measure(f'convert, {sum(f.endswith(".safetensors") for f in files_of(kept))} files', few, kept, True)
+    shutil.rmtree(run)
 
 
 def reshard(ferry):
@@ -172,9 +180,12 @@ def reshard(ferry):
 
 
 clean(kept), clean(parts)
+make(run_with_state, '--layers', str(a.optimizer_layers), '--optimizer')
 keep(reshard(a.ferry))
 make_parts()
-measure('reshard, 8 ranks', reshard, kept, True)
+if 'reshard' in a.parts:
+    measure('reshard, 8 ranks', reshard, kept, True)
 clean(run_with_state), clean(parts), clean(out)
-measure('verify', lambda ferry: [ferry, 'verify', kept, *common], kept, False)
+if 'verify' in a.parts:
+    measure('verify', lambda ferry: [ferry, 'verify', kept, *common], kept, False)
 clean(kept)

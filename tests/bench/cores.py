@@ -188,4 +188,5 @@ if 'reshard' in a.parts:
 clean(run_with_state), clean(parts), clean(out)
 if 'verify' in a.parts:
     measure('verify', lambda ferry: [ferry, 'verify', kept, *common], kept, False)
+    measure('verify --no-masters', lambda ferry: [ferry, 'verify', kept, '--no-masters', *common], kept, False)
 clean(kept)

@@ -65,7 +65,8 @@ for log in logs:
         assert table.returncode == 0, table.stderr
         wanted = {}
         for row in csv.DictReader(io.StringIO(table.stdout)):
-            wanted[int(row.pop('iteration'))] = {name: float(value) for name, value in row.items() if value}
+            iteration = int(row.pop('iteration'))
+            wanted[iteration] = {name: float(value) for name, value in row.items() if value}
         written = run(ferry, 'runs', 'export', log, '--to', 'wandb', '-o', f'{folder}/out', '--name', 'a name')
         assert written.returncode == 0, written.stderr
         assert '.partial' not in written.stderr + written.stdout, written.stderr

@@ -21,7 +21,7 @@ namespace {
 struct VerifyFlags {
   std::string path;
   VerifyOptions options;
-  bool all = false, json = false, progress = false;
+  bool all = false, no_masters = false, json = false, progress = false;
 };
 
 constexpr const char* kVerifyExamples = R"(Examples:
@@ -37,6 +37,7 @@ TimedReport verify_one(const VerifyFlags& flags, const std::string& path,
                        const std::string& iteration, const std::atomic<bool>* cancel) {
   VerifyOptions options = flags.options;
   options.iteration = iteration;
+  options.masters = flags.no_masters ? Masters::not_compared : Masters::compared;
   options.engine.cancel = cancel;
   ProgressLine line("verifying", flags.progress);
   options.engine.progress = [&](const Progress& progress) { line.show(progress); };
@@ -100,6 +101,8 @@ void add_verify(Command& program, int& exit_code) {
   add_iteration_option(command, flags->options.iteration);
   command.add_flag("--all", flags->all, "Of a run folder: every complete iteration")
       .excludes("--iteration");
+  command.add_flag("--no-masters", flags->no_masters,
+                   "Do not hold weights against their fp32 masters: that reads both once more");
   add_engine_options(command, flags->options.engine);
   add_json_option(command, flags->json);
   add_progress_option(command, flags->progress);

@@ -44,6 +44,7 @@ TEST_F(Masters, InTheWrongPlacesAreToldRefusedAndPutBack) {
   EXPECT_THAT(damage.out, HasSubstr("decoder.layers.mlp.linear_fc2.weight"));
   EXPECT_THAT(ferry("inspect --check-masters " + shifted).out,
               HasSubstr("decoder.layers.mlp.linear_fc2.weight"));
+  EXPECT_EQ(ferry("verify --no-masters " + shifted).code, 0);
   const std::string repaired = path("repaired");
   const test::Outcome refused = ferry("reshard " + shifted + " " + repaired + " --tp 1");
   EXPECT_EQ(refused.code, 6);

@@ -5,7 +5,8 @@
 #                                      libraries with it, the C library and its loader too
 #   ferry_VERSION_ARCH.deb             for the Debian or Ubuntu that this is
 #
-# Both have man pages and completions for shells. tools/Containerfile makes a container of the .deb.
+# Both have man pages and completions for shells. Containerfile makes a container of the .deb, and
+# tests/install/check_packages.sh holds both against what they should be.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/packages.sh
@@ -26,14 +27,24 @@ SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || 
 export SOURCE_DATE_EPOCH
 
 # pack_tarball: what the loader finds for the program here goes along with it
+add_library() {
+    cp -L "$1" "$root/lib/ferry/"
+    # Its licence goes along. Debian knows a library under the path that it is really at, or, where
+    # /lib is a link to /usr/lib, under that of before.
+    real=$(readlink -f "$1")
+    owner=$(dpkg -S "$real" "${real#/usr}" "$1" 2>/dev/null | sed -n '1s/:.*//p')
+    [ -n "$owner" ] || { echo "error: no package owns $1" >&2; exit 1; }
+    cp -L "/usr/share/doc/$owner/copyright" "$root/share/doc/ferry/libraries/$owner.copyright"
+}
+
 pack_tarball() {
     name=ferry-$version-linux-$arch
     root=$stage/$name
     cmake --install build/package --component program --strip --prefix "$root" >/dev/null
-    mkdir -p "$root/lib/ferry"
+    mkdir -p "$root/lib/ferry" "$root/share/doc/ferry/libraries"
     mv "$root/bin/ferry" "$root/lib/ferry/ferry"
     ldd "$root/lib/ferry/ferry" | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p; s/^[[:space:]]*\(\/[^ ]*\/ld-linux[^ ]*\) .*/\1/p' | while read -r library; do
-        cp -L "$library" "$root/lib/ferry/"
+        add_library "$library"
     done
     loader=$(basename "$(ls "$root"/lib/ferry/ld-linux*)")
     cat >"$root/bin/ferry" <<X
@@ -71,6 +82,7 @@ Description: carries language models between training layouts and checkpoint for
  Opens, converts, reshards, verifies and compares checkpoints of Megatron-LM,
  PyTorch, NeMo 2 and Hugging Face, and trains small models, without Python.
 X
+    (cd "$root" && find usr -type f | LC_ALL=C sort | xargs md5sum >DEBIAN/md5sums)
     dpkg-deb --root-owner-group --build "$root" "$packages/ferry_${version}_$architecture.deb" >/dev/null
 }
 

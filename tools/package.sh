@@ -65,6 +65,8 @@ pack_deb() {
     architecture=$(dpkg --print-architecture)
     cmake --install build/package --component program --strip --prefix "$root/usr" >/dev/null
     gzip -9 -n "$root"/usr/share/man/man1/*
+    # Where Debian's zsh looks.
+    mv "$root/usr/share/zsh/site-functions" "$root/usr/share/zsh/vendor-completions"
     mkdir -p "$root/usr/share/doc/ferry" "$root/DEBIAN" "$stage/debian"
     cp LICENSE "$root/usr/share/doc/ferry/copyright"
     printf 'Source: ferry\n' >"$stage/debian/control"

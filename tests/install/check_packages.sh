@@ -36,7 +36,8 @@ cat >"$work/wanted" <<X
 /usr/share/fish/vendor_completions.d/ferry.fish
 /usr/share/zsh/vendor-completions/_ferry
 X
-grep -vE "$pages" "$work/files" | same_list "$deb" "$work/wanted"
+grep -vE "$pages" "$work/files" >"$work/others"
+same_list "$deb" "$work/wanted" <"$work/others"
 for field in Package Version Architecture Maintainer Section Priority Depends Installed-Size Description; do
     [ -n "$(dpkg-deb -f "$deb" "$field")" ] || complain "$deb: no $field"
 done

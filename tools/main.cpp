@@ -50,16 +50,35 @@ int exit_with_text(const CLI::App& program, const CLI::ParseError& error,
   return kExitOk;
 }
 
-// The parser's own words, but for a first word that is no command.
+// The command that a line names: "ferry", "ferry data", "ferry data merge".
+struct GivenCommand {
+  const CLI::App* app;
+  std::string words = "ferry";
+};
+
+GivenCommand given_command(const CLI::App& program) {
+  GivenCommand given{&program};
+  while (!given.app->get_subcommands().empty()) {
+    given.app = given.app->get_subcommands().front();
+    given.words += " " + given.app->get_name();
+  }
+  return given;
+}
+
+// The parser's own words, but where a command is missing, or a word in its place is none.
 std::string problem_of(const CLI::ParseError& error, const CLI::App& program) {
-  const std::vector<std::string> rest = program.remaining();
-  const bool is_word = !rest.empty() && !rest.front().starts_with('-');
-  if (!program.get_subcommands().empty() || !is_word) return error.what();
+  const GivenCommand given = given_command(program);
   std::string names;
-  for (const CLI::App* command : program.get_subcommands({})) {
+  for (const CLI::App* command : given.app->get_subcommands({})) {
     names += (names.empty() ? "" : ", ") + command->get_name();
   }
-  return fmt::format("'{}' is no command; the commands are {}", rest.front(), names);
+  if (names.empty()) return error.what();
+  const std::vector<std::string> rest = program.remaining(true);
+  const std::string of = given.app == &program ? "" : " of " + given.words;
+  if (rest.empty()) return fmt::format("which command? Those{} are {}", of, names);
+  const bool is_option = rest.front().starts_with('-');
+  if (is_option) return fmt::format("'{}' is no option of {}", rest.front(), given.words);
+  return fmt::format("'{}' is no command{}; the commands are {}", rest.front(), of, names);
 }
 
 HelpTexts help_texts(CLI::App& program) {
@@ -143,7 +162,8 @@ int run(LaunchedProcesses& launch, int argc, char** argv, const Reporter& report
       "  ferry convert runs/llama llama-hf --to hf\n"
       "  ferry verify llama-hf\n"
       "  ferry diff runs/llama llama-hf\n"
-      "  ferry prune runs/llama --keep-last 3 --keep-every 1000\n\n" +
+      "  ferry prune runs/llama --keep-last 3 --keep-every 1000\n"
+      "  ferry convert --help                        the options of a command\n\n" +
       exit_code_help());
   Command commands(program);
   add_inspect(commands);
@@ -173,10 +193,9 @@ int run(LaunchedProcesses& launch, int argc, char** argv, const Reporter& report
     return exit_code;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return exit_with_text(program, error, reporter);
-    const auto given = program.get_subcommands();
-    const std::string command = given.empty() ? "" : " " + given.front()->get_name();
-    return reporter.report(ErrorKind::invalid, problem_of(error, program),
-                           fmt::format("ferry{} --help tells how to use it", command));
+    return reporter.report(
+        ErrorKind::invalid, problem_of(error, program),
+        fmt::format("{} --help tells how to use it", given_command(program).words));
   } catch (const SharedError&) {
     return reporter.report_current_exception();
   } catch (...) {

@@ -11,7 +11,9 @@ using ferry::test::Outcome;
 using ferry::test::Program;
 using nlohmann::json;
 using testing::AllOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 TEST_F(Program, HelpOfACommandIsItsHelp) {
@@ -23,6 +25,26 @@ TEST_F(Program, HelpOfACommandIsItsHelp) {
   const Outcome unknown = ferry("help data sail");
   EXPECT_EQ(unknown.code, 2);
   EXPECT_THAT(unknown.err, HasSubstr("'sail' is no command"));
+}
+
+TEST_F(Program, HelpHasExamplesOfItsOwnCommandAlone) {
+  for (const char* command : {"data", "runs", "launch", "help", "completion"}) {
+    const std::string help = ferry(std::string(command) + " --help").out;
+    EXPECT_THAT(help, HasSubstr("\nExamples:\n")) << command;
+    EXPECT_THAT(help, Not(HasSubstr("ferry convert"))) << command;
+    EXPECT_THAT(help, Not(HasSubstr("Exit codes:"))) << command;
+  }
+  EXPECT_THAT(ferry("version --help").out, Not(HasSubstr("Examples:")));
+}
+
+// A negated flag's default is that of what it negates, and would be misread.
+TEST_F(Program, HelpOfTrainTellsDefaultsOfWhatTakesAValue) {
+  const std::string help = ferry("train --help").out;
+  EXPECT_THAT(help, AllOf(HasSubstr("\n  --disable-bias-linear\n"), HasSubstr("\n  --swiglu\n"),
+                          HasSubstr("\n  --num-layers\n"), Not(HasSubstr("None"))));
+  EXPECT_THAT(help, ContainsRegex("\n  --device +auto; one of auto, cpu, cuda\n"));
+  EXPECT_THAT(help, ContainsRegex("\n  --adam-beta2 +0.999\n"));
+  EXPECT_THAT(ferry("help --man train").out, HasSubstr("\nBy default auto; one of auto"));
 }
 
 TEST_F(Program, TellsItsVersion) {
@@ -66,6 +88,7 @@ TEST_F(Program, BashCompletes) {
   EXPECT_EQ(offered("ferry convert a b --to ''"), "hf safetensors torch torch_dist\n");
   EXPECT_EQ(offered("ferry train --pipeline-model-parallel-si"),
             "--pipeline-model-parallel-size\n");
+  EXPECT_EQ(offered("ferry train --device c"), "cpu cuda\n");
   EXPECT_EQ(offered("ferry completion z"), "zsh\n");
   EXPECT_EQ(offered("ferry inspect ''"), "\n");  // files: bash's own
 }

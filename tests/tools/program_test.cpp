@@ -278,6 +278,12 @@ TEST_F(Program, AWordThatIsNoCommandIsNamed) {
   const Outcome outcome = ferry("inspec " + kRun);
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.err, HasSubstr("'inspec' is no command; the commands are inspect, convert"));
+  EXPECT_THAT(ferry("runs lst x").err,
+              HasSubstr("'lst' is no command of ferry runs; the commands are list, follow"));
+  EXPECT_THAT(ferry("runs").err, HasSubstr("which command? Those of ferry runs are list, follow"));
+  EXPECT_THAT(ferry("").err, HasSubstr("which command? Those are inspect, convert"));
+  EXPECT_THAT(ferry("runs --x").err, HasSubstr("'--x' is no option of ferry runs\n"));
+  EXPECT_THAT(ferry("data merge --x").err, HasSubstr("hint: ferry data merge --help tells"));
 }
 
 TEST_F(Program, PartsOfACheckpointAreNamedAsSuch) {

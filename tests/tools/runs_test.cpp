@@ -75,6 +75,25 @@ TEST_F(Runs, AreListedWithTheirState) {
   EXPECT_THAT(ferry("runs list " + folder.string()).out, HasSubstr("10 of 10"));
 }
 
+// What `ferry launch` makes, before and after its first save.
+TEST_F(Runs, OfExperimentFoldersAreReadWhereverRunsAre) {
+  make("a/launch/settings.sh", "NAME=a\n");
+  make("a/logs/job-1.out", lines(1, 4, 5));
+  EXPECT_THAT(ferry("runs list " + folder.string()).out, HasSubstr("\na  "));
+  std::filesystem::create_directories(folder / "a/checkpoints");
+  for (const char* command :
+       {"runs follow --once ", "runs compare ", "report --training --json "}) {
+    EXPECT_EQ(ferry(command + path("a")).code, 0) << command;
+  }
+  std::filesystem::copy(std::string(FERRY_FIXTURES) + "/megatron/hot_llama",
+                        folder / "a/checkpoints", std::filesystem::copy_options::recursive);
+  EXPECT_THAT(ferry("runs follow --once " + path("a")).out, HasSubstr("iteration 4/10"));
+  EXPECT_THAT(ferry("runs export " + path("a") + " -o -").out, HasSubstr("\n4,"));
+  const json report = json::parse(ferry("report --training --json " + path("a")).out);
+  EXPECT_EQ(report.at("runs").at(0).at("saves").at(0).at("iteration"), 5);
+  EXPECT_EQ(report.at("runs").at(0).at("last_iteration"), 4);
+}
+
 TEST_F(Runs, ThatAreToldToEndMayHaveAnExitCode) {
   EXPECT_EQ(train("--exit-interval 6").code, 0);
   // On from iteration 6, as from the third of the nine.

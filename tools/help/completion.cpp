@@ -85,7 +85,7 @@ std::string zsh_name(const CommandDescription& command) {
 std::string zsh_option(const OptionDescription& option) {
   const std::string names = fmt::format("{}", fmt::join(option.names, ","));
   std::string text = option.names.size() == 1 ? names : "{" + names + "}";
-  std::string rest = "[" + for_zsh(option.help) + "]";
+  std::string rest = option.help.empty() ? "" : "[" + for_zsh(option.help) + "]";
   if (!option.value.empty()) {
     rest += ":" + for_zsh(option.value) + ":";
     rest += option.words.empty() ? "_files" : fmt::format("({})", fmt::join(option.words, " "));

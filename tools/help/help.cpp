@@ -96,6 +96,7 @@ void add_help(Command& program, const HelpTexts& texts) {
   help.add_option("--write-shared-files", flags->folder,
                   "Write man pages and completions to DIR, as an installation has them in share/")
       .type_name("DIR");
+  help.footer("Examples:\n  ferry help data merge\n  ferry help --man convert | man -l -\n");
   help.action([flags, &texts] { run_help(*flags, texts); });
 
   program.add_command("version", "Tell which version this is").action([&texts] {

@@ -52,7 +52,7 @@ void add_options(const CommandDescription& command, std::string& page) {
       page += ".TP\n\\fB" + roff(fmt::format("{}", fmt::join(option.names, ", "))) + "\\fR";
       if (!option.value.empty() && !option.is_positional)
         page += " \\fI" + roff(option.value) + "\\fR";
-      page += "\n" + roff(option.help.empty() ? "." : option.help);
+      page += "\n" + (option.help.empty() ? "\\&" : roff(option.help));
       if (option.is_required && !option.is_positional) page += " (required)";
       page += "\n";
     }

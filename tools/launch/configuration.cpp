@@ -174,7 +174,9 @@ void ConfigurationReader::take_preset(const std::string& name) {
 void ConfigurationReader::set(const std::string& word) {
   const size_t equals = word.find('=');
   if (equals == std::string::npos || equals == 0) {
-    fail(ErrorKind::invalid, "--set {}: KEY=VALUE is wanted", printable(word));
+    fail(ErrorKind::invalid,
+         "--set {}: KEY=VALUE is wanted; a configuration FILE stands before --set",
+         printable(word));
   }
   const std::string key = word.substr(0, equals), what = "--set " + key;
   const auto document = parse_yaml(word.substr(equals + 1), what);

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -41,7 +42,12 @@ constexpr const char* kLaunchExamples = R"(Examples:
 
 LaunchConfiguration read_configuration(const LaunchFlags& flags) {
   if (flags.file.empty() && flags.preset.empty()) {
-    fail(ErrorKind::invalid, "which configuration? Give a FILE, or --preset NAME");
+    // --set takes all words behind it, a FILE too.
+    const bool is_behind = std::ranges::any_of(flags.settings, [](const std::string& word) {
+      return word.find('=') == std::string::npos;
+    });
+    fail(ErrorKind::invalid, "which configuration? Give a FILE{}, or --preset NAME",
+         is_behind ? " before --set" : "");
   }
   ConfigurationReader reader;
   if (!flags.preset.empty()) reader.take_preset(flags.preset);
@@ -149,11 +155,12 @@ void add_kind(Command& launch, const std::string& name, const std::string& help,
               const std::string& output, void (*act)(const LaunchFlags&)) {
   const auto flags = std::make_shared<LaunchFlags>();
   Command command = launch.add_command(name, help);
-  command.add_option("FILE", flags->file, "The configuration, a YAML file");
-  command.add_option("--preset", flags->preset, "A configuration by name, which comes first");
+  command.add_option("FILE", flags->file, "The configuration, a YAML file").type_name("");
+  command.add_option("--preset", flags->preset, "A configuration by name, which comes first")
+      .type_name("NAME");
   command.add_option("--set", flags->settings, "A key and its value, which come last")
       .type_name("KEY=VALUE");
-  command.add_option("-o,--output", flags->output, output);
+  command.add_option("-o,--output", flags->output, output).type_name("PATH");
   command.add_flag("--print", flags->print, "Print it, and write nothing");
   command.add_flag("--print-words", flags->words,
                    "Print the words of the training program, a line each, and write nothing");
@@ -176,8 +183,9 @@ void add_launch(Command& program) {
            launch_kubernetes);
   const auto name = std::make_shared<std::string>();
   Command presets = launch.add_command("presets", "List presets, or print one");
-  presets.add_option("NAME", *name, "Of the preset to print");
+  presets.add_option("NAME", *name, "Of the preset to print").type_name("");
   presets.action([name] { print_presets(*name); });
+  presets.footer("Examples:\n  ferry launch presets one-machine > run.yaml\n");
   launch.footer(kLaunchExamples);
 }
 

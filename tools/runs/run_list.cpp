@@ -1,5 +1,7 @@
 #include "tools/runs/run_list.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -42,10 +44,8 @@ void search(const FileSystem& files, const std::string& path, const std::string&
     return;  // a folder that may not be read
   }
   std::sort(names.begin(), names.end());
-  const std::string checkpoints = join(path, "checkpoints"), logs = join(path, "logs");
-  const bool is_experiment = is_folder(files, checkpoints) && is_run_folder(files, checkpoints);
-  if (is_experiment) {
-    found.push_back({name, is_folder(files, logs) ? logs + "," + checkpoints : checkpoints});
+  if (const auto parts = parts_of_experiment(files, path); !parts.empty()) {
+    found.push_back({name, fmt::format("{}", fmt::join(parts, ","))});
     return;
   }
   const bool is_run = is_run_folder(files, path);

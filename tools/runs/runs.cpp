@@ -81,7 +81,7 @@ void list(const RunsFlags& flags) {
   if (flags.json) return print(json_text({{"runs", all}, {"queue", jobs.has_value()}}));
   if (rows.size() == 1) return print("no runs below " + printable(flags.folder) + "\n");
   print(table(rows, {false, false, true, true, true, true, false}, ""));
-  if (!jobs) print_aside("note: no queue was asked: there is no squeue\n");
+  if (!jobs) print_aside("note: no queue was asked: there is no squeue, or none answered\n");
 }
 
 void export_run(const RunsFlags& flags) {
@@ -192,6 +192,10 @@ void add_runs(Command& program) {
   Command runs = program.add_command(
       "runs", "Tell how runs are, follow and compare them, export and copy their metrics");
   runs.require_command();
+  runs.footer(
+      "Examples:\n  ferry runs list experiments\n"
+      "  ferry runs compare runs/a runs/b\n"
+      "  ferry runs export --help                   the options of a command\n");
   add_list(runs);
   add_follow(runs);
   add_compare(runs);

@@ -71,7 +71,9 @@ Option& Option::excludes(const std::string& name) {
 bool Option::given() const { return option_->count() > 0; }
 
 Command Command::add_command(const std::string& name, const std::string& help) {
-  return Command(*app_->add_subcommand(name, help));
+  CLI::App* const command = app_->add_subcommand(name, help);
+  command->footer("");  // CLI11 gives it its parent's
+  return Command(*command);
 }
 
 void Command::require_command() { app_->require_subcommand(1); }

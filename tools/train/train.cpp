@@ -5,7 +5,10 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <iterator>
 #include <mutex>
+#include <sstream>
+#include <string>
 #include <vector>
 
 #include "ckpt/base/error.h"
@@ -97,11 +100,43 @@ bool is_used(const ArgumentRow& row) {
   return is_used && !row.flags.empty();
 }
 
+bool takes_value(const ArgumentRow& row) {
+  return row.kind != ArgumentKind::flag && row.kind != ArgumentKind::negated &&
+         row.kind != ArgumentKind::either;
+}
+
+// The words that a value is one of; empty where it may be any, or a number.
+std::vector<std::string> words_of(const ArgumentRow& row) {
+  if (row.choices.find("..") != std::string_view::npos) return {};
+  std::istringstream choices{std::string(row.choices)};
+  return {std::istream_iterator<std::string>(choices), {}};
+}
+
+bool has_default(const ArgumentRow& row) {
+  return takes_value(row) && row.initial != "None" && row.initial != "[]";
+}
+
+// Its default, and what it may be: nothing of one that takes no value.
+std::string help_of(const ArgumentRow& row) {
+  std::string text(has_default(row) ? row.initial : "");
+  const std::vector<std::string> words = words_of(row);
+  if (!words.empty()) {
+    text += fmt::format("{}one of {}", text.empty() ? "" : "; ", fmt::join(words, ", "));
+  }
+  return text;
+}
+
 std::string train_help() {
   std::string text = fmt::format("{}\nUsage: {}\n\n{}\n", kSummary, kUsage, kRanks);
-  text += "Arguments (others of Megatron-LM are known, and mean nothing here or are refused):\n";
+  text +=
+      "Arguments and their defaults (others of Megatron-LM are known, and mean nothing here or "
+      "are\n"
+      "refused):\n";
   for (const ArgumentRow& row : argument_rows()) {
-    if (is_used(row)) text += fmt::format("  {:<48} {}\n", row.flag(), row.initial);
+    if (!is_used(row)) continue;
+    const std::string help = help_of(row);
+    text += help.empty() ? fmt::format("  {}\n", row.flag())
+                         : fmt::format("  {:<48} {}\n", row.flag(), help);
   }
   return text + "\n" + kExamples;
 }
@@ -126,7 +161,9 @@ CommandDescription describe_train() {
     if (!is_used(row)) continue;
     OptionDescription option;
     option.names = {std::string(row.flag())};
-    option.help = fmt::format("By default {}", row.initial);
+    option.help = (has_default(row) ? "By default " : "") + help_of(row);
+    option.words = words_of(row);
+    if (takes_value(row)) option.value = "VALUE";
     option.heading = "Arguments";
     described.options.push_back(std::move(option));
   }

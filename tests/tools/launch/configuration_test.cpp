@@ -82,6 +82,14 @@ TEST_F(LaunchConfigurations, WhatIsNoYamlIsCorrupt) {
   EXPECT_EQ(launch("arguments: [\n").code, 4);
   EXPECT_EQ(ferry("launch slurm " + path("missing.yaml")).code, 3);
   EXPECT_EQ(ferry("launch slurm").code, 2);
+}
+
+// --set takes every word behind it.
+TEST_F(LaunchConfigurations, AFileBehindSettingsIsTold) {
+  EXPECT_THAT(ferry("launch slurm --set name=a run.yaml").err,
+              HasSubstr("which configuration? Give a FILE before --set, or --preset NAME"));
+  EXPECT_THAT(ferry("launch slurm --preset one-machine --set name=a run.yaml").err,
+              HasSubstr("--set run.yaml: KEY=VALUE is wanted; a configuration FILE stands before"));
   EXPECT_EQ(ferry("launch").code, 2);
 }
 

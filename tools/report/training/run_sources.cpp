@@ -17,7 +17,7 @@ constexpr size_t kMostLineBytes = 1 << 16;  // of a longer line, the rest says n
 constexpr size_t kMostSourceFiles = 1000;   // of a folder
 
 // "a,b" as two paths, unless a file has that name.
-std::vector<std::string> split_paths(const FileSystem& file_system, const std::string& paths) {
+std::vector<std::string> split_at_commas(const FileSystem& file_system, const std::string& paths) {
   if (file_system.status(paths).kind != PathKind::missing) return {paths};
   std::vector<std::string> parts(1);
   for (const char c : paths) {
@@ -29,6 +29,16 @@ std::vector<std::string> split_paths(const FileSystem& file_system, const std::s
   }
   std::erase(parts, "");
   return parts;
+}
+
+std::vector<std::string> split_paths(const FileSystem& file_system, const std::string& paths) {
+  std::vector<std::string> all;
+  for (const std::string& path : split_at_commas(file_system, paths)) {
+    const std::vector<std::string> parts = parts_of_experiment(file_system, path);
+    if (parts.empty()) all.push_back(path);
+    all.insert(all.end(), parts.begin(), parts.end());
+  }
+  return all;
 }
 
 std::vector<std::string> files_of(const FileSystem& file_system, const std::string& path) {
@@ -79,6 +89,20 @@ void add_folder(const FileSystem& file_system, const std::string& path,
 }
 
 }  // namespace
+
+std::vector<std::string> parts_of_experiment(const FileSystem& file_system,
+                                             const std::string& path) {
+  const auto kind = [&](const std::string& one) { return file_system.status(one).kind; };
+  const std::string run = join(path, "checkpoints"), logs = join(path, "logs");
+  const bool is_saved = kind(run) == PathKind::folder && is_run_folder(file_system, run);
+  const bool is_launched = kind(join(path, "launch/settings.sh")) == PathKind::file;
+  std::vector<std::string> parts;
+  if (!is_saved && !is_launched) return parts;
+  for (const std::string& part : {logs, run}) {
+    if (kind(part) == PathKind::folder) parts.push_back(part);
+  }
+  return parts;
+}
 
 RunFigures read_run_figures(const FileSystem& file_system, const std::string& paths,
                             const std::function<void(uint64_t)>& read) {

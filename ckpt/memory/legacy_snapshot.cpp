@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "ckpt/base/cast.h"
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/rank_folders/write/writer.h"
 #include "ckpt/memory/snapshot_format.h"
@@ -47,7 +48,8 @@ class LegacyFormat final : public CommonFilesFormat {
 
  private:
   static void check_same(const Entry& given, const StateTensor& tensor) {
-    if (given.dtype == tensor.dtype && given.shape == tensor.shape) return;
+    const bool is_state = tensor.role == Role::optimizer && can_convert(given.dtype, tensor.dtype);
+    if ((given.dtype == tensor.dtype || is_state) && given.shape == tensor.shape) return;
     fail(ErrorKind::invalid, "tensor {} is given as {} {}, the state of the run has it as {} {}",
          tensor.name, torch_name(given.dtype), to_string(given.shape), torch_name(tensor.dtype),
          to_string(tensor.shape));

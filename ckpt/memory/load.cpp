@@ -42,6 +42,7 @@ class LoadPlan {
       cutter = cutters_.try_emplace(&tensor, tensor.recipe, tensor.shape).first;
     }
     plan_.recipes.push_back(cutter->second.cut(shard));
+    if (region.half != FloatHalf::whole) plan_.recipes.back().half = region.half;
   }
 
   void run(const EngineOptions& options) {

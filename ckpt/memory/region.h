@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ckpt/base/dtype.h"
+#include "ckpt/core/recipe.h"
 #include "ckpt/core/shard.h"
 
 namespace ferry {
@@ -19,6 +20,10 @@ struct BasicRegion {
   Dims shape;            // of the whole tensor, in elements
   Shard shard;           // which part of it lies here; its tensor and rank do not count
   Byte* data = nullptr;  // of the shard's elements; may be null when there are none
+  /// Which half of the tensor's fp32 elements lies here (recipe.h): upper as bf16, lower as i16. To
+  /// save from, the lower halves of an optimizer's `param` state may be given, beside the bf16
+  /// tensor of the model that has the upper ones.
+  FloatHalf half = FloatHalf::whole;
 };
 
 using Region = BasicRegion<std::byte>;             // to load into

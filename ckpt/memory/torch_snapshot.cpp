@@ -9,13 +9,24 @@
 namespace ferry {
 namespace {
 
+// As the state says, where the memory has it otherwise: floating-point numbers of another type are
+// converted, of fp32 ones the lower halves are taken.
+void set_dtype(StateTensor& tensor, DType dtype) {
+  tensor.dtype = dtype;
+  if (dtype == DType::i16) tensor.recipe.half = FloatHalf::lower;
+}
+
 class TorchDistFormat final : public OwnFilesFormat {
  public:
   TorchDistFormat(RunState state, TorchDistOptions options)
       : state_(std::move(state)), options_(std::move(options)) {
     state_.source = nullptr;
     state_.dropped.clear();
-    for (StateTensor& tensor : state_.tensors) tensor.recipe = {};
+    for (StateTensor& tensor : state_.tensors) {
+      tensor.recipe = {};
+      set_dtype(tensor, tensor.dtype);
+      dtypes_.emplace(tensor.name, tensor.dtype);
+    }
     options_.zstd = false;  // bytes go straight from memory to their places
   }
 
@@ -30,6 +41,10 @@ class TorchDistFormat final : public OwnFilesFormat {
     std::vector<StateTensor> others;
     for (PlacedTensor& placed : own.placed.tensors) {
       held[placed.tensor.name] = std::move(placed.shards);
+      const auto dtype = dtypes_.find(placed.tensor.name);
+      if (dtype != dtypes_.end() && placed.tensor.role == Role::optimizer) {
+        set_dtype(placed.tensor, dtype->second);
+      }
       const auto known = described.find(placed.tensor.name);
       if (known != described.end()) {
         *known->second = std::move(placed.tensor);
@@ -51,6 +66,7 @@ class TorchDistFormat final : public OwnFilesFormat {
 
  private:
   RunState state_;
+  std::unordered_map<std::string, DType> dtypes_;  // of state_'s tensors
   TorchDistOptions options_;
 };
 

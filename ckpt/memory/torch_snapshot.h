@@ -14,7 +14,8 @@ namespace ferry {
 /// own source, recipes and iteration do not count. The tensors that ranks give are named, shaped
 /// and typed as RunState says; optimizer state, if any, as the shards that a rank holds of each
 /// parameter's: of a distributed optimizer the runs that shards_of_rank() says
-/// (megatron/optimizer/buckets/model_buffers.h).
+/// (megatron/optimizer/buckets/model_buffers.h). Its dtype may be another than RunState says, which
+/// is then what is written: of floating-point numbers, or i16 where regions have lower halves.
 ///
 /// As fully_reshardable or plain, each rank writes what it gave, so that the files are those of the
 /// group's ranks, whatever layout the arguments name. As dp_reshardable the group's ranks are those

@@ -128,6 +128,44 @@ TEST_F(Save, ObjectsOfAllRanks) {
   }
 }
 
+// A bf16 weight and what it leaves of its fp32 master: on disk the master is whole, and comes back
+// in halves, of which the upper one goes up where the lower is half and more.
+TEST_F(Save, HalvesOfMasters) {
+  const std::vector<uint16_t> weight{0x3F80, 0x3F81, 0xBF82, 0x8000};
+  const std::vector<int16_t> rest{0x7FFF, -0x8000, -1, 2};
+  const std::vector<uint32_t> masters{0x3F807FFF, 0x3F808000, 0xBF81FFFF, 0x80000002};
+  const std::string name = "optimizer.state.param.w";
+  const auto half_of = [&](int rank, bool has_weight) {
+    Snapshot snapshot;
+    snapshot.iteration = 1;
+    const Box rows{{2 * rank, 0}, {2, 1}};
+    const auto add = [&](const std::string& key, DType dtype, const void* data) {
+      snapshot.tensors.push_back(
+          {key, dtype, {4, 1}, {rows}, static_cast<const std::byte*>(data) + 4 * rank});
+    };
+    add(name, DType::i16, rest.data());
+    snapshot.tensors.back().half = FloatHalf::lower;
+    if (has_weight) add("w", DType::bf16, weight.data());
+    return snapshot;
+  };
+  EXPECT_THAT(save_all(2, [&](int rank) { return half_of(rank, true); }), Each(IsEmpty()));
+  const Checkpoint saved = open_checkpoint(memory_, "runs/a");
+  std::vector<uint32_t> loaded(4);
+  load(saved, std::vector{whole_region(name, DType::f32, {4, 1}, loaded.data())});
+  EXPECT_EQ(loaded, masters);
+  std::vector<uint16_t> upper(4);
+  std::vector<int16_t> lower(4);
+  std::vector<Region> halves{whole_region(name, DType::bf16, {4, 1}, upper.data()),
+                             whole_region(name, DType::i16, {4, 1}, lower.data())};
+  halves[0].half = FloatHalf::upper;
+  halves[1].half = FloatHalf::lower;
+  load(saved, halves);
+  EXPECT_EQ(upper, weight);
+  EXPECT_EQ(lower, rest);
+  EXPECT_THAT(save_all(2, [&](int rank) { return half_of(rank, rank == 0); }),
+              Each(HasSubstr("no bf16 tensor of the upper ones")));
+}
+
 // A run of Megatron-LM from memory, by ranks that each hold a part of every tensor: the same
 // tensors, arguments and iteration as the checkpoint that it was loaded from.
 TEST_F(Save, TorchDist) {

@@ -7,6 +7,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/core/plan_part.h"
 #include "ckpt/format/dcp/dcp_writer.h"
+#include "ckpt/megatron/optimizer/optimizer_entries.h"
 
 namespace ferry {
 namespace {
@@ -45,11 +46,28 @@ void pack(Packer& packer, const DcpContent::Place& place, const DigestsByPlace& 
   packer.digest(digests.at({place.file, place.offset}));
 }
 
+// Lower halves stand for fp32 elements, together with what the model's tensor has.
+void set_remainders(Catalog& catalog,
+                    const std::unordered_map<std::string_view, size_t>& positions) {
+  for (Entry& entry : catalog.entries) {
+    if (entry.dtype != DType::i16 || entry.role != Role::optimizer) continue;
+    const auto name = parse_optimizer_entry_name(entry.name);
+    const auto upper = name ? positions.find(name->key) : positions.end();
+    if (upper == positions.end() || catalog.entries[upper->second].dtype != DType::bf16) {
+      fail(ErrorKind::invalid, "tensor {}: lower halves, and no bf16 tensor of the upper ones",
+           entry.name);
+    }
+    entry.remainders = Remainders{DType::i16, static_cast<uint32_t>(upper->second)};
+    entry.dtype = DType::f32;
+  }
+}
+
 }  // namespace
 
 Catalog catalog_of(const std::vector<ConstRegion>& regions) {
   Catalog catalog;
   std::unordered_map<std::string_view, size_t> positions;
+  bool has_halves = false;
   for (const ConstRegion& region : regions) {
     const uint64_t bytes = checked_bytes(region);
     const auto [at, is_new] = positions.try_emplace(region.name, catalog.entries.size());
@@ -67,7 +85,9 @@ Catalog catalog_of(const std::vector<ConstRegion>& regions) {
     const auto file = static_cast<uint32_t>(catalog.files.size());
     catalog.files.push_back({"memory for tensor " + region.name, bytes, region.data});
     entry.chunks.push_back({region.shard, {}, {file, 0, bytes}});
+    has_halves = has_halves || region.half == FloatHalf::lower;
   }
+  if (has_halves) set_remainders(catalog, positions);
   for (const Entry& entry : catalog.entries) {
     std::vector<const Shard*> shards;
     for (const Chunk& chunk : entry.chunks) shards.push_back(&chunk);

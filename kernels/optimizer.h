@@ -25,18 +25,24 @@ struct StepInput {
   ConstArray gradient;
   const float* gradient_scale = nullptr;
   const float* is_skipped = nullptr;
-  float* parameter = nullptr;  // fp32
+  float* parameter = nullptr;  // fp32; null where there are remainders
   Array copy = {};             // the parameter in the model's type; none where that is fp32
+  /// What makes fp32 parameters of `copy`, which is bf16 then: their bits are those of the copy, as
+  /// the upper 16, plus this number. A step rounds the parameter to the copy, to nearest even, as
+  /// it does without remainders; the one remainder that does not fit, 2^15 where it lay halfway, is
+  /// 2^15 - 1: the parameter goes one step of fp32 towards its copy.
+  int16_t* remainder = nullptr;
   double learning_rate = 0;
   double weight_decay = 0;
 };
 
 /// AdamW (Loshchilov and Hutter 2019), as torch.optim.AdamW and Apex's FusedAdam compute it;
-/// without `decoupled` the weight decay is a part of the gradient (Adam with L2).
+/// without `decoupled` the weight decay is a part of the gradient (Adam with L2). Moments of 16
+/// bits are rounded to nearest even when they are stored; the step goes by those before.
 struct AdamStep {
   StepInput step;
-  float* first_moment = nullptr;
-  float* second_moment = nullptr;
+  Array first_moment;
+  Array second_moment;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   int64_t number = 1;  // of the step, from 1, for the corrections of the bias
   bool decoupled = true;

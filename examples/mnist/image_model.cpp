@@ -21,13 +21,6 @@ StateLayout layout_of(const TrainArguments& arguments, const NetworkShape& shape
   return {ModelLayout::replicated(tensors_of(shape), run), {}};
 }
 
-ModelStateOptions state_options(const TrainArguments& arguments) {
-  ModelStateOptions options;
-  options.distributed_optimizer = arguments.use_distributed_optimizer;
-  options.kinds = optimizer_options(arguments).state_kinds();
-  return options;
-}
-
 uint64_t key_of(std::string_view name, int64_t seed) {
   auto key = static_cast<uint64_t>(seed);
   for (const char letter : name) key = kernels::mix_key(key, static_cast<unsigned char>(letter));
@@ -62,7 +55,8 @@ void ImageModel::build(RunLog& log) {
   device_ = setup_.device();
   kernels::Kernels& kernels = *device_->kernels;
   grid_.emplace(GridSizes(layout_.layout.run()), setup_.group->rank(), device_->make_communicator);
-  state_.emplace(layout_.layout, layout_.choice, *grid_, kernels, state_options(arguments_));
+  state_.emplace(layout_.layout, layout_.choice, *grid_, kernels,
+                 optimizer_state_options(arguments_));
   network_.emplace(options_.shape, state_->parameters(0), kernels,
                    arguments_.micro_batch_size.value_or(1));
   const auto& images = options_.images;

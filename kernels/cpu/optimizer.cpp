@@ -5,6 +5,37 @@ namespace ferry::kernels::FERRY_KERNELS_TARGET {
 
 namespace {
 
+FERRY_INLINE UInt words_at(const void* from, Full) { return load_words(from); }
+FERRY_INLINE UInt words_at(const void* from, int count) {
+  uint16_t part[kLanes] = {};
+  std::memcpy(part, from, static_cast<size_t>(count) * sizeof(uint16_t));
+  return load_words(part);
+}
+FERRY_INLINE void put_words(void* to, UInt words, Full) { store_words(to, words); }
+FERRY_INLINE void put_words(void* to, UInt words, int count) {
+  uint16_t part[kLanes];
+  store_words(part, words);
+  std::memcpy(to, part, static_cast<size_t>(count) * sizeof(uint16_t));
+}
+
+/// Of the elements from `first` on, whose halves are a bf16 copy and a remainder.
+template <typename Count>
+FERRY_INLINE Float load_joined(const StepInput& x, int64_t first, Count n) {
+  const UInt upper = words_at(static_cast<const BFloat16*>(x.copy.data) + first, n) << 16;
+  const UInt remainder = (words_at(x.remainder + first, n) ^ 0x8000) - 0x8000;  // with its sign
+  return bits_of<Float>(upper + remainder);
+}
+
+template <typename Count>
+FERRY_INLINE void store_split(const StepInput& x, int64_t first, Float value, Count n) {
+  BFloat16* const copy = static_cast<BFloat16*>(x.copy.data) + first;
+  store(copy, value, n);
+  const Int rest = bits_of<Int>(bits_of<UInt>(value) - (words_at(copy, n) << 16));
+  const Int most = Int{} + 0x7FFF, least = Int{} - 0x8000;  // beyond it there are NaN alone
+  const Int bounded = rest > most ? most : rest < least ? least : rest;
+  put_words(x.remainder + first, bits_of<UInt>(bounded), n);
+}
+
 /// update(i, n, gradient, parameter) gives the new parameter.
 template <typename F>
 FERRY_INLINE void step(const Team& team, const StepInput& x, const F& update) {
@@ -15,7 +46,9 @@ FERRY_INLINE void step(const Team& team, const StepInput& x, const F& update) {
     auto* copy = static_cast<C*>(x.copy.data);
     team.parts(x.count, 4 * kLanes, 1, [&](int64_t begin, int64_t end) {
       vectors(begin, end, [&](int64_t i, auto n) {
-        const Float value = update(i, n, load(gradient + i, n) * scale, load(x.parameter + i, n));
+        const Float before = x.remainder ? load_joined(x, i, n) : load(x.parameter + i, n);
+        const Float value = update(i, n, load(gradient + i, n) * scale, before);
+        if (x.remainder) return store_split(x, i, value, n);
         store(x.parameter + i, value, n);
         if (copy) store(copy + i, value, n);
       });
@@ -25,9 +58,10 @@ FERRY_INLINE void step(const Team& team, const StepInput& x, const F& update) {
 
 /// beta · moment + (1 - beta) · value, kept and returned.
 template <typename Count>
-FERRY_INLINE Float average(float* moment, Count n, float beta, float rest, Float value) {
-  const Float next = beta * load(moment, n) + rest * value;
-  store(moment, next, n);
+FERRY_INLINE Float average(const Array& moment, int64_t first, Count n, float beta, float rest,
+                           Float value) {
+  const Float next = beta * load(moment, first, n) + rest * value;
+  store(moment, first, next, n);
   return next;
 }
 
@@ -62,8 +96,8 @@ void CpuKernels::run(const AdamStep& x) {
   const float decay = x.decoupled ? 0.0F : single(x.step.weight_decay);
   step(team_, x.step, [&](int64_t i, auto n, Float gradient, Float parameter) {
     if (decay != 0) gradient += decay * parameter;
-    const Float m = average(x.first_moment + i, n, beta1, rest1, gradient);
-    const Float v = average(x.second_moment + i, n, beta2, rest2, gradient * gradient);
+    const Float m = average(x.first_moment, i, n, beta1, rest1, gradient);
+    const Float v = average(x.second_moment, i, n, beta2, rest2, gradient * gradient);
     return kept * parameter - first_correction * m / (square_root(v) * root + epsilon);
   });
 }
@@ -90,10 +124,12 @@ void CpuKernels::run(const AdemamixStep& x) {
   const float root = single(1 / __builtin_sqrt(correction(x.beta2, x.number)));
   const float epsilon = single(x.epsilon), alpha = single(x.alpha);
   const float rate = single(x.step.learning_rate), decay = single(x.step.weight_decay);
+  const Array fast_moment(x.fast_moment), slow_moment(x.slow_moment);
+  const Array second_moment(x.second_moment);
   step(team_, x.step, [&](int64_t i, auto n, Float gradient, Float parameter) {
-    const Float fast = average(x.fast_moment + i, n, beta1, rest1, gradient);
-    const Float slow = average(x.slow_moment + i, n, beta3, rest3, gradient);
-    const Float v = average(x.second_moment + i, n, beta2, rest2, gradient * gradient);
+    const Float fast = average(fast_moment, i, n, beta1, rest1, gradient);
+    const Float slow = average(slow_moment, i, n, beta3, rest3, gradient);
+    const Float v = average(second_moment, i, n, beta2, rest2, gradient * gradient);
     const Float update =
         (fast * first_correction + alpha * slow) / (square_root(v) * root + epsilon);
     return parameter - rate * (update + decay * parameter);

@@ -13,12 +13,26 @@ __device__ float average(float& moment, float beta, float rest, float value) {
   return moment;
 }
 
+/// Elements of a type that is known only here, the same for all threads.
+template <int W>
+__device__ Pack<W> load_any(const Array& x, int64_t i) {
+  if (x.type == Type::f32) return load<W>(static_cast<const float*>(x.data) + i);
+  if (x.type == Type::bf16) return load<W>(static_cast<const bf16*>(x.data) + i);
+  return load<W>(static_cast<const half*>(x.data) + i);
+}
+template <int W>
+__device__ void store_any(const Array& x, int64_t i, const Pack<W>& value) {
+  if (x.type == Type::f32) return store<W>(static_cast<float*>(x.data) + i, value);
+  if (x.type == Type::bf16) return store<W>(static_cast<bf16*>(x.data) + i, value);
+  store<W>(static_cast<half*>(x.data) + i, value);
+}
+
 struct Adam {
-  float *first_moment, *second_moment;
+  Array first_moment, second_moment;
   float beta1, rest1, beta2, rest2, rate, root, epsilon, kept, decay;
   template <int W>
   __device__ void at(int64_t i, const Pack<W>& gradient, Pack<W>& parameter) const {
-    auto m = load<W>(first_moment + i), v = load<W>(second_moment + i);
+    auto m = load_any<W>(first_moment, i), v = load_any<W>(second_moment, i);
 #pragma unroll
     for (int j = 0; j < W; ++j) {
       const float g = gradient.v[j] + decay * parameter.v[j];
@@ -26,8 +40,8 @@ struct Adam {
       average(v.v[j], beta2, rest2, g * g);
       parameter.v[j] = kept * parameter.v[j] - rate * m.v[j] / (sqrtf(v.v[j]) * root + epsilon);
     }
-    store<W>(first_moment + i, m);
-    store<W>(second_moment + i, v);
+    store_any<W>(first_moment, i, m);
+    store_any<W>(second_moment, i, v);
   }
 };
 
@@ -82,6 +96,71 @@ struct Clip {
   }
 };
 
+/// 16-bit words, moved as packs of elements are.
+template <int W>
+struct Words {
+  uint16_t v[W];
+};
+template <int W>
+__device__ Words<W> load_words(const void* from, int64_t i) {
+  const auto* const words = static_cast<const uint16_t*>(from) + i;
+  Words<W> x;
+  if constexpr (W == 1) {
+    x.v[0] = *words;
+  } else {
+    static_assert(sizeof x == sizeof(uint4));
+    const uint4 all = *reinterpret_cast<const uint4*>(words);
+    memcpy(&x, &all, sizeof x);
+  }
+  return x;
+}
+template <int W>
+__device__ void store_words(void* to, int64_t i, const Words<W>& x) {
+  auto* const words = static_cast<uint16_t*>(to) + i;
+  if constexpr (W == 1) {
+    *words = x.v[0];
+  } else {
+    uint4 all;
+    memcpy(&all, &x, sizeof x);
+    *reinterpret_cast<uint4*>(words) = all;
+  }
+}
+
+/// kernels/optimizer.h says what parameters are whose halves are a bf16 copy and a remainder.
+template <typename T, typename Rule>
+struct SplitUpdate {
+  const T* gradient;
+  void* copy;
+  int16_t* remainder;
+  const float *gradient_scale, *is_skipped;
+  Rule rule;
+  template <int W>
+  __device__ void at(int64_t i) const {
+    if (is_skipped && *is_skipped != 0) return;
+    const float scale = gradient_scale ? *gradient_scale : 1.0F;
+    auto g = load<W>(gradient + i);
+    Words<W> upper = load_words<W>(copy, i), lower = load_words<W>(remainder, i);
+    Pack<W> value;
+#pragma unroll
+    for (int j = 0; j < W; ++j) {
+      g.v[j] *= scale;
+      const int number = static_cast<int16_t>(lower.v[j]);
+      value.v[j] = __uint_as_float((static_cast<unsigned>(upper.v[j]) << 16) +
+                                   static_cast<unsigned>(number));
+    }
+    rule.template at<W>(i, g, value);
+#pragma unroll
+    for (int j = 0; j < W; ++j) {
+      upper.v[j] = __bfloat16_as_ushort(from_float<bf16>(value.v[j]));
+      const int rest =
+          static_cast<int>(__float_as_uint(value.v[j]) - (static_cast<unsigned>(upper.v[j]) << 16));
+      lower.v[j] = static_cast<uint16_t>(max(-0x8000, min(rest, 0x7FFF)));
+    }
+    store_words<W>(copy, i, upper);
+    store_words<W>(remainder, i, lower);
+  }
+};
+
 template <typename T, typename C, typename Rule>
 struct Update {
   const T* gradient;
@@ -105,8 +184,16 @@ struct Update {
 template <typename Rule>
 void step(Device& device, const StepInput& x, std::initializer_list<const void*> states,
           const Rule& rule) {
-  const bool packed =
-      is_packed({x.gradient.data, x.copy.data, x.parameter}, {}) && is_packed(states, {});
+  const bool packed = is_packed({x.gradient.data, x.copy.data, x.parameter, x.remainder}, {}) &&
+                      is_packed(states, {});
+  if (x.remainder != nullptr) {
+    return with_type(x.gradient.type, [&]<typename T>(T*) {
+      each_pack(device, x.count, packed,
+                SplitUpdate<T, Rule>{elements<T>(x.gradient), x.copy.data, x.remainder,
+                                     x.gradient_scale, x.is_skipped, rule},
+                "optimizer's step");
+    });
+  }
   with_types(x.gradient.type, x.copy.type, [&]<typename T, typename C>(T*, C*) {
     each_pack(device, x.count, packed,
               Update<T, C, Rule>{elements<T>(x.gradient), elements<C>(x.copy), x.parameter,
@@ -130,7 +217,7 @@ void run(Device& device, const ClipScale& x) {
 
 void run(Device& device, const AdamStep& x) {
   const double rate = x.step.learning_rate;
-  step(device, x.step, {x.first_moment, x.second_moment},
+  step(device, x.step, {x.first_moment.data, x.second_moment.data},
        Adam{.first_moment = x.first_moment,
             .second_moment = x.second_moment,
             .beta1 = single(x.beta1),

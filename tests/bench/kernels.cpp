@@ -242,8 +242,8 @@ void parameters(Bench& b) {
                              .copy = copy,
                              .learning_rate = 1e-4,
                              .weight_decay = 0.1},
-                    .first_moment = m,
-                    .second_moment = v});
+                    .first_moment = Array(m),
+                    .second_moment = Array(v)});
   double sum = 0;
   b.report("gradient norm", size * 4, "GB/s",
            SumOfSquares{.count = count, .x = gradient, .sum = &sum});

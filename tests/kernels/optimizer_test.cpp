@@ -39,10 +39,10 @@ struct State {
   }
 };
 
-State state(size_t moments) {
+State state(size_t moments, Type type = Type::f32) {
   State s;
   for (size_t i = 0; i < moments; ++i) {
-    s.moments.push_back(random_numbers(kCount, Type::f32, 2 + static_cast<unsigned>(i)));
+    s.moments.push_back(random_numbers(kCount, type, 2 + static_cast<unsigned>(i)));
     for (size_t j = 0; j < kCount; ++j) s.moments[i].set(j, std::fabs(s.moments[i][j]));
   }
   return s;
@@ -51,13 +51,14 @@ State state(size_t moments) {
 /// Runs make(state, step) on every device; wanted(i, gradient, numbers of the state) changes plain
 /// numbers.
 template <typename Make, typename Wanted>
-void check(size_t moments, double decay, const Make& make, const Wanted& wanted) {
+void check(size_t moments, double decay, const Make& make, const Wanted& wanted,
+           Type moment_type = Type::f32) {
   for (const Type type : kTypes) {
     const auto gradient = random_numbers(kCount, type, 9);
     const float scale = 0.5, skipped = 1, taken = 0;
     std::string bits;
     for (auto& device : devices()) {
-      auto s = state(moments);
+      auto s = state(moments, moment_type);
       s.copy = Numbers(kCount, type);
       const auto before = s.bits();
       StepInput step{.count = kCount,
@@ -72,7 +73,7 @@ void check(size_t moments, double decay, const Make& make, const Wanted& wanted)
       EXPECT_TRUE(before == s.bits()) << "a step that is skipped changes nothing";
       step.is_skipped = &taken;
       device.kernels->run(make(s, step));
-      const auto old = state(moments);
+      const auto old = state(moments, moment_type);
       std::vector<std::vector<double>> numbers(moments + 1);
       for (size_t i = 0; i < kCount; ++i) {
         std::vector<double> plain{old.parameter[i]};
@@ -81,8 +82,11 @@ void check(size_t moments, double decay, const Make& make, const Wanted& wanted)
         for (size_t j = 0; j <= moments; ++j) numbers[j].push_back(plain[j]);
       }
       expect_near(s.parameter, numbers[0], 8, 1, device.name);
-      for (size_t j = 0; j < moments; ++j)
-        expect_near(s.moments[j], numbers[j + 1], 4, 1, "moment");
+      for (size_t j = 0; j < moments; ++j) {
+        const bool is_rounded = moment_type != Type::f32;
+        expect_near(s.moments[j], numbers[j + 1], is_rounded ? 0.501 : 4, is_rounded ? 1e-3 : 1,
+                    "moment");
+      }
       if (step.copy) {
         for (size_t i = 0; i < kCount; ++i) {
           ASSERT_EQ(s.copy[i], rounded(s.parameter[i], type)) << i;
@@ -94,13 +98,13 @@ void check(size_t moments, double decay, const Make& make, const Wanted& wanted)
   }
 }
 
-void check_adam(double decay, bool decoupled, int64_t number) {
+void check_adam(double decay, bool decoupled, int64_t number, Type moment_type = Type::f32) {
   check(
       2, decay,
       [&](State& s, const StepInput& step) {
         return AdamStep{.step = step,
-                        .first_moment = s.moments[0].floats(),
-                        .second_moment = s.moments[1].floats(),
+                        .first_moment = s.moments[0],
+                        .second_moment = s.moments[1],
                         .beta1 = 0.9,
                         .beta2 = 0.95,
                         .epsilon = 1e-8,
@@ -114,13 +118,118 @@ void check_adam(double decay, bool decoupled, int64_t number) {
         const double m = x[1] / (1 - std::pow(0.9, static_cast<double>(number)));
         const double v = x[2] / (1 - std::pow(0.95, static_cast<double>(number)));
         x[0] = x[0] * (decoupled ? 1 - 0.01 * decay : 1) - 0.01 * m / (std::sqrt(v) + 1e-8);
-      });
+      },
+      moment_type);
 }
 
 TEST(Adam, EqualsAPlainLoop) {
   check_adam(0.1, true, 1);
   check_adam(0, true, 1000);
   check_adam(0.1, false, 3);
+}
+
+// The step goes by what they were before they were rounded.
+TEST(Adam, RoundsMomentsOf16Bits) {
+  check_adam(0.1, true, 1, Type::bf16);
+  check_adam(0.1, false, 3, Type::bf16);
+  check_adam(0.1, true, 3, Type::f16);
+}
+
+// fp32 parameters as a bf16 copy and what it leaves of them.
+struct Halves {
+  std::vector<uint16_t> copy;
+  std::vector<int16_t> remainder;
+
+  // As Transformer Engine splits them: halves go up.
+  explicit Halves(const std::vector<uint32_t>& parameters) {
+    for (const uint32_t bits : parameters) {
+      copy.push_back(static_cast<uint16_t>((bits >> 16) + (bits >> 15 & 1)));
+      remainder.push_back(static_cast<int16_t>(bits));
+    }
+  }
+  uint32_t parameter(size_t i) const {
+    return (uint32_t{copy[i]} << 16) + static_cast<uint32_t>(int32_t{remainder[i]});
+  }
+  StepInput step(const Numbers& gradient, double rate, const float* is_skipped) {
+    return {.count = static_cast<int64_t>(copy.size()),
+            .gradient = gradient,
+            .gradient_scale = nullptr,
+            .is_skipped = is_skipped,
+            .parameter = nullptr,
+            .copy = Array(copy.data(), Type::bf16),
+            .remainder = remainder.data(),
+            .learning_rate = rate,
+            .weight_decay = rate};
+  }
+};
+
+AdamStep adam(const StepInput& step, const State& s) {
+  return {.step = step, .first_moment = s.moments[0], .second_moment = s.moments[1], .number = 2};
+}
+
+TEST(Adam, OfRemaindersIsThatOfFp32Parameters) {
+  constexpr float kSkipped = 1, kTaken = 0;
+  for (const Type type : {Type::f32, Type::bf16}) {
+    for (auto& device : devices()) {
+      const auto gradient = random_numbers(kCount, type, 9);
+      State whole = state(2, type), split = state(2, type);
+      whole.copy = Numbers(kCount, Type::bf16);
+      std::vector<uint32_t> parameters;
+      for (size_t i = 0; i < kCount; ++i) {
+        parameters.push_back(std::bit_cast<uint32_t>(static_cast<float>(whole.parameter[i])));
+      }
+      Halves halves(parameters);
+      device.kernels->run(adam(halves.step(gradient, 0.01, &kSkipped), split));
+      for (size_t i = 0; i < kCount; ++i) ASSERT_EQ(halves.parameter(i), parameters[i]) << i;
+      for (int time = 0; time < 3; ++time) {
+        StepInput step = halves.step(gradient, 0.01, &kTaken);
+        device.kernels->run(adam(step, split));
+        step.parameter = whole.parameter.floats();
+        step.copy = whole.copy;
+        step.remainder = nullptr;
+        device.kernels->run(adam(step, whole));
+        for (size_t i = 0; i < kCount; ++i) {
+          const float wanted = whole.parameter.floats()[i];
+          ASSERT_EQ(halves.parameter(i), std::bit_cast<uint32_t>(wanted)) << device.name << i;
+        }
+      }
+      EXPECT_NE(halves.parameter(0), parameters[0]);
+      const std::string copies(reinterpret_cast<const char*>(halves.copy.data()), 2 * kCount);
+      EXPECT_TRUE(copies == whole.copy.bits()) << device.name;
+      for (size_t j = 0; j < 2; ++j) {
+        EXPECT_TRUE(split.moments[j].bits() == whole.moments[j].bits()) << device.name;
+      }
+    }
+  }
+}
+
+// A step by nothing: copies are those of fp32 parameters, to nearest even, and 2^15 is 2^15 - 1.
+TEST(Adam, RoundsToTheCopyAsWithoutRemainders) {
+  struct Case {
+    uint32_t parameter;
+    uint16_t copy, remainder;
+  };
+  const Case cases[] = {{0x3F807FFF, 0x3F80, 0x7FFF}, {0x3F808000, 0x3F80, 0x7FFF},
+                        {0x3F808001, 0x3F81, 0x8001}, {0x3F818000, 0x3F82, 0x8000},
+                        {0xBF808000, 0xBF80, 0x7FFF}, {0xBF818000, 0xBF82, 0x8000},
+                        {0x00000001, 0x0000, 0x0001}, {0x80000000, 0x8000, 0x0000},
+                        {0x3F7FFFFF, 0x3F80, 0xFFFF}, {0x7F7FFFFF, 0x7F80, 0xFFFF}};
+  std::vector<uint32_t> parameters;
+  for (size_t i = 0; i < 3 * std::size(cases); ++i) {
+    parameters.push_back(cases[i % std::size(cases)].parameter);
+  }
+  const auto count = static_cast<int64_t>(parameters.size());
+  for (auto& device : devices()) {
+    Halves halves(parameters);
+    const auto gradient = random_numbers(count, Type::bf16, 9);
+    device.kernels->run(adam(halves.step(gradient, 0, nullptr), state(2)));
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const Case& one = cases[i % std::size(cases)];
+      EXPECT_EQ(halves.copy[i], one.copy) << device.name << std::hex << one.parameter;
+      EXPECT_EQ(static_cast<uint16_t>(halves.remainder[i]), one.remainder)
+          << device.name << std::hex << one.parameter;
+    }
+  }
 }
 
 TEST(Sgd, EqualsAPlainLoop) {

@@ -252,8 +252,8 @@ void step(Kernels& kernels, Call& call, bool is_adam) {
   for (int64_t number = 1; number <= 3; ++number) {
     if (is_adam) {
       kernels.run(AdamStep{.step = input,
-                           .first_moment = m,
-                           .second_moment = v,
+                           .first_moment = Array(m),
+                           .second_moment = Array(v),
                            .beta1 = 0.9,
                            .beta2 = 0.95,
                            .epsilon = 1e-8,

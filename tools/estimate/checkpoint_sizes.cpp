@@ -1,15 +1,16 @@
 #include "ckpt/base/checked.h"
 #include "ckpt/base/dtype.h"
 #include "tools/estimate/estimate.h"
+#include "trainer/arguments/complete.h"
 #include "trainer/run/options.h"
 
 namespace ferry::tool {
 namespace {
 
-// What the optimizer keeps of a parameter, as checkpoints have it.
-int64_t state_bytes(const TrainArguments& a, bool has_own_masters) {
+// What the optimizer keeps of a parameter, as checkpoints have it: `masters` bytes of its copy.
+int64_t state_bytes(const TrainArguments& a, int64_t masters) {
   const auto kinds = static_cast<int64_t>(optimizer_options(a).state_kinds().size());
-  return 4 * (kinds + (has_own_masters ? 1 : 0));
+  return 4 * kinds + masters;
 }
 
 }  // namespace
@@ -20,7 +21,8 @@ std::vector<CheckpointSize> checkpoint_sizes(const TrainArguments& a,
                                              int64_t parameters_without_padding,
                                              std::optional<uint64_t> bandwidth_bytes) {
   const DType dtype = parameter_dtype(a);
-  const bool is_f32 = dtype == DType::f32;
+  const int64_t masters = dtype == DType::f32 ? 0 : 4;
+  const bool has_halves = keeps_remainders(a) && !a.dist_ckpt_optim_fully_reshardable;
   int64_t weights = 0, trained = 0;
   for (const ModelTensor& tensor : tensors) {
     const int64_t elements = element_count(tensor.shape, tensor.name);
@@ -34,7 +36,7 @@ std::vector<CheckpointSize> checkpoint_sizes(const TrainArguments& a,
     sizes.back().seconds = static_cast<double>(bytes) / static_cast<double>(*bandwidth_bytes);
   };
   add("torch_dist", false, weights);
-  add("torch_dist", true, weights + trained * state_bytes(a, !is_f32));
+  add("torch_dist", true, weights + trained * state_bytes(a, has_halves ? 2 : masters));
   if (!stages.empty()) {
     // Each model-parallel rank has a file with all that it holds, norms and the rest of what ranks
     // share included.
@@ -42,7 +44,7 @@ std::vector<CheckpointSize> checkpoint_sizes(const TrainArguments& a,
     const int64_t ranks = a.tensor_model_parallel_size * a.expert_model_parallel_size;
     for (const StagePlan& stage : stages) held += stage.parameter_count * ranks;
     add("torch", false, held * size_bytes(dtype));
-    add("torch", true, held * (size_bytes(dtype) + state_bytes(a, !is_f32)));
+    add("torch", true, held * (size_bytes(dtype) + state_bytes(a, masters)));
   }
   add("hf", false, parameters_without_padding * size_bytes(dtype));
   return sizes;

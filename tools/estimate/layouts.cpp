@@ -135,7 +135,7 @@ class StepTime {
            link(a_.world_size);
   }
 
-  // Gradients in fp32 and parameters; beside the backward pass of the last micro-batches.
+  // Gradients and parameters; beside the backward pass of the last micro-batches.
   double data(double beside) const {
     if (a_.data_parallel_size == 1) return 0;
     const double bytes = static_cast<double>(most_.state.gradients + most_.state.parameters) *
@@ -235,14 +235,15 @@ std::optional<TrainArguments> arguments_of(const EstimateSource& source, const C
 
 // A rank's parameters and gradients at the least: whether a plan is worth its time.
 double least_bytes(const TrainArguments& a, const RunModel& model) {
-  constexpr double kBytes = 6;  // bf16, and gradients in fp32
+  // bf16, and gradients in fp32 unless they were asked for in bf16.
+  const double bytes = !a.bf16 || a.main_grads_dtype == "torch.bfloat16" ? 4 : 6;
   double elements = 0;
   for (const ModelTensor& tensor : model.layout.tensors()) {
     elements += static_cast<double>(element_count(tensor.shape, tensor.name));
   }
   const int64_t ranks =
       a.tensor_model_parallel_size * a.pipeline_model_parallel_size * a.expert_model_parallel_size;
-  return (a.bf16 ? kBytes : kBytes - 2) * elements / static_cast<double>(ranks);
+  return bytes * elements / static_cast<double>(ranks);
 }
 
 // A layout whose sizes divide, and what was found of it.

@@ -91,17 +91,18 @@ void check_range(const ArgumentRow& row, int64_t value) {
 }
 
 void check_choices(const ArgumentRow& row, const ArgumentValue& value) {
-  // A dtype is another word by now, and was checked before.
-  if (row.choices.empty() || value.index() == 0 || row.kind == ArgumentKind::dtype) return;
+  if (row.choices.empty() || value.index() == 0) return;
   if (row.choices.find("..") != std::string_view::npos) {
     return check_range(row, std::get<int64_t>(value));
   }
-  const auto check = [&](const std::string& word) {
+  const auto check = [&](std::string_view word) {
     if (has_word(row.choices, word)) return;
     fail(ErrorKind::invalid, "{}: '{}' is none of its choices: {}", row.flag(), word, row.choices);
   };
   if (const auto* list = std::get_if<std::vector<std::string>>(&value)) {
     for (const std::string& word : *list) check(word);
+  } else if (row.kind == ArgumentKind::dtype) {
+    check(dtype_word(python_text(row.kind, value)));
   } else {
     check(python_text(row.kind, value));
   }

@@ -71,11 +71,18 @@ constexpr std::array<NumberedWord, 5> kAttentionBackends = {
 constexpr std::string_view kBackendEnum = "AttnBackend.";
 constexpr std::string_view kGraphScopeEnum = "InferenceCudaGraphScope.";
 
+// Words of the command line, and what they are.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kDtypes = {
+    {{"fp32", "torch.float32"},
+     {"bf16", "torch.bfloat16"},
+     {"fp16", "torch.float16"},
+     {"fp8", "torch.uint8"},
+     {"auto", ""}}};
+
 std::string parse_dtype(std::string_view flag, std::string_view word) {
-  if (word == "fp32") return "torch.float32";
-  if (word == "bf16") return "torch.bfloat16";
-  if (word == "fp16") return "torch.float16";
-  if (word == "auto") return "";
+  for (const auto& [known, dtype] : kDtypes) {
+    if (known == word) return std::string(dtype);
+  }
   fail(ErrorKind::invalid, "{}: '{}' is not fp32, bf16 or fp16", flag, word);
 }
 
@@ -220,6 +227,13 @@ std::string python_real(double value) {
   std::string text = fmt::format("{}", value);
   if (text.find_first_of(".en") == std::string::npos) text += ".0";
   return text;
+}
+
+std::string_view dtype_word(std::string_view dtype) {
+  for (const auto& [word, known] : kDtypes) {
+    if (known == dtype) return word;
+  }
+  return dtype;
 }
 
 int signal_number(std::string_view name) {

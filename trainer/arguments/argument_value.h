@@ -56,6 +56,9 @@ Value python_value(ArgumentKind kind, const ArgumentValue& value, Draft& draft);
 /// Python's repr() of a float.
 std::string python_real(double value);
 
+/// "fp32" for "torch.float32"; one that no flag takes stays as it is.
+std::string_view dtype_word(std::string_view dtype);
+
 /// The number of a signal that runs are told to end by; invalid for another one.
 int signal_number(std::string_view name);
 

@@ -27,6 +27,9 @@ void settle_vocabulary(TrainArguments& arguments, int64_t tokens);
 /// Ranks that hold the same parameters of experts.
 int64_t expert_data_parallel_size(const TrainArguments& arguments);
 
+/// Whether fp32 copies of parameters are kept as what bf16 leaves of them, 16 bits.
+bool keeps_remainders(const TrainArguments& arguments);
+
 // Its parts, in their order.
 void complete_model(TrainArguments& arguments, std::vector<std::string>& notes);
 void complete_ranks(TrainArguments& arguments, const Launch& launch,

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "trainer/arguments/argument_value.h"
 #include "trainer/arguments/checks.h"
 #include "trainer/arguments/complete.h"
 
@@ -12,6 +13,8 @@ namespace ferry {
 namespace {
 
 using Notes = std::vector<std::string>;
+
+constexpr std::string_view kFloat32 = "torch.float32";
 
 void complete_batch(TrainArguments& a, Notes& notes) {
   check_fits(a.micro_batch_size.has_value(), "--micro-batch-size is missing: samples of one pass");
@@ -126,15 +129,61 @@ void complete_weight_decay(TrainArguments& a) {
              *a.end_weight_decay);
 }
 
+void check_main_dtypes(const TrainArguments& a) {
+  const bool has_bf16_gradients = a.main_grads_dtype != kFloat32;
+  check_fits(!has_bf16_gradients || a.bf16,
+             "--main-grads-dtype bf16 is for --bf16: leave it out, or train in bf16");
+  check_fits(!has_bf16_gradients || !a.accumulate_allreduce_grads_in_fp32,
+             "--main-grads-dtype bf16 and --accumulate-allreduce-grads-in-fp32 exclude each other: "
+             "leave one out");
+  if (a.main_params_dtype == kFloat32) return;
+  fail(ErrorKind::unsupported,
+       "--main-params-dtype fp16 is not to be had here: with --bf16, fp32 takes as little memory, "
+       "16 "
+       "bits beside the model's own, and loses nothing. Leave it out");
+}
+
+void check_moments(std::string_view flag, const std::string& dtype) {
+  const std::string_view word = dtype_word(dtype);
+  if (word == "fp32" || word == "bf16") return;
+  fail(ErrorKind::unsupported,
+       "{} {} is not to be had here: bf16 takes 2 bytes a parameter and, having the range of fp32, "
+       "no "
+       "scales; fp32 takes 4",
+       flag, word);
+}
+
+void check_precision_aware(const TrainArguments& a) {
+  const std::pair<std::string_view, std::string_view> dtypes[] = {
+      {"--main-grads-dtype", a.main_grads_dtype},
+      {"--main-params-dtype", a.main_params_dtype},
+      {"--exp-avg-dtype", a.exp_avg_dtype},
+      {"--exp-avg-sq-dtype", a.exp_avg_sq_dtype}};
+  for (const auto& [flag, dtype] : dtypes) {
+    check_fits(a.use_precision_aware_optimizer || dtype == kFloat32,
+               "{} {} needs --use-precision-aware-optimizer", flag, dtype_word(dtype));
+  }
+  if (!a.use_precision_aware_optimizer) return;
+  check_fits(a.optimizer == "adam",
+             "--use-precision-aware-optimizer is for --optimizer adam, not {}", a.optimizer);
+  check_fits(a.use_distributed_optimizer,
+             "--use-precision-aware-optimizer needs --use-distributed-optimizer, with one data "
+             "parallel rank, too");
+  check_main_dtypes(a);
+  check_moments("--exp-avg-dtype", a.exp_avg_dtype);
+  check_moments("--exp-avg-sq-dtype", a.exp_avg_sq_dtype);
+}
+
 void complete_precision(TrainArguments& a, Notes& notes) {
   check_one_of({{"--fp16", a.fp16}, {"--bf16", a.bf16}});
   a.params_dtype = a.fp16 ? "torch.float16" : a.bf16 ? "torch.bfloat16" : "torch.float32";
+  check_precision_aware(a);
   const bool dynamic = a.fp16 && a.loss_scale.value_or(0) == 0;
   if (dynamic) a.check_for_nan_in_loss_and_grad = false;  // they tell the scaler
   if (a.bf16) {
     if (a.grad_reduce_in_bf16) {
       a.accumulate_allreduce_grads_in_fp32 = false;
-    } else if (!a.accumulate_allreduce_grads_in_fp32) {
+    } else if (!a.accumulate_allreduce_grads_in_fp32 && a.main_grads_dtype == kFloat32) {
       a.accumulate_allreduce_grads_in_fp32 = true;
       notes.push_back("accumulate and all-reduce gradients in fp32 for bfloat16 data type.");
     }
@@ -191,6 +240,8 @@ void complete_recompute(TrainArguments& a, Notes& notes) {
 }
 
 }  // namespace
+
+bool keeps_remainders(const TrainArguments& a) { return a.use_precision_aware_optimizer && a.bf16; }
 
 void complete_training(TrainArguments& a, Notes& notes) {
   complete_batch(a, notes);

@@ -141,6 +141,9 @@ struct OptimizerArguments {
   double ademamix_alpha = 0, ademamix_beta3 = 0;
   int64_t ademamix_alpha_warmup = 0, ademamix_beta3_warmup = 0;  // iterations; -1: none
   bool accumulate_allreduce_grads_in_fp32 = false, grad_reduce_in_bf16 = false;
+  bool use_precision_aware_optimizer = false;
+  std::string main_grads_dtype, main_params_dtype;  // "torch.float32"
+  std::string exp_avg_dtype, exp_avg_sq_dtype;
   bool calculate_per_token_loss = false, check_for_nan_in_loss_and_grad = false;
   bool check_for_spiky_loss = false;
 };

@@ -9,6 +9,7 @@
 #include "ckpt/memory/legacy_snapshot.h"
 #include "ckpt/memory/load.h"
 #include "ckpt/memory/torch_snapshot.h"
+#include "trainer/arguments/complete.h"
 
 namespace ferry {
 namespace {
@@ -85,8 +86,9 @@ std::vector<LoadedValue> param_groups(const StateLayout& model, const Schedule& 
   return optimizers;
 }
 
-std::vector<StateTensor> tensors_of(const StateLayout& model,
-                                    const std::vector<std::string>& kinds) {
+// `of_masters`: how fp32 copies of parameters are saved.
+std::vector<StateTensor> tensors_of(const StateLayout& model, const std::vector<std::string>& kinds,
+                                    DType of_masters) {
   std::vector<StateTensor> tensors;
   for (const ModelTensor& tensor : model.layout.tensors()) {
     tensors.push_back({tensor.name, tensor.dtype, tensor.shape, {}, Role::model});
@@ -98,7 +100,7 @@ std::vector<StateTensor> tensors_of(const StateLayout& model,
     if (tensors[i].dtype != DType::f32) all.insert(all.begin(), "param");
     for (const std::string& kind : all) {
       tensors.push_back({optimizer_entry_name(kind, tensors[i].name),
-                         DType::f32,
+                         kind == "param" ? of_masters : DType::f32,
                          tensors[i].shape,
                          {},
                          Role::optimizer});
@@ -118,6 +120,13 @@ TorchDistOptions options_of(const TrainArguments& arguments) {
     options.optimizer = ShardedOptimizer::dp_reshardable;
   }
   return options;
+}
+
+// Remainders where Megatron-LM loads them from; elsewhere it loads none, and copies are whole.
+DType dtype_of_masters(const TrainArguments& arguments) {
+  const bool in_buckets = arguments.ckpt_format != "torch" &&
+                          options_of(arguments).optimizer == ShardedOptimizer::dp_reshardable;
+  return in_buckets && keeps_remainders(arguments) ? DType::i16 : DType::f32;
 }
 
 // Of the loss scaler's only tensor, which has one element.
@@ -170,9 +179,9 @@ RunState state_to_save(const TrainArguments& arguments, const SavedProgress& sav
       drafted([&](Draft& draft) { return draft.real(progress.operations); }));
   if (!arguments.no_save_optim) {
     state.param_groups = param_groups(model, schedule, progress, optimizer);
-    state.tensors = tensors_of(model, optimizer.state_kinds());
+    state.tensors = tensors_of(model, optimizer.state_kinds(), dtype_of_masters(arguments));
   } else {
-    state.tensors = tensors_of(model, {});
+    state.tensors = tensors_of(model, {}, DType::f32);
   }
   if (arguments.fp16) {
     state.grad_scaler =
@@ -187,7 +196,8 @@ std::vector<ConstRegion> regions_to_save(const TrainArguments& arguments,
   std::vector<ConstRegion> all;
   const auto add = [&](const std::vector<Region>& regions) {
     for (const Region& region : regions) {
-      all.push_back({region.name, region.dtype, region.shape, region.shard, region.data});
+      all.push_back(
+          {region.name, region.dtype, region.shape, region.shard, region.data, region.half});
     }
   };
   add(memory.model_regions());
@@ -225,8 +235,9 @@ void load_tensors(const Checkpoint& checkpoint, const RunState& state, Stager* s
   if (what == Load::weights) return;
   if (what == Load::all) check_optimizer(checkpoint);
   try {
-    load_into(stager, checkpoint, state,
-              what == Load::all ? memory.optimizer_regions() : memory.main_weight_regions());
+    load_into(
+        stager, checkpoint, state,
+        what == Load::all ? memory.optimizer_regions_to_load() : memory.main_weight_regions());
   } catch (const Error& error) {
     if (what != Load::all || error.kind() != ErrorKind::not_found) throw;
     fail(ErrorKind::mismatch,

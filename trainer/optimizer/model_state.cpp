@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/megatron/optimizer/optimizer_entries.h"
 #include "trainer/optimizer/state_buffer.h"
 
 namespace ferry {
@@ -83,19 +82,27 @@ void ModelState::add_buffer(ModelBuffer layout, bool experts) {
 }
 
 void ModelState::add_runs(Buffer& buffer) {
-  const size_t kinds = options_.kinds.size() + (buffer.type == Type::f32 ? 0 : 1);
+  const bool has_remainders = options_.remainders && buffer.type == Type::bf16;
+  const bool has_masters = buffer.type != Type::f32 && !has_remainders;
   int64_t own = 0;
   std::vector<int64_t> part_begins;
   for (const Bucket& bucket : buffer.buckets) {
     part_begins.push_back(own);
     own += bucket.part;
   }
-  std::vector<float*> arrays;
-  for (size_t kind = 0; kind < kinds; ++kind) {
-    memory_.push_back(kernels_.allocate(static_cast<size_t>(own) * sizeof(float)));
-    arrays.push_back(static_cast<float*>(memory_.back().get()));
+  const auto allocate = [&](int64_t element_bytes) {
+    memory_.push_back(kernels_.allocate(static_cast<size_t>(own * element_bytes)));
+    bytes_.optimizer += own * element_bytes;
+    return memory_.back().get();
+  };
+  auto* const masters = has_masters ? static_cast<float*>(allocate(sizeof(float))) : nullptr;
+  auto* const remainders =
+      has_remainders ? static_cast<int16_t*>(allocate(sizeof(int16_t))) : nullptr;
+  std::vector<Array> states;
+  for (size_t kind = 0; kind < options_.kinds.size(); ++kind) {
+    const Type type = kind < options_.kind_types.size() ? options_.kind_types[kind] : Type::f32;
+    states.emplace_back(allocate(size_bytes(type)), type);
   }
-  bytes_.optimizer += own * static_cast<int64_t>(kinds * sizeof(float));
   for (BufferShard& shard : shards_of_rank(buffer.layout, buffer.owners, buffer.owner)) {
     const LocalParameter& parameter = buffer.layout.parameters[shard.parameter];
     StateRun run;
@@ -105,10 +112,10 @@ void ModelState::add_runs(Buffer& buffer) {
     run.value = buffer.values.from(at);
     run.gradient = buffer.gradients.from(at);
     const int64_t own_at = part_begins[shard.bucket] + shard.offset - buffer.owner * bucket.part;
-    size_t array = 0;
-    run.master =
-        buffer.type == Type::f32 ? static_cast<float*>(run.value.data) : arrays[array++] + own_at;
-    while (array < arrays.size()) run.states.push_back(arrays[array++] + own_at);
+    if (has_masters) run.master = masters + own_at;
+    if (has_remainders) run.remainder = remainders + own_at;
+    if (buffer.type == Type::f32) run.master = static_cast<float*>(run.value.data);
+    for (const Array& state : states) run.states.push_back(state.from(own_at));
     run.name = layout_.tensors()[shard.shard.tensor].name;
     run.axes = parameter.axes;
     run.is_input_or_output =
@@ -185,56 +192,22 @@ void ModelState::begin_gradients() {
 void ModelState::copy_to_masters() {
   for (const StateRun& run : runs_) {
     if (run.value.type == Type::f32) continue;
+    if (run.remainder != nullptr) {
+      // Its words are cleared, as those of any type of 16 bits.
+      kernels_.run(kernels::Clear{.count = run.elements, .y = Array(run.remainder, Type::f16)});
+      continue;
+    }
     kernels_.run(kernels::Copy{.count = run.elements, .x = run.value, .y = Array(run.master)});
   }
 }
 
 void ModelState::copy_from_masters() {
   for (const StateRun& run : runs_) {
-    if (run.value.type == Type::f32) continue;
+    if (run.value.type == Type::f32 || run.remainder != nullptr) continue;
     kernels_.run(kernels::Copy{.count = run.elements, .x = Array(run.master), .y = run.value});
   }
   for (Bucket* const bucket : by_use_) gather(*bucket);
   wait_for_parameters();
-}
-
-std::vector<Region> ModelState::model_regions() const {
-  std::vector<Region> regions;
-  for (const Held& held : held_) {
-    auto* data = static_cast<std::byte*>(held.value.data);
-    for (const Shard& shard : held.parameter.shards) {
-      const ModelTensor& tensor = layout_.tensors()[shard.tensor];
-      regions.push_back({tensor.name, tensor.dtype, tensor.shape, shard, data});
-      data += shard.elements(tensor.name) * size_bytes(tensor.dtype);
-    }
-  }
-  return regions;
-}
-
-Region ModelState::region_of(const StateRun& run, std::string name, float* data) const {
-  const Shard& shard = run.shard.shard;
-  return {std::move(name), DType::f32, layout_.tensors()[shard.tensor].shape, shard,
-          reinterpret_cast<std::byte*>(data)};
-}
-
-std::vector<Region> ModelState::optimizer_regions() const {
-  std::vector<Region> regions;
-  const auto add = [&](const StateRun& run, const std::string& kind, float* data) {
-    regions.push_back(region_of(run, optimizer_entry_name(kind, run.name), data));
-  };
-  for (const StateRun& run : runs_) {
-    if (run.value.type != Type::f32) add(run, "param", run.master);
-    for (size_t kind = 0; kind < options_.kinds.size(); ++kind) {
-      add(run, options_.kinds[kind], run.states[kind]);
-    }
-  }
-  return regions;
-}
-
-std::vector<Region> ModelState::main_weight_regions() const {
-  std::vector<Region> regions;
-  for (const StateRun& run : runs_) regions.push_back(region_of(run, run.name, run.master));
-  return regions;
 }
 
 }  // namespace ferry

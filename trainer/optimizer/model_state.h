@@ -28,18 +28,23 @@ struct ModelStateOptions {
   bool latent_attention = false;
   /// Kinds of state beside the fp32 parameters, as checkpoints name them: exp_avg, exp_avg_sq.
   std::vector<std::string> kinds;
+  std::vector<kernels::Type> kind_types = {};  // of their elements; fp32 where there are fewer
+  /// Of the fp32 parameters of a bf16 model, keep 16 bits: the others are the model's own
+  /// (kernels/optimizer.h, StepInput::remainder).
+  bool remainders = false;
 };
 
 /// A run of a parameter whose optimizer state this rank keeps.
 struct StateRun {
   BufferShard shard;
   int64_t elements = 0;
-  kernels::Array value, gradient;   // in the rank's buffers
-  float* master = nullptr;          // fp32; `value` itself where that is fp32
-  std::vector<float*> states;       // by kind
-  std::string name;                 // of the checkpoint's tensor
-  int axes = 0;                     // of the rank's parameter
-  bool is_input_or_output = false;  // the embeddings of words, or the output layer
+  kernels::Array value, gradient;      // in the rank's buffers
+  float* master = nullptr;             // fp32; `value` itself where that is fp32
+  int16_t* remainder = nullptr;        // with which `value` makes fp32, in place of `master`
+  std::vector<kernels::Array> states;  // by kind
+  std::string name;                    // of the checkpoint's tensor
+  int axes = 0;                        // of the rank's parameter
+  bool is_input_or_output = false;     // the embeddings of words, or the output layer
   bool counts = true;  // false: another rank has the same; left out of norms and checkpoints
 };
 
@@ -79,9 +84,11 @@ class ModelState final : public PassWatcher {
   /// Sets the parameters from the fp32 copies, and gathers them.
   void copy_from_masters();
 
-  /// What the rank holds of the model, and of the optimizer state: to load and to save.
+  /// What the rank holds of the model, to load and to save, and of the optimizer state.
   std::vector<Region> model_regions() const;
   std::vector<Region> optimizer_regions() const;
+  /// The optimizer state to load: where parameters have remainders, they are a part of it.
+  std::vector<Region> optimizer_regions_to_load() const;
   /// The fp32 copies, as parts of the model's own tensors: to load.
   std::vector<Region> main_weight_regions() const;
 
@@ -104,7 +111,11 @@ class ModelState final : public PassWatcher {
   void reduce(Bucket& bucket, Communicator& fellows);
   void gather(Bucket& bucket);
   void wait_for(Bucket& bucket);
-  Region region_of(const StateRun& run, std::string name, float* data) const;
+  Region region_of(const StateRun& run, std::string name, const kernels::Array& data) const;
+  Region remainders_of(const StateRun& run, std::string name) const;
+  void add_masters(const StateRun& run, const std::string& name,
+                   std::vector<Region>& regions) const;
+  void add_states(const StateRun& run, std::vector<Region>& regions) const;
 
   const ModelLayout& layout_;
   BufferChoice choice_;

@@ -54,16 +54,22 @@ double warm_beta3(const OptimizerOptions& options, int64_t number) {
 
 namespace {
 
+float* floats(const Array& array) { return static_cast<float*>(array.data); }
+
 /// Whether `after` has the rates of `run` and begins where that ends, in every array.
 bool goes_on(const StateRun& run, const StateRun& after) {
   const int64_t end = run.elements;
   if (run.is_input_or_output != after.is_input_or_output || (run.axes > 1) != (after.axes > 1) ||
       run.gradient.from(end).data != after.gradient.data ||
-      run.value.from(end).data != after.value.data || run.master + end != after.master) {
+      run.value.from(end).data != after.value.data) {
+    return false;
+  }
+  if (run.remainder != nullptr ? run.remainder + end != after.remainder
+                               : run.master + end != after.master) {
     return false;
   }
   for (size_t kind = 0; kind < run.states.size(); ++kind) {
-    if (run.states[kind] + end != after.states[kind]) return false;
+    if (run.states[kind].from(end).data != after.states[kind].data) return false;
   }
   return true;
 }
@@ -164,6 +170,7 @@ void Optimizer::step_run(const StateRun& run, const StepRates& rates) {
       .is_skipped = is_skipped_,
       .parameter = run.master,
       .copy = has_copy ? run.value : Array(),
+      .remainder = run.remainder,
       .learning_rate = run.is_input_or_output
                            ? rates.input_and_output_rate.value_or(rates.learning_rate)
                            : rates.learning_rate,
@@ -181,15 +188,15 @@ void Optimizer::step_run(const StateRun& run, const StepRates& rates) {
       break;
     case OptimizerOptions::Kind::sgd:
       kernels_.run(kernels::SgdStep{.step = input,
-                                    .momentum_buffer = run.states[0],
+                                    .momentum_buffer = floats(run.states[0]),
                                     .momentum = options_.momentum,
                                     .number = rates.number});
       break;
     case OptimizerOptions::Kind::ademamix:
       kernels_.run(kernels::AdemamixStep{.step = input,
-                                         .fast_moment = run.states[0],
-                                         .slow_moment = run.states[1],
-                                         .second_moment = run.states[2],
+                                         .fast_moment = floats(run.states[0]),
+                                         .slow_moment = floats(run.states[1]),
+                                         .second_moment = floats(run.states[2]),
                                          .beta1 = options_.beta1,
                                          .beta2 = options_.beta2,
                                          .beta3 = warm_beta3(options_, rates.number),
@@ -200,8 +207,12 @@ void Optimizer::step_run(const StateRun& run, const StepRates& rates) {
   }
 }
 
+// Where there are remainders, of the parameters as the model has them.
 double Optimizer::parameter_norm() {
-  sum_squares([](const StateRun& run) { return kernels::ConstArray(run.master); });
+  sum_squares([](const StateRun& run) {
+    return run.remainder != nullptr ? kernels::ConstArray(run.value)
+                                    : kernels::ConstArray(run.master);
+  });
   return std::sqrt(read_sum());
 }
 

@@ -1,5 +1,6 @@
 #include "trainer/rank/loop_options.h"
 
+#include "trainer/arguments/complete.h"
 #include "trainer/loop/batch_size.h"
 #include "trainer/loop/exit_decision.h"
 #include "trainer/loop/schedules.h"
@@ -36,6 +37,21 @@ OptimizerOptions optimizer_options(const TrainArguments& arguments) {
                                 arguments.decoupled_min_lr.value_or(arguments.min_lr)};
   }
   options.clip = arguments.clip_grad;
+  return options;
+}
+
+ModelStateOptions optimizer_state_options(const TrainArguments& arguments) {
+  const auto type_of = [](std::string_view dtype) {
+    return dtype == "torch.bfloat16" ? kernels::Type::bf16 : kernels::Type::f32;
+  };
+  ModelStateOptions options;
+  options.distributed_optimizer = arguments.use_distributed_optimizer;
+  options.gradient_type = type_of(arguments.main_grads_dtype);
+  options.kinds = optimizer_options(arguments).state_kinds();
+  options.remainders = keeps_remainders(arguments);
+  if (arguments.use_precision_aware_optimizer) {
+    options.kind_types = {type_of(arguments.exp_avg_dtype), type_of(arguments.exp_avg_sq_dtype)};
+  }
   return options;
 }
 

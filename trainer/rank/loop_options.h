@@ -11,4 +11,7 @@ void check_loop(const TrainArguments& arguments);
 
 OptimizerOptions optimizer_options(const TrainArguments& arguments);
 
+/// Of the optimizer's state and of gradients: how they are kept, and shared by ranks.
+ModelStateOptions optimizer_state_options(const TrainArguments& arguments);
+
 }  // namespace ferry

@@ -107,13 +107,12 @@ ModelOptions model_options(const TrainArguments& arguments, const RunModel& mode
 }
 
 ModelStateOptions state_options(const TrainArguments& arguments, const RunModel& model) {
-  ModelStateOptions options;
-  const bool in_fp32 = !arguments.fp16 || arguments.accumulate_allreduce_grads_in_fp32;
-  options.gradient_type = in_fp32 ? kernels::Type::f32 : parameter_type(arguments);
-  options.distributed_optimizer = arguments.use_distributed_optimizer;
+  ModelStateOptions options = optimizer_state_options(arguments);
+  if (arguments.fp16 && !arguments.accumulate_allreduce_grads_in_fp32) {
+    options.gradient_type = parameter_type(arguments);
+  }
   options.sequence_parallel = arguments.sequence_parallel;
   options.latent_attention = model.architecture.mla;
-  options.kinds = optimizer_options(arguments).state_kinds();
   return options;
 }
 

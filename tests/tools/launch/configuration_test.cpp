@@ -75,7 +75,7 @@ TEST_F(LaunchConfigurations, WhatCannotTrainIsRefusedBeforeAnythingIsWritten) {
   EXPECT_THAT(refusal("arguments: {pipeline-model-parallel-size: 2}\nranks: {per_node: 3}\n"),
               HasSubstr("3"));
   EXPECT_THAT(refusal("arguments: {global-batch-size: 5}\n"), HasSubstr("5"));
-  EXPECT_EQ(launch("arguments: {use-precision-aware-optimizer: true}\n").code, 5);
+  EXPECT_EQ(launch("arguments: {use-megatron-fsdp: true}\n").code, 5);
 }
 
 TEST_F(LaunchConfigurations, WhatIsNoYamlIsCorrupt) {

@@ -119,6 +119,35 @@ TEST(CompleteArguments, NamesBatchesThatEvaluationsCannotTake) {
   EXPECT_EQ(even.arguments.eval_global_batch_size, 6);
 }
 
+TEST(CompleteArguments, NamesWhatAPrecisionAwareOptimizerNeeds) {
+  const std::string aware = "--use-precision-aware-optimizer --use-distributed-optimizer ";
+  EXPECT_THAT(refusal("--exp-avg-dtype bf16"),
+              HasSubstr("--exp-avg-dtype bf16 needs --use-precision-aware-optimizer"));
+  EXPECT_THAT(refusal("--main-grads-dtype bf16 --bf16"),
+              HasSubstr("--main-grads-dtype bf16 needs"));
+  EXPECT_THAT(refusal("--use-precision-aware-optimizer"),
+              HasSubstr("needs --use-distributed-optimizer"));
+  EXPECT_THAT(refusal(aware + "--optimizer sgd"), HasSubstr("--optimizer adam, not sgd"));
+  EXPECT_THAT(refusal(aware + "--main-grads-dtype bf16"), HasSubstr("is for --bf16"));
+  EXPECT_THAT(refusal(aware + "--main-grads-dtype bf16 --fp16"), HasSubstr("is for --bf16"));
+  EXPECT_THAT(
+      refusal(aware + "--bf16 --main-grads-dtype bf16 --accumulate-allreduce-grads-in-fp32"),
+      HasSubstr("exclude each other"));
+  for (const std::string which :
+       {"--main-params-dtype fp16", "--exp-avg-dtype fp8", "--exp-avg-sq-dtype fp16"}) {
+    try {
+      completed(small(aware + "--bf16 " + which));
+      ADD_FAILURE() << which;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::unsupported);
+      EXPECT_THAT(error.what(), HasSubstr(which));
+    }
+  }
+  EXPECT_TRUE(completed(small(aware + "--bf16")).arguments.accumulate_allreduce_grads_in_fp32);
+  EXPECT_FALSE(completed(small(aware + "--bf16 --main-grads-dtype bf16"))
+                   .arguments.accumulate_allreduce_grads_in_fp32);
+}
+
 TEST(CompleteArguments, NamesWhatContradicts) {
   EXPECT_THAT(refusal("--bf16 --fp16"), HasSubstr("exclude each other"));
   EXPECT_THAT(refusal("--swiglu --squared-relu"), HasSubstr("exclude each other"));

@@ -117,11 +117,19 @@ TEST(ParseArguments, RefusesWhatItDoesNotHaveButForTheDefault) {
   EXPECT_THAT(message, HasSubstr("it is None"));
   refusal("--use-megatron-fsdp", ErrorKind::unsupported);
   refusal("--rl-use-sequence-packing", ErrorKind::unsupported);
-  refusal("--main-grads-dtype bf16", ErrorKind::unsupported);
-  refusal("--main-grads-dtype int8");
+  refusal("--megatron-fsdp-main-grads-dtype bf16", ErrorKind::unsupported);
+  refusal("--megatron-fsdp-main-grads-dtype int8");
   EXPECT_EQ(no_effect_note(parsed("--softmax-type vanilla --no-rl-partial-rollouts "
-                                  "--main-grads-dtype fp32 --exp-avg-dtype fp32")),
+                                  "--megatron-fsdp-main-params-dtype fp32")),
             "");
+}
+
+TEST(ParseArguments, TakesDtypesOfEachArgument) {
+  EXPECT_EQ(parsed("--main-grads-dtype bf16").main_grads_dtype, "torch.bfloat16");
+  EXPECT_EQ(parsed("").exp_avg_dtype, "torch.float32");
+  EXPECT_THAT(refusal("--main-grads-dtype int8"), HasSubstr("'int8' is not fp32, bf16 or fp16"));
+  EXPECT_THAT(refusal("--main-grads-dtype fp16"), HasSubstr("none of its choices: fp32 bf16"));
+  EXPECT_THAT(refusal("--exp-avg-dtype auto"), HasSubstr("fp32 fp16 bf16 fp8"));
 }
 
 TEST(ParseArguments, SaysOnceWhatMeansNothingHere) {

@@ -92,7 +92,8 @@ TEST(Skipped, StepsChangeNothing) {
   const auto state = [&] {
     std::vector<float> all;
     for (const StateRun& run : rank.state().runs()) {
-      for (const float* part : {run.master, run.states[0], run.states[1]}) {
+      const auto moment = [&](size_t kind) { return static_cast<float*>(run.states[kind].data); };
+      for (const float* part : {run.master, moment(0), moment(1)}) {
         all.insert(all.end(), part, part + run.elements);
       }
     }

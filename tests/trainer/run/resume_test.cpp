@@ -8,10 +8,7 @@
 
 #include "ckpt/store/run_folder.h"
 #include "tests/random_cases.h"
-#include "tests/trainer/run/runs.h"
-#include "trainer/checkpoint/run_checkpoint.h"
-#include "trainer/rank/saver.h"
-#include "trainer/run/rank_model.h"
+#include "tests/trainer/run/saved_again.h"
 
 namespace ferry::test {
 namespace {
@@ -58,33 +55,7 @@ TEST_P(Resume, IsTheUnbrokenRun) {
 
 // What a rank loads, whatever layout saved it, is what is there: saved again, it is the same.
 TEST_P(Resume, LoadsEveryBit) {
-  const auto files = posix_file_system();
-  const std::vector<std::string> all = split_words(words("again", 20), "the test");
-  TrainArguments arguments = parse_arguments(all, *files);
-  std::vector<std::string> notes;
-  adopt_source_arguments(files, all, arguments, notes);
-  complete_arguments(arguments, Launch{}, notes);
-  settle_vocabulary(arguments, arguments.vocab_size.value_or(0));
-  const auto groups = thread_groups(static_cast<int>(arguments.world_size));
-  const auto links = thread_links(groups);
-  std::vector<std::jthread> threads;
-  for (size_t rank = 0; rank < groups.size(); ++rank) {
-    threads.emplace_back([&, rank] {
-      const auto source = open_source(files, arguments, *groups[rank]);
-      RankDevice device = test_device(groups[rank], links[rank]);
-      const RunModel model = model_of(arguments, source.get());
-      RankModel own(arguments, model, static_cast<int>(rank), device, "the test");
-      load_tensors(source->checkpoint, source->state, device.stager.get(), own.memory, Load::all);
-      Schedule schedule = schedule_of(arguments);
-      const RunProgress progress = read_progress_of(source->state, arguments, schedule, {});
-      const RunState state =
-          state_to_save(arguments, {}, model, progress, schedule, optimizer_options(arguments));
-      RunSaver saver(arguments, files, *groups[rank], device.stager, [](std::string_view) {});
-      saver.save(SaveKind::persistent, snapshot_of(arguments, own.memory, state));
-      saver.finish();
-    });
-  }
-  threads.clear();
+  save_again(words("again", 20));
   const auto saved = tensors_in(scratch_.path("again"));
   for (const auto& [name, bytes] : tensors_in(run_fixture(GetParam().run))) {
     EXPECT_TRUE(saved.contains(name) && saved.at(name) == bytes) << name;

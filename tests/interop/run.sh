@@ -61,6 +61,7 @@ fi
 "$FERRY_PYTHON" tests/interop/check_reshard.py "$ferry" $fixtures hot_llama llama_legacy_tp2_nodo qwen3moe_te_ep2pp2_dpr
 "$FERRY_PYTHON" tests/interop/check_state.py "$ferry" $fixtures
 "$FERRY_PYTHON" tests/interop/check_masters.py "$ferry" $fixtures
+"$FERRY_PYTHON" tests/interop/check_precision.py "$ferry"
 "$FERRY_PYTHON" tests/interop/check_fsdp.py "$ferry" tests/fixtures/fsdp
 [ ! -d ../shared/peers/megatron ] || "$FERRY_PYTHON" tests/interop/check_fsdp.py "$ferry" ../shared/peers/megatron
 # With FERRY_MEGATRON, a tree of Megatron-LM, and emerging-optimizers its own optimizers load them, too.

@@ -2,9 +2,10 @@
 
     train.py FERRY WORK [SHAPE[:BATCH] ...] [--steps 24] [--no-peer] [--times]
 
-SHAPE: gpt2 (124M), gpt2-xl (1558M), llama-8b-8 (8 layers of Llama-3-8B's shape). A step is the forward and backward pass of BATCH sequences, clipping of the
-gradient's norm and AdamW, in bf16. ferry has fp32 copies of parameters and moments, as Megatron-LM has; PyTorch has fp32 parameters and autocast or, where
-that does not fit, bf16 alone. Tokens a second are those of the median step of the last half. MFU counts 6 operations a parameter and token, and the
+SHAPE: gpt2 (124M), gpt2-xl (1558M), llama-8b-8 (8 layers of Llama-3-8B's shape), llama-8b (all 32). A step is the forward and backward pass of BATCH sequences,
+clipping of the gradient's norm and AdamW, in bf16. ferry has fp32 copies of parameters and moments, as Megatron-LM has; PyTorch has fp32 parameters and autocast or,
+where that does not fit, bf16 alone. For llama-8b ferry has gradients and moments in bf16 and of fp32 copies the lower 16 bits (--use-precision-aware-optimizer), 10
+bytes a parameter; PyTorch is all in bf16, 8 bytes. Tokens a second are those of the median step of the last half. MFU counts 6 operations a parameter and token, and the
 causal half of attention, against 989 TFLOP/s (the specification of an H100 or H200 in bf16). --times prints ferry's time by operation besides."""
 import argparse
 import json
@@ -18,7 +19,9 @@ SHAPES = {
     'gpt2': dict(llama=False, layers=12, hidden=768, heads=12, groups=12, ffn=3072, vocabulary=50304, length=1024, batch=64),
     'gpt2-xl': dict(llama=False, layers=48, hidden=1600, heads=25, groups=25, ffn=6400, vocabulary=50304, length=1024, batch=16),
     'llama-8b-8': dict(llama=True, layers=8, hidden=4096, heads=32, groups=8, ffn=14336, vocabulary=128256, length=4096, batch=2),
+    'llama-8b': dict(llama=True, layers=32, hidden=4096, heads=32, groups=8, ffn=14336, vocabulary=128256, length=4096, batch=3, small=True),
 }
+SMALL = ['--use-distributed-optimizer', '--use-precision-aware-optimizer', '--main-grads-dtype', 'bf16', '--exp-avg-dtype', 'bf16', '--exp-avg-sq-dtype', 'bf16']
 
 parser = argparse.ArgumentParser()
 parser.add_argument('ferry')
@@ -27,6 +30,7 @@ parser.add_argument('shapes', nargs='*', default=['gpt2', 'gpt2:128', 'gpt2-xl',
 parser.add_argument('--steps', type=int, default=24)
 parser.add_argument('--no-peer', action='store_true')
 parser.add_argument('--times', action='store_true')
+parser.add_argument('--more', default='', help="ferry's further arguments, as one text")
 a = parser.parse_args()
 os.makedirs(a.work, exist_ok=True)
 
@@ -46,17 +50,20 @@ def ferry(c, *more):
              '--num-layers', str(c['layers']), '--hidden-size', str(c['hidden']), '--ffn-hidden-size', str(c['ffn']),
              '--num-attention-heads', str(c['heads']), '--seq-length', str(c['length']), '--max-position-embeddings', str(c['length']),
              '--micro-batch-size', str(c['batch']), '--global-batch-size', str(c['batch']), '--lr', '1e-4', '--train-iters', str(a.steps),
-             '--eval-iters', '0', '--log-interval', '1', '--attention-dropout', '0', '--hidden-dropout', '0', '--metrics-json', metrics] + model + list(more)
+             '--eval-iters', '0', '--log-interval', '1', '--attention-dropout', '0', '--hidden-dropout', '0', '--metrics-json', metrics]
+    words += model + (SMALL if c.get('small') else []) + a.more.split() + list(more)
     run = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if run.returncode:
         sys.exit(run.stdout + 'ferry train failed')
     peak = re.search(r'.*peak.*', run.stdout)
+    plan = re.search(r'^ +0 +\d+ .* (\S+)$', run.stdout, re.M)
     with open(metrics) as lines:
-        return median([json.loads(line)['milliseconds'] / 1000 for line in lines]), run.stdout, peak[0].strip() if peak else ''
+        seconds = median([json.loads(line)['milliseconds'] / 1000 for line in lines])
+    return seconds, run.stdout, ', '.join(([peak[0].strip()] if peak else []) + ([f'planned {plan[1]} GiB'] if plan else []))
 
 
 def peer(c):
-    for kind in ['autocast', 'bf16']:
+    for kind in ['bf16'] if c.get('small') else ['autocast', 'bf16']:
         config = c | {'device': 'cuda', 'threads': 1, 'steps': a.steps, 'compile': True, 'type': kind}
         run = subprocess.run([sys.executable, PEER, json.dumps(config)], capture_output=True, text=True)
         if run.returncode == 0:

@@ -139,8 +139,7 @@ void check_main_dtypes(const TrainArguments& a) {
   if (a.main_params_dtype == kFloat32) return;
   fail(ErrorKind::unsupported,
        "--main-params-dtype fp16 is not to be had here: with --bf16, fp32 takes as little memory, "
-       "16 "
-       "bits beside the model's own, and loses nothing. Leave it out");
+       "16 bits beside the model's own, and loses nothing. Leave it out");
 }
 
 void check_moments(std::string_view flag, const std::string& dtype) {
@@ -148,8 +147,7 @@ void check_moments(std::string_view flag, const std::string& dtype) {
   if (word == "fp32" || word == "bf16") return;
   fail(ErrorKind::unsupported,
        "{} {} is not to be had here: bf16 takes 2 bytes a parameter and, having the range of fp32, "
-       "no "
-       "scales; fp32 takes 4",
+       "no scales; fp32 takes 4",
        flag, word);
 }
 

@@ -8,6 +8,7 @@
 
 #include "ckpt/base/cast_fast.h"
 #include "ckpt/base/error.h"
+#include "ckpt/base/load_as.h"
 
 namespace ferry {
 namespace {
@@ -95,13 +96,6 @@ uint32_t encode_small(double value, const Small& f) {
   if (beyond) return overflow;
   const uint32_t result = static_cast<uint32_t>(biased) << f.mantissa_bits | mantissa;
   return result == 0 && f.only_nan_is_negative_zero ? 0 : sign | result;
-}
-
-template <typename T>
-T load_as(const std::byte* at) {
-  T value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
 }
 
 uint32_t load_bits(const std::byte* at, DType dtype) {

@@ -5,16 +5,10 @@
 #include <cstring>
 
 #include "ckpt/base/cast.h"
+#include "ckpt/base/load_as.h"
 
 namespace ferry {
 namespace {
-
-template <typename T>
-T load(const std::byte* at) {
-  T value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
 
 // With neighbouring elements the strides are constants, and the compiler makes vectors of the loop.
 template <typename In, typename Function>
@@ -24,12 +18,12 @@ bool each(const std::byte* in, int64_t in_stride, std::byte* out, int64_t out_st
   constexpr auto kIn = static_cast<int64_t>(sizeof(In)), kOut = static_cast<int64_t>(sizeof(Out));
   if (in_stride == kIn && out_stride == kOut) {
     for (int64_t i = 0; i < count; ++i) {
-      const Out value = function(load<In>(in + i * kIn));
+      const Out value = function(load_as<In>(in + i * kIn));
       std::memcpy(out + i * kOut, &value, sizeof value);
     }
   } else {
     for (int64_t i = 0; i < count; ++i, in += in_stride, out += out_stride) {
-      const Out value = function(load<In>(in));
+      const Out value = function(load_as<In>(in));
       std::memcpy(out, &value, sizeof value);
     }
   }

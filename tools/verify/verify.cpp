@@ -102,7 +102,7 @@ void add_verify(Command& program, int& exit_code) {
   command.add_flag("--all", flags->all, "Of a run folder: every complete iteration")
       .excludes("--iteration");
   command.add_flag("--no-masters", flags->no_masters,
-                   "Do not hold weights against their fp32 masters: that reads both once more");
+                   "Do not hold weights against their fp32 masters");
   add_engine_options(command, flags->options.engine);
   add_json_option(command, flags->json);
   add_progress_option(command, flags->progress);

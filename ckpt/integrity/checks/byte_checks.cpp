@@ -109,12 +109,14 @@ class Running {
 class Worker {
  public:
   Worker(const FileSystem& file_system, std::span<const FileInfo> files,
-         std::span<const ByteCheck> checks, std::span<const uint32_t> order, uint64_t block_bytes)
+         std::span<const ByteCheck> checks, std::span<const uint32_t> order, uint64_t block_bytes,
+         SeeBytes see)
       : file_system_(file_system),
         files_(files),
         checks_(checks),
         order_(order),
-        buffer_(block_bytes) {}
+        buffer_(block_bytes),
+        see_(std::move(see)) {}
 
   void run(const Task& task, ProgressMeter& meter, const std::atomic<bool>* cancel) {
     if (!open(task)) return;
@@ -126,7 +128,10 @@ class Worker {
       for (; next < task.last && starts_in(order_[next], at, block.size()); ++next) {
         running_.emplace_back(order_[next], checks_[order_[next]]);
       }
-      if (read(at, block)) add(block, at);
+      if (read(at, block)) {
+        add(block, at);
+        if (see_) see_(task.file, at, block);
+      }
       at += block.size();
       finish(at);
       meter.add(block.size());
@@ -181,6 +186,7 @@ class Worker {
   std::span<const ByteCheck> checks_;
   std::span<const uint32_t> order_;
   std::vector<std::byte> buffer_;
+  SeeBytes see_;
   std::vector<Running> running_;
   std::shared_ptr<const ReadableFile> file_;
   uint32_t opened_ = 0;
@@ -189,8 +195,8 @@ class Worker {
 }  // namespace
 
 std::vector<FailedCheck> run_checks(const FileSystem& file_system, std::span<const FileInfo> files,
-                                    std::span<const ByteCheck> checks,
-                                    const EngineOptions& options) {
+                                    std::span<const ByteCheck> checks, const EngineOptions& options,
+                                    const std::function<SeeBytes()>& seer) {
   const std::vector<uint32_t> order = in_order(checks);
   std::vector<Task> tasks = cut_into_tasks(checks, order);
   put_long_ones_first(tasks);
@@ -209,7 +215,7 @@ std::vector<FailedCheck> run_checks(const FileSystem& file_system, std::span<con
   std::mutex mutex;
   std::atomic<size_t> next{0};
   on_threads(threads, [&](int) {
-    Worker worker(file_system, files, checks, order, block_bytes);
+    Worker worker(file_system, files, checks, order, block_bytes, seer ? seer() : SeeBytes());
     for (size_t i = next++; i < tasks.size(); i = next++) {
       worker.run(tasks[i], meter, options.cancel);
     }

@@ -39,12 +39,17 @@ struct FailedCheck {
   std::string problem;  // why the bytes could not be read; empty: they are other bytes
 };
 
+/// Is shown the bytes at `offset` of a file.
+using SeeBytes =
+    std::function<void(uint32_t file, uint64_t offset, std::span<const std::byte> bytes)>;
+
 /// Runs the checks; bytes that none covers are not read, but for gaps of a page. `files` has the
 /// paths to open; runs that leave their file fail. Failed checks come in the order of file and
 /// offset. Of the options, memory is what the threads may read into; progress counts bytes read.
+/// Each thread asks `seer`, if there is one, for somebody to show all bytes to that it reads.
 std::vector<FailedCheck> run_checks(const FileSystem& file_system, std::span<const FileInfo> files,
-                                    std::span<const ByteCheck> checks,
-                                    const EngineOptions& options);
+                                    std::span<const ByteCheck> checks, const EngineOptions& options,
+                                    const std::function<SeeBytes()>& seer = {});
 
 /// Bytes that at least one check covers.
 uint64_t covered_bytes(std::span<const ByteCheck> checks);

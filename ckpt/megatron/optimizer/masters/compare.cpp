@@ -13,6 +13,7 @@
 
 #include "ckpt/base/cast.h"
 #include "ckpt/base/error.h"
+#include "ckpt/base/load_as.h"
 #include "ckpt/base/threads.h"
 #include "ckpt/engine/progress_meter.h"
 #include "ckpt/engine/tensor_reader.h"
@@ -24,13 +25,6 @@ namespace {
 
 constexpr uint64_t kMostTileBytes = 4 << 20;  // of the master
 constexpr uint64_t kBuffers = 8;              // tiles of both, and what a reader holds of each
-
-template <typename T>
-T element_at(const std::byte* at) {
-  T value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
 
 bool is_rounded_to_bf16(uint32_t master, uint16_t weight) {
   const uint32_t upper = master >> 16, lower = master & 0xffff;
@@ -44,8 +38,8 @@ bool is_rounded_to_bf16(uint32_t master, uint16_t weight) {
 bool are_rounded_to_bf16(const std::byte* masters, const std::byte* weights, int64_t count) {
   uint32_t doubts = 0;
   for (int64_t i = 0; i < count; ++i) {
-    const auto master = element_at<uint32_t>(masters + 4 * i);
-    const uint32_t weight = uint32_t{element_at<uint16_t>(weights + 2 * i)} << 16;
+    const auto master = load_as<uint32_t>(masters + 4 * i);
+    const uint32_t weight = uint32_t{load_as<uint16_t>(weights + 2 * i)} << 16;
     const bool is_far = master - weight + 0x8000 > 0x10000;
     const bool is_special = (master & 0x7f800000) == 0x7f800000;
     doubts |= static_cast<uint32_t>(is_far) | static_cast<uint32_t>(is_special);
@@ -139,7 +133,7 @@ class MasterComparison {
       const std::byte *from = master.data() + i * 4, *to = weight.data() + i * size;
       bool same = false;
       if (pair.weight_dtype == DType::bf16) {
-        same = is_rounded_to_bf16(element_at<uint32_t>(from), element_at<uint16_t>(to));
+        same = is_rounded_to_bf16(load_as<uint32_t>(from), load_as<uint16_t>(to));
       } else {
         convert(from, 4, DType::f32, rounded, size, pair.weight_dtype, 1);
         same = std::memcmp(rounded, to, static_cast<size_t>(size)) == 0 ||
@@ -173,7 +167,7 @@ class MasterComparison {
     found->differing += differing;
     if (position >= found->first) return;
     found->first = position;
-    found->master = element_at<float>(master.data() + first * 4);
+    found->master = load_as<float>(master.data() + first * 4);
     const int64_t size = size_bytes(pair.weight_dtype);
     found->weight = load_as_double(weight.data() + first * size, pair.weight_dtype);
   }

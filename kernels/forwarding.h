@@ -25,11 +25,12 @@ template <typename Derived>
 using ForwardingKernels =
     ForwardEach<Derived, Matmul, GroupedMatmul, GroupedMatmulGradient, NormForward, NormBackward,
                 EmbeddingForward, EmbeddingBackward, Rotary, AttentionForward, AttentionMerge,
-                AttentionBackward, ActivationForward, ActivationBackward, CrossEntropy, LogitMaximum, LogitSums,
-                CrossEntropyGradient, RouterForward, RouterBackward, ZLoss, ExpertCounts,
-                BalanceLoss, ExpertOrder, ExpertBiasStep, GatherRows, CombineRows, GatherNumbers,
-                Copy, CopyRows, Clear, Add, Scale, GateRows, GateRowsBackward, SumRows, Dropout,
-                SumOfSquares, WeightedSum, FillNormal, FillConstant, ClipScale, AdamStep, SgdStep,
-                AdemamixStep>;
+                AttentionBackward, ActivationForward, ActivationBackward, CrossEntropy,
+                LogitMaximum, LogitSums, CrossEntropyGradient, RouterForward, RouterBackward, ZLoss,
+                ExpertCounts, BalanceLoss, ExpertOrder, ExpertBiasStep, GatherRows, CombineRows,
+                GatherNumbers, Copy, CopyRows, Clear, Add, Scale, GateRows, GateRowsBackward,
+                SumRows, Dropout, SumOfSquares, WeightedSum, FillNormal, FillConstant, ClipScale,
+                AdamStep, SgdStep, AdemamixStep, AbsoluteMaximum, CurrentScale, DelayedScales,
+                Quantise, Float8Matmul>;
 
 }  // namespace ferry::kernels

@@ -15,6 +15,7 @@
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
+#include "kernels/float8.h"
 #include "kernels/matmul.h"
 #include "kernels/norm.h"
 #include "kernels/optimizer.h"
@@ -60,6 +61,10 @@ class Kernels {
 
   /// Returns when all that was asked for is done.
   virtual void wait() = 0;
+
+  /// Whether the device has products of 8-bit numbers (float8.h). Hosts compute them from wider
+  /// ones.
+  virtual bool has_float8() const noexcept { return true; }
 
   /// Whether the device tells how long its operations take: where it can, at little cost.
   virtual void time_operations(bool) {}
@@ -118,6 +123,11 @@ class Kernels {
   virtual void run(const AdamStep&) = 0;
   virtual void run(const SgdStep&) = 0;
   virtual void run(const AdemamixStep&) = 0;
+  virtual void run(const AbsoluteMaximum&) = 0;
+  virtual void run(const CurrentScale&) = 0;
+  virtual void run(const DelayedScales&) = 0;
+  virtual void run(const Quantise&) = 0;
+  virtual void run(const Float8Matmul&) = 0;
 };
 
 /// Host memory and `threads` threads (0: one for each core), which take no signals.

@@ -28,6 +28,8 @@ std::shared_ptr<void> PlanningKernels::allocate(size_t bytes) {
 
 void PlanningKernels::forward(const Matmul& op) { operations_ += product(op.m, op.n, op.k); }
 
+void PlanningKernels::forward(const Float8Matmul& op) { operations_ += product(op.m, op.n, op.k); }
+
 void PlanningKernels::forward(const GroupedMatmul& op) {
   operations_ += product(op.rows, op.n, op.k);
 }

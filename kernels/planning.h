@@ -26,6 +26,7 @@ class PlanningKernels final : public ForwardingKernels<PlanningKernels> {
   void wait() override {}
 
   void forward(const Matmul& op);
+  void forward(const Float8Matmul& op);
   void forward(const GroupedMatmul& op);
   void forward(const GroupedMatmulGradient& op);
   void forward(const AttentionForward& op);

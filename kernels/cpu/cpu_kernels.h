@@ -59,6 +59,11 @@ class CpuKernels final : public HostKernels {
   void run(const AdamStep& x) override;
   void run(const SgdStep& x) override;
   void run(const AdemamixStep& x) override;
+  void run(const AbsoluteMaximum& x) override;
+  void run(const CurrentScale& x) override;
+  void run(const DelayedScales& x) override;
+  void run(const Quantise& x) override;
+  void run(const Float8Matmul& x) override;
 
  private:
   void run(const Product& p);

@@ -22,9 +22,16 @@ class CudaKernels final : public ForwardingKernels<CudaKernels> {
  public:
   /// Of the GPU `index`. Throws std::runtime_error when there is none.
   explicit CudaKernels(int index)
-      : device_(index), products_(device_), grouped_(device_), queue_(device_), times_(device_) {}
+      : device_(index),
+        library_(device_),
+        products_(library_),
+        float8_(library_),
+        grouped_(device_),
+        queue_(device_),
+        times_(device_) {}
 
   DeviceKind kind() const noexcept override { return DeviceKind::gpu; }
+  bool has_float8() const noexcept override { return device_.architecture() >= 90; }
   std::shared_ptr<void> allocate(size_t bytes) override;
   void upload(const void* from, void* to, size_t bytes) override { queue_.upload(from, to, bytes); }
   void download(const void* from, void* to, size_t bytes) override {
@@ -59,6 +66,8 @@ class CudaKernels final : public ForwardingKernels<CudaKernels> {
   void queue(const Operation& x) {
     if constexpr (std::is_same_v<Operation, Matmul>) {
       products_.run(x);
+    } else if constexpr (std::is_same_v<Operation, Float8Matmul>) {
+      float8_.run(x);
     } else if constexpr (std::is_same_v<Operation, GroupedMatmul> ||
                          std::is_same_v<Operation, GroupedMatmulGradient>) {
       grouped_.run(x);
@@ -76,9 +85,15 @@ class CudaKernels final : public ForwardingKernels<CudaKernels> {
            std::to_string(x.k) + (x.a_transposed ? " (left transposed)" : "") +
            (x.b_transposed ? " (right transposed)" : "");
   }
+  static std::string name_of(const Float8Matmul& x) {
+    return "Float8Matmul " + std::to_string(x.m) + " x " + std::to_string(x.n) + " x " +
+           std::to_string(x.k);
+  }
 
   Device device_;
+  Library library_;
   Products products_;
+  Float8Products float8_;
   GroupedProducts grouped_;
   HostQueue queue_;
   OperationTimes times_;

@@ -47,6 +47,10 @@ void run(Device& device, const ClipScale& x);
 void run(Device& device, const AdamStep& x);
 void run(Device& device, const SgdStep& x);
 void run(Device& device, const AdemamixStep& x);
+void run(Device& device, const AbsoluteMaximum& x);
+void run(Device& device, const CurrentScale& x);
+void run(Device& device, const DelayedScales& x);
+void run(Device& device, const Quantise& x);
 
 /// Whether two ranges of bytes, of a multiple of two, are equal. Waits for the answer.
 bool same_bytes(Device& device, const void* a, const void* b, int64_t bytes);

@@ -3,7 +3,8 @@
 
 #include <memory>
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/library.h"
+#include "kernels/float8.h"
 #include "kernels/matmul.h"
 
 namespace ferry::kernels::cuda {
@@ -15,7 +16,7 @@ namespace ferry::kernels::cuda {
 /// first time, and the fastest is kept: how long something took never changes a result.
 class Products {
  public:
-  explicit Products(Device& device);
+  explicit Products(Library& library);
   ~Products();
 
   void run(const Matmul& x);
@@ -24,6 +25,19 @@ class Products {
   void run_plain(const Matmul& x);
   bool run_prepared(const Matmul& x);
 
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// The same of 8-bit numbers, on Hopper and later.
+class Float8Products {
+ public:
+  explicit Float8Products(Library& library);
+  ~Float8Products();
+
+  void run(const Float8Matmul& x);
+
+ private:
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -12,7 +12,7 @@ json stages_json(const Estimate& estimate) {
   for (const StagePlan& stage : estimate.stages) {
     stages.push_back({{"stage", stage.stage},
                       {"parameters_held", stage.parameter_count},
-                      {"parameters_bytes", stage.state.parameters},
+                      {"parameters_bytes", stage.parameter_bytes()},
                       {"gradients_bytes", stage.state.gradients},
                       {"optimizer_bytes", stage.state.optimizer},
                       {"activations_bytes", stage.activations},

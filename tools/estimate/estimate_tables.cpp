@@ -19,7 +19,7 @@ EstimateTable memory_table(const Estimate& estimate) {
                         "activations", "staging", "total"});
   for (const StagePlan& stage : estimate.stages) {
     table.rows.push_back({fmt::format("{}", stage.stage), grouped(stage.parameter_count),
-                          gib(stage.state.parameters), gib(stage.state.gradients),
+                          gib(stage.parameter_bytes()), gib(stage.state.gradients),
                           gib(stage.state.optimizer), gib(stage.activations), gib(stage.staging),
                           gib(stage.bytes())});
   }

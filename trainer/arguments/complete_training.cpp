@@ -196,6 +196,35 @@ void complete_precision(TrainArguments& a, Notes& notes) {
              "--loss-scale-window {}: a whole number of iterations is wanted", a.loss_scale_window);
 }
 
+// Layers that stay in bf16, as many at either end as one pipeline stage has at most.
+void check_bf16_layers(const TrainArguments& a) {
+  if (!a.first_last_layers_bf16) return;
+  check_fits(a.fp8_recipe != "delayed",
+             "--first-last-layers-bf16 is for --fp8-recipe tensorwise: with delayed scaling all "
+             "layers are in FP8");
+  const int64_t most = *a.num_layers / a.pipeline_model_parallel_size;
+  check_size("--num-layers-at-start-in-bf16", a.num_layers_at_start_in_bf16, 0, most);
+  check_size("--num-layers-at-end-in-bf16", a.num_layers_at_end_in_bf16, 0, most);
+}
+
+void complete_fp8(const TrainArguments& a, Notes& notes) {
+  if (a.fp8.empty()) return;
+  check_fits(a.bf16, "--fp8-format {} is for --bf16: give that{}", a.fp8,
+             a.fp16 ? " in the place of --fp16" : ", too");
+  if (a.fp8_recipe != "delayed" && a.fp8_recipe != "tensorwise") {
+    fail(ErrorKind::unsupported,
+         "--fp8-recipe {}: there are tensorwise and delayed here, which have one scale a tensor",
+         a.fp8_recipe);
+  }
+  check_size("--fp8-margin", a.fp8_margin, -64, 64);
+  check_bf16_layers(a);
+  if (a.num_experts) {
+    notes.push_back(
+        "--fp8-format: routed experts compute in bf16; attention's linear layers, dense MLPs and "
+        "shared experts in FP8");
+  }
+}
+
 void check_optimizer(const TrainArguments& a) {
   for (const auto& [flag, beta] :
        {std::pair{"--adam-beta1", a.adam_beta1}, std::pair{"--adam-beta2", a.adam_beta2},
@@ -248,6 +277,7 @@ void complete_training(TrainArguments& a, Notes& notes) {
   complete_schedule(a);
   complete_weight_decay(a);
   complete_precision(a, notes);
+  complete_fp8(a, notes);
   check_optimizer(a);
   complete_recompute(a, notes);
 }

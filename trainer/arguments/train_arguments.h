@@ -175,6 +175,13 @@ struct PrecisionArguments {
   double loss_scale_window = 0;
   int64_t hysteresis = 0;
   bool attention_softmax_in_fp32 = false, apply_query_key_layer_scaling = false;
+
+  std::string fp8, fp8_recipe;  // "hybrid", "delayed"
+  int64_t fp8_margin = 0, fp8_amax_history_len = 0;
+  std::string fp8_amax_compute_algo;
+  bool fp8_wgrad = false;
+  bool first_last_layers_bf16 = false;
+  int64_t num_layers_at_start_in_bf16 = 0, num_layers_at_end_in_bf16 = 0;
 };
 
 struct CheckpointArguments {

@@ -31,6 +31,17 @@ bool is_repeated(const Recompute& recompute) {
   return false;
 }
 
+// Whether the module's backward pass does without its input.
+template <typename Module>
+bool keeps_input(const Module& module, const Pass& pass) {
+  return std::visit(
+      [&](const auto& one) {
+        if constexpr (requires { one.keeps_input(pass); }) return one.keeps_input(pass);
+        return false;
+      },
+      module);
+}
+
 // y = module(x), of one of several kinds.
 template <typename Module, typename Saved>
 void forward_one(const Module& module, Pass& pass, ConstArray x, Array y, Saved& saved) {
@@ -87,18 +98,23 @@ NormLayer::Saved Layer::norm_of_sum(Pass& pass, const NormLayer& norm, const Ope
 Layer::Saved Layer::forward(Pass& pass, const OpenSum& input, Array x, Array change) const {
   Saved saved;
   const int64_t count = pass.own_rows() * hidden_;
-  Arena& normed = pass.recompute.norms ? pass.scratch : pass.kept;
   const ArenaScope scope(pass.scratch);
+  const auto arena = [&](bool is_kept) -> Arena& {
+    return is_kept && !pass.recompute.norms ? pass.kept : pass.scratch;
+  };
+  const bool needs_input = !keeps_input(attention_, pass), needs_middle = !keeps_input(mlp_, pass);
   saved.middle = pass.kept.take(count, x.type);
-  saved.attention_input = normed.take(count, x.type);
+  saved.attention_input = arena(needs_input).take(count, x.type);
   saved.attention_norm = input
                              ? norm_of_sum(pass, attention_norm_, input, x, saved.attention_input)
                              : attention_norm_.forward(pass, rows(pass), x, saved.attention_input);
   forward_one(attention_, pass, saved.attention_input, change, saved.attention);
-  saved.mlp_input = normed.take(count, x.type);
+  saved.mlp_input = arena(needs_middle).take(count, x.type);
   saved.mlp_norm = norm_of_sum(pass, mlp_norm_, {x, change, place(DropoutPart::behind_attention)},
                                saved.middle, saved.mlp_input);
   forward_one(mlp_, pass, saved.mlp_input, change, saved.mlp);
+  if (!needs_input) saved.attention_input.data = nullptr;
+  if (!needs_middle) saved.mlp_input.data = nullptr;
   return saved;
 }
 

@@ -28,10 +28,10 @@ class Layer {
  public:
   struct Saved {
     NormLayer::Saved attention_norm, mlp_norm;
-    kernels::Array attention_input;  // normalised, [own rows, hidden], if kept
+    kernels::Array attention_input;  // normalised, [own rows, hidden]; null: not kept
     std::variant<Attention::Saved, LatentAttention::Saved> attention;
     kernels::Array middle;     // behind the attention's residual connection
-    kernels::Array mlp_input;  // normalised
+    kernels::Array mlp_input;  // normalised; null: not kept
     std::variant<Mlp::Saved, Moe::Saved> mlp;
   };
 

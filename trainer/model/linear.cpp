@@ -80,27 +80,39 @@ ColumnLinear::ColumnLinear(const ParameterSet& parameters, const std::string& na
                            int64_t out)
     : weight_(parameters.get(name + ".weight", in * out)),
       bias_(parameters.find(name + ".bias", out)),
+      float8_(parameters.float8(name, in, out)),
       in_(in),
       out_(out) {}
 
-void ColumnLinear::forward(Pass& pass, ConstArray x, Array y, kernels::Activation activation,
-                           Array activated) const {
+Float8Input ColumnLinear::forward(Pass& pass, ConstArray x, const Outputs& to, bool keeps) const {
   const ArenaScope scope(pass.scratch);
+  if (float8_ != nullptr) {
+    const ConstArray all = all_rows(pass, x, in_);
+    const Float8Input input =
+        float8_->forward(pass, pass.rows(), weight_, bias_.value, all, to.y, keeps);
+    if (to.activated) {
+      pass.kernels.run(kernels::ActivationForward{
+          .kind = to.activation, .rows = pass.rows(), .width = out_, .x = to.y, .y = to.activated});
+    }
+    return input;
+  }
   pass.kernels.run(Matmul{.m = pass.rows(),
                           .n = out_,
                           .k = in_,
                           .a = all_rows(pass, x, in_),
                           .b = weight_.value,
-                          .c = y,
+                          .c = to.y,
                           .b_transposed = true,
                           .bias = bias_.value,
-                          .activation = activation,
-                          .activated = activated});
+                          .activation = to.activation,
+                          .activated = to.activated});
+  return {};
 }
 
-void ColumnLinear::backward(Pass& pass, ConstArray x, ConstArray dy, Array dx) const {
+void ColumnLinear::backward(Pass& pass, const Float8Input& input, ConstArray x, ConstArray dy,
+                            Array dx) const {
   if (bias_) bias_gradient(pass, bias_, out_, dy);
-  backward_without_bias(pass, x, dy, dx);
+  backward_without_bias(pass, input, x, dy, dx);
 }
 
 Gradient ColumnLinear::take_bias_gradient() const {
@@ -109,15 +121,26 @@ Gradient ColumnLinear::take_bias_gradient() const {
 
 // x comes from the other ranks beside one product, and the input's gradient goes to them beside the
 // other.
-void ColumnLinear::backward_without_bias(Pass& pass, ConstArray x, ConstArray dy, Array dx) const {
+void ColumnLinear::backward_without_bias(Pass& pass, const Float8Input& input, ConstArray x,
+                                         ConstArray dy, Array dx) const {
   const ArenaScope scope(pass.scratch);
   const ComingRows all = begin_all_rows(pass, x, in_);
   const Array partial =
       pass.ranks.sequence_parallel ? pass.scratch.take(pass.rows() * in_, dx.type) : dx;
-  input_gradient(pass, weight_, in_, out_, dy, partial);
+  Float8Linear::Gradient rounded;
+  if (float8_ != nullptr) {
+    rounded = float8_->rounded(pass, pass.rows(), dy);
+    float8_->input_gradient(pass, pass.rows(), rounded, partial);
+  } else {
+    input_gradient(pass, weight_, in_, out_, dy, partial);
+  }
   const Communicator::Ticket sum = begin_sum_rows(pass, partial, dx, in_);
   pass.ranks.tensor.wait(all.ticket);
-  weight_gradient(pass, weight_, in_, out_, all.rows, dy);
+  if (float8_ != nullptr) {
+    float8_->weight_gradient(pass, pass.rows(), weight_, input, all.rows, dy, rounded);
+  } else {
+    weight_gradient(pass, weight_, in_, out_, all.rows, dy);
+  }
   end_sum_rows(pass, sum, partial, dx, in_);
 }
 
@@ -125,29 +148,44 @@ RowLinear::RowLinear(const ParameterSet& parameters, const std::string& name, in
                      int64_t out)
     : weight_(parameters.get(name + ".weight", in * out)),
       bias_(parameters.find(name + ".bias", out)),
+      float8_(parameters.float8(name, in, out)),
       in_(in),
       out_(out) {}
 
-void RowLinear::forward(Pass& pass, ConstArray x, Array y) const {
+Float8Input RowLinear::forward(Pass& pass, ConstArray x, Array y, bool keeps) const {
   const ArenaScope scope(pass.scratch);
   const Array partial =
       pass.ranks.sequence_parallel ? pass.scratch.take(pass.rows() * out_, y.type) : y;
-  pass.kernels.run(Matmul{.m = pass.rows(),
-                          .n = out_,
-                          .k = in_,
-                          .a = x,
-                          .b = weight_.value,
-                          .c = partial,
-                          .b_transposed = true,
-                          .bias = pass.ranks.tensor.rank() == 0 ? bias_.value : Array()});
+  const ConstArray bias = pass.ranks.tensor.rank() == 0 ? bias_.value : Array();
+  Float8Input input;
+  if (float8_ != nullptr) {
+    input = float8_->forward(pass, pass.rows(), weight_, bias, x, partial, keeps);
+  } else {
+    pass.kernels.run(Matmul{.m = pass.rows(),
+                            .n = out_,
+                            .k = in_,
+                            .a = x,
+                            .b = weight_.value,
+                            .c = partial,
+                            .b_transposed = true,
+                            .bias = bias});
+  }
   sum_rows(pass, partial, y, out_);
+  return input;
 }
 
-void RowLinear::backward(Pass& pass, ConstArray x, ConstArray dy, Array dx) const {
+void RowLinear::backward(Pass& pass, const Float8Input& input, ConstArray x, ConstArray dy,
+                         Array dx) const {
   const ArenaScope scope(pass.scratch);
   const ConstArray all = all_rows(pass, dy, out_);
-  weight_gradient(pass, weight_, in_, out_, x, all);
   if (bias_) bias_gradient(pass, bias_, out_, all);
+  if (float8_ != nullptr) {
+    const Float8Linear::Gradient rounded = float8_->rounded(pass, pass.rows(), all);
+    float8_->weight_gradient(pass, pass.rows(), weight_, input, x, all, rounded);
+    float8_->input_gradient(pass, pass.rows(), rounded, dx);
+    return;
+  }
+  weight_gradient(pass, weight_, in_, out_, x, all);
   input_gradient(pass, weight_, in_, out_, all, dx);
 }
 
@@ -156,6 +194,7 @@ ReplicatedLinear::ReplicatedLinear(const ParameterSet& parameters, const std::st
     : in_(in), out_(out) {
   const bool is_whole = parameters.elements(weight) == in * out;
   weight_ = parameters.get(weight, is_whole ? in * out : in * out / tensor_ranks);
+  if (!is_shared()) float8_ = parameters.float8(weight.substr(0, weight.rfind('.')), in, out);
 }
 
 ConstArray ReplicatedLinear::whole_weight(Pass& pass) const {
@@ -166,8 +205,11 @@ ConstArray ReplicatedLinear::whole_weight(Pass& pass) const {
   return whole;
 }
 
-void ReplicatedLinear::forward(Pass& pass, ConstArray x, Array y) const {
+Float8Input ReplicatedLinear::forward(Pass& pass, ConstArray x, Array y) const {
   const ArenaScope scope(pass.scratch);
+  if (float8_ != nullptr) {
+    return float8_->forward(pass, pass.own_rows(), weight_, {}, x, y, false);
+  }
   pass.kernels.run(Matmul{.m = pass.own_rows(),
                           .n = out_,
                           .k = in_,
@@ -175,11 +217,18 @@ void ReplicatedLinear::forward(Pass& pass, ConstArray x, Array y) const {
                           .b = whole_weight(pass),
                           .c = y,
                           .b_transposed = true});
+  return {};
 }
 
-void ReplicatedLinear::backward(Pass& pass, ConstArray x, ConstArray dy, Array dx,
-                                bool accumulate) const {
+void ReplicatedLinear::backward(Pass& pass, const Float8Input& input, ConstArray x, ConstArray dy,
+                                Array dx, bool accumulate) const {
   const ArenaScope scope(pass.scratch);
+  if (float8_ != nullptr) {
+    const Float8Linear::Gradient rounded = float8_->rounded(pass, pass.own_rows(), dy);
+    float8_->input_gradient(pass, pass.own_rows(), rounded, dx, accumulate);
+    float8_->weight_gradient(pass, pass.own_rows(), weight_, input, x, dy, rounded);
+    return;
+  }
   pass.kernels.run(Matmul{.m = pass.own_rows(),
                           .n = in_,
                           .k = out_,

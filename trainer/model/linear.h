@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "trainer/model/float8/float8_linear.h"
 #include "trainer/model/parameters.h"
 #include "trainer/model/pass/pass.h"
 
@@ -19,19 +20,30 @@ class ColumnLinear {
   ColumnLinear(const ParameterSet& parameters, const std::string& name, int64_t in, int64_t out);
 
   /// Sets y and, where there is memory for it, activated = activation(y).
-  void forward(Pass& pass, kernels::ConstArray x, kernels::Array y,
-               kernels::Activation activation = kernels::Activation::gelu_tanh,
-               kernels::Array activated = {}) const;
-  /// Adds to the parameters' gradients and sets dx.
-  void backward(Pass& pass, kernels::ConstArray x, kernels::ConstArray dy, kernels::Array dx) const;
+  struct Outputs {
+    kernels::Array y;
+    kernels::Activation activation = kernels::Activation::gelu_tanh;
+    kernels::Array activated = {};
+  };
+  /// `keeps`, which can_keep() must allow: x may go behind it.
+  Float8Input forward(Pass& pass, kernels::ConstArray x, const Outputs& outputs,
+                      bool keeps = false) const;
+  /// Adds to the parameters' gradients and sets dx. `input` is what forward() gave.
+  void backward(Pass& pass, const Float8Input& input, kernels::ConstArray x, kernels::ConstArray dy,
+                kernels::Array dx) const;
+  /// Whether x can be kept in 8 bits, in the place of its rows.
+  bool can_keep(const Pass& pass) const {
+    return float8_ != nullptr && float8_->can_keep() && !pass.ranks.sequence_parallel;
+  }
 
   /// The same in two parts: whoever computes dy adds up its rows, too. None without a bias.
   kernels::Gradient take_bias_gradient() const;
-  void backward_without_bias(Pass& pass, kernels::ConstArray x, kernels::ConstArray dy,
-                             kernels::Array dx) const;
+  void backward_without_bias(Pass& pass, const Float8Input& input, kernels::ConstArray x,
+                             kernels::ConstArray dy, kernels::Array dx) const;
 
  private:
   Parameter weight_, bias_;
+  Float8Linear* float8_ = nullptr;
   int64_t in_ = 0, out_ = 0;
 };
 
@@ -43,11 +55,15 @@ class RowLinear {
   RowLinear() = default;
   RowLinear(const ParameterSet& parameters, const std::string& name, int64_t in, int64_t out);
 
-  void forward(Pass& pass, kernels::ConstArray x, kernels::Array y) const;
-  void backward(Pass& pass, kernels::ConstArray x, kernels::ConstArray dy, kernels::Array dx) const;
+  Float8Input forward(Pass& pass, kernels::ConstArray x, kernels::Array y,
+                      bool keeps = false) const;
+  void backward(Pass& pass, const Float8Input& input, kernels::ConstArray x, kernels::ConstArray dy,
+                kernels::Array dx) const;
+  bool can_keep() const { return float8_ != nullptr && float8_->can_keep(); }
 
  private:
   Parameter weight_, bias_;
+  Float8Linear* float8_ = nullptr;
   int64_t in_ = 0, out_ = 0;
 };
 
@@ -60,16 +76,17 @@ class ReplicatedLinear {
   ReplicatedLinear(const ParameterSet& parameters, const std::string& weight, int64_t in,
                    int64_t out, int64_t tensor_ranks = 1);
 
-  void forward(Pass& pass, kernels::ConstArray x, kernels::Array y) const;
+  Float8Input forward(Pass& pass, kernels::ConstArray x, kernels::Array y) const;
   /// Adds to dx, or sets it.
-  void backward(Pass& pass, kernels::ConstArray x, kernels::ConstArray dy, kernels::Array dx,
-                bool accumulate) const;
+  void backward(Pass& pass, const Float8Input& input, kernels::ConstArray x, kernels::ConstArray dy,
+                kernels::Array dx, bool accumulate) const;
 
  private:
   kernels::ConstArray whole_weight(Pass& pass) const;
   bool is_shared() const { return weight_.elements < in_ * out_; }
 
   Parameter weight_;
+  Float8Linear* float8_ = nullptr;  // never of a weight that ranks share
   int64_t in_ = 0, out_ = 0;
 };
 

@@ -42,10 +42,12 @@ Mlp::Mlp(const ParameterSet& parameters, const std::string& prefix, const Archit
 
 Mlp::Saved Mlp::forward(Pass& pass, ConstArray x, Array y) const {
   Saved saved;
+  const ArenaScope scope(pass.scratch);
+  const bool keeps_active = output_.can_keep();
   saved.up = pass.kept.take(pass.rows() * up_width_, x.type);
-  saved.active = pass.kept.take(pass.rows() * width_, x.type);
+  saved.active = (keeps_active ? pass.scratch : pass.kept).take(pass.rows() * width_, x.type);
   if (kernels::is_gated(activation_) || alpha_p_) {
-    input_.forward(pass, x, saved.up);
+    saved.input = input_.forward(pass, x, {saved.up}, keeps_input(pass));
     pass.kernels.run(kernels::ActivationForward{.kind = activation_,
                                                 .rows = pass.rows(),
                                                 .width = width_,
@@ -54,16 +56,16 @@ Mlp::Saved Mlp::forward(Pass& pass, ConstArray x, Array y) const {
                                                 .alpha_p = alpha_p_.value,
                                                 .alpha_n = alpha_n_.value});
   } else {
-    input_.forward(pass, x, saved.up, activation_, saved.active);
+    saved.input = input_.forward(pass, x, {saved.up, activation_, saved.active}, keeps_input(pass));
   }
-  output_.forward(pass, saved.active, y);
+  saved.active_input = output_.forward(pass, saved.active, y, keeps_active);
   return saved;
 }
 
 void Mlp::backward(Pass& pass, const Saved& saved, ConstArray x, ConstArray dy, Array dx) const {
   const ArenaScope scope(pass.scratch);
   const Array dactive = pass.scratch.take(pass.rows() * width_, x.type);
-  output_.backward(pass, saved.active, dy, dactive);
+  output_.backward(pass, saved.active_input, saved.active, dy, dactive);
   const Array dup = pass.scratch.take(pass.rows() * up_width_, x.type);
   pass.kernels.run(kernels::ActivationBackward{.kind = activation_,
                                                .rows = pass.rows(),
@@ -76,7 +78,7 @@ void Mlp::backward(Pass& pass, const Saved& saved, ConstArray x, ConstArray dy, 
                                                .dalpha_p = alpha_p_.take_gradient(),
                                                .dalpha_n = alpha_n_.take_gradient(),
                                                .dbias = input_.take_bias_gradient()});
-  input_.backward_without_bias(pass, x, dup, dx);
+  input_.backward_without_bias(pass, saved.input, x, dup, dx);
 }
 
 }  // namespace ferry

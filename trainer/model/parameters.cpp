@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "trainer/model/float8/float8_linear.h"
 
 namespace ferry {
 
@@ -74,6 +75,10 @@ Parameter ParameterSet::find(const std::string& name, int64_t elements) const {
          found->second.elements, elements);
   }
   return found->second;
+}
+
+Float8Linear* ParameterSet::float8(const std::string& name, int64_t in, int64_t out) const {
+  return float8_ == nullptr ? nullptr : float8_->add(name, in, out);
 }
 
 std::string ParameterSet::first_unused() const {

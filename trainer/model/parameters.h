@@ -15,6 +15,9 @@
 
 namespace ferry {
 
+class Float8Linear;
+class Float8State;
+
 /// The kernels' word for a dtype. unsupported, naming `what`, for one that cannot be trained.
 kernels::Type kernel_type(DType dtype, std::string_view what);
 
@@ -52,6 +55,10 @@ class ParameterSet {
   /// The same, but that it may be missing.
   Parameter find(const std::string& name, int64_t elements) const;
   bool has(const std::string& name) const { return parameters_.contains(name); }
+  /// Linear layers in 8-bit numbers are added to it; null: there are none.
+  void set_float8(Float8State* state) { float8_ = state; }
+  /// The products of a linear layer, by its name without ".weight"; null: in the model's type.
+  Float8Linear* float8(const std::string& name, int64_t in, int64_t out) const;
   /// The name of a parameter that was never asked for; empty when there is none.
   std::string first_unused() const;
   /// 0 when there is none.
@@ -63,6 +70,7 @@ class ParameterSet {
  private:
   std::unordered_map<std::string, Parameter> parameters_;
   mutable std::unordered_set<std::string> used_;
+  Float8State* float8_ = nullptr;
 };
 
 /// The canonical name of a rank's parameter.

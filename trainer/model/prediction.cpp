@@ -90,7 +90,7 @@ void PredictionLayer::backward(Pass& pass, const int32_t* tokens, const Saved& s
   final_norm_.backward(pass, rows, saved.final_norm, saved.output, dy, d, false);
   layer_.backward(pass, saved.layer, saved.joined, d);
   const Array dconcatenated = pass.scratch.take(2 * count, dx.type);
-  linear_.backward(pass, saved.concatenated, d, dconcatenated, false);
+  linear_.backward(pass, {}, saved.concatenated, d, dconcatenated, false);
   const Array half = pass.scratch.take(count, dx.type);
   copy_half(pass, hidden_, dconcatenated.from(hidden_), 2 * hidden_, half, hidden_);
   hidden_norm_.backward(pass, rows, saved.hidden_norm, x, half, dx, false);

@@ -62,6 +62,7 @@ PassValues Pipeline::pass_values() const {
   pass.recompute = options_.recompute;
   pass.hidden_dropout = options_.hidden_dropout;
   pass.attention_dropout = options_.attention_dropout;
+  pass.parameters_version = runs_;
   return pass;
 }
 
@@ -177,6 +178,7 @@ StepLoss Pipeline::evaluate(int64_t micro_batches, const Source& source) {
 void Pipeline::run(const std::vector<PipelineAction>& schedule, double loss_scale,
                    const Source& source) {
   prepare(schedule);
+  ++runs_;
   loss_ = {0, 0, std::vector<double>(static_cast<size_t>(options_.predictions))};
   last_micro_batch_ = schedule.empty() ? -1 : schedule.back().micro_batch;
   for (const PipelineAction& action : schedule) {

@@ -116,6 +116,7 @@ class Pipeline {
   std::vector<std::list<Slot>> slots_;  // by chunk
   Batch batch_;
   uint64_t dropout_key_ = 0;    // of the step
+  int64_t runs_ = 0;            // of the passes, between which parameters may change
   double auxiliary_scale_ = 0;  // of the step's load-balancing losses
   PassWatcher* watcher_ = nullptr;
   int64_t last_micro_batch_ = -1;  // of the step

@@ -56,6 +56,7 @@ void RunSaves::load(const Source& source, RunPosition& position) {
     position.consumed = source.consumed.train.value_or(0);
     position.skipped = source.consumed.skipped.value_or(0);
     position.consumed_valid = source.consumed.valid.value_or(0);
+    model_.set_objects(state.common, path);
   }
   const int64_t iteration = position.progress.iteration;
   log_.tell(fmt::format(" loading checkpoint from {} at iteration {}\n", path, iteration));
@@ -78,9 +79,10 @@ void RunSaves::save(SaveKind kind, RunPosition& position) {
   arguments.consumed_train_samples = position.consumed;
   arguments.skipped_train_samples = position.skipped;
   arguments.consumed_valid_samples = position.consumed_valid;
-  sink_->save(kind, regions_to_save(arguments_, model_.state()),
-              state_to_save(arguments, saved_, model_.layout(), progress, position.schedule,
-                            optimizer_options(arguments_)));
+  RunState state = state_to_save(arguments, saved_, model_.layout(), progress, position.schedule,
+                                 optimizer_options(arguments_));
+  for (auto& object : model_.objects()) state.common.push_back(std::move(object));
+  sink_->save(kind, regions_to_save(arguments_, model_.state()), std::move(state));
   if (kind != SaveKind::persistent) return;
   position.last_saved = progress.iteration;
   log_.add_save(progress.iteration, progress.operations,

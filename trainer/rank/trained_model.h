@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trainer/checkpoint/source.h"
@@ -57,6 +58,16 @@ class TrainedModel {
   /// What the run begins with; null: the model as initialise() leaves it. Its tensors have the
   /// names of layout().
   virtual std::unique_ptr<const Source> take_source() { return nullptr; }
+
+  /// What checkpoints have of the model beside tensors: members of the common state, by name, that
+  /// are the same on all ranks. All call it alike, between iterations.
+  using Objects = std::vector<std::pair<std::string, LoadedValue>>;
+  virtual Objects objects() { return {}; }
+  /// Of a checkpoint that the run goes on from, with all others; `path` is for messages.
+  virtual void set_objects(const Objects& objects, const std::string& path) {
+    static_cast<void>(objects);
+    static_cast<void>(path);
+  }
 
   // What the rank has, from build() on.
   virtual RankDevice& device() = 0;

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "ckpt/base/error.h"
 #include "ckpt/group/together.h"
+#include "trainer/checkpoint/float8_scaling.h"
 #include "trainer/data/open_datasets.h"
 #include "trainer/loop/flops.h"
 #include "trainer/model/initial_weights.h"
@@ -35,8 +37,11 @@ std::unique_ptr<const Source> LanguageModel::take_source() { return std::move(so
 void LanguageModel::build(RunLog& log) {
   timers_ = &log.timers();
   log.tell_arguments();
+  // Sizes that do not fit are told here.
+  if (!arguments_.fp8.empty()) memory_plan(arguments_, model_, kernels::DeviceKind::host);
   open_data();
   device_ = setup_.device();
+  check_float8();
   rank_.emplace(arguments_, model_, setup_.group->rank(), *device_, source_path_);
   if (!datasets_.train || arguments_.skip_train) return;
   const bool is_cyclic = arguments_.dataloader_type == "cyclic";
@@ -45,6 +50,14 @@ void LanguageModel::build(RunLog& log) {
   batches_ahead_.emplace([this](const BatchAhead::Place& place, Batch& batch) {
     read(*sampler_, *datasets_.train, place, batch);
   });
+}
+
+void LanguageModel::check_float8() const {
+  if (arguments_.fp8.empty() || device_->kernels->has_float8()) return;
+  fail(ErrorKind::unsupported,
+       "--fp8-format {}: this GPU has no matrix products in FP8, which ferry takes from compute "
+       "capability 9.0 (Hopper) on: leave it out",
+       arguments_.fp8);
 }
 
 // One rank builds what is not in the cache yet, then the others find it there.
@@ -83,7 +96,30 @@ double LanguageModel::gradient_divisor() {
 
 std::vector<LossSum> LanguageModel::losses() { return loss_sums(rank_->pipeline.losses()); }
 
+TrainedModel::Objects LanguageModel::objects() {
+  if (!rank_->float8) return {};
+  std::vector<double> numbers = rank_->float8->numbers(*device_->kernels);
+  // All ranks of a pipeline stage know the same.
+  const GridPlace& place = rank_->grid.place();
+  if (place.tensor != 0 || place.context != 0 || place.data != 0) std::ranges::fill(numbers, 0.0);
+  rank_->grid.world().add_numbers(numbers);
+  LoadedValue scaling = write_float8_scaling(rank_->float8->names(), numbers);
+  if (!scaling.document) return {};
+  return {{kFloat8Scaling, std::move(scaling)}};
+}
+
+void LanguageModel::set_objects(const Objects& objects, const std::string& path) {
+  if (!rank_->float8) return;
+  for (const auto& [name, object] : objects) {
+    if (name != kFloat8Scaling) continue;
+    Float8State& float8 = *rank_->float8;
+    float8.set_numbers(*device_->kernels, read_float8_scaling(object.value, float8.names(),
+                                                              float8.numbers_of_tensor(), path));
+  }
+}
+
 NamedLosses LanguageModel::end_step(const StepSamples& samples) {
+  if (rank_->float8) rank_->float8->end_step(*device_->kernels, rank_->grid.stage());
   return rank_->pipeline.end_step(samples.batch.micro_batches);
 }
 

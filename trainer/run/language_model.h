@@ -28,6 +28,8 @@ class LanguageModel final : public TrainedModel {
   Grid& grid() override { return rank_->grid; }
   ModelState& state() override { return rank_->memory; }
   const StateLayout& layout() const override { return model_; }
+  Objects objects() override;
+  void set_objects(const Objects& objects, const std::string& path) override;
   bool has_samples(DataSplit split) const override { return datasets_[split] != nullptr; }
   void initialise() override;
   std::string description() const override;
@@ -41,6 +43,7 @@ class LanguageModel final : public TrainedModel {
 
  private:
   void open_data();
+  void check_float8() const;
   void read(Sampler& sampler, const Dataset& dataset, const BatchAhead::Place& place,
             Batch& batch) const;
 

@@ -40,7 +40,8 @@ std::vector<StagePlan> memory_plan(const TrainArguments& arguments, const RunMod
     const bool stages = arguments.async_save && !arguments.save.empty();
     plan.push_back({stage, rank.memory.parameter_count(), state,
                     rank.pipeline.plan(micro_batches).activation_bytes,
-                    stages ? folders * (state.parameters + state.optimizer) : 0});
+                    stages ? folders * (state.parameters + state.optimizer) : 0,
+                    rank.float8 ? rank.float8->bytes() : 0});
   }
   return plan;
 }
@@ -62,8 +63,9 @@ std::string plan_text(const TrainArguments& arguments, const RunModel& model,
   for (const StagePlan& stage : plan) {
     text += fmt::format(
         "  {:5}   {:15}   {:10.3f}   {:10.3f}   {:10.3f}   {:10.3f}   {:10.3f}   {:10.3f}\n",
-        stage.stage, stage.parameter_count, gib(stage.state.parameters), gib(stage.state.gradients),
-        gib(stage.state.optimizer), gib(stage.activations), gib(stage.staging), gib(stage.bytes()));
+        stage.stage, stage.parameter_count, gib(stage.parameter_bytes()),
+        gib(stage.state.gradients), gib(stage.state.optimizer), gib(stage.activations),
+        gib(stage.staging), gib(stage.bytes()));
   }
   return text;
 }

@@ -16,9 +16,12 @@ struct StagePlan {
   ModelState::Bytes state;
   int64_t activations = 0;
   int64_t staging = 0;  // copies that asynchronous saves write
+  int64_t float8 = 0;   // copies of weights in FP8, and their scales
 
+  /// As tables have them: with those copies.
+  int64_t parameter_bytes() const { return state.parameters + float8; }
   int64_t bytes() const {
-    return state.parameters + state.gradients + state.optimizer + activations + staging;
+    return state.parameters + state.gradients + state.optimizer + activations + staging + float8;
   }
 };
 

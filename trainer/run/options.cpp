@@ -134,6 +134,23 @@ PipelineOptions pipeline_options(const TrainArguments& arguments) {
   return options;
 }
 
+Float8Options float8_options(const TrainArguments& arguments, const RunModel& model) {
+  Float8Options options;
+  options.gradients = arguments.fp8 == "e4m3" ? kernels::Float8::e4m3 : kernels::Float8::e5m2;
+  options.is_delayed = arguments.fp8_recipe == "delayed";
+  options.history_length = arguments.fp8_amax_history_len;
+  options.takes_newest = arguments.fp8_amax_compute_algo == "most_recent";
+  options.margin = arguments.fp8_margin;
+  options.weight_gradients = arguments.fp8_wgrad;
+  options.prediction_layers = model.architecture.mtp_layers;
+  options.end_layer = model.architecture.layers;
+  if (arguments.first_last_layers_bf16) {
+    options.first_layer = arguments.num_layers_at_start_in_bf16;
+    options.end_layer -= arguments.num_layers_at_end_in_bf16;
+  }
+  return options;
+}
+
 DataOptions data_options(const TrainArguments& arguments) {
   DataOptions options;
   options.data_path = arguments.data_path;

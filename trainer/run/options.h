@@ -24,6 +24,8 @@ ModelOptions model_options(const TrainArguments& arguments, const RunModel& mode
                            const GridPlace& place);
 ModelStateOptions state_options(const TrainArguments& arguments, const RunModel& model);
 PipelineOptions pipeline_options(const TrainArguments& arguments);
+/// With --fp8-format.
+Float8Options float8_options(const TrainArguments& arguments, const RunModel& model);
 
 DataOptions data_options(const TrainArguments& arguments);
 /// Of this run's data ranks, for a dataset of so many samples.

@@ -30,13 +30,14 @@ void check_all_used(const ParameterSet& parameters, const std::string& path) {
 }
 
 std::vector<ModelChunk> chunks_of(const TrainArguments& arguments, const RunModel& model,
-                                  const Grid& grid, const ModelState& memory,
+                                  const Grid& grid, const ModelState& memory, Float8State* float8,
                                   kernels::Kernels& kernels, const std::string& path) {
   const ModelOptions options = model_options(arguments, model, grid.place());
   const PipelineLayout& layout = model.layout.pipeline();
   std::vector<ModelChunk> chunks;
   for (int64_t chunk = 0; chunk < layout.chunks(); ++chunk) {
-    const ParameterSet& parameters = memory.parameters(chunk);
+    ParameterSet parameters = memory.parameters(chunk);
+    parameters.set_float8(float8);
     try {
       chunks.emplace_back(parameters, model.architecture, layout.at(grid.place().stage, chunk),
                           options, kernels);
@@ -46,6 +47,7 @@ std::vector<ModelChunk> chunks_of(const TrainArguments& arguments, const RunMode
     }
     check_all_used(parameters, path);
   }
+  if (float8 != nullptr) float8->allocate(kernels);
   return chunks;
 }
 
@@ -70,8 +72,11 @@ RankModel::RankModel(const TrainArguments& arguments, const RunModel& model, int
                      RankDevice& device, const std::string& path)
     : grid(GridSizes(model.run()), rank, device.make_communicator),
       memory(model.layout, model.choice, grid, *device.kernels, state_options(arguments, model)),
-      pipeline(chunks_of(arguments, model, grid, memory, *device.kernels, path), model.architecture,
-               grid, *device.kernels, pipeline_options(arguments)) {
+      float8(arguments.fp8.empty()
+                 ? nullptr
+                 : std::make_unique<Float8State>(float8_options(arguments, model))),
+      pipeline(chunks_of(arguments, model, grid, memory, float8.get(), *device.kernels, path),
+               model.architecture, grid, *device.kernels, pipeline_options(arguments)) {
   pipeline.set_watcher(&memory);
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trainer/communicator/links.h"
+#include "trainer/model/float8/float8_linear.h"
 #include "trainer/optimizer/optimizer.h"
 #include "trainer/rank/rank_device.h"
 #include "trainer/run/options.h"
@@ -26,6 +27,7 @@ struct RankModel {
 
   Grid grid;
   ModelState memory;
+  std::unique_ptr<Float8State> float8;  // null: no products are in FP8
   Pipeline pipeline;
 };
 

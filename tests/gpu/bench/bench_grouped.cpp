@@ -159,7 +159,8 @@ class Bench {
   cuda::Device& device_;
   int64_t experts_, rows_;
   cuda::GroupedProducts grouped_{device_};
-  cuda::Products products_{device_};
+  cuda::Library library_{device_};
+  cuda::Products products_{library_};
   std::shared_ptr<void> offsets_;
 };
 

@@ -1,12 +1,13 @@
 """Times training steps of `ferry train` on one GPU against PyTorch's, compiled, in one run, and prints the ratio of their speeds.
 
-    train.py FERRY WORK [SHAPE[:BATCH] ...] [--steps 24] [--no-peer] [--times]
+    train.py FERRY WORK [SHAPE[:BATCH] ...] [--steps 24] [--no-peer] [--times] [--fp8]
 
 SHAPE: gpt2 (124M), gpt2-xl (1558M), llama-8b-8 (8 layers of Llama-3-8B's shape), llama-8b (all 32). A step is the forward and backward pass of BATCH sequences,
 clipping of the gradient's norm and AdamW, in bf16. ferry has fp32 copies of parameters and moments, as Megatron-LM has; PyTorch has fp32 parameters and autocast or,
 where that does not fit, bf16 alone. For llama-8b ferry has gradients and moments in bf16 and of fp32 copies the lower 16 bits (--use-precision-aware-optimizer), 10
 bytes a parameter; PyTorch is all in bf16, 8 bytes. Tokens a second are those of the median step of the last half. MFU counts 6 operations a parameter and token, and the
-causal half of attention, against 989 TFLOP/s (the specification of an H100 or H200 in bf16). --times prints ferry's time by operation besides."""
+causal half of attention, against 989 TFLOP/s (the specification of an H100 or H200 in bf16). --times prints ferry's time by operation besides. --fp8 times ferry with
+the linear layers of Llama's shape in FP8, too, under both recipes, and prints how much faster that is than bf16; it needs no PyTorch."""
 import argparse
 import json
 import os
@@ -31,6 +32,7 @@ parser.add_argument('--steps', type=int, default=24)
 parser.add_argument('--no-peer', action='store_true')
 parser.add_argument('--times', action='store_true')
 parser.add_argument('--more', default='', help="ferry's further arguments, as one text")
+parser.add_argument('--fp8', action='store_true')
 a = parser.parse_args()
 os.makedirs(a.work, exist_ok=True)
 
@@ -86,7 +88,15 @@ for shape in a.shapes:
     seconds, text, peak = ferry(config)
     own = tokens / seconds
     print(f"{name} B {config['batch']} ferry: {own:.0f} tokens/s, {1000 * seconds:.1f} ms, MFU {100 * mfu(config, own):.1f} %. {peak}", flush=True)
-    if not a.no_peer:
+    if a.fp8:
+        for recipe in ['tensorwise', 'delayed']:
+            words = ['--fp8-format', 'hybrid', '--fp8-recipe', recipe]
+            narrow, text, peak = ferry(config, *words)
+            print(f"{name} B {config['batch']} ferry, FP8 {recipe}: {tokens / narrow:.0f} tokens/s, {1000 * narrow:.1f} ms, {seconds / narrow:.3f}x bf16. {peak}",
+                  flush=True)
+            if a.times:
+                print(ferry(config, '--timing-log-level', '2', *words)[1], flush=True)
+    if not a.no_peer and not a.fp8:
         seconds, what = peer(config)
         print(f"{name} B {config['batch']} PyTorch: {tokens / seconds:.0f} tokens/s, {1000 * seconds:.1f} ms ({what}); ferry {own * seconds / tokens:.3f}x", flush=True)
     if a.times:

@@ -14,6 +14,7 @@ class WaitingKernels final : public ForwardingKernels<WaitingKernels> {
     gpu_.download(from, to, bytes);
   }
   void wait() override { gpu_.wait(); }
+  bool has_float8() const noexcept override { return gpu_.has_float8(); }
 
   template <typename Operation>
   void forward(const Operation& x) {

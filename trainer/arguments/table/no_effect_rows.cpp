@@ -13,6 +13,7 @@ constexpr ArgumentRow kNoEffectRows[] = {
     {"--no-initialization", negated, "True", {}, "", "perform_initialization"},
     {"--use-cpu-initialization", flag, "None"},
     {"--deterministic-mode", flag, "False"},
+    {"--fp8-interval", integer, "1"},
     {"--tp-comm-overlap", flag, "False"},
     {"--no-tp-comm-bulk-wgrad --disable-tp-comm-bulk-wgrad",
      negated,

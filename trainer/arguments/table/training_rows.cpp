@@ -107,6 +107,15 @@ constexpr ArgumentRow kTrainingRows[] = {
     {"--hysteresis", integer, "2", &A::hysteresis, "1.."},
     {"--attention-softmax-in-fp32", flag, "False", &A::attention_softmax_in_fp32},
     {"--apply-query-key-layer-scaling", flag, "False", &A::apply_query_key_layer_scaling},
+    {"--fp8-format", text, "None", &A::fp8, "e4m3 hybrid", "fp8"},
+    {"--fp8-recipe", text, "delayed", &A::fp8_recipe, "tensorwise delayed mxfp8 blockwise custom"},
+    {"--fp8-margin", integer, "0", &A::fp8_margin},
+    {"--fp8-amax-history-len", integer, "1", &A::fp8_amax_history_len, "1..65536"},
+    {"--fp8-amax-compute-algo", text, "most_recent", &A::fp8_amax_compute_algo, "most_recent max"},
+    {"--no-fp8-wgrad --disable-fp8-wgrad", negated, "True", &A::fp8_wgrad, "", "fp8_wgrad"},
+    {"--first-last-layers-bf16", flag, "False", &A::first_last_layers_bf16},
+    {"--num-layers-at-start-in-bf16", integer, "1", &A::num_layers_at_start_in_bf16, "0.."},
+    {"--num-layers-at-end-in-bf16", integer, "1", &A::num_layers_at_end_in_bf16, "0.."},
 };
 
 }  // namespace

@@ -78,7 +78,7 @@ Attention::Saved Attention::forward(Pass& pass, ConstArray x, Array y) const {
   saved.fused = pass.kept.take(pass.rows() * width(), x.type);
   saved.context = pass.kept.take(pass.rows() * context_width, x.type);
   saved.log_sum = pass.kept.take<float>(pass.rows() * groups_ * group_heads_);
-  input_.forward(pass, x, saved.fused);
+  saved.input = input_.forward(pass, x, {saved.fused}, keeps_input(pass));
   saved.turned = saved.fused;
   if (query_norm_) {
     saved.turned = pass.kept.take(pass.rows() * width(), x.type);
@@ -100,7 +100,7 @@ Attention::Saved Attention::forward(Pass& pass, ConstArray x, Array y) const {
                                          .output = saved.context,
                                          .output_strides = context_strides(pass),
                                          .log_sum = saved.log_sum});
-  output_.forward(pass, saved.context, y);
+  saved.context_input = output_.forward(pass, saved.context, y);
   return saved;
 }
 
@@ -109,7 +109,7 @@ void Attention::backward(Pass& pass, const Saved& saved, ConstArray x, ConstArra
   const ArenaScope scope(pass.scratch);
   const int64_t context_width = groups_ * group_heads_ * dim_;
   const Array dcontext = pass.scratch.take(pass.rows() * context_width, x.type);
-  output_.backward(pass, saved.context, dy, dcontext);
+  output_.backward(pass, saved.context_input, saved.context, dy, dcontext);
   const Array dfused = pass.scratch.take(pass.rows() * width(), x.type);
   attend(pass, kernels::AttentionBackward{.shape = shape(pass),
                                           .q = saved.turned.from(queries().first),
@@ -136,7 +136,7 @@ void Attention::backward(Pass& pass, const Saved& saved, ConstArray x, ConstArra
     back(query_norm_, saved.query_norm, queries());
     back(key_norm_, saved.key_norm, keys());
   }
-  input_.backward(pass, x, dfused, dx);
+  input_.backward(pass, saved.input, x, dfused, dx);
 }
 
 }  // namespace ferry

@@ -16,6 +16,7 @@ class Attention {
     kernels::Array turned;   // the same with queries and keys as attention takes them
     kernels::Array context;  // [rows, heads · head_dim]
     float* log_sum = nullptr;
+    Float8Input input, context_input;
     NormLayer::Saved query_norm, key_norm;
   };
 
@@ -25,6 +26,10 @@ class Attention {
 
   /// y = attention(x); both [own rows, hidden].
   Saved forward(Pass& pass, kernels::ConstArray x, kernels::Array y) const;
+  /// Whether the backward pass does without x.
+  bool keeps_input(const Pass& pass) const {
+    return !pass.recompute.norms && input_.can_keep(pass);
+  }
   void backward(Pass& pass, const Saved& saved, kernels::ConstArray x, kernels::ConstArray dy,
                 kernels::Array dx) const;
 

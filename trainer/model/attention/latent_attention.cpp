@@ -86,7 +86,7 @@ void LatentAttention::compress(Pass& pass, ConstArray x, Saved& saved) const {
   if (q_lora_ > 0) {
     saved.query_latent = pass.kept.take(own * q_lora_, x.type);
     saved.query_normed = pass.kept.take(own * q_lora_, x.type);
-    query_down_.forward(pass, x, saved.query_latent);
+    saved.query_down_input = query_down_.forward(pass, x, saved.query_latent);
     saved.query_norm = query_norm_.forward(pass, {own}, saved.query_latent, saved.query_normed);
   }
   saved.latent = pass.kept.take(own * lora_, x.type);
@@ -95,7 +95,7 @@ void LatentAttention::compress(Pass& pass, ConstArray x, Saved& saved) const {
   saved.shared_key = arena.take(rows * rope_, x.type);
   const ArenaScope scope(pass.scratch);
   const Array compressed = pass.scratch.take(own * width, x.type);
-  down_.forward(pass, x, compressed);
+  saved.down_input = down_.forward(pass, x, compressed);
   copy_rows(pass, own, lora_, compressed, width, saved.latent, lora_);
   saved.norm = norm_.forward(pass, {own}, saved.latent, saved.latent_normed);
   const Array own_shared = pass.scratch.take(own * rope_, x.type);
@@ -111,9 +111,10 @@ void LatentAttention::expand(Pass& pass, Arena& arena, ConstArray x, Saved& save
   saved.query = arena.take(rows * heads_ * query_dim(), x.type);
   saved.value = arena.take(rows * heads_ * value_dim(), x.type);
   saved.key = arena.take(rows * heads_ * query_dim(), x.type);
-  query_.forward(pass, q_lora_ > 0 ? ConstArray(saved.query_normed) : x, saved.query);
+  saved.query_input =
+      query_.forward(pass, q_lora_ > 0 ? ConstArray(saved.query_normed) : x, {saved.query});
   turn(pass, saved.query.from(nope_), heads_, query_dim(), false);
-  up_.forward(pass, saved.latent_normed, saved.value);
+  saved.up_input = up_.forward(pass, saved.latent_normed, {saved.value});
   copy_rows(pass, rows * heads_, nope_, saved.value, value_dim(), saved.key, query_dim());
   for (int64_t head = 0; head < heads_; ++head) {
     copy_rows(pass, rows, rope_, saved.shared_key, rope_,
@@ -138,7 +139,7 @@ LatentAttention::Saved LatentAttention::forward(Pass& pass, ConstArray x, Array 
                                          .output = saved.context,
                                          .output_strides = strides(pass, v_),
                                          .log_sum = saved.log_sum});
-  output_.forward(pass, saved.context, y);
+  saved.context_input = output_.forward(pass, saved.context, y);
   return saved;
 }
 
@@ -149,7 +150,7 @@ void LatentAttention::backward(Pass& pass, const Saved& kept, ConstArray x, Cons
   if (pass.recompute.latent_up) expand(pass, pass.scratch, x, saved);
   const int64_t rows = pass.rows();
   const Array dcontext = pass.scratch.take(rows * heads_ * v_, x.type);
-  output_.backward(pass, saved.context, dy, dcontext);
+  output_.backward(pass, saved.context_input, saved.context, dy, dcontext);
   const Array dquery = pass.scratch.take(rows * heads_ * query_dim(), x.type);
   const Array dkey = pass.scratch.take(rows * heads_ * query_dim(), x.type);
   const Array dvalue = pass.scratch.take(rows * heads_ * value_dim(), x.type);
@@ -176,14 +177,14 @@ void LatentAttention::backward(Pass& pass, const Saved& kept, ConstArray x, Cons
 void LatentAttention::queries_backward(Pass& pass, const Saved& saved, ConstArray x,
                                        ConstArray dquery, Array dx) const {
   if (q_lora_ == 0) {
-    query_.backward(pass, x, dquery, dx);
+    query_.backward(pass, saved.query_input, x, dquery, dx);
     return;
   }
   const ArenaScope scope(pass.scratch);
   const Array d = pass.scratch.take(pass.own_rows() * q_lora_, x.type);
-  query_.backward(pass, saved.query_normed, dquery, d);
+  query_.backward(pass, saved.query_input, saved.query_normed, dquery, d);
   query_norm_.backward(pass, {pass.own_rows()}, saved.query_norm, saved.query_latent, d, d, false);
-  query_down_.backward(pass, x, d, dx, false);
+  query_down_.backward(pass, saved.query_down_input, x, d, dx, false);
 }
 
 // Adds to dx.
@@ -203,12 +204,12 @@ void LatentAttention::keys_and_values_backward(Pass& pass, const Saved& saved, C
   sum_rows(pass, sum, dshared, rope_);
 
   const Array dlatent = pass.scratch.take(own * lora_, x.type);
-  up_.backward(pass, saved.latent_normed, dvalue, dlatent);
+  up_.backward(pass, saved.up_input, saved.latent_normed, dvalue, dlatent);
   norm_.backward(pass, {own}, saved.norm, saved.latent, dlatent, dlatent, false);
   const Array dcompressed = pass.scratch.take(own * width, x.type);
   copy_rows(pass, own, lora_, dlatent, lora_, dcompressed, width);
   copy_rows(pass, own, rope_, dshared, rope_, dcompressed.from(lora_), width);
-  down_.backward(pass, x, dcompressed, dx, true);
+  down_.backward(pass, saved.down_input, x, dcompressed, dx, true);
 }
 
 }  // namespace ferry

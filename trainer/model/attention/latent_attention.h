@@ -25,6 +25,7 @@ class LatentAttention {
     kernels::Array value;    // [rows, heads · (nope + v)]: keys without position, then values
     kernels::Array context;  // [rows, heads · v]
     float* log_sum = nullptr;
+    Float8Input query_down_input, down_input, query_input, up_input, context_input;
   };
 
   LatentAttention(const ParameterSet& parameters, const std::string& prefix,

@@ -19,6 +19,7 @@ Moe::Moe(const ParameterSet& parameters, const std::string& prefix, const Archit
   has_shared_ = a.shared_ffn > 0;
   if (has_shared_) {
     shared_ = Mlp(parameters, prefix + ".shared_experts", a, a.shared_ffn / tensor_ranks);
+    shared_.share_input();
     const std::string gate = prefix + ".shared_experts.gate_weight";
     has_gate_ = parameters.has(gate);
     if (has_gate_) shared_gate_ = ReplicatedLinear(parameters, gate, a.hidden, 1);
@@ -178,7 +179,7 @@ void Moe::backward(Pass& pass, const Saved& saved, ConstArray x, ConstArray dy, 
       typed = pass.scratch.take(tokens * n, x.type);
       pass.kernels.run(kernels::Copy{.count = tokens * n, .x = Array(d), .y = typed});
     }
-    linear.backward(pass, x, typed, dx, true);
+    linear.backward(pass, {}, x, typed, dx, true);
   };
   linear_backward(router_, experts, dlogits);
 

@@ -57,6 +57,8 @@ struct PassValues {
   const int64_t* row_ids = nullptr;       // own_rows(): sample in the step · its length + position
   const int64_t* sequence_ids = nullptr;  // sequences: sample in the step
 
+  int64_t parameters_version = 0;  // another one where parameters may have changed
+
   PassWatcher* watcher = nullptr;  // null: nobody is told how far the pass is
   int64_t chunk = 0;               // of the rank, for the watcher
 

@@ -1,0 +1,174 @@
+#include "trainer/model/float8/float8_linear.h"
+
+#include <utility>
+
+#include "ckpt/base/error.h"
+
+namespace ferry {
+
+using kernels::Array;
+using kernels::ConstArray;
+using kernels::Float8;
+using kernels::Float8Matrix;
+using kernels::Float8Scale;
+
+Float8Linear::Float8Linear(const Float8State& state, std::string name, int64_t index, int64_t in,
+                           int64_t out)
+    : state_(state), name_(std::move(name)), index_(index), in_(in), out_(out) {
+  if (in % kernels::kFloat8Multiple == 0 && out % kernels::kFloat8Multiple == 0) return;
+  fail(ErrorKind::invalid,
+       "--fp8-format: {} has {} inputs and {} outputs on a tensor rank, and products in FP8 take "
+       "multiples of {}: change the model's sizes or --tensor-model-parallel-size, or leave "
+       "--fp8-format out",
+       name_, in, out, kernels::kFloat8Multiple);
+}
+
+void Float8Linear::set_memory(uint8_t* codes, Float8Scale* scale) {
+  codes_ = codes;
+  weight_scale_ = scale;
+}
+
+void Float8Linear::check_rows(int64_t rows) const {
+  if (rows % kernels::kFloat8Multiple == 0) return;
+  fail(ErrorKind::invalid,
+       "--fp8-format: {} takes {} tokens at a time, and products in FP8 take multiples of {}: "
+       "change --micro-batch-size or --seq-length, or leave --fp8-format out",
+       name_, rows, kernels::kFloat8Multiple);
+}
+
+Float8 Float8Linear::format(Float8Tensor tensor) const {
+  return tensor == Float8Tensor::gradient ? state_.options().gradients : Float8::e4m3;
+}
+
+// What evaluations see is not remembered.
+float* Float8Linear::maximum(const Pass& pass, Float8Tensor tensor) const {
+  return pass.trains ? state_.maximum(tensor, index_) : nullptr;
+}
+
+// A current scale lies in `arena`.
+const Float8Scale* Float8Linear::scale_of(Pass& pass, Arena& arena, Float8Tensor tensor,
+                                          ConstArray x, int64_t count) const {
+  if (!state_.is_current()) return state_.scale(tensor, index_);
+  auto* const scale = arena.take<Float8Scale>(1);
+  const ArenaScope scope(pass.scratch);
+  auto* const maximum = pass.scratch.take<float>(1);
+  pass.kernels.run(kernels::AbsoluteMaximum{.count = count, .x = x, .maximum = maximum});
+  pass.kernels.run(
+      kernels::CurrentScale{.format = format(tensor), .maximum = maximum, .scale = scale});
+  return scale;
+}
+
+// Once for all micro-batches that see the same parameters.
+void Float8Linear::round_weight(Pass& pass, const Parameter& weight) const {
+  if (std::exchange(version_, pass.parameters_version) == pass.parameters_version) return;
+  const ArenaScope scope(pass.scratch);
+  const Float8Scale* const scale =
+      scale_of(pass, pass.scratch, Float8Tensor::weight, weight.value, in_ * out_);
+  pass.kernels.run(kernels::Quantise{.rows = out_,
+                                     .width = in_,
+                                     .format = Float8::e4m3,
+                                     .x = weight.value,
+                                     .scale = scale,
+                                     .y = codes_,
+                                     .transposed = codes_ + in_ * out_,
+                                     .maximum = maximum(pass, Float8Tensor::weight)});
+  // The scale outlives the step's first micro-batch.
+  pass.kernels.run(kernels::Copy{
+      .count = 2, .x = ConstArray(&scale->factor), .y = Array(&weight_scale_->factor)});
+}
+
+Float8Input Float8Linear::forward(Pass& pass, int64_t rows, const Parameter& weight,
+                                  ConstArray bias, ConstArray x, Array y, bool keeps) const {
+  check_rows(rows);
+  round_weight(pass, weight);
+  Float8Input input;
+  input.scale = scale_of(pass, pass.kept, Float8Tensor::input, x, rows * in_);
+  uint8_t* const transposed = keeps && pass.trains ? pass.kept.take<uint8_t>(rows * in_) : nullptr;
+  input.transposed = transposed;
+  const ArenaScope scope(pass.scratch);
+  auto* const codes = pass.scratch.take<uint8_t>(rows * in_);
+  pass.kernels.run(kernels::Quantise{.rows = rows,
+                                     .width = in_,
+                                     .format = Float8::e4m3,
+                                     .x = x,
+                                     .scale = input.scale,
+                                     .y = codes,
+                                     .transposed = transposed,
+                                     .maximum = maximum(pass, Float8Tensor::input)});
+  pass.kernels.run(kernels::Float8Matmul{.m = rows,
+                                         .n = out_,
+                                         .k = in_,
+                                         .a = {codes, Float8::e4m3, input.scale},
+                                         .b = {codes_, Float8::e4m3, weight_scale_},
+                                         .c = y,
+                                         .fast = true,
+                                         .bias = bias});
+  return input;
+}
+
+Float8Linear::Gradient Float8Linear::rounded(Pass& pass, int64_t rows, ConstArray dy) const {
+  const Float8 type = format(Float8Tensor::gradient);
+  const Float8Scale* const scale =
+      scale_of(pass, pass.scratch, Float8Tensor::gradient, dy, rows * out_);
+  auto* const by_row = pass.scratch.take<uint8_t>(rows * out_);
+  uint8_t* const by_column =
+      state_.options().weight_gradients ? pass.scratch.take<uint8_t>(rows * out_) : nullptr;
+  pass.kernels.run(kernels::Quantise{.rows = rows,
+                                     .width = out_,
+                                     .format = type,
+                                     .x = dy,
+                                     .scale = scale,
+                                     .y = by_row,
+                                     .transposed = by_column,
+                                     .maximum = maximum(pass, Float8Tensor::gradient)});
+  return {{by_row, type, scale}, {by_column, type, scale}};
+}
+
+void Float8Linear::input_gradient(Pass& pass, int64_t rows, const Gradient& gradient, Array dx,
+                                  bool accumulate) const {
+  pass.kernels.run(kernels::Float8Matmul{.m = rows,
+                                         .n = in_,
+                                         .k = out_,
+                                         .a = gradient.by_row,
+                                         .b = {codes_ + in_ * out_, Float8::e4m3, weight_scale_},
+                                         .c = dx,
+                                         .accumulate = accumulate});
+}
+
+void Float8Linear::weight_gradient(Pass& pass, int64_t rows, const Parameter& weight,
+                                   const Float8Input& input, ConstArray x, ConstArray dy,
+                                   const Gradient& gradient) const {
+  const kernels::Gradient sum = weight.take_gradient();
+  if (!state_.options().weight_gradients) {
+    pass.kernels.run(kernels::Matmul{.m = out_,
+                                     .n = in_,
+                                     .k = rows,
+                                     .a = dy,
+                                     .b = x,
+                                     .c = sum.array,
+                                     .a_transposed = true,
+                                     .accumulate = sum.accumulate});
+    return;
+  }
+  const ArenaScope scope(pass.scratch);
+  const uint8_t* transposed = input.transposed;
+  if (transposed == nullptr) {
+    auto* const codes = pass.scratch.take<uint8_t>(rows * in_);
+    pass.kernels.run(kernels::Quantise{.rows = rows,
+                                       .width = in_,
+                                       .format = Float8::e4m3,
+                                       .x = x,
+                                       .scale = input.scale,
+                                       .transposed = codes});
+    transposed = codes;
+  }
+  pass.kernels.run(kernels::Float8Matmul{.m = out_,
+                                         .n = in_,
+                                         .k = rows,
+                                         .a = gradient.by_column,
+                                         .b = {transposed, Float8::e4m3, input.scale},
+                                         .c = sum.array,
+                                         .accumulate = sum.accumulate});
+}
+
+}  // namespace ferry

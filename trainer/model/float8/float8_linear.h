@@ -1,0 +1,65 @@
+// The products of one linear layer in 8-bit numbers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "trainer/model/float8/float8_state.h"
+#include "trainer/model/parameters.h"
+#include "trainer/model/pass/pass.h"
+
+namespace ferry {
+
+/// What a linear layer knows of its input behind the forward pass: nothing, but in 8 bits.
+struct Float8Input {
+  const kernels::Float8Scale* scale = nullptr;
+  /// The input in 8 bits, [in, rows], where it is kept so: then its rows may go. In pass.kept.
+  const uint8_t* transposed = nullptr;
+};
+
+class Float8Linear {
+ public:
+  Float8Linear(const Float8State& state, std::string name, int64_t index, int64_t in, int64_t out);
+
+  /// Of its weight and of that transposed.
+  int64_t code_bytes() const { return 2 * in_ * out_; }
+  void set_memory(uint8_t* codes, kernels::Float8Scale* scale);
+
+  /// y = x · Wᵀ + b over `rows` rows. `keeps`: x may go behind it.
+  Float8Input forward(Pass& pass, int64_t rows, const Parameter& weight, kernels::ConstArray bias,
+                      kernels::ConstArray x, kernels::Array y, bool keeps) const;
+
+  /// The gradient of y in 8 bits, in pass.scratch.
+  struct Gradient {
+    kernels::Float8Matrix by_row;     // [rows, out]
+    kernels::Float8Matrix by_column;  // [out, rows], where weight gradients take it
+  };
+  Gradient rounded(Pass& pass, int64_t rows, kernels::ConstArray dy) const;
+  /// Sets dx, or adds to it.
+  void input_gradient(Pass& pass, int64_t rows, const Gradient& gradient, kernels::Array dx,
+                      bool accumulate = false) const;
+  /// `x` is not looked at where `input` has it.
+  void weight_gradient(Pass& pass, int64_t rows, const Parameter& weight, const Float8Input& input,
+                       kernels::ConstArray x, kernels::ConstArray dy,
+                       const Gradient& gradient) const;
+
+  /// Whether an input can be kept in 8 bits alone.
+  bool can_keep() const { return state_.options().weight_gradients; }
+
+ private:
+  void round_weight(Pass& pass, const Parameter& weight) const;
+  const kernels::Float8Scale* scale_of(Pass& pass, Arena& arena, Float8Tensor tensor,
+                                       kernels::ConstArray x, int64_t count) const;
+  float* maximum(const Pass& pass, Float8Tensor tensor) const;
+  kernels::Float8 format(Float8Tensor tensor) const;
+  void check_rows(int64_t rows) const;
+
+  const Float8State& state_;
+  std::string name_;
+  int64_t index_, in_, out_;
+  uint8_t* codes_ = nullptr;  // [out, in], then [in, out]
+  kernels::Float8Scale* weight_scale_ = nullptr;
+  mutable int64_t version_ = -1;  // of the parameters that codes_ are made of
+};
+
+}  // namespace ferry

@@ -1,0 +1,173 @@
+#include "trainer/model/float8/float8_state.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string_view>
+
+#include "trainer/model/float8/float8_linear.h"
+
+namespace ferry {
+
+using kernels::Float8;
+using kernels::Float8Scale;
+
+namespace {
+
+// Of a layer: what attention of either kind, dense MLPs and shared experts have.
+constexpr std::array<std::string_view, 11> kLinears{
+    "self_attention.linear_qkv",
+    "self_attention.linear_proj",
+    "self_attention.linear_q_proj",
+    "self_attention.linear_q_down_proj",
+    "self_attention.linear_q_up_proj",
+    "self_attention.linear_kv_down_proj",
+    "self_attention.linear_kv_up_proj",
+    "mlp.linear_fc1",
+    "mlp.linear_fc2",
+    "mlp.shared_experts.linear_fc1",
+    "mlp.shared_experts.linear_fc2",
+};
+
+}  // namespace
+
+Float8State::Float8State(const Float8Options& options) : options_(options) {
+  const auto add = [&](const std::string& layer) {
+    for (const std::string_view linear : kLinears) {
+      names_.push_back(fmt::format("{}.{}", layer, linear));
+    }
+  };
+  for (int64_t layer = options_.first_layer; layer < options_.end_layer; ++layer) {
+    add(fmt::format("decoder.layers.{}", layer));
+  }
+  for (int64_t layer = 0; layer < options_.prediction_layers; ++layer) {
+    add(fmt::format("mtp.layers.{}.transformer_layer", layer));
+  }
+}
+Float8State::~Float8State() = default;
+
+Float8Linear* Float8State::add(const std::string& name, int64_t in, int64_t out) {
+  if (std::ranges::count(names_, name) == 0) return nullptr;
+  const auto index = static_cast<int64_t>(linears_.size());
+  linear_names_.push_back(name);
+  return &linears_.emplace_back(*this, name, index, in, out);
+}
+
+void Float8State::allocate(kernels::Kernels& kernels) {
+  const int64_t count = tensors(), linears = count / kFloat8Tensors;
+  int64_t code_bytes = 0;
+  for (const Float8Linear& linear : linears_) code_bytes += linear.code_bytes();
+  codes_ = kernels.allocate(static_cast<size_t>(code_bytes));
+  memory_ = kernels.allocate(static_cast<size_t>(bytes() - code_bytes));
+  scales_ = static_cast<Float8Scale*>(memory_.get());
+  Float8Scale* const weight_scales = scales_ + count;
+  maxima_ = &weight_scales[linears].factor;
+  history_ = maxima_ + count;
+  kernels.run(kernels::FillConstant{
+      .count = 2 * (count + linears), .value = 1, .y = kernels::Array(&scales_->factor)});
+  auto* codes = static_cast<uint8_t*>(codes_.get());
+  for (int64_t index = 0; Float8Linear & linear : linears_) {
+    linear.set_memory(codes, weight_scales + index++);
+    codes += linear.code_bytes();
+  }
+}
+
+int64_t Float8State::bytes() const {
+  int64_t bytes = 0;
+  for (const Float8Linear& linear : linears_) bytes += linear.code_bytes();
+  const int64_t scales = tensors() + tensors() / kFloat8Tensors;
+  const int64_t numbers = tensors() * (1 + options_.history_length);
+  return bytes + scales * static_cast<int64_t>(sizeof(Float8Scale)) +
+         numbers * static_cast<int64_t>(sizeof(float));
+}
+
+int64_t Float8State::place_of(Float8Tensor tensor, int64_t index) const {
+  return static_cast<int64_t>(tensor) * static_cast<int64_t>(linears_.size()) + index;
+}
+
+int64_t Float8State::history_place(int64_t place, int64_t age) const {
+  const int64_t forward = forward_tensors();
+  if (place < forward) return age * forward + place;
+  return forward * options_.history_length + age * (tensors() - forward) + place - forward;
+}
+
+const Float8Scale* Float8State::scale(Float8Tensor tensor, int64_t index) const {
+  return scales_ + place_of(tensor, index);
+}
+
+float* Float8State::maximum(Float8Tensor tensor, int64_t index) const {
+  return options_.is_delayed ? maxima_ + place_of(tensor, index) : nullptr;
+}
+
+void Float8State::end_step(kernels::Kernels& kernels, Communicator& stage) {
+  if (!options_.is_delayed || linears_.empty()) return;
+  stage.wait(stage.all_reduce_max(maxima_, tensors()));
+  const int64_t forward = forward_tensors();
+  const auto share = static_cast<float>(std::exp2(-static_cast<double>(options_.margin)));
+  const auto run = [&](int64_t first, int64_t count, Float8 format) {
+    kernels.run(kernels::DelayedScales{.count = count,
+                                       .length = options_.history_length,
+                                       .format = format,
+                                       .share = share,
+                                       .takes_newest = options_.takes_newest,
+                                       .maximum = maxima_ + first,
+                                       .history = history_ + history_place(first, 0),
+                                       .scale = scales_ + first});
+  };
+  run(0, forward, Float8::e4m3);
+  run(forward, tensors() - forward, options_.gradients);
+  is_new_ = false;
+}
+
+std::vector<double> Float8State::numbers(kernels::Kernels& kernels) const {
+  const int64_t size = numbers_of_tensor(), count = tensors();
+  std::vector<double> numbers(names_.size() * static_cast<size_t>(kFloat8Tensors * size));
+  if (is_current() || linears_.empty()) return numbers;
+  std::vector<Float8Scale> scales(static_cast<size_t>(count));
+  std::vector<float> history(static_cast<size_t>(count * options_.history_length));
+  kernels.download(scales_, scales.data(), scales.size() * sizeof(Float8Scale));
+  kernels.download(history_, history.data(), history.size() * sizeof(float));
+  kernels.wait();
+  for (size_t index = 0; index < linear_names_.size(); ++index) {
+    const auto at = std::ranges::find(names_, linear_names_[index]) - names_.begin();
+    for (int64_t tensor = 0; tensor < kFloat8Tensors; ++tensor) {
+      const int64_t place =
+          place_of(static_cast<Float8Tensor>(tensor), static_cast<int64_t>(index));
+      double* const to = numbers.data() + (at * kFloat8Tensors + tensor) * size;
+      to[0] = 1;
+      to[1] = scales[static_cast<size_t>(place)].factor;
+      for (int64_t age = 0; age < options_.history_length; ++age) {
+        to[2 + age] = history[static_cast<size_t>(history_place(place, age))];
+      }
+    }
+  }
+  return numbers;
+}
+
+void Float8State::set_numbers(kernels::Kernels& kernels, std::span<const double> numbers) {
+  const int64_t size = numbers_of_tensor(), count = tensors();
+  if (!options_.is_delayed || linears_.empty()) return;
+  std::vector<Float8Scale> scales(static_cast<size_t>(count));
+  std::vector<float> history(static_cast<size_t>(count * options_.history_length));
+  for (size_t index = 0; index < linear_names_.size(); ++index) {
+    const auto at = std::ranges::find(names_, linear_names_[index]) - names_.begin();
+    for (int64_t tensor = 0; tensor < kFloat8Tensors; ++tensor) {
+      const int64_t place =
+          place_of(static_cast<Float8Tensor>(tensor), static_cast<int64_t>(index));
+      const double* const from = numbers.data() + (at * kFloat8Tensors + tensor) * size;
+      if (from[0] == 0) return;
+      const auto factor = static_cast<float>(from[1]);
+      scales[static_cast<size_t>(place)] = {factor, 1 / factor};
+      for (int64_t age = 0; age < options_.history_length; ++age) {
+        history[static_cast<size_t>(history_place(place, age))] = static_cast<float>(from[2 + age]);
+      }
+    }
+  }
+  kernels.upload(scales.data(), scales_, scales.size() * sizeof(Float8Scale));
+  kernels.upload(history.data(), history_, history.size() * sizeof(float));
+  is_new_ = false;
+}
+
+}  // namespace ferry

@@ -22,17 +22,28 @@ double value_of(uint8_t code, Float8 format) {
   return code & 0x80 ? -size : size;
 }
 
-/// The nearest code, found by looking at all; of two as near ones the even one.
+/// The nearest code; of two as near ones the even one. Beyond the last one that.
 uint8_t nearest(double x, Float8 format) {
+  static const auto magnitudes = [] {
+    std::vector<std::vector<double>> all(2);
+    for (const Float8 each : kFormats) {
+      for (int code = 0; !std::isnan(value_of(static_cast<uint8_t>(code), each)); ++code) {
+        all[static_cast<size_t>(each)].push_back(value_of(static_cast<uint8_t>(code), each));
+      }
+    }
+    return all;
+  }();
   if (!std::isfinite(x)) return 0x7F;
-  const int last = format == Float8::e4m3 ? 0x7E : 0x7B;
-  int best = 0;
-  for (int code = 1; code <= last; ++code) {
-    const double distance = std::fabs(value_of(static_cast<uint8_t>(code), format) - std::fabs(x));
-    const double least = std::fabs(value_of(static_cast<uint8_t>(best), format) - std::fabs(x));
-    if (distance < least || (distance == least && code % 2 == 0)) best = code;
+  const std::vector<double>& values = magnitudes[static_cast<size_t>(format)];
+  const double size = std::min(std::fabs(x), values.back());
+  const auto above = std::ranges::lower_bound(values, size) - values.begin();
+  auto code = above;
+  if (values[static_cast<size_t>(above)] != size) {
+    const double up = values[static_cast<size_t>(above)] - size;
+    const double down = size - values[static_cast<size_t>(above - 1)];
+    if (down < up || (down == up && above % 2 == 1)) code = above - 1;
   }
-  return static_cast<uint8_t>(best | (std::signbit(x) ? 0x80 : 0));
+  return static_cast<uint8_t>(code | (std::signbit(x) ? 0x80 : 0));
 }
 
 /// Elements in the memory of a device.

@@ -26,11 +26,13 @@ const std::string kLlama =
 const std::string kGpt =
     "--bf16 --num-layers 2 --hidden-size 64 --num-attention-heads 4 --max-position-embeddings 64 ";
 const std::string kDeepSeek =
-    kLlama +
-    "--multi-latent-attention --q-lora-rank 32 --kv-lora-rank 32 --qk-head-dim 16 "
-    "--qk-pos-emb-head-dim 16 --v-head-dim 16 --num-experts 4 --moe-ffn-hidden-size 32 "
-    "--moe-shared-expert-intermediate-size 32 --moe-layer-freq [0,1] --moe-router-topk 2 "
-    "--mtp-num-layers 1 ";
+    "--bf16 --num-layers 2 --hidden-size 64 --ffn-hidden-size 128 --num-attention-heads 4 --swiglu "
+    "--normalization RMSNorm --position-embedding-type rope --disable-bias-linear "
+    "--max-position-embeddings 64 --untie-embeddings-and-output-weights --multi-latent-attention "
+    "--q-lora-rank 32 --kv-lora-rank 32 --qk-head-dim 16 --qk-pos-emb-head-dim 16 --v-head-dim 16 "
+    "--num-experts 4 --moe-ffn-hidden-size 32 --moe-shared-expert-intermediate-size 32 "
+    "--moe-layer-freq [0,1] --moe-router-topk 2 --mtp-num-layers 1 "
+    "--transformer-impl transformer_engine ";
 
 class Float8Runs : public testing::Test {
  protected:
@@ -227,7 +229,7 @@ TEST(Float8Scaling, IsTheWholeModelsAtAnyLayout) {
   const Scratch scratch;
   const auto run = [&](const std::string& name, const std::string& more) {
     run_of("--save " + scratch.path(name) + common_words(scratch) + kLlama + kHistory + more +
-           "--eval-iters 0 --exit-interval 3");
+           "--eval-iters 0 --save-interval 10 --exit-interval 3");
     return scaling_in(scratch.path(name));
   };
   const LoadedValue alone = run("alone", "");
@@ -255,7 +257,7 @@ TEST(Float8Scaling, IsTheWholeModelsAtAnyLayout) {
   }
   const std::string on = "--load " + scratch.path("alone") + " --save " + scratch.path("on") +
                          common_words(scratch) + kLlama + kHistory + layout::kTensor +
-                         "--eval-iters 0 --exit-interval 4";
+                         "--eval-iters 0 --save-interval 10 --exit-interval 4";
   run_of(on);
   const Value before = alone.value.get("decoder.layers.1.mlp.linear_fc1").get("weight");
   const LoadedValue after = scaling_in(scratch.path("on"));

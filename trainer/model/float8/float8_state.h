@@ -68,7 +68,7 @@ class Float8State {
   void end_step(kernels::Kernels& kernels, Communicator& stage);
 
   /// What delayed scaling knows, as numbers of a model's: those of the tensors of the linears of
-  /// this rank, zeros for others (see place_of()). Waits for the kernels.
+  /// this rank, zeros for others (see names()). Waits for the kernels.
   std::vector<double> numbers(kernels::Kernels& kernels) const;
   /// Takes numbers that all ranks' numbers() summed up to. Whatever is missing begins anew, with
   /// all else of the rank.

@@ -112,8 +112,8 @@ TEST(ParseArguments, BoundsWholeNumbers) {
 }
 
 TEST(ParseArguments, RefusesWhatItDoesNotHaveButForTheDefault) {
-  const std::string message = refusal("--fp8-format e4m3", ErrorKind::unsupported);
-  EXPECT_THAT(message, HasSubstr("--fp8-format is an argument of Megatron-LM"));
+  const std::string message = refusal("--fp4-format e2m1", ErrorKind::unsupported);
+  EXPECT_THAT(message, HasSubstr("--fp4-format is an argument of Megatron-LM"));
   EXPECT_THAT(message, HasSubstr("it is None"));
   refusal("--use-megatron-fsdp", ErrorKind::unsupported);
   refusal("--rl-use-sequence-packing", ErrorKind::unsupported);

@@ -16,9 +16,10 @@ enum class Float8 : uint8_t { e4m3, e5m2 };
 constexpr float greatest(Float8 format) { return format == Float8::e4m3 ? 448.0F : 57344.0F; }
 
 /// What a tensor's elements are multiplied by before they are rounded, and its reciprocal. Lies in
-/// the memory of the device, as all pointers of this header do.
-struct Float8Scale {
-  float factor = 1, inverse = 1;
+/// the memory of the device, as all pointers of this header do. Products on GPUs read the
+/// reciprocal where the struct begins, and want it aligned.
+struct alignas(16) Float8Scale {
+  float inverse = 1, factor = 1;
 };
 
 /// *maximum = the greatest magnitude of x, 0 where there is none; NaNs are passed over.
@@ -73,8 +74,8 @@ struct Float8Matrix {
 };
 
 /// c = a·bᵀ, or c += a·bᵀ: [m, k] times [n, k] transposed, as GPUs multiply 8-bit numbers: all rows
-/// lie along k. c is bf16 or f32, and rounded once. Sizes are multiples of kFloat8Multiple, arrays
-/// aligned to 16 bytes, and one factor at least is e4m3.
+/// lie along k. c is bf16 or f32, and rounded once. Sizes are multiples of kFloat8Multiple,
+/// factors aligned to as many bytes, and one of them at least is e4m3.
 struct Float8Matmul {
   int64_t m = 0, n = 0, k = 0;
   Float8Matrix a;

@@ -75,7 +75,7 @@ void widen(const Team& team, int64_t count, const Float8Matrix& from, float* to)
 Float8Scale scale_of(float factor) {
   constexpr float kMost = 0x1.fffffep127F;
   const float finite = factor < kMost ? factor : kMost;
-  return {finite, 1 / finite};
+  return {1 / finite, finite};
 }
 
 bool is_positive(float number) { return number > 0 && number <= 0x1.fffffep127F; }

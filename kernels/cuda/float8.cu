@@ -45,7 +45,7 @@ void raise_maximum(Device& device, int64_t count, const ConstArray& x, float* ma
 
 __device__ Float8Scale scale_of(float factor) {
   const float finite = fminf(factor, FLT_MAX);
-  return {finite, __frcp_rn(finite)};
+  return {__frcp_rn(finite), finite};
 }
 
 __device__ bool is_positive(float number) { return number > 0 && number <= FLT_MAX; }

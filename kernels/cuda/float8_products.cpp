@@ -122,7 +122,7 @@ void Float8Products::State::choose(Plan& plan, const Float8Matmul& x) {
   const auto scale = try_allocate(sizeof(Float8Scale));
   if (!scale) return;  // the same bits, perhaps later
   auto* const one = static_cast<Float8Scale*>(scale.get());
-  cuda::run(device, FillConstant{.count = 2, .value = 1, .y = Array(&one->factor)});
+  cuda::run(device, FillConstant{.count = 2, .value = 1, .y = Array(&one->inverse)});
   const auto a = fill(x.m, x.k, x.a.format, 1, one), b = fill(x.n, x.k, x.b.format, 2, one);
   if (!a || !b) return;
   Float8Matmul trial = x;
@@ -142,6 +142,7 @@ Float8Products::~Float8Products() = default;
 
 void Float8Products::run(const Float8Matmul& x) {
   if (x.m == 0 || x.n == 0 || (x.k == 0 && x.accumulate)) return;
+  if (alignment_of(x.c.data) < kFloat8Multiple) return run_aside(x);
   auto& plan = state_->plans[Key(x)];
   if (!plan) {
     plan = std::make_unique<Plan>(x);
@@ -149,6 +150,21 @@ void Float8Products::run(const Float8Matmul& x) {
   }
   plan->set_pointers(x);
   check(state_->start(*plan, plan->algorithm, x), "computing a product of 8-bit numbers");
+}
+
+// A gradient may lie anywhere in its buffer: the product goes there from an aligned place.
+void Float8Products::run_aside(const Float8Matmul& x) {
+  Device& device = state_->library.device();
+  const auto bytes = static_cast<size_t>(x.m * x.n * size_bytes(x.c.type));
+  Float8Matmul aligned = x;
+  aligned.c.data = device.workspace(bytes);
+  aligned.accumulate = false;
+  run(aligned);
+  if (x.accumulate) {
+    cuda::run(device, Add{.count = x.m * x.n, .a = x.c, .b = aligned.c, .y = x.c});
+  } else {
+    cuda::run(device, Copy{.count = x.m * x.n, .x = aligned.c, .y = x.c});
+  }
 }
 
 }  // namespace ferry::kernels::cuda

@@ -38,6 +38,8 @@ class Float8Products {
   void run(const Float8Matmul& x);
 
  private:
+  void run_aside(const Float8Matmul& x);
+
   struct State;
   std::unique_ptr<State> state_;
 };

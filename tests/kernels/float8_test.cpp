@@ -71,7 +71,7 @@ class OnDevice {
 };
 
 using Scales = OnDevice<Float8Scale>;
-Float8Scale scale_by(float factor) { return {factor, 1 / factor}; }
+Float8Scale scale_by(float factor) { return {1 / factor, factor}; }
 
 /// Each number of the format, those half way between neighbours, a little beside those, and what
 /// lies beyond.

@@ -173,7 +173,7 @@ TEST_F(Float8Runs, PlanTheirMemory) {
   // Twice the weights of two layers in bytes; 4 linear layers, each with 3 tensors' scale, maximum
   // and newest number, and the scale of the weight's bytes.
   const int64_t weights = 64 * (128 + 64 + 3 * 128);
-  EXPECT_EQ(narrow.float8, 2 * (2 * weights + 4 * (3 * 16 + 8)));
+  EXPECT_EQ(narrow.float8, 2 * (2 * weights + 4 * (3 * (16 + 8) + 16)));
   EXPECT_EQ(narrow.bytes() - narrow.activations, wide.bytes() - wide.activations + narrow.float8);
   // A layer keeps a byte of each input but attention's output, and not two.
   EXPECT_LE(narrow.activations, current.activations);

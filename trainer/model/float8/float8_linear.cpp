@@ -74,7 +74,7 @@ void Float8Linear::round_weight(Pass& pass, const Parameter& weight) const {
                                      .maximum = maximum(pass, Float8Tensor::weight)});
   // The scale outlives the step's first micro-batch.
   pass.kernels.run(kernels::Copy{
-      .count = 2, .x = ConstArray(&scale->factor), .y = Array(&weight_scale_->factor)});
+      .count = 2, .x = ConstArray(&scale->inverse), .y = Array(&weight_scale_->inverse)});
 }
 
 Float8Input Float8Linear::forward(Pass& pass, int64_t rows, const Parameter& weight,

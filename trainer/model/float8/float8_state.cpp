@@ -63,10 +63,12 @@ void Float8State::allocate(kernels::Kernels& kernels) {
   memory_ = kernels.allocate(static_cast<size_t>(bytes() - code_bytes));
   scales_ = static_cast<Float8Scale*>(memory_.get());
   Float8Scale* const weight_scales = scales_ + count;
-  maxima_ = &weight_scales[linears].factor;
+  maxima_ = &weight_scales[linears].inverse;
   history_ = maxima_ + count;
   kernels.run(kernels::FillConstant{
-      .count = 2 * (count + linears), .value = 1, .y = kernels::Array(&scales_->factor)});
+      .count = (count + linears) * static_cast<int64_t>(sizeof(Float8Scale) / sizeof(float)),
+      .value = 1,
+      .y = kernels::Array(&scales_->inverse)});
   auto* codes = static_cast<uint8_t*>(codes_.get());
   for (int64_t index = 0; Float8Linear & linear : linears_) {
     linear.set_memory(codes, weight_scales + index++);
@@ -159,7 +161,7 @@ void Float8State::set_numbers(kernels::Kernels& kernels, std::span<const double>
       const double* const from = numbers.data() + (at * kFloat8Tensors + tensor) * size;
       if (from[0] == 0) return;
       const auto factor = static_cast<float>(from[1]);
-      scales[static_cast<size_t>(place)] = {factor, 1 / factor};
+      scales[static_cast<size_t>(place)] = {1 / factor, factor};
       for (int64_t age = 0; age < options_.history_length; ++age) {
         history[static_cast<size_t>(history_place(place, age))] = static_cast<float>(from[2 + age]);
       }

@@ -152,12 +152,12 @@ void Float8Products::run(const Float8Matmul& x) {
   check(state_->start(*plan, plan->algorithm, x), "computing a product of 8-bit numbers");
 }
 
-// A gradient may lie anywhere in its buffer: the product goes there from an aligned place.
+// A gradient may lie anywhere in its buffer: the product goes there from an aligned place, in fp32,
+// so that it is rounded once.
 void Float8Products::run_aside(const Float8Matmul& x) {
   Device& device = state_->library.device();
-  const auto bytes = static_cast<size_t>(x.m * x.n * size_bytes(x.c.type));
   Float8Matmul aligned = x;
-  aligned.c.data = device.workspace(bytes);
+  aligned.c = Array(device.floats(x.m * x.n));
   aligned.accumulate = false;
   run(aligned);
   if (x.accumulate) {

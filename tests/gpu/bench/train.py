@@ -1,6 +1,6 @@
 """Times training steps of `ferry train` on one GPU against PyTorch's, compiled, in one run, and prints the ratio of their speeds.
 
-    train.py FERRY WORK [SHAPE[:BATCH] ...] [--steps 24] [--no-peer] [--times] [--fp8]
+    train.py FERRY WORK [SHAPE[:BATCH] ...] [--steps 24] [--no-peer] [--times] [--fp8] [--more ARGUMENTS]
 
 SHAPE: gpt2 (124M), gpt2-xl (1558M), llama-8b-8 (8 layers of Llama-3-8B's shape), llama-8b (all 32). A step is the forward and backward pass of BATCH sequences,
 clipping of the gradient's norm and AdamW, in bf16. ferry has fp32 copies of parameters and moments, as Megatron-LM has; PyTorch has fp32 parameters and autocast or,

@@ -16,6 +16,9 @@ const std::string kTensorwise = "--fp8-format hybrid --fp8-recipe tensorwise ";
 const std::string kDelayed = "--fp8-format hybrid ";
 const std::string kHistory =
     "--fp8-format hybrid --fp8-amax-history-len 3 --fp8-amax-compute-algo max --fp8-margin 1 ";
+const std::string kAware = "--use-distributed-optimizer --use-precision-aware-optimizer ";
+const std::string kSmall =
+    kAware + "--main-grads-dtype bf16 --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16 ";
 
 // Weights at random, of a Llama whose sizes fit on two tensor ranks, too.
 const std::string kLlama =
@@ -129,6 +132,27 @@ TEST_F(Float8Runs, AreRunsInBf16WhereAllLayersAre) {
               wide, 0.01);
 }
 
+// Weights in FP8 are rounded from those in bf16, of which a precision-aware optimizer keeps the
+// other half; gradients may be added up in bf16, too.
+TEST_F(Float8Runs, GoWithAPrecisionAwareOptimizer) {
+  const std::string end = "--exit-interval 8 ";
+  for (const std::string& fp8 : {kTensorwise, kHistory}) {
+    for (const std::string& at : {std::string(), std::string(layout::kAll)}) {
+      const std::string words = kLlama + end + at + fp8;
+      const auto plain = figures(words + "--use-distributed-optimizer ");
+      ASSERT_EQ(plain.size(), 8u);
+      expect_same(figures(words + kAware), plain, words);
+      const auto small = figures(words + kSmall);
+      ASSERT_EQ(small.size(), 8u);
+      for (const auto& [iteration, figure] : small) {
+        EXPECT_NEAR(figure.loss / plain.at(iteration).loss, 1, 0.01) << words << iteration;
+        EXPECT_NEAR(figure.norm / plain.at(iteration).norm, 1, 0.01) << words << iteration;
+      }
+      EXPECT_NE(small.at(8).loss, plain.at(8).loss) << words;
+    }
+  }
+}
+
 TEST_F(Float8Runs, DoNotRememberEvaluations) {
   const auto without = figures(kLlama + "--exit-interval 5 " + kDelayed);
   expect_same(
@@ -180,6 +204,14 @@ TEST_F(Float8Runs, PlanTheirMemory) {
   const int64_t tokens = 128, spared = 2 * tokens * (64 + 64 + 128);
   EXPECT_LT(plan(kDelayed + "--num-layers 12").activations,
             plan("--num-layers 12").activations - 4 * spared);
+  // Beside a precision-aware optimizer: 2 bytes of a gradient and 6 of the optimizer's for each
+  // parameter of 2, and the same copies in FP8.
+  const StagePlan small = plan(kSmall), both = plan(kSmall + kDelayed);
+  EXPECT_EQ(both.float8, narrow.float8);
+  EXPECT_EQ(both.state.gradients, both.state.parameters);
+  EXPECT_EQ(both.state.optimizer, 3 * both.state.parameters);
+  EXPECT_EQ(both.bytes() - both.activations, 5 * small.state.parameters + narrow.float8);
+  EXPECT_EQ(both.parameter_bytes(), small.parameter_bytes() + narrow.float8);
 }
 
 struct Case {
@@ -213,7 +245,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{kHistory, layout::kTensor}, Case{kHistory, layout::kPipeline},
                     Case{kHistory, layout::kInterleaved}, Case{kDelayed, layout::kData},
                     Case{kHistory, layout::kAll},
-                    Case{kHistory + "--ckpt-format torch ", layout::kAll}));
+                    Case{kHistory + "--ckpt-format torch ", layout::kAll},
+                    Case{kTensorwise + kSmall, layout::kData},
+                    Case{kHistory + kSmall, layout::kAll}));
 
 LoadedValue scaling_in(const std::string& run) {
   const Checkpoint checkpoint = open_checkpoint(posix_file_system(), run);

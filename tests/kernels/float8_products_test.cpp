@@ -1,0 +1,177 @@
+// Products of matrices of 8-bit numbers. A processor adds in fp32; what a GPU loses is worked out.
+#include <span>
+
+#include "tests/kernels/float8_numbers.h"
+
+namespace ferry::kernels {
+namespace {
+
+struct Case {
+  int64_t m, n, k;
+  Float8 a, b;
+  bool accumulate, has_bias, fast;
+  int64_t place = 0;  // of the product's first element, in aligned memory
+};
+
+const Case kCases[] = {
+    {16, 16, 16, Float8::e4m3, Float8::e4m3, false, false, true},
+    {48, 32, 80, Float8::e4m3, Float8::e4m3, false, true, true},
+    {64, 96, 128, Float8::e5m2, Float8::e4m3, false, false, false},
+    {32, 48, 64, Float8::e5m2, Float8::e4m3, true, false, false},
+    {128, 64, 512, Float8::e4m3, Float8::e5m2, false, false, true},
+    {16, 160, 2064, Float8::e4m3, Float8::e4m3, true, false, false},
+    {48, 32, 64, Float8::e5m2, Float8::e4m3, true, false, false, 1},
+    {32, 48, 64, Float8::e5m2, Float8::e4m3, false, false, false, 3},
+};
+
+enum class Kind { any, whole };
+
+/// Codes of numbers about as large as the format's range allows in sums, no NaN among them; or of
+/// whole numbers so small that both formats have all of them.
+std::vector<uint8_t> random_codes(int64_t count, Float8 format, Kind kind, unsigned seed) {
+  std::mt19937_64 engine(seed);
+  std::normal_distribution<double> normal(0, 8);
+  std::uniform_int_distribution<int> whole(-8, 8);
+  std::vector<uint8_t> codes;
+  for (int64_t i = 0; i < count; ++i) {
+    codes.push_back(nearest(kind == Kind::any ? normal(engine) : whole(engine), format));
+  }
+  return codes;
+}
+
+struct Sum {
+  double value = 0;
+  double loss = 0;  // the most that a GPU's may be off
+};
+
+/// A sum of products of which the first `block`, the next, and so on are added by tensor cores, and
+/// their sums in fp32.
+///
+/// Hopper's tensor cores add 32 products at a time to what there is so far. All are shifted to the
+/// exponent of the largest, 13 bits behind the point stay, and the rest is cut off; so it is of the
+/// sum (DeepSeek-AI 2024, DeepSeek-V3 technical report, 3.3.2; a sum below that is 1454.7 was off
+/// by 1.509 on an H200, and is if one adds like that). Call the last bit of the largest
+/// intermediate the unit. An addition then loses less than a unit of each product that has bits
+/// below it, of the sum before and of the sum behind it, and nothing where all are multiples of the
+/// unit. Intermediates are sums of neighbouring products, whose largest is the distance between the
+/// lowest and the highest of the sums from the first on.
+Sum sum_of(std::span<const double> products, size_t block) {
+  constexpr size_t kGroup = 32;
+  Sum sum;
+  for (size_t begin = 0; begin < products.size(); begin += block) {
+    const auto part = products.subspan(begin, std::min(block, products.size() - begin));
+    double own = 0, low = 0, high = 0;
+    for (const double product : part) {
+      own += product;
+      low = std::min(low, own);
+      high = std::max(high, own);
+    }
+    sum.value += own;
+    if (low == high) continue;  // zeros
+    const double unit = std::ldexp(1, std::ilogb(high - low) - 13);
+    const auto cut =
+        std::ranges::count_if(part, [&](double product) { return std::fmod(product, unit) != 0; });
+    const auto additions = static_cast<double>((part.size() + kGroup - 1) / kGroup);
+    if (cut > 0) sum.loss += unit * (static_cast<double>(cut) + 2 * additions);
+  }
+  return sum;
+}
+
+/// Two factors, and all elements of their product by row. Without `fast` a GPU adds 128 products at
+/// a time.
+struct Factors {
+  std::vector<uint8_t> a, b;
+  std::vector<Sum> sums;
+
+  Factors(const Case& x, Kind kind)
+      : a(random_codes(x.m * x.k, x.a, kind, 1)), b(random_codes(x.n * x.k, x.b, kind, 2)) {
+    const auto k = static_cast<size_t>(x.k);
+    std::vector<double> left, right, products(k);
+    for (const uint8_t code : a) left.push_back(value_of(code, x.a));
+    for (const uint8_t code : b) right.push_back(value_of(code, x.b));
+    for (size_t i = 0; i < a.size(); i += k) {
+      for (size_t j = 0; j < b.size(); j += k) {
+        for (size_t s = 0; s < k; ++s) products[s] = left[i + s] * right[j + s];
+        sums.push_back(sum_of(products, x.fast ? k : 128));
+      }
+    }
+  }
+};
+
+void check(Kernels& kernels, const Case& x, const Factors& factors, Type result,
+           const std::string& name) {
+  const OnDevice<uint8_t> a(kernels, factors.a), b(kernels, factors.b);
+  const Scales scales(kernels, {scale_by(3), scale_by(0.5)});
+  const auto bias = random_numbers(x.n, Type::bf16, 3);
+  const auto before = random_numbers(x.place + x.m * x.n, result, 4);
+  const bool is_gpu = product_slack() > 1;
+  std::string bits;
+  for (int time = 0; time < 2; ++time) {
+    auto c = before;
+    kernels.run(Float8Matmul{.m = x.m,
+                             .n = x.n,
+                             .k = x.k,
+                             .a = {a.data(), x.a, scales.data()},
+                             .b = {b.data(), x.b, scales.data() + 1},
+                             .c = c.array().from(x.place),
+                             .accumulate = x.accumulate,
+                             .fast = x.fast,
+                             .bias = x.has_bias ? ConstArray(bias) : ConstArray()});
+    for (int64_t i = 0; i < x.m * x.n; ++i) {
+      const Sum& sum = factors.sums[static_cast<size_t>(i)];
+      const double wanted = sum.value * (2.0 / 3) + (x.accumulate ? before[x.place + i] : 0) +
+                            (x.has_bias ? bias[i % x.n] : 0);
+      const double size = std::max(std::fabs(wanted), 64 * std::sqrt(static_cast<double>(x.k)));
+      const double rounding = (result == Type::f32 ? 32 : 0.6) * step_of(result) * size;
+      ASSERT_NEAR(c[x.place + i], wanted, rounding + (is_gpu ? sum.loss * (2.0 / 3) : 0))
+          << name << " to " << name_of(result) << ", k " << x.k << ", element " << i;
+    }
+    EXPECT_TRUE(time == 0 || bits == c.bits()) << name;
+    bits = c.bits();
+  }
+}
+
+void check_cases(Kind kind) {
+  const auto all = devices();
+  for (const Case& x : kCases) {
+    const Factors factors(x, kind);
+    for (const Sum& sum : factors.sums) EXPECT_TRUE(kind == Kind::any || sum.loss == 0);
+    for (auto& device : all) {
+      if (!device.kernels->has_float8()) GTEST_SKIP() << device.name << " has no such products";
+      check(*device.kernels, x, factors, Type::bf16, device.name);
+      check(*device.kernels, x, factors, Type::f32, device.name);
+    }
+  }
+}
+
+TEST(Float8, ProductsEqualAPlainLoop) { check_cases(Kind::any); }
+
+// They take fewer bits than a GPU's sums have: one missing product is found there, too.
+TEST(Float8, ProductsOfWholeNumbersLoseNothing) { check_cases(Kind::whole); }
+
+// What is not a number is found in the product.
+TEST(Float8, ProductsOfNaNAreNaN) {
+  for (auto& device : devices()) {
+    if (!device.kernels->has_float8()) GTEST_SKIP() << device.name << " has no such products";
+    for (const Float8 format : kFormats) {
+      std::vector<uint8_t> codes(16 * 16, 0x30);
+      codes[37] = 0x7F;
+      const OnDevice<uint8_t> a(*device.kernels, codes);
+      const OnDevice<uint8_t> b(*device.kernels, std::vector<uint8_t>(16 * 16, 0x30));
+      const Scales scale(*device.kernels, {scale_by(1)});
+      const Numbers c(16 * 16, Type::f32);
+      device.kernels->run(Float8Matmul{.m = 16,
+                                       .n = 16,
+                                       .k = 16,
+                                       .a = {a.data(), format, scale.data()},
+                                       .b = {b.data(), Float8::e4m3, scale.data()},
+                                       .c = c});
+      for (int64_t i = 0; i < 256; ++i) {
+        EXPECT_EQ(std::isnan(c[i]), i / 16 == 2) << device.name << ", element " << i;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ferry::kernels

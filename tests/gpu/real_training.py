@@ -1,11 +1,12 @@
 """Trains GPT-2 124M on real text with ferry and with PyTorch, compiled, from the same weights, on the same batches in the same order, and compares.
 
-    real_training.py FERRY WORK TEXT [TEXT ...] [--tokens 27000000] [--epochs 2] [--vocabulary FOLDER] [--device cuda]
+    real_training.py FERRY WORK TEXT [TEXT ...] [--tokens 27000000] [--epochs 2] [--vocabulary FOLDER] [--device cuda] [--fp8]
 
 TEXT: folders with text (.py, .md, .rst, .txt, .h), of which so many tokens are taken, or files. They are tokenised as GPT-2 does (FOLDER has its encoder.json and vocab.bpe).
 The weights are those that ferry begins with: the first step of the warm-up has the learning rate 0, so that they are what a run of one step saves.
 Both train in bf16 with fp32 parameters and moments, 64 sequences of 1024 tokens a step. Printed are tokens/s of both (medians), and how far the means of the
-losses of 20 steps are from each other; within 1 % is asked for. WORK/report.html has the curves of both."""
+losses of 20 steps are from each other; within 1 % is asked for. WORK/report.html has the curves of both.
+With --fp8 ferry's own runs with linear layers in FP8, scaled by tensor and delayed, stand in PyTorch's place."""
 import argparse
 import glob
 import json
@@ -28,6 +29,7 @@ parser.add_argument('--device', default='cuda')
 parser.add_argument('--batch', type=int, default=64)
 parser.add_argument('--length', type=int, default=1024)
 parser.add_argument('--layers', type=int, default=12)
+parser.add_argument('--fp8', action='store_true')
 a = parser.parse_args()
 RATE, LEAST_RATE, HIDDEN, HEADS, VOCABULARY = 3e-4, 3e-5, 768, 12, 50304
 os.makedirs(a.work, exist_ok=True)
@@ -121,32 +123,50 @@ words = (f'--num-layers {a.layers} --hidden-size {HIDDEN} --num-attention-heads 
          f'--micro-batch-size {a.batch} --global-batch-size {a.batch} --train-iters {steps} --lr {RATE} --min-lr {LEAST_RATE} --lr-decay-style cosine '
          f'--lr-warmup-iters {warmup} --weight-decay 0.1 --clip-grad 1.0 --adam-beta2 0.95 --log-interval 1 --bf16 --device {a.device} '
          f'--data-path {prefix} --data-cache-path {path("cache")}').split()
-quietly(a.ferry, 'train', *words, '--save', path('begin'), '--save-interval', 1, '--exit-interval', 1)
-quietly(a.ferry, 'convert', path('begin'), path('hf'), '--to', 'hf', '--dtype', 'float32', '--overwrite')
-samples()
-if os.path.exists(path('ferry.jsonl')):
-    os.remove(path('ferry.jsonl'))
-quietly(a.ferry, 'train', *words, '--metrics-json', path('ferry.jsonl'))
-with open(path('ferry.jsonl')) as f:
-    lines = [json.loads(line) for line in f]
-own = [line['lm loss'] for line in lines]
-own_seconds = median([line['milliseconds'] / 1000 for line in lines])
-config = dict(llama=False, layers=a.layers, hidden=HIDDEN, heads=HEADS, groups=HEADS, ffn=4 * HIDDEN, vocabulary=VOCABULARY, length=a.length, batch=a.batch,
-              device=a.device, threads=os.cpu_count(), steps=steps, compile=True, type='autocast' if a.device == 'cuda' else 'fp32', weights=path('hf'),
-              samples=path('samples.npy'), rates=[rate(i) for i in range(steps)], weight_decay=0.1)
-peer = json.loads(quietly(sys.executable, os.path.join(here, '../bench/torch_steps.py'), json.dumps(config)).splitlines()[-1])
-theirs, their_seconds = peer['losses'], median(peer['times'])
-with open(path('pytorch.jsonl'), 'w') as f:
-    for i, loss in enumerate(theirs):
-        f.write(json.dumps({'iteration': i + 1, 'consumed samples': (i + 1) * a.batch, 'lm loss': loss, 'learning rate': rate(i),
-                            'milliseconds': 1000 * peer['times'][i]}) + '\n')
-quietly(a.ferry, 'report', '--training', path('ferry.jsonl'), path('pytorch.jsonl'), '-o', path('report.html'), '--overwrite')
-size = min(20, steps)
-windows = [(sum(own[i:i + size]) / size, sum(theirs[i:i + size]) / size) for i in range(0, len(own) - size + 1, size)]
-worst = max(abs(one / other - 1) for one, other in windows)
-for i in sorted({0, 1, 2, len(windows) // 4, len(windows) // 2, len(windows) - 1} & set(range(len(windows)))):
-    print(f'steps {i * size + 1} to {(i + 1) * size}: ferry {windows[i][0]:.4f}, PyTorch {windows[i][1]:.4f}')
-tokens = a.batch * a.length
-print(f'first loss {own[0]:.5f}, {theirs[0]:.5f}; means of {size} steps differ by {worst:.3%} at most, the last by {windows[-1][0] / windows[-1][1] - 1:+.3%}')
-print(f'ferry {tokens / own_seconds:.0f} tokens/s, PyTorch {tokens / their_seconds:.0f}: {their_seconds / own_seconds:.3f}x')
-sys.exit(0 if worst < 0.01 and len(own) == len(theirs) == steps else 1)
+
+
+def train(name, *more):
+    """Trains with ferry and returns the losses of its steps and their median seconds."""
+    if os.path.exists(path(f'{name}.jsonl')):
+        os.remove(path(f'{name}.jsonl'))
+    quietly(a.ferry, 'train', *words, '--metrics-json', path(f'{name}.jsonl'), *more)
+    with open(path(f'{name}.jsonl')) as f:
+        lines = [json.loads(line) for line in f]
+    return [line['lm loss'] for line in lines], median([line['milliseconds'] / 1000 for line in lines])
+
+
+def train_with_pytorch():
+    quietly(a.ferry, 'train', *words, '--save', path('begin'), '--save-interval', 1, '--exit-interval', 1)
+    quietly(a.ferry, 'convert', path('begin'), path('hf'), '--to', 'hf', '--dtype', 'float32', '--overwrite')
+    samples()
+    config = dict(llama=False, layers=a.layers, hidden=HIDDEN, heads=HEADS, groups=HEADS, ffn=4 * HIDDEN, vocabulary=VOCABULARY, length=a.length, batch=a.batch,
+                  device=a.device, threads=os.cpu_count(), steps=steps, compile=True, type='autocast' if a.device == 'cuda' else 'fp32', weights=path('hf'),
+                  samples=path('samples.npy'), rates=[rate(i) for i in range(steps)], weight_decay=0.1)
+    peer = json.loads(quietly(sys.executable, os.path.join(here, '../bench/torch_steps.py'), json.dumps(config)).splitlines()[-1])
+    with open(path('PyTorch.jsonl'), 'w') as f:
+        for i, loss in enumerate(peer['losses']):
+            f.write(json.dumps({'iteration': i + 1, 'consumed samples': (i + 1) * a.batch, 'lm loss': loss, 'learning rate': rate(i),
+                                'milliseconds': 1000 * peer['times'][i]}) + '\n')
+    return peer['losses'], median(peer['times'])
+
+
+def compare(name, theirs, their_seconds):
+    """Prints how far apart the curves are and returns whether they are within 1 %."""
+    size = min(20, steps)
+    windows = [(sum(own[i:i + size]) / size, sum(theirs[i:i + size]) / size) for i in range(0, len(own) - size + 1, size)]
+    worst = max(abs(one / other - 1) for one, other in windows)
+    for i in sorted({0, 1, 2, len(windows) // 4, len(windows) // 2, len(windows) - 1} & set(range(len(windows)))):
+        print(f'steps {i * size + 1} to {(i + 1) * size}: ferry {windows[i][0]:.4f}, {name} {windows[i][1]:.4f}')
+    tokens = a.batch * a.length
+    print(f'first loss {own[0]:.5f}, {theirs[0]:.5f}; means of {size} steps differ by {worst:.3%} at most, the last by {windows[-1][0] / windows[-1][1] - 1:+.3%}')
+    print(f'ferry {tokens / own_seconds:.0f} tokens/s, {name} {tokens / their_seconds:.0f}: {their_seconds / own_seconds:.3f}x', flush=True)
+    return worst < 0.01 and len(own) == len(theirs) == steps
+
+
+own, own_seconds = train('ferry')
+if a.fp8:
+    peers = {f'FP8 {recipe}': train(f'FP8 {recipe}', '--fp8-format', 'hybrid', '--fp8-recipe', recipe) for recipe in ('tensorwise', 'delayed')}
+else:
+    peers = {'PyTorch': train_with_pytorch()}
+quietly(a.ferry, 'report', '--training', *(path(f'{name}.jsonl') for name in ('ferry', *peers)), '-o', path('report.html'), '--overwrite')
+sys.exit(0 if all([compare(name, *peer) for name, peer in peers.items()]) else 1)

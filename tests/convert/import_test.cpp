@@ -23,7 +23,7 @@ using testing::HasSubstr;
 class RealCheckpoints : public testing::TestWithParam<std::string> {};
 
 TEST_P(RealCheckpoints, ComeBackWithTheSameNamesAndBytes) {
-  // Megatron Core 0.16 with its local modules has names that releases since have given up.
+  // Megatron Core's local modules have names of their own for norms.
   const std::string core = FERRY_FIXTURES "/core/" + GetParam();
   const bool old = std::filesystem::exists(core);
   const std::string path = old ? core : FERRY_FIXTURES "/megatron/" + GetParam();

@@ -1,28 +1,17 @@
 """Lets Megatron Core (0.16, CPU, its local modules) load what ferry made of Hugging Face models, and compute.
 
 Usage: check_core_logits.py FOLDER      FOLDER/NAME/: run_0_16 (a run) and logits.npz (tokens, logits and perhaps further_logits), as check_import.py makes them
-The model is built from the arguments in the checkpoint, which Megatron Core's own reader loads: no tensor of the model may be missing, and its
+The model is built from the arguments in the checkpoint, which Megatron Core's own reader loads under the names of its local modules: no tensor of the model may be missing, and its
 logits must be those of the file to 8e-6 of their mean size. Prints a table; fails when one is not."""
 import os, sys, warnings
 warnings.filterwarnings('ignore')
 import make_core_checkpoints as core
-import numpy as np, torch, torch.distributed.checkpoint as dcp
+import numpy as np, torch
 from megatron.core import dist_checkpointing, parallel_state
 
 BAR = 8e-6
-# The local modules keep norms apart that Transformer Engine has inside layers.
-SAME = [('.mlp.linear_fc1.layer_norm_', '.pre_mlp_layernorm.'), ('.pre_mlp_layernorm.', '.mlp.linear_fc1.layer_norm_'),
-        ('.q_layernorm.', '.linear_q_up_proj.layer_norm_'), ('.kv_layernorm.', '.linear_kv_up_proj.layer_norm_'),
-        ('.input_layernorm.', '.linear_qkv.layer_norm_')]
-
-def use_names_of(checkpoint, state):
-    known = set(dcp.FileSystemReader(checkpoint).read_metadata().state_dict_metadata)
-    for name in list(state):
-        part = state[name]
-        if name.endswith('_extra_state'): state.pop(name)
-        elif part.key not in known:
-            part.key = next((part.key.replace(a, b) for a, b in SAME if part.key.replace(a, b) in known), part.key)
-    return state
+def without_extra_state(state):
+    return {name: part for name, part in state.items() if not name.endswith('_extra_state')}
 
 def load(folder):
     args = dist_checkpointing.load_common_state_dict(folder)['args']
@@ -31,7 +20,7 @@ def load(folder):
     model = core.build(args).float().eval()
     for name, buffer in model.named_buffers():
         if name.endswith('expert_bias'): buffer.data = buffer.data.float()
-    state = use_names_of(folder, model.sharded_state_dict(metadata={'singleton_local_shards': False}))
+    state = without_extra_state(model.sharded_state_dict(metadata={'singleton_local_shards': False}))
     missing = model.load_state_dict(dist_checkpointing.load(state, folder), strict=False).missing_keys
     assert not [n for n in missing if not n.endswith('_extra_state')], missing
     return model

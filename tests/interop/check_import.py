@@ -113,7 +113,7 @@ def prepare_logits(ferry, source, work, logits=None):
         tokens = np.random.RandomState(0).randint(0, 250, TOKENS)
         model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, attn_implementation='eager').eval()
         with torch.no_grad(): logits = dict(tokens=tokens, logits=model(torch.from_numpy(tokens)).logits.numpy())
-    ferry_convert(ferry, source, os.path.join(work, 'run_0_16'), '--to', 'torch_dist', '--core-release', '0.16', '--tp', '2')
+    ferry_convert(ferry, source, os.path.join(work, 'run_0_16'), '--to', 'torch_dist', '--core-release', '0.16', '--tp', '2', '--transformer-impl', 'local')
     np.savez(os.path.join(work, 'logits.npz'), **logits)
 
 def check(ferry, case, work):

@@ -169,6 +169,7 @@ void add_import_options(Command& command, ConvertOptions& options) {
       .group(group);
   add_megatron_options(command, options.write, group);
   add_layout_options(command, options.import.layout, "is 1");
+  add_modules_option(command, options.transformer_engine).group(group);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "ckpt/group/together.h"
 #include "ckpt/megatron/model/args.h"
 #include "ckpt/megatron/rank_folders/write/writer.h"
+#include "ckpt/megatron/state/norm_names.h"
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
 #include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"
@@ -60,6 +61,7 @@ std::vector<std::string> loading_flags(const Import& model, const ParallelLayout
     flags.insert(flags.end(), {"--use-distributed-optimizer", "--override-opt_param-scheduler"});
   }
   say_layout(sizes, options.import.layout, flags);
+  if (options.transformer_engine == false) flags.push_back("--transformer-impl local");
   flags.insert(flags.end(), model.flags.begin(), model.flags.end());
   return flags;
 }
@@ -149,6 +151,7 @@ ConvertReport convert_to_megatron(const ConvertOptions& options) {
     Import model = import_model(checkpoint, import);
     model.state.warnings.insert(model.state.warnings.begin(), source.warnings.begin(),
                                 source.warnings.end());
+    if (options.transformer_engine) choose_modules(model.state, *options.transformer_engine);
     report = describe(checkpoint, model, options, folder);
     report.source_format = name(source.format);
     if (!options.optimizer) report.before_loading = before_loading(*file_system, options.target);

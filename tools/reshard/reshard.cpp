@@ -50,9 +50,9 @@ constexpr const char* kReshardExamples = R"(Examples:
 std::string converted(const ReshardFlags& flags) {
   const ReshardOptions& options = flags.options;
   const bool of_training = options.layout != ParallelTarget() || options.vocabulary_divisor ||
-                           options.write.release != kNewestCore || !options.only.empty() ||
-                           !options.drop.empty() || !options.renames.empty() ||
-                           options.write.zstd_level ||
+                           options.transformer_engine || options.write.release != kNewestCore ||
+                           !options.only.empty() || !options.drop.empty() ||
+                           !options.renames.empty() || options.write.zstd_level ||
                            (options.optimizer != ReshardOptimizer::as_source &&
                             options.optimizer != ReshardOptimizer::none);
   if (of_training) {
@@ -165,6 +165,7 @@ void add_reshard(Command& program, const Processes& processes) {
   add_places(command, *flags);
   add_content_options(command, flags->options);
   add_layout_options(command, flags->options.layout, "stays as it is");
+  add_modules_option(command, flags->options.transformer_engine);
   add_write_options(command, flags->options.write, "the iteration in OUT");
   add_verify_option(command, flags->verify);
   add_json_option(command, flags->json);

@@ -13,6 +13,7 @@
 #include "ckpt/megatron/optimizer/optimizer_form.h"
 #include "ckpt/megatron/rank_folders/write/writer.h"
 #include "ckpt/megatron/state/edit.h"
+#include "ckpt/megatron/state/norm_names.h"
 #include "ckpt/megatron/state/retarget.h"
 #include "ckpt/megatron/state/state_of.h"
 #include "ckpt/megatron/torch_dist/plain_dcp_writer.h"
@@ -333,7 +334,8 @@ void check_options(const ReshardOptions& options) {
 void check_plain(const ReshardOptions& options, const Checkpoint& checkpoint) {
   ParallelTarget ranks;
   ranks.data = options.layout.data;
-  const bool has_layout = !(options.layout == ranks) || options.vocabulary_divisor;
+  const bool has_layout =
+      !(options.layout == ranks) || options.vocabulary_divisor || options.transformer_engine;
   if (!has_layout && options.optimizer == ReshardOptimizer::as_source) return;
   fail(ErrorKind::invalid,
        "{} is no run of Megatron-LM's: it is copied as it is, and {} means nothing for it; of the "
@@ -370,6 +372,7 @@ ReshardReport reshard(const ReshardOptions& options) {
     RunTokenizer tokenizer;
     if (is_run) {
       retarget(state, options.layout, options.vocabulary_divisor);
+      if (options.transformer_engine) choose_modules(state, *options.transformer_engine);
       tokenizer = take_tokenizer(*file_system, checkpoint, output.folder(), state);
     }
     target = plan_target(std::move(state), options, output.folder());

@@ -38,6 +38,7 @@ struct ReshardOptions {
   std::string config_folder;    // of config.json, for a run without arguments; empty: beside it
   ParallelTarget layout;
   std::optional<int64_t> vocabulary_divisor;
+  std::optional<bool> transformer_engine;  // modules that are to load it; nothing: the source's
   std::optional<DType> dtype;
   std::vector<std::string> only, drop;                       // patterns of names
   std::vector<std::pair<std::string, std::string>> renames;  // old, new; or with one * in each

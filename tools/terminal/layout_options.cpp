@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <optional>
 #include <string>
 
@@ -34,6 +35,16 @@ void add_layout_options(Command& command, ParallelTarget& layout, const char* si
                   "Stages by letters, as Megatron-LM takes them: 'Ettt|tt|tL'")
       .type_name("TEXT")
       .group(group);
+}
+
+Option add_modules_option(Command& command, std::optional<bool>& transformer_engine) {
+  const std::map<std::string, std::optional<bool>> modules = {{"local", false},
+                                                              {"transformer_engine", true}};
+  return command
+      .add_choice("--transformer-impl", transformer_engine, modules,
+                  "Modules that are to load it, which names of norms depend on: transformer_engine "
+                  "or local")
+      .type_name("NAME");
 }
 
 }  // namespace ferry::tool

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/megatron/state/norm_names.h"
 #include "convert/arguments/arguments.h"
 #include "convert/model/model_tensors.h"
 
@@ -58,7 +59,9 @@ RunModel model_of(const TrainArguments& arguments, const Source* source) {
   const DType dtype = parameter_dtype(arguments);
   if (source == nullptr) {
     const ReadArguments read = read_arguments(args.value, kPath);
-    return {args.value, model_tensors(read.architecture, dtype), kPath};
+    std::vector<ModelTensor> tensors = model_tensors(read.architecture, dtype);
+    name_norms(tensors, read_run_arguments(args.value).transformer_engine);
+    return {args.value, std::move(tensors), kPath};
   }
   std::vector<ModelTensor> tensors;
   for (const StateTensor& tensor : source->state.tensors) {

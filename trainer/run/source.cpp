@@ -5,6 +5,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/group/together.h"
 #include "ckpt/integrity/soundness.h"
+#include "ckpt/megatron/state/norm_names.h"
 #include "ckpt/megatron/state/state_of.h"
 #include "ckpt/megatron/state/vocabulary.h"
 #include "ckpt/memory/open_together.h"
@@ -103,12 +104,15 @@ void check_bytes(const std::shared_ptr<const FileSystem>& files, const std::stri
 }
 
 RunState state_for(const Checkpoint& checkpoint, const TrainArguments& arguments) {
-  if (checkpoint.format == Format::hugging_face) {
-    return import_state(checkpoint, import_options(arguments));
+  const bool is_model = checkpoint.format == Format::hugging_face;
+  RunState state =
+      is_model ? import_state(checkpoint, import_options(arguments)) : state_of(checkpoint);
+  if (!is_model) {
+    set_vocabulary_rows(state, state.args.value, arguments.padded_vocab_size.value_or(0),
+                        checkpoint.path);
   }
-  RunState state = state_of(checkpoint);
-  set_vocabulary_rows(state, state.args.value, arguments.padded_vocab_size.value_or(0),
-                      checkpoint.path);
+  // So that Megatron-LM finds them in what the run saves.
+  name_norms(state, arguments.transformer_impl != "local");
   return state;
 }
 

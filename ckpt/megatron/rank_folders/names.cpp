@@ -163,14 +163,20 @@ class Namer {
     return {view};
   }
 
-  // Norms that are modules of their own are named as inside the linear layer that follows them.
+  // Norms that are modules of their own get the names that these modules give them in torch_dist
+  // (ckpt/megatron/state/norm_names.h). Where other modules than Megatron-LM's own have a norm
+  // before a dense MLP apart, they do as if it were inside (ModelOpt's).
   void name_norms(const LayerName& name, std::string& suffix) const {
     const std::pair layer(name.mtp, name.layer);
     const auto rename = [&](std::string_view from, std::string_view to) {
       if (suffix.starts_with(from)) suffix.replace(0, from.size(), to);
     };
-    if (with_qkv_.count(layer)) rename("input_layernorm.", "self_attention.linear_qkv.layer_norm_");
-    if (!with_experts_.count(layer)) rename("pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_");
+    const bool has_qkv = with_qkv_.contains(layer);
+    const bool local = !naming_.run->transformer_engine;
+    if (has_qkv) rename("input_layernorm.", "self_attention.linear_qkv.layer_norm_");
+    if (local ? has_qkv : !with_experts_.contains(layer)) {
+      rename("pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_");
+    }
   }
 
   // One tensor for all experts of a rank, each transposed: expert by expert [H, F] and [F, H],

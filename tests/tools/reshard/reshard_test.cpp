@@ -53,6 +53,19 @@ class Reshard : public Program {
   }
 };
 
+TEST_F(Reshard, NormsHaveTheNamesThatTheModulesLookFor) {
+  run("convert " FERRY_FIXTURES "/core/qwen2_moe_mixed " + path("hf") + " --to hf");
+  const json made = result("convert " + path("hf") + " " + path("run") +
+                           " --to torch_dist --transformer-impl local");
+  EXPECT_THAT(made["load_with"].get<std::vector<std::string>>(),
+              testing::Contains("--transformer-impl local"));
+  EXPECT_EQ(argument(path("run"), "transformer_impl"), "\"local\"");
+  EXPECT_THAT(run("inspect --tensors " + path("run")).out, Not(HasSubstr("pre_mlp_layernorm")));
+  run("reshard " + path("run") + " " + path("fused") + " --transformer-impl transformer_engine");
+  EXPECT_THAT(run("inspect --tensors " + path("fused")).out, HasSubstr("1.pre_mlp_layernorm"));
+  run("reshard " + path("run") + " " + path("other") + " --transformer-impl mine", 2);
+}
+
 TEST_F(Reshard, AReleaseStaysARelease) {
   const std::string source = release();
   for (const std::string to : {"torch_dist", "torch", "torch_dist --core-release 0.15"}) {

@@ -1,0 +1,102 @@
+#include "ckpt/megatron/state/norm_names.h"
+
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "ckpt/format/pickle/values/draft.h"
+#include "ckpt/megatron/model/parameter_rules.h"
+#include "ckpt/megatron/model/run_arguments.h"
+#include "ckpt/megatron/state/edit.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::string_view kNormBeforeMlp = "pre_mlp_layernorm.",
+                           kNormInMlp = "mlp.linear_fc1.layer_norm_";
+
+struct LatentNorm {
+  std::string_view apart, in_linear;
+};
+constexpr std::array kLatentNorms = {
+    LatentNorm{"self_attention.q_layernorm.", "self_attention.linear_q_up_proj.layer_norm_"},
+    LatentNorm{"self_attention.kv_layernorm.", "self_attention.linear_kv_up_proj.layer_norm_"}};
+
+// "decoder.layers.3." or, of stacked layers, "decoder.layers.", and what follows it.
+struct NormLayer {
+  std::string_view layer, suffix;
+};
+
+std::optional<NormLayer> norm_layer(std::string_view name) {
+  for (const std::string_view prefix : {"decoder.layers.", "mtp.layers."}) {
+    if (!name.starts_with(prefix)) continue;
+    std::string_view suffix = name.substr(prefix.size());
+    leading_number(suffix, &suffix);
+    suffix = inside_mtp(suffix).value_or(suffix);
+    return NormLayer{name.substr(0, name.size() - suffix.size()), suffix};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+NormNames::NormNames(const std::vector<std::string_view>& names, bool transformer_engine)
+    : transformer_engine_(transformer_engine) {
+  for (const std::string_view name : names) {
+    const auto part = norm_layer(name);
+    if (!part) continue;
+    if (part->suffix.starts_with("mlp.router.")) with_experts_.emplace(part->layer);
+    if (part->suffix.starts_with("self_attention.linear_kv_up_proj.")) latent_.emplace(part->layer);
+  }
+}
+
+std::string NormNames::of(std::string_view name) const {
+  const auto part = norm_layer(name);
+  if (!part) return std::string(name);
+  const bool latent = latent_.contains(part->layer);
+  const auto renamed = [&](std::string_view from, std::string_view to) {
+    return std::string(part->layer).append(to).append(part->suffix.substr(from.size()));
+  };
+  const auto settled = [&](std::string_view apart, std::string_view in_linear,
+                           bool is_apart) -> std::optional<std::string> {
+    if (is_apart && part->suffix.starts_with(in_linear)) return renamed(in_linear, apart);
+    if (!is_apart && part->suffix.starts_with(apart)) return renamed(apart, in_linear);
+    return std::nullopt;
+  };
+  const bool before_mlp = transformer_engine_ ? with_experts_.contains(part->layer) : latent;
+  if (auto found = settled(kNormBeforeMlp, kNormInMlp, before_mlp)) return *found;
+  for (const LatentNorm& norm : kLatentNorms) {
+    if (!latent) break;
+    if (auto found = settled(norm.apart, norm.in_linear, !transformer_engine_)) return *found;
+  }
+  return std::string(name);
+}
+
+void name_norms(RunState& state, bool transformer_engine) {
+  std::vector<std::string_view> names;
+  for (const StateTensor& tensor : state.tensors) {
+    if (tensor.role == Role::model) names.push_back(tensor.name);
+  }
+  const NormNames norms(names, transformer_engine);
+  rename_tensors(state, [&](std::string_view name) { return norms.of(name); });
+}
+
+void choose_modules(RunState& state, bool transformer_engine) {
+  name_norms(state, transformer_engine);
+  const bool before = read_run_arguments(state.args.value).transformer_engine;
+  if (before != transformer_engine) state.modules.reset();
+  Draft draft;
+  const Value args = draft.copy(state.args.value);
+  draft.put(args, "transformer_impl",
+            draft.string(transformer_engine ? "transformer_engine" : "local"));
+  state.args = std::move(draft).finish(args);
+}
+
+void name_norms(std::vector<ModelTensor>& tensors, bool transformer_engine) {
+  std::vector<std::string_view> names;
+  for (const ModelTensor& tensor : tensors) names.push_back(tensor.name);
+  const NormNames norms(names, transformer_engine);
+  for (ModelTensor& tensor : tensors) tensor.name = norms.of(tensor.name);
+}
+
+}  // namespace ferry

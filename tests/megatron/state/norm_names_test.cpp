@@ -1,0 +1,111 @@
+// Norms have the names that the modules look for which are to load them. The checkpoints in
+// tests/fixtures/core were saved by Megatron Core with its local modules.
+#include "ckpt/megatron/state/norm_names.h"
+
+#include <gmock/gmock.h>
+
+#include "ckpt/megatron/rank_folders/write/writer.h"
+#include "tests/megatron/reshard_support.h"
+
+namespace ferry {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
+
+struct Spelling {
+  std::string layer, with_transformer_engine, local;
+};
+
+// A layer of each kind; what tells the kind stands in `others`.
+const std::vector<std::string_view> kOthers = {
+    "decoder.layers.0.self_attention.linear_qkv.weight",
+    "decoder.layers.1.self_attention.linear_qkv.weight",
+    "decoder.layers.1.mlp.router.weight",
+    "decoder.layers.2.self_attention.linear_kv_up_proj.weight",
+    "decoder.layers.3.self_attention.linear_kv_up_proj.weight",
+    "decoder.layers.3.mlp.router.weight",
+    "mtp.layers.0.transformer_layer.self_attention.linear_kv_up_proj.weight",
+    "mtp.layers.0.transformer_layer.mlp.router.weight"};
+const std::vector<Spelling> kSpellings = {
+    {"decoder.layers.0.", "mlp.linear_fc1.layer_norm_weight", "mlp.linear_fc1.layer_norm_weight"},
+    {"decoder.layers.1.", "pre_mlp_layernorm.weight", "mlp.linear_fc1.layer_norm_weight"},
+    {"decoder.layers.1.", "pre_mlp_layernorm.bias", "mlp.linear_fc1.layer_norm_bias"},
+    {"decoder.layers.2.", "mlp.linear_fc1.layer_norm_weight", "pre_mlp_layernorm.weight"},
+    {"decoder.layers.3.", "pre_mlp_layernorm.weight", "pre_mlp_layernorm.weight"},
+    {"decoder.layers.3.", "self_attention.linear_q_up_proj.layer_norm_weight",
+     "self_attention.q_layernorm.weight"},
+    {"decoder.layers.3.", "self_attention.linear_kv_up_proj.layer_norm_weight",
+     "self_attention.kv_layernorm.weight"},
+    {"mtp.layers.0.transformer_layer.", "self_attention.linear_kv_up_proj.layer_norm_weight",
+     "self_attention.kv_layernorm.weight"},
+    {"mtp.layers.0.transformer_layer.", "pre_mlp_layernorm.weight", "pre_mlp_layernorm.weight"},
+    // Norms of queries and keys beside plain attention are no part of a linear layer.
+    {"decoder.layers.0.", "self_attention.q_layernorm.weight", "self_attention.q_layernorm.weight"},
+    {"decoder.layers.3.", "input_layernorm.weight", "input_layernorm.weight"}};
+
+TEST(NormNames, AreThoseOfTheModules) {
+  const NormNames fused(kOthers, true), local(kOthers, false);
+  for (const Spelling& norm : kSpellings) {
+    for (const std::string& stored : {norm.with_transformer_engine, norm.local}) {
+      EXPECT_EQ(fused.of(norm.layer + stored), norm.layer + norm.with_transformer_engine);
+      EXPECT_EQ(local.of(norm.layer + stored), norm.layer + norm.local);
+    }
+  }
+  for (const std::string_view other : kOthers) EXPECT_EQ(local.of(other), other);
+  const NormNames stacked({"decoder.layers.mlp.router.weight"}, false);
+  EXPECT_EQ(stacked.of("decoder.layers.pre_mlp_layernorm.weight"),
+            "decoder.layers.mlp.linear_fc1.layer_norm_weight");
+}
+
+std::vector<std::string> tensor_names(const Checkpoint& checkpoint) {
+  std::vector<std::string> names;
+  for (const Entry& entry : checkpoint.catalog.entries) names.push_back(entry.name);
+  std::ranges::sort(names);
+  return names;
+}
+
+Checkpoint for_modules(const Checkpoint& checkpoint, bool transformer_engine,
+                       const std::shared_ptr<MemoryFileSystem>& memory) {
+  RunState state = state_of(checkpoint);
+  choose_modules(state, transformer_engine);
+  test::write(plan_torch_dist(std::move(state), {}), memory, "made");
+  return open_checkpoint(memory, "made");
+}
+
+class LocalModules : public testing::TestWithParam<std::string> {
+ protected:
+  const Checkpoint saved_ =
+      open_checkpoint(posix_file_system(), FERRY_FIXTURES "/core/" + GetParam());
+};
+
+TEST_P(LocalModules, FindTheirNormsInWhatWasOfTransformerEngine) {
+  const auto memory = std::make_shared<MemoryFileSystem>();
+  const Checkpoint fused = for_modules(saved_, true, memory);
+  EXPECT_NE(tensor_names(fused), tensor_names(saved_));
+  EXPECT_EQ(fused.args.value.get("transformer_impl").string(), "transformer_engine");
+  const auto again = std::make_shared<MemoryFileSystem>();
+  const Checkpoint back = for_modules(fused, false, again);
+  EXPECT_EQ(tensor_names(back), tensor_names(saved_));
+  EXPECT_EQ(back.args.value.get("transformer_impl").string(), "local");
+}
+
+TEST_P(LocalModules, FindTheirNormsInWhatWasRankFolders) {
+  const auto memory = std::make_shared<MemoryFileSystem>();
+  RunState state = state_of(saved_);
+  choose_modules(state, false);
+  test::write(plan_legacy(state, {true}), memory, "folders");
+  const Checkpoint folders = open_checkpoint(memory, "folders");
+  EXPECT_THAT(tensor_names(open_checkpoint(memory, "folders", {{}, true})),
+              Not(Contains(HasSubstr("linear_fc1.layer_norm_"))));
+  EXPECT_EQ(tensor_names(folders), tensor_names(saved_));
+}
+
+INSTANTIATE_TEST_SUITE_P(Saved, LocalModules,
+                         testing::Values("qwen2_moe_mixed", "deepseek_v2_plain_queries",
+                                         "deepseek_v3_mtp"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace ferry

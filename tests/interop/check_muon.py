@@ -16,6 +16,7 @@ from checkpoints import Report, differences, digests, iteration_folder, load, re
 
 LAYOUTS = ['--tp 1 --dp 1', '--tp 2 --dp 1', '--tp 2 --dp 3', '--tp 1 --dp 4']
 FORMS = {'full': '--optimizer fully_reshardable', 'dpr': '--optimizer dp_reshardable', 'files': '--to torch'}
+CHAIN_FORMS = {'plain': '--to torch_dist', 'chain': '--to torch'}  # without a layer-wise optimizer
 CORE = {'dense': ('--tp 2 --ep 1', 2, (1, 2)), 'experts': ('--tp 1 --ep 2 --etp 1', 1, (2,))}  # layout, tensor and data ranks
 
 
@@ -42,22 +43,22 @@ def main():
         with open(f'{runs}/{case}.json') as file:
             truth = json.load(file)
         with tempfile.TemporaryDirectory() as work:
+            chain = name.endswith('chain')
+            forms = CHAIN_FORMS if chain else FORMS
             for i, layout in enumerate(LAYOUTS):
-                for form, options in FORMS.items():
+                for form, options in forms.items():
                     made = f'{work}/{form}{i}'
                     path = reshard(ferry, run, made, f'{options} {layout} --ep 1')
-                    if form != 'files':
+                    if form not in ('files', 'chain'):
                         report.add(f'{name} as {form} at {layout}, names', own_names(path, name.endswith('dpr')))
-                    back = made if form == 'full' else f'{work}/back_{form}{i}'
-                    if form != 'full':
-                        reshard(ferry, made, back, '--optimizer fully_reshardable --tp 1')
+                    back = made if form in ('full', 'plain') else f'{work}/back_{form}{i}'
+                    if back != made:
+                        reshard(ferry, made, back, '--tp 1' if chain else '--optimizer fully_reshardable --tp 1')
                     report.add(f'{name} as {form} at {layout}', differences(digests(load(iteration_folder(back))), truth))
             if not megatron:
                 continue
             layout, tensor, all_data = CORE[case]
-            for form, options in FORMS.items():
-                if case == 'experts' and form != 'files' and name.endswith('files'):
-                    continue  # the modules that can be built without a GPU have another name for the norm before experts in such a checkpoint
+            for form, options in forms.items():
                 for data in all_data:
                     made = f'{work}/core_{form}_{data}'
                     reshard(ferry, run, made, f'{options} {layout} --dp {data}')

@@ -7,7 +7,8 @@
 
 OUT_DIR/CASE_FORM is a run folder. Forms: `dpr` and `full`, which torch_dist has with a layer-wise optimizer (dp_reshardable, fully_reshardable); `older`,
 torch_dist where the layer-wise optimizer has all parameters (--no-use-layer-wise-param-layout, and before May 2026); `files`, rank folders with
-layer_wise_optimizer_*.pt, which that one writes. All forms of a case hold the same values:
+layer_wise_optimizer_*.pt, which that one writes; `chain`, rank folders without a layer-wise optimizer (--optimizer muon alone): each optimizer in
+model_optim_rng.pt, one after another; `plain`, the same in torch_dist. All forms of a case hold the same values:
 masters and moments are random, by the parameters' names, weights the masters rounded to bf16."""
 import argparse
 import os
@@ -28,7 +29,8 @@ CASES = {  # tensor, expert and all ranks, further arguments
     'experts': (1, 2, 2, EXPERTS),
     'adaptive': (1, 1, 2, dict(optimizer='adaptive_muon')),
 }
-FORMS = {'dense': ('dpr', 'full', 'older', 'files'), 'experts': ('dpr', 'full', 'files'), 'adaptive': ('dpr', 'full', 'files')}
+FORMS = {'dense': ('dpr', 'full', 'older', 'files', 'chain', 'plain'), 'experts': ('dpr', 'full', 'files', 'chain', 'plain'), 'adaptive': ('dpr', 'full', 'files', 'chain', 'plain')}
+RANK_FOLDERS = ('files', 'chain')
 SMALL = dict(num_layers=2, vocab_size=60, padded_vocab_size=64, ffn_hidden_size=24, hidden_size=16, kv_channels=4)
 
 
@@ -40,8 +42,8 @@ def arguments(case, form, data=None):
         tensor_model_parallel_size=tensor, pipeline_model_parallel_size=1, expert_model_parallel_size=expert, expert_tensor_parallel_size=1 if expert > 1 else tensor,
         context_parallel_size=1, data_parallel_size=world // tensor, world_size=world, use_distributed_optimizer=False, overlap_grad_reduce=False, bf16=True,
         accumulate_allreduce_grads_in_fp32=True, transformer_impl='local', use_precision_aware_optimizer=False, optimizer='muon', muon_scalar_optimizer='adam',
-        use_layer_wise_distributed_optimizer=True, use_layer_wise_param_layout=form in ('dpr', 'full'), dist_ckpt_optim_fully_reshardable=form == 'full',
-        ckpt_format='torch' if form.endswith('files') else 'torch_dist', params_dtype=torch.bfloat16), further))
+        use_layer_wise_distributed_optimizer=form not in ('chain', 'plain'), use_layer_wise_param_layout=form in ('dpr', 'full'), dist_ckpt_optim_fully_reshardable=form == 'full',
+        ckpt_format='torch' if form in RANK_FOLDERS else 'torch_dist', params_dtype=torch.bfloat16), further))
 
 
 def wrapped(args, model):
@@ -169,11 +171,11 @@ def write(out, case, form, rank):
     torch.distributed.barrier()
     scheduler = dict(max_lr=1e-3, lr_warmup_steps=0, num_steps=40, lr_decay_style='linear', lr_decay_steps=80, min_lr=0.0, start_wd=0.01, end_wd=0.01,
                      wd_incr_style='constant', wd_incr_steps=80)
-    if form.endswith('files'):
+    if form in RANK_FOLDERS:
         write_files(folder, args, ddp, optimizer, scheduler, form == 'files')
     else:
         kind = 'fully_reshardable' if form == 'full' else 'dp_reshardable'
-        if form == 'older':  # a form of releases that name no kind beside a layer-wise optimizer
+        if form in ('older', 'plain'):  # a form of releases that name no kind beside a layer-wise optimizer, and one without any that is distributed
             kind = None
         metadata = dict(singleton_local_shards=False, chained_optim_avoid_prefix=True)
         if kind:
@@ -199,10 +201,14 @@ def check(run, case, form, data):
     for _, tensor, _ in states(ddp, optimizer):
         tensor.data.fill_(float('nan'))
     folder = os.path.join(run, 'iter_0000005')
-    if form == 'files':
+    if form in RANK_FOLDERS:
         place = f'{folder}/{folder_of_rank(args)}'
-        ddp.module.load_state_dict(torch.load(f'{place}/model_optim_rng.pt', weights_only=False)['model'])
-        optimizer.load_state_dict_from_file(f'{place}/layer_wise_optimizer_{mpu.get_data_parallel_rank()}.pt')
+        stored = torch.load(f'{place}/model_optim_rng.pt', weights_only=False)
+        ddp.module.load_state_dict(stored['model'])
+        if form == 'files':
+            optimizer.load_state_dict_from_file(f'{place}/layer_wise_optimizer_{mpu.get_data_parallel_rank()}.pt')
+        else:
+            optimizer.load_state_dict(stored['optimizer'])
     else:
         metadata = dist_checkpointing.load_content_metadata(folder)
         state = ddp.module.sharded_state_dict(metadata=metadata)
@@ -230,11 +236,9 @@ def rank_main(rank, world, out, case, form, data=None):
 
 
 def truth(run):
-    """The state of a run of form `full`, as digests, under the names that rank folders give norms before experts."""
+    """The state of a run of form `full`, as digests."""
     from checkpoints import digests, iteration_folder, load
-    found = digests(load(iteration_folder(run)))
-    experts = any('.experts.' in key for key in found)
-    return {key.replace('mlp.linear_fc1.layer_norm_', 'pre_mlp_layernorm.') if experts else key: value for key, value in sorted(found.items())}
+    return dict(sorted(digests(load(iteration_folder(run))).items()))
 
 
 if __name__ == '__main__':

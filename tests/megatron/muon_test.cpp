@@ -105,6 +105,23 @@ TEST_P(MuonRun, IsWrittenAsRankFoldersOfAnyNumberOfDataRanks) {
 INSTANTIATE_TEST_SUITE_P(Saved, MuonRun, testing::ValuesIn(kRuns),
                          [](const auto& info) { return info.param; });
 
+TEST(Muon, WithoutALayerWiseOptimizerIsOneOptimizerAfterTheOther) {
+  const Checkpoint chain = open_muon("dense_chain");
+  expect_state_of(chain, "dense_chain");
+  EXPECT_EQ(state_of(chain).param_groups.size(), 2u);
+  for (const ParallelTarget& target : targets_of("dense_chain")) {
+    const auto memory = std::make_shared<MemoryFileSystem>();
+    TorchDistOptions options;
+    options.optimizer = ShardedOptimizer::plain;
+    const Checkpoint made = test::reshard(chain, target, memory, "made", options);
+    expect_state_of(made, "dense_chain");
+    const auto again = std::make_shared<MemoryFileSystem>();
+    const Checkpoint folders = as_rank_folders(made, target_of(2, 1, 2), again);
+    expect_state_of(folders, "dense_chain");
+    EXPECT_EQ(folders.args.value.get("use_layer_wise_distributed_optimizer").boolean(), false);
+  }
+}
+
 TEST(Muon, ExpertsOfSeveralRanksHaveAGroupOfTheirOwn) {
   const Checkpoint checkpoint = open_muon("experts_files");
   for (const auto& target : {target_of(1, 1, 4, 4), target_of(2, 1, 2, 2)}) {

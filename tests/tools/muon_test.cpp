@@ -60,6 +60,29 @@ TEST_F(Muon, WhatMegatronRefusesIsNotWritten) {
   EXPECT_FALSE(std::filesystem::exists(path("a")));
 }
 
+// One optimizer after the other in model_optim_rng.pt.
+TEST_F(Muon, WithoutALayerWiseOptimizerIsThatOfOneRank) {
+  const std::string chain = std::string(FERRY_FIXTURES) + "/muon/dense_chain";
+  const json told = json::parse(ferry("inspect --json " + chain).out).at("optimizer");
+  EXPECT_EQ(told.at("kind"), "muon");
+  EXPECT_EQ(told.at("states"), json::parse(R"([
+      {"states": ["param", "momentum_buffer"], "tensors": 4},
+      {"states": ["param", "exp_avg", "exp_avg_sq"], "tensors": 6}])"));
+  EXPECT_EQ(ferry("verify " + chain).code, 0);
+  ASSERT_EQ(ferry("reshard " + chain + " " + path("whole") + " --tp 1 --dp 3").code, 0);
+  ASSERT_EQ(ferry("reshard " + path("whole") + " " + path("back") + " --to torch --tp 2").code, 0);
+  EXPECT_EQ(ferry("diff " + chain + " " + path("back")).code, 0);
+  for (const char* form : {"dp_reshardable", "fully_reshardable"}) {
+    const test::Outcome made = ferry("reshard " + chain + " " + path("a") + " --optimizer " + form);
+    EXPECT_EQ(made.code, 5);
+    EXPECT_THAT(made.err, HasSubstr("a run with muon has one beside"));
+  }
+  const std::string to_hf = " --to hf --from-masters --dtype fp32";
+  ASSERT_EQ(ferry("convert " + chain + " " + path("b") + to_hf).code, 0);
+  ASSERT_EQ(ferry("convert " + flat + " " + path("c") + to_hf).code, 0);
+  EXPECT_EQ(ferry("diff " + path("b") + " " + path("c")).code, 0);
+}
+
 TEST_F(Muon, IsNoStateThatTheTrainerGoesOnFrom) {
   const std::string words = "train --load " + flat +
                             " --use-checkpoint-args --mock-data --micro-batch-size 1 "

@@ -21,6 +21,17 @@ void check_matrices(const ReshardOptions& options, bool remainders, RunState& st
          "--optimizer its state is written as such a run has it",
          matrices.name);
   }
+  const bool distributed = options.optimizer == ReshardOptimizer::fully_reshardable ||
+                           options.optimizer == ReshardOptimizer::dp_reshardable;
+  if (distributed && !matrices.layer_wise) {
+    fail(ErrorKind::unsupported,
+         "--optimizer {}: it is for distributed optimizers, and a run with {} has one beside "
+         "--use-layer-wise-distributed-optimizer alone; without --optimizer its state is written "
+         "a tensor a parameter, as such a run has it",
+         options.optimizer == ReshardOptimizer::dp_reshardable ? "dp_reshardable"
+                                                               : "fully_reshardable",
+         matrices.name);
+  }
   if (options.to == ReshardFormat::fsdp_dtensor) {
     fail(ErrorKind::unsupported,
          "Megatron-LM refuses --optimizer {} with Megatron-FSDP: its state cannot be written as "

@@ -7,6 +7,8 @@ Usage: check_foreign.py FERRY [FOLDER]     (FOLDER: as tests/fixtures/foreign, t
   universal     what ds_to_universal made, moments too
   optimizer     convert --optimizer --to torch_dist of DeepSpeed and of FSDP's ranks, read by PyTorch: weights, masters and moments in Megatron-LM's
                 places, bit for bit; resharded by ferry to two tensor and two pipeline ranks, the same
+  counted       convert --optimizer --to torch_dist of a model of every family with the optimizer.pt of Trainer's groups, and with optimizer.bin of one group: moments
+                made of the weights are those of the weights beside them; of the Trainer's checkpoint as it saved it: its own, by the names of its own groups
   training      Accelerate's files of FSDP's ranks: what PyTorch gathered (NAME.safetensors)
   dcp           reshard --to dcp of ranks, read by PyTorch, moments too
   torchtitan    torchtitan's own adapters, where it is installed: the names and orders of llama, qwen3 and deepseek_v3
@@ -14,8 +16,9 @@ Prints a line each; fails when anything differs."""
 import glob, importlib.util, os, sys, tempfile
 import torch
 from checkpoints import Report, call, load
+from make_hf_names import BASE_CONFIG, CASES, merged
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, Trainer
 from transformers.utils import logging
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -149,6 +152,62 @@ def check_optimizer(ferry, folder, work, report):
         report.add(f'optimizer of {name}', wrong())
 
 
+def optimizer_of(model, groups):
+    """An AdamW of the groups that Trainer makes, or of one, whose moments are made of the weights."""
+    decayed = set(Trainer.get_decay_parameter_names(None, model))
+    params = list(model.named_parameters())
+    if groups == 2:
+        parts = [dict(params=[p for n, p in params if n in decayed], weight_decay=0.1), dict(params=[p for n, p in params if n not in decayed], weight_decay=0.0)]
+    else: parts = [dict(params=[p for _, p in params], weight_decay=0.1)]
+    optimizer = torch.optim.AdamW(parts, lr=1e-3)
+    for _, p in params: optimizer.state[p] = dict(step=torch.tensor(7.0), exp_avg=p.detach() * -0.5, exp_avg_sq=p.detach() ** 2)
+    return optimizer
+
+
+def moment_problems(tensors):
+    """Of moments that are not made of the weights beside them."""
+    with_state = 0
+    for name, tensor in tensors.items():
+        if name.startswith('optimizer.') or name.endswith('expert_bias'): continue
+        moments = [tensors.get(f'optimizer.state.{kind}.{name}') for kind in ('exp_avg', 'exp_avg_sq')]
+        if moments[0] is None: yield f'{name}: has no moments'
+        elif not (torch.equal(moments[0], tensor * -0.5) and torch.equal(moments[1], tensor ** 2)): yield f'{name}: moments of another'
+        with_state += moments[0] is not None
+    if not with_state: yield 'no moments at all'
+
+
+def check_counted(ferry, folder, work, report):
+    for case, (model_type, _, extra) in CASES.items():
+        for groups, file in ((2, 'optimizer.pt'), (1, 'optimizer.bin')):
+            def wrong():
+                torch.manual_seed(groups)
+                base = dict(vocab_size=250, bos_token_id=None, eos_token_id=None) if model_type == 'gpt2' else BASE_CONFIG
+                model = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **merged(base, extra)), dtype=torch.float32)
+                with torch.no_grad():
+                    for parameter in model.parameters(): parameter.normal_()
+                source = f'{work}/{case}_{groups}'
+                model.save_pretrained(source)
+                torch.save(optimizer_of(model, groups).state_dict(), f'{source}/{file}')
+                call(ferry, 'convert', source, source + '_run', '--to', 'torch_dist', '--optimizer')
+                yield from moment_problems(load(f'{source}_run/iter_0000007'))
+            report.add(f'counted {case}, {file}', wrong())
+
+    def wrong():
+        source = f'{folder}/training/trainer/checkpoint-4'
+        model = AutoModelForCausalLM.from_pretrained(source)
+        stored = torch.load(f'{source}/optimizer.pt')
+        decayed = set(Trainer.get_decay_parameter_names(None, model))
+        names = sorted((n for n, _ in model.named_parameters()), key=lambda n: n not in decayed)
+        call(ferry, 'convert', source, f'{work}/trainer_run', '--to', 'torch_dist', '--optimizer')
+        found = load(f'{work}/trainer_run/iter_0000004')
+        expected = {n: t for n, t in found.items() if not n.startswith('optimizer.state.exp_avg')}
+        for kind in ('exp_avg', 'exp_avg_sq'):
+            moments = {name: stored['state'][i][kind].float() for i, name in enumerate(names)}
+            expected |= {f'optimizer.state.{kind}.{n}': t for n, t in megatron_names(moments).items()}
+        yield from differences(found, expected)
+    report.add("counted, Trainer's own", wrong())
+
+
 def check_training(ferry, folder, work, report):
     for name in ('accelerate_ranks', 'fsdp1_sharded', 'accelerate_fsdp'):
         def wrong():
@@ -167,6 +226,7 @@ def main(ferry, folder):
         check_verl(ferry, folder, work, report)
         check_deepspeed(ferry, folder, work, report)
         check_optimizer(ferry, folder, work, report)
+        check_counted(ferry, folder, work, report)
         check_training(ferry, folder, work, report)
         if importlib.util.find_spec('torchtitan'):
             from check_torchtitan import check_torchtitan

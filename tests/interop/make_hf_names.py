@@ -1,11 +1,12 @@
 """Writes tests/fixtures/hf_names/CASE.json: what transformers itself saves for a tiny model of each family.
 
 Each file holds `args` (Megatron's arguments for the same model), `config` (transformers' own config.json) and `tensors`
-(name -> shape) of the files that save_pretrained wrote. The C++ tests build the Megatron side from the arguments and demand the
+(name -> shape) of the files that save_pretrained wrote; `parameters`, the names of the model in memory, in the order in which an optimizer counts them, and
+`undecayed`, those of them that Trainer does not decay. The C++ tests build the Megatron side from the arguments and demand the
 same names, shapes and config values.   Usage: make_hf_names.py [OUT_DIR]"""
 import json, os, struct, sys, tempfile
 import torch, transformers
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, Trainer
 
 BASE_ARGS = dict(
     num_layers=4, hidden_size=32, num_attention_heads=4, group_query_attention=True, num_query_groups=2, kv_channels=8,
@@ -87,7 +88,9 @@ def main(out):
                     tensors.update({k: v['shape'] for k, v in header(os.path.join(folder, name)).items() if k != '__metadata__'})
             config = json.load(open(os.path.join(folder, 'config.json')))
         with open(os.path.join(out, case + '.json'), 'w') as f:
-            json.dump(dict(transformers=transformers.__version__, args=merged(BASE_ARGS, args), config=config, tensors=tensors), f, indent=1, sort_keys=True)
+            names, decayed = [name for name, _ in model.named_parameters()], set(Trainer.get_decay_parameter_names(None, model))
+            json.dump(dict(transformers=transformers.__version__, args=merged(BASE_ARGS, args), config=config, tensors=tensors, parameters=names,
+                           undecayed=[name for name in names if name not in decayed]), f, indent=1, sort_keys=True)
             f.write('\n')
         print(case, len(tensors))
 

@@ -15,6 +15,7 @@
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
 #include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"
+#include "convert/import/counted_optimizer.h"
 #include "tools/convert/state_dict_options.h"
 #include "tools/output/paths.h"
 #include "tools/output/tokenizer_folder.h"
@@ -103,6 +104,7 @@ Model open_model(const std::shared_ptr<const FileSystem>& file_system,
   Checkpoint checkpoint = open_checkpoint(file_system, options.source, options.open);
   const Format format = checkpoint.format;
   if (format == Format::hugging_face) {
+    if (options.optimizer) add_counted_optimizer(checkpoint);
     return {std::move(checkpoint), format, options.config_folder, {}};
   }
   if (!is_state_dict(checkpoint)) {

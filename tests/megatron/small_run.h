@@ -173,7 +173,9 @@ class SmallRun {
       linear("mlp.linear_fc2", {m.hidden, m.ffn});
       return;
     }
-    named("pre_mlp_layernorm.weight", {m.hidden});
+    // As the modules that the arguments name call it.
+    named(m.transformer_engine ? "pre_mlp_layernorm.weight" : "mlp.linear_fc1.layer_norm_weight",
+          {m.hidden});
     named("mlp.router.weight", {m.experts, m.hidden});
     if (m.router_bias) named("mlp.router.expert_bias", {m.experts});
     named("mlp.experts.experts.linear_fc1.weight", {m.experts, halves * m.expert_ffn, m.hidden});

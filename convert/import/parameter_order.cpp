@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/model/parameter_rules.h"
 
@@ -161,7 +162,7 @@ std::vector<CountedParameter> with_fused_experts(std::vector<CountedParameter> s
     Fused& all = fused[name.append(down ? kListedDown : kListedGateUp)];
     ++all.experts;
     all.one = parameter.shape;
-    if (!down) all.one[0] *= 2;
+    if (!down) all.one[0] = checked_multiply(all.one[0], int64_t{2}, parameter.name);
   }
   for (auto& [name, all] : fused) {
     result.push_back({name, {all.experts, all.one[0], all.one[1]}});

@@ -68,7 +68,7 @@ TEST_P(ParameterOrder, HasNoPlaceForOtherNames) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, ParameterOrder, testing::ValuesIn(test::names_in("/hf_names")),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& suite) { return suite.param; });
 
 TEST(ParameterOrder, ExpertsOfOldReleasesAreModules) {
   std::vector<CountedParameter> stored;

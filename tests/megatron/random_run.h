@@ -186,12 +186,16 @@ class RandomRun {
     add_attention();
     const int64_t rows = gated_ ? 2 : 1;
     if (experts_ == 0 || first_dense_) {
-      add_layers("mlp.linear_fc1.layer_norm_weight", {kHidden}, true, false);
+      add_layers(
+          fused_ || !latent_ ? "mlp.linear_fc1.layer_norm_weight" : "pre_mlp_layernorm.weight",
+          {kHidden}, true, false);
       add_linear("mlp.linear_fc1", {rows * 32, kHidden}, true, false);
       add_linear("mlp.linear_fc2", {kHidden, 32}, true, false);
     }
     if (experts_ > 0) {
-      add_layers("pre_mlp_layernorm.weight", {kHidden}, false, true);
+      add_layers(
+          fused_ || latent_ ? "pre_mlp_layernorm.weight" : "mlp.linear_fc1.layer_norm_weight",
+          {kHidden}, false, true);
       add_layers("mlp.router.weight", {experts_, kHidden}, false, true);
       add_layers("mlp.router.expert_bias", {experts_}, false, true);
       for (const auto& [name, shape] : {std::pair{"linear_fc1", Dims{experts_, 48, kHidden}},

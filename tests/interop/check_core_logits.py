@@ -10,8 +10,6 @@ import numpy as np, torch
 from megatron.core import dist_checkpointing, parallel_state
 
 BAR = 8e-6
-def without_extra_state(state):
-    return {name: part for name, part in state.items() if not name.endswith('_extra_state')}
 
 def load(folder):
     args = dist_checkpointing.load_common_state_dict(folder)['args']
@@ -20,7 +18,8 @@ def load(folder):
     model = core.build(args).float().eval()
     for name, buffer in model.named_buffers():
         if name.endswith('expert_bias'): buffer.data = buffer.data.float()
-    state = without_extra_state(model.sharded_state_dict(metadata={'singleton_local_shards': False}))
+    state = model.sharded_state_dict(metadata={'singleton_local_shards': False})
+    state = {name: part for name, part in state.items() if not name.endswith('_extra_state')}
     missing = model.load_state_dict(dist_checkpointing.load(state, folder), strict=False).missing_keys
     assert not [n for n in missing if not n.endswith('_extra_state')], missing
     return model

@@ -59,7 +59,7 @@ def main():
                 continue
             layout, tensor, all_data = CORE[case]
             for form, options in forms.items():
-                older = case == 'experts' and name.endswith('files') and form != 'files'  # its layer-wise optimizer has all parameters
+                older = name.endswith('files') and form != 'files'  # its layer-wise optimizer has all parameters
                 if older and form == 'dpr':
                     continue
                 for data in all_data:

@@ -102,6 +102,7 @@ def single_rank_model(tensors, norms_in_linears):
         if not norms_in_linears:
             name = name.replace('self_attention.linear_qkv.layer_norm_', 'input_layernorm.')
             name = name.replace('mlp.linear_fc1.layer_norm_', 'pre_mlp_layernorm.')
+            name = re.sub(r'linear_(q|kv)_up_proj\.layer_norm_', r'\1_layernorm.', name)
         if '.mlp.experts.experts.' not in name:
             model[name] = tensor
             return

@@ -54,6 +54,19 @@ TEST_F(Diff, MegatronAndHuggingFaceMeetThroughTheFamily) {
   }
 }
 
+TEST_F(Diff, NormsThatOtherModulesNameAreTheSame) {
+  for (const char* name : {"f32_deepseek", "f32_qwen3moe"}) {
+    const std::string run = kRuns + name, other = path(name), folders = path(name) + "_folders";
+    ASSERT_EQ(ferry("reshard " + run + " " + other + " --transformer-impl local").code, 0);
+    ASSERT_EQ(ferry("reshard " + run + " " + folders + " --to torch").code, 0);
+    for (const auto& [a, b] : {std::pair{run, other}, {other, run}, {run, folders}}) {
+      const json report = json::parse(ferry("diff --json " + a + " " + b + " --only '*norm*'").out);
+      EXPECT_TRUE(report.at("equal")) << a << " " << b;
+      EXPECT_THAT(report.at("notes").dump(), HasSubstr("modules look for")) << a << " " << b;
+    }
+  }
+}
+
 TEST_F(Diff, VocabularyPaddingIsNoDifference) {
   convert(kLlama, "hf", "--to hf");
   const Outcome outcome = ferry("diff " + kLlama + " " + path("hf"));

@@ -6,6 +6,10 @@
 #include <cctype>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
+
+#include "ckpt/megatron/state/edit.h"
+#include "ckpt/megatron/state/norm_names.h"
 
 namespace ferry::tool {
 namespace {
@@ -112,6 +116,42 @@ Views mapped_views(const Checkpoint& checkpoint, std::vector<std::string>& notes
   return hugging_face_views(checkpoint);
 }
 
+// The names of norms that one choice of modules gives to views of a run.
+std::vector<std::string> norm_names_of(const Views& views, bool transformer_engine) {
+  std::vector<std::string_view> keys;
+  for (const TensorView& view : views) keys.push_back(model_name(view.name));
+  const NormNames norms(keys, transformer_engine);
+  std::vector<std::string> names;
+  for (size_t i = 0; i < views.size(); ++i) {
+    const std::string& name = views[i].name;
+    names.push_back(name.substr(0, name.size() - keys[i].size()) + norms.of(keys[i]));
+  }
+  return names;
+}
+
+bool have_names(const Views& views, const std::vector<std::string>& names) {
+  return std::equal(
+      views.begin(), views.end(), names.begin(), names.end(),
+      [](const TensorView& view, const std::string& name) { return view.name == name; });
+}
+
+// Norms whose names differ because the runs are built of other modules get the names of `a`.
+void share_norm_names(const Views& a, Views& b, const std::string& path,
+                      std::vector<std::string>& notes) {
+  for (const bool transformer_engine : {true, false}) {
+    if (!have_names(a, norm_names_of(a, transformer_engine))) continue;
+    const std::vector<std::string> names = norm_names_of(b, transformer_engine);
+    if (have_names(b, names)) return;
+    const Names all(names.begin(), names.end());
+    if (all.size() != b.size()) return;  // a checkpoint that holds a norm under both
+    for (size_t i = 0; i < b.size(); ++i) b[i].name = names[i];
+    notes.push_back(
+        fmt::format("{}: its norms are compared under the names that {} modules look for", path,
+                    transformer_engine ? "Transformer Engine's" : "Megatron-LM's local"));
+    return;
+  }
+}
+
 }  // namespace
 
 std::vector<TensorPair> pair_views(Views a, Views b) {
@@ -143,8 +183,10 @@ std::vector<TensorPair> pair_tensors(const Checkpoint& a, const Checkpoint& b,
   const bool apart = !have_common_name(a.catalog, b.catalog);
   const bool map_a = apart && is_hugging_face(b) && !a.args.value.is_none();
   const bool map_b = apart && is_hugging_face(a) && !b.args.value.is_none();
-  return pair_views(map_a ? mapped_views(a, notes) : stored_views(a.catalog),
-                    map_b ? mapped_views(b, notes) : stored_views(b.catalog));
+  Views of_a = map_a ? mapped_views(a, notes) : stored_views(a.catalog);
+  Views of_b = map_b ? mapped_views(b, notes) : stored_views(b.catalog);
+  share_norm_names(of_a, of_b, b.path, notes);
+  return pair_views(std::move(of_a), std::move(of_b));
 }
 
 }  // namespace ferry::tool

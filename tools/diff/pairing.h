@@ -21,7 +21,8 @@ struct TensorPair {
 std::vector<TensorPair> pair_views(std::vector<TensorView> a, std::vector<TensorView> b);
 
 /// The views of both checkpoints, with the names of Hugging Face where one side is Hugging Face,
-/// the other Megatron, and no tensor has the same name in both. Says so in `notes`.
+/// the other Megatron, and no tensor has the same name in both; norms that the modules of the two
+/// name differently have the names of `a`. Says so in `notes`.
 std::vector<TensorPair> pair_tensors(const Checkpoint& a, const Checkpoint& b,
                                      std::vector<std::string>& notes);
 

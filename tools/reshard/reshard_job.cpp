@@ -109,6 +109,7 @@ void plan_torch(RunState state, const ReshardOptions& options, Target& target) {
   if (options.optimizer == ReshardOptimizer::legacy) set_distributed_optimizer(state, true);
   if (!has_distributed_optimizer(state)) drop_doubled_masters(state);
   const bool optimizer = options.optimizer != ReshardOptimizer::none;
+  name_norms_by_modules(state);
   target.planned = plan_legacy(state, {optimizer});
   if (optimizer && !state.param_groups.empty()) {
     target.side.optimizer =
@@ -141,6 +142,7 @@ void settle_masters(RunState& state, const ReshardOptions& options, Target& targ
 void plan_fsdp(RunState state, const ReshardOptions& options, Target& target) {
   target.side.format = name(Format::fsdp_dtensor);
   const bool optimizer = options.optimizer != ReshardOptimizer::none;
+  name_norms_by_modules(state);
   target.planned =
       plan_fsdp_dtensor(std::move(state), {optimizer, options.write.zstd_level.has_value()});
   if (has_optimizer(target.planned.plan)) {

@@ -10,6 +10,22 @@ namespace {
 
 constexpr std::string_view kDecoderLayers = "decoder.layers.";
 constexpr std::string_view kMtpLayers = "mtp.layers.";
+
+// Of a tensor of a layer whose norms are modules of their own, whatever they are called: the norm
+// before attention comes first, those of latent attention behind its projections.
+int leading_order(std::string_view suffix, const ParameterRule& rule) {
+  if (rule.attention_norm) return leading_norm_order(suffix);
+  for (const auto& [in_linear, apart] :
+       {std::pair("self_attention.linear_q_up_proj.layer_norm_", "self_attention.q_layernorm."),
+        std::pair("self_attention.linear_kv_up_proj.layer_norm_",
+                  "self_attention.kv_layernorm.")}) {
+    if (!suffix.starts_with(in_linear)) continue;
+    const std::string_view attribute = suffix.substr(std::string_view(in_linear).size());
+    if (const auto module = layer_rule(std::string(apart).append(attribute))) return module->order;
+  }
+  return rule.order;
+}
+
 }  // namespace
 
 ModuleChoice default_modules(const RunArguments& run) {
@@ -135,8 +151,7 @@ std::optional<ModelLayout::LayerTensor> ModelLayout::describe(uint32_t tensor,
   } else {
     return std::nullopt;
   }
-  described.leading_order =
-      described.rule.attention_norm ? leading_norm_order(suffix) : described.rule.order;
+  described.leading_order = leading_order(suffix, described.rule);
   return described;
 }
 

@@ -111,6 +111,8 @@ bool name_expert(std::string& suffix, int64_t first_expert) {
   return true;
 }
 
+constexpr std::string_view kQkv = "self_attention.linear_qkv.";
+
 class Namer {
  public:
   Namer(const std::vector<RankTensor>& tensors, const LegacyNaming& naming)
@@ -120,9 +122,10 @@ class Namer {
       const LayerName& name = names_.back();
       const std::pair layer(name.mtp, name.layer);
       if (name.suffix.find("mlp.router.") != std::string::npos) with_experts_.insert(layer);
-      if (name.suffix.find("self_attention.linear_qkv.") != std::string::npos) {
-        with_qkv_.insert(layer);
-      }
+      const size_t qkv = name.suffix.find(kQkv);
+      if (qkv == std::string::npos) continue;
+      with_qkv_.insert(layer);
+      if (name.suffix.find("layer_norm_", qkv) != std::string::npos) fused_.insert(layer);
     }
   }
 
@@ -156,23 +159,23 @@ class Namer {
     if (grouped) return grouped_views(tensor, prefix + inner, suffix.back() == '1');
     if (!name_expert(suffix, naming_.first_expert)) name_norms(name, suffix);
     view.name = prefix + inner + suffix;
-    if (suffix.starts_with("self_attention.linear_qkv.") &&
-        suffix.find("layer_norm") == std::string::npos) {
+    if (suffix.starts_with(kQkv) && suffix.find("layer_norm") == std::string::npos) {
       view.qkv_version = naming_.checkpoint_version;
     }
     return {view};
   }
 
   // Norms that are modules of their own get the names that these modules give them in torch_dist
-  // (ckpt/megatron/state/norm_names.h). Where other modules than Megatron-LM's own have a norm
-  // before a dense MLP apart, they do as if it were inside (ModelOpt's).
+  // (ckpt/megatron/state/norm_names.h). Megatron-LM's own have all norms apart, whatever else the
+  // arguments call so. Where other modules have a norm before a dense MLP apart, they do as if it
+  // were inside (ModelOpt's).
   void name_norms(const LayerName& name, std::string& suffix) const {
     const std::pair layer(name.mtp, name.layer);
     const auto rename = [&](std::string_view from, std::string_view to) {
       if (suffix.starts_with(from)) suffix.replace(0, from.size(), to);
     };
     const bool has_qkv = with_qkv_.contains(layer);
-    const bool local = !naming_.run->transformer_engine;
+    const bool local = !naming_.run->transformer_engine && !fused_.contains(layer);
     if (has_qkv) rename("input_layernorm.", "self_attention.linear_qkv.layer_norm_");
     if (local ? has_qkv : !with_experts_.contains(layer)) {
       rename("pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_");
@@ -209,6 +212,7 @@ class Namer {
   const LegacyNaming& naming_;
   std::vector<LayerName> names_;
   std::set<std::pair<bool, int64_t>> with_experts_, with_qkv_;
+  std::set<std::pair<bool, int64_t>> fused_;  // with the norm before attention inside linear_qkv
 };
 
 }  // namespace
@@ -227,7 +231,7 @@ void tell_modules(const std::vector<RankTensor>& tensors, ModuleChoice& modules)
       return suffix.find(module) != std::string::npos;
     };
     apart |= is_of("input_layernorm.");
-    before_qkv |= is_of("self_attention.linear_qkv.");
+    before_qkv |= is_of(kQkv);
     if (is_of(".linear_qkv.layer_norm_") || is_of("mlp.linear_fc1.layer_norm_")) {
       modules.norms_in_linears = true;
     }

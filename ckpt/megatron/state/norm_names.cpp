@@ -81,6 +81,12 @@ void name_norms(RunState& state, bool transformer_engine) {
   rename_tensors(state, [&](std::string_view name) { return norms.of(name); });
 }
 
+void name_norms_by_modules(RunState& state) {
+  const ModuleChoice modules =
+      state.modules.value_or(default_modules(read_run_arguments(state.args.value)));
+  name_norms(state, modules.norms_in_linears);
+}
+
 void choose_modules(RunState& state, bool transformer_engine) {
   name_norms(state, transformer_engine);
   const bool before = read_run_arguments(state.args.value).transformer_engine;

@@ -43,8 +43,12 @@ class NormNames {
 /// Gives norms of the model, and their optimizer state, these modules' names.
 void name_norms(RunState& state, bool transformer_engine);
 
-/// The same, and the arguments say so: a run for other modules, which register parameters as those
-/// do. The state must have arguments.
+/// The same with the names of the modules that the state is of, for files that name parameters as
+/// modules do: rank folders, Megatron-FSDP. The state must have arguments.
+void name_norms_by_modules(RunState& state);
+
+/// name_norms(), and the arguments say so: a run for other modules, which register parameters as
+/// those do. The state must have arguments.
 void choose_modules(RunState& state, bool transformer_engine);
 
 void name_norms(std::vector<ModelTensor>& tensors, bool transformer_engine);

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include "ckpt/megatron/rank_folders/model.h"
 #include "ckpt/megatron/rank_folders/write/writer.h"
 #include "tests/megatron/reshard_support.h"
 
@@ -102,6 +103,76 @@ TEST_P(LocalModules, FindTheirNormsInWhatWasRankFolders) {
   EXPECT_THAT(norms_of(open_checkpoint(memory, "folders", {{}, true})),
               Not(Contains(HasSubstr("linear_fc1.layer_norm_"))));
   EXPECT_EQ(norms_of(folders), norms_of(saved_));
+}
+
+Checkpoint run_of_peers(const std::string& name) {
+  return open_checkpoint(posix_file_system(), FERRY_FIXTURES "/megatron/" + name);
+}
+
+// The order in which local modules register parameters does not depend on what norms are called.
+TEST(NormNames, SayNothingOfTheOrderOfLocalModules) {
+  const Checkpoint run = run_of_peers("f32_deepseek");
+  const auto order_of = [&](bool transformer_engine) {
+    RunState state = state_of(run);
+    name_norms(state, transformer_engine);
+    const RunArguments arguments = read_run_arguments(state.args.value);
+    std::vector<ModelTensor> tensors;
+    for (const StateTensor& tensor : state.tensors) {
+      if (tensor.role == Role::model) tensors.push_back({tensor.name, tensor.shape, tensor.dtype});
+    }
+    const ModelLayout layout(std::move(tensors), arguments);
+    std::vector<std::string> names;
+    for (const auto& parameter : layout.parameters({}, default_modules(arguments))) {
+      names.push_back(global_parameter_name(layout, parameter));
+    }
+    const std::vector<std::string_view> views(names.begin(), names.end());
+    const NormNames local(views, false);
+    std::vector<std::string> order;
+    for (const std::string& name : names) order.push_back(local.of(name));
+    return order;
+  };
+  EXPECT_THAT(order_of(false), Contains("decoder.layers.0.self_attention.kv_layernorm.weight"));
+  EXPECT_EQ(order_of(true), order_of(false));
+}
+
+// Norms of `run`, made into rank folders: the files' names, then what is read from them.
+struct Folders {
+  std::vector<std::string> stored, read;
+};
+
+Folders folders_of(const Checkpoint& run) {
+  const auto memory = std::make_shared<MemoryFileSystem>();
+  RunState state = state_of(run);
+  name_norms_by_modules(state);
+  test::write(plan_legacy(state, {true}), memory, "folders");
+  return {norms_of(open_checkpoint(memory, "folders", {{}, true})),
+          norms_of(open_checkpoint(memory, "folders"))};
+}
+
+// Arguments say "local", names and the order of parameters that it was other modules.
+TEST(NormNames, OfFoldersAreThoseOfTheModulesThatTheyShow) {
+  const Checkpoint run = run_of_peers("qwen3moe_te_ep2pp2_dpr");
+  ASSERT_EQ(run.args.value.get("transformer_impl").string(), "local");
+  const Folders folders = folders_of(run);
+  EXPECT_THAT(folders.stored, Contains(HasSubstr("linear_qkv.layer_norm_weight")));
+  EXPECT_EQ(folders.read, norms_of(run));
+}
+
+// Arguments and the order of parameters say "local", names do not.
+TEST(NormNames, OfFoldersAreThoseOfLocalModules) {
+  for (const char* name : {"f32_deepseek", "f32_qwen3moe"}) {
+    const Checkpoint run = run_of_peers(name);
+    const Folders folders = folders_of(run);
+    EXPECT_THAT(folders.stored, Not(Contains(HasSubstr(".layer_norm_")))) << name;
+    RunState local = state_of(run);
+    choose_modules(local, false);
+    std::vector<std::string> expected;
+    for (const StateTensor& tensor : local.tensors) {
+      if (tensor.name.find("norm") != std::string::npos) expected.push_back(tensor.name);
+    }
+    EXPECT_THAT(folders.read, testing::UnorderedElementsAreArray(expected)) << name;
+    EXPECT_NE(folders.read, norms_of(run)) << name;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Saved, LocalModules,

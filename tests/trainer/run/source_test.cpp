@@ -46,6 +46,38 @@ TEST_F(RunSource, ALegacyRunIsGoneOnWith) {
   }
 }
 
+// The run says that its modules are local, and has the names of Transformer Engine's: what saved it
+// looks for these. Other modules than the run's look for their own.
+TEST_F(RunSource, NormsHaveTheNamesThatTheModulesLookFor) {
+  const std::string peer = run_fixture("f32_deepseek"), fused = " --transformer-impl ";
+  ferry("convert --to hf --keep-padding " + peer + " " + scratch_.path("hf"));
+  ferry("reshard --transformer-impl local " + peer + " " + scratch_.path("own"));
+  const auto norms = [](const std::string& path) {
+    const Checkpoint checkpoint = open_checkpoint(posix_file_system(), path);
+    std::vector<std::string> names;
+    for (const Entry& entry : checkpoint.catalog.entries) {
+      const bool is_norm = entry.name.find("norm") != std::string::npos;
+      if (is_norm && entry.role == Role::model) names.push_back(entry.name);
+    }
+    std::ranges::sort(names);
+    return names;
+  };
+  const auto saved = [&](const std::string& from, const std::string& more) {
+    const std::string run = scratch_.path("saved");
+    fs::remove_all(run);
+    run_of(words(from, "--exit-interval 1 --save-interval 1 --finetune " + more) + " --save " +
+           run);
+    return norms(run);
+  };
+  const auto own = norms(scratch_.path("own"));
+  EXPECT_NE(own, norms(peer));
+  EXPECT_EQ(saved(peer, ""), norms(peer));
+  EXPECT_EQ(saved(scratch_.path("own"), ""), own);
+  EXPECT_EQ(saved(scratch_.path("own"), fused + "transformer_engine"), norms(peer));
+  EXPECT_EQ(saved(scratch_.path("hf"), ""), own);
+  EXPECT_EQ(saved(peer, "--ckpt-format torch"), own);
+}
+
 TEST_F(RunSource, TheVocabularyMayHaveAnotherPadding) {
   const std::string more = "--exit-interval 6 --save-interval 10 --save " + scratch_.path("run");
   run_of(words(run_fixture("f32_qwen3"), more + " --padded-vocab-size 320"));

@@ -6,6 +6,7 @@
 
 #include "ckpt/integrity/verify.h"
 #include "ckpt/megatron/rank_folders/write/writer.h"
+#include "ckpt/megatron/state/norm_names.h"
 #include "ckpt/memory/legacy_snapshot.h"
 #include "ckpt/memory/load.h"
 #include "ckpt/memory/open_together.h"
@@ -38,6 +39,13 @@ class DistributedOptimizer : public testing::TestWithParam<Case> {
     truth_ = reshard(peer, GetParam().saved, memory_, "truth");
     for (const Entry& entry : truth_.catalog.entries) {
       bytes_[entry.name] = read_tensor(truth_.catalog, entry, 1 << 28);
+    }
+    // Norms of rank folders have the names of local modules, as the arguments call them.
+    const RunState state = state_of(truth_);
+    RunState local = state;
+    name_norms(local, false);
+    for (size_t i = 0; i < state.tensors.size(); ++i) {
+      bytes_.emplace(local.tensors[i].name, bytes_.at(state.tensors[i].name));
     }
   }
 

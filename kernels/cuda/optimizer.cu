@@ -126,29 +126,41 @@ __device__ void store_words(void* to, int64_t i, const Words<W>& x) {
   }
 }
 
+/// The gradients of a step, times their scale.
+template <typename T>
+struct Gradients {
+  const T* data;
+  const float *scale, *skips;  // numbers on the device; null: 1 and 0
+  __device__ bool are_skipped() const { return skips && *skips != 0; }
+  template <int W>
+  __device__ Pack<W> at(int64_t i) const {
+    const float factor = scale ? *scale : 1.0F;
+    auto g = load<W>(data + i);
+#pragma unroll
+    for (int j = 0; j < W; ++j) g.v[j] *= factor;
+    return g;
+  }
+};
+
 /// kernels/optimizer.h says what parameters are whose halves are a bf16 copy and a remainder.
 template <typename T, typename Rule>
 struct SplitUpdate {
-  const T* gradient;
+  Gradients<T> gradients;
   void* copy;
   int16_t* remainder;
-  const float *gradient_scale, *is_skipped;
   Rule rule;
   template <int W>
   __device__ void at(int64_t i) const {
-    if (is_skipped && *is_skipped != 0) return;
-    const float scale = gradient_scale ? *gradient_scale : 1.0F;
-    auto g = load<W>(gradient + i);
+    if (gradients.are_skipped()) return;
     Words<W> upper = load_words<W>(copy, i), lower = load_words<W>(remainder, i);
     Pack<W> value;
 #pragma unroll
     for (int j = 0; j < W; ++j) {
-      g.v[j] *= scale;
       const int number = static_cast<int16_t>(lower.v[j]);
       value.v[j] = __uint_as_float((static_cast<unsigned>(upper.v[j]) << 16) +
                                    static_cast<unsigned>(number));
     }
-    rule.template at<W>(i, g, value);
+    rule.template at<W>(i, gradients.template at<W>(i), value);
 #pragma unroll
     for (int j = 0; j < W; ++j) {
       upper.v[j] = __bfloat16_as_ushort(from_float<bf16>(value.v[j]));
@@ -163,19 +175,15 @@ struct SplitUpdate {
 
 template <typename T, typename C, typename Rule>
 struct Update {
-  const T* gradient;
+  Gradients<T> gradients;
   C* copy;
   float* parameter;
-  const float *gradient_scale, *is_skipped;
   Rule rule;
   template <int W>
   __device__ void at(int64_t i) const {
-    if (is_skipped && *is_skipped != 0) return;
-    const float scale = gradient_scale ? *gradient_scale : 1.0F;
-    auto g = load<W>(gradient + i), value = load<W>(parameter + i);
-#pragma unroll
-    for (int j = 0; j < W; ++j) g.v[j] *= scale;
-    rule.template at<W>(i, g, value);
+    if (gradients.are_skipped()) return;
+    auto value = load<W>(parameter + i);
+    rule.template at<W>(i, gradients.template at<W>(i), value);
     store<W>(parameter + i, value);
     if (copy) store<W>(copy + i, value);
   }
@@ -189,15 +197,19 @@ void step(Device& device, const StepInput& x, std::initializer_list<const void*>
   if (x.remainder != nullptr) {
     return with_type(x.gradient.type, [&]<typename T>(T*) {
       each_pack(device, x.count, packed,
-                SplitUpdate<T, Rule>{elements<T>(x.gradient), x.copy.data, x.remainder,
-                                     x.gradient_scale, x.is_skipped, rule},
+                SplitUpdate<T, Rule>{{elements<T>(x.gradient), x.gradient_scale, x.is_skipped},
+                                     x.copy.data,
+                                     x.remainder,
+                                     rule},
                 "optimizer's step");
     });
   }
   with_types(x.gradient.type, x.copy.type, [&]<typename T, typename C>(T*, C*) {
     each_pack(device, x.count, packed,
-              Update<T, C, Rule>{elements<T>(x.gradient), elements<C>(x.copy), x.parameter,
-                                 x.gradient_scale, x.is_skipped, rule},
+              Update<T, C, Rule>{{elements<T>(x.gradient), x.gradient_scale, x.is_skipped},
+                                 elements<C>(x.copy),
+                                 x.parameter,
+                                 rule},
               "optimizer's step");
   });
 }

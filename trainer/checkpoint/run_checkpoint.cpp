@@ -201,7 +201,7 @@ std::vector<ConstRegion> regions_to_save(const TrainArguments& arguments,
     }
   };
   add(memory.model_regions());
-  if (!arguments.no_save_optim) add(memory.optimizer_regions());
+  if (!arguments.no_save_optim) add(memory.optimizer_regions(ModelState::Purpose::save));
   return all;
 }
 
@@ -235,9 +235,9 @@ void load_tensors(const Checkpoint& checkpoint, const RunState& state, Stager* s
   if (what == Load::weights) return;
   if (what == Load::all) check_optimizer(checkpoint);
   try {
-    load_into(
-        stager, checkpoint, state,
-        what == Load::all ? memory.optimizer_regions_to_load() : memory.main_weight_regions());
+    load_into(stager, checkpoint, state,
+              what == Load::all ? memory.optimizer_regions(ModelState::Purpose::load)
+                                : memory.main_weight_regions());
   } catch (const Error& error) {
     if (what != Load::all || error.kind() != ErrorKind::not_found) throw;
     fail(ErrorKind::mismatch,

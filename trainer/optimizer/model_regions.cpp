@@ -62,25 +62,14 @@ void ModelState::add_states(const StateRun& run, std::vector<Region>& regions) c
   }
 }
 
-std::vector<Region> ModelState::optimizer_regions() const {
+std::vector<Region> ModelState::optimizer_regions(Purpose purpose) const {
   std::vector<Region> regions;
   for (const StateRun& run : runs_) {
     const std::string name = optimizer_entry_name("param", run.name);
-    if (run.remainder != nullptr) {
+    if (run.remainder != nullptr && purpose == Purpose::save) {
       regions.push_back(remainders_of(run, name));
     } else if (run.value.type != Type::f32) {
       add_masters(run, name, regions);
-    }
-    add_states(run, regions);
-  }
-  return regions;
-}
-
-std::vector<Region> ModelState::optimizer_regions_to_load() const {
-  std::vector<Region> regions;
-  for (const StateRun& run : runs_) {
-    if (run.value.type != Type::f32) {
-      add_masters(run, optimizer_entry_name("param", run.name), regions);
     }
     add_states(run, regions);
   }

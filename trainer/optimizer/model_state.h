@@ -86,9 +86,10 @@ class ModelState final : public PassWatcher {
 
   /// What the rank holds of the model, to load and to save, and of the optimizer state.
   std::vector<Region> model_regions() const;
-  std::vector<Region> optimizer_regions() const;
-  /// The optimizer state to load: where parameters have remainders, they are a part of it.
-  std::vector<Region> optimizer_regions_to_load() const;
+  /// Where parameters have remainders, these are all that is saved of the fp32 copies; to load, the
+  /// parameters are a part of the state, too.
+  enum class Purpose { save, load };
+  std::vector<Region> optimizer_regions(Purpose purpose) const;
   /// The fp32 copies, as parts of the model's own tensors: to load.
   std::vector<Region> main_weight_regions() const;
 

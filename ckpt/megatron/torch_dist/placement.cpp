@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/optimizer/buckets/model_buffers.h"
 #include "ckpt/megatron/state/edit.h"
@@ -66,6 +67,7 @@ class TensorPlacer {
   }
 
   std::vector<PlacedTensor> place() {
+    check_count();
     for (int64_t stage = 0; stage < layout_.pipeline().stages(); ++stage) {
       place_stage(stage, dense_, false);
       if (layout_.has_experts()) place_stage(stage, experts_, true);
@@ -74,6 +76,18 @@ class TensorPlacer {
   }
 
  private:
+  // Each of them is laid out by itself.
+  void check_count() const {
+    constexpr int64_t kMostParts = int64_t{1} << 16;
+    const int64_t groups = std::max(dense_.count(), layout_.has_experts() ? experts_.count() : 0);
+    const int64_t stages = layout_.pipeline().stages();
+    if (checked_multiply(groups, stages, "parts of the model") <= kMostParts) return;
+    fail(ErrorKind::invalid,
+         "{} ranks of {} pipeline stages would hold parts of the model of their own; at most {} "
+         "may in all, whatever the number of data ranks",
+         groups, stages, kMostParts);
+  }
+
   // The routed experts of a stage, or everything else.
   void place_stage(int64_t stage, const RankGroups& groups, bool routed) {
     for (int64_t group = 0; group < groups.count(); ++group) {

@@ -3,6 +3,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/optimizer/buckets/model_buffers.h"
+#include "ckpt/megatron/torch_dist/placement.h"
 
 namespace ferry {
 namespace {
@@ -28,6 +29,17 @@ TEST(ReplicatedLayout, HoldsEveryTensorWholeInItsOrder) {
       EXPECT_TRUE(parameters[i].trainable);
     }
   }
+}
+
+TEST(ReplicatedLayout, IsNotLaidOutForMoreRanksThanRunsHave) {
+  RunArguments run;
+  run.layers = 1;
+  run.tensor = int64_t{1} << 16;
+  EXPECT_EQ(place_tensors({}, ModelLayout::replicated(kTensors, run), {}).size(), 0U);
+  ++run.tensor;
+  EXPECT_THAT([&] { place_tensors({}, ModelLayout::replicated(kTensors, run), {}); },
+              testing::ThrowsMessage<Error>(
+                  testing::HasSubstr("65537 ranks of 1 pipeline stages would hold parts")));
 }
 
 // What data ranks keep of the optimizer's state is theirs by the same rules as of any model.

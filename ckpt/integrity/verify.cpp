@@ -237,8 +237,9 @@ class Verification {
         problems_of(list_, failed, files_, report_.path, stored_ ? &stored_->catalog : nullptr));
   }
 
+  // None where there is damage: only of sound tensors is it known where their elements lie.
   void find_masters() {
-    if (options_.masters == Masters::not_compared || !seen_) return;
+    if (options_.masters == Masters::not_compared || !seen_ || !report_.problems.empty()) return;
     pairs_ = master_pairs(seen_->catalog);
     if (pairs_.empty()) return;
     for (const char* flag : {"fp8_param_gather", "fp8_param", "fp4_param_gather", "fp4_param"}) {

@@ -4,7 +4,8 @@
 
 start   seconds from the program's beginning to the first step, of a GPT-2 shape with 124M parameters (the second of two starts)
 ranks   a step by two ranks that are threads, with half of the threads each (tensor, pipeline, data parallel), against one rank: 16 micro-batches
-        of 128 tokens
+        of 128 tokens. Of two halves of the layers the second has the output layer, too, which is as large as five of them: the pipeline is
+        timed with 9 and 3 layers as well
 saves   a step that follows an asynchronous save of 1.5 GB (weights and both moments) against the steps that follow none, in one run; WORK
         should be on a disk, or in memory, that is not the run's limit"""
 import argparse
@@ -56,6 +57,7 @@ if 'start' in a.parts:
 
 if 'ranks' in a.parts:
     layouts = {'one rank': [], 'tensor 2': ['--tensor-model-parallel-size', 2], 'pipeline 2': ['--pipeline-model-parallel-size', 2],
+               'pipeline 2, 9 and 3 layers': ['--pipeline-model-parallel-size', 2, '--decoder-last-pipeline-num-layers', 3],
                'data 2': ['--data-parallel-size', 2, '--use-distributed-optimizer']}
     one = None
     for name, words in layouts.items():

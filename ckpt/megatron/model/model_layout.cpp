@@ -15,12 +15,9 @@ constexpr std::string_view kMtpLayers = "mtp.layers.";
 // before attention comes first, those of latent attention behind its projections.
 int leading_order(std::string_view suffix, const ParameterRule& rule) {
   if (rule.attention_norm) return leading_norm_order(suffix);
-  for (const auto& [in_linear, apart] :
-       {std::pair("self_attention.linear_q_up_proj.layer_norm_", "self_attention.q_layernorm."),
-        std::pair("self_attention.linear_kv_up_proj.layer_norm_",
-                  "self_attention.kv_layernorm.")}) {
+  for (const auto& [apart, in_linear] : kLatentNorms) {
     if (!suffix.starts_with(in_linear)) continue;
-    const std::string_view attribute = suffix.substr(std::string_view(in_linear).size());
+    const std::string_view attribute = suffix.substr(in_linear.size());
     if (const auto module = layer_rule(std::string(apart).append(attribute))) return module->order;
   }
   return rule.order;

@@ -58,14 +58,23 @@ struct ExpertRule {
 };
 std::optional<ExpertRule> expert_rule(std::string_view suffix);
 
+/// What names of latent attention's norms begin with where they are modules of their own, and where
+/// they are a part of the projection behind them.
+struct LatentNorm {
+  std::string_view apart, in_linear;
+};
+inline constexpr LatentNorm kLatentNorms[] = {
+    {"self_attention.q_layernorm.", "self_attention.linear_q_up_proj.layer_norm_"},
+    {"self_attention.kv_layernorm.", "self_attention.linear_kv_up_proj.layer_norm_"}};
+
 /// A parameter around the inner layer of a multi-token-prediction layer ("eh_proj.weight").
 std::optional<ParameterRule> mtp_rule(std::string_view suffix);
 
 /// Without "transformer_layer." or "mtp_model_layer.", if `suffix` starts so; else nothing.
 std::optional<std::string_view> inside_mtp(std::string_view suffix);
 
-/// Whether a layer's tensor is no parameter: a run does not train it, and keeps it in fp32. `name` is
-/// whole, with or without layer number.
+/// Whether a layer's tensor is no parameter: a run does not train it, and keeps it in fp32. `name`
+/// is whole, with or without layer number.
 bool is_buffer(std::string_view name);
 
 struct TensorSplit {

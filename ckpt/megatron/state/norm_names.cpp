@@ -1,6 +1,5 @@
 #include "ckpt/megatron/state/norm_names.h"
 
-#include <array>
 #include <optional>
 #include <utility>
 
@@ -14,13 +13,6 @@ namespace {
 
 constexpr std::string_view kNormBeforeMlp = "pre_mlp_layernorm.",
                            kNormInMlp = "mlp.linear_fc1.layer_norm_";
-
-struct LatentNorm {
-  std::string_view apart, in_linear;
-};
-constexpr std::array kLatentNorms = {
-    LatentNorm{"self_attention.q_layernorm.", "self_attention.linear_q_up_proj.layer_norm_"},
-    LatentNorm{"self_attention.kv_layernorm.", "self_attention.linear_kv_up_proj.layer_norm_"}};
 
 // "decoder.layers.3." or, of stacked layers, "decoder.layers.", and what follows it.
 struct NormLayer {

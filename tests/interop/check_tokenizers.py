@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Compares our ids with those of the programs that tokenizers come from, on this machine's texts and on strings of all kinds.
 
-check_tokenizers.py PRINT_IDS [--kinds gpt2,...] [--texts BYTES] [--strings COUNT] [--size TOKENS] [--seed N] [--folders FOLDER ...]
+check_tokenizers.py PRINT_IDS [--kinds gpt2,...] [--texts BYTES] [--strings COUNT] [--size TOKENS] [--seed N] [--part K/N] [--folders FOLDER ...]
 FOLDERS have more texts. Texts are read and compared in parts, so that there may be as many as there are on the machine.
+--part K/N compares a share of the texts and strings, with vocabularies of its own: all shares, from 0 on, are BYTES and COUNT in all, on as many cores.
 PRINT_IDS is build/*/tests/print_ids. Needs numpy and those of tokenizers, tiktoken, sentencepiece and regex that are there: kinds whose
 program is missing are left out, and it says so. GPT-2's files are read from --gpt2 FOLDER (encoder.json, vocab.bpe); without it those in
 tests/fixtures serve, which are a part of them.
@@ -66,6 +67,7 @@ def main():
     parser.add_argument("--texts", type=int, default=20_000_000)
     parser.add_argument("--strings", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--part", type=lambda part: tuple(map(int, part.split("/"))), default=(0, 1))
     parser.add_argument("--folders", nargs="*", default=[])
     parser.add_argument("--size", type=int, default=tokenizer_kinds.SIZE)
     tree = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
@@ -73,13 +75,15 @@ def main():
     arguments = parser.parse_args()
     if not os.path.exists(arguments.gpt2): arguments.gpt2 = os.path.join(tree, "tests/fixtures/tokenizers/gpt2")
     tokenizer_kinds.SIZE = arguments.size
-    paths = tokenizer_texts.paths(arguments.folders, arguments.seed)
+    share, shares = arguments.part
+    paths = tokenizer_texts.paths(arguments.folders, arguments.seed)[share::shares]
+    seed, texts, strings = arguments.seed * shares + share, arguments.texts // shares, arguments.strings // shares
     sources = {
-        "texts": lambda: (text.encode() for text in tokenizer_texts.files(paths, arguments.texts)),
-        "strings": lambda: (text.encode() for text in tokenizer_texts.fuzzed(arguments.strings, arguments.seed)),
-        "malformed": lambda: tokenizer_texts.malformed(arguments.strings // 10, arguments.seed),
+        "texts": lambda: (text.encode() for text in tokenizer_texts.files(paths, texts)),
+        "strings": lambda: (text.encode() for text in tokenizer_texts.fuzzed(strings, seed)),
+        "malformed": lambda: tokenizer_texts.malformed(strings // 10, seed),
     }
-    training = list(itertools.islice(tokenizer_texts.files(paths, arguments.texts), 400))
+    training = list(itertools.islice(tokenizer_texts.files(paths, texts), 400))
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         for kind in tokenizer_kinds.kinds(folder, arguments.gpt2, training, [k for k in arguments.kinds.split(",") if k]):

@@ -76,7 +76,7 @@ fi
 "$FERRY_PYTHON" tests/interop/check_training.py "$ferry"
 # Without --kinds it is every kind, without the rest larger vocabularies and more texts, which takes minutes.
 "$FERRY_PYTHON" tests/interop/check_tokenizers.py "$tests/print_ids" --texts 700000 --strings 1500 --size 1500 \
-    --kinds 'gpt2,tiktoken-*,hf-llama3,hf-o200k,hf-deepseek,hf-added,hf-llama2,hf-unigram,spm-bpe,spm-bpe-unused,spm-unigram,spm-unigram-bytes,spm-suffix'
+    --kinds 'gpt2,tiktoken-*,hf-llama3,hf-o200k,hf-deepseek,hf-kimi,hf-classes,hf-words,hf-added,hf-llama2,hf-unigram,spm-bpe,spm-bpe-unused,spm-unigram,spm-unigram-bytes,spm-suffix'
 "$FERRY_PYTHON" tests/interop/check_wandb.py "$ferry" tests/fixtures/megatron_logs/*.log
 "$FERRY_PYTHON" tests/interop/check_generation.py "$ferry"
 "$FERRY_PYTHON" tests/interop/check_mnist.py "$ferry" "$(dirname "$ferry")/../examples/mnist/mnist"

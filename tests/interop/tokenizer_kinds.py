@@ -31,8 +31,14 @@ TEKKEN = (rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{UPPER
           r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 DEEPSEEK = [r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+",
             r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""]
-# One that no published tokenizer has: through PCRE2.
+# Those that are not written by hand: through PCRE2. One that no published tokenizer has, Kimi K2's, and what the peers' programs
+# mean otherwise than PCRE2 does.
 OTHER = r"[A-Z]?[a-z]+|\d{2}|\p{Greek}+|[^\sA-Za-z0-9]+|\s"
+NO_HAN = r"&&[^\p{Han}]]"
+KIMI = "|".join([r"[\p{Han}]+", rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER[:-1]}{NO_HAN}*{LOWER[:-1]}{NO_HAN}+{SUFFIX}",
+                 rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER[:-1]}{NO_HAN}+{LOWER[:-1]}{NO_HAN}*{SUFFIX}",
+                 r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"])
+CLASSES = r"^\h{2,}+|[\p{L}&&[^a-e\p{Greek}]]+|\b[\w&&[^\d]]{1,2}+|[\d[:punct:]-]+$|[\S&&\W]|\s"
 
 
 @dataclass
@@ -112,8 +118,8 @@ def kinds(folder, gpt2, training, wanted):
         tokenizer.save(path("gpt2.json"))
         yield Kind("gpt2-hf", ["HuggingFaceTokenizer", path("gpt2.json")], hugging_face(path("gpt2.json")))
 
-    for name, pattern in (("gpt2", R50K), ("cl100k", CL100K), ("llama3", LLAMA3), ("o200k", O200K), (OTHER, OTHER)) if tiktoken else ():
-        label = "tiktoken-" + (name if name != OTHER else "other")
+    for name, pattern in (("gpt2", R50K), ("cl100k", CL100K), ("llama3", LLAMA3), ("o200k", O200K), (OTHER, OTHER), (KIMI, KIMI), (CLASSES, CLASSES)) if tiktoken else ():
+        label = "tiktoken-" + {OTHER: "other", KIMI: "kimi", CLASSES: "classes"}.get(name, name)
         if not is_wanted(label): continue
         ranks = trained_ranks(pattern, training)
         file = path(label + ".tiktoken")
@@ -134,7 +140,8 @@ def kinds(folder, gpt2, training, wanted):
         tokenizer.save(path(name + ".json"))
         return Kind(name, ["HuggingFaceTokenizer", path(name + ".json")], hugging_face(path(name + ".json")))
 
-    for name, splits in (("hf-llama3", [LLAMA3]), ("hf-qwen2", [QWEN2]), ("hf-o200k", [O200K]), ("hf-tekken", [TEKKEN]), ("hf-deepseek", DEEPSEEK), ("hf-other", [OTHER])):
+    for name, splits in (("hf-llama3", [LLAMA3]), ("hf-qwen2", [QWEN2]), ("hf-o200k", [O200K]), ("hf-tekken", [TEKKEN]), ("hf-deepseek", DEEPSEEK), ("hf-other", [OTHER]),
+                         ("hf-kimi", [KIMI]), ("hf-classes", [CLASSES]), ("hf-r50k", [R50K]), ("hf-cl100k", [CL100K])):
         if not is_wanted(name): continue
         tokenizer = byte_level_bpe(pre_tokenizers.Sequence([isolated(split) for split in splits]), training, SIZE, ignore_merges=name == "hf-llama3")
         if name == "hf-qwen2": tokenizer.normalizer = normalizers.NFC()
@@ -143,6 +150,9 @@ def kinds(folder, gpt2, training, wanted):
         if name == "hf-llama3":
             tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", tokenizer.token_to_id("<s>")), ("</s>", tokenizer.token_to_id("</s>"))])
         yield save(name, tokenizer)
+    if is_wanted("hf-words"):
+        tokenizer = byte_level_bpe(pre_tokenizers.Whitespace(), training, SIZE)
+        yield save("hf-words", tokenizer)
     if is_wanted("hf-added"):
         tokenizer = byte_level_bpe(isolated(GPT2), training, SIZE)
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)

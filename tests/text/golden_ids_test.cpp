@@ -85,6 +85,21 @@ std::vector<std::string> golden_names() {
   return names;
 }
 
+TEST(Gpt2, AVocabularyWithoutTokensIsDamage) {
+  const std::string path = testing::TempDir() + "/no_tokens.json";
+  std::ofstream(path) << "{}";
+  try {
+    (void)open_tokenizer(*posix_file_system(),
+                         {.type = "GPT2BPETokenizer",
+                          .vocab_file = path,
+                          .merge_file = test::fixture("tokenizers/gpt2/vocab.bpe")});
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("no_tokens.json has no token"));
+  }
+  std::filesystem::remove(path);
+}
+
 INSTANTIATE_TEST_SUITE_P(Peers, GoldenIds, testing::ValuesIn(golden_names()),
                          [](const auto& instance) {
                            std::string name = instance.param;

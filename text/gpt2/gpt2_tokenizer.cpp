@@ -79,6 +79,7 @@ std::unique_ptr<const TextTokenizer> open_gpt2_tokenizer(const FileSystem& file_
                                                          const std::string& vocab_file,
                                                          const std::string& merge_file) {
   const Vocabulary written = read_gpt2_vocabulary(file_system, vocab_file);
+  if (written.size() == 0) fail(ErrorKind::corrupt, "{} has no token", vocab_file);
   BytePairParts parts;
   Gpt2Symbols symbols(written);
   for (size_t byte = 0; byte < 256; ++byte) {

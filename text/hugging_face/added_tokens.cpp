@@ -19,11 +19,8 @@ size_t before_character(std::string_view text, size_t at) {
   return at;
 }
 
-// \w, whose joiners (U+200C, U+200D) count as parts of words.
 bool is_word(std::string_view text, size_t at) {
-  const std::string_view rest = text.substr(at);
-  return rest[0] == '_' || rest.starts_with("\u200c") || rest.starts_with("\u200d") ||
-         (classes_of(text, at) & (unicode::kLetter | unicode::kNumber | unicode::kMark)) != 0;
+  return unicode::is_word(unicode::character_at(text.data() + at).point);
 }
 
 }  // namespace

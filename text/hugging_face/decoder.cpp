@@ -85,8 +85,9 @@ DecoderStep strip_decoder(const std::string& content, uint64_t start, uint64_t s
 DecoderStep replace_decoder(const JsonMembers& members) {
   const JsonMembers pattern = members.member("pattern");
   const std::shared_ptr<const Splitter> splitter =
-      pattern.has("String") ? make_literal_splitter(pattern.text("String"))
-                            : make_splitter(pattern.text("Regex"), members.path());
+      pattern.has("String")
+          ? make_literal_splitter(pattern.text("String"))
+          : make_splitter(pattern.text("Regex"), PatternSyntax::oniguruma, members.path());
   if (pattern.has("String") && pattern.text("String").empty()) members.refuse("pattern", "longer");
   return [splitter, content = members.text("content")](std::vector<std::string>& tokens) {
     for (std::string& token : tokens) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "text/split/splitter.h"
 #include "text/unicode/classes.h"
 #include "text/unicode/peer_tables.h"
+#include "text/unicode/ranges.h"
 #include "text/unicode/utf8.h"
 
 namespace ferry {
@@ -23,17 +23,9 @@ bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char byte) { return (byte & 0x80) == 0; });
 }
 
-// Of ranges in order.
-template <typename Range, size_t kCount>
-const Range* range_of(const Range (&ranges)[kCount], char32_t point) {
-  const auto* found =
-      std::upper_bound(std::begin(ranges), std::end(ranges), point,
-                       [](char32_t wanted, const Range& range) { return wanted <= range.last; });
-  return found != std::end(ranges) && found->first <= point ? found : nullptr;
-}
-
 // NFC, NFD, NFKC, NFKD (Unicode Standard Annex 15). Characters that the program does not know stay
-// what and where they are, as what was never assigned does.
+// what and where they are, as what was never assigned does. utf8proc drops U+11A7 behind a Hangul
+// syllable: the trailing consonants begin behind it.
 class UnicodeForm final : public Normalizer {
  public:
   explicit UnicodeForm(int options) : options_(options) {}
@@ -43,7 +35,7 @@ class UnicodeForm final : public Normalizer {
     size_t done = 0;
     for (size_t at = 0; at < text.size();) {
       const unicode::Character character = unicode::character_at(text.data() + at);
-      if (character.bytes > 1 && range_of(unicode::kNotNormalized, character.point) != nullptr) {
+      if (character.bytes > 1 && stays(character.point)) {
         result += form_of(std::string_view(text).substr(done, at - done));
         result.append(text, at, character.bytes);
         done = at + character.bytes;
@@ -54,6 +46,10 @@ class UnicodeForm final : public Normalizer {
   }
 
  private:
+  static bool stays(char32_t point) {
+    return point == 0x11A7 || unicode::range_of(unicode::kNotNormalized, point) != nullptr;
+  }
+
   std::string form_of(std::string_view text) const {
     if (text.empty()) return "";
     utf8proc_uint8_t* result = nullptr;
@@ -84,7 +80,8 @@ class Lowercase final : public Normalizer {
         lower += "i\u0307";
         continue;
       }
-      if (const unicode::PeerLower* known = range_of(unicode::kLowerCases, character.point)) {
+      if (const unicode::PeerLower* known =
+              unicode::range_of(unicode::kLowerCases, character.point)) {
         unicode::append(lower, character.point + static_cast<char32_t>(known->distance));
         continue;
       }
@@ -243,7 +240,8 @@ class NormalizerSequence final : public Normalizer {
 std::unique_ptr<const Normalizer> read_replace(const JsonMembers& members) {
   const JsonMembers pattern = members.member("pattern");
   auto splitter = pattern.has("String") ? make_literal_splitter(pattern.text("String"))
-                                        : make_splitter(pattern.text("Regex"), members.path());
+                                        : make_splitter(pattern.text("Regex"),
+                                                        PatternSyntax::oniguruma, members.path());
   if (pattern.has("String") && pattern.text("String").empty()) members.refuse("pattern", "longer");
   return std::make_unique<Replace>(std::move(splitter), members.text("content"));
 }

@@ -8,6 +8,7 @@
 #include "text/split/known_splitters.h"
 #include "text/unicode/classes.h"
 #include "text/unicode/peer_tables.h"
+#include "text/unicode/ranges.h"
 #include "text/unicode/utf8.h"
 
 namespace ferry {
@@ -42,10 +43,7 @@ class ClassMatcher final : public Splitter {
   bool has_class(const uint8_t* classes, char32_t point) const {
     const bool has = (classes[point] & wanted_) != 0;
     if (wanted_ != unicode::kPunctuation || point < 0x80) return has;
-    return has != std::any_of(std::begin(unicode::kOtherPunctuation),
-                              std::end(unicode::kOtherPunctuation), [&](const auto& range) {
-                                return range.first <= point && point <= range.last;
-                              });
+    return has != (unicode::range_of(unicode::kOtherPunctuation, point) != nullptr);
   }
 
   uint8_t wanted_;
@@ -187,10 +185,10 @@ void add_split(const JsonMembers& members, PreTokenizers& all) {
   const JsonMembers pattern = members.member("pattern");
   const bool literal = pattern.has("String");
   if (literal && pattern.text("String").empty()) members.refuse("pattern", "longer");
-  all.steps.push_back(
-      std::make_unique<Split>(literal ? make_literal_splitter(pattern.text("String"))
-                                      : make_splitter(pattern.text("Regex"), members.path()),
-                              behavior_of(members), members.flag("invert", false)));
+  all.steps.push_back(std::make_unique<Split>(
+      literal ? make_literal_splitter(pattern.text("String"))
+              : make_splitter(pattern.text("Regex"), PatternSyntax::oniguruma, members.path()),
+      behavior_of(members), members.flag("invert", false)));
 }
 
 void add_byte_level(const JsonMembers& members, PreTokenizers& all) {
@@ -252,10 +250,7 @@ void add_pre_tokenizer(const nlohmann::json& json, const std::string& path, PreT
     add_class(unicode::kSpace, "", SplitBehavior::removed, all);
   } else if (type == "Whitespace") {
     all.steps.push_back(
-        std::make_unique<Split>(make_splitter(R"([\p{L}\p{N}\p{M}\p{Pc}\x{200c}\x{200d}]+|)"
-                                              R"([^\p{L}\p{N}\p{M}\p{Pc}\x{200c}\x{200d}\s]+)",
-                                              path),
-                                SplitBehavior::removed, true));
+        std::make_unique<Split>(make_word_splitter(), SplitBehavior::removed, true));
   } else {
     members.unsupported("of type " + type);
   }

@@ -204,6 +204,23 @@ class CjkSplitter final : public Splitter {
   }
 };
 
+class WordSplitter final : public ClassSplitter {
+ public:
+  WordSplitter() : ClassSplitter(Version::v16) {}
+  Match find(std::string_view text, size_t from) const override {
+    const Scan scan = this->scan(text);
+    const size_t begin = scan.run(from, kSpace);
+    if (begin == text.size()) return {begin, begin};
+    const bool is_word = unicode::is_word(character_at(text.data() + begin).point);
+    size_t end = scan.next(begin);
+    while (end < text.size() && (scan.classes(end) & kSpace) == 0 &&
+           unicode::is_word(character_at(text.data() + end).point) == is_word) {
+      end = scan.next(end);
+    }
+    return {begin, end};
+  }
+};
+
 }  // namespace
 
 std::unique_ptr<const Splitter> make_gpt2_splitter(Version version) {
@@ -223,5 +240,6 @@ std::unique_ptr<const Splitter> make_number_splitter(Version version, int digits
   return std::make_unique<NumberSplitter>(version, digits);
 }
 std::unique_ptr<const Splitter> make_cjk_splitter() { return std::make_unique<CjkSplitter>(); }
+std::unique_ptr<const Splitter> make_word_splitter() { return std::make_unique<WordSplitter>(); }
 
 }  // namespace ferry

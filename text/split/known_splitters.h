@@ -2,15 +2,11 @@
 #pragma once
 
 #include <memory>
-#include <string_view>
 
 #include "text/split/splitter.h"
+#include "text/unicode/classes.h"
 
 namespace ferry {
-
-/// Nothing when the pattern is none of them.
-std::unique_ptr<const Splitter> make_known_splitter(std::string_view pattern,
-                                                    unicode::Version version);
 
 // Each covers every text without a gap, except deepseek.
 std::unique_ptr<const Splitter> make_gpt2_splitter(unicode::Version version);
@@ -32,5 +28,7 @@ std::unique_ptr<const Splitter> make_o200k_splitter(unicode::Version version,
 std::unique_ptr<const Splitter> make_deepseek_splitter(unicode::Version version);
 std::unique_ptr<const Splitter> make_number_splitter(unicode::Version version, int digits);
 std::unique_ptr<const Splitter> make_cjk_splitter();
+/// \w+|[^\w\s]+ with Rust's words.
+std::unique_ptr<const Splitter> make_word_splitter();
 
 }  // namespace ferry

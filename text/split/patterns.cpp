@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "text/split/known_splitters.h"
+#include "text/split/pcre2_pattern.h"
 #include "text/split/regex_splitter.h"
 
 namespace ferry {
@@ -70,12 +71,17 @@ class LiteralSplitter final : public Splitter {
   std::string text_;
 };
 
-}  // namespace
-
-std::unique_ptr<const Splitter> make_known_splitter(std::string_view pattern, Version version) {
+// Nothing when the pattern is none of them.
+std::unique_ptr<const Splitter> make_known_splitter(std::string_view pattern,
+                                                    PatternSyntax syntax) {
+  constexpr Version version = Version::v16;
   const auto is = [&](const auto& known) { return pattern == text_of(known); };
-  if (is(kGpt2Pattern) || is(kR50kPattern)) return make_gpt2_splitter(version);
-  if (is(kCl100kPattern)) return make_cl100k_splitter(version, {.end_is_whole = true});
+  if (is(kGpt2Pattern)) return make_gpt2_splitter(version);
+  // Elsewhere $ is the end of every line, and {1,3}+ any number.
+  if (syntax == PatternSyntax::rust && is(kR50kPattern)) return make_gpt2_splitter(version);
+  if (syntax == PatternSyntax::rust && is(kCl100kPattern)) {
+    return make_cl100k_splitter(version, {.end_is_whole = true});
+  }
   if (is(kLlama3Pattern)) return make_cl100k_splitter(version, {});
   if (is(kQwen2Pattern)) return make_cl100k_splitter(version, {.digits = 1});
   if (is(kO200kPattern)) return make_o200k_splitter(version, {});
@@ -89,10 +95,12 @@ std::unique_ptr<const Splitter> make_known_splitter(std::string_view pattern, Ve
   return nullptr;
 }
 
-std::unique_ptr<const Splitter> make_splitter(const std::string& pattern, const std::string& what,
-                                              Version version) {
-  if (auto known = make_known_splitter(pattern, version)) return known;
-  return make_regex_splitter(pattern, what);
+}  // namespace
+
+std::unique_ptr<const Splitter> make_splitter(const std::string& pattern, PatternSyntax syntax,
+                                              const std::string& what) {
+  if (auto known = make_known_splitter(pattern, syntax)) return known;
+  return make_regex_splitter(pcre2_pattern(pattern, syntax, what), what);
 }
 
 std::unique_ptr<const Splitter> make_literal_splitter(const std::string& text) {

@@ -8,8 +8,8 @@
 
 namespace ferry {
 
-/// unsupported, with `what` at its start, when `pattern` cannot be compiled. Its find() is
-/// exhausted after so many steps that no pattern of a tokenizer needs them. Properties of
+/// `pattern` is PCRE2's own. unsupported, with `what` at its start, when it cannot be compiled. Its
+/// find() is exhausted after so many steps that no pattern of a tokenizer needs them. Properties of
 /// characters are those of the library's Unicode (PCRE2 10.42: Unicode 14).
 std::unique_ptr<const Splitter> make_regex_splitter(const std::string& pattern,
                                                     const std::string& what);

@@ -6,8 +6,6 @@
 #include <string>
 #include <string_view>
 
-#include "text/unicode/classes.h"
-
 namespace ferry {
 
 /// Bytes from the start of a text.
@@ -24,10 +22,13 @@ class Splitter {
   virtual Match find(std::string_view text, size_t from) const = 0;
 };
 
+/// Whose regular expressions: those of Hugging Face's tokenizers, or of tiktoken.
+enum class PatternSyntax { oniguruma, rust };
+
 /// Of `pattern`: written by hand where it is one that published tokenizers use, else PCRE2's.
 /// unsupported, with `what` at its start, when it cannot be compiled.
-std::unique_ptr<const Splitter> make_splitter(const std::string& pattern, const std::string& what,
-                                              unicode::Version version = unicode::Version::v16);
+std::unique_ptr<const Splitter> make_splitter(const std::string& pattern, PatternSyntax syntax,
+                                              const std::string& what);
 
 /// Of a text that is to be found as it stands.
 std::unique_ptr<const Splitter> make_literal_splitter(const std::string& text);

@@ -86,7 +86,8 @@ std::unique_ptr<const TextTokenizer> open_tiktoken_tokenizer(const FileSystem& f
   }
   BytePairParts parts;
   parts.pairs = byte_pairs_by_rank(*vocabulary, path);
-  parts.splitter = make_splitter(tiktoken_pattern(pattern), "the pattern for " + path);
+  parts.splitter =
+      make_splitter(tiktoken_pattern(pattern), PatternSyntax::rust, "the pattern for " + path);
   parts.vocab_size = vocabulary->end();
   parts.kind = fmt::format("tiktoken's byte-level BPE of {} tokens", vocabulary->size());
   parts.vocabulary = std::move(vocabulary);

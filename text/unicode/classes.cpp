@@ -5,6 +5,8 @@
 #include <memory>
 
 #include "text/unicode/class_ranges.h"
+#include "text/unicode/peer_tables.h"
+#include "text/unicode/ranges.h"
 
 namespace ferry::unicode {
 namespace {
@@ -32,6 +34,12 @@ const uint8_t* character_classes(Version version) {
   static const std::unique_ptr<uint8_t[]> v16 = make_classes(Version::v16);
   static const std::unique_ptr<uint8_t[]> v18 = make_classes(Version::v18);
   return (version == Version::v16 ? v16 : v18).get();
+}
+
+bool is_word(char32_t point) {
+  const bool has_class =
+      (character_classes(Version::v16)[point] & (kLetter | kNumber | kMark)) != 0;
+  return has_class != (range_of(kOtherWords, point) != nullptr);
 }
 
 }  // namespace ferry::unicode

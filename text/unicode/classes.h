@@ -25,4 +25,8 @@ enum class Version : uint8_t {
 /// The classes of every character, U+0000 to U+10FFFF.
 const uint8_t* character_classes(Version version);
 
+/// \w as Rust's regex has it: letters, digits, marks, connectors and joiners (Unicode Technical
+/// Standard 18, Annex C).
+bool is_word(char32_t point);
+
 }  // namespace ferry::unicode

@@ -6,7 +6,7 @@ Needs tokenizers (0.23.3 was asked) and unicodedata2 16.0.0 in the path: make_pe
 import ctypes
 
 import unicodedata2
-from tokenizers import normalizers, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
 POINTS = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000]
 
@@ -56,6 +56,11 @@ punctuation = pre_tokenizers.Punctuation("removed")
 kept = set("".join(text for text, _ in punctuation.pre_tokenize_str("".join(map(chr, POINTS)))))
 unlike = [ord(c) for c in kept if unicodedata2.category(c)[0] == "P"]
 other = [p for p in POINTS if unicodedata2.category(chr(p))[0] != "P" and p > 127 and chr(p) not in kept]
+tokenizer = Tokenizer(models.WordLevel({"": 0}, unk_token=""))
+tokenizer.add_tokens([AddedToken("a", single_word=True, normalized=False)])
+stands_alone = tokenizer.token_to_id("a")
+words = {p for p in POINTS if stands_alone not in tokenizer.encode("a" + chr(p)).ids}
+words ^= {p for p in POINTS if unicodedata2.category(chr(p))[0] in "LNM"}
 print("""// Written by make_peer_tables.py from what tokenizers 0.23.3 does.
 #pragma once
 
@@ -71,4 +76,5 @@ struct PeerLower {
 show("kNotNormalized", "Characters that its normal forms leave alone, and do not move.", ranges(inert))
 show("kLowerCases", "Characters whose lower case a library may not know.", pairs)
 show("kOtherPunctuation", "Punctuation that it does not know, and what it takes for some.", ranges(unlike + other))
+show("kOtherWords", "Parts of words that are no letters, numbers or marks, and numbers that are no parts of words.", ranges(words))
 print("\n}  // namespace ferry::unicode")

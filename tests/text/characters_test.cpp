@@ -1,0 +1,36 @@
+// What characters are, as tokenizers 0.23.3 has them.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "text/hugging_face/normalizer.h"
+#include "text/unicode/classes.h"
+
+namespace ferry {
+namespace {
+
+TEST(Words, HaveLettersDigitsMarksConnectorsAndJoiners) {
+  for (const char32_t part : {U'a', U'7', U'_', U'\u00aa', U'\u0301', U'\u0663', U'\u203f',
+                              U'\u2167', U'\u24b6', U'\u200d', U'\U0001f173', U'\U00031ddf'}) {
+    EXPECT_TRUE(unicode::is_word(part)) << std::hex << static_cast<uint32_t>(part);
+  }
+  for (const char32_t other : {U' ', U'-', U'\u00bd', U'\u0b74', U'\u137c', U'\u24f8', U'\u2777',
+                               U'\u180e', U'\U0001f642', U'\U0010ffff'}) {
+    EXPECT_FALSE(unicode::is_word(other)) << std::hex << static_cast<uint32_t>(other);
+  }
+}
+
+TEST(NormalForms, KeepAVowelBehindAHangulSyllable) {
+  const std::string text = "\uc5b4\u11a7\u0301\uc5b4\u11a8\u1100\u1161\u11a7";
+  for (const char* const form : {"NFC", "NFKC"}) {
+    const auto normalizer = read_normalizer({{"type", form}}, "tokenizer.json");
+    std::string formed = text;
+    bool starts = true;
+    normalizer->apply(formed, starts);
+    EXPECT_EQ(formed, "\uc5b4\u11a7\u0301\uc5b5\uac00\u11a7") << form;
+  }
+}
+
+}  // namespace
+}  // namespace ferry

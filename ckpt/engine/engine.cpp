@@ -32,8 +32,9 @@ std::vector<Digest> execute(const Plan& plan, std::span<WritableFile* const> fil
       (options.memory_bytes - for_streams) / static_cast<uint64_t>(threads);
   const uint64_t read_back_bytes = std::clamp<uint64_t>(bytes_per_thread, 1, kReadBackBytes);
   PlanCompiler compiler(plan);
-  SourceFiles sources(*plan.source, spool, for_streams, threads);
-  TileQueue queue(plan, compiler, threads, bytes_per_thread);
+  SourceFiles sources(*plan.source, spool, for_streams, threads, options.lent);
+  TileQueue queue(plan, compiler, threads, bytes_per_thread, options.lent);
+  if (options.lent && !queue.has_lent()) options.lent->give_back();
   ItemDigester digester(plan, files, options.cancel);
   std::atomic<bool> stop{false};
   const FileSystem* file_system = plan.source->file_system.get();
@@ -49,6 +50,7 @@ std::vector<Digest> execute(const Plan& plan, std::span<WritableFile* const> fil
                                                       ? quantiser.run(tile->entry, tile->box)
                                                       : compiler.compile(tile->entry, tile->box);
           meter.add(quantised ? bytes_of(transfers) : runner.run(transfers));
+          if (queue.finish(*tile)) options.lent->give_back();
           digester.wrote(transfers, runner.scratch(read_back_bytes));
         } else if (!digester.digest_next_literal(runner.scratch(read_back_bytes))) {
           return;

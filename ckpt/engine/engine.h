@@ -21,6 +21,8 @@
 
 namespace ferry {
 
+class LentSources;  // ckpt/engine/lent_sources.h
+
 struct Progress {
   uint64_t bytes_done = 0;  // of target files
   uint64_t bytes_total = 0;
@@ -32,6 +34,8 @@ struct EngineOptions {
   /// Called from one thread at a time, at most ten times a second and once at the end.
   std::function<void(const Progress&)> progress;
   const std::atomic<bool>* cancel = nullptr;  // set: stop soon with Error(cancelled)
+  /// Of the plan's source: what is read first, as somebody waits for it.
+  const LentSources* lent = nullptr;
 };
 
 /// Writes the plan's files into `folder` of `file_system` (which must exist and hold none of them)

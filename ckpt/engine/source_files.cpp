@@ -51,9 +51,10 @@ struct SourceFiles::State {
 
   // Half of the memory is for streams that are kept, half for those that threads still read when
   // they are dropped.
-  State(const Catalog& c, SpoolPlace s, uint64_t memory_bytes, int threads)
+  State(const Catalog& c, SpoolPlace s, uint64_t memory_bytes, int threads, const LentSources* l)
       : catalog(c),
         spool(std::move(s)),
+        lent(l),
         most_in_memory(memory_bytes / 2),
         most_of_a_stream(most_in_memory / static_cast<uint64_t>(std::max(1, threads))),
         most_open(std::clamp<size_t>(most_open_files() / 4, 1, kMostOpen)) {}
@@ -67,6 +68,7 @@ struct SourceFiles::State {
 
   const Catalog& catalog;
   const SpoolPlace spool;
+  const LentSources* const lent;
   const uint64_t most_in_memory;    // of all streams
   const uint64_t most_of_a_stream;  // in memory
   const size_t most_open;
@@ -138,6 +140,7 @@ void SourceFiles::State::keep(const std::shared_ptr<Slot>& slot, bool is_stream,
 
 std::shared_ptr<const ReadableFile> SourceFiles::State::open(uint32_t file) const {
   const FileInfo& info = catalog.files.at(file);
+  if (auto own = lent ? lent->file(file) : nullptr) return own;
   if (info.memory) {
     return std::make_shared<MemorySource>(info.path, std::span(info.memory, info.bytes));
   }
@@ -210,8 +213,8 @@ uint64_t stream_memory(const Entry& entry, uint64_t memory_bytes) {
 }
 
 SourceFiles::SourceFiles(const Catalog& catalog, SpoolPlace spool, uint64_t memory_bytes,
-                         int threads)
-    : state_(std::make_unique<State>(catalog, std::move(spool), memory_bytes, threads)) {}
+                         int threads, const LentSources* lent)
+    : state_(std::make_unique<State>(catalog, std::move(spool), memory_bytes, threads, lent)) {}
 SourceFiles::~SourceFiles() = default;
 
 std::shared_ptr<const ReadableFile> SourceFiles::get(const Transfer& transfer) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ckpt/core/catalog.h"
+#include "ckpt/engine/lent_sources.h"
 #include "ckpt/engine/transfers/transfer.h"
 #include "ckpt/io/file_system.h"
 
@@ -32,8 +33,10 @@ uint64_t stream_memory(const Entry& entry, uint64_t memory_bytes);
 /// checksum there is looked at, however little of it is wanted.
 class SourceFiles {
  public:
-  /// `memory_bytes` hold the streams of so many threads. The catalog must outlive the object.
-  SourceFiles(const Catalog& catalog, SpoolPlace spool, uint64_t memory_bytes, int threads);
+  /// `memory_bytes` hold the streams of so many threads. The catalog must outlive the object, and
+  /// so must `lent`, which may be null.
+  SourceFiles(const Catalog& catalog, SpoolPlace spool, uint64_t memory_bytes, int threads,
+              const LentSources* lent = nullptr);
   ~SourceFiles();
 
   /// The file that a transfer's in_offset counts in. Safe from several threads; decodes a stream

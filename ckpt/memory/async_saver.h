@@ -35,8 +35,10 @@ struct AsyncSaverOptions {
   /// it, until the first is on disk. Each has a buffer as large as the rank's regions; buffers are
   /// used again.
   int most_in_flight = 1;
-  /// Most bytes of all buffers of this rank. A snapshot that does not fit waits until others are
-  /// written; one that would not fit alone is refused (exhausted).
+  /// Most bytes of all buffers of this rank, at least 1. A snapshot that does not fit waits until
+  /// others are written. One that would not fit alone, or that there is not as much memory for, is
+  /// saved in pieces: what has room is copied aside, and the rest passes through a part of it while
+  /// the other ranks bring theirs and all write. Its ticket waits for that; the files are the same.
   uint64_t staging_bytes = UINT64_MAX;
   /// How memory is copied aside; null: host_stager() with the engine's threads.
   std::shared_ptr<Stager> stager;
@@ -83,10 +85,10 @@ class AsyncSaver {
     /// True when wait() would return at once.
     bool is_ready() const;
     /// Returns when the regions have been copied, or will not be. Then throws, once: why this
-    /// snapshot is not taken (invalid for regions that are none, exhausted when staging cannot hold
-    /// them, cancelled after stop()): then this save fails on all ranks; else the error of an
-    /// earlier save, if there was one, of which all ranks learn alike, and this snapshot is on its
-    /// way all the same; or of this one, where it has failed that soon.
+    /// snapshot is not taken (invalid for regions that are none, exhausted when there is no memory
+    /// for staging, cancelled after stop()): then this save fails on all ranks; else the error of
+    /// an earlier save, if there was one, of which all ranks learn alike, and this snapshot is on
+    /// its way all the same; or of this one, where it has failed that soon.
     void wait();
 
    private:
@@ -116,6 +118,7 @@ class AsyncSaver {
   struct Status {
     int in_flight = 0;
     uint64_t staging_bytes = 0;         // of all buffers, used or not
+    int64_t in_pieces = 0;              // snapshots so far that were larger than theirs
     std::optional<int64_t> last_saved;  // iteration that was committed last
     std::vector<std::string> notes;     // of rank 0, worth telling; each is given once
   };

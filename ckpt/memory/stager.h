@@ -11,6 +11,9 @@
 
 namespace ferry {
 
+/// Where copies begin in staging memory: at cache lines.
+constexpr uint64_t kStagedAlignmentBytes = 64;
+
 /// Memory that a Stager gave; it goes with its last owner.
 struct StagingMemory {
   std::span<std::byte> bytes;
@@ -24,8 +27,8 @@ struct StagingCopy {
   uint64_t bytes = 0;
 };
 
-/// Called by an AsyncSaver: now() by the thread that saves, the others by one of its own. Several
-/// savers may share one.
+/// Called by an AsyncSaver: now() by the thread that saves, the others by its own threads, one at a
+/// time. Several savers may share one.
 class Stager {
  public:
   virtual ~Stager() = default;

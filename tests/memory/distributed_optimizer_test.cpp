@@ -7,6 +7,7 @@
 #include "ckpt/integrity/verify.h"
 #include "ckpt/megatron/rank_folders/write/writer.h"
 #include "ckpt/megatron/state/norm_names.h"
+#include "ckpt/memory/async_saver.h"
 #include "ckpt/memory/legacy_snapshot.h"
 #include "ckpt/memory/load.h"
 #include "ckpt/memory/open_together.h"
@@ -58,8 +59,8 @@ class DistributedOptimizer : public testing::TestWithParam<Case> {
 
   // Each rank gives what the one `offset` ranks further on holds.
   std::vector<std::string> save_from_memory(const std::shared_ptr<const SnapshotFormat>& format,
-                                            bool copies, const std::string& run,
-                                            int offset = 0) const {
+                                            bool copies, const std::string& run, int offset = 0,
+                                            std::optional<uint64_t> staging_bytes = {}) const {
     const RunState state = state_of(truth_);
     const RunRanks ranks(state);
     return on_ranks(ranks.size(), [&](std::shared_ptr<Group> group) {
@@ -74,8 +75,30 @@ class DistributedOptimizer : public testing::TestWithParam<Case> {
                                     held.shard,
                                     reinterpret_cast<const std::byte*>(own.back().data())});
       }
-      save(memory_, run, snapshot, *group);
+      if (!staging_bytes) {
+        save(memory_, run, snapshot, *group);
+        return;
+      }
+      AsyncSaverOptions options;
+      options.staging_bytes = *staging_bytes;
+      AsyncSaver saver(memory_, run, group, options);
+      saver.save(snapshot).wait();
+      for (std::string& bytes : own) bytes.assign(bytes.size(), '!');
+      saver.finish();
+      EXPECT_EQ(saver.status().in_pieces, 1);
     });
+  }
+
+  void expect_same_files(const std::string& a, const std::string& b) const {
+    ASSERT_EQ(memory_->list(a), memory_->list(b));
+    for (const std::string& name : memory_->list(a)) {
+      const std::string one = a + "/" + name, other = b + "/" + name;
+      if (memory_->status(one).kind == PathKind::folder) {
+        expect_same_files(one, other);
+      } else {
+        EXPECT_TRUE(memory_->get(one) == memory_->get(other)) << one;
+      }
+    }
   }
 
   std::string elements_of(const StateTensor& tensor, const Shard& shard) const {
@@ -170,6 +193,26 @@ TEST_P(DistributedOptimizer, SavedAsRankFoldersItIsWhatReshardWrites) {
   EXPECT_EQ(report.covered_bytes, report.bytes);
   EXPECT_THAT(report.problems, IsEmpty());
   for (const ParallelTarget& target : GetParam().loaded) expect_loads("runs/a", target);
+}
+
+// Through less staging memory than a rank's state takes, down to one piece.
+TEST_P(DistributedOptimizer, SavedInPiecesTheFilesAreTheSame) {
+  TorchDistOptions full, flat;
+  flat.optimizer = ShardedOptimizer::dp_reshardable;
+  const RunState state = state_of(truth_);
+  const std::pair<std::shared_ptr<const SnapshotFormat>, bool> formats[] = {
+      {torch_dist_format(state, full), false},
+      {torch_dist_format(state, flat), true},
+      {legacy_format(state), true}};
+  for (const auto& [format, copies] : formats) {
+    EXPECT_THAT(save_from_memory(format, copies, "runs/whole"), Each(IsEmpty()));
+    for (const uint64_t bytes : {20'000, 2'000, 64}) {
+      EXPECT_THAT(save_from_memory(format, copies, "runs/pieces", 0, bytes), Each(IsEmpty()));
+      expect_same_files("runs/whole", "runs/pieces");
+      memory_->remove_all("runs/pieces");
+    }
+    memory_->remove_all("runs/whole");
+  }
 }
 
 // The ranks of the first case hold runs, and ends of rows.

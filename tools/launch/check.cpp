@@ -46,7 +46,8 @@ void plan_launch(const LaunchConfiguration& configuration, TrainArguments& argum
                  LaunchCheck& check) {
   if (!settle_tokenizer_elsewhere(configuration, arguments, check)) return;
   const RunPlan plan = plan_run(arguments, configuration.gpus_per_node > 0);
-  check.plan = plan_text(arguments, plan.model, plan.stages);
+  check.plan = plan_text(arguments, plan.model, plan.stages) +
+               staging_plan_text(plan.stages, 1, UINT64_MAX);  // hosts are elsewhere
 }
 
 // What Megatron-LM has and ferry has not says nothing of the rest.

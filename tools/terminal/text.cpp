@@ -10,6 +10,7 @@
 #include <cstdlib>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/size_text.h"
 #include "ckpt/base/utf8.h"
 #include "ckpt/io/zstd_encoder.h"
 
@@ -20,28 +21,6 @@ namespace {
 std::string three_digits(double value) {
   const int decimals = value < 9.995 ? 2 : (value < 99.95 ? 1 : 0);
   return fmt::format("{:.{}f}", value, decimals);
-}
-
-// Factor of a unit, in lower case; 0: no such unit.
-double unit_factor(std::string_view unit) {
-  struct Unit {
-    std::string_view name;
-    double factor;
-  };
-  static constexpr std::array<Unit, 10> kUnits{{{"", 1},
-                                                {"b", 1},
-                                                {"kb", 1e3},
-                                                {"mb", 1e6},
-                                                {"gb", 1e9},
-                                                {"tb", 1e12},
-                                                {"kib", 1024.0},
-                                                {"mib", 1048576.0},
-                                                {"gib", 1073741824.0},
-                                                {"tib", 1099511627776.0}}};
-  for (const Unit& known : kUnits) {
-    if (known.name == unit) return known.factor;
-  }
-  return 0;
 }
 
 // Characters that reorder or hide what stands around them.
@@ -97,22 +76,9 @@ std::string human_seconds(double seconds) {
 }
 
 uint64_t parse_size(std::string_view text, std::string_view option) {
-  const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
-  std::string unit(text.substr(digits));
-  std::transform(unit.begin(), unit.end(), unit.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  const std::string number(text.substr(0, digits));
-  char* end = nullptr;
-  const double value = std::strtod(number.c_str(), &end);
-  const double bytes = value * unit_factor(unit);
-  const bool bad = number.empty() || *end != '\0' || unit_factor(unit) == 0;
-  if (bad || bytes >= 9.2e18 || (unit.empty() && number.find('.') != std::string::npos)) {
-    fail(ErrorKind::invalid,
-         "{}: '{}' is not a size; write bytes or a number with kB, MB, GB, TB (powers of 1000) or "
-         "KiB, MiB, GiB, TiB (powers of 1024), such as 5GB",
-         option, printable(text));
-  }
-  return static_cast<uint64_t>(std::llround(bytes));
+  const auto bytes = size_in_bytes(text);
+  if (bytes) return *bytes;
+  fail(ErrorKind::invalid, "{}: '{}' is not a size; write {}", option, printable(text), kSizeForms);
 }
 
 uint64_t parse_memory(std::string_view text) {

@@ -99,4 +99,10 @@ int number_on_host(Group& processes) {
   return static_cast<int>(std::count(hosts.begin(), own, *own));
 }
 
+int processes_on_host(Group& processes) {
+  const std::vector<std::string> hosts = together(processes, [] { return process_cores().host; });
+  return static_cast<int>(
+      std::count(hosts.begin(), hosts.end(), hosts[static_cast<size_t>(processes.rank())]));
+}
+
 }  // namespace ferry::tool

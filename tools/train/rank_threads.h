@@ -30,4 +30,7 @@ int rank_threads(Group& processes, int ranks, const char* wanted);
 /// How many processes of lower rank are on the same host. All processes of the group call it.
 int number_on_host(Group& processes);
 
+/// How many processes are on the same host. All processes of the group call it.
+int processes_on_host(Group& processes);
+
 }  // namespace ferry::tool

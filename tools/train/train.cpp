@@ -20,6 +20,7 @@
 #include "trainer/arguments/argument_row.h"
 #include "trainer/arguments/parse.h"
 #include "trainer/rank/rank_loop.h"
+#include "trainer/rank/staging/host_memory.h"
 #include "trainer/run/memory_plan.h"
 #include "trainer/run/rank_trainer.h"
 
@@ -194,7 +195,11 @@ int run_train(std::span<const std::string> words, const TrainLaunch& launch) {
     const bool on_gpus = arguments.device == "cuda" || gpus_for(arguments, launch) > 0;
     const RunPlan plan = plan_run(arguments, on_gpus);
     if (arguments.dry_run) {
-      if (processes->rank() == 0) print(plan_text(arguments, plan.model, plan.stages));
+      const int64_t here = is_rank ? processes_on_host(*processes) : ranks;
+      if (processes->rank() == 0) {
+        print(plan_text(arguments, plan.model, plan.stages) +
+              staging_plan_text(plan.stages, here, available_host_memory()));
+      }
       return kExitOk;
     }
     if (!on_gpus) check_machine_memory(plan.stages, ranks);

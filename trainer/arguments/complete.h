@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,9 @@ int64_t expert_data_parallel_size(const TrainArguments& arguments);
 
 /// Whether fp32 copies of parameters are kept as what bf16 leaves of them, 16 bits.
 bool keeps_remainders(const TrainArguments& arguments);
+
+/// Most bytes that a rank takes to copy aside what it saves; nothing: as many as its host has.
+std::optional<uint64_t> staging_bytes(const TrainArguments& arguments);
 
 // Its parts, in their order.
 void complete_model(TrainArguments& arguments, std::vector<std::string>& notes);

@@ -1,3 +1,5 @@
+#include "ckpt/base/error.h"
+#include "ckpt/base/size_text.h"
 #include "trainer/arguments/checks.h"
 #include "trainer/arguments/complete.h"
 
@@ -21,6 +23,7 @@ void complete_data(TrainArguments& a) {
 void complete_saves(TrainArguments& a) {
   a.use_dist_ckpt = a.ckpt_format != "torch";
   if (!a.async_save) a.async_strategy = "mcore";
+  staging_bytes(a);
   check_fits(a.override_ckpt_iteration.value_or(0) == 0 || !a.finetune,
              "--override-ckpt-iteration: with --finetune counting begins at 0 anyway");
   check_fits(!a.load_main_params_from_ckpt || a.no_load_optim,
@@ -36,6 +39,22 @@ void complete_saves(TrainArguments& a) {
 }
 
 }  // namespace
+
+std::optional<uint64_t> staging_bytes(const TrainArguments& a) {
+  if (a.staging_memory.empty()) return std::nullopt;
+  constexpr uint64_t kLeast = 64 << 10;
+  const auto bytes = size_in_bytes(a.staging_memory);
+  if (!bytes) {
+    fail(ErrorKind::invalid, "--staging-memory: '{}' is not a size; write {}", a.staging_memory,
+         kSizeForms);
+  }
+  if (*bytes < kLeast) {
+    fail(ErrorKind::invalid,
+         "--staging-memory: {} is too little to save through; give at least 64KiB",
+         a.staging_memory);
+  }
+  return bytes;
+}
 
 void complete_run(TrainArguments& a, Notes&) {
   complete_data(a);

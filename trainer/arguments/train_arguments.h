@@ -192,7 +192,9 @@ struct CheckpointArguments {
   bool free_space_for_saves = false;  // older ones go where a new one has no room
   std::string after_save;             // a command, run after each checkpoint that is on disk
   int64_t after_save_seconds = 0;     // that it may take
-  int64_t stopped_exit_code = 0;      // of the program, told to end before its last iteration
+  /// Most host memory of a rank for copies of what it saves.
+  std::string staging_memory;     // a size; empty: what the host has
+  int64_t stopped_exit_code = 0;  // of the program, told to end before its last iteration
   bool finetune = false;
   std::optional<int64_t> ckpt_step, override_ckpt_iteration;
   bool no_save_optim = false, no_save_rng = false, no_load_optim = false, no_load_rng = false;

@@ -6,11 +6,14 @@
 #include <optional>
 #include <utility>
 
+#include "ckpt/memory/staging/staging_buffers.h"
 #include "ckpt/store/prune.h"
+#include "trainer/arguments/complete.h"
 #include "trainer/checkpoint/run_checkpoint.h"
 #include "trainer/loop/growing_file.h"
 #include "trainer/loop/training_log.h"
 #include "trainer/rank/room.h"
+#include "trainer/rank/staging/host_memory.h"
 
 namespace ferry {
 namespace {
@@ -64,28 +67,7 @@ RunSaver::RunSaver(const TrainArguments& arguments, std::shared_ptr<const FileSy
       stager_(stager),
       print_(std::move(print)) {
   if (arguments.save.empty()) return;
-  const auto make = [&](const std::string& path, bool is_persistent) {
-    auto folder = std::make_unique<Folder>();
-    folder->path = path;
-    folder->is_persistent = is_persistent;
-    folder->options.begin.overwrite = true;
-    folder->options.begin.tracker = TrackerMove::always;  // a run may go back to an earlier one
-    folder->options.integrity.sha256 = arguments.verify_integrity;
-    folder->options.files_per_rank = static_cast<int>(arguments.dist_ckpt_workers);
-    folder->group = group_.split(0, group_.rank());
-    if (group_.rank() == 0) {
-      make_folders(*files_, path);
-      check_writable(*files_, path);
-    }
-    if (arguments.async_save || stager) {
-      AsyncSaverOptions options;
-      options.stager = stager;
-      options.save = folder->options;
-      folder->saver = std::make_unique<AsyncSaver>(files_, path, folder->group, options);
-    }
-    return folder;
-  };
-  persistent_ = make(arguments.save, true);
+  persistent_ = make_folder(arguments.save, true);
   if (!arguments.after_save.empty() && group_.rank() == 0) {
     const auto seconds = static_cast<double>(arguments.after_save_seconds);
     hook_ = std::make_unique<SaveHook>(SaveHookOptions{arguments.after_save, seconds}, print_);
@@ -96,18 +78,67 @@ RunSaver::RunSaver(const TrainArguments& arguments, std::shared_ptr<const FileSy
     persistent_->retention->keep_every = arguments.save_retain_interval;
   }
   if (!arguments.non_persistent_save_interval) return;
-  other_ = make(non_persistent_folder(arguments), false);
+  other_ = make_folder(non_persistent_folder(arguments), false);
   other_->retention.emplace();
   other_->retention->keep_last = 1;
 }
 
 RunSaver::~RunSaver() = default;
 
+std::unique_ptr<RunSaver::Folder> RunSaver::make_folder(const std::string& path,
+                                                        bool is_persistent) {
+  auto folder = std::make_unique<Folder>();
+  folder->path = path;
+  folder->is_persistent = is_persistent;
+  folder->options.begin.overwrite = true;
+  folder->options.begin.tracker = TrackerMove::always;  // a run may go back to an earlier one
+  folder->options.integrity.sha256 = arguments_.verify_integrity;
+  folder->options.files_per_rank = static_cast<int>(arguments_.dist_ckpt_workers);
+  folder->group = group_.split(0, group_.rank());
+  if (group_.rank() == 0) {
+    make_folders(*files_, path);
+    check_writable(*files_, path);
+  }
+  return folder;
+}
+
+// Once it is known what will be saved, and what memory the run leaves. Each folder has copies of
+// its own.
+void RunSaver::open_savers(std::span<const ConstRegion> regions) {
+  if (room_ || !stages() || !persistent_) return;
+  const uint64_t folders = other_ ? 2 : 1;
+  room_ = staging_room(group_, folders * staged_bytes(regions), staging_bytes(arguments_),
+                       available_host_memory());
+  if (room_->most_wanted > 0) print_(staging_text(*room_));
+  for (Folder* const each : {persistent_.get(), other_.get()}) {
+    if (each == nullptr) continue;
+    AsyncSaverOptions options;
+    options.stager = stager_;
+    options.save = each->options;
+    // What is enough is no bound: shapes that a program saves may change.
+    if (room_->bytes < room_->wanted) options.staging_bytes = room_->bytes / folders;
+    each->saver = std::make_unique<AsyncSaver>(files_, each->path, each->group, options);
+  }
+}
+
+// Of what could not be known before: memory that was not to be had.
+void RunSaver::tell_of_pieces(const Folder& folder) {
+  if (has_told_of_pieces_ || !folder.saver || room_->bytes < room_->wanted) return;
+  const AsyncSaver::Status status = folder.saver->status();
+  if (status.in_pieces == 0) return;
+  has_told_of_pieces_ = true;
+  print_(fmt::format(
+      "WARNING: there is memory for copies of {:.3f} GiB alone: saves go in pieces, and a step "
+      "waits until the last piece is copied\n",
+      static_cast<double>(status.staging_bytes) / (1 << 30)));
+}
+
 RunSaver::Folder& RunSaver::folder(SaveKind kind) {
   return kind == SaveKind::non_persistent ? *other_ : *persistent_;
 }
 
 void RunSaver::prepare(std::span<const ConstRegion> regions) {
+  open_savers(regions);
   if (!arguments_.async_save) return;
   for (Folder* const each : {persistent_.get(), other_.get()}) {
     if (each != nullptr && each->saver) each->saver->prepare(regions);
@@ -124,6 +155,7 @@ void RunSaver::save(SaveKind kind, Snapshot snapshot) {
   if (arguments_.free_space_for_saves) make_room(to);
   print_(timed(fmt::format("saving checkpoint at iteration {:7d} to {} in {} format", iteration,
                            to.path, arguments_.ckpt_format)));
+  open_savers(snapshot.tensors);
   if (!to.saver) {
     ferry::save(files_, to.path, snapshot, *to.group, to.options);
     commit(to, iteration);
@@ -179,6 +211,7 @@ void RunSaver::finish() {
 }
 
 void RunSaver::commit(Folder& folder, int64_t iteration) {
+  tell_of_pieces(folder);
   if (folder.is_persistent) committed_.push_back(iteration);
   print_("  " + timed(fmt::format("successfully saved checkpoint from iteration {:7d} to {} [ t "
                                   "1/{}, gtp_remat 1/1, p 1/{} ]",

@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,6 +18,7 @@
 #include "trainer/arguments/train_arguments.h"
 #include "trainer/rank/checkpoint_sink.h"
 #include "trainer/rank/save_hook.h"
+#include "trainer/rank/staging/staging_room.h"
 
 namespace ferry {
 
@@ -49,6 +51,10 @@ class RunSaver final : public CheckpointSink {
  private:
   struct Folder;
   Folder& folder(SaveKind kind);
+  std::unique_ptr<Folder> make_folder(const std::string& path, bool is_persistent);
+  bool stages() const { return arguments_.async_save || stager_; }
+  void open_savers(std::span<const ConstRegion> regions);
+  void tell_of_pieces(const Folder& folder);
   void commit(Folder& folder, int64_t iteration);
   void prune(const Folder& folder);
   void make_room(const Folder& folder);
@@ -59,6 +65,8 @@ class RunSaver final : public CheckpointSink {
   std::shared_ptr<Stager> stager_;
   Print print_;
   std::unique_ptr<Folder> persistent_, other_;
+  std::optional<StagingRoom> room_;  // once the savers are open
+  bool has_told_of_pieces_ = false;
   std::vector<int64_t> committed_;
   std::unique_ptr<SaveHook> hook_;  // rank 0's, with --after-save
   std::jthread pruner_;             // rank 0's

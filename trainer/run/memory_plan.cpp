@@ -6,9 +6,11 @@
 #include <algorithm>
 
 #include "kernels/planning.h"
+#include "trainer/arguments/complete.h"
 #include "trainer/communicator/planning_communicator.h"
 #include "trainer/loop/batch_size.h"
 #include "trainer/loop/flops.h"
+#include "trainer/rank/staging/staging_room.h"
 
 namespace ferry {
 namespace {
@@ -37,11 +39,14 @@ std::vector<StagePlan> memory_plan(const TrainArguments& arguments, const RunMod
     RankModel rank(arguments, model, own, device, "");
     const ModelState::Bytes state = rank.memory.bytes();
     const int64_t folders = arguments.non_persistent_save_interval ? 2 : 1;
-    const bool stages = arguments.async_save && !arguments.save.empty();
+    const bool is_on_device = kind == kernels::DeviceKind::gpu;
+    const bool stages = (arguments.async_save || is_on_device) && !arguments.save.empty();
+    const int64_t copies = stages ? folders * (state.parameters + state.optimizer) : 0;
+    const uint64_t most = staging_bytes(arguments).value_or(INT64_MAX);
     plan.push_back({stage, rank.memory.parameter_count(), state,
                     rank.pipeline.plan(micro_batches).activation_bytes,
-                    stages ? folders * (state.parameters + state.optimizer) : 0,
-                    rank.float8 ? rank.float8->bytes() : 0});
+                    static_cast<int64_t>(std::min<uint64_t>(static_cast<uint64_t>(copies), most)),
+                    rank.float8 ? rank.float8->bytes() : 0, copies, is_on_device});
   }
   return plan;
 }
@@ -70,13 +75,44 @@ std::string plan_text(const TrainArguments& arguments, const RunModel& model,
   return text;
 }
 
+std::string staging_plan_text(const std::vector<StagePlan>& plan, int64_t ranks,
+                              uint64_t available) {
+  const auto ranks_of_stage = static_cast<double>(ranks) / static_cast<double>(plan.size());
+  double wanted = 0, held = 0;
+  int64_t copies = 0, staging = INT64_MAX;
+  for (const StagePlan& stage : plan) {
+    wanted += static_cast<double>(stage.staging) * ranks_of_stage;
+    if (!stage.is_on_device) held += static_cast<double>(stage.held_bytes()) * ranks_of_stage;
+    copies = std::max(copies, stage.copies);
+    if (stage.staging < stage.copies) staging = std::min(staging, stage.staging);
+  }
+  if (copies == 0) return {};
+  const char* const pieces =
+      "saves go in pieces, and a step waits until the last piece is copied\n";
+  std::string text = fmt::format(
+      "staging: copies of what a rank saves take up to {:.3f} GiB of its host's memory{}\n",
+      gib(copies), plan[0].is_on_device ? ", beside the device's" : "");
+  if (staging < INT64_MAX) {
+    text +=
+        fmt::format("staging: --staging-memory has room for {:.3f} GiB: {}", gib(staging), pieces);
+  }
+  const double room = std::max(0.0, static_cast<double>(for_staging(available)) - held);
+  if (wanted > room) {
+    constexpr double kGiB = 1 << 30;
+    text += fmt::format(
+        "staging: this host has room for {:.3f} GiB of the {:.3f} GiB that {} ranks on it want: {}",
+        room / kGiB, wanted / kGiB, ranks, pieces);
+  }
+  return text;
+}
+
 void check_machine_memory(const std::vector<StagePlan>& plan, int64_t ranks) {
   struct sysinfo machine {};
   if (::sysinfo(&machine) != 0) return;
   const double held = static_cast<double>(machine.totalram + machine.totalswap) * machine.mem_unit;
   double all = 0;
   for (const StagePlan& stage : plan) {
-    all += static_cast<double>(stage.bytes()) * static_cast<double>(ranks) /
+    all += static_cast<double>(stage.held_bytes()) * static_cast<double>(ranks) /
            static_cast<double>(plan.size());
   }
   if (all <= held) return;

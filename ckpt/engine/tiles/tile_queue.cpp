@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 
 #include "ckpt/core/item_index.h"
 #include "ckpt/engine/quantise/quantising_runner.h"
@@ -13,35 +14,70 @@ namespace {
 
 constexpr int64_t kQuantisedElements = 2 << 20;  // of one tile
 
+bool is_lent(const LentSources& lent, const Entry& source) {
+  return std::ranges::any_of(
+      source.chunks, [&](const Chunk& chunk) { return lent.file(chunk.extent.file) != nullptr; });
+}
+
+bool reads_lent(const Plan& plan, const Recipe& recipe, const LentSources& lent) {
+  return std::ranges::any_of(recipe.inputs, [&](uint32_t input) {
+    const Entry& entry = plan.source->entries[input];
+    if (is_lent(lent, entry)) return true;
+    return entry.remainders && is_lent(lent, plan.source->entries[entry.remainders->upper]);
+  });
+}
+
 }  // namespace
 
-std::vector<TileQueue::Group> TileQueue::groups_of(const Plan& plan) {
+std::vector<TileQueue::Group> TileQueue::groups_of(const Plan& plan, const LentSources* lent) {
   const ItemIndex index(plan.items);
   std::vector<Group> groups;
   std::unordered_map<uint32_t, size_t> group_of_item;
   for (size_t i = 0; i < plan.target.entries.size(); ++i) {
     const Entry& entry = plan.target.entries[i];
     if (entry.elements() == 0 || plan.recipes[i].is_scales) continue;
+    const bool is_lent = lent != nullptr && reads_lent(plan, plan.recipes[i], *lent);
     for (Slab& slab : slabs_of(entry)) {
       const Extent& extent = entry.chunks.at(slab.first_chunk).extent;
       const auto item = index.find(extent.file, extent.offset, extent.length);
       const auto [at, is_new] = item ? group_of_item.try_emplace(*item, groups.size())
                                      : std::pair(group_of_item.end(), true);
       if (is_new) groups.push_back({extent.file, {}});
-      groups[is_new ? groups.size() - 1 : at->second].parts.push_back({i, std::move(slab.box)});
+      Group& group = groups[is_new ? groups.size() - 1 : at->second];
+      group.parts.push_back({i, std::move(slab.box)});
+      group.is_lent = group.is_lent || is_lent;
     }
   }
   return groups;
 }
 
-TileQueue::TileQueue(const Plan& plan, PlanCompiler& compiler, int threads, uint64_t tile_bytes)
+TileQueue::TileQueue(const Plan& plan, PlanCompiler& compiler, int threads, uint64_t tile_bytes,
+                     const LentSources* lent)
     : plan_(plan),
       compiler_(compiler),
       tile_bytes_(tile_bytes),
-      groups_(groups_of(plan)),
-      lanes_(static_cast<size_t>(threads), Lane{kNoFile, groups_.size(), 0, 0, {}, 0}) {
-  for (size_t i = 0; i < groups_.size(); ++i) waiting_[groups_[i].file].push_back(i);
+      groups_(groups_of(plan, lent)),
+      lanes_(static_cast<size_t>(threads), Lane{kNoFile, groups_.size(), 0, 0, {}, 0, false}) {
+  for (const Group& group : groups_) {
+    if (group.is_lent) lent_parts_ += group.parts.size();
+  }
+  lent_left_ = lent_parts_;
+  has_later_ = has_lent();
+  enqueue(has_lent());
+}
+
+void TileQueue::enqueue(bool lent) {
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    if (groups_[i].is_lent == lent) waiting_[groups_[i].file].push_back(i);
+  }
+  turns_.clear();
   for (const auto& [file, groups] : waiting_) turns_.push_back(file);
+}
+
+bool TileQueue::finish(const Tile& tile) {
+  if (!tile.is_lent) return false;
+  const std::lock_guard lock(mutex_);
+  return --lent_left_ == 0;
 }
 
 std::optional<TileQueue::Tile> TileQueue::next(int thread) {
@@ -58,11 +94,12 @@ std::optional<TileQueue::Tile> TileQueue::next(int thread) {
                               [&](const Lane& a, const Lane& b) { return left(a) < left(b); });
     if (!refill(*lane)) return std::nullopt;
   }
-  return Tile{lane->entry, std::move(lane->tiles[lane->next_tile++])};
+  return Tile{lane->entry, std::move(lane->tiles[lane->next_tile++]), lane->is_lent};
 }
 
 // The next group of the lane's own file, else of the file whose turn it is.
 bool TileQueue::take_group(Lane& lane) {
+  if (waiting_.empty() && std::exchange(has_later_, false)) enqueue(false);
   if (waiting_.empty()) return false;
   auto from = waiting_.find(lane.file);
   while (from == waiting_.end()) {
@@ -88,6 +125,8 @@ bool TileQueue::refill(Lane& lane) {
     lane.entry = part.entry;
     lane.tiles = cut(part);
     lane.next_tile = 0;
+    lane.is_lent = groups_[lane.group].is_lent;
+    if (lane.is_lent) lent_left_ += lane.tiles.size() - 1;
   }
   return true;
 }

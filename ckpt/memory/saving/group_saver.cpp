@@ -134,16 +134,20 @@ Round GroupSaver::agree(const Contribution& own) {
   return unpack_round(group_.broadcast(std::move(round)));
 }
 
-std::vector<std::string> GroupSaver::save(const Round& round, const Snapshot& own) {
+std::vector<std::string> GroupSaver::save(const Round& round, const Snapshot& own,
+                                          const LentSources* lent) {
+  SaveOptions options = options_;
+  options.engine.lent = lent;
   if (const auto* format = dynamic_cast<const CommonFilesFormat*>(own.format.get())) {
-    return save_common_files(*file_system_, store_, own, *format, group_, options_);
+    return save_common_files(*file_system_, store_, own, *format, group_, options);
   }
-  return save_own_files(own, dynamic_cast<const OwnFilesFormat&>(*own.format), round.iteration);
+  return save_own_files(own, dynamic_cast<const OwnFilesFormat&>(*own.format), round.iteration,
+                        options.engine);
 }
 
 std::vector<std::string> GroupSaver::save_own_files(const Snapshot& own,
-                                                    const OwnFilesFormat& format,
-                                                    int64_t iteration) {
+                                                    const OwnFilesFormat& format, int64_t iteration,
+                                                    const EngineOptions& engine) {
   std::optional<OwnFiles> files;
   std::string description;
   const std::vector<std::string> digests = gather_together(group_, [&] {
@@ -165,7 +169,7 @@ std::vector<std::string> GroupSaver::save_own_files(const Snapshot& own,
   });
   const std::vector<std::string> places = gather_together(group_, [&] {
     files->plan(chosen_, options_.files_per_rank);
-    return files->write(*file_system_, folder, options_.engine);
+    return files->write(*file_system_, folder, engine);
   });
   from_first_together(group_, [&] { return commit(format, places, *staged, iteration); });
   return staged ? staged->notes() : std::vector<std::string>();

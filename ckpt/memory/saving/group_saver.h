@@ -56,13 +56,15 @@ class GroupSaver {
 
   Round agree(const Contribution& own);
 
-  /// Saves what the ranks brought to a round without a problem. As save().
-  std::vector<std::string> save(const Round& round, const Snapshot& own);
+  /// Saves what the ranks brought to a round without a problem. As save(). `lent`: which regions,
+  /// by their positions, are read otherwise than from where they lie; may be null.
+  std::vector<std::string> save(const Round& round, const Snapshot& own,
+                                const LentSources* lent = nullptr);
 
  private:
   bool leads() const { return group_.rank() == 0; }
   std::vector<std::string> save_own_files(const Snapshot& own, const OwnFilesFormat& format,
-                                          int64_t iteration);
+                                          int64_t iteration, const EngineOptions& engine);
   void agree_on_shards(const std::string& description);
   std::string commit(const OwnFilesFormat& format, const std::vector<std::string>& places,
                      StagedIteration& staged, int64_t iteration);

@@ -1,40 +1,60 @@
 #include "ckpt/memory/staging/staging_buffers.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "ckpt/base/checked.h"
+#include "ckpt/base/error.h"
 
 namespace ferry {
 namespace {
 
-constexpr uint64_t kAlignmentBytes = 64;
+constexpr uint64_t kLeastBytes = 64 << 10;  // where less cannot be had, there is none
 
 uint64_t aligned(uint64_t bytes) {
-  return checked_add<uint64_t>(bytes, kAlignmentBytes - 1, "a snapshot") / kAlignmentBytes *
-         kAlignmentBytes;
+  return checked_add<uint64_t>(bytes, kStagedAlignmentBytes - 1, "a snapshot") /
+         kStagedAlignmentBytes * kStagedAlignmentBytes;
 }
 
 }  // namespace
 
 std::unique_ptr<StagingBuffers::Slot> StagingBuffers::take(uint64_t bytes) {
-  if (bytes > most_bytes_) {
-    fail(ErrorKind::exhausted, "a snapshot of {} bytes does not fit in {} bytes of staging memory",
-         bytes, most_bytes_);
-  }
   std::unique_lock lock(mutex_);
-  std::unique_ptr<Slot> slot;
-  changed_.wait(lock, [&] { return (slot = try_take(bytes)) != nullptr; });
-  lock.unlock();
-  try {
-    if (slot->memory.bytes.size() < slot->bytes) slot->memory = stager_->allocate(slot->bytes);
-  } catch (...) {
+  if (bytes > 0 && most_bytes_ == 0) {
+    fail(ErrorKind::exhausted,
+         "no staging memory is allowed, and a snapshot of {} bytes needs some", bytes);
+  }
+  uint64_t wanted = std::min(bytes, most_bytes_);
+  for (;;) {
+    std::unique_ptr<Slot> slot;
+    changed_.wait(lock, [&] { return (slot = try_take(wanted)) != nullptr; });
+    lock.unlock();
+    const bool is_had = allocate(*slot);
     lock.lock();
+    if (is_had) return slot;
     bytes_ -= slot->bytes;
     --taken_;
-    throw;
+    if (wanted <= kLeastBytes) {
+      fail(ErrorKind::exhausted, "no memory to stage any of a snapshot of {} bytes", bytes);
+    }
+    wanted = std::max(wanted / 2, kLeastBytes);
+    most_bytes_ = bytes_ + wanted;
   }
-  return slot;
+}
+
+// False when there is no such memory.
+bool StagingBuffers::allocate(Slot& slot) {
+  if (slot.memory.bytes.size() >= slot.bytes) return true;
+  try {
+    slot.memory = stager_->allocate(slot.bytes);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::exhausted) throw;
+    return false;
+  }
 }
 
 // The smallest free buffer that is large enough, else a new one in place of free ones.

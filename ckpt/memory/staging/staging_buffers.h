@@ -24,21 +24,24 @@ class StagingBuffers {
     uint64_t bytes = 0;
   };
 
-  /// A buffer of at least `bytes` bytes, once one is free. exhausted when it would never fit.
+  /// A buffer of at least `bytes` bytes, once one is free. Where so much would never fit, or cannot
+  /// be had, a smaller one: as large as may be, or half, a quarter and so on of what was wanted,
+  /// which is then the most of all buffers from now on. exhausted when there is none at all.
   std::unique_ptr<Slot> take(uint64_t bytes);
   void give_back(std::unique_ptr<Slot> slot);
   uint64_t bytes() const;  // of all, free or not
 
  private:
   std::unique_ptr<Slot> try_take(uint64_t bytes);
+  bool allocate(Slot& slot);
 
   const std::shared_ptr<Stager> stager_;
   const int most_;
-  const uint64_t most_bytes_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   int taken_ = 0;
   uint64_t bytes_ = 0;
+  uint64_t most_bytes_;
   std::vector<std::unique_ptr<Slot>> free_;
 };
 

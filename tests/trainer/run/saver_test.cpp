@@ -42,6 +42,28 @@ TEST_F(Saves, AsynchronousOnesHoldWhatWasThereThen) {
   }
 }
 
+// Of both folders together; the run's steps change what is saved as soon as they may.
+TEST_F(Saves, ThoseInPiecesHoldTheSame) {
+  for (const std::string layout : {layout::kAlone, layout::kData, layout::kAll}) {
+    for (const std::string format : {"", "--ckpt-format torch "}) {
+      const std::string both = layout + format + "--non-persistent-save-interval 3 ";
+      const std::string whole = run("whole", both + "--async-save");
+      const std::string pieces = run("pieces", both + "--async-save --staging-memory 64KiB");
+      EXPECT_THAT(whole, testing::Not(testing::HasSubstr("pieces")));
+      EXPECT_THAT(whole, testing::HasSubstr("staging: copies of what a rank saves take up to"));
+      EXPECT_THAT(pieces, testing::HasSubstr("staging: --staging-memory has room for less"));
+      for (const char* iteration : {"iter_0000010", "iter_0000015", "iter_0000020", "iter_0000025",
+                                    "non_persistent/iter_0000024"}) {
+        const std::string folder = std::string("/") + iteration;
+        EXPECT_THAT(differences(scratch_.path("whole") + folder, scratch_.path("pieces") + folder),
+                    testing::IsEmpty())
+            << both << iteration;
+      }
+      for (const char* name : {"whole", "pieces"}) fs::remove_all(scratch_.path(name));
+    }
+  }
+}
+
 TEST_F(Saves, RankFoldersHaveTheFilesOfMegatrons) {
   run("run", std::string(layout::kAll) + "--ckpt-format torch");
   std::vector<std::string> files;

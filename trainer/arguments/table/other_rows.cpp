@@ -60,6 +60,7 @@ constexpr ArgumentRow kForkRows[] = {
     {"--after-save-seconds", integer, "3600", &A::after_save_seconds, "1..31536000", "", kFork},
     {"--keep-last", integer, "None", &A::keep_last, "1..", "", kFork},
     {"--free-space-for-saves", flag, "False", &A::free_space_for_saves, "", "", kFork},
+    {"--staging-memory", text, "None", &A::staging_memory, "", "", kFork},
     {"--stopped-exit-code", integer, "0", &A::stopped_exit_code, "0..255", "", kFork},
 };
 

@@ -1,0 +1,285 @@
+#include "ckpt/memory/saving/async_worker.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <new>
+#include <system_error>
+#include <utility>
+
+#include "ckpt/base/error.h"
+#include "ckpt/base/threads.h"
+#include "ckpt/group/together.h"
+#include "ckpt/memory/saving/ticket_state.h"
+
+namespace ferry {
+namespace {
+
+// While one lives, threads that are started take no signals: those are the caller's. What a thread
+// itself causes stays: nobody else can take that.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t others;
+    sigfillset(&others);
+    for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) sigdelset(&others, own);
+    pthread_sigmask(SIG_SETMASK, &others, &former_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &former_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t former_{};
+};
+
+}  // namespace
+
+AsyncSaver::Worker::Worker(std::shared_ptr<const FileSystem> file_system, std::string run_folder,
+                           std::shared_ptr<Group> group, AsyncSaverOptions options)
+    : group_(std::move(group)),
+      stager_(options.stager ? std::move(options.stager)
+                             : host_stager(options.save.engine.threads)),
+      threads_(thread_count(options.save.engine.threads)),
+      buffers_(stager_, options.most_in_flight, options.staging_bytes) {
+  if (options.most_in_flight < 1) {
+    fail(ErrorKind::invalid, "{} saves in flight", options.most_in_flight);
+  }
+  options.save.engine.cancel = &cancelled_;
+  saver_.emplace(std::move(file_system), std::move(run_folder), *group_, std::move(options.save));
+  const SignalsBlocked blocked;
+  try {
+    staging_ = std::thread([this] { stage_jobs(); });
+    saving_ = std::thread([this] { save_jobs(); });
+  } catch (const std::system_error& error) {
+    end();
+    fail(ErrorKind::exhausted, "no thread for saving: {}", error.what());
+  } catch (...) {  // want of memory
+    end();
+    throw;
+  }
+}
+
+void AsyncSaver::Worker::prepare(std::span<const ConstRegion> regions) {
+  const uint64_t bytes = staged_bytes(regions);
+  const std::lock_guard lock(mutex_);
+  to_prepare_ = bytes;
+  changed_.notify_all();
+}
+
+AsyncSaver::Ticket AsyncSaver::Worker::save(Snapshot snapshot) {
+  const int64_t iteration = snapshot.iteration;
+  try {
+    auto job = std::make_shared<Job>(job_of(std::move(snapshot)));
+    const auto ticket = std::make_shared<Ticket::State>(untold_);
+    job->ticket = ticket;
+    if (!job->contribution.problem.empty()) refuse(*job);
+    const std::lock_guard lock(mutex_);
+    if (!ended_) {
+      jobs_.push_back(job);
+      to_stage_.push_back(std::move(job));
+    }
+    changed_.notify_all();
+    return Ticket(ticket);
+  } catch (const std::bad_alloc&) {
+    // The others would wait for this rank for ever.
+    group_->abort(error_or_out_of_memory([&] {
+      return Error(ErrorKind::exhausted,
+                   fmt::format("iteration {} is not saved: out of memory", iteration));
+    }));
+    throw;
+  }
+}
+
+void AsyncSaver::Worker::finish() {
+  {
+    std::unique_lock lock(mutex_);
+    // What other ranks still bring is not waited for by one that takes no snapshot any more.
+    if (stopped_) ended_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return jobs_.empty(); });
+  }
+  untold_->tell();
+}
+
+void AsyncSaver::Worker::stop(StopMode mode) noexcept {
+  if (mode == StopMode::at_once) cancelled_ = true;
+  stopped_ = true;
+}
+
+AsyncSaver::Status AsyncSaver::Worker::status() {
+  const std::lock_guard lock(mutex_);
+  return {static_cast<int>(jobs_.size()), buffers_.bytes(), in_pieces_, last_saved_,
+          std::exchange(notes_, {})};
+}
+
+// With what is wrong, if anything is: the other ranks wait for this one, and are to know.
+AsyncSaver::Worker::Job AsyncSaver::Worker::job_of(Snapshot snapshot) {
+  Job job;
+  job.contribution = contribution_of(snapshot);
+  job.moment = stager_->now();
+  if (stopped_) {
+    job.contribution = failed_contribution(
+        snapshot.iteration,
+        Error(ErrorKind::cancelled,
+              fmt::format("iteration {} is not saved: the saver was stopped", snapshot.iteration)));
+    job.contribution.stopped = true;
+  }
+  return job;
+}
+
+void AsyncSaver::Worker::refuse(Job& job) noexcept {
+  const Contribution& own = job.contribution;
+  job.is_told = true;
+  job.ticket->set_ready(
+      error_or_out_of_memory([&] { return Error(own.problem_kind, own.problem); }));
+}
+
+void AsyncSaver::Worker::give_up(Job& job, const Error& why) noexcept {
+  Contribution& own = job.contribution;
+  try {
+    own.problem = why.what();
+    own.problem_kind = why.kind();
+  } catch (const std::bad_alloc&) {
+    own.problem = out_of_memory().what();  // short enough to need none
+    own.problem_kind = out_of_memory().kind();
+  }
+  refuse(job);
+}
+
+void AsyncSaver::Worker::stage_jobs() {
+  for (;;) {
+    std::shared_ptr<Job> job;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return to_prepare_ || !to_stage_.empty() || ended_; });
+      if (to_prepare_) {
+        const uint64_t bytes = *std::exchange(to_prepare_, std::nullopt);
+        lock.unlock();
+        take_memory(bytes);
+        continue;
+      }
+      if (to_stage_.empty()) return;
+      job = std::move(to_stage_.front());
+      to_stage_.pop_front();
+    }
+    if (!job->is_told) stage(*job);
+    const std::lock_guard lock(mutex_);
+    job->is_ready = true;
+    if (job->pieces) ++in_pieces_;
+    changed_.notify_all();
+  }
+}
+
+void AsyncSaver::Worker::take_memory(uint64_t bytes) noexcept {
+  try {
+    buffers_.give_back(buffers_.take(bytes));
+  } catch (const std::exception&) {
+    // It is asked for again, and told of, when there is something to save.
+  }
+}
+
+void AsyncSaver::Worker::stage(Job& job) noexcept {
+  try {
+    copy(job);
+  } catch (const std::exception& error) {
+    give_up(job, error_of(error));
+  }
+}
+
+void AsyncSaver::Worker::copy(Job& job) {
+  std::vector<ConstRegion>& regions = job.contribution.snapshot.tensors;
+  const uint64_t bytes = staged_bytes(regions);
+  job.buffer = buffers_.take(bytes);
+  const std::span<std::byte> memory = job.buffer->memory.bytes;
+  if (memory.size() < bytes) {
+    job.pieces = std::make_unique<PiecedSnapshot>(stager_, job.moment, memory, regions, threads_,
+                                                  [&] { job.ticket->set_ready(std::nullopt); });
+    return;
+  }
+  stager_->copy_beside(
+      copies_into(memory, regions), job.moment, [&] { return job.ticket->due(); },
+      [&] { job.ticket->set_ready(std::nullopt); });
+}
+
+void AsyncSaver::Worker::save_jobs() {
+  try {
+    for (;;) {
+      const std::shared_ptr<Job> job = wait_for_job();
+      Contribution end;
+      end.ended = true;
+      Contribution& own = job ? job->contribution : end;
+      own.stopped = own.stopped || (!job && stopped_);
+      const Round round = saver_->agree(own);
+      if (round.is_stopped) stopped_ = true;
+      if (round.is_over) return;
+      if (job && own.iteration == round.iteration) save_job(*job, round);
+    }
+  } catch (const std::exception& error) {  // the group cannot be used any more
+    abort_with_current_exception(*group_);
+    const Error why = error_of(error);
+    fail_all(error_or_out_of_memory([&] {
+      return Error(why.kind(), fmt::format("the ranks cannot meet any more: {}", why.what()));
+    }));
+  }
+}
+
+// The oldest; null once there are no more.
+std::shared_ptr<AsyncSaver::Worker::Job> AsyncSaver::Worker::wait_for_job() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return jobs_.empty() ? ended_ : jobs_.front()->is_ready; });
+  return jobs_.empty() ? nullptr : jobs_.front();
+}
+
+void AsyncSaver::Worker::save_job(Job& job, const Round& round) {
+  std::vector<std::string> notes;
+  std::optional<Error> failure;
+  try {
+    round.check();
+    notes = saver_->save(round, job.contribution.snapshot, job.pieces.get());
+  } catch (const SharedError& error) {
+    failure =
+        Error(error.kind(), fmt::format("saving iteration {}: {}", round.iteration, error.what()));
+  }
+  let_go(job, failure);
+  const std::lock_guard lock(mutex_);
+  if (!failure) {
+    last_saved_ = round.iteration;
+    notes_.insert(notes_.end(), notes.begin(), notes.end());
+  }
+  jobs_.pop_front();
+  changed_.notify_all();
+}
+
+// Nothing reads its memory any more. Who waits for that is told why at once.
+void AsyncSaver::Worker::let_go(Job& job, const std::optional<Error>& failure) noexcept {
+  if (failure && !job.is_told) untold_->add(*failure);
+  if (job.pieces) job.ticket->set_ready(std::nullopt);
+  job.pieces.reset();
+  if (job.buffer) buffers_.give_back(std::move(job.buffer));
+}
+
+// What is in flight, and all that still comes; the caller is told in any case.
+void AsyncSaver::Worker::fail_all(const Error& why) noexcept {
+  bool is_told = false;
+  while (const std::shared_ptr<Job> job = wait_for_job()) {
+    is_told = true;
+    let_go(*job, why);
+    const std::lock_guard lock(mutex_);
+    jobs_.pop_front();
+    changed_.notify_all();
+  }
+  if (!is_told) untold_->add(why);
+}
+
+void AsyncSaver::Worker::end() {
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    changed_.notify_all();
+  }
+  if (staging_.joinable()) staging_.join();
+  if (saving_.joinable()) saving_.join();
+}
+
+}  // namespace ferry

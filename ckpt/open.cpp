@@ -21,6 +21,7 @@
 #include "ckpt/megatron/rank_folders/rank_folders.h"
 #include "ckpt/megatron/torch_dist/torch_dist.h"
 #include "ckpt/open_folders.h"
+#include "ckpt/open_optimizer.h"
 #include "ckpt/store/run_folder.h"
 #include "ckpt/store/step_folders.h"
 
@@ -235,6 +236,7 @@ Checkpoint open_part(Files files, const std::string& folder, const std::string& 
       is_file ? open_file(std::move(files), path) : open_folder(std::move(files), path, options);
   checkpoint.notes.insert(checkpoint.notes.begin(),
                           fmt::format("{}: the model lies in its part {}", folder, part));
+  add_optimizer_beside(checkpoint, folder, part);
   return checkpoint;
 }
 

@@ -10,6 +10,7 @@
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/other_programs.h"
 #include "ckpt/format/torch/objects.h"
+#include "ckpt/format/torch/optimizer_key.h"
 #include "ckpt/megatron/fsdp/fsdp.h"
 #include "ckpt/megatron/model/args.h"
 #include "ckpt/megatron/torch_dist/torch_dist.h"
@@ -130,7 +131,8 @@ Checkpoint open_plain_dcp(std::shared_ptr<const FileSystem> file_system, const s
   checkpoint.iteration = iteration_by_name(folder);
   read_megatron_objects(checkpoint);
   for (Entry& entry : checkpoint.catalog.entries) {
-    if (is_optimizer_name(entry.name) || entry.name.starts_with("optim.")) {
+    if (is_optimizer_name(entry.name) || entry.name.starts_with("optim.") ||
+        parse_optimizer_key(entry.name)) {
       entry.role = Role::optimizer;
       checkpoint.optimizer = OptimizerLayout::plain;
     }

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::string_view kLatest = "latest", kStep = "global_step";
 constexpr std::string_view kCheckpoint = "checkpoint";  // and a number behind '-' or '_'
+constexpr std::string_view kTitanStep = "step-";
 constexpr uint64_t kMostTrackerBytes = 4096;
 constexpr size_t kStepsShown = 8;
 
@@ -38,16 +39,29 @@ std::string weights_in(const FileSystem& files, const std::string& step) {
   return is_folder(files, sharded) ? sharded : actor;
 }
 
-// N of "checkpoint-N".
+// N of "checkpoint-N", and of "step-N".
 std::optional<int64_t> checkpoint_number(std::string_view name) {
-  if (!name.starts_with(kCheckpoint)) return std::nullopt;
-  name.remove_prefix(kCheckpoint.size());
-  if (!name.starts_with('-') && !name.starts_with('_')) return std::nullopt;
-  name.remove_prefix(1);
+  if (name.starts_with(kTitanStep)) {
+    name.remove_prefix(kTitanStep.size());
+  } else {
+    if (!name.starts_with(kCheckpoint)) return std::nullopt;
+    name.remove_prefix(kCheckpoint.size());
+    if (!name.starts_with('-') && !name.starts_with('_')) return std::nullopt;
+    name.remove_prefix(1);
+  }
   int64_t number = -1;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
   if (error != std::errc() || end != name.data() + name.size() || number < 0) return std::nullopt;
   return number;
+}
+
+// torchtitan's saves are complete with a file that is written last; others are passed over, as it
+// does.
+bool is_complete(const FileSystem& files, const std::string& folder, std::string_view name) {
+  if (!is_folder(files, folder)) return false;
+  if (!name.starts_with(kTitanStep)) return true;
+  return files.status(join(folder, ".metadata")).kind == PathKind::file ||
+         files.status(join(folder, "model.safetensors.index.json")).kind == PathKind::file;
 }
 
 // Of Trainer's checkpoints that of the number or name `wanted`, or that of the largest number.
@@ -59,7 +73,7 @@ std::optional<std::string> trainer_step(const FileSystem& files, const std::stri
   int64_t last = -1;
   for (const std::string& name : names) {
     const auto number = checkpoint_number(name);
-    if (!number || !is_folder(files, join(path, name))) continue;
+    if (!number || !is_complete(files, join(path, name), name)) continue;
     if (all.size() < kStepsShown) all.push_back(name);
     const bool is =
         wanted.empty() ? *number > last : wanted == name || wanted == fmt::format("{}", *number);

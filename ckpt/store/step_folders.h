@@ -3,12 +3,13 @@
 //   RUN/latest                             DeepSpeed: the name of a folder beside it
 //   RUN/checkpoint-N                       transformers' Trainer, of which the last counts
 //   RUN/checkpoint_N                       Accelerate, likewise
+//   RUN/step-N                             torchtitan, likewise, where the save is complete
 //   RUN/latest_checkpointed_iteration.txt  verl: N of RUN/global_step_N, whose part actor/ has the
 //                                          weights (and actor/dist_ckpt/ those of Megatron-LM)
 //
 // Source: deepspeed/runtime/engine.py (save_checkpoint), verl/utils/checkpoint/
 // checkpoint_manager.py (find_latest_ckpt_path), transformers/trainer_utils.py
-// (get_last_checkpoint).
+// (get_last_checkpoint), torchtitan/components/checkpointer/dcp.py (_find_load_step).
 #pragma once
 
 #include <optional>

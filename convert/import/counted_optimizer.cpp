@@ -49,15 +49,21 @@ class CountedState {
         catalog_(open_torch_file(model.catalog.file_system, path_)) {
     const auto file = model.catalog.file_system->open(path_);
     facts_ = read_optimizer_facts(read_torch_file(*file), *file);
+  }
+
+  // Whether it counts parameters, rather than to name them.
+  bool counts() const {
+    const Value first = facts_.param_groups.value[0].get("params")[0];
+    return !first.string();
+  }
+
+  void add() {
     read_groups();
     for (const Entry& entry : catalog_.entries) {
       const auto name = parse_counted_name(entry.name);
       if (name && name->kind == kCountedMoment) shapes_[name->number] = entry.shape;
     }
     if (shapes_.empty()) refuse("holds no exp_avg, which the state of Adam has");
-  }
-
-  void add() {
     const std::vector<std::string> names = find_names();
     const auto first = static_cast<uint32_t>(model_.catalog.files.size());
     for (const auto& file : catalog_.files) model_.catalog.files.push_back(file);
@@ -181,14 +187,17 @@ class CountedState {
 
 }  // namespace
 
-void add_counted_optimizer(Checkpoint& model) {
+bool add_counted_optimizer(Checkpoint& model) {
   const FileSystem& files = *model.catalog.file_system;
   for (const std::string_view name : kCountedFiles) {
     const std::string path = join(model.path, std::string(name));
     if (files.status(path).kind != PathKind::file) continue;
-    CountedState(model, path).add();
-    return;
+    CountedState state(model, path);
+    const bool counts = state.counts();
+    if (counts) state.add();
+    return counts;
   }
+  return false;
 }
 
 }  // namespace ferry

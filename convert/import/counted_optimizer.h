@@ -15,9 +15,9 @@
 namespace ferry {
 
 /// Adds the state to `model`, of format hugging_face, as entries "optimizer.state.<kind>.<name>",
-/// with its groups and steps. Nothing happens where no such file lies in its folder. unsupported
-/// when names cannot be told from numbers beyond doubt: groups of another kind, shapes that no
-/// order explains, or several do.
-void add_counted_optimizer(Checkpoint& model);
+/// with its groups and steps. False, and nothing happens, where no such file lies in its folder or
+/// its groups name parameters, as FSDP gathers them. unsupported when names cannot be told from
+/// numbers beyond doubt: groups of another kind, shapes that no order explains, or several do.
+bool add_counted_optimizer(Checkpoint& model);
 
 }  // namespace ferry

@@ -11,6 +11,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
+#include "ckpt/megatron/optimizer/optimizer_entries.h"
 #include "convert/config_json.h"
 #include "convert/import.h"
 #include "convert/model/hugging_face_tensors.h"
@@ -179,11 +180,29 @@ class StateDictReader {
         result_.recipes.push_back({{chosen_[i]}, std::move(tensor.moves), {}});
       }
     }
+    if (options_.optimizer) add_titan_optimizer(titan);
     result_.warnings.push_back("the names are torchtitan's own");
     if (others.empty()) return;
     result_.warnings.push_back(
         fmt::format("{} tensors that are none of the model's are left out: {}", others.size(),
                     some_of(others)));
+  }
+
+  // Moments have the shapes of their parameters, and become what these become.
+  void add_titan_optimizer(const TitanNames& titan) {
+    for_each_state([&](uint32_t at, const OptimizerEntryName& state, const std::string& parameter) {
+      const Entry& entry = checkpoint_.catalog.entries[at];
+      if (state.state == "step" || !parameter.starts_with(result_.prefix)) return;
+      for (TitanTensor& tensor :
+           titan.tensors_of(parameter.substr(result_.prefix.size()), entry.shape)) {
+        result_.model.catalog.entries.push_back({optimizer_entry_name(state.state, tensor.name),
+                                                 entry.dtype,
+                                                 std::move(tensor.shape),
+                                                 {},
+                                                 Role::optimizer});
+        result_.recipes.push_back({{at}, std::move(tensor.moves), {}});
+      }
+    });
   }
 
   void begin_model() {
@@ -222,21 +241,27 @@ class StateDictReader {
     if (options_.optimizer) add_optimizer();
   }
 
-  // What is stored as "optimizer.state.<kind>.<name>", of the tensors that were chosen.
-  void add_optimizer() {
+  // What is stored as "optimizer.state.<kind>.<name>", of the tensors that were chosen: calls
+  // visit(position, parsed name, name of the parameter here).
+  template <typename Visit>
+  void for_each_state(const Visit& visit) const {
     std::unordered_map<std::string_view, size_t> chosen;
     const auto& entries = checkpoint_.catalog.entries;
     for (size_t i = 0; i < chosen_.size(); ++i) chosen.emplace(entries[chosen_[i]].name, i);
-    constexpr std::string_view kState = "optimizer.state.";
-    for (const Entry& entry : entries) {
-      if (entry.role != Role::optimizer || !entry.name.starts_with(kState)) continue;
-      const size_t dot = entry.name.find('.', kState.size());
-      if (dot == std::string::npos) continue;
-      const auto parameter = chosen.find(std::string_view(entry.name).substr(dot + 1));
-      if (parameter == chosen.end()) continue;
-      Entry& added = result_.model.catalog.entries.emplace_back(entry);
-      added.name = entry.name.substr(0, dot + 1) + names_[parameter->second];
+    for (uint32_t i = 0; i < entries.size(); ++i) {
+      if (entries[i].role != Role::optimizer) continue;
+      const auto state = parse_optimizer_entry_name(entries[i].name);
+      if (!state) continue;
+      const auto parameter = chosen.find(state->key);
+      if (parameter != chosen.end()) visit(i, *state, names_[parameter->second]);
     }
+  }
+
+  void add_optimizer() {
+    for_each_state([&](uint32_t at, const OptimizerEntryName& state, const std::string& parameter) {
+      Entry& added = result_.model.catalog.entries.emplace_back(checkpoint_.catalog.entries[at]);
+      added.name = optimizer_entry_name(state.state, parameter);
+    });
   }
 
   // Import proves that all tensors are there and have their shapes; what it leaves out goes.

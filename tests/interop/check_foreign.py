@@ -9,12 +9,14 @@ Usage: check_foreign.py FERRY [FOLDER]     (FOLDER: as tests/fixtures/foreign, t
                 places, bit for bit; resharded by ferry to two tensor and two pipeline ranks, the same
   counted       convert --optimizer --to torch_dist of a model of every family with the optimizer.pt of Trainer's groups, and with optimizer.bin of one group: moments
                 made of the weights are those of the weights beside them; of the Trainer's checkpoint as it saved it: its own, by the names of its own groups
+  by name       optimizers in PyTorch's distributed checkpoints: check_dcp_optimizers.py
   training      Accelerate's files of FSDP's ranks: what PyTorch gathered (NAME.safetensors)
   dcp           reshard --to dcp of ranks, read by PyTorch, moments too
   torchtitan    torchtitan's own adapters, where it is installed: the names and orders of llama, qwen3 and deepseek_v3
 Prints a line each; fails when anything differs."""
 import glob, importlib.util, os, sys, tempfile
 import torch
+from check_dcp_optimizers import check_dcp_optimizers
 from checkpoints import Report, call, load
 from make_hf_names import BASE_CONFIG, CASES, merged
 from safetensors.torch import load_file
@@ -213,7 +215,17 @@ def check_training(ferry, folder, work, report):
         def wrong():
             out = f'{work}/{name}'
             yield from converted(ferry, f'{folder}/training/{name}', out, '--config', f'{folder}/model')
-            yield from differences(weights(out), load_file(f'{folder}/training/{name}.safetensors'))
+            model, moments = parts(f'{folder}/training/{name}.safetensors')
+            yield from differences(weights(out), model)
+            if not moments: return
+            call(ferry, 'convert', f'{folder}/training/{name}', out + '_run', '--to', 'torch_dist', '--optimizer')
+            found = {n: t for n, t in load(f'{out}_run/iter_0000001').items() if n.startswith('optimizer.state.exp_avg')}
+            expected = {}
+            for kind in ('exp_avg', 'exp_avg_sq'):
+                prefix = f'optimizer.state.{kind}.'
+                of_kind = megatron_names({n.removeprefix(prefix): t for n, t in moments.items() if n.startswith(prefix)})
+                expected |= {prefix + n: t for n, t in of_kind.items()}
+            yield from differences(found, expected)
         report.add(f'training {name}', wrong())
 
 
@@ -232,6 +244,7 @@ def main(ferry, folder):
             from check_torchtitan import check_torchtitan
             check_torchtitan(ferry, work, report)
         else: print('skipped: torchtitan is not installed')
+        check_dcp_optimizers(ferry, work, report, moment_problems, differences)
     report.end()
 
 

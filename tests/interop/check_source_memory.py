@@ -2,7 +2,7 @@
 
 Usage: check_source_memory.py FERRY [--memory MIB] [NAME ...]
 A Llama of 50 million parameters (150 million in bf16 and fp8), in the form of each program: as PyTorch itself writes it (torch.save, DCP, DTensors on one rank), of DeepSpeed by the rules of its
-source (flat fp32 tensors, two ranks), of Hugging Face with fp8 as ferry writes it, of Megatron-FSDP and of masters as remainders likewise, of Megatron-LM's torch_dcp
+source (flat fp32 tensors, two ranks), of torchtitan, Accelerate and Trainer with Adam likewise, of Hugging Face with fp8 as ferry writes it, of Megatron-FSDP and of masters as remainders likewise, of Megatron-LM's torch_dcp
 as PyTorch saves DTensors. Prints a line each, and fails where the
 peak of resident memory is above --memory (64 MiB) and 64 MiB, or where a source is not larger than that."""
 import argparse, contextlib, json, os, subprocess, sys, tempfile, time
@@ -53,6 +53,54 @@ def plain_dcp(folder):
     import torch.distributed.checkpoint as dcp
     dcp.save({'model': tensors()}, checkpoint_id=folder, no_dist=True)
     put_config(folder)
+
+
+def adam(parameters):
+    """What get_optimizer_state_dict() gives of Adam with one group, flattened; as torchtitan has it, too."""
+    group = dict(lr=1e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
+    flat = {f'state.{n}.{kind}': value for n, t in parameters.items() for kind, value in (('step', torch.tensor(5.0)), ('exp_avg', t * 0.5), ('exp_avg_sq', t * t))}
+    return flat | {f'param_groups.{n}.{member}': value for n in parameters for member, value in group.items()}
+
+
+def dcp_with_optimizer(folder):
+    import torch.distributed.checkpoint as dcp
+    parameters = tensors()
+    dcp.save(dict(model=parameters, optim=adam(parameters)), checkpoint_id=folder, no_dist=True)
+    put_config(folder)
+
+
+def accelerate(folder):
+    import torch.distributed.checkpoint as dcp
+    parameters = tensors()
+    dcp.save(dict(model=parameters), checkpoint_id=f'{folder}/pytorch_model_fsdp_0', no_dist=True)
+    dcp.save(dict(optimizer=adam(parameters)), checkpoint_id=f'{folder}/optimizer_0', no_dist=True)
+    put_config(folder)
+
+
+TITAN = {'model.embed_tokens': 'tok_embeddings', 'model.layers': 'layers', 'model.norm': 'norm', 'self_attn.q_proj': 'attention.wq', 'self_attn.k_proj': 'attention.wk',
+         'self_attn.v_proj': 'attention.wv', 'self_attn.o_proj': 'attention.wo', 'mlp.gate_proj': 'feed_forward.w1', 'mlp.up_proj': 'feed_forward.w3', 'mlp.down_proj': 'feed_forward.w2',
+         'input_layernorm': 'attention_norm', 'post_attention_layernorm': 'ffn_norm', 'lm_head': 'output'}
+
+
+def torchtitan(folder):
+    import torch.distributed.checkpoint as dcp
+    parameters = {}
+    for name, tensor in tensors().items():
+        for theirs, titan in TITAN.items(): name = name.replace(theirs, titan)
+        parameters[name] = tensor
+    dcp.save(parameters | dict(optimizer=adam(parameters)), checkpoint_id=folder, no_dist=True)
+    put_config(folder)
+
+
+def trainer(folder):
+    """model.safetensors and optimizer.pt, whose two groups count through transformers' order."""
+    hugging_face(folder, torch.float32)
+    state, parameters = {}, tensors()
+    groups = [[t for t in parameters.values() if (t.dim() > 1) == decayed] for decayed in (True, False)]
+    for t in groups[0] + groups[1]: state[len(state)] = dict(step=torch.tensor(5.0), exp_avg=t * 0.5, exp_avg_sq=t * t)
+    first = len(groups[0])
+    torch.save(dict(state=state, param_groups=[dict(lr=1e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=decay, params=params)
+                                               for decay, params in ((0.1, list(range(first))), (0.0, list(range(first, len(state)))))]), f'{folder}/optimizer.pt')
 
 
 @contextlib.contextmanager
@@ -195,6 +243,11 @@ def main():
         'verl FSDP to hf': (lambda w: dtensors(f'{w}/source'), ('convert', '--to', 'hf')),
         'verl FSDP to torch_dist, optimizer': (lambda w: dtensors(f'{w}/source'), ('convert', *to_run)),
         'PyTorch DCP to hf': (lambda w: plain_dcp(f'{w}/source'), ('convert', '--to', 'hf')),
+        'PyTorch DCP to torch_dist, optimizer': (lambda w: dcp_with_optimizer(f'{w}/source'), ('convert', *to_run)),
+        'PyTorch DCP to dcp': (lambda w: dcp_with_optimizer(f'{w}/source'), ('reshard', '--to', 'dcp')),
+        "Accelerate's FSDP to torch_dist, optimizer": (lambda w: accelerate(f'{w}/source'), ('convert', *to_run)),
+        'torchtitan to torch_dist, optimizer': (lambda w: torchtitan(f'{w}/source'), ('convert', *to_run)),
+        "Trainer's to torch_dist, optimizer": (lambda w: trainer(f'{w}/source'), ('convert', *to_run)),
         'pytorch_model.bin to hf': (lambda w: torch_bin(f'{w}/source'), ('convert', '--to', 'hf')),
         'hf to fp8': (lambda w: bf16(f'{w}/source'), ('convert', '--to', 'hf', '--quantize', 'fp8')),
         'fp8 to hf': (fp8, ('convert', '--to', 'hf', '--dtype', 'bf16')),

@@ -14,6 +14,7 @@ from tiny_models import make_model
 
 def only_the_adapters():
     """torchtitan's packages want a PyTorch of their own day: the modules of its adapters are imported without what is around them."""
+    if 'torchtitan' in sys.modules: return
     root = importlib.util.find_spec('torchtitan').submodule_search_locations[0]
     for package in ('', '.models', '.models.llama3', '.models.qwen3', '.models.deepseek_v3', '.protocols'):
         module = ModuleType('torchtitan' + package)

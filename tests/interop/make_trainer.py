@@ -90,11 +90,14 @@ def sharded_main(rank, out, source, case):
     dist.barrier()
     if case != 'fsdp1_local':  # what PyTorch itself makes of the parts
         from safetensors.torch import save_file
-        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_optimizer_state_dict
         if case == 'fsdp1_sharded':
             from torch.distributed.fsdp import StateDictType
             with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT): whole = model.state_dict()
         else: whole = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+        if use_dcp:
+            state = get_optimizer_state_dict(model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True)).get('state', {})  # of rank 0 alone
+            whole |= {f'optimizer.state.{kind}.{name}': of[kind] for name, of in state.items() for kind in ('exp_avg', 'exp_avg_sq')}
         if rank == 0: save_file({n: t.contiguous() for n, t in whole.items()}, out + '.safetensors')
         dist.barrier()
     dist.destroy_process_group()

@@ -154,7 +154,7 @@ void add_tensor_options(Command& command, ConvertOptions& options) {
   command.add_flag(
       "--optimizer", options.optimizer,
       "The optimizer's state too (--to safetensors; with --to torch_dist and torch, of "
-      "DeepSpeed and FSDP's ranks, Adam's: the run's iteration then)");
+      "DeepSpeed, FSDP, torchtitan, Trainer and Accelerate, Adam's: the run's iteration then)");
   const char* group = "With --to safetensors";
   add_raw_option(command, options.open.raw).group(group);
 }

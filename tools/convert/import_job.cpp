@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/core/recipe_compose.h"
 #include "ckpt/group/together.h"
 #include "ckpt/megatron/model/args.h"
 #include "ckpt/megatron/rank_folders/write/writer.h"
@@ -15,7 +18,7 @@
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
 #include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"
-#include "convert/import/counted_optimizer.h"
+#include "convert/state_dict/named_optimizer.h"
 #include "tools/convert/state_dict_options.h"
 #include "tools/output/paths.h"
 #include "tools/output/tokenizer_folder.h"
@@ -97,30 +100,53 @@ struct Model {
   Format format = Format::hugging_face;
   std::string config_folder;
   std::vector<std::string> warnings;
+  // Of torchtitan's own names: what the tensors are made of, of `stored`. Else none.
+  std::vector<Recipe> recipes;
+  std::unique_ptr<Checkpoint> stored;
 };
 
 Model open_model(const std::shared_ptr<const FileSystem>& file_system,
                  const ConvertOptions& options) {
-  Checkpoint checkpoint = open_checkpoint(file_system, options.source, options.open);
-  const Format format = checkpoint.format;
+  auto stored =
+      std::make_unique<Checkpoint>(open_checkpoint(file_system, options.source, options.open));
+  const Format format = stored->format;
   if (format == Format::hugging_face) {
-    if (options.optimizer) add_counted_optimizer(checkpoint);
-    return {std::move(checkpoint), format, options.config_folder, {}};
+    std::vector<std::string> warnings;
+    if (options.optimizer) warnings = add_optimizer_of_folder(*stored);
+    return {std::move(*stored), format, options.config_folder, std::move(warnings), {}, nullptr};
   }
-  if (!is_state_dict(checkpoint)) {
+  if (!is_state_dict(*stored)) {
     fail(ErrorKind::invalid,
          "{}: is no Hugging Face model; `ferry reshard` writes checkpoints of Megatron-LM in "
          "another layout or format",
-         checkpoint.path);
+         stored->path);
   }
-  StateDict state_dict = open_state_dict(checkpoint, options);
-  if (state_dict.source) {
-    fail(ErrorKind::unsupported,
-         "{}: has torchtitan's own names; convert it with --to hf first, and that to Megatron-LM",
-         checkpoint.path);
+  std::vector<std::string> warnings;
+  if (options.optimizer) warnings = name_optimizer(*stored);
+  StateDict state_dict = open_state_dict(*stored, options);
+  std::ranges::move(state_dict.warnings, std::back_inserter(warnings));
+  return {std::move(state_dict.model),         format,
+          std::move(state_dict.config_folder), std::move(warnings),
+          std::move(state_dict.recipes),       std::move(stored)};
+}
+
+// Tensors that are made of what a program stores in another form are made of that.
+void look_through(const Model& source, RunState& state) {
+  if (source.recipes.empty()) return;
+  const std::vector<Entry>& stored = source.stored->catalog.entries;
+  std::vector<int64_t> used(stored.size());
+  for (StateTensor& tensor : state.tensors) {
+    tensor.recipe = compose(tensor.recipe, source.recipes);
+    for (const Move& move : tensor.recipe.moves) {
+      used[tensor.recipe.inputs[move.input]] += move.elements();
+    }
   }
-  return {std::move(state_dict.model), format, std::move(state_dict.config_folder),
-          std::move(state_dict.warnings)};
+  state.source = &source.stored->catalog;
+  state.dropped.clear();
+  for (uint32_t i = 0; i < used.size(); ++i) {
+    const int64_t left = stored[i].elements() - used[i];
+    if (left > 0) state.dropped.push_back({i, left});
+  }
 }
 
 // A model alone is a release; with the optimizer's state it is the iteration that was saved.
@@ -151,6 +177,7 @@ ConvertReport convert_to_megatron(const ConvertOptions& options) {
     check_output(*file_system, output, checkpoint.path, options.write.overwrite);
     import.tokenizer_model = join(absolute(folder), kTokenizerFolder);
     Import model = import_model(checkpoint, import);
+    look_through(source, model.state);
     model.state.warnings.insert(model.state.warnings.begin(), source.warnings.begin(),
                                 source.warnings.end());
     if (options.transformer_engine) choose_modules(model.state, *options.transformer_engine);

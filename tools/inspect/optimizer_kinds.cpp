@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "ckpt/format/torch/optimizer_key.h"
 #include "ckpt/megatron/optimizer/matrix_optimizer.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
 
@@ -15,8 +16,10 @@ namespace ferry::tool {
 std::vector<OptimizerKind> optimizer_kinds(const Catalog& catalog) {
   std::map<std::string_view, std::vector<std::string>> of_tensors;
   for (const Entry& entry : catalog.entries) {
-    const auto name = parse_optimizer_entry_name(entry.name);
-    if (entry.role == Role::optimizer && name) {
+    if (entry.role != Role::optimizer) continue;
+    if (const auto key = parse_optimizer_key(entry.name); key && is_state_of_parameter(*key)) {
+      if (key->member != "step") of_tensors[key->parameter].emplace_back(key->member);
+    } else if (const auto name = parse_optimizer_entry_name(entry.name)) {
       of_tensors[name->key].emplace_back(name->state);
     }
   }

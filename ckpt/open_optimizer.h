@@ -1,0 +1,21 @@
+// The optimizer's state that lies beside a model in a folder of its own: what Accelerate and
+// Trainer leave of FSDP.
+//
+//   pytorch_model_fsdp_0/   optimizer_0/     a PyTorch DCP each
+//   pytorch_model_fsdp.bin  optimizer.bin    a file of torch.save each, gathered
+//
+// Source: accelerate/utils/fsdp_utils.py (save_fsdp_optimizer).
+#pragma once
+
+#include <string>
+
+#include "ckpt/checkpoint.h"
+
+namespace ferry {
+
+/// Adds to `model`, the part `part` of `folder`, the optimizer's state that goes with it, under
+/// names that begin with "optimizer.". Nothing happens where there is none; where it cannot be
+/// read, the reason stands in the model's `optimizer_problem`.
+void add_optimizer_beside(Checkpoint& model, const std::string& folder, const std::string& part);
+
+}  // namespace ferry

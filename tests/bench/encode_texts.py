@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""How fast texts become ids, beside the programs that tokenizers come from: on one core and on two.
+"""How fast texts become ids, beside the programs that tokenizers come from: on one core and on several.
 
-    encode_texts.py PRINT_IDS WORK [--gpt2 FOLDER] [--megabytes N] [--rounds N] [--only NAME] [--prepare]    PRINT_IDS: build/*/tests/print_ids
+    encode_texts.py PRINT_IDS WORK [--gpt2 FOLDER] [--megabytes N] [--rounds N] [--cores 1,2] [--only NAME] [--prepare]    PRINT_IDS: build/*/tests/print_ids
 
 Needs tokenizers, tiktoken and sentencepiece. WORK gets the texts (this machine's documentation, manual pages, translations and sources)
 and the vocabularies, once: GPT-2's own (FOLDER: encoder.json and vocab.bpe), one of 128,000 tokens as Llama 3 has it, which the tokenizers
@@ -135,6 +135,7 @@ def main():
     parser.add_argument("--gpt2", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../shared/peers/gpt2_bpe"))
     parser.add_argument("--megabytes", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--cores", type=lambda text: [int(count) for count in text.split(",")], default=[1, 2])
     parser.add_argument("--only", default="", help="of the vocabularies and programs, those with this text in their names")
     parser.add_argument("--prepare", action="store_true")
     arguments = parser.parse_args()
@@ -153,7 +154,7 @@ def main():
     best, processor, memory, counts = {}, {}, {}, {}
     for _ in range(arguments.rounds):
         for case, (name, file, options) in cases.items():
-            for threads in (1, 2):
+            for threads in arguments.cores:
                 env = {**os.environ, "RAYON_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "true" if threads > 1 else "false"}
                 theirs = timed([sys.executable, os.path.abspath(__file__), "--peer", name, file, str(threads), work], threads, env=env)
                 with open(f"{work}/measured", "rb") as texts:
@@ -164,7 +165,7 @@ def main():
                     processor[key] = min(of_processor, processor.get(key, of_processor))
     report = {"cores": os.cpu_count(), "megabytes": size / 1e6, "rounds": arguments.rounds, "cases": {}}
     for case in cases:
-        for threads in (1, 2):
+        for threads in arguments.cores:
             ours, theirs = (case, threads, "ours"), (case, threads, "theirs")
             report["cases"][f"{case}, {threads} core{'s' * (threads > 1)}"] = {
                 "ours MB/s": round(size / 1e6 / best[ours], 1), "theirs MB/s": round(size / 1e6 / best[theirs], 1), "times as fast": round(best[theirs] / best[ours], 2),

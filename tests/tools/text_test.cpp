@@ -15,6 +15,28 @@ TEST(ProgressLine, IsCutToTheTerminal) {
   EXPECT_EQ(cut_to_width("reading  50%", 0), "reading  50%");
 }
 
+TEST(ProgressLine, IsALineOfItsOwnWhereItCannotBeWrittenInPlace) {
+  using enum ProgressManner;
+  EXPECT_EQ(progress_manner(true, "xterm-256color", false), in_place);
+  EXPECT_EQ(progress_manner(true, "dumb", false), line_by_line);
+  EXPECT_EQ(progress_manner(true, nullptr, false), line_by_line);
+  EXPECT_EQ(progress_manner(false, "xterm", false), silent);
+  EXPECT_EQ(progress_manner(false, "xterm", true), line_by_line);
+}
+
+TEST(ProgressLine, IsToldTenTimesASecondOrEveryHalfMinute) {
+  using enum ProgressManner;
+  EXPECT_FALSE(is_progress_due(in_place, 0.9, 0));
+  EXPECT_TRUE(is_progress_due(in_place, 1.0, 0));
+  EXPECT_FALSE(is_progress_due(in_place, 1.05, 1.0));
+  EXPECT_TRUE(is_progress_due(in_place, 1.15, 1.0));
+  EXPECT_FALSE(is_progress_due(line_by_line, 29.9, 0));
+  EXPECT_TRUE(is_progress_due(line_by_line, 30, 0));
+  EXPECT_FALSE(is_progress_due(line_by_line, 59, 30));
+  EXPECT_TRUE(is_progress_due(line_by_line, 60, 30));
+  EXPECT_FALSE(is_progress_due(silent, 1000, 0));
+}
+
 TEST(Text, GroupsDigits) {
   EXPECT_EQ(grouped(0), "0");
   EXPECT_EQ(grouped(999), "999");

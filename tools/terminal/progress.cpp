@@ -14,7 +14,7 @@ namespace ferry::tool {
 
 namespace {
 
-constexpr double kSecondsBetweenLines = 30;
+constexpr double kSecondsBetweenLines = 30, kSecondsInPlace = 0.1;
 
 size_t terminal_columns() {
   struct winsize size {};
@@ -42,22 +42,26 @@ std::string cut_to_width(std::string text, size_t columns) {
   return text;
 }
 
-ProgressLine::Manner ProgressLine::manner(bool wanted_in_logs) {
-  if (isatty(STDERR_FILENO) != 1) {
-    return wanted_in_logs ? Manner::line_by_line : Manner::silent;
-  }
-  const char* const terminal = process_environment()("TERM");
+ProgressManner progress_manner(bool is_terminal, const char* terminal, bool wanted_in_logs) {
+  if (!is_terminal) return wanted_in_logs ? ProgressManner::line_by_line : ProgressManner::silent;
   const bool is_plain = terminal == nullptr || std::string_view(terminal) == "dumb";
-  return is_plain ? Manner::line_by_line : Manner::in_place;
+  return is_plain ? ProgressManner::line_by_line : ProgressManner::in_place;
+}
+
+bool is_progress_due(ProgressManner manner, double elapsed, double last) {
+  if (manner == ProgressManner::silent || elapsed < 1) return false;
+  const bool in_place = manner == ProgressManner::in_place;
+  return elapsed - last >= (in_place ? kSecondsInPlace : kSecondsBetweenLines);
 }
 
 ProgressLine::ProgressLine(std::string what, bool wanted_in_logs)
     : what_(std::move(what)),
       start_(std::chrono::steady_clock::now()),
-      manner_(manner(wanted_in_logs)) {}
+      manner_(progress_manner(isatty(STDERR_FILENO) == 1, process_environment()("TERM"),
+                              wanted_in_logs)) {}
 
 ProgressLine::~ProgressLine() {
-  if (shown_ && manner_ == Manner::in_place) print_aside("\r\033[K");
+  if (shown_ && manner_ == ProgressManner::in_place) print_aside("\r\033[K");
 }
 
 double ProgressLine::seconds() const {
@@ -65,12 +69,11 @@ double ProgressLine::seconds() const {
 }
 
 void ProgressLine::show(const Progress& progress) {
-  if (manner_ == Manner::silent) return;
-  const bool in_place = manner_ == Manner::in_place;
   const double elapsed = seconds();
-  if (elapsed < 1 || elapsed - last_ < (in_place ? 0.1 : kSecondsBetweenLines)) return;
+  if (!is_progress_due(manner_, elapsed, last_)) return;
   last_ = elapsed;
   const std::string line = fmt::format("{} {}", what_, progress_line(progress, elapsed));
+  const bool in_place = manner_ == ProgressManner::in_place;
   print_aside(in_place ? "\r\033[K" + cut_to_width(line, terminal_columns()) : line + "\n");
   shown_ = true;
 }

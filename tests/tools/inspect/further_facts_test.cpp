@@ -1,5 +1,6 @@
 // What `ferry inspect` counts of models whose weights are packed in integers, as AutoGPTQ and
-// compressed-tensors save them, and what it says of their quantisation.
+// compressed-tensors save them, and what it says of their quantisation; of layers that predict
+// further tokens; of a run's iterations and of who wrote them.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -15,7 +16,7 @@ using ferry::test::Program;
 using nlohmann::json;
 using testing::HasSubstr;
 
-struct PackedModels : Program {
+struct FurtherFacts : Program {
   // A safetensors file of zeros, and config.json beside it.
   void make(const std::vector<std::tuple<std::string, std::string, std::vector<int64_t>>>& tensors,
             const json& quantisation) const {
@@ -41,7 +42,7 @@ struct PackedModels : Program {
   }
 };
 
-TEST_F(PackedModels, OfGptqHaveTheParametersThatWerePacked) {
+TEST_F(FurtherFacts, OfGptqHaveTheParametersThatWerePacked) {
   for (const int64_t bits : {4, 8}) {
     make({{"l.qweight", "I32", {64 * bits / 32, 48}},
           {"l.qzeros", "I32", {2, 48 * bits / 32}},
@@ -60,7 +61,7 @@ TEST_F(PackedModels, OfGptqHaveTheParametersThatWerePacked) {
 }
 
 // A scale for each row: config.json alone tells how many bits a value has.
-TEST_F(PackedModels, OfCompressedTensorsHaveTheBitsOfTheirConfiguration) {
+TEST_F(FurtherFacts, OfCompressedTensorsHaveTheBitsOfTheirConfiguration) {
   for (const int64_t bits : {4, 8}) {
     const json weights = {{"num_bits", bits}, {"type", "int"}, {"strategy", "channel"}};
     make({{"l.weight_packed", "I32", {48, 64 * bits / 32}},
@@ -74,6 +75,37 @@ TEST_F(PackedModels, OfCompressedTensorsHaveTheBitsOfTheirConfiguration) {
     const Outcome text = ferry("inspect " + folder.string());
     EXPECT_THAT(text.out, HasSubstr(fmt::format("{}-bit values packed in", bits)));
   }
+}
+
+// Megatron-LM's names of prediction layers stand beside those of the model.
+TEST_F(FurtherFacts, LayersThatPredictAreTold) {
+  make({{"decoder.final_layernorm.weight", "BF16", {32}},
+        {"mtp.layers.0.eh_proj.weight", "BF16", {32, 64}},
+        {"mtp.layers.0.enorm.weight", "BF16", {32}}},
+       {});
+  const Outcome outcome = ferry("inspect --json " + path("model.safetensors"));
+  const json report = json::parse(outcome.out, nullptr, false);
+  EXPECT_EQ(report["parameters"], 32 + 32 * 64 + 32);
+  EXPECT_EQ(report["mtp"]["tensors"], 2);
+  EXPECT_EQ(report["mtp"]["parameters"], 32 * 64 + 32);
+  EXPECT_EQ(report["mtp"]["modules"], json::array({"eh_proj", "enorm"}));
+}
+
+TEST_F(FurtherFacts, RunsTellTheirIterationsAndFerryItsOwn) {
+  const fs::path source = fs::path(FERRY_FIXTURES) / "megatron/hot_qwen2/iter_0000005";
+  for (const char* name : {"run/iter_0000005", "run/iter_0000010"}) {
+    fs::create_directories(folder / "run");
+    fs::copy(source, folder / name);
+  }
+  write(path("run/latest_checkpointed_iteration.txt"), "5\n");
+  const json report = json::parse(ferry("inspect --json " + path("run")).out, nullptr, false);
+  EXPECT_EQ(report["run"]["iterations"], json::array({5, 10}));
+  EXPECT_EQ(report["iteration"], 5);
+  EXPECT_EQ(report["by_ferry"], false);
+  ASSERT_EQ(ferry("reshard " + path("run") + " " + path("out")).code, 0);
+  const json written = json::parse(ferry("inspect --json " + path("out")).out, nullptr, false);
+  EXPECT_EQ(written["by_ferry"], true);
+  EXPECT_THAT(ferry("inspect " + path("out")).out, HasSubstr(", by ferry"));
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ std::optional<std::string> from_base64(std::string_view text) {
     for (const int shift : {16, 8, 0}) bytes += static_cast<char>(bits >> shift & 0xFF);
     bits = 0;
   }
-  bytes.resize(bytes.size() - padding);
+  for (size_t i = 0; i < padding; ++i) bytes.pop_back();
   return bytes;
 }
 

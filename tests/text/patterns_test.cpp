@@ -57,6 +57,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"[\\p{Han}]+", "\u4e00\u3001\u4e00", {"\u4e00", "\u4e00"}, {"\u4e00", "\u4e00"}},
         Case{"\\p{Greek}+", "\u0345\u03b1", {"\u03b1"}, {"\u03b1"}},
         Case{"\\p{^L}+", "a1b", {"1"}, {"1"}},
+        Case{"\\p{Yi}+", "\ua000\u3001\ua000", {"\ua000", "\ua000"}, {"\ua000", "\ua000"}},
+        Case{"[\\v]+", "\n\v", {"\v"}, {"\v"}}, Case{"[--a]+", "-a,b", {"-a"}, {"-a"}},
+        Case{"[a-z-\\d]+", "a1-,", {"a1-"}, {"a1-"}},
         Case{"\\p{L}+", "\U00031ddfa", {"\U00031ddfa"}, {"\U00031ddfa"}},
         Case{"\\p{Han}+", "\U00031ddfa", {"\U00031ddf"}, {"\U00031ddf"}}));
 
@@ -71,11 +74,18 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"\\w\\b", "ab c", {"b", "c"}, {"b", "c"}}, Case{"\\w\\B", "ab c", {"a"}, {"a"}},
         Case{"\\u0041\\x42\\x{43}", "ABC", {"ABC"}, {"ABC"}},
         Case{"(?i:[k])", "\u212a", {"\u212a"}, {"\u212a"}},
+        Case{"a{2}?b", "aab b", {"aab", "b"}, {"aab"}},
+        Case{"a{1,2,3}", "aa{1,2,3}", {"a{1,2,3}"}, {"a{1,2,3}"}},
+        Case{"(?m:^a)b$", "b\nab\n", {"ab"}, {}},
+        Case{"(?:(?m)b$)|c$", "b\nc\n", {"b", "c"}, {"b"}},
+        Case{"a(?#\\b[)+", "aab", {"aa"}, {"aa"}}, Case{"\\v", "\n\v", {"\v"}, {"\v"}},
         Case{"(?<!a)b(?=c)|\\.\xc3\xa9", "abc bc.\u00e9", {"b", ".\u00e9"}, {"b", ".\u00e9"}}));
 
 TEST(PatternSyntaxes, WhatIsNotKnownIsNamed) {
-  for (const char* const pattern : {"[a~~b]", "[[:nothing:]]", "[a", "\\", "[a&&", "\\p{L", "\\u1",
-                                    "[[[[[[[[[[[[[[[[[[[[[[[[[["}) {
+  for (const char* const pattern :
+       {"[a~~b]", "[[:nothing:]]", "[a", "\\", "[a&&", "\\p{L", "\\u1",
+        "[[[[[[[[[[[[[[[[[[[[[[[[[[", "[a\\", "\\Qa", "a\\Eb", "[\\Q]", "\\V", "(*UTF)a",
+        "(?x)[a b]", "(?#", "\\b{start}", "\\N{U+41}", "\\g1"}) {
     try {
       (void)make_splitter(pattern, PatternSyntax::rust, "a.tiktoken");
       ADD_FAILURE() << pattern;
@@ -88,6 +98,23 @@ TEST(PatternSyntaxes, WhatIsNotKnownIsNamed) {
 
 TEST(PatternSyntaxes, DifferencesAreRustsAlone) {
   EXPECT_THAT(matches("[\\d--5]+", PatternSyntax::rust, "3456"), testing::ElementsAre("34", "6"));
+}
+
+// Each of these parts becomes a kilobyte; all of them would take minutes to compile.
+TEST(PatternSyntaxes, WhatIsTooLongIsNotTried) {
+  for (const std::string part : {"\\w", "[\\W]", "a"}) {
+    std::string pattern;
+    while (pattern.size() < (part == "a" ? 20000 : 16000)) pattern += part;
+    for (const std::string& all : {pattern, "[" + pattern + "]"}) {
+      try {
+        (void)make_splitter(all, PatternSyntax::oniguruma, "tokenizer.json");
+        ADD_FAILURE() << part;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::unsupported) << error.what();
+        EXPECT_LT(std::string(error.what()).size(), 400u);
+      }
+    }
+  }
 }
 
 }  // namespace

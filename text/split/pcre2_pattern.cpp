@@ -4,15 +4,22 @@
 #include <fmt/format.h>
 #include <pcre2.h>
 
+#include <algorithm>
+#include <functional>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "ckpt/base/error.h"
+#include "text/split/character_set.h"
 #include "text/split/newer_characters.h"
 
 namespace ferry {
 namespace {
+
+// Those of published tokenizers have a few hundred bytes, and PCRE2 compiles no more than 64 KiB.
+constexpr size_t kMostBytes = 16 << 10, kMostBytesTranslated = 1 << 20;
 
 // What stands between the brackets of a class.
 constexpr char kSpaces[] =
@@ -39,38 +46,6 @@ const PosixClass kPosixClasses[] = {{"alpha", {"Alphabetic"}, "A-Za-z"},
                                     {"xdigit", {"ASCII_Hex_Digit"}, kHexDigits},
                                     {"word", {"Alphabetic", "M", "Nd", "Pc"}, "0-9A-Za-z_"}};
 
-std::string property_items(std::string_view property) {
-  return fmt::format("\\p{{{}}}", property) + newer_characters(property);
-}
-
-// One character, as a class's items and as patterns of one character each, either of which may be
-// empty.
-struct CharacterSet {
-  std::string items;
-  std::vector<std::string> patterns;
-
-  bool is_flat() const { return patterns.empty(); }
-  void add(const CharacterSet& other) {
-    items += other.items;
-    patterns.insert(patterns.end(), other.patterns.begin(), other.patterns.end());
-  }
-  std::string pattern() const {
-    if (is_flat()) return items.empty() ? "(?!)" : "[" + items + "]";
-    if (items.empty() && patterns.size() == 1) return patterns[0];
-    std::string all = "(?:";
-    if (!items.empty()) all += "[" + items + "]|";
-    for (size_t i = 0; i < patterns.size(); ++i) all += (i == 0 ? "" : "|") + patterns[i];
-    return all + ")";
-  }
-  CharacterSet complement() const {
-    if (is_flat() && !items.empty()) return {"", {"[^" + items + "]"}};
-    return {"", {"(?:(?!" + pattern() + ")(?s:.))"}};
-  }
-  CharacterSet intersection(const CharacterSet& other) const {
-    return {"", {"(?:(?=" + other.pattern() + ")" + pattern() + ")"}};
-  }
-};
-
 bool compiles(const std::string& pattern) {
   int code = 0;
   PCRE2_SIZE at = 0;
@@ -87,7 +62,7 @@ class PatternReader {
       : pattern_(pattern), is_rust_(syntax == PatternSyntax::rust), what_(what) {}
 
   std::string translated() {
-    std::vector<size_t> groups;  // where those that are open begin in the result
+    if (pattern_.size() > kMostBytes) refuse_length(pattern_.size(), kMostBytes);
     while (at_ < pattern_.size()) {
       const size_t begin = result_.size();
       const char c = pattern_[at_];
@@ -97,12 +72,14 @@ class PatternReader {
       } else if (c == '[') {
         result_ += character_class().pattern();
         atom_ = begin;
+      } else if (pattern_.substr(at_, 3) == "(?#") {
+        pass_comment();
       } else if (c == '(') {
-        groups.push_back(begin);
+        groups_.push_back({begin, multi_line_});
         open_group();
       } else if (c == ')') {
         result_ += pattern_[at_++];
-        if (!groups.empty()) atom_ = groups.back(), groups.pop_back();
+        close_group();
       } else if (c == '{') {
         braces();
       } else if ((c == '^' || c == '$') && !multi_line_) {
@@ -113,6 +90,7 @@ class PatternReader {
         while (at_ < pattern_.size() && (static_cast<unsigned char>(pattern_[at_]) & 0xC0) == 0x80);
         if (c != '*' && c != '+' && c != '?') atom_ = begin;
       }
+      check_length(result_.size());
     }
     return std::move(result_);
   }
@@ -120,13 +98,29 @@ class PatternReader {
  private:
   [[noreturn]] void refuse(std::string_view part) const {
     fail(ErrorKind::unsupported, "{}: the regular expression '{}' has '{}', which is not known",
-         what_, pattern_.substr(0, 200), part);
+         what_, pattern_.substr(0, 200), part.substr(0, 40));
+  }
+  [[noreturn]] void refuse_length(size_t bytes, size_t most) const {
+    fail(ErrorKind::unsupported,
+         "{}: the regular expression '{}...' has {} bytes, and at most {} are read", what_,
+         pattern_.substr(0, 200), bytes, most);
+  }
+  void check_length(size_t translated) const {
+    if (translated > kMostBytesTranslated) refuse_length(translated, kMostBytesTranslated);
   }
   bool is(size_t at, char c) const { return at < pattern_.size() && pattern_[at] == c; }
 
-  // Behind an opening bracket. (?m) is Oniguruma's for what others call (?s).
+  void pass_comment() {
+    const size_t end = pattern_.find(')', at_);
+    if (end == std::string_view::npos) refuse("(?#");
+    at_ = end + 1;
+  }
+
+  // Behind an opening bracket. (?m) is Oniguruma's for what others call (?s). (*WORD) is a verb of
+  // PCRE2's own.
   void open_group() {
     result_ += pattern_[at_++];
+    if (is(at_, '*')) refuse("(*");
     if (!is(at_, '?')) return;
     result_ += pattern_[at_++];
     bool is_off = false;
@@ -134,40 +128,61 @@ class PatternReader {
            std::string_view("imsx-").find(pattern_[at_]) != std::string_view::npos;
          ++at_) {
       is_off = is_off || pattern_[at_] == '-';
-      if (pattern_[at_] == 'm' && is_rust_ && !is_off) multi_line_ = true;
+      if (pattern_[at_] == 'x' && is_rust_ && !is_off) refuse("(?x");  // of classes, too
+      if (pattern_[at_] == 'm' && is_rust_) multi_line_ = !is_off;
       result_ += pattern_[at_] == 'm' && !is_rust_ ? 's' : pattern_[at_];
     }
+    if (is(at_, ')')) groups_.back().multi_line = multi_line_;  // to the end of the group around it
   }
 
-  // {,n} is {0,n}. A + behind braces repeats in Oniguruma, and is possessive elsewhere.
+  void close_group() {
+    if (groups_.empty()) return;
+    atom_ = groups_.back().begin;
+    multi_line_ = groups_.back().multi_line;
+    groups_.pop_back();
+  }
+
+  // {,n} is {0,n}. In Oniguruma {,} is text, a + behind braces repeats, and so does a ? behind one
+  // number; elsewhere they are possessive and lazy.
   void braces() {
     size_t end = at_ + 1;
     while (end < pattern_.size() &&
            (pattern_[end] == ',' || (pattern_[end] >= '0' && pattern_[end] <= '9')))
       ++end;
-    if (!is(end, '}') || end == at_ + 1) {
+    const std::string_view inside = pattern_.substr(at_ + 1, end - at_ - 1);
+    const auto commas = std::ranges::count(inside, ',');
+    if (!is(end, '}') || inside.empty() || commas > 1 || (!is_rust_ && inside == ",")) {
       atom_ = result_.size();
-      result_ += pattern_[at_++];
+      result_ += "\\{";
+      ++at_;
       return;
     }
-    const std::string_view inside = pattern_.substr(at_ + 1, end - at_ - 1);
     at_ = end + 1;
     result_ += std::string("{") + (inside[0] == ',' ? "0" : "") + std::string(inside) + "}";
-    if (!is_rust_ && is(at_, '+')) {
+    if (!is_rust_ && (is(at_, '+') || (is(at_, '?') && commas == 0))) {
       result_.insert(atom_, "(?:");
       result_ += ")";
     }
   }
 
-  std::string word(bool is_inside) const {
+  std::string newer(std::string_view property) {
+    const auto known = newer_.find(property);
+    if (known != newer_.end()) return known->second;
+    return newer_.emplace(property, newer_characters(property)).first->second;
+  }
+  std::string property_items(std::string_view property) {
+    return fmt::format("\\p{{{}}}", property) + newer(property);
+  }
+
+  std::string word(bool is_inside) {
     const char* const known = is_rust_    ? kRustWord
                               : is_inside ? kOnigurumaWord
                                           : kOnigurumaWordOutside;
-    return known + newer_characters("w");
+    return known + newer("w");
   }
 
   // The set that an escape of one letter stands for, if it does: s, S, d, D, w, W, h, H.
-  std::optional<CharacterSet> set_of(char letter, bool is_inside) const {
+  std::optional<CharacterSet> set_of(char letter, bool is_inside) {
     const char lower = static_cast<char>(letter | 0x20);
     CharacterSet set;
     if (lower == 's') set.items = kSpaces;
@@ -183,25 +198,39 @@ class PatternReader {
     const bool is_not = pattern_[at_ + 1] == 'P';
     const size_t begin = at_ + 2;
     const size_t end = is(begin, '{') ? pattern_.find('}', begin) : begin;
-    if (end >= pattern_.size()) refuse(pattern_.substr(at_));
+    if (end >= pattern_.size() || (end == begin && !is_rust_)) refuse(pattern_.substr(at_));
     at_ = end + 1;
     std::string_view name = pattern_.substr(begin, end + 1 - begin);
     if (name.size() > 2) name = name.substr(1, name.size() - 2);
     const bool is_inverted = name.starts_with('^');
     if (is_inverted) name.remove_prefix(1);
     const std::string script = fmt::format("sc:{}", name);
-    const bool is_script = name.size() > 2 && compiles(fmt::format("\\p{{{}}}", script));
+    const bool is_script = name.size() > 1 && compiles(fmt::format("\\p{{{}}}", script));
     CharacterSet set{property_items(is_script ? script : name), {}};
-    if (is_script) set.items += newer_characters(name);
+    if (is_script) set.items += newer(name);
     return is_not != is_inverted ? set.complement() : set;
   }
 
+  // What a backslash and a letter stand for, where that is the same in PCRE2.
+  bool is_known(char letter, bool is_inside) const {
+    if (letter < 'A' || letter > 'z' || (letter > 'Z' && letter < 'a')) return true;
+    if (std::string_view("aefnrt").find(letter) != std::string_view::npos) return true;
+    if (is_inside) return letter == 'b';
+    if (letter == 'k' || letter == 'g') return is(at_ + 2, '<') || is(at_ + 2, '\'');
+    if (letter == 'N') return !is(at_ + 2, '{');
+    return std::string_view("AGKRXZz").find(letter) != std::string_view::npos;
+  }
+
   // A character that is written with a backslash, as PCRE2 writes it.
-  std::string character() {
+  std::string character(bool is_inside) {
     const size_t begin = at_;
+    if (at_ + 1 >= pattern_.size()) refuse("\\");
     const char letter = pattern_[at_ + 1];
+    const bool has_value = letter == 'u' || letter == 'U' || letter == 'x' || letter == 'v';
+    if (!has_value && !is_known(letter, is_inside)) refuse(pattern_.substr(begin, 2));
     at_ += 2;
-    if (letter == 'u' || letter == 'U' || letter == 'x') {
+    if (letter == 'v') return "\\x0b";
+    if (has_value) {
       const bool braced = is(at_, '{');
       const size_t digits = letter == 'x' ? 2 : letter == 'u' ? 4 : 8;
       const size_t end = braced ? pattern_.find('}', at_) : at_ + digits;
@@ -226,11 +255,12 @@ class PatternReader {
     if (letter == 'p' || letter == 'P') return property().pattern();
     if (letter == 'b' || letter == 'B') {
       at_ += 2;
+      if (is(at_, '{')) refuse("\\b{");
       const std::string is_word = CharacterSet{word(false), {}}.pattern();
       return letter == 'b' ? fmt::format("(?:(?<={0})(?!{0})|(?<!{0})(?={0}))", is_word)
                            : fmt::format("(?:(?<={0})(?={0})|(?<!{0})(?!{0}))", is_word);
     }
-    return character();
+    return character(false);
   }
 
   // From its opening bracket to behind its closing one.
@@ -257,20 +287,27 @@ class PatternReader {
   }
 
   // To the closing bracket or an operator between two of them. What a class begins with is no
-  // closing bracket.
+  // closing bracket, and in Rust no operator.
   CharacterSet union_of_items(bool begins) {
     CharacterSet all;
-    bool behind_set = false;  // where a minus is itself, not a range's
+    bool behind_set = false;    // where a minus is itself, not a range's
+    bool behind_minus = false;  // which is itself, too, where a set follows
+    for (; begins && is_rust_ && is(at_, '-'); ++at_) all.items += "\\-";
+    begins = begins && all.items.empty();
     for (; at_ < pattern_.size() && (begins || !is(at_, ']')); begins = false) {
       if (at_operator()) break;
       if (is_rust_ && is(at_, '~') && is(at_ + 1, '~')) refuse("~~");
+      check_length(all.items.size());
       if (const auto set = item_set()) {
+        if (behind_minus) all.items.insert(all.items.size() - 1, "\\");
         all.add(*set);
         behind_set = true;
+        behind_minus = false;
         continue;
       }
+      behind_minus = is(at_, '-') && !behind_set;
       if (is(at_, '\\')) {
-        all.items += character();
+        all.items += character(true);
       } else {
         const char c = pattern_[at_++];
         if (c == '[' || c == '^' || c == ']' || (c == '-' && behind_set)) all.items += '\\';
@@ -309,6 +346,13 @@ class PatternReader {
     }
     refuse(pattern_.substr(at_, end + 2 - at_));
   }
+
+  // One that is open: where it begins in the result, and what holds behind it.
+  struct OpenGroup {
+    size_t begin;
+    bool multi_line;
+  };
+
   std::string_view pattern_;
   bool is_rust_;
   const std::string& what_;
@@ -316,6 +360,8 @@ class PatternReader {
   std::string result_;
   size_t atom_ = 0;  // where what a quantifier repeats begins in the result
   bool multi_line_ = false;
+  std::vector<OpenGroup> groups_;
+  std::map<std::string, std::string, std::less<>> newer_;  // by property
   int depth_ = 0;
 };
 

@@ -93,6 +93,40 @@ TEST_F(Pieces, RanksMayHaveMemoryOfTheirOwn) {
   EXPECT_TRUE(files_below("runs/a") == expected);
 }
 
+// As a device does that fails once.
+class FailingStager final : public Stager {
+ public:
+  StagingMemory allocate(uint64_t bytes) override {
+    if (failures-- > 0) fail(ErrorKind::io, "the device is lost");
+    return inner_->allocate(bytes);
+  }
+  void copy(std::span<const StagingCopy> copies, const std::shared_ptr<void>& moment) override {
+    inner_->copy(copies, moment);
+  }
+
+  std::atomic<int> failures{1};
+
+ private:
+  const std::shared_ptr<Stager> inner_ = host_stager(2);
+};
+
+TEST_F(Pieces, AStagerThatFailsOtherwiseHoldsNothingUp) {
+  AsyncSaverOptions options = bounded(UINT64_MAX);
+  options.stager = std::make_shared<FailingStager>();
+  AsyncSaver saver(memory_, "runs/a", lone_group(), options);
+  AsyncSaver::Ticket first = saver.save(snapshot_of(model_, 1));
+  try {
+    first.wait();
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the device is lost"));
+  }
+  saver.save(snapshot_of(model_, 2)).wait();
+  saver.finish();
+  EXPECT_EQ(saver.status().last_saved, 2);
+  EXPECT_EQ(saver.status().in_pieces, 0);
+}
+
 TEST_F(Pieces, TheTicketWaitsUntilTheLastOneIsCopied) {
   AsyncSaver saver(gated_, "runs/a", lone_group(), bounded(100'000));
   gated_->close();

@@ -1,6 +1,7 @@
 #include "ckpt/memory/staging/staging_buffers.h"
 
 #include <algorithm>
+#include <exception>
 #include <new>
 #include <utility>
 
@@ -30,11 +31,18 @@ std::unique_ptr<StagingBuffers::Slot> StagingBuffers::take(uint64_t bytes) {
     std::unique_ptr<Slot> slot;
     changed_.wait(lock, [&] { return (slot = try_take(wanted)) != nullptr; });
     lock.unlock();
-    const bool is_had = allocate(*slot);
+    bool is_had = false;
+    std::exception_ptr problem;  // another than want of memory
+    try {
+      is_had = allocate(*slot);
+    } catch (...) {
+      problem = std::current_exception();
+    }
     lock.lock();
     if (is_had) return slot;
     bytes_ -= slot->bytes;
     --taken_;
+    if (problem) std::rethrow_exception(problem);
     if (wanted <= kLeastBytes) {
       fail(ErrorKind::exhausted, "no memory to stage any of a snapshot of {} bytes", bytes);
     }

@@ -103,6 +103,10 @@ TEST(StagingRoom, IsBoundedByTheArguments) {
   EXPECT_EQ(bounded[1].ranks_in_pieces, 1);
   EXPECT_THAT(staging_text(bounded[0]),
               HasSubstr("--staging-memory has room for less, from 2.000 GiB a rank, on 1 ranks"));
+  // What the host has is the bound of all, whatever the arguments let each of them take.
+  const auto both = rooms({3 * kGiB, 3 * kGiB}, 2 * kGiB, 4 * kGiB);
+  EXPECT_EQ(both[0].bytes, for_staging(4 * kGiB) / 2);
+  EXPECT_EQ(both[1].bytes, for_staging(4 * kGiB) / 2);
   EXPECT_EQ(staging_text(rooms({0}, {}, 0)[0]), "");
   EXPECT_EQ(rooms({kGiB}, {}, 0)[0].bytes, uint64_t{1} << 20);  // something to pass through
 }

@@ -18,14 +18,14 @@ struct RankRoom {
 };
 
 struct HostRoom {
-  double wanted = 0;
+  double wanted = 0;  // by its ranks, as far as the arguments let them
   uint64_t available = UINT64_MAX;
 };
 
 uint64_t bytes_of(const RankRoom& rank, const HostRoom& host) {
   const auto has = static_cast<double>(for_staging(host.available));
   if (host.wanted <= has) return rank.most;
-  const double share = has * (static_cast<double>(rank.wanted) / host.wanted);
+  const double share = has * (static_cast<double>(rank.most) / host.wanted);
   // At least something that a save can pass through.
   return std::min(rank.most, std::max<uint64_t>(static_cast<uint64_t>(share), 1 << 20));
 }

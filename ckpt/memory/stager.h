@@ -27,8 +27,9 @@ struct StagingCopy {
   uint64_t bytes = 0;
 };
 
-/// Called by an AsyncSaver: now() by the thread that saves, the others by its own threads, one at a
-/// time. Several savers may share one.
+/// Called by an AsyncSaver: now() by the thread that saves, the others by its own threads, which may
+/// copy for two snapshots at once. Several savers may share one: all but now() has to be safe from
+/// several threads.
 class Stager {
  public:
   virtual ~Stager() = default;

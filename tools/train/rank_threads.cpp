@@ -1,7 +1,6 @@
 #include "tools/train/rank_threads.h"
 
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +11,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/group/together.h"
+#include "trainer/rank/staging/host_memory.h"
 
 namespace ferry::tool {
 namespace {
@@ -50,12 +50,15 @@ ProcessCores process_of(const std::string& text) {
   return process;
 }
 
+// Of all processes.
+std::vector<std::string> hosts_of(Group& processes) {
+  return together(processes, [] { return host_name(); });
+}
+
 }  // namespace
 
 ProcessCores process_cores() {
-  ProcessCores process;
-  std::array<char, 256> host{};
-  if (::gethostname(host.data(), host.size() - 1) == 0) process.host = host.data();
+  ProcessCores process{host_name(), {}};
   std::array<cpu_set_t, 16> allowed{};
   if (::sched_getaffinity(0, sizeof allowed, allowed.data()) == 0) {
     for (int core = 0; core < static_cast<int>(sizeof allowed) * 8; ++core) {
@@ -94,13 +97,13 @@ int rank_threads(Group& processes, int ranks, const char* wanted) {
 }
 
 int number_on_host(Group& processes) {
-  const std::vector<std::string> hosts = together(processes, [] { return process_cores().host; });
+  const std::vector<std::string> hosts = hosts_of(processes);
   const auto own = hosts.begin() + processes.rank();
   return static_cast<int>(std::count(hosts.begin(), own, *own));
 }
 
 int processes_on_host(Group& processes) {
-  const std::vector<std::string> hosts = together(processes, [] { return process_cores().host; });
+  const std::vector<std::string> hosts = hosts_of(processes);
   return static_cast<int>(
       std::count(hosts.begin(), hosts.end(), hosts[static_cast<size_t>(processes.rank())]));
 }

@@ -3,7 +3,8 @@
     torch_steps.py CONFIG    JSON: device, threads, type (fp32, bf16 or, with fp32 parameters, autocast), compile, steps, batch, length, and the shape
 
 For a training (../gpu/real_training.py) also: weights, a folder with GPT-2 as transformers names it; samples, a .npy file of tokens [steps * batch][length + 1];
-rates, the learning rate of each step; weight_decay, of matrices. Prints the seconds of each step, its loss and the most memory it had, as JSON."""
+rates, the learning rate of each step; weight_decay, of matrices. Prints the seconds of each step, its loss, the most memory it had and the number of parameters,
+as JSON."""
 import json, resource, sys, time
 import numpy as np
 import torch
@@ -134,4 +135,4 @@ for number in range(c['steps']):
     losses.append(float(loss))
     times.append(time.perf_counter() - begin)
 peak = torch.cuda.max_memory_allocated() if on_gpu else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-print(json.dumps({'times': times, 'losses': losses, 'peak': peak}))
+print(json.dumps({'times': times, 'losses': losses, 'peak': peak, 'parameters': sum(p.numel() for p in model.parameters())}))

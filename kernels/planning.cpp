@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/fused_attention.h"
+
 namespace ferry::kernels {
 namespace {
 
@@ -47,6 +49,10 @@ void PlanningKernels::forward(const AttentionForward& op) {
 void PlanningKernels::forward(const AttentionBackward& op) {
   operations_ += 3 * attention_product(op.shape, op.shape.dim) +
                  2 * attention_product(op.shape, op.shape.value_dim);
+  if (const auto shape = fused(op)) {
+    fused_bytes_ =
+        std::max(fused_bytes_, ferry::kernels::fused_bytes(*shape, batches_at_once(*shape)));
+  }
 }
 
 }  // namespace ferry::kernels

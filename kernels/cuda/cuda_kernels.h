@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/cuda/attention/cudnn/cudnn_attention.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/grouped/grouped_products.h"
 #include "kernels/cuda/host_queue.h"
@@ -29,6 +30,10 @@ class CudaKernels final : public ForwardingKernels<CudaKernels> {
         grouped_(device_),
         queue_(device_),
         times_(device_) {}
+
+  /// From here on cuDNN computes the attention that it has kernels for. Throws what
+  /// cudnn_attention() does.
+  void use_cudnn() { cudnn_ = cudnn_attention(device_); }
 
   DeviceKind kind() const noexcept override { return DeviceKind::gpu; }
   bool has_float8() const noexcept override { return device_.architecture() >= 90; }
@@ -71,6 +76,9 @@ class CudaKernels final : public ForwardingKernels<CudaKernels> {
     } else if constexpr (std::is_same_v<Operation, GroupedMatmul> ||
                          std::is_same_v<Operation, GroupedMatmulGradient>) {
       grouped_.run(x);
+    } else if constexpr (std::is_same_v<Operation, AttentionForward> ||
+                         std::is_same_v<Operation, AttentionBackward>) {
+      if (!cudnn_ || !cudnn_->run(x)) cuda::run(device_, x);
     } else {
       cuda::run(device_, x);
     }
@@ -95,6 +103,7 @@ class CudaKernels final : public ForwardingKernels<CudaKernels> {
   Products products_;
   Float8Products float8_;
   GroupedProducts grouped_;
+  std::unique_ptr<CudnnAttention> cudnn_;
   HostQueue queue_;
   OperationTimes times_;
   bool is_timed_ = false, is_named_ = false;

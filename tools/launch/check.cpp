@@ -87,7 +87,8 @@ LaunchCheck check_launch(const LaunchConfiguration& c, std::span<const std::stri
     TrainArguments arguments = read_arguments_alone(known, launch, check.notes);
     check.last_iteration = last_iteration_of(arguments);
     plan_launch(c, arguments, check);
-    if (const std::string note = no_effect_note(arguments); is_ferry && !note.empty()) {
+    const std::string note = no_effect_note(arguments, c.gpus_per_node > 0);
+    if (is_ferry && !note.empty()) {
       check.notes.push_back(note);
     }
   } catch (const Error& error) {

@@ -43,7 +43,9 @@ RankSetup rank_setup(const Run& run, std::shared_ptr<Group> group, std::shared_p
                   &run.watch,       run.threads,      std::move(print)};
   if (run.gpus > 0) {
     setup.open_device = [&launch = run.launch, group = setup.group, links = setup.links,
-                         gpu = number % run.gpus] { return launch.gpu_device(group, links, gpu); };
+                         gpu = number % run.gpus, fused = has_fused_attention(run.arguments)] {
+      return launch.gpu_device(group, links, gpu, fused);
+    };
   }
   return setup;
 }
@@ -187,12 +189,12 @@ int run_train(std::span<const std::string> words, const TrainLaunch& launch) {
     return std::string();
   });
   for (const std::string& note : notes) print_aside(note + "\n");
-  const std::string without_effect = no_effect_note(arguments);
+  const bool on_gpus = arguments.device == "cuda" || gpus_for(arguments, launch) > 0;
+  const std::string without_effect = no_effect_note(arguments, on_gpus);
   if (!without_effect.empty()) print_aside(without_effect + "\n");
   const bool is_rank = processes->size() > 1;
   const int ranks = is_rank ? 1 : static_cast<int>(arguments.world_size);
   if (arguments.dry_run || !is_rank) {
-    const bool on_gpus = arguments.device == "cuda" || gpus_for(arguments, launch) > 0;
     const RunPlan plan = plan_run(arguments, on_gpus);
     if (arguments.dry_run) {
       const int64_t here = is_rank ? processes_on_host(*processes) : ranks;

@@ -22,7 +22,8 @@ struct TrainLaunch {
   std::function<std::string(int processes)> launcher;  // that started so many
   /// GPUs that this process may use, and one of them for a rank (trainer/gpu/gpu_device.h).
   std::function<int()> gpu_count;
-  std::function<RankDevice(const std::shared_ptr<Group>&, std::shared_ptr<Links>, int gpu)>
+  std::function<RankDevice(const std::shared_ptr<Group>&, std::shared_ptr<Links>, int gpu,
+                           bool uses_cudnn)>
       gpu_device;
   const char* threads = nullptr;  // OMP_NUM_THREADS, null where it is not set
 };

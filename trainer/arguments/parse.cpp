@@ -196,8 +196,12 @@ std::vector<std::string> split_words(std::string_view text, std::string_view pat
   return words;
 }
 
-std::string no_effect_note(const TrainArguments& arguments) {
+std::string no_effect_note(const TrainArguments& arguments, bool on_gpus) {
   std::string flags;
+  const ArgumentRow& attention = *find_argument("attention_backend");
+  if (!is_default(arguments, attention) && !(on_gpus && has_fused_attention(arguments))) {
+    flags = attention.flag();
+  }
   for (const auto& [name, value] : arguments.others) {
     const ArgumentRow* row = find_argument(name);
     if (row == nullptr || row->status != ArgumentStatus::no_effect) continue;

@@ -27,6 +27,7 @@ TrainArguments parse_arguments(std::span<const std::string> words, const FileSys
 std::vector<std::string> split_words(std::string_view text, std::string_view path);
 
 /// One sentence about arguments that were given and mean nothing here; empty when there are none.
-std::string no_effect_note(const TrainArguments& arguments);
+/// `on_gpus`: ranks compute on them.
+std::string no_effect_note(const TrainArguments& arguments, bool on_gpus = false);
 
 }  // namespace ferry

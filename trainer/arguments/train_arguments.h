@@ -45,7 +45,8 @@ struct ModelArguments {
   double init_method_std = 0;
   std::optional<int64_t> vocab_size, padded_vocab_size;
   int64_t make_vocab_size_divisible_by = 0;
-  std::string transformer_impl;  // names and order of parameters in checkpoints
+  std::string transformer_impl;   // names and order of parameters in checkpoints
+  std::string attention_backend;  // "AttnBackend.auto"
 
   bool multi_latent_attention = false;
   std::optional<int64_t> q_lora_rank;
@@ -255,6 +256,11 @@ struct TrainArguments : ModelArguments,
   /// Arguments without a meaning here that were given another value than their default, by name.
   std::map<std::string, ArgumentValue, std::less<>> others;
 };
+
+/// Whether cuDNN computes attention where ranks compute on GPUs; else our own kernels do.
+inline bool has_fused_attention(const TrainArguments& arguments) {
+  return arguments.attention_backend == "AttnBackend.fused";
+}
 
 /// All arguments at their defaults.
 TrainArguments default_arguments();

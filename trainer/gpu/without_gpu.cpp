@@ -5,7 +5,7 @@ namespace ferry {
 
 int gpu_count() noexcept { return 0; }
 
-RankDevice gpu_device(const std::shared_ptr<Group>&, std::shared_ptr<Links>, int) {
+RankDevice gpu_device(const std::shared_ptr<Group>&, std::shared_ptr<Links>, int, bool) {
   fail(ErrorKind::unsupported,
        "this program was built without CUDA: build it with cmake --preset cuda, or give "
        "--device cpu");

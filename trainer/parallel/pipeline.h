@@ -76,6 +76,7 @@ class Pipeline {
   /// Bytes for what passes keep and use, and operations of a step on this rank.
   struct Plan {
     int64_t activation_bytes = 0;
+    int64_t fused_attention_bytes = 0;  // where a library's kernels compute gradients of attention
     double operations = 0;
   };
   Plan plan(int64_t micro_batches);
@@ -83,7 +84,7 @@ class Pipeline {
  private:
   struct Slot;
   struct Sizes {
-    int64_t kept = 0, scratch = 0, transient = 0;
+    int64_t kept = 0, scratch = 0, transient = 0, fused_attention = 0;
     double operations = 0;
   };
 

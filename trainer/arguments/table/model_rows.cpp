@@ -48,6 +48,8 @@ constexpr ArgumentRow kModelRows[] = {
     {"--padded-vocab-size", integer, "None", &A::padded_vocab_size, "1.."},
     {"--transformer-impl", text, "transformer_engine", &A::transformer_impl,
      "local transformer_engine"},
+    {"--attention-backend", text, "AttnBackend.auto", &A::attention_backend,
+     "flash fused unfused local auto"},
     {"--multi-latent-attention", flag, "False", &A::multi_latent_attention},
     {"--q-lora-rank", integer, "None", &A::q_lora_rank, "1.."},
     {"--kv-lora-rank", integer, "32", &A::kv_lora_rank, "1.."},

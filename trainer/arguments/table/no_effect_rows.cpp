@@ -69,7 +69,6 @@ constexpr ArgumentRow kNoEffectRows[] = {
      "",
      "overlap_p2p_comm_warmup_flush"},
     {"--cpu-offloading-retain-pinned-cpu-buffers", flag, "False"},
-    {"--attention-backend", text, "AttnBackend.auto", {}, "flash fused unfused local auto"},
     {"--flash-attention-version", integer, "None", {}, "2 3 4"},
     {"--disable-bf16-reduced-precision-matmul", flag, "False"},
     {"--use-fused-weighted-squared-relu", flag, "False"},

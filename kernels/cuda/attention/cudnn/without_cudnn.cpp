@@ -1,0 +1,13 @@
+#include <stdexcept>
+
+#include "kernels/cuda/attention/cudnn/cudnn_attention.h"
+
+namespace ferry::kernels::cuda {
+
+std::unique_ptr<CudnnAttention> cudnn_attention(Device&, bool) {
+  throw std::runtime_error(
+      "this program was built without cuDNN: build it with -D FERRY_CUDNN=ON, where cudnn.h and "
+      "cudnn_frontend.h are");
+}
+
+}  // namespace ferry::kernels::cuda

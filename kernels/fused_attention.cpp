@@ -1,0 +1,84 @@
+#include "kernels/fused_attention.h"
+
+#include <initializer_list>
+
+namespace ferry::kernels {
+namespace {
+
+constexpr int64_t kAlignment = 16;  // bytes, of rows
+constexpr int64_t kPositions = 128;
+
+bool is_plain(const AttentionShape& s) {
+  return s.queries == s.keys && s.queries > 0 && s.queries % kPositions == 0 && s.sequences > 0 &&
+         s.query_begin == 0 && s.key_begin == 0 && s.window == 0 && s.dropout == 0 &&
+         s.document_begin == nullptr && s.groups > 0 && s.heads % s.groups == 0;
+}
+
+// Those of GPUs' tensor cores; the second is DeepSeek's latent attention.
+bool has_dims(const AttentionShape& s) {
+  const bool is_common = s.dim == s.value_dim && s.dim % 8 == 0 && s.dim >= 64 && s.dim <= 128;
+  return is_common || (s.dim == 192 && s.value_dim == 128);
+}
+
+bool are_of_type(Type type, std::initializer_list<ConstArray> arrays) {
+  for (const ConstArray& array : arrays) {
+    if (array.type != type || reinterpret_cast<uintptr_t>(array.data) % kAlignment != 0) {
+      return false;
+    }
+  }
+  return type != Type::f32;
+}
+
+// Strides that nothing is reached by are those of memory without gaps.
+std::optional<FusedStrides> strides(const AttentionShape& s, const HeadStrides& at, int64_t heads,
+                                    int64_t dim) {
+  FusedStrides all{at.group, heads > 1 ? at.head : dim, at.position};
+  if (s.groups == 1) all.batch = s.sequences > 1 ? at.sequence : s.queries * at.position;
+  if (s.groups > 1 && s.sequences > 1 && at.sequence != s.groups * at.group) return std::nullopt;
+  for (const int64_t stride : {all.batch, all.head, all.position}) {
+    if (stride <= 0 || stride % (kAlignment / size_bytes(Type::bf16)) != 0) return std::nullopt;
+  }
+  return all;
+}
+
+template <typename Pass>
+std::optional<FusedAttention> fused_pass(const Pass& x) {
+  const AttentionShape& s = x.shape;
+  if (!is_plain(s) || !has_dims(s)) return std::nullopt;
+  const int64_t heads = s.heads / s.groups;
+  const auto q = strides(s, x.q_strides, heads, s.dim), k = strides(s, x.k_strides, 1, s.dim);
+  const auto v = strides(s, x.v_strides, 1, s.value_dim);
+  const auto output = strides(s, x.output_strides, heads, s.value_dim);
+  if (!q || !k || !v || !output) return std::nullopt;
+  return FusedAttention{
+      x.q.type, s.sequences * s.groups, heads, s.queries, s.dim, s.value_dim, s.scale, *q, *k, *v,
+      *output};
+}
+
+}  // namespace
+
+std::optional<FusedAttention> fused(const AttentionForward& x) {
+  if (!are_of_type(x.q.type, {x.q, x.k, x.v, x.output})) return std::nullopt;
+  return fused_pass(x);
+}
+
+std::optional<FusedAttention> fused(const AttentionBackward& x) {
+  if (x.accumulate ||
+      !are_of_type(x.q.type, {x.q, x.k, x.v, x.output, x.doutput, x.dq, x.dk, x.dv})) {
+    return std::nullopt;
+  }
+  return fused_pass(x);
+}
+
+int64_t fused_bytes(const FusedAttention& x, int64_t batches) {
+  return batches * x.heads * x.positions * x.positions * size_bytes(x.type);
+}
+
+int64_t batches_at_once(const FusedAttention& x) {
+  for (int64_t batches = x.batches; batches > 0; --batches) {
+    if (x.batches % batches == 0 && fused_bytes(x, batches) <= kMostFusedBytes) return batches;
+  }
+  return 0;
+}
+
+}  // namespace ferry::kernels

@@ -1,5 +1,6 @@
 #include "kernels/fused_attention.h"
 
+#include <algorithm>
 #include <initializer_list>
 
 namespace ferry::kernels {
@@ -7,11 +8,14 @@ namespace {
 
 constexpr int64_t kAlignment = 16;  // bytes, of rows
 constexpr int64_t kPositions = 128;
+constexpr int64_t kMost = int64_t{1} << 20;  // of positions and of heads: their products fit
+constexpr int64_t kMostScoreBytes = int64_t{1} << 30;
 
 bool is_plain(const AttentionShape& s) {
-  return s.queries == s.keys && s.queries > 0 && s.queries % kPositions == 0 && s.sequences > 0 &&
-         s.query_begin == 0 && s.key_begin == 0 && s.window == 0 && s.dropout == 0 &&
-         s.document_begin == nullptr && s.groups > 0 && s.heads % s.groups == 0;
+  return s.queries == s.keys && s.queries > 0 && s.queries % kPositions == 0 &&
+         s.queries <= kMost && s.heads <= kMost && s.sequences > 0 && s.query_begin == 0 &&
+         s.key_begin == 0 && s.window == 0 && s.dropout == 0 && s.document_begin == nullptr &&
+         s.groups > 0 && s.heads % s.groups == 0;
 }
 
 // Those of GPUs' tensor cores; the second is DeepSeek's latent attention.
@@ -70,15 +74,17 @@ std::optional<FusedAttention> fused(const AttentionBackward& x) {
   return fused_pass(x);
 }
 
-int64_t fused_bytes(const FusedAttention& x, int64_t batches) {
-  return batches * x.heads * x.positions * x.positions * size_bytes(x.type);
+int64_t batches_at_once(const FusedAttention& x) {
+  const int64_t each = x.heads * x.positions * x.positions * size_bytes(x.type);
+  int64_t batches = std::min(x.batches, kMostScoreBytes / each);
+  while (batches > 0 && x.batches % batches != 0) --batches;
+  return batches;
 }
 
-int64_t batches_at_once(const FusedAttention& x) {
-  for (int64_t batches = x.batches; batches > 0; --batches) {
-    if (x.batches % batches == 0 && fused_bytes(x, batches) <= kMostFusedBytes) return batches;
-  }
-  return 0;
+int64_t fused_bytes(const FusedAttention& x, int64_t batches) {
+  int64_t query = x.positions * size_bytes(x.type) + size_bytes(Type::f32);
+  if (x.heads > 1) query += (x.dim + x.value_dim) * size_bytes(x.type);
+  return batches * x.heads * x.positions * query;
 }
 
 }  // namespace ferry::kernels

@@ -37,15 +37,15 @@ struct FusedAttention {
 std::optional<FusedAttention> fused(const AttentionForward& x);
 std::optional<FusedAttention> fused(const AttentionBackward& x);
 
-/// The kernels that give gradients the same bits every time keep those of all scores of what they
-/// are asked for: this many bytes at most, or they are not asked.
-constexpr int64_t kMostFusedBytes = int64_t{1} << 30;
-
 /// Of how many batches gradients are computed at once: a divisor of all batches, so that every time
-/// is like the first. 0 where there is no room for a single one.
+/// is like the first. Kernels that give the same bits every time hold the gradients of all scores
+/// that they are asked for in memory: for those there is room of a gibibyte. 0 where that does not
+/// do for a single batch.
 int64_t batches_at_once(const FusedAttention& x);
 
-/// Bytes that the gradients of the scores of so many batches take.
+/// Bytes that so many batches' gradients are computed in, by those kernels: beside the scores', a
+/// sum for each query, and the gradients of each query head's keys and values where they share
+/// them.
 int64_t fused_bytes(const FusedAttention& x, int64_t batches);
 
 }  // namespace ferry::kernels

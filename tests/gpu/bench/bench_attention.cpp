@@ -1,17 +1,20 @@
 // How fast attention is on a GPU: TFLOP/s of both passes, of causal attention in bf16. Held against
-// PyTorch's by attention.py.
+// PyTorch's by attention.py, and with --cudnn against cuDNN's as `--attention-backend fused` runs
+// it and, to see what the same bits every time cost, without them.
 //
-//   bench_attention [B,H,Hkv,T,d[,dv[,document[,dropout in percent]]] ...]
+//   bench_attention [--cudnn] [B,H,Hkv,T,d[,dv[,document[,dropout in percent]]] ...]
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/attention/cudnn/cudnn_attention.h"
 #include "kernels/cuda/operations.h"
 
 namespace {
@@ -30,15 +33,30 @@ Array numbers(cuda::Device& device, int64_t count, uint64_t key) {
   return x;
 }
 
-/// The median time of one run, in seconds. All are queued before any is waited for.
+/// Whose kernels: ours where `cudnn` is null.
+struct Backend {
+  const char* name;
+  std::unique_ptr<cuda::CudnnAttention> cudnn;
+
+  /// False of what it has no kernel for.
+  template <typename Operation>
+  bool run(cuda::Device& device, const Operation& x) const {
+    if (cudnn) return cudnn->run(x);
+    cuda::run(device, x);
+    return true;
+  }
+};
+
+/// The median time of one run, in seconds; infinite where there is no kernel. All are queued before
+/// any is waited for.
 template <typename Operation>
-double seconds(cuda::Device& device, const Operation& operation) {
+double seconds(cuda::Device& device, const Backend& backend, const Operation& operation) {
   constexpr int kRuns = 16, kWarm = 3;
   std::vector<cudaEvent_t> events(kRuns + 1);
   for (auto& event : events) cuda::check(cudaEventCreate(&event), "event");
   for (int i = 0; i < kRuns; ++i) {
     cuda::check(cudaEventRecord(events[i], device.stream()), "event");
-    cuda::run(device, operation);
+    if (!backend.run(device, operation)) return INFINITY;
   }
   cuda::check(cudaEventRecord(events.back(), device.stream()), "event");
   cuda::check(cudaEventSynchronize(events.back()), "attention");
@@ -52,7 +70,7 @@ double seconds(cuda::Device& device, const Operation& operation) {
   return times[times.size() / 2] * 1e-3;
 }
 
-void measure(cuda::Device& device, const std::string& text) {
+void measure(cuda::Device& device, const std::vector<Backend>& backends, const std::string& text) {
   std::istringstream in(text);
   std::vector<int64_t> n;
   for (std::string word; std::getline(in, word, ',');) n.push_back(std::atoll(word.c_str()));
@@ -112,32 +130,37 @@ void measure(cuda::Device& device, const std::string& text) {
                                  .output = output,
                                  .output_strides = strides(s.heads, s.value_dim),
                                  .log_sum = log_sum};
-  const double forward_time = seconds(device, forward);
-  const double backward_time =
-      seconds(device, AttentionBackward{.shape = s,
-                                        .q = q,
-                                        .k = k,
-                                        .v = v,
-                                        .output = output,
-                                        .doutput = doutput,
-                                        .q_strides = forward.q_strides,
-                                        .k_strides = forward.k_strides,
-                                        .v_strides = forward.v_strides,
-                                        .output_strides = forward.output_strides,
-                                        .log_sum = log_sum,
-                                        .dq = dq,
-                                        .dk = dk,
-                                        .dv = dv});
+  const AttentionBackward backward{.shape = s,
+                                   .q = q,
+                                   .k = k,
+                                   .v = v,
+                                   .output = output,
+                                   .doutput = doutput,
+                                   .q_strides = forward.q_strides,
+                                   .k_strides = forward.k_strides,
+                                   .v_strides = forward.v_strides,
+                                   .output_strides = forward.output_strides,
+                                   .log_sum = log_sum,
+                                   .dq = dq,
+                                   .dk = dk,
+                                   .dv = dv};
   double pairs = 0;  // of a query and a key that it sees
   for (int64_t i = 0; i < s.queries; ++i) pairs += static_cast<double>(i % document + 1);
   pairs *= static_cast<double>(s.sequences * s.heads);
   const auto both = static_cast<double>(s.dim + s.value_dim);
   const double flops = 2 * pairs * both,
                back = 2 * pairs * (both + static_cast<double>(s.dim) + both);
-  std::printf("%-28s forward %8.3f ms %6.1f TFLOP/s   backward %8.3f ms %6.1f TFLOP/s\n",
-              text.c_str(), forward_time * 1e3, flops / forward_time * 1e-12, backward_time * 1e3,
-              back / backward_time * 1e-12);
-  std::fflush(stdout);
+  for (const Backend& backend : backends) {
+    const double forward_time = seconds(device, backend, forward);
+    const double backward_time = seconds(device, backend, backward);
+    std::printf("%-28s %-16s forward %8.3f ms %6.1f TFLOP/s   backward %8.3f ms %6.1f TFLOP/s\n",
+                text.c_str(), backend.name, forward_time * 1e3, flops / forward_time * 1e-12,
+                backward_time * 1e3, back / backward_time * 1e-12);
+    if (std::isinf(forward_time + backward_time)) {
+      std::printf("  left to our own: %s\n", backend.cudnn->refusal().c_str());
+    }
+    std::fflush(stdout);
+  }
   for (void* const memory : {q.data, k.data, v.data, output.data, doutput.data, dq.data, dk.data,
                              dv.data, static_cast<void*>(log_sum)}) {
     cudaFree(memory);
@@ -148,13 +171,20 @@ void measure(cuda::Device& device, const std::string& text) {
 
 int main(int argc, char** argv) {
   std::vector<std::string> shapes(argv + 1, argv + argc);
+  const bool has_cudnn = std::erase(shapes, "--cudnn") > 0;
   if (shapes.empty()) {
     shapes = {"4,32,32,4096,128", "4,32,8,4096,128", "1,32,8,16384,128",    "16,12,12,1024,64",
               "8,25,25,1024,64",  "4,32,32,4096,96", "4,16,16,4096,192,128"};
   }
   try {
     cuda::Device device(0);
-    for (const auto& shape : shapes) measure(device, shape);
+    std::vector<Backend> backends;
+    backends.push_back({"ours", nullptr});
+    if (has_cudnn) {
+      backends.push_back({"cuDNN", cuda::cudnn_attention(device)});
+      backends.push_back({"cuDNN, any bits", cuda::cudnn_attention(device, false)});
+    }
+    for (const auto& shape : shapes) measure(device, backends, shape);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

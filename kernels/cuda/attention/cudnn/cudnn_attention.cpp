@@ -5,20 +5,14 @@
 #include "kernels/cuda/attention/cudnn/cudnn_attention.h"
 
 #include <cudnn_frontend.h>
-#include <dlfcn.h>
 
 #include <compare>
 #include <map>
 #include <stdexcept>
 #include <unordered_map>
 
+#include "kernels/cuda/attention/cudnn/cudnn_library.h"
 #include "kernels/fused_attention.h"
-
-// Where the frontend looks for the library's functions: its own interface to programs that load the
-// library as they run. Set once, by load().
-namespace cudnn_frontend {
-void* cudnn_dlhandle = nullptr;
-}
 
 namespace ferry::kernels::cuda {
 namespace {
@@ -26,9 +20,6 @@ namespace {
 namespace graphs = cudnn_frontend::graph;
 using cudnn_frontend::DataType_t;
 using Pointers = std::unordered_map<int64_t, void*>;
-
-// Those before it are known to compute wrong gradients of some shapes.
-constexpr size_t kOldestVersion = 91002;
 
 enum Tensor : int64_t { kQ = 1, kK, kV, kOutput, kLogSum, kDoutput, kDq, kDk, kDv };
 
@@ -51,24 +42,9 @@ void check(cudnnStatus_t status, const char* what) {
                            cudnn_frontend::detail::get_error_string(status));
 }
 
-// The program starts without the library. Another try may find it.
-void load() {
-  static const bool is_loaded = [] {
-    const std::string name = "libcudnn.so." + std::to_string(CUDNN_MAJOR);
-    void* const library = dlopen(name.c_str(), RTLD_NOW);
-    if (library == nullptr) {
-      throw std::runtime_error("cuDNN cannot be loaded (" + std::string(dlerror()) +
-                               "): name the folder of " + name + " in LD_LIBRARY_PATH");
-    }
-    cudnn_frontend::cudnn_dlhandle = library;
-    return true;
-  }();
-  const size_t version = is_loaded ? cudnn_frontend::detail::get_backend_version() : 0;
-  if (version < kOldestVersion) {
-    throw std::runtime_error("cuDNN is version " + std::to_string(version) + ", and " +
-                             std::to_string(kOldestVersion) +
-                             " or a later one is wanted: name its folder in LD_LIBRARY_PATH");
-  }
+void check(cudnn_frontend::error_t status, const char* what) {
+  if (status.is_good()) return;
+  throw std::runtime_error(std::string("cuDNN: ") + what + ": " + status.get_message());
 }
 
 graphs::Tensor_attributes tensor(Tensor number, const FusedAttention& x, int64_t heads, int64_t dim,
@@ -130,7 +106,7 @@ void describe_backward(graphs::Graph& graph, const FusedAttention& x, bool deter
 class Cudnn final : public CudnnAttention {
  public:
   Cudnn(Device& device, bool deterministic) : device_(device), deterministic_(deterministic) {
-    load();
+    load_cudnn();
     device_.enter();
     check(cudnn_frontend::detail::create_handle(&handle_), "starting");
     check(cudnn_frontend::detail::set_stream(handle_, device_.stream()), "choosing a stream");
@@ -180,6 +156,16 @@ class Cudnn final : public CudnnAttention {
     return true;
   }
 
+  // Without this, a GPU that it does not know and parts of it that are missing would show in
+  // nothing but time.
+  void check_kernels() {
+    const FusedStrides strides{128 * 64, 64, 64};
+    const FusedAttention least{Type::bf16, 1,       1,       128,     64,     64,
+                               0.125,      strides, strides, strides, strides};
+    if (plan_of({Pass::backward, least}) != nullptr) return;
+    throw std::runtime_error("cuDNN has no kernels of attention here: " + refusal_);
+  }
+
   const std::string& refusal() const override { return refusal_; }
 
  private:
@@ -188,8 +174,8 @@ class Cudnn final : public CudnnAttention {
 
   // Null where the library has no kernel for it.
   Plan* plan_of(const GraphKey& key) {
-    const auto [found, is_new] = plans_.try_emplace(key);
-    if (is_new) found->second = build(key);
+    auto found = plans_.find(key);
+    if (found == plans_.end()) found = plans_.emplace(key, build(key)).first;
     return found->second.get();
   }
 
@@ -205,23 +191,26 @@ class Cudnn final : public CudnnAttention {
     } else {
       describe_forward(graph, key.shape, key.pass == Pass::forward);
     }
-    // Its heuristics' first choice that can be built: no kernel is timed, so that the same library
-    // chooses the same one every time.
-    auto status = graph.build(handle_, {cudnn_frontend::HeurMode_t::A});
-    int64_t bytes = 0;
-    if (status.is_good()) status = graph.get_workspace_size(bytes);
+    auto status = graph.validate();
+    if (status.is_good()) status = graph.build_operation_graph(handle_);
+    if (status.is_good()) status = graph.create_execution_plans({cudnn_frontend::HeurMode_t::A});
+    if (status.is_good()) status = graph.check_support();
     if (status.is_bad()) {
       refusal_ = status.get_message();
       return nullptr;
     }
+    // Its heuristics' first choice that can be built: no kernel is timed, so that the same library
+    // chooses the same one every time.
+    check(graph.build_plans(), "making kernels of attention");
+    int64_t bytes = 0;
+    check(graph.get_workspace_size(bytes), "making kernels of attention");
     plan->workspace_bytes = static_cast<size_t>(bytes);
     return plan;
   }
 
   void execute(const Plan& plan, Pointers& pointers) {
     void* const workspace = device_.workspace(plan.workspace_bytes);
-    auto status = plan.graph.execute(handle_, pointers, workspace);
-    if (status.is_bad()) throw std::runtime_error("cuDNN: attention: " + status.get_message());
+    check(plan.graph.execute(handle_, pointers, workspace), "attention");
   }
 
   Device& device_;
@@ -234,7 +223,9 @@ class Cudnn final : public CudnnAttention {
 }  // namespace
 
 std::unique_ptr<CudnnAttention> cudnn_attention(Device& device, bool deterministic) {
-  return std::make_unique<Cudnn>(device, deterministic);
+  auto cudnn = std::make_unique<Cudnn>(device, deterministic);
+  cudnn->check_kernels();
+  return cudnn;
 }
 
 }  // namespace ferry::kernels::cuda

@@ -141,6 +141,17 @@ TEST(ParseArguments, SaysOnceWhatMeansNothingHere) {
   EXPECT_EQ(no_effect_note(parsed("--num-layers 3")), "");
 }
 
+TEST(ParseArguments, LetsGpusAloneHaveFusedAttention) {
+  const auto fused = parsed("--attention-backend fused");
+  EXPECT_TRUE(has_fused_attention(fused));
+  EXPECT_THAT(no_effect_note(fused, false), HasSubstr("--attention-backend"));
+  EXPECT_EQ(no_effect_note(fused, true), "");
+  const auto flash = parsed("--attention-backend flash");
+  EXPECT_FALSE(has_fused_attention(flash));
+  EXPECT_THAT(no_effect_note(flash, true), HasSubstr("--attention-backend"));
+  EXPECT_EQ(no_effect_note(parsed("--attention-backend auto"), true), "");
+}
+
 TEST(LayerPattern, IsAnExpression) {
   const auto parse = [](std::string_view text) { return parse_layer_pattern("--x", text); };
   EXPECT_THAT(parse("[0]*3+[1]*2"), ElementsAre(0, 0, 0, 1, 1));

@@ -19,7 +19,7 @@ class PlanningKernels final : public ForwardingKernels<PlanningKernels> {
   int64_t bytes() const noexcept { return bytes_; }
   /// Multiplications and additions of matrix products and attention, each counted as one.
   double operations() const noexcept { return operations_; }
-  /// Most bytes that a library's fused kernels would compute gradients of attention in.
+  /// Most bytes that a library's fused kernels would compute gradients of attention in, on a GPU.
   int64_t fused_bytes() const noexcept { return fused_bytes_; }
 
   std::shared_ptr<void> allocate(size_t bytes) override;

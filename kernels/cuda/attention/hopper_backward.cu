@@ -59,31 +59,48 @@ void prepare(Device& device, const AttentionBackward& x, const RowNumbers& rows,
   check_launch("sums of attention's gradients");
 }
 
-/// In one pass. The sums of the queries' gradients take 4 bytes for each of the queries' elements.
-template <typename T>
+/// In one pass, of heads of at most D columns. The sums of the queries' gradients take 4 bytes for
+/// each of the queries' elements, and those of keys and values by parts of groups for each of
+/// theirs and part.
+template <typename T, int D, int STAGES, int KEY_STAGES, int SUM_STAGES, int SCORE_STAGES,
+          bool DROPS = false>
 void launch_together(Device& device, const AttentionBackward& x) {
   const AttentionShape& s = x.shape;
   const int64_t padded = ceil_div(s.queries, kRowBlock) * kRowBlock;
   const int64_t heads = s.sequences * s.heads, rows = heads * padded;
   const int64_t tiles = ceil_div(s.queries, kSumRows), turns = 2 * heads * tiles;
-  const bool is_narrow = s.dim <= 64 && s.value_dim <= 64;
-  const int64_t sums = heads * tiles * kSumRows * 2 * half_columns(is_narrow ? 64 : 128);
-  float* const memory = device.floats(2 * rows + sums + turns + 2);
+  const int64_t sums = heads * tiles * kSumRows * 2 * half_columns(D);
+  KeyParts parts = deal_out(device, s);
+  const int64_t of_parts = parts.count > 1 ? s.sequences * s.groups * parts.count *
+                                                 ceil_div(s.keys, kSumKeys) * kSumKeys * D
+                                           : 0;
+  float* const memory = device.floats(2 * rows + sums + 2 * of_parts + turns + 2);
   const RowNumbers numbers{memory, memory + 2, padded, true};
-  auto* const zeros = reinterpret_cast<int*>(memory + 2 * rows + sums);
-  const QuerySums all{memory + 2 * rows, zeros, zeros + turns, zeros + turns + 1,
-                      static_cast<int>(tiles)};
+  float* const all_sums = memory + 2 * rows;
+  parts.keys = all_sums + sums;
+  parts.values = parts.keys + of_parts;
+  auto* const zeros = reinterpret_cast<int*>(all_sums + sums + 2 * of_parts);
+  const QuerySums query_sums{all_sums, zeros, zeros + turns, zeros + turns + 1,
+                             static_cast<int>(tiles)};
   prepare(device, x, numbers, zeros, turns + 2);
-  if (s.dropout > 0 && is_narrow) {
-    launch_one_pass<T, 64, 64, 3, 2, 2, 3, true>(device, x, numbers, all);
+  launch_one_pass<T, D, STAGES, KEY_STAGES, SUM_STAGES, SCORE_STAGES, DROPS>(device, x, numbers,
+                                                                             query_sums, parts);
+}
+
+template <typename T>
+void launch_together(Device& device, const AttentionBackward& x) {
+  const AttentionShape& s = x.shape;
+  const int64_t dim = std::max(s.dim, s.value_dim);
+  if (s.dropout > 0 && dim <= 64) {
+    launch_together<T, 64, 3, 2, 2, 3, true>(device, x);
   } else if (s.dropout > 0) {
-    launch_one_pass<T, 128, 128, 3, 1, 1, 2, true>(device, x, numbers, all);
-  } else if (is_narrow) {
-    launch_one_pass<T, 64, 64, 3, 2, 2, 3>(device, x, numbers, all);
-  } else if (s.dim <= 96 && s.value_dim <= 96) {
-    launch_one_pass<T, 96, 96, 3, 1, 1, 2>(device, x, numbers, all);
+    launch_together<T, 128, 3, 1, 1, 2, true>(device, x);
+  } else if (dim <= 64) {
+    launch_together<T, 64, 3, 2, 2, 3>(device, x);
+  } else if (dim <= 96) {
+    launch_together<T, 96, 3, 1, 1, 2>(device, x);
   } else {
-    launch_one_pass<T, 128, 128, 2, 1, 2, 2>(device, x, numbers, all);
+    launch_together<T, 128, 2, 1, 2, 2>(device, x);
   }
 }
 

@@ -1,8 +1,9 @@
 // All gradients for Hopper in one pass: a block takes 64 keys a warpgroup and goes over the queries
-// that see them, of all heads of the keys' group by rising head. Scores are computed turned, [key,
-// query], so that they are the left factors of the keys' and values' gradients from registers. The
-// queries' gradients need the scores of all keys of the block: these go through shared memory, and
-// the products of the blocks are added up in global memory (hopper_sums.cuh).
+// that see them, of all heads of the keys' group, or of a part of them (hopper_key_parts.cuh), by
+// rising head. Scores are computed turned, [key, query], so that they are the left factors of the
+// keys' and values' gradients from registers. The queries' gradients need the scores of all keys of
+// the block: these go through shared memory, and the products of the blocks are added up in global
+// memory (hopper_sums.cuh).
 //
 // While a warpgroup computes powers, the tensor cores multiply what it gave them before: each group
 // of products is waited for as late as its registers allow.
@@ -35,7 +36,7 @@ struct OnePass : Tiles {
   static __device__ int uniform(int number) { return __shfl_sync(0xffffffffU, number, 0); }
 
   static __device__ void multiply(const AttentionBackward& x, const QuerySums& sums,
-                                  const Memory& memory) {
+                                  const KeyParts& parts, const Memory& memory) {
     const AttentionShape& s = x.shape;
     Barriers& barriers = *memory.barriers;
     const int warpgroup = uniform(static_cast<int>(threadIdx.x) / 128 - 1);
@@ -69,7 +70,7 @@ struct OnePass : Tiles {
       ptx::wait(&barriers.key_full[keys.stage], keys.parity);
       const int item = uniform(barriers.items[keys.stage]);
       if (item < 0) break;
-      const Work work = Tiles::work_of(s, item);
+      const Work work = Tiles::work_of(s, parts, item);
       const int key = work.key + own, first_of_group = work.key + 64 * warpgroup;
       const int all_see_until = work.seeing(s, first_of_group);
       const uint64_t k = ptx::further(first_k, keys.stage * kKeyBytes);
@@ -79,7 +80,7 @@ struct OnePass : Tiles {
       for (float& each : dkeys) each = 0;
 #pragma unroll
       for (float& each : dvalues) each = 0;
-      Kept kept(s, work.sequence, work.group * per_group);
+      Kept kept(s, work.sequence, work.group * per_group + work.first_head);
       // Scores and gradients of probabilities of a tile, as two groups of products.
       const auto begin_tile = [&] {
         ptx::wait(&barriers.full[turn.stage], turn.parity);
@@ -110,18 +111,12 @@ struct OnePass : Tiles {
         release(&barriers.scores_free[sum_scores.stage]);
         sum_scores.next();
         ptx::wait(&barriers.sum_free[warpgroup][sum_turn.stage], sum_turn.parity ^ 1);
-        auto* const to = reinterpret_cast<float4*>(memory.half(sum_turn.stage, warpgroup)) +
-                         static_cast<int>(threadIdx.x) % 128;
-#pragma unroll
-        for (int i = 0; i < kColumns / 8; ++i) {
-          to[128 * i] = {dqueries[4 * i], dqueries[4 * i + 1], dqueries[4 * i + 2],
-                         dqueries[4 * i + 3]};
-        }
+        ThreadOrder<kColumns>::write(dqueries, memory.half(sum_turn.stage, warpgroup));
         publish(&barriers.sum_full[warpgroup][sum_turn.stage]);
         sum_turn.next();
       };
 
-      const int count = uniform(work.tiles() * per_group);
+      const int count = uniform(work.tiles() * work.heads());
       int tile = work.first_tile;
       const auto step = [&]<bool IS_FIRST>(std::bool_constant<IS_FIRST>) {
         const int query = tile * kQueries;
@@ -216,8 +211,14 @@ struct OnePass : Tiles {
       }
       release(&barriers.key_free[keys.stage]);
       const auto factor = static_cast<float>(s.scale);
-      const float factors[2] = {factor, factor};
-      const float value_factors[2] = {DROPS ? kept.scale : 1, DROPS ? kept.scale : 1};
+      const float value_factor = DROPS ? kept.scale : 1;
+      const float factors[2] = {factor, factor}, value_factors[2] = {value_factor, value_factor};
+      if (parts.count > 1) {
+        const int64_t place = 2 * int64_t{work.place} + warpgroup;
+        ThreadOrder<D>::write(dkeys, parts.keys + place * ThreadOrder<D>::kElements);
+        ThreadOrder<V>::write(dvalues, parts.values + place * ThreadOrder<V>::kElements);
+        continue;
+      }
       store_rows(dkeys, x.dk, group_start(x.k_strides, work.sequence, work.group),
                  x.k_strides.position, key, s.keys, static_cast<int>(s.dim), factors, x.accumulate);
       store_rows(dvalues, x.dv, group_start(x.v_strides, work.sequence, work.group),
@@ -250,7 +251,7 @@ template <typename F>
 __global__ void __launch_bounds__(F::kThreads, 1)
     one_pass_kernel(const __grid_constant__ AttentionBackward x,
                     const __grid_constant__ typename F::Maps maps, RowNumbers numbers,
-                    QuerySums sums, int items) {
+                    QuerySums sums, KeyParts parts, int items) {
   extern __shared__ __align__(1024) unsigned char shared[];
   const typename F::Memory memory(shared);
   auto& barriers = *memory.barriers;
@@ -272,22 +273,22 @@ __global__ void __launch_bounds__(F::kThreads, 1)
   if (threadIdx.x < 128) {
     ptx::fewer_registers<24>();
     if (threadIdx.x == 0) {
-      F::copy(x.shape, maps, numbers, sums, items, memory);
+      F::copy(x.shape, maps, numbers, sums, parts, items, memory);
     } else if (threadIdx.x == 32 || threadIdx.x == 64) {
-      F::add(x.shape, sums, static_cast<int>(threadIdx.x) / 32 - 1, memory);
+      F::add(x.shape, sums, parts, static_cast<int>(threadIdx.x) / 32 - 1, memory);
     }
   } else {
     ptx::more_registers<240>();
-    F::multiply(x, sums, memory);
+    F::multiply(x, sums, parts, memory);
   }
 }
 
-template <typename T, int D, int V, int STAGES, int KEY_STAGES, int SUM_STAGES, int SCORE_STAGES,
-          bool DROPS = false>
+template <typename T, int D, int STAGES, int KEY_STAGES, int SUM_STAGES, int SCORE_STAGES,
+          bool DROPS>
 void launch_one_pass(Device& device, const AttentionBackward& x, const RowNumbers& numbers,
-                     const QuerySums& sums) {
-  using Tiles = OnePassTiles<D, V, STAGES, KEY_STAGES, SUM_STAGES, SCORE_STAGES>;
-  using F = OnePass<T, D, V, Tiles, DROPS>;
+                     const QuerySums& sums, const KeyParts& parts) {
+  using Tiles = OnePassTiles<D, D, STAGES, KEY_STAGES, SUM_STAGES, SCORE_STAGES>;
+  using F = OnePass<T, D, D, Tiles, DROPS>;
   const AttentionShape& s = x.shape;
   const typename F::Maps maps{
       tensor_map(x.q, s.dim, query_dimensions(s, x.q_strides), F::kQueries),
@@ -297,11 +298,13 @@ void launch_one_pass(Device& device, const AttentionBackward& x, const RowNumber
   check(cudaFuncSetAttribute(one_pass_kernel<F>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              F::kBytes),
         "asking for shared memory");
-  const auto items = static_cast<int>(s.sequences * s.groups * ceil_div(s.keys, F::kKeys));
+  const auto items =
+      static_cast<int>(s.sequences * s.groups * parts.count * ceil_div(s.keys, F::kKeys));
   const int blocks = std::min(items, device.multiprocessors());
   one_pass_kernel<F>
-      <<<blocks, F::kThreads, F::kBytes, device.stream()>>>(x, maps, numbers, sums, items);
+      <<<blocks, F::kThreads, F::kBytes, device.stream()>>>(x, maps, numbers, sums, parts, items);
   check_launch("gradients of attention");
+  if (parts.count > 1) add_parts<D>(device, x, parts);
 }
 
 }  // namespace ferry::kernels::cuda

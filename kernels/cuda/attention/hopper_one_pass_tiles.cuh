@@ -2,6 +2,7 @@
 // away.
 #pragma once
 
+#include "kernels/cuda/attention/hopper_key_parts.cuh"
 #include "kernels/cuda/attention/hopper_key_work.cuh"
 #include "kernels/cuda/attention/hopper_sums.cuh"
 
@@ -54,18 +55,37 @@ struct OnePassTiles {
     }
   };
 
-  using Work = KeyWork<kKeys, kQueries>;
+  /// A block of keys, and the heads of its group whose queries it meets, [first_head, last_head).
+  struct Work : KeyWork<kKeys, kQueries> {
+    int first_head, last_head;
+    int place;  // of its gradients among those of all parts (KeyParts)
 
-  /// Items are dealt out group by group, the last keys first: each query's last keys add first.
-  static __device__ Work work_of(const AttentionShape& s, int item) {
-    const int blocks = (static_cast<int>(s.keys) + kKeys - 1) / kKeys, head = item / blocks;
-    return Work(s, head, (head + 1) * blocks - 1 - item);
+    __device__ Work(const AttentionShape& s, int parts, int row, int block, int blocks)
+        : KeyWork<kKeys, kQueries>(s, row / parts, block), place(row * blocks + block) {
+      const int heads = static_cast<int>(s.heads / s.groups) / parts;
+      first_head = row % parts * heads;
+      last_head = first_head + heads;
+    }
+    __device__ int heads() const { return last_head - first_head; }
+    /// Of a head of its group, among all sequences' heads.
+    __device__ int row_of(const AttentionShape& s, int head) const {
+      const auto heads = static_cast<int>(s.heads), groups = static_cast<int>(s.groups);
+      return this->sequence * heads + this->group * (heads / groups) + head;
+    }
+  };
+
+  /// Items are dealt out set by set, the last keys first: each query's last keys add first.
+  static __device__ Work work_of(const AttentionShape& s, const KeyParts& parts, int item) {
+    const int blocks = (static_cast<int>(s.keys) + kKeys - 1) / kKeys;
+    const int of_set = parts.set * blocks, first = item / of_set * parts.set;
+    const int rows = min(parts.set, parts.rows(s) - first), rest = item - first * blocks;
+    return Work(s, parts.count, first + rest % rows, blocks - 1 - rest / rows, blocks);
   }
 
   static __device__ void copy(const AttentionShape& s, const Maps& maps, const RowNumbers& numbers,
-                              const QuerySums& sums, int items, const Memory& memory) {
+                              const QuerySums& sums, const KeyParts& parts, int items,
+                              const Memory& memory) {
     Barriers& barriers = *memory.barriers;
-    const auto per_group = static_cast<int>(s.heads / s.groups);
     Turn<STAGES> turn;
     Turn<KEY_STAGES> keys;
     int item = atomicAdd(sums.next_item, 1);
@@ -74,15 +94,14 @@ struct OnePassTiles {
       ptx::wait(&barriers.key_free[keys.stage], keys.parity ^ 1);
       barriers.items[keys.stage] = item < items ? item : -1;
       if (item >= items) return ptx::arrive(key_full);
-      const Work work = work_of(s, item);
+      const Work work = work_of(s, parts, item);
       ptx::arrive_and_expect(key_full, kKeyBytes + kValueBytes);
       copy_tile<D>(memory.keys + keys.stage * kKeyBytes, kKeys, &maps.k, key_full, work.key,
                    work.group, work.sequence);
       copy_tile<V>(memory.values + keys.stage * kValueBytes, kKeys, &maps.v, key_full, work.key,
                    work.group, work.sequence);
-      for (int head = 0; head < per_group; ++head) {
-        const int64_t row =
-            (int64_t{work.sequence} * s.heads + work.group * per_group + head) * numbers.padded;
+      for (int head = work.first_head; head < work.last_head; ++head) {
+        const int64_t row = int64_t{work.row_of(s, head)} * numbers.padded;
         for (int tile = work.first_tile; tile < work.last_tile; ++tile, turn.next()) {
           const int stage = turn.stage, query = tile * kQueries;
           uint64_t* const full = &barriers.full[stage];
@@ -102,10 +121,9 @@ struct OnePassTiles {
   }
 
   /// One thread for each warpgroup that multiplies.
-  static __device__ void add(const AttentionShape& s, const QuerySums& sums, int warpgroup,
-                             const Memory& memory) {
+  static __device__ void add(const AttentionShape& s, const QuerySums& sums, const KeyParts& parts,
+                             int warpgroup, const Memory& memory) {
     Barriers& barriers = *memory.barriers;
-    const auto per_group = static_cast<int>(s.heads / s.groups);
     Turn<KEY_STAGES> keys;
     Turn<SUM_STAGES> turn;
     Adder adder;
@@ -114,11 +132,9 @@ struct OnePassTiles {
       const int item = barriers.items[keys.stage];
       ptx::arrive(&barriers.key_free[keys.stage]);
       if (item < 0) return;
-      const Work work = work_of(s, item);
-      for (int head = 0; head < per_group; ++head) {
-        const int row =
-            (work.sequence * static_cast<int>(s.heads) + work.group * per_group + head) *
-            sums.tiles;
+      const Work work = work_of(s, parts, item);
+      for (int head = work.first_head; head < work.last_head; ++head) {
+        const int row = work.row_of(s, head) * sums.tiles;
         for (int tile = work.first_tile; tile < work.last_tile; ++tile, turn.next()) {
           const SeenBlocks seen(s, work.sequence, tile);
           const int at = 2 * (row + tile) + warpgroup;

@@ -87,13 +87,60 @@ __device__ inline void write_eight(T* to, const float (&values)[8], bool accumul
   for (int i = 0; i < 8; ++i) pack.v[i] = accumulate ? pack.v[i] + values[i] : values[i];
   store<8>(to, pack);
 }
+__device__ inline void write_eight(const Array& to, int64_t at, const float (&values)[8],
+                                   bool accumulate) {
+  if (to.type == Type::f32) {
+    write_eight(static_cast<float*>(to.data) + at, values, accumulate);
+  } else if (to.type == Type::bf16) {
+    write_eight(static_cast<bf16*>(to.data) + at, values, accumulate);
+  } else {
+    write_eight(static_cast<half*>(to.data) + at, values, accumulate);
+  }
+}
+
+/// A warpgroup's matrix of 64 rows in memory, in the order of its threads: written without turning
+/// and read back as 8 columns of two rows.
+template <int COLUMNS>
+struct ThreadOrder {
+  static constexpr int kElements = 64 * COLUMNS;
+  static constexpr int kUnits = 4 * COLUMNS;  // of 8 columns of two rows
+
+  static __device__ void write(const float (&sums)[COLUMNS / 2], float* to) {
+    auto* const fours = reinterpret_cast<float4*>(to) + static_cast<int>(threadIdx.x) % 128;
+#pragma unroll
+    for (int i = 0; i < COLUMNS / 8; ++i) {
+      fours[128 * i] = {sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]};
+    }
+  }
+
+  int column, row;  // the first of the columns and the first of the rows, 8 before the other one
+  int first;        // float4
+
+  __device__ explicit ThreadOrder(int unit) {
+    const int block = unit % (COLUMNS / 8), rows = unit / (COLUMNS / 8);
+    column = 8 * block;
+    row = rows / 8 * 16 + rows % 8;
+    first = block * 128 + rows * 4;
+  }
+  __device__ void add(const float* from, float (&values)[2][8]) const {
+    const auto* const fours = reinterpret_cast<const float4*>(from) + first;
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      const float4 four = __ldcg(fours + c);
+      values[0][2 * c] += four.x;
+      values[0][2 * c + 1] += four.y;
+      values[1][2 * c] += four.z;
+      values[1][2 * c + 1] += four.w;
+    }
+  }
+};
 
 /// The gradients of a tile's queries from its sums, by a warp. A thread has 8 columns of two rows,
 /// which four threads added to.
 template <int D>
 __device__ inline void write_gradients(const AttentionBackward& x, const QuerySums& all,
                                        int number) {
-  constexpr int kColumns = half_columns(D), kBlocks = kColumns / 8, kUnits = 2 * kBlocks;
+  constexpr int kColumns = half_columns(D), kBlocks = kColumns / 8;
   const AttentionShape& s = x.shape;
   const int row = number / all.tiles, tile = number - row * all.tiles;
   const int sequence = row / static_cast<int>(s.heads);
@@ -105,39 +152,26 @@ __device__ inline void write_gradients(const AttentionBackward& x, const QuerySu
     }
   }
   ptx::fence_async();
-  const float* const sums = all.sums + int64_t{number} * 2 * kSumRows * kColumns;
+  using Order = ThreadOrder<kColumns>;
+  const float* const sums = all.sums + int64_t{number} * 2 * Order::kElements;
   const auto factor = static_cast<float>(s.scale);
   const int64_t start = head_start(s, x.q_strides, sequence, head);
 #pragma unroll 2
-  for (auto i = static_cast<int>(threadIdx.x) % 32; i < 32 * kUnits; i += 32) {
-    const int part = i % kUnits / kBlocks, block = i % kBlocks, rows = i / kUnits;
-    const int column = part * kColumns + 8 * block;
+  for (auto i = static_cast<int>(threadIdx.x) % 32; i < 2 * Order::kUnits; i += 32) {
+    // Both halves of two rows by turns: their columns lie beside each other.
+    const int half = i % (2 * kBlocks) / kBlocks;
+    const Order order(i / (2 * kBlocks) * kBlocks + i % kBlocks);
+    const int column = half * kColumns + order.column;
     if (column >= s.dim) continue;
     float values[2][8] = {};
-    if (count > 0) {
-      const auto* const from = reinterpret_cast<const float4*>(sums + part * kSumRows * kColumns) +
-                               block * 128 + rows * 4;
-#pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        const float4 four = __ldcg(from + c);
-        values[0][2 * c] = factor * four.x;
-        values[0][2 * c + 1] = factor * four.y;
-        values[1][2 * c] = factor * four.z;
-        values[1][2 * c + 1] = factor * four.w;
-      }
-    }
+    if (count > 0) order.add(sums + half * Order::kElements, values);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int query = tile * kSumRows + rows / 8 * 16 + rows % 8 + 8 * r;
+      const int query = tile * kSumRows + order.row + 8 * r;
       if (query >= s.queries) continue;
-      const int64_t at = start + query * x.q_strides.position + column;
-      if (x.dq.type == Type::f32) {
-        write_eight(static_cast<float*>(x.dq.data) + at, values[r], x.accumulate);
-      } else if (x.dq.type == Type::bf16) {
-        write_eight(static_cast<bf16*>(x.dq.data) + at, values[r], x.accumulate);
-      } else {
-        write_eight(static_cast<half*>(x.dq.data) + at, values[r], x.accumulate);
-      }
+#pragma unroll
+      for (float& each : values[r]) each *= factor;
+      write_eight(x.dq, start + query * x.q_strides.position + column, values[r], x.accumulate);
     }
   }
 }

@@ -101,6 +101,9 @@ struct ExpertOrder {
 struct GatherRows {
   int64_t rows = 0, width = 0;
   const int32_t* index = nullptr;
+  /// Of an index that has each number once: where each is. Each row of x need not be read `divisor`
+  /// times then. Null where that is not known.
+  const int32_t* row_of = nullptr;
   int64_t divisor = 1;
   ConstArray x;
   Array y;

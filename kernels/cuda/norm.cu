@@ -19,8 +19,12 @@ struct RowStarts {
     if (row_stride == 0) row_stride = heads * head_stride;
   }
   __device__ int64_t operator()(int64_t index) const {
-    return heads == 1 ? index * row_stride
-                      : index / heads * row_stride + index % heads * head_stride;
+    if (heads == 1) return index * row_stride;
+    // Of 64 bits a division takes longer than the row.
+    const int64_t row = (index | heads) >> 32 == 0
+                            ? static_cast<uint32_t>(index) / static_cast<uint32_t>(heads)
+                            : index / heads;
+    return row * row_stride + (index - row * heads) * head_stride;
   }
 };
 
@@ -44,10 +48,16 @@ __device__ Pack<W> weights(const ConstArray& weight, bool one_plus, int64_t i) {
 /// The sum over the threads of a row. Two sums of a row have scratch of their own.
 template <int ThreadsOfRow>
 __device__ float row_sum(float x, float* scratch) {
-  if constexpr (ThreadsOfRow == 32) {
-    return warp_sum(x);
-  } else {
+  if constexpr (ThreadsOfRow > 32) {
     return block_sum(x, scratch);
+  } else {
+    constexpr unsigned kThreadsOfRow = 0xffffffffU >> (32 - ThreadsOfRow);
+    const unsigned own = kThreadsOfRow << (threadIdx.x % 32 / ThreadsOfRow * ThreadsOfRow);
+#pragma unroll
+    for (int lanes = ThreadsOfRow / 2; lanes > 0; lanes /= 2) {
+      x += __shfl_xor_sync(own, x, lanes);
+    }
+    return x;
   }
 }
 
@@ -228,6 +238,67 @@ __global__ void norm_backward_blocks(NormBackward x, RowStarts starts, int64_t r
   }
 }
 
+/// The same for narrow rows, as heads have them: a row has the threads of its packs, and a block
+/// many rows at once.
+template <int ThreadsOfRow, typename T, typename D>
+__global__ void norm_backward_narrow(NormBackward x, RowStarts starts, int64_t rows_of_block,
+                                     float* dweight, float* dbias) {
+  constexpr int kRows = kThreads / ThreadsOfRow, kWidth = ThreadsOfRow * kPack;
+  __shared__ float sums[kRows][kWidth];
+  const int64_t rows = x.rows * x.heads, first = blockIdx.x * rows_of_block;
+  const int64_t end = first + rows_of_block < rows ? first + rows_of_block : rows;
+  const int own = threadIdx.x / ThreadsOfRow, column = threadIdx.x % ThreadsOfRow * kPack;
+  const bool has_columns = column < x.width;
+  const auto width = static_cast<float>(x.width);
+  Pack<kPack> weight{}, weight_sum{}, bias_sum{};
+  if (has_columns) weight = weights<kPack>(x.weight, x.one_plus_weight, column);
+  for (int64_t row_of_first = first; row_of_first < end; row_of_first += kRows) {
+    const int64_t row = row_of_first + own;
+    const bool is_there = row < end && has_columns;
+    const int64_t at = is_there ? starts(row) + column : 0;
+    Pack<kPack> normal{}, gradient{}, before{};
+    float mean = 0, inverse = 0, sum = 0, product = 0;
+    if (is_there) {
+      normal = load<kPack>(static_cast<const T*>(x.x.data) + at);
+      gradient = load<kPack>(static_cast<const D*>(x.dy.data) + at);
+      if (x.accumulate) before = load<kPack>(static_cast<const D*>(x.dx.data) + at);
+      if (!x.rms) mean = x.mean[row];
+      inverse = x.inverse[row];
+    }
+#pragma unroll
+    for (int j = 0; j < kPack; ++j) {
+      normal.v[j] = (normal.v[j] - mean) * inverse;
+      weight_sum.v[j] += gradient.v[j] * normal.v[j];
+      bias_sum.v[j] += gradient.v[j];
+      gradient.v[j] *= weight.v[j];
+      sum += gradient.v[j];
+      product += gradient.v[j] * normal.v[j];
+    }
+    const float mean_sum = x.rms ? 0.0F : row_sum<ThreadsOfRow>(sum, nullptr) / width;
+    const float mean_product = row_sum<ThreadsOfRow>(product, nullptr) / width;
+    if (!is_there) continue;
+#pragma unroll
+    for (int j = 0; j < kPack; ++j) {
+      before.v[j] += inverse * (gradient.v[j] - mean_sum - normal.v[j] * mean_product);
+    }
+    store<kPack>(static_cast<D*>(x.dx.data) + at, before);
+  }
+  const auto write = [&](const Pack<kPack>& sum, float* to) {
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < kPack; ++j) sums[own][column + j] = sum.v[j];
+    __syncthreads();
+    for (int i = threadIdx.x; i < x.width; i += kThreads) {
+      float total = 0;
+#pragma unroll
+      for (int row = 0; row < kRows; ++row) total += sums[row][i];
+      to[blockIdx.x * x.width + i] = total;
+    }
+  };
+  write(weight_sum, dweight);
+  if (dbias) write(bias_sum, dbias);
+}
+
 /// f(std::integral_constant<int, K>) with the packs of a thread for rows of `width`.
 template <typename F>
 void with_packs_of_thread(int64_t width, const F& f) {
@@ -268,7 +339,9 @@ struct BiasGradient {
 template <typename F>
 void with_rows(int64_t rows, int64_t width, bool packed, const F& f) {
   with_pack(packed, [&](auto pack) {
-    if (width <= 32 * 8 * decltype(pack)::value) {
+    if (width <= 16 * decltype(pack)::value) {
+      f(pack, std::integral_constant<int, 16>(), static_cast<unsigned>(ceil_div(rows, 16)), 256U);
+    } else if (width <= 32 * 8 * decltype(pack)::value) {
       f(pack, std::integral_constant<int, 32>(), static_cast<unsigned>(ceil_div(rows, 8)), 256U);
     } else {
       f(pack, std::integral_constant<int, kThreads>(), static_cast<unsigned>(rows),
@@ -297,23 +370,33 @@ void run(Device& device, const NormForward& x) {
 
 namespace {
 
-/// False where rows are none that norm_backward_blocks() takes.
+/// False where rows are none that the kernels for blocks of rows take.
 bool run_in_blocks(Device& device, const NormBackward& x, const RowStarts& starts, bool packed) {
-  constexpr int64_t kLeastWidth = 256, kMostWidth = 4 * kPack * 256, kMostBlocks = 1024;
+  constexpr int64_t kNarrow = 32 * kPack, kMostWidth = 4 * kPack * 256, kMostBlocks = 1024;
   const int64_t rows = x.rows * x.heads;
-  if (rows == 0 || !packed || x.width < kLeastWidth || x.width > kMostWidth) return false;
-  const int64_t rows_of_block = std::max<int64_t>(8, ceil_div(rows, kMostBlocks));
-  const int64_t blocks = ceil_div(rows, rows_of_block);
-  float* const dweight = device.floats(2 * blocks * x.width);
+  if (rows == 0 || !packed || x.width > kMostWidth) return false;
+  const bool is_narrow = x.width <= kNarrow;
+  const int64_t rows_of_block = std::max<int64_t>(is_narrow ? 64 : 8, ceil_div(rows, kMostBlocks));
+  const auto blocks = static_cast<unsigned>(ceil_div(rows, rows_of_block));
+  float* const dweight = device.floats(2 * int64_t{blocks} * x.width);
   float* const dbias = x.dbias ? dweight + blocks * x.width : nullptr;
   with_types(x.x.type, x.dy.type, [&]<typename T, typename D>(T*, D*) {
-    with_packs_of_thread(x.width, [&](auto packs) {
-      constexpr int kPacks = decltype(packs)::value;
-      const auto threads = static_cast<unsigned>(ceil_div(x.width, 32 * kPack * kPacks) * 32);
-      norm_backward_blocks<kPacks, T, D>
-          <<<static_cast<unsigned>(blocks), threads, 0, device.stream()>>>(x, starts, rows_of_block,
-                                                                           dweight, dbias);
-    });
+    const auto launch = [&](auto* kernel, unsigned threads) {
+      kernel<<<blocks, threads, 0, device.stream()>>>(x, starts, rows_of_block, dweight, dbias);
+    };
+    if (x.width <= 8 * kPack) {
+      launch(norm_backward_narrow<8, T, D>, kThreads);
+    } else if (x.width <= 16 * kPack) {
+      launch(norm_backward_narrow<16, T, D>, kThreads);
+    } else if (is_narrow) {
+      launch(norm_backward_narrow<32, T, D>, kThreads);
+    } else {
+      with_packs_of_thread(x.width, [&](auto packs) {
+        constexpr int kPacks = decltype(packs)::value;
+        const auto threads = static_cast<unsigned>(ceil_div(x.width, 32 * kPack * kPacks) * 32);
+        launch(norm_backward_blocks<kPacks, T, D>, threads);
+      });
+    }
   });
   add_parts_of_columns(device, blocks, x.width, dweight, x.dweight);
   if (dbias) add_parts_of_columns(device, blocks, x.width, dbias, x.dbias);

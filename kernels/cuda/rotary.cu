@@ -7,23 +7,26 @@ namespace ferry::kernels::cuda {
 
 namespace {
 
-template <typename T>
-__device__ T* head_of(const Rotary& x, int64_t token, int64_t head) {
-  return static_cast<T*>(x.x.data) + token * x.token_stride +
-         head / x.heads_per_group * x.group_stride + head % x.heads_per_group * x.head_stride;
+template <typename T, typename Index>
+__device__ T* head_of(const Rotary& x, Index token, Index head) {
+  const auto per_group = static_cast<Index>(x.heads_per_group);
+  return static_cast<T*>(x.x.data) + token * x.token_stride + head / per_group * x.group_stride +
+         head % per_group * x.head_stride;
 }
 
 /// Turns the pairs (i, i + half): (a, b) becomes (a·cos - b·sin, b·cos + a·sin).
-template <typename T>
+/// Index: what elements are counted with, 32 bits where they suffice, as divisions are dear.
+template <typename T, typename Index>
 struct TurnHalves {
   Rotary x;
-  int64_t half;
+  Index half, heads, tokens_per_position;
   template <int W>
-  __device__ void at(int64_t number) const {
-    const int64_t i = number % half, head = number / half % x.heads;
-    const int64_t token = number / half / x.heads;
+  __device__ void at(int64_t element) const {
+    const auto number = static_cast<Index>(element);
+    const Index all = number / half, i = number - all * half;
+    const Index token = all / heads, head = all - token * heads;
     T* const p = head_of<T>(x, token, head) + i;
-    const int64_t row = token / x.tokens_per_position * half + i;
+    const int64_t row = int64_t{token / tokens_per_position} * half + i;
     auto a = load<W>(p), b = load<W>(p + half);
     const auto c = load<W>(x.cosine + row), s = load<W>(x.sine + row);
 #pragma unroll
@@ -75,10 +78,19 @@ void run(Device& device, const Rotary& x) {
               x, half);
       check_launch("rotation of pairs");
     } else {
-      each_pack(device, heads * half,
-                is_packed({x.x.data, x.cosine, x.sine},
-                          {half, x.token_stride, x.group_stride, x.head_stride}),
-                TurnHalves<T>{x, half}, "rotation");
+      const bool packed = is_packed({x.x.data, x.cosine, x.sine},
+                                    {half, x.token_stride, x.group_stride, x.head_stride});
+      const auto turn = [&]<typename Index>(Index) {
+        each_pack(device, heads * half, packed,
+                  TurnHalves<T, Index>{x, static_cast<Index>(half), static_cast<Index>(x.heads),
+                                       static_cast<Index>(x.tokens_per_position)},
+                  "rotation");
+      };
+      if (heads * half < int64_t{1} << 31) {
+        turn(int32_t{});
+      } else {
+        turn(int64_t{});
+      }
     }
   });
 }

@@ -59,18 +59,33 @@ __global__ void add_rows(int64_t count, int64_t width, int64_t rows, const int32
   dtable[row * width + column] = from_float<D>(sum);
 }
 
-template <typename T, typename Y>
-struct Gather {
-  const int32_t* index;
-  int64_t divisor, width;
-  const T* x;
-  Y* y;
-  template <int W>
-  __device__ void at(int64_t i) const {
-    const int64_t row = index[i / width] / divisor;
-    store<W>(y + i, load<W>(x + row * width + i % width));
+/// A warp copies a row, so that nothing is divided for each element.
+template <int W, typename T, typename Y>
+__global__ void gather(int64_t rows, int64_t width, const int32_t* index, int32_t divisor,
+                       const T* x, Y* y) {
+  const int64_t row = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
+  if (row >= rows) return;
+  const T* const from = x + int64_t{index[row] / divisor} * width;
+  Y* const to = y + row * width;
+#pragma unroll 4
+  for (int64_t i = threadIdx.x % 32 * W; i < width; i += 32 * W)
+    store<W>(to + i, load<W>(from + i));
+}
+
+/// A warp copies a row to all places that it goes to.
+template <int W, typename T, typename Y>
+__global__ void scatter(int64_t rows, int64_t width, const int32_t* row_of, int64_t places,
+                        const T* x, Y* y) {
+  const int64_t row = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
+  if (row >= rows) return;
+  const T* const from = x + row * width;
+  const int32_t* const to = row_of + row * places;
+  for (int64_t i = threadIdx.x % 32 * W; i < width; i += 32 * W) {
+    const auto value = load<W>(from + i);
+#pragma unroll 4
+    for (int64_t j = 0; j < places; ++j) store<W>(y + to[j] * width + i, value);
   }
-};
+}
 
 template <typename T, typename Y>
 struct Combine {
@@ -134,11 +149,25 @@ void run(Device& device, const EmbeddingBackward& x) {
 }
 
 void run(Device& device, const GatherRows& x) {
+  if (x.rows == 0 || x.width == 0) return;
+  const bool scatters = x.row_of != nullptr && x.divisor > 1;
+  const int64_t warps = scatters ? x.rows / x.divisor : x.rows;
+  const auto blocks = static_cast<unsigned>(ceil_div(warps, kThreads / 32));
   with_types(x.x.type, x.y.type, [&]<typename T, typename Y>(T*, Y*) {
-    each_pack(device, x.rows * x.width, is_packed({x.x.data, x.y.data}, {x.width}),
-              Gather<T, Y>{x.index, x.divisor, x.width, elements<T>(x.x), elements<Y>(x.y)},
-              "gathering rows");
+    with_pack(is_packed({x.x.data, x.y.data}, {x.width}), [&](auto pack) {
+      constexpr int kWidth = decltype(pack)::value;
+      const auto* const from = elements<T>(x.x);
+      auto* const to = elements<Y>(x.y);
+      if (scatters) {
+        scatter<kWidth><<<blocks, kThreads, 0, device.stream()>>>(warps, x.width, x.row_of,
+                                                                  x.divisor, from, to);
+      } else {
+        gather<kWidth><<<blocks, kThreads, 0, device.stream()>>>(
+            warps, x.width, x.index, static_cast<int32_t>(x.divisor), from, to);
+      }
+    });
   });
+  check_launch("gathering rows");
 }
 
 void run(Device& device, const CombineRows& x) {

@@ -10,9 +10,13 @@ namespace {
 template <typename X>
 struct Square {
   const X* x;
-  __device__ double operator()(int64_t i) const {
-    const double value = to_float(x[i]);
-    return value * value;
+  template <int W>
+  __device__ double at(int64_t i) const {
+    const auto values = load<W>(x + i);
+    double sum = 0;
+#pragma unroll
+    for (int j = 0; j < W; ++j) sum += static_cast<double>(values.v[j]) * values.v[j];
+    return sum;
   }
 };
 
@@ -37,7 +41,10 @@ struct RowElements {
 
 void run(Device& device, const SumOfSquares& x) {
   with_type(x.x.type, [&]<typename X>(X*) {
-    add_sum(device, x.count, 1, x.sum, Square<X>{elements<X>(x.x)});
+    with_pack(is_packed({x.x.data}, {}), [&](auto pack) {
+      add_sum_of_packs<decltype(pack)::value>(device, x.count, 1, x.sum,
+                                              Square<X>{elements<X>(x.x)});
+    });
   });
 }
 

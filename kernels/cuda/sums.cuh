@@ -7,13 +7,23 @@ namespace ferry::kernels::cuda {
 
 constexpr int64_t kSumBlock = 1 << 15;  // elements of a partial sum
 
-template <typename F>
+template <int W, typename F>
+__device__ double rest_of_sum(int64_t begin, int64_t end, const F& f) {
+  double sum = 0;
+  for (int64_t i = begin; i < end; ++i) sum += f.template at<1>(i);
+  return sum;
+}
+
+template <int W, typename F>
 __global__ void partial_sums(int64_t count, double* parts, F f) {
   __shared__ double scratch[32];
   const int64_t begin = blockIdx.x * kSumBlock;
   const int64_t end = begin + kSumBlock < count ? begin + kSumBlock : count;
   double sum = 0;
-  for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) sum += f(i);
+#pragma unroll 4
+  for (int64_t i = begin + threadIdx.x * W; i < end; i += blockDim.x * W) {
+    sum += i + W <= end ? f.template at<W>(i) : rest_of_sum<W>(i, end, f);
+  }
   sum = block_sum(sum, scratch);
   if (threadIdx.x == 0) parts[blockIdx.x] = sum;
 }
@@ -27,15 +37,31 @@ static __global__ void add_parts(int64_t count, const double* parts, double fact
   if (threadIdx.x == 0) *sum += factor * own;
 }
 
-/// *sum += factor · the sum of f(i), a double, for all i below `count`.
-template <typename F>
-void add_sum(Device& device, int64_t count, double factor, double* sum, const F& f) {
+/// *sum += factor · the sum of `count` elements, of which f.at<W>(i) gives W from i on.
+template <int W, typename F>
+void add_sum_of_packs(Device& device, int64_t count, double factor, double* sum, const F& f) {
   if (count == 0) return;
   const int64_t blocks = ceil_div(count, kSumBlock);
   double* const parts = device.doubles(blocks);
-  partial_sums<<<static_cast<unsigned>(blocks), kThreads, 0, device.stream()>>>(count, parts, f);
+  partial_sums<W><<<static_cast<unsigned>(blocks), kThreads, 0, device.stream()>>>(count, parts, f);
   add_parts<<<1, 1024, 0, device.stream()>>>(blocks, parts, factor, sum);
   check_launch("sum");
+}
+
+template <typename F>
+struct OneByOne {
+  F f;
+  template <int W>
+  __device__ double at(int64_t i) const {
+    static_assert(W == 1);
+    return f(i);
+  }
+};
+
+/// *sum += factor · the sum of f(i), a double, for all i below `count`.
+template <typename F>
+void add_sum(Device& device, int64_t count, double factor, double* sum, const F& f) {
+  add_sum_of_packs<1>(device, count, factor, sum, OneByOne<F>{f});
 }
 
 // Sums of columns. A block takes a strip of columns and some rows: each warp adds up every eighth

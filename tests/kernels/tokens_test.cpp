@@ -160,6 +160,36 @@ TEST(Rows, AreGatheredAndCombined) {
   }
 }
 
+// Where it is known where each number of the index is, rows may be dealt out instead of gathered.
+TEST(Rows, GoToAllTheirPlaces) {
+  constexpr int64_t kTokens = 37, kChosen = 5, kRows = kTokens * kChosen;
+  std::vector<int32_t> choice_of(kRows), row_of(kRows);
+  for (int32_t i = 0; i < kRows; ++i) {
+    choice_of[static_cast<size_t>(i)] = (i * 64 + 11) % kRows;  // 64 and 185 have no common factor
+    row_of[static_cast<size_t>(choice_of[static_cast<size_t>(i)])] = i;
+  }
+  for (const int64_t width : {1, 24, 264}) {
+    for (const Type type : kTypes) {
+      const auto x = random_numbers(kTokens * width, type, 1);
+      const auto y = on_all(random_numbers(kRows * width, type, 2), [&](Numbers& to) {
+        return GatherRows{.rows = kRows,
+                          .width = width,
+                          .index = choice_of.data(),
+                          .row_of = row_of.data(),
+                          .divisor = kChosen,
+                          .x = x,
+                          .y = to};
+      });
+      std::vector<double> wanted;
+      for (int64_t i = 0; i < kRows * width; ++i) {
+        wanted.push_back(
+            x[choice_of[static_cast<size_t>(i / width)] / kChosen * width + i % width]);
+      }
+      expect_near(y, wanted, 0, 0, name_of(type));
+    }
+  }
+}
+
 TEST(Rows, NumbersAreGatheredAndAdded) {
   const std::vector<int32_t> index{4, 0, 3, 2, 5, 5};
   const Numbers x(std::vector<double>{5, 6, 7}, Type::f32);

@@ -15,51 +15,13 @@
 #include "kernels/cuda/grouped/grouped_products.h"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/products.h"
+#include "tests/gpu/bench/measuring.h"
 
 namespace {
 
 using namespace ferry::kernels;
-
-/// Of the device, with random numbers in it.
-class Numbers {
- public:
-  Numbers(cuda::Device& device, int64_t count, Type type = Type::bf16)
-      : memory_(device.allocate(static_cast<size_t>(count * size_bytes(type)))), type_(type) {
-    cuda::run(device, FillNormal{.count = count, .key = next_key(), .y = *this});
-  }
-  operator Array() const { return {memory_.get(), type_}; }
-  operator ConstArray() const { return {memory_.get(), type_}; }
-
- private:
-  static uint64_t next_key() {
-    static uint64_t key = 0;
-    return ++key;
-  }
-  std::shared_ptr<void> memory_;
-  Type type_;
-};
-
-/// The median time of one run, in seconds. All are queued before any is waited for.
-template <typename Run>
-double seconds(cuda::Device& device, const Run& run) {
-  constexpr size_t kRuns = 12, kWarm = 2;
-  std::vector<cudaEvent_t> events(kRuns + 1);
-  for (auto& event : events) cuda::check(cudaEventCreate(&event), "event");
-  for (size_t i = 0; i < kRuns; ++i) {
-    cuda::check(cudaEventRecord(events[i], device.stream()), "event");
-    run();
-  }
-  cuda::check(cudaEventRecord(events.back(), device.stream()), "event");
-  cuda::check(cudaEventSynchronize(events.back()), "products");
-  std::vector<float> times;
-  for (size_t i = kWarm; i < kRuns; ++i) {
-    float time = 0;
-    cuda::check(cudaEventElapsedTime(&time, events[i], events[i + 1]), "event");
-    times.push_back(time);
-  }
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2] * 1e-3;
-}
+using ferry::measuring::Numbers;
+using ferry::measuring::seconds;
 
 /// Of tokens that choose experts at random, each as likely as the others.
 std::vector<int64_t> offsets_of(int64_t tokens, int64_t experts, int64_t chosen) {

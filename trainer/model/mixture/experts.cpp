@@ -119,6 +119,7 @@ void Experts::to_experts(Pass& pass, const Saved& saved, ConstArray own, Array r
   pass.kernels.run(kernels::GatherRows{.rows = own_count(pass),
                                        .width = hidden_,
                                        .index = saved.choice_of,
+                                       .row_of = saved.row_of,
                                        .divisor = chosen_ * split_.parts,
                                        .x = own,
                                        .y = sent});

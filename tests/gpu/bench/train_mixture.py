@@ -1,9 +1,15 @@
-"""Tokens/s of PyTorch training a mixture of experts of Qwen3-30B-A3B's shape, in bf16: torch.compile,
-experts by grouped products, its own attention and fused AdamW. What ferry train is held against.
+"""Times training steps of a mixture of experts of Qwen3-30B-A3B's shape, cut to some layers, by `ferry train` and by PyTorch, in bf16, in one run.
 
-    python3 tests/gpu/bench/train_mixture.py [BATCH ...]      LAYERS=8 SEQUENCE=4096 STEPS=10
-"""
+    train_mixture.py FERRY WORK [BATCH ...] [--layers 8] [--steps 12] [--no-peer] [--times] [--more ARGUMENTS]
+
+PyTorch: torch.compile, experts by grouped products, its own attention and fused AdamW, all state in bf16, 8 bytes a parameter. ferry: gradients and moments in bf16 and the
+lower 16 bits of fp32 copies (--use-precision-aware-optimizer), 10 bytes a parameter, then fp32 copies, gradients and moments, as Megatron-LM has them by default, 18 bytes.
+Times are medians of the last half of the steps. --times prints ferry's time by operation besides."""
+import argparse
+import json
 import os
+import re
+import subprocess
 import sys
 import time
 
@@ -11,9 +17,47 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-HIDDEN, HEADS, GROUPS, DIM, FFN, EXPERTS, CHOSEN, VOCABULARY = 2048, 32, 4, 128, 768, 128, 8, 151936
-LAYERS, SEQUENCE = int(os.environ.get("LAYERS", 8)), int(os.environ.get("SEQUENCE", 4096))
-STEPS = int(os.environ.get("STEPS", 10))
+HIDDEN, HEADS, GROUPS, DIM, FFN, EXPERTS, CHOSEN, VOCABULARY, SEQUENCE = 2048, 32, 4, 128, 768, 128, 8, 151936, 4096
+SMALL = '--use-distributed-optimizer --use-precision-aware-optimizer --main-grads-dtype bf16 --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16'
+
+parser = argparse.ArgumentParser()
+parser.add_argument('ferry')
+parser.add_argument('work')
+parser.add_argument('batches', nargs='*', type=int, default=[4])
+parser.add_argument('--layers', type=int, default=8)
+parser.add_argument('--steps', type=int, default=12)
+parser.add_argument('--no-peer', action='store_true')
+parser.add_argument('--times', action='store_true')
+parser.add_argument('--more', default='', help="ferry's further arguments, as one text")
+a = parser.parse_args()
+os.makedirs(a.work, exist_ok=True)
+
+
+def median(times):
+    last = sorted(times[-(a.steps // 2):])
+    return last[len(last) // 2]
+
+
+def tell(who, batch, seconds, more):
+    print(f'batch {batch}, {who}: {batch * SEQUENCE / seconds:.0f} tokens/s, {1000 * seconds:.1f} ms a step, {more}', flush=True)
+
+
+def ferry(batch, more):
+    """Seconds of a step, and what it printed."""
+    metrics = os.path.join(a.work, 'metrics.json')
+    if os.path.exists(metrics):
+        os.remove(metrics)
+    words = (f'{a.ferry} train --device cuda --bf16 --mock-data --tokenizer-type NullTokenizer --vocab-size {VOCABULARY} --num-layers {a.layers} --hidden-size {HIDDEN} '
+             f'--num-attention-heads {HEADS} --group-query-attention --num-query-groups {GROUPS} --kv-channels {DIM} --ffn-hidden-size 6144 '
+             f'--moe-ffn-hidden-size {FFN} --num-experts {EXPERTS} --moe-router-topk {CHOSEN} --moe-router-load-balancing-type none --moe-grouped-gemm --qk-layernorm '
+             '--normalization RMSNorm --swiglu --disable-bias-linear --untie-embeddings-and-output-weights --position-embedding-type rope --rotary-base 1000000 '
+             f'--seq-length {SEQUENCE} --max-position-embeddings {SEQUENCE} --attention-dropout 0 --hidden-dropout 0 --micro-batch-size {batch} '
+             f'--global-batch-size {batch} --train-iters {a.steps} --lr 1e-4 --eval-iters 0 --log-interval 1 --metrics-json {metrics} {more} {a.more}').split()
+    run = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if run.returncode:
+        sys.exit(run.stdout + 'ferry train failed')
+    with open(metrics) as lines:
+        return median([json.loads(line)['milliseconds'] / 1000 for line in lines]), run.stdout
 
 
 class Norm(nn.Module):
@@ -82,7 +126,7 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY, HIDDEN)
-        self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
+        self.layers = nn.ModuleList(Layer() for _ in range(a.layers))
         self.norm, self.head = Norm(HIDDEN), nn.Linear(HIDDEN, VOCABULARY, bias=False)
         angles = torch.outer(torch.arange(SEQUENCE).float(),
                              1e6 ** (-torch.arange(0, DIM, 2).float() / DIM))
@@ -99,33 +143,39 @@ class Model(nn.Module):
         return self.loss(x, labels)
 
 
-torch.manual_seed(0)
-with torch.device("cuda"):
-    model = Model().bfloat16()
-for layer in model.layers:
-    layer.compile()  # once for all: they are alike
-model.loss = torch.compile(model.loss)
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-print(f"{sum(p.numel() for p in model.parameters()) / 1e9:.2f} billion parameters", flush=True)
-for batch in [int(x) for x in sys.argv[1:]] or [1, 2, 4]:
+def torch_steps(batch):
+    torch.manual_seed(0)
+    with torch.device("cuda"):
+        model = Model().bfloat16()
+    for layer in model.layers:
+        layer.compile()  # once for all: they are alike
+    model.loss = torch.compile(model.loss)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    tokens = torch.randint(0, VOCABULARY, (batch, SEQUENCE + 1), device="cuda")
     times = []
-    try:
-        torch._dynamo.reset()
-        torch.cuda.reset_peak_memory_stats()
-        tokens = torch.randint(0, VOCABULARY, (batch, SEQUENCE + 1), device="cuda")
-        for _ in range(STEPS):
-            torch.cuda.synchronize()
-            start = time.time()
-            loss = model(tokens[:, :-1], tokens[:, 1:])
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            torch.cuda.synchronize()
-            times.append(time.time() - start)
-    except torch.OutOfMemoryError:
-        print(f"batch {batch}: out of memory", flush=True)
-        break
-    step = sorted(times[3:])[len(times[3:]) // 2]
-    print(f"batch {batch}: {batch * SEQUENCE / step:.0f} tokens/s, {step * 1e3:.1f} ms a step, "
-          f"loss {loss.item():.3f}, {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB", flush=True)
+    for _ in range(a.steps):
+        torch.cuda.synchronize()
+        start = time.time()
+        loss = model(tokens[:, :-1], tokens[:, 1:])
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        torch.cuda.synchronize()
+        times.append(time.time() - start)
+    return median(times), torch.cuda.max_memory_allocated() / 2**30
+
+
+for batch in a.batches:
+    own = {}
+    for state, words in ('10 bytes a parameter', SMALL), ('18 bytes a parameter', ''):
+        own[state], text = ferry(batch, words)
+        tell(f'ferry, {state}', batch, own[state], re.search(r'peak memory.*', text)[0])
+        if a.times:
+            print(ferry(batch, words + ' --timing-log-level 2')[1][-6000:], flush=True)
+    if a.no_peer:
+        continue
+    torch._dynamo.reset()
+    seconds, memory = torch_steps(batch)
+    tell('PyTorch', batch, seconds, f'{memory:.1f} GiB; ferry ' + ', '.join(f'{seconds / time:.3f}x ({state})' for state, time in own.items()))
+    torch.cuda.empty_cache()

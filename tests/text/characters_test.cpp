@@ -32,5 +32,17 @@ TEST(NormalForms, KeepAVowelBehindAHangulSyllable) {
   }
 }
 
+// Characters newer than what tokenizers knows: a library that knows them would make one of each
+// pair.
+TEST(NormalForms, LeavePairsThatTheirUnicodeDoesNotKnow) {
+  const std::string text = "a\U00011935\U00011930e\u0301\U000105d2\u0307\U0001611e\U0001611e";
+  for (const char* const form : {"NFC", "NFKC"}) {
+    std::string formed = text;
+    bool starts = true;
+    read_normalizer({{"type", form}}, "tokenizer.json")->apply(formed, starts);
+    EXPECT_EQ(formed, "a\U00011935\U00011930\u00e9\U000105d2\u0307\U0001611e\U0001611e") << form;
+  }
+}
+
 }  // namespace
 }  // namespace ferry

@@ -36,8 +36,12 @@ inert = []
 for point in POINTS:
     character = chr(point)
     combining = unicodedata2.combining(character)
-    if unicodedata2.decomposition(character) and nfkd.normalize_str(character) == character: inert.append(point)
-    elif combining and not unicodedata2.decomposition(character):
+    parts = unicodedata2.decomposition(character).split()
+    if parts and nfkd.normalize_str(character) == character:
+        inert.append(point)
+        # What it would be composed of, by a library that knows it: the first of two starts no other pair.
+        if len(parts) == 2 and parts[0][0] != "<": inert.append(int(parts[0], 16))
+    elif combining and not parts:
         # A mark of another class, before which or behind which it must go.
         low, high = "\u0334", "\u0345"  # classes 1 and 240
         if not (nfkd.normalize_str("a" + high + character) == "a" + character + high or combining == 240) or \
@@ -73,7 +77,7 @@ struct PeerLower {
   char32_t first, last;
   int distance;  // of the lower case
 };""")
-show("kNotNormalized", "Characters that its normal forms leave alone, and do not move.", ranges(inert))
+show("kNotNormalized", "Characters that its normal forms leave alone: they do not take them apart, put them together or move them.", ranges(set(inert)))
 show("kLowerCases", "Characters whose lower case a library may not know.", pairs)
 show("kOtherPunctuation", "Punctuation that it does not know, and what it takes for some.", ranges(unlike + other))
 show("kOtherWords", "Parts of words that are no letters, numbers or marks, and numbers that are no parts of words.", ranges(words))

@@ -98,9 +98,19 @@ def tiktoken_encode(encoding):
     return lambda texts: [encoding.encode_ordinary(text) for text in texts]
 
 
+def names():
+    """Of all kinds whose program is there."""
+    found = []
+    list(kinds("", "", [], found.append))  # which wants none of them
+    return found
+
+
 def kinds(folder, gpt2, training, wanted):
+    """Those whose name is in `wanted` (a last * stands for anything), all where it is empty, or those that it says, where it is a function."""
     path = lambda name: os.path.join(folder, name)
-    def is_wanted(name): return not wanted or any(name == w or w[-1] == "*" and name.startswith(w[:-1]) for w in wanted)
+    def is_wanted(name):
+        if callable(wanted): return wanted(name)
+        return not wanted or any(name == w or w[-1] == "*" and name.startswith(w[:-1]) for w in wanted)
 
     vocab, merges = os.path.join(gpt2, "encoder.json"), os.path.join(gpt2, "vocab.bpe")
     if is_wanted("gpt2") and regex and os.path.exists(vocab):

@@ -1,0 +1,85 @@
+// What both passes of RMSNorm and LayerNorm share: a warp, a part of one, or a block of threads
+// takes a row.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/norm.h"
+
+namespace ferry::kernels::cuda {
+
+/// Where row number `index` of all rows and heads begins.
+struct RowStarts {
+  int64_t heads, row_stride, head_stride;
+  template <typename X>
+  explicit RowStarts(const X& x)
+      : heads(x.heads),
+        row_stride(x.row_stride),
+        head_stride(x.head_stride ? x.head_stride : x.width) {
+    if (row_stride == 0) row_stride = heads * head_stride;
+  }
+  __device__ int64_t operator()(int64_t index) const {
+    if (heads == 1) return index * row_stride;
+    // Of 64 bits a division takes longer than the row.
+    const int64_t row = (index | heads) >> 32 == 0
+                            ? static_cast<uint32_t>(index) / static_cast<uint32_t>(heads)
+                            : index / heads;
+    return row * row_stride + (index - row * heads) * head_stride;
+  }
+};
+
+template <int W>
+__device__ Pack<W> weights(const ConstArray& weight, bool one_plus, int64_t i) {
+  Pack<W> w;
+  if (weight.type == Type::f32) {
+    w = load<W>(static_cast<const float*>(weight.data) + i);
+  } else if (weight.type == Type::bf16) {
+    w = load<W>(static_cast<const bf16*>(weight.data) + i);
+  } else {
+    w = load<W>(static_cast<const half*>(weight.data) + i);
+  }
+  if (one_plus) {
+#pragma unroll
+    for (int j = 0; j < W; ++j) w.v[j] += 1.0F;
+  }
+  return w;
+}
+
+/// The sum over the threads of a row. Two sums of a row have scratch of their own.
+template <int ThreadsOfRow>
+__device__ float row_sum(float x, float* scratch) {
+  if constexpr (ThreadsOfRow > 32) {
+    return block_sum(x, scratch);
+  } else {
+    constexpr unsigned kThreadsOfRow = 0xffffffffU >> (32 - ThreadsOfRow);
+    const unsigned own = kThreadsOfRow << (threadIdx.x % 32 / ThreadsOfRow * ThreadsOfRow);
+#pragma unroll
+    for (int lanes = ThreadsOfRow / 2; lanes > 0; lanes /= 2) {
+      x += __shfl_xor_sync(own, x, lanes);
+    }
+    return x;
+  }
+}
+
+template <int ThreadsOfRow>
+__device__ int64_t own_row() {
+  return blockIdx.x * int64_t{blockDim.x / ThreadsOfRow} + threadIdx.x / ThreadsOfRow;
+}
+
+/// f(pack, threads of a row, blocks, threads of a block) for rows of a width.
+template <typename F>
+void with_rows(int64_t rows, int64_t width, bool packed, const F& f) {
+  with_pack(packed, [&](auto pack) {
+    if (width <= 16 * decltype(pack)::value) {
+      f(pack, std::integral_constant<int, 16>(), static_cast<unsigned>(ceil_div(rows, 16)), 256U);
+    } else if (width <= 32 * 8 * decltype(pack)::value) {
+      f(pack, std::integral_constant<int, 32>(), static_cast<unsigned>(ceil_div(rows, 8)), 256U);
+    } else {
+      f(pack, std::integral_constant<int, kThreads>(), static_cast<unsigned>(rows),
+        unsigned{kThreads});
+    }
+  });
+}
+
+}  // namespace ferry::kernels::cuda

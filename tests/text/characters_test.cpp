@@ -44,5 +44,17 @@ TEST(NormalForms, LeavePairsThatTheirUnicodeDoesNotKnow) {
   }
 }
 
+// Joiners and soft hyphens have no class and no form: what is behind them is formed by itself.
+// U+A7F1 is of Unicode 17, where its compatibility form is an S.
+TEST(NormalForms, LeaveFormatsAndNewerCharactersAlone) {
+  const std::string text = "e\u0301\u200de\u00ad\u0301\u0323\ua7f1e\u0301";
+  for (const char* const form : {"NFC", "NFKC"}) {
+    std::string formed = text;
+    bool starts = true;
+    read_normalizer({{"type", form}}, "tokenizer.json")->apply(formed, starts);
+    EXPECT_EQ(formed, "\u00e9\u200de\u00ad\u0323\u0301\ua7f1\u00e9") << form;
+  }
+}
+
 }  // namespace
 }  // namespace ferry

@@ -24,11 +24,14 @@ bool is_ascii(std::string_view text) {
 }
 
 // NFC, NFD, NFKC, NFKD (Unicode Standard Annex 15). Characters that the program does not know stay
-// what and where they are, as what was never assigned does. utf8proc drops U+11A7 behind a Hangul
-// syllable: the trailing consonants begin behind it.
+// what and where they are, as what was never assigned does, whatever utf8proc knows of it: those
+// that its tables know, and those newer than Unicode 16, which have no class. (Controls and formats
+// have none, either, and forms leave them alone.) utf8proc drops U+11A7 behind a Hangul syllable:
+// the trailing consonants begin behind it.
 class UnicodeForm final : public Normalizer {
  public:
-  explicit UnicodeForm(int options) : options_(options) {}
+  explicit UnicodeForm(int options)
+      : options_(options), classes_(unicode::character_classes(unicode::Version::v16)) {}
   void apply(std::string& text, bool&) const override {
     if (is_ascii(text)) return;
     std::string result;
@@ -46,8 +49,9 @@ class UnicodeForm final : public Normalizer {
   }
 
  private:
-  static bool stays(char32_t point) {
-    return point == 0x11A7 || unicode::range_of(unicode::kNotNormalized, point) != nullptr;
+  bool stays(char32_t point) const {
+    return point == 0x11A7 || classes_[point] == 0 ||
+           unicode::range_of(unicode::kNotNormalized, point) != nullptr;
   }
 
   std::string form_of(std::string_view text) const {
@@ -66,6 +70,7 @@ class UnicodeForm final : public Normalizer {
   }
 
   int options_;
+  const uint8_t* classes_;
 };
 
 class Lowercase final : public Normalizer {

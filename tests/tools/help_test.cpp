@@ -44,6 +44,7 @@ TEST_F(Program, HelpOfTrainTellsDefaultsOfWhatTakesAValue) {
                           HasSubstr("\n  --num-layers\n"), Not(HasSubstr("None"))));
   EXPECT_THAT(help, ContainsRegex("\n  --device +auto; one of auto, cpu, cuda\n"));
   EXPECT_THAT(help, ContainsRegex("\n  --adam-beta2 +0.999\n"));
+  EXPECT_THAT(help, ContainsRegex("\n  --attention-backend +auto; one of flash, fused,"));
   EXPECT_THAT(ferry("help --man train").out, HasSubstr("\nBy default auto; one of auto"));
 }
 

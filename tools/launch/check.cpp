@@ -87,9 +87,9 @@ LaunchCheck check_launch(const LaunchConfiguration& c, std::span<const std::stri
     TrainArguments arguments = read_arguments_alone(known, launch, check.notes);
     check.last_iteration = last_iteration_of(arguments);
     plan_launch(c, arguments, check);
-    const std::string note = no_effect_note(arguments, c.gpus_per_node > 0);
-    if (is_ferry && !note.empty()) {
-      check.notes.push_back(note);
+    for (const std::string& note : {no_effect_note(arguments, c.gpus_per_node > 0),
+                                    unfused_note(arguments, c.gpus_per_node > 0)}) {
+      if (is_ferry && !note.empty()) check.notes.push_back(note);
     }
   } catch (const Error& error) {
     if (is_ferry || error.kind() != ErrorKind::unsupported) throw;

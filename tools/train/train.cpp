@@ -121,7 +121,7 @@ bool has_default(const ArgumentRow& row) {
 
 // Its default, and what it may be: nothing of one that takes no value.
 std::string help_of(const ArgumentRow& row) {
-  std::string text(has_default(row) ? row.initial : "");
+  std::string text(has_default(row) ? row.initial_word() : "");
   const std::vector<std::string> words = words_of(row);
   if (!words.empty()) {
     text += fmt::format("{}one of {}", text.empty() ? "" : "; ", fmt::join(words, ", "));
@@ -192,6 +192,8 @@ int run_train(std::span<const std::string> words, const TrainLaunch& launch) {
   const bool on_gpus = arguments.device == "cuda" || gpus_for(arguments, launch) > 0;
   const std::string without_effect = no_effect_note(arguments, on_gpus);
   if (!without_effect.empty()) print_aside(without_effect + "\n");
+  const std::string unfused = unfused_note(arguments, on_gpus);
+  if (!unfused.empty()) print_aside(unfused + "\n");
   const bool is_rank = processes->size() > 1;
   const int ranks = is_rank ? 1 : static_cast<int>(arguments.world_size);
   if (arguments.dry_run || !is_rank) {

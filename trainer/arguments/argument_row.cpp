@@ -64,13 +64,6 @@ T converted(const ArgumentValue& value) {
   }
 }
 
-// "AttnBackend." of a default that is a member of an enum; empty otherwise.
-std::string_view enum_prefix(const ArgumentRow& row) {
-  const bool is_enum = row.kind == ArgumentKind::text && !row.initial.empty() &&
-                       row.initial[0] >= 'A' && row.initial[0] <= 'Z';
-  return is_enum ? row.initial.substr(0, row.initial.find('.') + 1) : std::string_view();
-}
-
 bool has_word(std::string_view words, std::string_view word) {
   while (!words.empty()) {
     const std::string_view each = words.substr(0, words.find(' '));
@@ -177,6 +170,12 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
+std::string_view ArgumentRow::enum_prefix() const {
+  const bool is_enum =
+      kind == ArgumentKind::text && !initial.empty() && initial[0] >= 'A' && initial[0] <= 'Z';
+  return is_enum ? initial.substr(0, initial.find('.') + 1) : std::string_view();
+}
+
 std::string ArgumentRow::name() const {
   if (!argument_name.empty()) return std::string(argument_name);
   std::string name(flag().substr(2));
@@ -255,7 +254,7 @@ bool is_default(const TrainArguments& arguments, const ArgumentRow& row) {
 }
 
 void set_value(TrainArguments& arguments, const ArgumentRow& row, ArgumentValue value) {
-  const std::string_view prefix = enum_prefix(row);
+  const std::string_view prefix = row.enum_prefix();
   if (auto* text = std::get_if<std::string>(&value); text && !prefix.empty()) {
     if (text->starts_with(prefix)) text->erase(0, prefix.size());
   }

@@ -213,4 +213,24 @@ std::string no_effect_note(const TrainArguments& arguments, bool on_gpus) {
          flags;
 }
 
+std::string unfused_note(const TrainArguments& arguments, bool on_gpus) {
+  if (!on_gpus || !has_fused_attention(arguments)) return {};
+  std::string why;
+  const auto add = [&](bool is_so, std::string_view reason) {
+    if (is_so) why += fmt::format("{}{}", why.empty() ? "" : ", ", reason);
+  };
+  add(!arguments.bf16 && !arguments.fp16, "neither --bf16 nor --fp16");
+  add(arguments.attention_dropout > 0,
+      fmt::format("--attention-dropout {}", arguments.attention_dropout));
+  add(arguments.context_parallel_size > 1,
+      fmt::format("--context-parallel-size {}", arguments.context_parallel_size));
+  add(arguments.seq_length.value_or(0) % 128 != 0,
+      fmt::format("--seq-length {}, no multiple of 128", arguments.seq_length.value_or(0)));
+  if (why.empty()) return why;
+  return fmt::format(
+      "--attention-backend fused: cuDNN computes no attention of this run, ferry's own kernels do: "
+      "{}",
+      why);
+}
+
 }  // namespace ferry

@@ -30,4 +30,8 @@ std::vector<std::string> split_words(std::string_view text, std::string_view pat
 /// `on_gpus`: ranks compute on them.
 std::string no_effect_note(const TrainArguments& arguments, bool on_gpus = false);
 
+/// One sentence where --attention-backend fused was given and cuDNN computes none of the attention
+/// of a run on GPUs, by what the arguments say; empty otherwise.
+std::string unfused_note(const TrainArguments& arguments, bool on_gpus);
+
 }  // namespace ferry

@@ -12,6 +12,7 @@ namespace ferry::test {
 namespace {
 
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 
 // The error that a call throws: its kind and message.
@@ -150,6 +151,19 @@ TEST(ParseArguments, LetsGpusAloneHaveFusedAttention) {
   EXPECT_FALSE(has_fused_attention(flash));
   EXPECT_THAT(no_effect_note(flash, true), HasSubstr("--attention-backend"));
   EXPECT_EQ(no_effect_note(parsed("--attention-backend auto"), true), "");
+}
+
+TEST(ParseArguments, SaysWhyNoAttentionIsFused) {
+  const std::string fused = "--attention-backend fused --seq-length 4096 --bf16 ";
+  const auto note = [](const std::string& words) { return unfused_note(parsed(words), true); };
+  EXPECT_THAT(note(fused), EndsWith(": --attention-dropout 0.1"));  // Megatron-LM's default
+  EXPECT_EQ(note(fused + "--attention-dropout 0"), "");
+  EXPECT_EQ(unfused_note(parsed(fused), false), "");
+  EXPECT_EQ(note("--attention-backend flash"), "");
+  EXPECT_THAT(note("--attention-backend fused --seq-length 100 --attention-dropout 0 "
+                   "--context-parallel-size 2"),
+              EndsWith(": neither --bf16 nor --fp16, --context-parallel-size 2, --seq-length 100, "
+                       "no multiple of 128"));
 }
 
 TEST(LayerPattern, IsAnExpression) {

@@ -58,7 +58,8 @@ struct AttentionMerge {
 };
 
 /// Gradients. dq, dk and dv are added to when `accumulate`, else set; each group's dk and dv are
-/// summed over its queries' heads by rising head.
+/// summed over its queries' heads by rising head, on a GPU by parts of the heads that follow from
+/// sizes alone.
 struct AttentionBackward {
   AttentionShape shape;
   ConstArray q, k, v, output, doutput;

@@ -1,4 +1,5 @@
-// Sums whose order follows from the sizes alone, so that they have the same bits on every run.
+// Sums whose order follows from sizes alone, and those of all elements of an array from whether
+// packs of them can be moved, too, so that they have the same bits on every run.
 #pragma once
 
 #include "kernels/cuda/launch.cuh"
@@ -7,7 +8,7 @@ namespace ferry::kernels::cuda {
 
 constexpr int64_t kSumBlock = 1 << 15;  // elements of a partial sum
 
-template <int W, typename F>
+template <typename F>
 __device__ double rest_of_sum(int64_t begin, int64_t end, const F& f) {
   double sum = 0;
   for (int64_t i = begin; i < end; ++i) sum += f.template at<1>(i);
@@ -22,7 +23,7 @@ __global__ void partial_sums(int64_t count, double* parts, F f) {
   double sum = 0;
 #pragma unroll 4
   for (int64_t i = begin + threadIdx.x * W; i < end; i += blockDim.x * W) {
-    sum += i + W <= end ? f.template at<W>(i) : rest_of_sum<W>(i, end, f);
+    sum += i + W <= end ? f.template at<W>(i) : rest_of_sum(i, end, f);
   }
   sum = block_sum(sum, scratch);
   if (threadIdx.x == 0) parts[blockIdx.x] = sum;

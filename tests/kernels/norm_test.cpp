@@ -6,8 +6,9 @@ namespace {
 struct Shape {
   int64_t rows, heads, width, row_stride, head_stride;
 };
-constexpr Shape kShapes[] = {
-    {5, 1, 37, 0, 0}, {1, 1, 1, 0, 0}, {70, 1, 200, 0, 0}, {3, 2, 16, 100, 48}, {0, 1, 8, 0, 0}};
+constexpr Shape kShapes[] = {{5, 1, 37, 0, 0},    {1, 1, 1, 0, 0}, {70, 1, 200, 0, 0},
+                             {3, 2, 16, 100, 48}, {0, 1, 8, 0, 0}, {21, 3, 64, 256, 80},
+                             {5, 2, 120, 0, 0}};
 constexpr double kEpsilon = 1e-5;
 
 struct Rows {
@@ -193,7 +194,8 @@ void check_gradients(const Shape& shape, Type type, bool rms, bool accumulate) {
 
 TEST(Norm, BackwardEqualsFiniteDifferences) {
   for (const auto& shape : {Shape{5, 1, 37, 0, 0}, Shape{3, 2, 16, 100, 48}, Shape{66, 1, 3, 0, 0},
-                            Shape{1, 1, 67, 0, 0}, Shape{0, 1, 4, 0, 0}, Shape{9, 1, 264, 0, 0}}) {
+                            Shape{1, 1, 67, 0, 0}, Shape{0, 1, 4, 0, 0}, Shape{9, 1, 264, 0, 0},
+                            Shape{7, 3, 24, 96, 32}}) {
     for (const Type type : kTypes) {
       check_gradients(shape, type, true, false);
       check_gradients(shape, type, false, true);

@@ -70,7 +70,7 @@ void launch_together(Device& device, const AttentionBackward& x) {
   const int64_t heads = s.sequences * s.heads, rows = heads * padded;
   const int64_t tiles = ceil_div(s.queries, kSumRows), turns = 2 * heads * tiles;
   const int64_t sums = heads * tiles * kSumRows * 2 * half_columns(D);
-  KeyParts parts = deal_out(device, s);
+  KeyParts parts = deal_out(device, s, D);
   const int64_t of_parts = parts.count > 1 ? s.sequences * s.groups * parts.count *
                                                  ceil_div(s.keys, kSumKeys) * kSumKeys * D
                                            : 0;

@@ -5,7 +5,6 @@
 //   bench_attention [--cudnn] [B,H,Hkv,T,d[,dv[,document[,dropout in percent]]] ...]
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -16,21 +15,18 @@
 
 #include "kernels/cuda/attention/cudnn/cudnn_attention.h"
 #include "kernels/cuda/operations.h"
+#include "tests/gpu/bench/measuring.h"
 
 namespace {
 
 using namespace ferry::kernels;
+using ferry::measuring::Numbers;
 
 template <typename T>
 T* take(int64_t count) {
   void* memory = nullptr;
   cuda::check(cudaMalloc(&memory, static_cast<size_t>(count) * sizeof(T)), "taking memory");
   return static_cast<T*>(memory);
-}
-Array numbers(cuda::Device& device, int64_t count, uint64_t key) {
-  const Array x(take<uint16_t>(count), Type::bf16);
-  cuda::run(device, FillNormal{.count = count, .key = key, .y = x});
-  return x;
 }
 
 /// Whose kernels: ours where `cudnn` is null.
@@ -47,27 +43,11 @@ struct Backend {
   }
 };
 
-/// The median time of one run, in seconds; infinite where there is no kernel. All are queued before
-/// any is waited for.
+/// The median time of one run, in seconds; infinite where there is no kernel.
 template <typename Operation>
 double seconds(cuda::Device& device, const Backend& backend, const Operation& operation) {
-  constexpr int kRuns = 16, kWarm = 3;
-  std::vector<cudaEvent_t> events(kRuns + 1);
-  for (auto& event : events) cuda::check(cudaEventCreate(&event), "event");
-  for (int i = 0; i < kRuns; ++i) {
-    cuda::check(cudaEventRecord(events[i], device.stream()), "event");
-    if (!backend.run(device, operation)) return INFINITY;
-  }
-  cuda::check(cudaEventRecord(events.back(), device.stream()), "event");
-  cuda::check(cudaEventSynchronize(events.back()), "attention");
-  std::vector<float> times;
-  for (int i = kWarm; i < kRuns; ++i) {
-    float time = 0;
-    cuda::check(cudaEventElapsedTime(&time, events[i], events[i + 1]), "event");
-    times.push_back(time);
-  }
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2] * 1e-3;
+  if (!backend.run(device, operation)) return INFINITY;
+  return ferry::measuring::seconds(device, [&] { backend.run(device, operation); });
 }
 
 void measure(cuda::Device& device, const std::vector<Backend>& backends, const std::string& text) {
@@ -110,14 +90,12 @@ void measure(cuda::Device& device, const std::vector<Backend>& backends, const s
     return HeadStrides{s.sequences * heads * dim, heads * dim, per_group * dim, dim};
   };
   const int64_t tokens = s.sequences * s.queries;
-  const auto q = numbers(device, tokens * s.heads * s.dim, 1),
-             k = numbers(device, tokens * s.groups * s.dim, 2);
-  const auto v = numbers(device, tokens * s.groups * s.value_dim, 3);
-  const auto output = numbers(device, tokens * s.heads * s.value_dim, 4);
-  const auto doutput = numbers(device, tokens * s.heads * s.value_dim, 5);
-  const auto dq = numbers(device, tokens * s.heads * s.dim, 1),
-             dk = numbers(device, tokens * s.groups * s.dim, 2);
-  const auto dv = numbers(device, tokens * s.groups * s.value_dim, 3);
+  const Numbers q(device, tokens * s.heads * s.dim), k(device, tokens * s.groups * s.dim);
+  const Numbers v(device, tokens * s.groups * s.value_dim);
+  const Numbers output(device, tokens * s.heads * s.value_dim);
+  const Numbers doutput(device, tokens * s.heads * s.value_dim);
+  const Numbers dq(device, tokens * s.heads * s.dim), dk(device, tokens * s.groups * s.dim);
+  const Numbers dv(device, tokens * s.groups * s.value_dim);
   auto* const log_sum = take<float>(tokens * s.heads);
   cuda::check(cudaDeviceSynchronize(), "filling");
   const AttentionForward forward{.shape = s,
@@ -161,10 +139,7 @@ void measure(cuda::Device& device, const std::vector<Backend>& backends, const s
     }
     std::fflush(stdout);
   }
-  for (void* const memory : {q.data, k.data, v.data, output.data, doutput.data, dq.data, dk.data,
-                             dv.data, static_cast<void*>(log_sum)}) {
-    cudaFree(memory);
-  }
+  cudaFree(log_sum);
 }
 
 }  // namespace

@@ -43,13 +43,14 @@ double seconds(cuda::Device& device, const Run& run) {
     run();
   }
   cuda::check(cudaEventRecord(events.back(), device.stream()), "event");
-  cuda::check(cudaEventSynchronize(events.back()), "products");
+  cuda::check(cudaEventSynchronize(events.back()), "what is timed");
   std::vector<float> times;
   for (size_t i = kWarm; i < kRuns; ++i) {
     float time = 0;
     cuda::check(cudaEventElapsedTime(&time, events[i], events[i + 1]), "event");
     times.push_back(time);
   }
+  for (const auto& event : events) cuda::check(cudaEventDestroy(event), "event");
   std::sort(times.begin(), times.end());
   return times[times.size() / 2] * 1e-3;
 }

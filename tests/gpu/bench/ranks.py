@@ -7,11 +7,10 @@
 (4 and 4). The step's time is the median of the last half. --times prints besides how much of a step rank 0's operations take: the rest is
 waiting, for other ranks and for the host."""
 import argparse
-import json
 import os
 import re
-import subprocess
-import sys
+
+from ferry_steps import train
 
 LAYOUTS = {
     'dp': '--data-parallel-size 2 --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather',
@@ -27,25 +26,17 @@ parser.add_argument('--steps', type=int, default=10)
 parser.add_argument('--times', action='store_true')
 a = parser.parse_args()
 os.makedirs(a.work, exist_ok=True)
-metrics = os.path.join(a.work, 'metrics.json')
 
 
 def steps(layout, count):
     """Milliseconds a step, its last loss, and what it printed."""
-    if os.path.exists(metrics):
-        os.remove(metrics)
     words = (f'{a.ferry} train --device cuda --bf16 --mock-data --tokenizer-type NullTokenizer --vocab-size 128256 --num-layers 8 --hidden-size 4096 '
              '--ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention --num-query-groups 8 --swiglu --disable-bias-linear '
              '--normalization RMSNorm --position-embedding-type rope --untie-embeddings-and-output-weights --seq-length 4096 '
              '--max-position-embeddings 4096 --attention-dropout 0 --hidden-dropout 0 --micro-batch-size 1 --global-batch-size 8 --lr 1e-4 '
-             f'--train-iters {count} --eval-iters 0 --log-interval 1 --metrics-json {metrics} ').split() + layout.split()
-    run = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if run.returncode:
-        sys.exit(run.stdout + 'ferry train failed')
-    with open(metrics) as lines:
-        rows = [json.loads(line) for line in lines]
-    times = sorted(row['milliseconds'] for row in rows[count // 2:])
-    return times[len(times) // 2], re.findall(r'lm loss: (\S+)', run.stdout)[-1], run.stdout
+             f'--train-iters {count} --eval-iters 0 --log-interval 1 ').split() + layout.split()
+    seconds, text = train(a.work, words)
+    return 1000 * seconds, re.findall(r'lm loss: (\S+)', text)[-1], text
 
 
 def operations(layout):

@@ -24,6 +24,8 @@ import shlex
 import subprocess
 import sys
 
+from ferry_steps import SMALL, median, train
+
 PEER = os.path.join(os.path.dirname(os.path.abspath(__file__)), '../../bench/torch_steps.py')
 SHAPES = {
     'gpt2': dict(llama=False, layers=12, hidden=768, heads=12, groups=12, ffn=3072, vocabulary=50304, length=1024, batch=64, llm_c=['-e', 'd12']),
@@ -31,7 +33,6 @@ SHAPES = {
     'llama-8b-8': dict(llama=True, layers=8, hidden=4096, heads=32, groups=8, ffn=14336, vocabulary=128256, length=4096, batch=2),
     'llama-8b': dict(llama=True, layers=32, hidden=4096, heads=32, groups=8, ffn=14336, vocabulary=128256, length=4096, batch=3, small=True),
 }
-SMALL = ['--use-distributed-optimizer', '--use-precision-aware-optimizer', '--main-grads-dtype', 'bf16', '--exp-avg-dtype', 'bf16', '--exp-avg-sq-dtype', 'bf16']
 
 parser = argparse.ArgumentParser()
 parser.add_argument('ferry')
@@ -48,11 +49,6 @@ a = parser.parse_args()
 os.makedirs(a.work, exist_ok=True)
 
 
-def median(times):
-    last = sorted(times[-(a.steps // 2):])
-    return last[len(last) // 2]
-
-
 def check_parameters(c, who, number):
     """All of one shape have the same parameters, those of a padded vocabulary among them."""
     head = c['hidden'] // c['heads']
@@ -65,26 +61,19 @@ def check_parameters(c, who, number):
 
 
 def ferry(c, *more):
-    metrics = os.path.join(a.work, 'metrics.json')
-    if os.path.exists(metrics):
-        os.remove(metrics)
     model = ['--swiglu', '--disable-bias-linear', '--normalization', 'RMSNorm', '--position-embedding-type', 'rope', '--group-query-attention',
              '--num-query-groups', str(c['groups']), '--untie-embeddings-and-output-weights'] if c['llama'] else []
     words = [a.ferry, 'train', '--device', 'cuda', '--bf16', '--mock-data', '--tokenizer-type', 'NullTokenizer', '--vocab-size', str(c['vocabulary']),
              '--num-layers', str(c['layers']), '--hidden-size', str(c['hidden']), '--ffn-hidden-size', str(c['ffn']),
              '--num-attention-heads', str(c['heads']), '--seq-length', str(c['length']), '--max-position-embeddings', str(c['length']),
              '--micro-batch-size', str(c['batch']), '--global-batch-size', str(c['batch']), '--lr', '1e-4', '--train-iters', str(a.steps),
-             '--eval-iters', '0', '--log-interval', '1', '--attention-dropout', '0', '--hidden-dropout', '0', '--metrics-json', metrics]
+             '--eval-iters', '0', '--log-interval', '1', '--attention-dropout', '0', '--hidden-dropout', '0']
     words += model + (SMALL if c.get('small') else []) + a.more.split() + list(more)
-    run = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if run.returncode:
-        sys.exit(run.stdout + 'ferry train failed')
-    check_parameters(c, 'ferry', int(re.search(r'^model: (\d+) parameters', run.stdout, re.M)[1]))
-    peak = re.search(r'.*peak.*', run.stdout)
-    plan = re.search(r'^ +0 +\d+ .* (\S+)$', run.stdout, re.M)
-    with open(metrics) as lines:
-        seconds = median([json.loads(line)['milliseconds'] / 1000 for line in lines])
-    return seconds, run.stdout, ', '.join(([peak[0].strip()] if peak else []) + ([f'planned {plan[1]} GiB'] if plan else []))
+    seconds, text = train(a.work, words)
+    check_parameters(c, 'ferry', int(re.search(r'^model: (\d+) parameters', text, re.M)[1]))
+    peak = re.search(r'.*peak.*', text)
+    plan = re.search(r'^ +0 +\d+ .* (\S+)$', text, re.M)
+    return seconds, text, ', '.join(([peak[0].strip()] if peak else []) + ([f'planned {plan[1]} GiB'] if plan else []))
 
 
 def peer(c):

@@ -6,19 +6,17 @@ PyTorch: torch.compile, experts by grouped products, its own attention and fused
 lower 16 bits of fp32 copies (--use-precision-aware-optimizer), 10 bytes a parameter, then fp32 copies, gradients and moments, as Megatron-LM has them by default, 18 bytes.
 Times are medians of the last half of the steps. --times prints ferry's time by operation besides."""
 import argparse
-import json
 import os
 import re
-import subprocess
-import sys
 import time
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
+from ferry_steps import SMALL, median, train
+
 HIDDEN, HEADS, GROUPS, DIM, FFN, EXPERTS, CHOSEN, VOCABULARY, SEQUENCE = 2048, 32, 4, 128, 768, 128, 8, 151936, 4096
-SMALL = '--use-distributed-optimizer --use-precision-aware-optimizer --main-grads-dtype bf16 --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16'
 
 parser = argparse.ArgumentParser()
 parser.add_argument('ferry')
@@ -33,31 +31,19 @@ a = parser.parse_args()
 os.makedirs(a.work, exist_ok=True)
 
 
-def median(times):
-    last = sorted(times[-(a.steps // 2):])
-    return last[len(last) // 2]
-
-
 def tell(who, batch, seconds, more):
     print(f'batch {batch}, {who}: {batch * SEQUENCE / seconds:.0f} tokens/s, {1000 * seconds:.1f} ms a step, {more}', flush=True)
 
 
 def ferry(batch, more):
     """Seconds of a step, and what it printed."""
-    metrics = os.path.join(a.work, 'metrics.json')
-    if os.path.exists(metrics):
-        os.remove(metrics)
     words = (f'{a.ferry} train --device cuda --bf16 --mock-data --tokenizer-type NullTokenizer --vocab-size {VOCABULARY} --num-layers {a.layers} --hidden-size {HIDDEN} '
              f'--num-attention-heads {HEADS} --group-query-attention --num-query-groups {GROUPS} --kv-channels {DIM} --ffn-hidden-size 6144 '
              f'--moe-ffn-hidden-size {FFN} --num-experts {EXPERTS} --moe-router-topk {CHOSEN} --moe-router-load-balancing-type none --moe-grouped-gemm --qk-layernorm '
              '--normalization RMSNorm --swiglu --disable-bias-linear --untie-embeddings-and-output-weights --position-embedding-type rope --rotary-base 1000000 '
              f'--seq-length {SEQUENCE} --max-position-embeddings {SEQUENCE} --attention-dropout 0 --hidden-dropout 0 --micro-batch-size {batch} '
-             f'--global-batch-size {batch} --train-iters {a.steps} --lr 1e-4 --eval-iters 0 --log-interval 1 --metrics-json {metrics} {more} {a.more}').split()
-    run = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if run.returncode:
-        sys.exit(run.stdout + 'ferry train failed')
-    with open(metrics) as lines:
-        return median([json.loads(line)['milliseconds'] / 1000 for line in lines]), run.stdout
+             f'--global-batch-size {batch} --train-iters {a.steps} --lr 1e-4 --eval-iters 0 --log-interval 1 {a.more}').split() + more
+    return train(a.work, words)
 
 
 class Norm(nn.Module):
@@ -168,11 +154,11 @@ def torch_steps(batch):
 
 for batch in a.batches:
     own = {}
-    for state, words in ('10 bytes a parameter', SMALL), ('18 bytes a parameter', ''):
+    for state, words in ('10 bytes a parameter', SMALL), ('18 bytes a parameter', []):
         own[state], text = ferry(batch, words)
         tell(f'ferry, {state}', batch, own[state], re.search(r'peak memory.*', text)[0])
         if a.times:
-            print(ferry(batch, words + ' --timing-log-level 2')[1][-6000:], flush=True)
+            print(ferry(batch, words + ['--timing-log-level', '2'])[1][-6000:], flush=True)
     if a.no_peer:
         continue
     torch._dynamo.reset()

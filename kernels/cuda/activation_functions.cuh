@@ -12,7 +12,9 @@ __device__ float sigmoid(float x) {
   if constexpr (std::is_same_v<T, float>) {
     return 1.0F / (1.0F + expf(-x));
   } else {
-    return __fdividef(1.0F, 1.0F + __expf(-x));
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(1.0F + power_of_two(-kLog2e * x)));
+    return y;
   }
 }
 

@@ -1,4 +1,6 @@
 // A block of threads takes a row of logits.
+#include <cfloat>
+
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/operations.h"
 
@@ -6,7 +8,25 @@ namespace ferry::kernels::cuda {
 
 namespace {
 
-constexpr int kRowThreads = 1024;
+constexpr int kRowThreads = 512;
+
+/// e^(x - greatest) as exact as 16-bit logits can tell, or as fp32 is.
+template <typename T>
+class ShiftedExp {
+ public:
+  /// No less than the least number: nothing could be said of -inf less -inf.
+  __device__ explicit ShiftedExp(float greatest) : shift_(fmaxf(greatest, -FLT_MAX)) {}
+  __device__ float operator()(float x) const {
+    if constexpr (std::is_same_v<T, float>) {
+      return expf(x - shift_);
+    } else {
+      return power_of_two(kLog2e * (x - shift_));
+    }
+  }
+
+ private:
+  float shift_;
+};
 
 template <int W, typename T>
 __global__ void maximum(LogitMaximum x) {
@@ -28,11 +48,12 @@ __global__ void sums(LogitSums x) {
   const int64_t row = blockIdx.x;
   const T* const logits = static_cast<const T*>(x.logits.data) + row * x.columns;
   const float maximum = x.maximum[row];
+  const ShiftedExp<T> power(maximum);
   float sum = 0;
   for (int64_t i = threadIdx.x * W; i < x.columns; i += kRowThreads * W) {
     const auto value = load<W>(logits + i);
 #pragma unroll
-    for (int j = 0; j < W; ++j) sum += expf(value.v[j] - maximum);
+    for (int j = 0; j < W; ++j) sum += power(value.v[j]);
   }
   sum = block_sum(sum, scratch);
   if (threadIdx.x != 0) return;
@@ -42,31 +63,29 @@ __global__ void sums(LogitSums x) {
   x.target[row] = is_here ? to_float(logits[target]) - maximum : 0.0F;
 }
 
+/// value.v[place] -= weight, where there is such a place.
+template <int W, typename Place>
+__device__ void subtract_at(Place place, float weight, Pack<W>& value) {
+  if (place < 0 || place >= W) return;
+#pragma unroll
+  for (int j = 0; j < W; ++j) value.v[j] -= j == place ? weight : 0.0F;
+}
+
 template <int W, typename T, typename D>
 __global__ void gradient(CrossEntropyGradient x) {
   const int64_t row = blockIdx.x, start = row * x.columns;
   const T* const logits = static_cast<const T*>(x.logits.data) + start;
   D* const dlogits = static_cast<D*>(x.dlogits.data) + start;
-  const float maximum = x.maximum[row], weight = x.weight[row], factor = weight / x.sum[row];
+  const ShiftedExp<T> power(x.maximum[row]);
+  const float weight = x.weight[row], factor = weight / x.sum[row];
   const int64_t target = x.targets[row] - x.first_column;
   if (threadIdx.x == 0) x.loss[row] = logf(x.sum[row]) - x.target[row];
   for (int64_t i = threadIdx.x * W; i < x.columns; i += kRowThreads * W) {
     auto value = load<W>(logits + i);
 #pragma unroll
-    for (int j = 0; j < W; ++j) {
-      value.v[j] = factor * expf(value.v[j] - maximum) - (i + j == target ? weight : 0.0F);
-    }
+    for (int j = 0; j < W; ++j) value.v[j] = factor * power(value.v[j]);
+    subtract_at(target - i, weight, value);
     store<W>(dlogits + i, value);
-  }
-}
-
-/// e^x as exact as numbers of the type can tell.
-template <typename T>
-__device__ float exp_of(float x) {
-  if constexpr (std::is_same_v<T, float>) {
-    return expf(x);
-  } else {
-    return __expf(x);
   }
 }
 
@@ -81,45 +100,47 @@ struct Exponentials {
 #pragma unroll
     for (int j = 1; j < W; ++j) greatest = fmaxf(greatest, value.v[j]);
     if (greatest > maximum) {
-      sum *= exp_of<T>(maximum - greatest);
+      sum *= ShiftedExp<T>(greatest)(maximum);
       maximum = greatest;
     }
+    const ShiftedExp<T> power(maximum);
 #pragma unroll
-    for (int j = 0; j < W; ++j) sum += exp_of<T>(value.v[j] - maximum);
+    for (int j = 0; j < W; ++j) sum += power(value.v[j]);
   }
 };
 
-/// Reads a row of logits once, into shared memory where it fits (`is_kept`), and goes on from
-/// there.
+/// Reads a row of logits once, but for those behind the first `kept`, for which shared memory has
+/// no room.
 template <int W, typename T>
-__global__ void cross_entropy(CrossEntropy x, bool is_kept) {
+__global__ void cross_entropy(CrossEntropy x, int kept) {
   extern __shared__ uint4 shared[];
   __shared__ float scratch[2][32];
-  const int64_t row = blockIdx.x, target = x.targets[row];
-  const T* logits = static_cast<const T*>(x.logits.data) + row * x.columns;
-  T* const kept = reinterpret_cast<T*>(shared);
-  const float own = to_float(logits[target]);
+  const int64_t row = blockIdx.x;
+  const int columns = static_cast<int>(x.columns), target = x.targets[row];
+  const T* const logits = static_cast<const T*>(x.logits.data) + row * columns;
+  StoredPack<W, T>* const kept_logits = reinterpret_cast<StoredPack<W, T>*>(shared);
+  const float target_logit = to_float(logits[target]);
   Exponentials<T> own_share;
 #pragma unroll 4
-  for (int64_t i = threadIdx.x * W; i < x.columns; i += kRowThreads * W) {
-    const auto value = load<W>(logits + i);
-    if (is_kept) store<W>(kept + i, value);
-    own_share.add(value);
+  for (int i = threadIdx.x * W; i < columns; i += kRowThreads * W) {
+    const auto stored = load_stored<W>(logits + i);
+    if (i < kept) kept_logits[i / W] = stored;
+    own_share.add(to_pack<W>(stored));
   }
-  if (is_kept) logits = kept;  // of which each thread reads what it wrote
   const float maximum = block_max(own_share.maximum, scratch[0]);
-  const float share = own_share.sum * exp_of<T>(own_share.maximum - maximum);
-  const float sum = block_sum(share, scratch[1]);
-  if (threadIdx.x == 0) x.loss[row] = logf(sum) - (own - maximum);
+  const ShiftedExp<T> power(maximum);
+  const float sum = block_sum(own_share.sum * power(own_share.maximum), scratch[1]);
+  if (threadIdx.x == 0) x.loss[row] = logf(sum) - (target_logit - maximum);
   if (x.weight == nullptr) return;
-  T* const dlogits = static_cast<T*>(x.dlogits.data) + row * x.columns;
+  T* const dlogits = static_cast<T*>(x.dlogits.data) + row * columns;
   const float weight = x.weight[row], factor = weight / sum;
-  for (int64_t i = threadIdx.x * W; i < x.columns; i += kRowThreads * W) {
-    auto value = load<W>(logits + i);
+#pragma unroll 2
+  for (int i = threadIdx.x * W; i < columns; i += kRowThreads * W) {
+    // Of what is kept each thread reads what it wrote.
+    auto value = to_pack<W>(i < kept ? kept_logits[i / W] : load_stored<W>(logits + i));
 #pragma unroll
-    for (int j = 0; j < W; ++j) {
-      value.v[j] = factor * exp_of<T>(value.v[j] - maximum) - (i + j == target ? weight : 0.0F);
-    }
+    for (int j = 0; j < W; ++j) value.v[j] = factor * power(value.v[j]);
+    subtract_at(target - i, weight, value);
     store<W>(dlogits + i, value);
   }
 }
@@ -136,15 +157,20 @@ void run(Device& device, const CrossEntropy& x) {
   if (x.rows == 0) return;
   with_type(x.logits.type, [&]<typename T>(T*) {
     with_pack(is_packed({x.logits.data, x.dlogits.data}, {x.columns}), [&](auto pack) {
-      auto* const kernel = cross_entropy<decltype(pack)::value, T>;
+      constexpr int kWidth = decltype(pack)::value;
+      auto* const kernel = cross_entropy<kWidth, T>;
       const int64_t bytes = x.columns * size_bytes(x.logits.type);
-      // Beside two blocks' rows there is room for little else.
-      const bool is_kept = x.weight != nullptr && bytes + 2048 <= device.shared_memory();
-      const auto shared = static_cast<size_t>(is_kept ? (bytes + 15) / 16 * 16 : 0);
+      // The block's own sums take some of the memory, too. Of longer rows so much is kept that two
+      // blocks fit, of which one reads while the other writes.
+      const int64_t most = device.shared_memory() - 2048;
+      int64_t kept = bytes <= most ? x.columns : (most / 2 - 2048) / size_bytes(x.logits.type);
+      kept = x.weight ? kept / kWidth * kWidth : 0;
+      const auto shared = static_cast<size_t>(ceil_div(kept * size_bytes(x.logits.type), 16) * 16);
       check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                  static_cast<int>(shared)),
             "memory of a row of logits");
-      kernel<<<static_cast<unsigned>(x.rows), kRowThreads, shared, device.stream()>>>(x, is_kept);
+      kernel<<<static_cast<unsigned>(x.rows), kRowThreads, shared, device.stream()>>>(
+          x, static_cast<int>(kept));
     });
   });
   check_launch("cross entropy");

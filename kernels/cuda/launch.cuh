@@ -4,6 +4,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <stdexcept>
@@ -73,6 +74,26 @@ __device__ inline half from_float<half>(float x) {
   return __float2half_rn(x);
 }
 
+/// Two elements of 16 bits in a word.
+__device__ inline uint32_t pair(float low, float high, bf16) {
+  uint32_t word;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
+__device__ inline uint32_t pair(float low, float high, half) {
+  uint32_t word;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
+
+constexpr float kLog2e = 1.44269504088896340736F;
+/// 2^x with two wrong bits at most; results that would be subnormal are 0.
+__device__ inline float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 /// One element of an array whose type is known only here: parameters, statistics.
 __device__ inline float element(const ConstArray& x, int64_t i) {
   if (x.type == Type::f32) return static_cast<const float*>(x.data)[i];
@@ -98,40 +119,66 @@ struct Pack {
 /// Packs of kPack elements are moved 16 bytes at a time; of 1 where rows do not allow that.
 constexpr int kPack = 8;
 
+/// W neighbours as memory has them, which takes fewer registers until they are computed with.
 template <int W, typename T>
-__device__ inline Pack<W> load(const T* p) {
-  Pack<W> x;
-  if constexpr (W == 1) {
-    x.v[0] = to_float(*p);
-  } else {
-    constexpr int kWords = W * static_cast<int>(sizeof(T)) / 16;
-    union {
-      uint4 words[kWords];
-      T each[W];
-    } u;
+struct StoredPack {
+  static_assert(W == 1 || W * sizeof(T) % 16 == 0);
+  using Word = std::conditional_t<W == 1, T, uint4>;
+  static constexpr int kWords = W * static_cast<int>(sizeof(T)) / static_cast<int>(sizeof(Word));
+  Word words[kWords];
+};
+
+template <int W, typename T>
+__device__ inline StoredPack<W, T> load_stored(const T* p) {
+  StoredPack<W, T> x;
 #pragma unroll
-    for (int i = 0; i < kWords; ++i) u.words[i] = reinterpret_cast<const uint4*>(p)[i];
-#pragma unroll
-    for (int i = 0; i < W; ++i) x.v[i] = to_float(u.each[i]);
+  for (int i = 0; i < x.kWords; ++i) {
+    x.words[i] = reinterpret_cast<const typename StoredPack<W, T>::Word*>(p)[i];
   }
   return x;
 }
 
 template <int W, typename T>
+__device__ inline Pack<W> to_pack(const StoredPack<W, T>& words) {
+  union U {
+    typename StoredPack<W, T>::Word words[StoredPack<W, T>::kWords];
+    T each[W];
+    __device__ U() {}
+  } u;
+#pragma unroll
+  for (int i = 0; i < words.kWords; ++i) u.words[i] = words.words[i];
+  Pack<W> x;
+#pragma unroll
+  for (int i = 0; i < W; ++i) x.v[i] = to_float(u.each[i]);
+  return x;
+}
+
+template <int W, typename T>
+__device__ inline Pack<W> load(const T* p) {
+  return to_pack(load_stored<W>(p));
+}
+
+template <int W, typename T>
 __device__ inline void store(T* p, const Pack<W>& x) {
+  static_assert(W == 1 || W * sizeof(T) % 16 == 0);
   if constexpr (W == 1) {
     *p = from_float<T>(x.v[0]);
   } else {
-    constexpr int kWords = W * static_cast<int>(sizeof(T)) / 16;
-    union U {
-      uint4 words[kWords];
-      T each[W];
-      __device__ U() {}
-    } u;
+    constexpr int kWords = W * static_cast<int>(sizeof(T)) / 4;
+    uint32_t words[kWords];
 #pragma unroll
-    for (int i = 0; i < W; ++i) u.each[i] = from_float<T>(x.v[i]);
+    for (int i = 0; i < kWords; ++i) {
+      if constexpr (std::is_same_v<T, float>) {
+        words[i] = __float_as_uint(x.v[i]);
+      } else {
+        words[i] = pair(x.v[2 * i], x.v[2 * i + 1], T());
+      }
+    }
 #pragma unroll
-    for (int i = 0; i < kWords; ++i) reinterpret_cast<uint4*>(p)[i] = u.words[i];
+    for (int i = 0; i < kWords; i += 4) {
+      reinterpret_cast<uint4*>(p)[i / 4] =
+          make_uint4(words[i], words[i + 1], words[i + 2], words[i + 3]);
+    }
   }
 }
 
@@ -158,11 +205,14 @@ void with_pack(bool packed, F&& f) {
   }
 }
 
-/// The sum over the threads of a warp, which all of them get: halves are added to halves.
-template <typename Number>
+/// The sum over the threads of a warp, or over each part of one that has `Lanes` of them, which all
+/// of them get: halves are added to halves.
+template <int Lanes = 32, typename Number>
 __device__ inline Number warp_sum(Number x) {
+  constexpr unsigned kLanes = 0xffffffffU >> (32 - Lanes);
+  const unsigned own = Lanes == 32 ? kLanes : kLanes << (threadIdx.x % 32 / Lanes * Lanes);
 #pragma unroll
-  for (int lanes = 16; lanes > 0; lanes /= 2) x += __shfl_xor_sync(0xffffffffU, x, lanes);
+  for (int lanes = Lanes / 2; lanes > 0; lanes /= 2) x += __shfl_xor_sync(own, x, lanes);
   return x;
 }
 __device__ inline float warp_max(float x) {
@@ -194,6 +244,16 @@ constexpr int kThreads = 256;
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 inline void check_launch(const char* what) { check(cudaGetLastError(), what); }
+
+/// How many blocks of a kernel without dynamic shared memory the GPU runs at once.
+template <typename... Arguments>
+int64_t blocks_at_once(const Device& device, void (*kernel)(Arguments...), unsigned threads) {
+  int of_each = 0;
+  check(
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_each, kernel, static_cast<int>(threads), 0),
+      "counting blocks");
+  return int64_t{std::max(of_each, 1)} * device.multiprocessors();
+}
 
 /// A grid of at most what runs at once a few times over: its threads go on in strides.
 inline unsigned grid_of(const Device& device, int64_t blocks) {

@@ -1,4 +1,4 @@
-// RMSNorm and LayerNorm.
+// RMSNorm and LayerNorm: rows stay in registers where they are packs, else they are read again.
 #include "kernels/cuda/norm.cuh"
 #include "kernels/cuda/operations.h"
 
@@ -6,6 +6,7 @@ namespace ferry::kernels::cuda {
 
 namespace {
 
+/// Rows of any width: what is read again comes from the caches.
 template <int W, int ThreadsOfRow, typename T, typename Y>
 __global__ void norm_forward(NormForward x, RowStarts starts) {
   __shared__ float scratch[2][32];
@@ -62,6 +63,100 @@ __global__ void norm_forward(NormForward x, RowStarts starts) {
   if (x.inverse) x.inverse[row] = inverse;
 }
 
+/// Rows of packs, which are read once: each of the row's threads has K packs of columns.
+/// ThreadsOfRow == kThreads stands for a whole block, which has as many threads as the row needs.
+template <int K, int ThreadsOfRow, typename T, typename Y>
+__global__ void norm_forward_packs(NormForward x, RowStarts starts) {
+  constexpr bool kIsBlock = ThreadsOfRow == kThreads;
+  __shared__ float scratch[2][32];
+  const int64_t row = kIsBlock ? blockIdx.x : own_row<ThreadsOfRow>();
+  if (row >= x.rows * x.heads) return;
+  const int64_t start = starts(row);
+  const int threads = kIsBlock ? static_cast<int>(blockDim.x) : ThreadsOfRow;
+  const int thread = kIsBlock ? threadIdx.x : threadIdx.x % ThreadsOfRow;
+  const auto column = [&](int k) { return (k * threads + thread) * kPack; };
+  const auto width = static_cast<int>(x.width);
+  const T* const from = static_cast<const T*>(x.x.data) + start;
+  const T* const residual = static_cast<const T*>(x.residual.data) + start;
+  StoredPack<kPack, T> read[K]{}, other[K]{};
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+    if (column(k) >= width) continue;
+    read[k] = load_stored<kPack>(from + column(k));
+    if (x.residual) other[k] = load_stored<kPack>(residual + column(k));
+  }
+  Pack<kPack> value[K];
+  float sum = 0;
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+    value[k] = to_pack<kPack>(read[k]);
+    if (x.residual) {
+      const auto added = to_pack<kPack>(other[k]);
+#pragma unroll
+      for (int j = 0; j < kPack; ++j) {
+        value[k].v[j] = to_float(from_float<T>(value[k].v[j] + added.v[j]));
+      }
+      if (column(k) < width) store(static_cast<T*>(x.sum.data) + start + column(k), value[k]);
+    }
+#pragma unroll
+    for (int j = 0; j < kPack; ++j) sum += value[k].v[j];
+  }
+  const auto columns = static_cast<float>(width);
+  const float mean = x.rms ? 0.0F : row_sum<ThreadsOfRow>(sum, scratch[0]) / columns;
+  float squares = 0;
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+    if (column(k) >= width) continue;
+#pragma unroll
+    for (int j = 0; j < kPack; ++j) squares += (value[k].v[j] - mean) * (value[k].v[j] - mean);
+  }
+  squares = row_sum<ThreadsOfRow>(squares, scratch[1]) / columns;
+  const float inverse = 1.0F / sqrtf(squares + static_cast<float>(x.epsilon));
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+    if (column(k) >= width) continue;
+    const auto weight = weights<kPack>(x.weight, x.one_plus_weight, column(k));
+    Pack<kPack> bias{};
+    if (x.bias) bias = weights<kPack>(x.bias, false, column(k));
+#pragma unroll
+    for (int j = 0; j < kPack; ++j) {
+      value[k].v[j] = (value[k].v[j] - mean) * inverse * weight.v[j] + bias.v[j];
+    }
+    store(static_cast<Y*>(x.y.data) + start + column(k), value[k]);
+  }
+  if (thread != 0) return;
+  if (x.mean && !x.rms) x.mean[row] = mean;
+  if (x.inverse) x.inverse[row] = inverse;
+}
+
+/// False where the rows are too wide for norm_forward_packs().
+template <typename T, typename Y>
+bool run_packs(Device& device, const NormForward& x, const RowStarts& starts) {
+  const int64_t rows = x.rows * x.heads, packs = x.width / kPack;
+  if (packs > 4 * kThreads) return false;
+  const auto launch = [&](auto* kernel, int64_t rows_of_block, unsigned threads = kThreads) {
+    const auto blocks = static_cast<unsigned>(ceil_div(rows, rows_of_block));
+    kernel<<<blocks, threads, 0, device.stream()>>>(x, starts);
+  };
+  const auto threads_for = [&](int k) {
+    return static_cast<unsigned>(ceil_div(packs, 32 * k) * 32);
+  };
+  if (packs <= 16) {
+    launch(norm_forward_packs<1, 16, T, Y>, kThreads / 16);
+  } else if (packs <= 32) {
+    launch(norm_forward_packs<1, 32, T, Y>, kThreads / 32);
+  } else if (packs <= 4 * 32) {
+    launch(norm_forward_packs<4, 32, T, Y>, kThreads / 32);
+  } else if (packs <= kThreads) {
+    launch(norm_forward_packs<1, kThreads, T, Y>, 1, threads_for(1));
+  } else if (packs <= 2 * kThreads) {
+    launch(norm_forward_packs<2, kThreads, T, Y>, 1, threads_for(2));
+  } else {
+    launch(norm_forward_packs<4, kThreads, T, Y>, 1, threads_for(4));
+  }
+  return true;
+}
+
 }  // namespace
 
 void run(Device& device, const NormForward& x) {
@@ -71,10 +166,11 @@ void run(Device& device, const NormForward& x) {
       is_packed({x.x.data, x.residual.data, x.sum.data, x.y.data, x.weight.data, x.bias.data},
                 {x.width, starts.row_stride, starts.head_stride});
   with_types(x.x.type, x.y.type, [&]<typename T, typename Y>(T*, Y*) {
+    if (packed && run_packs<T, Y>(device, x, starts)) return;
     with_rows(x.rows * x.heads, x.width, packed,
-              [&](auto pack, auto threads_of_row, unsigned blocks, unsigned threads) {
+              [&](auto pack, auto threads_of_row, unsigned blocks) {
                 norm_forward<decltype(pack)::value, decltype(threads_of_row)::value, T, Y>
-                    <<<blocks, threads, 0, device.stream()>>>(x, starts);
+                    <<<blocks, kThreads, 0, device.stream()>>>(x, starts);
               });
   });
   check_launch("norm");

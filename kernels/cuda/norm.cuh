@@ -52,13 +52,7 @@ __device__ float row_sum(float x, float* scratch) {
   if constexpr (ThreadsOfRow > 32) {
     return block_sum(x, scratch);
   } else {
-    constexpr unsigned kThreadsOfRow = 0xffffffffU >> (32 - ThreadsOfRow);
-    const unsigned own = kThreadsOfRow << (threadIdx.x % 32 / ThreadsOfRow * ThreadsOfRow);
-#pragma unroll
-    for (int lanes = ThreadsOfRow / 2; lanes > 0; lanes /= 2) {
-      x += __shfl_xor_sync(own, x, lanes);
-    }
-    return x;
+    return warp_sum<ThreadsOfRow>(x);
   }
 }
 
@@ -67,19 +61,22 @@ __device__ int64_t own_row() {
   return blockIdx.x * int64_t{blockDim.x / ThreadsOfRow} + threadIdx.x / ThreadsOfRow;
 }
 
-/// f(pack, threads of a row, blocks, threads of a block) for rows of a width.
+/// f(pack, threads of a row, blocks) for rows of a width, in blocks of kThreads. Narrower rows of
+/// packs have kernels of their own.
 template <typename F>
 void with_rows(int64_t rows, int64_t width, bool packed, const F& f) {
-  with_pack(packed, [&](auto pack) {
-    if (width <= 16 * decltype(pack)::value) {
-      f(pack, std::integral_constant<int, 16>(), static_cast<unsigned>(ceil_div(rows, 16)), 256U);
-    } else if (width <= 32 * 8 * decltype(pack)::value) {
-      f(pack, std::integral_constant<int, 32>(), static_cast<unsigned>(ceil_div(rows, 8)), 256U);
-    } else {
-      f(pack, std::integral_constant<int, kThreads>(), static_cast<unsigned>(rows),
-        unsigned{kThreads});
-    }
-  });
+  const auto blocks = [&](int64_t rows_of_block) {
+    return static_cast<unsigned>(ceil_div(rows, rows_of_block));
+  };
+  if (packed) {
+    f(std::integral_constant<int, kPack>(), std::integral_constant<int, kThreads>(), blocks(1));
+  } else if (width <= 16) {
+    f(std::integral_constant<int, 1>(), std::integral_constant<int, 16>(), blocks(kThreads / 16));
+  } else if (width <= kThreads) {
+    f(std::integral_constant<int, 1>(), std::integral_constant<int, 32>(), blocks(kThreads / 32));
+  } else {
+    f(std::integral_constant<int, 1>(), std::integral_constant<int, kThreads>(), blocks(1));
+  }
 }
 
 }  // namespace ferry::kernels::cuda

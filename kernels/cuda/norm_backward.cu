@@ -8,188 +8,238 @@ namespace ferry::kernels::cuda {
 
 namespace {
 
-/// dx = inverse · (g - mean of g - x̂ · mean of g · x̂) with g = dy · weight; of RMSNorm without the
-/// mean of g.
+/// A row's numbers, from the forward pass.
+struct Statistics {
+  float mean, inverse;
+  __device__ static Statistics of(const NormBackward& x, int64_t row) {
+    return {x.rms ? 0.0F : x.mean[row], x.inverse[row]};
+  }
+  __device__ float normal(float x) const { return (x - mean) * inverse; }
+};
+
+/// A thread's W columns of a row, as memory has them.
+template <int W, typename T, typename D>
+struct Columns {
+  StoredPack<W, T> x;
+  StoredPack<W, D> dy, before;  // before: what the gradient is added to
+
+  __device__ void load(const NormBackward& n, int64_t at) {
+    x = load_stored<W>(static_cast<const T*>(n.x.data) + at);
+    dy = load_stored<W>(static_cast<const D*>(n.dy.data) + at);
+    if (n.accumulate) before = load_stored<W>(static_cast<const D*>(n.dx.data) + at);
+  }
+};
+
+/// Sums over a row of g = dy · weight and of g · x̂; divided by its width they are means.
+struct RowSums {
+  float g = 0, product = 0;
+};
+/// A thread's sums over rows, of which the parameters' gradients are made: of dy · x̂ and of dy.
+template <int W>
+struct ParameterSums {
+  Pack<W> weight{}, bias{};
+};
+
+template <int W, typename T, typename D>
+__device__ void add_to_sums(const Columns<W, T, D>& own, const Pack<W>& weight,
+                            const Statistics& row, RowSums& sums, ParameterSums<W>* parameters) {
+  const auto x = to_pack<W>(own.x);
+  const auto dy = to_pack<W>(own.dy);
+#pragma unroll
+  for (int j = 0; j < W; ++j) {
+    const float normal = row.normal(x.v[j]), g = dy.v[j] * weight.v[j];
+    sums.g += g;
+    sums.product += g * normal;
+    if (!parameters) continue;
+    parameters->weight.v[j] += dy.v[j] * normal;
+    parameters->bias.v[j] += dy.v[j];
+  }
+}
+
+/// dx = inverse · (g - mean of g - x̂ · mean of g · x̂); of RMSNorm without the mean of g.
+template <int W, typename T, typename D>
+__device__ void store_gradient(const NormBackward& n, int64_t at, const Columns<W, T, D>& own,
+                               const Pack<W>& weight, const Statistics& row, const RowSums& sums) {
+  const auto x = to_pack<W>(own.x);
+  const auto dy = to_pack<W>(own.dy);
+  const float by_width = 1.0F / static_cast<float>(n.width);
+  const float mean_g = n.rms ? 0.0F : sums.g * by_width, mean_product = sums.product * by_width;
+  Pack<W> dx{};
+  if (n.accumulate) dx = to_pack<W>(own.before);
+#pragma unroll
+  for (int j = 0; j < W; ++j) {
+    const float normal = row.normal(x.v[j]);
+    dx.v[j] += row.inverse * (dy.v[j] * weight.v[j] - mean_g - normal * mean_product);
+  }
+  store<W>(static_cast<D*>(n.dx.data) + at, dx);
+}
+
+/// Rows of any width, which are read twice: the parameters' gradients are computed elsewhere.
 template <int W, int ThreadsOfRow, typename T, typename D>
 __global__ void norm_backward(NormBackward x, RowStarts starts) {
   __shared__ float scratch[2][32];
   const int64_t row = own_row<ThreadsOfRow>();
   if (row >= x.rows * x.heads) return;
   const int64_t start = starts(row);
-  const T* const from = static_cast<const T*>(x.x.data) + start;
-  const D* const dy = static_cast<const D*>(x.dy.data) + start;
-  D* const dx = static_cast<D*>(x.dx.data) + start;
-  const float mean = x.rms ? 0.0F : x.mean[row], inverse = x.inverse[row];
+  const auto statistics = Statistics::of(x, row);
   const int64_t begin = threadIdx.x % ThreadsOfRow * W, step = ThreadsOfRow * W;
-  float sum = 0, product = 0;
+  Columns<W, T, D> own;
+  RowSums sums;
   for (int64_t i = begin; i < x.width; i += step) {
-    const auto value = load<W>(from + i), gradient = load<W>(dy + i);
+    own.load(x, start + i);
     const auto weight = weights<W>(x.weight, x.one_plus_weight, i);
-#pragma unroll
-    for (int j = 0; j < W; ++j) {
-      const float g = gradient.v[j] * weight.v[j];
-      sum += g;
-      product += g * ((value.v[j] - mean) * inverse);
-    }
+    add_to_sums<W, T, D>(own, weight, statistics, sums, nullptr);
   }
-  const auto width = static_cast<float>(x.width);
-  const float mean_sum = x.rms ? 0.0F : row_sum<ThreadsOfRow>(sum, scratch[0]) / width;
-  const float mean_product = row_sum<ThreadsOfRow>(product, scratch[1]) / width;
+  sums = {row_sum<ThreadsOfRow>(sums.g, scratch[0]),
+          row_sum<ThreadsOfRow>(sums.product, scratch[1])};
   for (int64_t i = begin; i < x.width; i += step) {
-    auto value = load<W>(from + i);
-    const auto gradient = load<W>(dy + i);
+    own.load(x, start + i);
     const auto weight = weights<W>(x.weight, x.one_plus_weight, i);
-    Pack<W> before{};
-    if (x.accumulate) before = load<W>(dx + i);
-#pragma unroll
-    for (int j = 0; j < W; ++j) {
-      const float normal = (value.v[j] - mean) * inverse;
-      value.v[j] =
-          before.v[j] + inverse * (gradient.v[j] * weight.v[j] - mean_sum - normal * mean_product);
-    }
-    store<W>(dx + i, value);
+    store_gradient<W, T, D>(x, start + i, own, weight, statistics, sums);
   }
 }
 
-/// The same for rows of packs, and of the block's rows the sums that the parameters' gradients are
-/// made of, so that x and dy are read once. Each thread has K packs of columns of every row.
-/// `dweight`, `dbias`: [blocks, width]; `dbias` may be null.
+/// Rows of packs, and of the block's rows the sums that the parameters' gradients are made of, so
+/// that x and dy are read once. Each thread has K packs of columns of every row, and reads those of
+/// the next row while it computes. `dweight`, `dbias`: [blocks, width]; `dbias` may be null.
 template <int K, typename T, typename D>
-__global__ void norm_backward_blocks(NormBackward x, RowStarts starts, int64_t rows_of_block,
-                                     float* dweight, float* dbias) {
-  __shared__ float scratch[2][2][32];
+__global__ void __launch_bounds__(kThreads, K == 1   ? 3
+                                            : K == 2 ? 2
+                                                     : 1)
+    norm_backward_blocks(NormBackward x, RowStarts starts, int64_t rows_of_block, float* dweight,
+                         float* dbias) {
+  constexpr int kWarps = kThreads / 32;
+  constexpr bool kReadsAhead = sizeof(T) + sizeof(D) == 4;
+  __shared__ float scratch[2][2][kWarps];
   const int64_t rows = x.rows * x.heads, first = blockIdx.x * rows_of_block;
   const int64_t end = first + rows_of_block < rows ? first + rows_of_block : rows;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int warps = static_cast<int>(blockDim.x) / 32;
   const auto column = [&](int k) { return (int64_t{k} * blockDim.x + threadIdx.x) * kPack; };
-  const auto width = static_cast<float>(x.width);
-  Pack<kPack> weight[K], weight_sum[K]{}, bias_sum[K]{};
+  Pack<kPack> weight[K]{};
+  ParameterSums<kPack> parameters[K];
+  Columns<kPack, T, D> next[K]{};  // zeros where there are no columns
+  Statistics next_row{};
+  const auto fetch = [&](int64_t row) {
+    const int64_t start = starts(row);
+    next_row = Statistics::of(x, row);
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      if (column(k) < x.width) next[k].load(x, start + column(k));
+    }
+  };
+  fetch(first);
 #pragma unroll
   for (int k = 0; k < K; ++k) {
-    weight[k] = Pack<kPack>{};
     if (column(k) < x.width) weight[k] = weights<kPack>(x.weight, x.one_plus_weight, column(k));
   }
   for (int64_t row = first; row < end; ++row) {
-    const int64_t start = starts(row);
-    const T* const from = static_cast<const T*>(x.x.data) + start;
-    const D* const dy = static_cast<const D*>(x.dy.data) + start;
-    D* const dx = static_cast<D*>(x.dx.data) + start;
-    const float mean = x.rms ? 0.0F : x.mean[row], inverse = x.inverse[row];
-    Pack<kPack> normal[K], gradient[K], before[K]{};
-    float sum = 0, product = 0;
+    if (!kReadsAhead && row > first) fetch(row);
+    const auto statistics = next_row;
+    Columns<kPack, T, D> own[K];
+#pragma unroll
+    for (int k = 0; k < K; ++k) own[k] = next[k];
+    if (kReadsAhead && row + 1 < end) fetch(row + 1);
+    RowSums sums;
 #pragma unroll
     for (int k = 0; k < K; ++k) {
-      normal[k] = gradient[k] = Pack<kPack>{};
-      if (column(k) >= x.width) continue;
-      normal[k] = load<kPack>(from + column(k));
-      gradient[k] = load<kPack>(dy + column(k));
-      if (x.accumulate) before[k] = load<kPack>(dx + column(k));
-#pragma unroll
-      for (int j = 0; j < kPack; ++j) {
-        normal[k].v[j] = (normal[k].v[j] - mean) * inverse;
-        weight_sum[k].v[j] += gradient[k].v[j] * normal[k].v[j];
-        bias_sum[k].v[j] += gradient[k].v[j];
-        gradient[k].v[j] *= weight[k].v[j];
-        sum += gradient[k].v[j];
-        product += gradient[k].v[j] * normal[k].v[j];
-      }
+      add_to_sums<kPack, T, D>(own[k], weight[k], statistics, sums, &parameters[k]);
     }
     // Rows take turns with the scratch: one barrier parts them.
     auto& turn = scratch[row % 2];
-    sum = warp_sum(sum);
-    product = warp_sum(product);
+    sums = {warp_sum(sums.g), warp_sum(sums.product)};
     if (lane == 0) {
-      turn[0][warp] = sum;
-      turn[1][warp] = product;
+      turn[0][warp] = sums.g;
+      turn[1][warp] = sums.product;
     }
     __syncthreads();
-    const float mean_sum = x.rms ? 0.0F : warp_sum(lane < warps ? turn[0][lane] : 0.0F) / width;
-    const float mean_product = warp_sum(lane < warps ? turn[1][lane] : 0.0F) / width;
+    sums = {warp_sum<kWarps>(lane % kWarps < warps ? turn[0][lane % kWarps] : 0.0F),
+            warp_sum<kWarps>(lane % kWarps < warps ? turn[1][lane % kWarps] : 0.0F)};
+    const int64_t start = starts(row);
 #pragma unroll
     for (int k = 0; k < K; ++k) {
       if (column(k) >= x.width) continue;
-#pragma unroll
-      for (int j = 0; j < kPack; ++j) {
-        before[k].v[j] += inverse * (gradient[k].v[j] - mean_sum - normal[k].v[j] * mean_product);
-      }
-      store<kPack>(dx + column(k), before[k]);
+      store_gradient<kPack, T, D>(x, start + column(k), own[k], weight[k], statistics, sums);
     }
   }
 #pragma unroll
   for (int k = 0; k < K; ++k) {
     if (column(k) >= x.width) continue;
-    store<kPack>(dweight + blockIdx.x * x.width + column(k), weight_sum[k]);
-    if (dbias) store<kPack>(dbias + blockIdx.x * x.width + column(k), bias_sum[k]);
+    store<kPack>(dweight + blockIdx.x * x.width + column(k), parameters[k].weight);
+    if (dbias) store<kPack>(dbias + blockIdx.x * x.width + column(k), parameters[k].bias);
   }
 }
 
-/// The same for narrow rows, as heads have them: a row has the threads of its packs, and a block
-/// many rows at once.
-template <int ThreadsOfRow, typename T, typename D>
-__global__ void norm_backward_narrow(NormBackward x, RowStarts starts, int64_t rows_of_block,
-                                     float* dweight, float* dbias) {
-  constexpr int kRows = kThreads / ThreadsOfRow, kWidth = ThreadsOfRow * kPack;
-  __shared__ float sums[kRows][kWidth];
+/// The same for narrow rows, whose blocks have fewer threads where each has many sums.
+constexpr int narrow_threads(int k) { return k <= 2 ? kThreads : kThreads / 2; }
+constexpr int narrow_blocks_of_multiprocessor(int k) { return k == 1 || k == 3 ? 3 : 2; }
+
+/// The same for narrow rows: a row has a warp or a part of one, whose threads have K packs each,
+/// and a block many rows at once.
+template <int ThreadsOfRow, int K, typename T, typename D>
+__global__ void __launch_bounds__(narrow_threads(K), narrow_blocks_of_multiprocessor(K))
+    norm_backward_narrow(NormBackward x, RowStarts starts, int64_t rows_of_block, float* dweight,
+                         float* dbias) {
+  constexpr int kRows = narrow_threads(K) / ThreadsOfRow, kWidth = K * ThreadsOfRow * kPack;
+  __shared__ float sums_of[kRows][kWidth];
   const int64_t rows = x.rows * x.heads, first = blockIdx.x * rows_of_block;
   const int64_t end = first + rows_of_block < rows ? first + rows_of_block : rows;
-  const int own = threadIdx.x / ThreadsOfRow, column = threadIdx.x % ThreadsOfRow * kPack;
-  const bool has_columns = column < x.width;
-  const auto width = static_cast<float>(x.width);
-  Pack<kPack> weight{}, weight_sum{}, bias_sum{};
-  if (has_columns) weight = weights<kPack>(x.weight, x.one_plus_weight, column);
-  for (int64_t row_of_first = first; row_of_first < end; row_of_first += kRows) {
-    const int64_t row = row_of_first + own;
-    const bool is_there = row < end && has_columns;
-    const int64_t at = is_there ? starts(row) + column : 0;
-    Pack<kPack> normal{}, gradient{}, before{};
-    float mean = 0, inverse = 0, sum = 0, product = 0;
-    if (is_there) {
-      normal = load<kPack>(static_cast<const T*>(x.x.data) + at);
-      gradient = load<kPack>(static_cast<const D*>(x.dy.data) + at);
-      if (x.accumulate) before = load<kPack>(static_cast<const D*>(x.dx.data) + at);
-      if (!x.rms) mean = x.mean[row];
-      inverse = x.inverse[row];
-    }
+  const int place = threadIdx.x / ThreadsOfRow, width = static_cast<int>(x.width);
+  const auto column = [&](int k) {
+    return (k * ThreadsOfRow + static_cast<int>(threadIdx.x) % ThreadsOfRow) * kPack;
+  };
+  Pack<kPack> weight[K]{};
+  ParameterSums<kPack> parameters[K];
 #pragma unroll
-    for (int j = 0; j < kPack; ++j) {
-      normal.v[j] = (normal.v[j] - mean) * inverse;
-      weight_sum.v[j] += gradient.v[j] * normal.v[j];
-      bias_sum.v[j] += gradient.v[j];
-      gradient.v[j] *= weight.v[j];
-      sum += gradient.v[j];
-      product += gradient.v[j] * normal.v[j];
-    }
-    const float mean_sum = x.rms ? 0.0F : row_sum<ThreadsOfRow>(sum, nullptr) / width;
-    const float mean_product = row_sum<ThreadsOfRow>(product, nullptr) / width;
-    if (!is_there) continue;
-#pragma unroll
-    for (int j = 0; j < kPack; ++j) {
-      before.v[j] += inverse * (gradient.v[j] - mean_sum - normal.v[j] * mean_product);
-    }
-    store<kPack>(static_cast<D*>(x.dx.data) + at, before);
+  for (int k = 0; k < K; ++k) {
+    if (column(k) < width) weight[k] = weights<kPack>(x.weight, x.one_plus_weight, column(k));
   }
-  const auto write = [&](const Pack<kPack>& sum, float* to) {
+  for (int64_t row = first + place; row - place < end; row += kRows) {
+    const bool is_there = row < end;
+    const int64_t start = is_there ? starts(row) : 0;
+    Columns<kPack, T, D> own[K]{};
+    Statistics statistics{};
+    if (is_there) statistics = Statistics::of(x, row);
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      if (is_there && column(k) < width) own[k].load(x, start + column(k));
+    }
+    RowSums sums;
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      add_to_sums<kPack, T, D>(own[k], weight[k], statistics, sums, &parameters[k]);
+    }
+    sums = {warp_sum<ThreadsOfRow>(sums.g), warp_sum<ThreadsOfRow>(sums.product)};
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      if (!is_there || column(k) >= width) continue;
+      store_gradient<kPack, T, D>(x, start + column(k), own[k], weight[k], statistics, sums);
+    }
+  }
+  const auto write = [&](auto sum_of, float* to) {
     __syncthreads();
 #pragma unroll
-    for (int j = 0; j < kPack; ++j) sums[own][column + j] = sum.v[j];
+    for (int k = 0; k < K; ++k) {
+#pragma unroll
+      for (int j = 0; j < kPack; ++j) sums_of[place][column(k) + j] = sum_of(k).v[j];
+    }
     __syncthreads();
-    for (int i = threadIdx.x; i < x.width; i += kThreads) {
+    for (int i = threadIdx.x; i < width; i += narrow_threads(K)) {
       float total = 0;
 #pragma unroll
-      for (int row = 0; row < kRows; ++row) total += sums[row][i];
-      to[blockIdx.x * x.width + i] = total;
+      for (int row = 0; row < kRows; ++row) total += sums_of[row][i];
+      to[blockIdx.x * int64_t{width} + i] = total;
     }
   };
-  write(weight_sum, dweight);
-  if (dbias) write(bias_sum, dbias);
+  write([&](int k) { return parameters[k].weight; }, dweight);
+  if (dbias) write([&](int k) { return parameters[k].bias; }, dbias);
 }
 
 /// f(std::integral_constant<int, K>) with the packs of a thread for rows of `width`.
 template <typename F>
 void with_packs_of_thread(int64_t width, const F& f) {
-  if (width <= kPack * 256) return f(std::integral_constant<int, 1>());
-  if (width <= 2 * kPack * 256) return f(std::integral_constant<int, 2>());
+  if (width <= kPack * kThreads) return f(std::integral_constant<int, 1>());
+  if (width <= 2 * kPack * kThreads) return f(std::integral_constant<int, 2>());
   f(std::integral_constant<int, 4>());
 }
 
@@ -221,36 +271,44 @@ struct BiasGradient {
   }
 };
 
-/// False where rows are none that the kernels for blocks of rows take.
+/// False where the rows are too wide for the kernels that take blocks of rows, or not in packs.
 bool run_in_blocks(Device& device, const NormBackward& x, const RowStarts& starts, bool packed) {
-  constexpr int64_t kNarrow = 32 * kPack, kMostWidth = 4 * kPack * 256, kMostBlocks = 1024;
   const int64_t rows = x.rows * x.heads;
-  if (rows == 0 || !packed || x.width > kMostWidth) return false;
-  const bool is_narrow = x.width <= kNarrow;
-  const int64_t rows_of_block = std::max<int64_t>(is_narrow ? 64 : 8, ceil_div(rows, kMostBlocks));
-  const auto blocks = static_cast<unsigned>(ceil_div(rows, rows_of_block));
-  float* const dweight = device.floats(2 * int64_t{blocks} * x.width);
-  float* const dbias = x.dbias ? dweight + blocks * x.width : nullptr;
+  if (rows == 0 || !packed || x.width > 4 * kPack * kThreads) return false;
   with_types(x.x.type, x.dy.type, [&]<typename T, typename D>(T*, D*) {
-    const auto launch = [&](auto* kernel, unsigned threads) {
-      kernel<<<blocks, threads, 0, device.stream()>>>(x, starts, rows_of_block, dweight, dbias);
+    // No more blocks than run at once: each writes as many sums as a row has columns. The order in
+    // which the parameters' gradients are summed follows from the GPU's multiprocessors, too.
+    const auto launch = [&](auto* kernel, unsigned threads, int64_t least_rows) {
+      const int64_t rows_of_block =
+          std::max(least_rows, ceil_div(rows, blocks_at_once(device, kernel, threads)));
+      const int64_t blocks = ceil_div(rows, rows_of_block);
+      float* const dweight = device.floats(2 * blocks * x.width);
+      float* const dbias = x.dbias ? dweight + blocks * x.width : nullptr;
+      kernel<<<static_cast<unsigned>(blocks), threads, 0, device.stream()>>>(
+          x, starts, rows_of_block, dweight, dbias);
+      add_parts_of_columns(device, blocks, x.width, {dweight, x.dweight}, {dbias, x.dbias});
     };
-    if (x.width <= 8 * kPack) {
-      launch(norm_backward_narrow<8, T, D>, kThreads);
-    } else if (x.width <= 16 * kPack) {
-      launch(norm_backward_narrow<16, T, D>, kThreads);
-    } else if (is_narrow) {
-      launch(norm_backward_narrow<32, T, D>, kThreads);
+    constexpr int64_t kLeast = 64, kOfWarp = 32 * kPack;
+    if (x.width <= kOfWarp / 4) {
+      launch(norm_backward_narrow<8, 1, T, D>, narrow_threads(1), kLeast);
+    } else if (x.width <= kOfWarp / 2) {
+      launch(norm_backward_narrow<16, 1, T, D>, narrow_threads(1), kLeast);
+    } else if (x.width <= kOfWarp) {
+      launch(norm_backward_narrow<32, 1, T, D>, narrow_threads(1), kLeast);
+    } else if (x.width <= 2 * kOfWarp) {
+      launch(norm_backward_narrow<32, 2, T, D>, narrow_threads(2), kLeast);
+    } else if (x.width <= 3 * kOfWarp) {
+      launch(norm_backward_narrow<32, 3, T, D>, narrow_threads(3), kLeast);
+    } else if (x.width <= 4 * kOfWarp) {
+      launch(norm_backward_narrow<32, 4, T, D>, narrow_threads(4), kLeast);
     } else {
       with_packs_of_thread(x.width, [&](auto packs) {
         constexpr int kPacks = decltype(packs)::value;
         const auto threads = static_cast<unsigned>(ceil_div(x.width, 32 * kPack * kPacks) * 32);
-        launch(norm_backward_blocks<kPacks, T, D>, threads);
+        launch(norm_backward_blocks<kPacks, T, D>, threads, 8);
       });
     }
   });
-  add_parts_of_columns(device, blocks, x.width, dweight, x.dweight);
-  if (dbias) add_parts_of_columns(device, blocks, x.width, dbias, x.dbias);
   return true;
 }
 
@@ -272,11 +330,10 @@ void run(Device& device, const NormBackward& x) {
       add_columns(device, rows, x.width, packed, x.dbias, BiasGradient<D>{dy, starts});
     }
     if (rows == 0) return;
-    with_rows(rows, x.width, packed,
-              [&](auto pack, auto threads_of_row, unsigned blocks, unsigned threads) {
-                norm_backward<decltype(pack)::value, decltype(threads_of_row)::value, T, D>
-                    <<<blocks, threads, 0, device.stream()>>>(x, starts);
-              });
+    with_rows(rows, x.width, packed, [&](auto pack, auto threads_of_row, unsigned blocks) {
+      norm_backward<decltype(pack)::value, decltype(threads_of_row)::value, T, D>
+          <<<blocks, kThreads, 0, device.stream()>>>(x, starts);
+    });
   });
   check_launch("norm's gradient");
 }

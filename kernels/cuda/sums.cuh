@@ -98,22 +98,30 @@ __global__ void partial_columns(int64_t rows, int64_t width, int64_t rows_of_blo
   }
 }
 
-/// sum[column] = or += the parts of all blocks: each of many warps adds up some of them, so that
-/// many are on their way from memory at once.
+/// [blocks, width], and where the sums over the blocks go.
+struct PartsOfColumns {
+  const float* parts = nullptr;
+  Gradient sum;
+};
+
+/// sum[column] = or += the parts of all blocks, of one or of two arrays: each of many warps adds up
+/// some of them, so that many are on their way from memory at once.
 constexpr int kPartWarps = 32;
-static __global__ void add_columns_parts(int64_t blocks, int64_t width, const float* parts,
-                                         Gradient sum) {
+static __global__ void add_columns_parts(int64_t blocks, int64_t width, PartsOfColumns first,
+                                         PartsOfColumns second) {
   __shared__ float sums[kPartWarps][32];
+  const float* const parts = blockIdx.y == 0 ? first.parts : second.parts;
+  const Gradient sum = blockIdx.y == 0 ? first.sum : second.sum;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64_t column = blockIdx.x * int64_t{32} + lane;
-  float own = 0;
+  float part = 0;
   if (column < width) {
 #pragma unroll 8
     for (int64_t block = warp; block < blocks; block += kPartWarps) {
-      own += parts[block * width + column];
+      part += parts[block * width + column];
     }
   }
-  sums[warp][lane] = own;
+  sums[warp][lane] = part;
   __syncthreads();
   if (warp != 0 || column >= width) return;
   float total = 0;
@@ -123,11 +131,11 @@ static __global__ void add_columns_parts(int64_t blocks, int64_t width, const fl
   set_element(sum.array, column, total);
 }
 
-/// sum[column] = or += the parts of `blocks` blocks, [blocks, width].
-inline void add_parts_of_columns(Device& device, int64_t blocks, int64_t width, const float* parts,
-                                 const Gradient& sum) {
-  add_columns_parts<<<static_cast<unsigned>(ceil_div(width, 32)), 32 * kPartWarps, 0,
-                      device.stream()>>>(blocks, width, parts, sum);
+/// Adds up the parts of one array, or of two in one launch.
+inline void add_parts_of_columns(Device& device, int64_t blocks, int64_t width,
+                                 const PartsOfColumns& first, const PartsOfColumns& second = {}) {
+  const dim3 grid(static_cast<unsigned>(ceil_div(width, 32)), second.parts ? 2 : 1);
+  add_columns_parts<<<grid, 32 * kPartWarps, 0, device.stream()>>>(blocks, width, first, second);
 }
 
 /// sum[j] = or += the sum of f.at<W>(row, j) over the rows; f is asked once for each place.
@@ -147,7 +155,7 @@ void add_columns(Device& device, int64_t rows, int64_t width, bool packed, const
     partial_columns<kWidth>
         <<<grid, 32 * kStripWarps, 0, device.stream()>>>(rows, width, rows_of_block, parts, f);
   });
-  add_parts_of_columns(device, blocks, width, parts, sum);
+  add_parts_of_columns(device, blocks, width, {parts, sum});
   check_launch("sum of columns");
 }
 

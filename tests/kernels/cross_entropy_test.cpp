@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "tests/kernels/support.h"
 
 namespace ferry::kernels {
@@ -118,6 +120,28 @@ TEST(CrossEntropy, EqualsAPlainLoop) {
     check(Problem(3, 9000, 0, type));
     check(Problem(400, 1000, 0, type));  // more than a GPU has blocks for at once
     check(Problem(2, 150000, 0, type));  // more than a block of a GPU keeps
+  }
+}
+
+TEST(CrossEntropy, MaskedLogitsHaveNoPart) {
+  for (const Type type : kTypes) {
+    // The least number of the type.
+    const double least = type == Type::f16    ? -65504
+                         : type == Type::bf16 ? -0x1.FEp127
+                                              : -0x1.FFFFFEp127;
+    for (const double mask : {least, -std::numeric_limits<double>::infinity()}) {
+      if (type == Type::f16 && mask < least) continue;  // Numbers has no infinity of fp16
+      for (const int64_t columns : {9000, 9001, 150000}) {
+        Problem x(3, columns, 0, type);
+        for (int64_t row = 0; row < x.rows; ++row) {
+          for (int64_t column = 0; column < 600; ++column) {
+            if (column == x.targets[static_cast<size_t>(row)]) continue;
+            x.logits.set(static_cast<size_t>(row * columns + column), mask);
+          }
+        }
+        check(x);
+      }
+    }
   }
 }
 

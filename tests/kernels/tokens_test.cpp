@@ -61,9 +61,9 @@ TEST(Embedding, AddsGradientsOfEachToken) {
   }
 }
 
-TEST(Rotary, TurnsPairsAndBack) {
-  const int64_t positions = 5, sequences = 2, heads = 6, per_group = 3, dim = 22, head = 24;
-  const int64_t group = (per_group + 2) * head, token = 2 * group, half = dim / 2;
+void check_rotary(int64_t heads, int64_t dim) {
+  const int64_t positions = 5, sequences = 2, per_group = 3, head = dim / 8 * 8 + 8;
+  const int64_t group = (per_group + 2) * head, token = heads / per_group * group, half = dim / 2;
   const int64_t tokens = positions * sequences;
   Numbers cosine(static_cast<size_t>(positions * half), Type::f32), sine = cosine;
   cosine = random_numbers(positions * half, Type::f32, 5);
@@ -113,6 +113,12 @@ TEST(Rotary, TurnsPairsAndBack) {
       expect_near(turn(y, true), x.values(), type == Type::f32 ? 4 : 1.5, 1, name_of(type));
     }
   }
+}
+
+TEST(Rotary, TurnsPairsAndBack) {
+  check_rotary(6, 22);
+  check_rotary(66, 64);
+  check_rotary(3, 600);
 }
 
 TEST(Rows, AreGatheredAndCombined) {

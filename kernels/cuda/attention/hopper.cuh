@@ -15,29 +15,11 @@
 
 namespace ferry::kernels::cuda {
 
-constexpr float kLog2e = 1.44269504088896340736F;
 constexpr int kPanelRow = 128;  // bytes
 
 constexpr int panels(int columns) { return (columns + 63) / 64; }
 constexpr int tile_bytes(int rows, int columns) { return rows * panels(columns) * kPanelRow; }
 
-__device__ inline float power_of_two(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-/// Two elements of 16 bits in a word.
-__device__ inline uint32_t pair(float low, float high, bf16) {
-  uint32_t word;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-  return word;
-}
-__device__ inline uint32_t pair(float low, float high, half) {
-  uint32_t word;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-  return word;
-}
 /// Sums of a product as the left factor of the next one: their order in the threads is the same.
 template <typename T, int N>
 __device__ inline void pack(const float (&from)[N], uint32_t (&to)[N / 2]) {

@@ -21,14 +21,9 @@ __device__ inline void clear(Tile<N>& tile) {
 }
 
 template <typename T>
-struct Words;  // 16-bit types: pairs, and the instruction
+struct Instruction;  // of 16-bit types
 template <>
-struct Words<bf16> {
-  static __device__ uint32_t pair(float low, float high) {
-    uint32_t word;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-    return word;
-  }
+struct Instruction<bf16> {
   static __device__ void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
         "{%8, %9}, {%0, %1, %2, %3};"
@@ -37,12 +32,7 @@ struct Words<bf16> {
   }
 };
 template <>
-struct Words<half> {
-  static __device__ uint32_t pair(float low, float high) {
-    uint32_t word;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-    return word;
-  }
+struct Instruction<half> {
   static __device__ void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
         "{%8, %9}, {%0, %1, %2, %3};"
@@ -78,12 +68,8 @@ struct Products {
   static constexpr int kPadding = 8;
 
   /// Scores are in units of log2(e), so that powers are of two.
-  static constexpr float kUnit = 1.44269504088896340736F;
-  static __device__ float power(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-  }
+  static constexpr float kUnit = kLog2e;
+  static __device__ float power(float x) { return power_of_two(x); }
 
   /// acc += a · bᵀ: 16 rows of `a`, N rows of `b`.
   template <int N>
@@ -100,8 +86,8 @@ struct Products {
 #pragma unroll
       for (int j = 0; j < N / 16; ++j) {
         load_blocks(y, b_row + 16 * j * b_stride + k);
-        Words<T>::mma(acc[2 * j], x, y[0], y[1]);
-        Words<T>::mma(acc[2 * j + 1], x, y[2], y[3]);
+        Instruction<T>::mma(acc[2 * j], x, y[0], y[1]);
+        Instruction<T>::mma(acc[2 * j + 1], x, y[2], y[3]);
       }
     }
   }
@@ -115,16 +101,15 @@ struct Products {
 #pragma unroll
     for (int k = 0; k < K / 16; ++k) {
       const auto &left = p[2 * k], &right = p[2 * k + 1];
-      const uint32_t x[4] = {Words<T>::pair(left[0], left[1]), Words<T>::pair(left[2], left[3]),
-                             Words<T>::pair(right[0], right[1]),
-                             Words<T>::pair(right[2], right[3])};
+      const uint32_t x[4] = {pair(left[0], left[1], T()), pair(left[2], left[3], T()),
+                             pair(right[0], right[1], T()), pair(right[2], right[3], T())};
 #pragma unroll
       for (int j = 0; j < N / 16; ++j) {
         if (16 * j >= columns) break;
         uint32_t y[4];
         load_turned_blocks(y, b_row + 16 * k * b_stride + 16 * j);
-        Words<T>::mma(acc[2 * j], x, y[0], y[1]);
-        Words<T>::mma(acc[2 * j + 1], x, y[2], y[3]);
+        Instruction<T>::mma(acc[2 * j], x, y[0], y[1]);
+        Instruction<T>::mma(acc[2 * j + 1], x, y[2], y[3]);
       }
     }
   }

@@ -121,17 +121,6 @@ __device__ inline void store_turned(void* to, uint32_t a, uint32_t b, uint32_t c
                "r"(a), "r"(b), "r"(c), "r"(d)
                : "memory");
 }
-/// Two elements in a word.
-__device__ inline uint32_t pair(float low, float high, bf16) {
-  uint32_t word;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-  return word;
-}
-__device__ inline uint32_t pair(float low, float high, half) {
-  uint32_t word;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-  return word;
-}
 /// Between writes to shared memory and their use by the tensor cores or the copy engine.
 __device__ inline void show_to_engines() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

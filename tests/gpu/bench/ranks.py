@@ -3,20 +3,23 @@
     ranks.py FERRY WORK [LAYOUT ...] [--steps 10] [--times]
 
 8 layers of Llama-3-8B's shape in bf16 with fp32 copies, 8 sequences of 4096 tokens a step, one a micro-batch, whatever the layout. LAYOUT: dp
-(distributed optimizer), tp (sequence parallel), pp (5 layers, then 3 and the output layer: as even as whole layers allow), pp-even
-(4 and 4). The step's time is the median of the last half. --times prints besides how much of a step rank 0's operations take: the rest is
-waiting, for other ranks and for the host."""
+(distributed optimizer), dp-bf16 (the same with gradients in bf16, beside one GPU with such gradients), tp (sequence parallel), pp (5 layers,
+then 3 and the output layer: as even as whole layers allow), pp-even (4 and 4). The step's time is the median of the last half. --times prints
+besides how much of a step rank 0's operations take: the rest is waiting, for other ranks and for the host."""
 import argparse
 import os
 import re
 
 from ferry_steps import train
 
+DATA = '--data-parallel-size 2 --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather'
+# Name: (of two GPUs, of one and of two)
 LAYOUTS = {
-    'dp': '--data-parallel-size 2 --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather',
-    'tp': '--tensor-model-parallel-size 2 --sequence-parallel',
-    'pp': '--pipeline-model-parallel-size 2 --decoder-first-pipeline-num-layers 5',
-    'pp-even': '--pipeline-model-parallel-size 2',
+    'dp': (DATA, ''),
+    'dp-bf16': (DATA, '--grad-reduce-in-bf16'),
+    'tp': ('--tensor-model-parallel-size 2 --sequence-parallel', ''),
+    'pp': ('--pipeline-model-parallel-size 2 --decoder-first-pipeline-num-layers 5', ''),
+    'pp-even': ('--pipeline-model-parallel-size 2', ''),
 }
 parser = argparse.ArgumentParser()
 parser.add_argument('ferry')
@@ -49,10 +52,13 @@ def operations(layout):
     return sum(seen.values())
 
 
-alone, loss, _ = steps('', a.steps)
-print(f'one GPU: {alone:.1f} ms a step, loss {loss}', flush=True)
+alone = {}
 for name in a.layouts:
-    time, loss, _ = steps(LAYOUTS[name], a.steps)
-    print(f'{name}: {time:.1f} ms a step, loss {loss}, {alone / time:.3f} x one GPU', flush=True)
+    layout, common = LAYOUTS[name]
+    if common not in alone:
+        alone[common], loss, _ = steps(common, a.steps)
+        print(f'one GPU{common and " " + common}: {alone[common]:.1f} ms a step, loss {loss}', flush=True)
+    time, loss, _ = steps(f'{layout} {common}', a.steps)
+    print(f'{name}: {time:.1f} ms a step, loss {loss}, {alone[common] / time:.3f} x one GPU', flush=True)
     if a.times:
-        print(f'    operations of rank 0: {operations(LAYOUTS[name]):.1f} ms of it', flush=True)
+        print(f'    operations of rank 0: {operations(f"{layout} {common}"):.1f} ms of it', flush=True)

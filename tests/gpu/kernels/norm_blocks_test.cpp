@@ -1,5 +1,5 @@
-// Gradients of norms on a GPU against the processor's, for rows of all widths that are summed in
-// blocks.
+// Norms and their gradients on a GPU against the processor's, for rows of all widths that kernels
+// of their own are for.
 #include <gtest/gtest.h>
 
 #include "tests/kernels/support.h"
@@ -7,19 +7,24 @@
 namespace ferry::kernels {
 namespace {
 
-struct Gradients {
-  Numbers dx, dweight, dbias;
+struct Results {
+  Numbers sum, y, dx, dweight, dbias;
 };
 
-/// Of several heads there are gaps between rows and between heads.
-Gradients gradients(Kernels& kernels, int64_t rows, int64_t heads, int64_t width, Type type,
-                    bool rms) {
+/// Of several heads there are gaps between rows and between heads; of one a residual is added. y
+/// and the gradients are of type `other`. RMSNorm's dx takes the place of dy, LayerNorm's is added
+/// to.
+Results results(Kernels& kernels, int64_t rows, int64_t heads, int64_t width, Type type, Type other,
+                bool rms) {
   const int64_t head_stride = heads > 1 ? width + 8 : width;
   const int64_t row_stride = heads > 1 ? heads * head_stride + 16 : width;
   const int64_t count = rows * row_stride;
-  const auto x = random_numbers(count, type, 1), dy = random_numbers(count, type, 2);
-  const auto weight = random_numbers(width, type, 3);
-  Numbers y(x.size(), type), mean(static_cast<size_t>(rows * heads), Type::f32), inverse = mean;
+  const auto x = random_numbers(count, type, 1), dy = random_numbers(count, other, 2);
+  const auto weight = random_numbers(width, type, 3), bias = random_numbers(width, type, 7);
+  const auto residual = random_numbers(count, type, 8);
+  Results all{x, random_numbers(count, other, 9), rms ? dy : random_numbers(count, other, 4),
+              random_numbers(width, Type::f32, 5), random_numbers(width, Type::f32, 6)};
+  Numbers mean(static_cast<size_t>(rows * heads), Type::f32), inverse = mean;
   kernels.run(NormForward{.rows = rows,
                           .width = width,
                           .heads = heads,
@@ -27,24 +32,25 @@ Gradients gradients(Kernels& kernels, int64_t rows, int64_t heads, int64_t width
                           .head_stride = head_stride,
                           .rms = rms,
                           .x = x,
+                          .residual = heads > 1 ? ConstArray() : residual.array(),
+                          .sum = heads > 1 ? Array() : all.sum.array(),
                           .weight = weight,
-                          .y = y,
+                          .bias = rms ? ConstArray() : bias.array(),
+                          .y = all.y,
                           .mean = mean.floats(),
                           .inverse = inverse.floats()});
-  Gradients all{random_numbers(count, type, 4), random_numbers(width, Type::f32, 5),
-                random_numbers(width, Type::f32, 6)};
   kernels.run(NormBackward{.rows = rows,
                            .width = width,
                            .heads = heads,
                            .row_stride = row_stride,
                            .head_stride = head_stride,
                            .rms = rms,
-                           .accumulate = true,
-                           .x = x,
+                           .accumulate = !rms,
+                           .x = all.sum,
                            .weight = weight,
                            .mean = mean.floats(),
                            .inverse = inverse.floats(),
-                           .dy = dy,
+                           .dy = rms ? all.dx : dy,
                            .dx = all.dx,
                            .dweight = all.dweight,
                            .dbias = rms ? Array() : all.dbias.array()});
@@ -53,21 +59,31 @@ Gradients gradients(Kernels& kernels, int64_t rows, int64_t heads, int64_t width
 
 TEST(NormBlocks, EqualTheProcessors) {
   const auto processor = cpu_kernels(1), gpu = one_device();
-  for (const int64_t width :
-       {8, 40, 64, 72, 128, 200, 248, 256, 768, 2048, 2304, 4096, 5120, 16384}) {
-    for (const Type type : kTypes) {
-      for (const bool rms : {false, true}) {
-        const int64_t rows = width == 256 ? 9001 : 77, heads = width < 248 ? 3 : 1;
-        const auto expected = gradients(*processor, rows, heads, width, type, rms);
-        const auto got = gradients(*gpu, rows, heads, width, type, rms);
-        const std::string what = std::to_string(width) + " " + name_of(type);
-        const double size = 2 * std::sqrt(static_cast<double>(rows * heads));
-        expect_near(got.dx, expected.dx.values(), type == Type::f32 ? 64 : 2, 4, what);
-        expect_near(got.dweight, expected.dweight.values(), 64, size, what);
-        expect_near(got.dbias, expected.dbias.values(), 64, size, what);
-      }
+  const auto compare = [&](int64_t rows, int64_t heads, int64_t width, Type type, Type other) {
+    for (const bool rms : {false, true}) {
+      const auto expected = results(*processor, rows, heads, width, type, other, rms);
+      const auto got = results(*gpu, rows, heads, width, type, other, rms);
+      const std::string what =
+          std::to_string(width) + " " + name_of(type) + " " + name_of(other) + (rms ? " rms" : "");
+      const double size = 2 * std::sqrt(static_cast<double>(rows * heads));
+      expect_near(got.sum, expected.sum.values(), 1, 4, what);
+      expect_near(got.y, expected.y.values(), other == Type::f32 ? 64 : 2, 4, what);
+      expect_near(got.dx, expected.dx.values(), other == Type::f32 ? 64 : 2, 4, what);
+      expect_near(got.dweight, expected.dweight.values(), 64, size, what);
+      expect_near(got.dbias, expected.dbias.values(), 64, size, what);
     }
+  };
+  for (const int64_t width : {8,   40,   64,   72,   128,  200,  248,  256,  264,  512,  768,
+                              776, 1000, 1024, 1032, 2048, 2304, 4096, 5120, 8192, 16384}) {
+    for (const Type type : kTypes) {
+      compare(77, width < 248 ? 3 : 1, width, type, type);
+      compare(77, width < 248 ? 3 : 1, width, type, Type::f32);
+    }
+    compare(5, 1, width, Type::f32, Type::bf16);
   }
+  // More rows than blocks at once take with the least that each has.
+  compare(20011, 3, 64, Type::bf16, Type::bf16);
+  compare(6007, 1, 1032, Type::bf16, Type::bf16);
 }
 
 }  // namespace

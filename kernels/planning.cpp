@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/attention_workspace.h"
 #include "kernels/fused_attention.h"
 
 namespace ferry::kernels {
@@ -49,11 +50,14 @@ void PlanningKernels::forward(const AttentionForward& op) {
 void PlanningKernels::forward(const AttentionBackward& op) {
   operations_ += 3 * attention_product(op.shape, op.shape.dim) +
                  2 * attention_product(op.shape, op.shape.value_dim);
-  if (const auto shape = fused(op)) {
-    // A device's workspace has an eighth more than it is asked for.
-    const int64_t bytes = ferry::kernels::fused_bytes(*shape, batches_at_once(*shape));
-    fused_bytes_ = std::max(fused_bytes_, bytes + bytes / 8);
-  }
+  // A device's workspace has an eighth more than it is asked for.
+  const auto workspace = [](int64_t bytes) { return bytes + bytes / 8; };
+  const int64_t own = workspace(attention_workspace_bytes(op));
+  const auto shape = fused(op);
+  const int64_t at_once = shape ? batches_at_once(*shape) : 0;
+  const int64_t bytes = at_once > 0 ? workspace(fused_bytes(*shape, at_once)) : own;
+  attention_bytes_ = std::max(attention_bytes_, own);
+  fused_attention_bytes_ = std::max(fused_attention_bytes_, bytes);
 }
 
 }  // namespace ferry::kernels

@@ -19,8 +19,10 @@ class PlanningKernels final : public ForwardingKernels<PlanningKernels> {
   int64_t bytes() const noexcept { return bytes_; }
   /// Multiplications and additions of matrix products and attention, each counted as one.
   double operations() const noexcept { return operations_; }
-  /// Most bytes that a library's fused kernels would compute gradients of attention in, on a GPU.
-  int64_t fused_bytes() const noexcept { return fused_bytes_; }
+  /// Most bytes that gradients of attention are computed in on a Hopper GPU, by our own kernels and
+  /// where a library's fused ones compute those that they have.
+  int64_t attention_bytes() const noexcept { return attention_bytes_; }
+  int64_t fused_attention_bytes() const noexcept { return fused_attention_bytes_; }
 
   std::shared_ptr<void> allocate(size_t bytes) override;
   void upload(const void*, void*, size_t) override {}
@@ -38,7 +40,7 @@ class PlanningKernels final : public ForwardingKernels<PlanningKernels> {
 
  private:
   DeviceKind kind_;
-  int64_t bytes_ = 0, fused_bytes_ = 0;
+  int64_t bytes_ = 0, attention_bytes_ = 0, fused_attention_bytes_ = 0;
   double operations_ = 0;
   // No process has memory there: bits 48 to 63 are neither all zeros nor all ones, and bit 55 alone
   // tells of a kernel's addresses where the others are ignored.

@@ -76,7 +76,9 @@ class Pipeline {
   /// Bytes for what passes keep and use, and operations of a step on this rank.
   struct Plan {
     int64_t activation_bytes = 0;
-    int64_t fused_attention_bytes = 0;  // where a library's kernels compute gradients of attention
+    /// On a GPU, what gradients of attention are computed in: by our own kernels, and where a
+    /// library's compute those that they have.
+    int64_t attention_bytes = 0, fused_attention_bytes = 0;
     double operations = 0;
   };
   Plan plan(int64_t micro_batches);
@@ -84,7 +86,7 @@ class Pipeline {
  private:
   struct Slot;
   struct Sizes {
-    int64_t kept = 0, scratch = 0, transient = 0, fused_attention = 0;
+    int64_t kept = 0, scratch = 0, transient = 0, attention = 0, fused_attention = 0;
     double operations = 0;
   };
 

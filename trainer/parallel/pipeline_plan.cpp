@@ -38,7 +38,11 @@ Pipeline::Sizes Pipeline::measure(const ModelChunk& chunk) {
          "smaller --micro-batch-size or --seq-length, or more tensor or context parallel ranks",
          options_.sequences, options_.length, kMost >> 30);
   }
-  return {kept.peak(), scratch.peak(), transient.peak(), planning.fused_bytes(),
+  return {kept.peak(),
+          scratch.peak(),
+          transient.peak(),
+          planning.attention_bytes(),
+          planning.fused_attention_bytes(),
           planning.operations()};
 }
 
@@ -54,6 +58,7 @@ Pipeline::Plan Pipeline::plan(int64_t micro_batches) {
     plan.operations += sizes.operations * static_cast<double>(micro_batches);
     scratch = std::max(scratch, sizes.scratch);
     transient = std::max(transient, sizes.transient);
+    plan.attention_bytes = std::max(plan.attention_bytes, sizes.attention);
     plan.fused_attention_bytes = std::max(plan.fused_attention_bytes, sizes.fused_attention);
   }
   plan.activation_bytes += scratch + transient;

@@ -44,9 +44,10 @@ std::vector<StagePlan> memory_plan(const TrainArguments& arguments, const RunMod
     const int64_t copies = stages ? folders * (state.parameters + state.optimizer) : 0;
     const uint64_t most = staging_bytes(arguments).value_or(INT64_MAX);
     const Pipeline::Plan passes = rank.pipeline.plan(micro_batches);
-    const bool is_fused = is_on_device && has_fused_attention(arguments);
+    const int64_t attention =
+        has_fused_attention(arguments) ? passes.fused_attention_bytes : passes.attention_bytes;
     plan.push_back({stage, rank.memory.parameter_count(), state,
-                    passes.activation_bytes + (is_fused ? passes.fused_attention_bytes : 0),
+                    passes.activation_bytes + (is_on_device ? attention : 0),
                     static_cast<int64_t>(std::min<uint64_t>(static_cast<uint64_t>(copies), most)),
                     rank.float8 ? rank.float8->bytes() : 0, copies, is_on_device});
   }

@@ -59,30 +59,24 @@ void prepare(Device& device, const AttentionBackward& x, const RowNumbers& rows,
   check_launch("sums of attention's gradients");
 }
 
-/// In one pass, of heads of at most D columns. The sums of the queries' gradients take 4 bytes for
-/// each of the queries' elements, and those of keys and values by parts of groups for each of
-/// theirs and part.
+/// In one pass, of heads of at most D columns.
 template <typename T, int D, int STAGES, int KEY_STAGES, int SUM_STAGES, int SCORE_STAGES,
           bool DROPS = false>
 void launch_together(Device& device, const AttentionBackward& x) {
   const AttentionShape& s = x.shape;
-  const int64_t padded = ceil_div(s.queries, kRowBlock) * kRowBlock;
-  const int64_t heads = s.sequences * s.heads, rows = heads * padded;
-  const int64_t tiles = ceil_div(s.queries, kSumRows), turns = 2 * heads * tiles;
-  const int64_t sums = heads * tiles * kSumRows * 2 * half_columns(D);
-  KeyParts parts = deal_out(device, s, D);
-  const int64_t of_parts = parts.count > 1 ? s.sequences * s.groups * parts.count *
-                                                 ceil_div(s.keys, kSumKeys) * kSumKeys * D
-                                           : 0;
-  float* const memory = device.floats(2 * rows + sums + 2 * of_parts + turns + 2);
-  const RowNumbers numbers{memory, memory + 2, padded, true};
-  float* const all_sums = memory + 2 * rows;
-  parts.keys = all_sums + sums;
-  parts.values = parts.keys + of_parts;
-  auto* const zeros = reinterpret_cast<int*>(all_sums + sums + 2 * of_parts);
-  const QuerySums query_sums{all_sums, zeros, zeros + turns, zeros + turns + 1,
-                             static_cast<int>(tiles)};
-  prepare(device, x, numbers, zeros, turns + 2);
+  const AttentionWorkspace sizes = one_pass_workspace(s, D);
+  const int64_t tiles = ceil_div(s.queries, kSumRows);
+  float* const memory = device.floats(sizes.count());
+  const RowNumbers numbers{memory, memory + 2, sizes.rows / (s.sequences * s.heads), true};
+  float* const all_sums = memory + 2 * sizes.rows;
+  float* const key_sums = all_sums + sizes.query_sums;
+  const auto key_blocks = static_cast<int>(ceil_div(s.keys, kSumKeys));
+  const KeyParts parts{key_sums, key_sums + sizes.key_sums, sizes.parts,
+                       std::max(1, device.multiprocessors() / key_blocks)};
+  auto* const turns = reinterpret_cast<int*>(key_sums + 2 * sizes.key_sums);
+  int* const last = turns + sizes.turns;
+  const QuerySums query_sums{all_sums, turns, last - 2, last - 1, static_cast<int>(tiles)};
+  prepare(device, x, numbers, turns, sizes.turns);
   launch_one_pass<T, D, STAGES, KEY_STAGES, SUM_STAGES, SCORE_STAGES, DROPS>(device, x, numbers,
                                                                              query_sums, parts);
 }
@@ -90,14 +84,14 @@ void launch_together(Device& device, const AttentionBackward& x) {
 template <typename T>
 void launch_together(Device& device, const AttentionBackward& x) {
   const AttentionShape& s = x.shape;
-  const int64_t dim = std::max(s.dim, s.value_dim);
-  if (s.dropout > 0 && dim <= 64) {
+  const int columns = register_columns(s);
+  if (s.dropout > 0 && columns == 64) {
     launch_together<T, 64, 3, 2, 2, 3, true>(device, x);
   } else if (s.dropout > 0) {
     launch_together<T, 128, 3, 1, 1, 2, true>(device, x);
-  } else if (dim <= 64) {
+  } else if (columns == 64) {
     launch_together<T, 64, 3, 2, 2, 3>(device, x);
-  } else if (dim <= 96) {
+  } else if (columns == 96) {
     launch_together<T, 96, 3, 1, 1, 2>(device, x);
   } else {
     launch_together<T, 128, 2, 1, 2, 2>(device, x);
@@ -108,10 +102,9 @@ void launch_together(Device& device, const AttentionBackward& x) {
 template <typename T>
 void launch_apart(Device& device, const AttentionBackward& x) {
   const AttentionShape& s = x.shape;
-  const int64_t padded = ceil_div(s.queries, kRowBlock) * kRowBlock;
-  const int64_t count = s.sequences * s.heads * padded;
-  float* const numbers = device.floats(2 * count);
-  const RowNumbers rows{numbers, numbers + count, padded, false};
+  const AttentionWorkspace sizes = two_pass_workspace(s);
+  float* const numbers = device.floats(sizes.count());
+  const RowNumbers rows{numbers, numbers + sizes.rows, sizes.rows / (s.sequences * s.heads), false};
   prepare(device, x, rows, nullptr, 0);
   if (s.dim <= 64 && s.value_dim <= 64) {
     launch_keys<T, 64, 64, 64, 4>(device, x, rows);
@@ -128,16 +121,12 @@ void launch_apart(Device& device, const AttentionBackward& x) {
   }
 }
 
-/// Of wider heads the registers do not hold the gradients of keys and values beside the queries'.
-/// Of documents, blocks of keys have few queries each, and what a block costs beside its products
-/// weighs more than two products saved.
 template <typename T>
 void launch(Device& device, const AttentionBackward& x) {
-  const AttentionShape& s = x.shape;
-  if (s.dim > 128 || (s.document_begin && s.dropout == 0)) {
-    launch_apart<T>(device, x);
-  } else {
+  if (is_in_one_pass(x.shape)) {
     launch_together<T>(device, x);
+  } else {
+    launch_apart<T>(device, x);
   }
 }
 

@@ -18,26 +18,14 @@ struct KeyParts {
   /// write; none where there is one part.
   float *keys, *values;
   int count;  // of a group
-  int set;    // parts whose blocks are dealt out by turns
+  /// Parts whose blocks are dealt out by turns: those of a head begin a little apart. A set has as
+  /// many blocks as run at once.
+  int set;
 
   __device__ int rows(const AttentionShape& s) const {
     return static_cast<int>(s.sequences * s.groups) * count;
   }
 };
-
-/// A set has as many blocks as run at once: dealt out by turns, those of a head begin a little
-/// apart. More parts than these cost more to add up than they gain, and very long sequences, which
-/// have blocks enough, no memory. `columns`: of a part's keys, and of its values.
-inline KeyParts deal_out(const Device& device, const AttentionShape& s, int64_t columns) {
-  constexpr int kMostParts = 4;
-  constexpr int64_t kMostFloats = int64_t{1} << 28;
-  const auto blocks = static_cast<int>(ceil_div(s.keys, kSumKeys));
-  const auto heads = static_cast<int>(s.heads / s.groups);
-  const int64_t of_part = 2 * s.sequences * s.groups * blocks * kSumKeys * columns;
-  int count = kMostParts;
-  while (count > 1 && (heads % count != 0 || count * of_part > kMostFloats)) --count;
-  return {nullptr, nullptr, count, std::max(1, device.multiprocessors() / blocks)};
-}
 
 /// A block has 64 keys of a group; blockIdx.y says whether their gradients or those of their
 /// values.

@@ -1,12 +1,11 @@
 // What both backward passes for Hopper know of a query's row.
 #pragma once
 
+#include "kernels/attention_workspace.h"
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/hopper.cuh"
 
 namespace ferry::kernels::cuda {
-
-constexpr int kRowBlock = 128;
 
 /// [sequence, head, padded query]: log_sum in powers of two, and delta. In pairs: two of the one
 /// before two of the other.

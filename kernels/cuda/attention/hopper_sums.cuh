@@ -6,15 +6,11 @@
 // block waits only for blocks of later keys, whose work was dealt out before its own.
 #pragma once
 
+#include "kernels/attention_workspace.h"
 #include "kernels/cuda/attention/hopper_ptx.cuh"
 #include "kernels/cuda/attention/hopper_rows.cuh"
 
 namespace ferry::kernels::cuda {
-
-constexpr int kSumRows = 64, kSumKeys = 128;
-
-/// Columns of a half: of heads wider than 64, a panel.
-constexpr int half_columns(int columns) { return columns > 64 ? 64 : 32; }
 
 struct QuerySums {
   float* sums;  // [sequence, head, tile, half], each in the order of the threads that add

@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "kernels/cuda/attention/cudnn/cudnn_attention.h"
-#include "kernels/cuda/device.h"
-#include "kernels/cuda/grouped/grouped_products.h"
-#include "kernels/cuda/host_queue.h"
-#include "kernels/cuda/operation_times.h"
+#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/device/host_queue.h"
+#include "kernels/cuda/device/operation_times.h"
+#include "kernels/cuda/mixture/grouped/grouped_products.h"
 #include "kernels/cuda/operations.h"
-#include "kernels/cuda/products.h"
+#include "kernels/cuda/products/products.h"
 #include "kernels/forwarding.h"
 
 namespace ferry::kernels::cuda {

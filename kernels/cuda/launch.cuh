@@ -11,7 +11,7 @@
 #include <type_traits>
 
 #include "kernels/array.h"
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 
 namespace ferry::kernels::cuda {
 

@@ -1,7 +1,7 @@
 // Every operation of kernels/ on a GPU: each queues its work on the device's stream and returns.
 #pragma once
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 #include "kernels/kernels.h"
 
 namespace ferry::kernels::cuda {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/array.h"
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 
 namespace ferry::kernels::cuda {
 

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "ckpt/memory/stager.h"
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 
 namespace ferry {
 

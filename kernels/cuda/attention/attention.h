@@ -4,7 +4,7 @@
 #include <initializer_list>
 
 #include "kernels/attention.h"
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 
 namespace ferry::kernels::cuda {
 

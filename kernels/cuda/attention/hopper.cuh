@@ -9,9 +9,9 @@
 #include <array>
 
 #include "kernels/cuda/attention/hopper_dropout.cuh"
+#include "kernels/cuda/hopper/ptx.cuh"
+#include "kernels/cuda/hopper/tensor_map.h"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/ptx.cuh"
-#include "kernels/cuda/tensor_map.h"
 
 namespace ferry::kernels::cuda {
 

@@ -1,7 +1,7 @@
 // Hopper's instructions that the backward pass in one pass needs beside those of ptx.cuh.
 #pragma once
 
-#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/hopper/ptx.cuh"
 
 namespace ferry::kernels::cuda::ptx {
 

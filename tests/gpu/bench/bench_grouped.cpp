@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/grouped/grouped_products.h"
+#include "kernels/cuda/mixture/grouped/grouped_products.h"
 #include "kernels/cuda/operations.h"
-#include "kernels/cuda/products.h"
+#include "kernels/cuda/products/products.h"
 #include "tests/gpu/bench/measuring.h"
 
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "kernels/attention.h"
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 
 namespace ferry::kernels::cuda {
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 
 #include <algorithm>
 #include <new>

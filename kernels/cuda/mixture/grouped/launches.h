@@ -4,7 +4,7 @@
 #include <memory>
 #include <unordered_map>
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 
 namespace ferry::kernels::cuda::grouped {
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/operation_times.h"
+#include "kernels/cuda/device/operation_times.h"
 
 #include <algorithm>
 #include <map>

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/array.h"
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 
 namespace ferry::kernels::cuda::grouped {
 

@@ -1,5 +1,5 @@
 // RMSNorm and LayerNorm: rows stay in registers where they are packs, else they are read again.
-#include "kernels/cuda/norm.cuh"
+#include "kernels/cuda/norm/norm.cuh"
 #include "kernels/cuda/operations.h"
 
 namespace ferry::kernels::cuda {

@@ -1,6 +1,6 @@
 // Gradients of RMSNorm and LayerNorm: in one pass with those of the parameters where rows are
 // packs, else in several.
-#include "kernels/cuda/norm.cuh"
+#include "kernels/cuda/norm/norm.cuh"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/sums.cuh"
 

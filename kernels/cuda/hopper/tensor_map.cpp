@@ -1,11 +1,11 @@
-#include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/hopper/tensor_map.h"
 
 #include <cudaTypedefs.h>
 
 #include <stdexcept>
 #include <string>
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 
 namespace ferry::kernels::cuda {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/products.h"
+#include "kernels/cuda/products/products.h"
 
 namespace ferry::kernels::cuda {
 

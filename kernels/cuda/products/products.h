@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "kernels/cuda/library.h"
+#include "kernels/cuda/products/library.h"
 #include "kernels/float8.h"
 #include "kernels/matmul.h"
 

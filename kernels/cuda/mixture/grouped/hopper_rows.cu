@@ -2,9 +2,9 @@
 //
 // The tensor cores take any number of columns, but 64 rows at least: so what is computed is the
 // transpose of c, whose columns are a group's rows, and no more of them than there are.
-#include "kernels/cuda/grouped/grouped.h"
-#include "kernels/cuda/grouped/hopper_stages.cuh"
-#include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/hopper/tensor_map.h"
+#include "kernels/cuda/mixture/grouped/grouped.h"
+#include "kernels/cuda/mixture/grouped/hopper_stages.cuh"
 
 namespace ferry::kernels::cuda::grouped {
 

@@ -1,9 +1,9 @@
-#include "kernels/cuda/grouped/maps.h"
+#include "kernels/cuda/mixture/grouped/maps.h"
 
 #include <array>
 #include <utility>
 
-#include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/hopper/tensor_map.h"
 
 namespace ferry::kernels::cuda::grouped {
 

@@ -1,7 +1,7 @@
 // c[g] = or += transposed a[rows of g] · b[rows of g] for Hopper: the depth are a group's rows.
-#include "kernels/cuda/grouped/grouped.h"
-#include "kernels/cuda/grouped/hopper_stages.cuh"
-#include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/hopper/tensor_map.h"
+#include "kernels/cuda/mixture/grouped/grouped.h"
+#include "kernels/cuda/mixture/grouped/hopper_stages.cuh"
 
 namespace ferry::kernels::cuda::grouped {
 

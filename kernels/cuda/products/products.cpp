@@ -1,4 +1,4 @@
-#include "kernels/cuda/products.h"
+#include "kernels/cuda/products/products.h"
 
 #include <array>
 #include <unordered_map>

@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "kernels/cuda/operations.h"
-#include "kernels/cuda/products.h"
+#include "kernels/cuda/products/products.h"
 
 namespace ferry::kernels::cuda {
 

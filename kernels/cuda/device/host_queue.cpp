@@ -1,4 +1,4 @@
-#include "kernels/cuda/host_queue.h"
+#include "kernels/cuda/device/host_queue.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,9 +1,9 @@
 // Products of groups of rows by kernels for Hopper.
 #pragma once
 
-#include "kernels/cuda/device.h"
-#include "kernels/cuda/grouped/launches.h"
-#include "kernels/cuda/grouped/maps.h"
+#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/mixture/grouped/launches.h"
+#include "kernels/cuda/mixture/grouped/maps.h"
 #include "kernels/matmul.h"
 
 namespace ferry::kernels::cuda::grouped {

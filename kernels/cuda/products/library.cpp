@@ -1,4 +1,4 @@
-#include "kernels/cuda/library.h"
+#include "kernels/cuda/products/library.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "kernels/cuda/grouped/launches.h"
+#include "kernels/cuda/mixture/grouped/launches.h"
 
 #include <cuda_runtime_api.h>
 

@@ -1,11 +1,11 @@
-#include "kernels/cuda/grouped/grouped_products.h"
+#include "kernels/cuda/mixture/grouped/grouped_products.h"
 
 #include <algorithm>
 #include <array>
 
-#include "kernels/cuda/grouped/grouped.h"
-#include "kernels/cuda/products.h"
-#include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/hopper/tensor_map.h"
+#include "kernels/cuda/mixture/grouped/grouped.h"
+#include "kernels/cuda/products/products.h"
 
 namespace ferry::kernels::cuda {
 

@@ -7,9 +7,9 @@
 // half of it, which the engine brings to both, and so a stage is free when both are done with it.
 #pragma once
 
-#include "kernels/cuda/grouped/hopper_products.cuh"
+#include "kernels/cuda/hopper/ptx.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/mixture/grouped/hopper_products.cuh"
 
 namespace ferry::kernels::cuda::grouped {
 

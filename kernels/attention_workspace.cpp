@@ -7,11 +7,11 @@ namespace {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-int64_t padded_rows(const AttentionShape& s) {
-  return s.sequences * s.heads * ceil_div(s.queries, kRowBlock) * kRowBlock;
-}
-
 }  // namespace
+
+int64_t padded_queries(const AttentionShape& shape) {
+  return ceil_div(shape.queries, kRowBlock) * kRowBlock;
+}
 
 bool is_in_one_pass(const AttentionShape& shape) {
   return shape.dim <= 128 && !(shape.document_begin && shape.dropout == 0);
@@ -31,7 +31,7 @@ AttentionWorkspace one_pass_workspace(const AttentionShape& s, int columns) {
   const int64_t heads = s.sequences * s.heads, tiles = ceil_div(s.queries, kSumRows);
   const int64_t of_part =
       s.sequences * s.groups * ceil_div(s.keys, kSumKeys) * kSumKeys * int64_t{columns};
-  AttentionWorkspace workspace{.rows = padded_rows(s),
+  AttentionWorkspace workspace{.rows = heads * padded_queries(s),
                                .query_sums = heads * tiles * kSumRows * 2 * half_columns(columns),
                                .turns = 2 * heads * tiles + 2,
                                .parts = kMostParts};
@@ -42,7 +42,7 @@ AttentionWorkspace one_pass_workspace(const AttentionShape& s, int columns) {
 }
 
 AttentionWorkspace two_pass_workspace(const AttentionShape& shape) {
-  return {.rows = padded_rows(shape)};
+  return {.rows = shape.sequences * shape.heads * padded_queries(shape)};
 }
 
 int64_t attention_workspace_bytes(const AttentionBackward& x) {

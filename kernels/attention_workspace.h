@@ -23,6 +23,9 @@ bool is_in_one_pass(const AttentionShape& shape);
 /// Columns that heads have in the registers of that pass.
 int register_columns(const AttentionShape& shape);
 
+/// Queries of a head, padded to kRowBlock.
+int64_t padded_queries(const AttentionShape& shape);
+
 /// In numbers of four bytes.
 struct AttentionWorkspace {
   int64_t rows = 0;        // of each of two numbers a query: its log-sum, and delta

@@ -67,7 +67,7 @@ void launch_together(Device& device, const AttentionBackward& x) {
   const AttentionWorkspace sizes = one_pass_workspace(s, D);
   const int64_t tiles = ceil_div(s.queries, kSumRows);
   float* const memory = device.floats(sizes.count());
-  const RowNumbers numbers{memory, memory + 2, sizes.rows / (s.sequences * s.heads), true};
+  const RowNumbers numbers{memory, memory + 2, padded_queries(s), true};
   float* const all_sums = memory + 2 * sizes.rows;
   float* const key_sums = all_sums + sizes.query_sums;
   const auto key_blocks = static_cast<int>(ceil_div(s.keys, kSumKeys));
@@ -104,7 +104,7 @@ void launch_apart(Device& device, const AttentionBackward& x) {
   const AttentionShape& s = x.shape;
   const AttentionWorkspace sizes = two_pass_workspace(s);
   float* const numbers = device.floats(sizes.count());
-  const RowNumbers rows{numbers, numbers + sizes.rows, sizes.rows / (s.sequences * s.heads), false};
+  const RowNumbers rows{numbers, numbers + sizes.rows, padded_queries(s), false};
   prepare(device, x, rows, nullptr, 0);
   if (s.dim <= 64 && s.value_dim <= 64) {
     launch_keys<T, 64, 64, 64, 4>(device, x, rows);

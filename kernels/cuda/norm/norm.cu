@@ -6,6 +6,26 @@ namespace ferry::kernels::cuda {
 
 namespace {
 
+/// Writes y of W columns that begin with the i-th of a row.
+template <int W, typename Y>
+__device__ void store_normal(const NormForward& x, Y* to, int64_t i, Pack<W> value, float mean,
+                             float inverse) {
+  const auto weight = weights<W>(x.weight, x.one_plus_weight, i);
+  Pack<W> bias{};
+  if (x.bias) bias = weights<W>(x.bias, false, i);
+#pragma unroll
+  for (int j = 0; j < W; ++j) {
+    value.v[j] = (value.v[j] - mean) * inverse * weight.v[j] + bias.v[j];
+  }
+  store<W>(to + i, value);
+}
+
+/// What the backward pass asks for, by one thread of the row.
+__device__ void keep_statistics(const NormForward& x, int64_t row, float mean, float inverse) {
+  if (x.mean && !x.rms) x.mean[row] = mean;
+  if (x.inverse) x.inverse[row] = inverse;
+}
+
 /// Rows of any width: what is read again comes from the caches.
 template <int W, int ThreadsOfRow, typename T, typename Y>
 __global__ void norm_forward(NormForward x, RowStarts starts) {
@@ -48,19 +68,9 @@ __global__ void norm_forward(NormForward x, RowStarts starts) {
   squares = row_sum<ThreadsOfRow>(squares, scratch[1]);
   const float inverse = 1.0F / sqrtf(squares / width + static_cast<float>(x.epsilon));
   for (int64_t i = begin; i < x.width; i += step) {
-    auto value = load<W>(from + i);
-    const auto weight = weights<W>(x.weight, x.one_plus_weight, i);
-    Pack<W> bias{};
-    if (x.bias) bias = weights<W>(x.bias, false, i);
-#pragma unroll
-    for (int j = 0; j < W; ++j) {
-      value.v[j] = (value.v[j] - mean) * inverse * weight.v[j] + bias.v[j];
-    }
-    store<W>(to + i, value);
+    store_normal<W>(x, to, i, load<W>(from + i), mean, inverse);
   }
-  if (threadIdx.x % ThreadsOfRow != 0) return;
-  if (x.mean && !x.rms) x.mean[row] = mean;
-  if (x.inverse) x.inverse[row] = inverse;
+  if (threadIdx.x % ThreadsOfRow == 0) keep_statistics(x, row, mean, inverse);
 }
 
 /// Rows of packs, which are read once: each of the row's threads has K packs of columns.
@@ -78,6 +88,7 @@ __global__ void norm_forward_packs(NormForward x, RowStarts starts) {
   const auto width = static_cast<int>(x.width);
   const T* const from = static_cast<const T*>(x.x.data) + start;
   const T* const residual = static_cast<const T*>(x.residual.data) + start;
+  Y* const to = static_cast<Y*>(x.y.data) + start;
   StoredPack<kPack, T> read[K]{}, other[K]{};
 #pragma unroll
   for (int k = 0; k < K; ++k) {
@@ -114,19 +125,9 @@ __global__ void norm_forward_packs(NormForward x, RowStarts starts) {
   const float inverse = 1.0F / sqrtf(squares + static_cast<float>(x.epsilon));
 #pragma unroll
   for (int k = 0; k < K; ++k) {
-    if (column(k) >= width) continue;
-    const auto weight = weights<kPack>(x.weight, x.one_plus_weight, column(k));
-    Pack<kPack> bias{};
-    if (x.bias) bias = weights<kPack>(x.bias, false, column(k));
-#pragma unroll
-    for (int j = 0; j < kPack; ++j) {
-      value[k].v[j] = (value[k].v[j] - mean) * inverse * weight.v[j] + bias.v[j];
-    }
-    store(static_cast<Y*>(x.y.data) + start + column(k), value[k]);
+    if (column(k) < width) store_normal<kPack>(x, to, column(k), value[k], mean, inverse);
   }
-  if (thread != 0) return;
-  if (x.mean && !x.rms) x.mean[row] = mean;
-  if (x.inverse) x.inverse[row] = inverse;
+  if (thread == 0) keep_statistics(x, row, mean, inverse);
 }
 
 /// False where the rows are too wide for norm_forward_packs().
@@ -138,9 +139,6 @@ bool run_packs(Device& device, const NormForward& x, const RowStarts& starts) {
     const auto blocks = static_cast<unsigned>(ceil_div(rows, rows_of_block));
     kernel<<<blocks, threads, 0, device.stream()>>>(x, starts);
   };
-  const auto threads_for = [&](int k) {
-    return static_cast<unsigned>(ceil_div(packs, 32 * k) * 32);
-  };
   if (packs <= 16) {
     launch(norm_forward_packs<1, 16, T, Y>, kThreads / 16);
   } else if (packs <= 32) {
@@ -148,11 +146,11 @@ bool run_packs(Device& device, const NormForward& x, const RowStarts& starts) {
   } else if (packs <= 4 * 32) {
     launch(norm_forward_packs<4, 32, T, Y>, kThreads / 32);
   } else if (packs <= kThreads) {
-    launch(norm_forward_packs<1, kThreads, T, Y>, 1, threads_for(1));
+    launch(norm_forward_packs<1, kThreads, T, Y>, 1, threads_of_block(x.width, 1));
   } else if (packs <= 2 * kThreads) {
-    launch(norm_forward_packs<2, kThreads, T, Y>, 1, threads_for(2));
+    launch(norm_forward_packs<2, kThreads, T, Y>, 1, threads_of_block(x.width, 2));
   } else {
-    launch(norm_forward_packs<4, kThreads, T, Y>, 1, threads_for(4));
+    launch(norm_forward_packs<4, kThreads, T, Y>, 1, threads_of_block(x.width, 4));
   }
   return true;
 }

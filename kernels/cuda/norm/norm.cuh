@@ -61,6 +61,11 @@ __device__ int64_t own_row() {
   return blockIdx.x * int64_t{blockDim.x / ThreadsOfRow} + threadIdx.x / ThreadsOfRow;
 }
 
+/// Threads, in whole warps, of a block that takes a row of packs: each has `k` of them.
+inline unsigned threads_of_block(int64_t width, int k) {
+  return static_cast<unsigned>(ceil_div(width, 32 * kPack * int64_t{k}) * 32);
+}
+
 /// f(pack, threads of a row, blocks) for rows of a width, in blocks of kThreads. Narrower rows of
 /// packs have kernels of their own.
 template <typename F>

@@ -235,14 +235,6 @@ __global__ void __launch_bounds__(narrow_threads(K), narrow_blocks_of_multiproce
   if (dbias) write([&](int k) { return parameters[k].bias; }, dbias);
 }
 
-/// f(std::integral_constant<int, K>) with the packs of a thread for rows of `width`.
-template <typename F>
-void with_packs_of_thread(int64_t width, const F& f) {
-  if (width <= kPack * kThreads) return f(std::integral_constant<int, 1>());
-  if (width <= 2 * kPack * kThreads) return f(std::integral_constant<int, 2>());
-  f(std::integral_constant<int, 4>());
-}
-
 template <typename T, typename D>
 struct WeightGradient {
   const T* x;
@@ -288,25 +280,29 @@ bool run_in_blocks(Device& device, const NormBackward& x, const RowStarts& start
           x, starts, rows_of_block, dweight, dbias);
       add_parts_of_columns(device, blocks, x.width, {dweight, x.dweight}, {dbias, x.dbias});
     };
-    constexpr int64_t kLeast = 64, kOfWarp = 32 * kPack;
-    if (x.width <= kOfWarp / 4) {
-      launch(norm_backward_narrow<8, 1, T, D>, narrow_threads(1), kLeast);
-    } else if (x.width <= kOfWarp / 2) {
-      launch(norm_backward_narrow<16, 1, T, D>, narrow_threads(1), kLeast);
-    } else if (x.width <= kOfWarp) {
-      launch(norm_backward_narrow<32, 1, T, D>, narrow_threads(1), kLeast);
-    } else if (x.width <= 2 * kOfWarp) {
-      launch(norm_backward_narrow<32, 2, T, D>, narrow_threads(2), kLeast);
-    } else if (x.width <= 3 * kOfWarp) {
-      launch(norm_backward_narrow<32, 3, T, D>, narrow_threads(3), kLeast);
-    } else if (x.width <= 4 * kOfWarp) {
-      launch(norm_backward_narrow<32, 4, T, D>, narrow_threads(4), kLeast);
+    const auto narrow = [&](auto* kernel, int k) { launch(kernel, narrow_threads(k), 64); };
+    const auto by_blocks = [&](auto* kernel, int k) {
+      launch(kernel, threads_of_block(x.width, k), 8);
+    };
+    const int64_t packs = x.width / kPack;
+    if (packs <= 8) {
+      narrow(norm_backward_narrow<8, 1, T, D>, 1);
+    } else if (packs <= 16) {
+      narrow(norm_backward_narrow<16, 1, T, D>, 1);
+    } else if (packs <= 32) {
+      narrow(norm_backward_narrow<32, 1, T, D>, 1);
+    } else if (packs <= 2 * 32) {
+      narrow(norm_backward_narrow<32, 2, T, D>, 2);
+    } else if (packs <= 3 * 32) {
+      narrow(norm_backward_narrow<32, 3, T, D>, 3);
+    } else if (packs <= 4 * 32) {
+      narrow(norm_backward_narrow<32, 4, T, D>, 4);
+    } else if (packs <= kThreads) {
+      by_blocks(norm_backward_blocks<1, T, D>, 1);
+    } else if (packs <= 2 * kThreads) {
+      by_blocks(norm_backward_blocks<2, T, D>, 2);
     } else {
-      with_packs_of_thread(x.width, [&](auto packs) {
-        constexpr int kPacks = decltype(packs)::value;
-        const auto threads = static_cast<unsigned>(ceil_div(x.width, 32 * kPack * kPacks) * 32);
-        launch(norm_backward_blocks<kPacks, T, D>, threads, 8);
-      });
+      by_blocks(norm_backward_blocks<4, T, D>, 4);
     }
   });
   return true;

@@ -5,8 +5,8 @@
 PEERS/NAME is a run that Megatron-LM began, PEERS/../data its data. ferry goes on from iteration 5 to 30 and saves at 15; Megatron-LM goes on from that save to 30
 and saves at 20; ferry goes on from that one to 30 again, at another layout. Iterations that two of them computed must have losses that differ by no more than
 1e-5 relatively in fp32, and 2.5e-5 in bf16, which is what Megatron-LM's own continuations at two layouts differ by. Ranks of ferry share the GPU; Megatron-LM
-is one rank. --spread, which wants two GPUs: the dense model in bf16 goes on from ferry's save on two ranks of Megatron-LM, too, and where its own losses are further apart than
-the bar, that is the bar, up to twice as much. The second line of a process is left out: its loss is the mean of the first two iterations. MEGATRON_ARGS: arguments for Megatron-LM besides. Logs:
+is one rank. --spread, which wants two GPUs: Megatron-LM goes on from ferry's save of the models in bf16 on two ranks, too, and twice what its own losses differ by
+then is allowed, where that is more. The second line of a process is left out: its loss is the mean of the first two iterations. MEGATRON_ARGS: arguments for Megatron-LM besides. Logs:
 WORK/CASE_*.log"""
 import argparse
 import os
@@ -40,7 +40,7 @@ CASES = {
     'mixture_bf16': ('mixtral_ep2', PIPELINE, f'--expert-model-parallel-size 2 {DATA}', f'--seed 1234 --bf16 {SHARDED} {FULL} {BALANCED}', 2.5e-5),
 }
 # Megatron-LM's layout on two ranks.
-SPREAD = {'dense_bf16': TENSOR}
+SPREAD = {'dense_bf16': TENSOR, 'mixture_bf16': f'{TENSOR} --sequence-parallel'}
 BOTH = ('--use-checkpoint-args --split 99,1,0 --seq-length 64 --micro-batch-size 2 --global-batch-size 8 --lr 1e-3 --min-lr 1e-4 --lr-decay-iters 100 '
         '--lr-warmup-iters 5 --lr-decay-style cosine --weight-decay 0.1 --clip-grad 1.0 --adam-beta2 0.95 --tokenizer-type NullTokenizer --vocab-size 250 '
         '--make-vocab-size-divisible-by 32 --log-interval 1 --attention-dropout 0 --hidden-dropout 0 --train-iters 30 --eval-iters 0 --eval-interval 1000 '
@@ -73,7 +73,7 @@ def peer(case, step, words, common, ranks=1):
     return run(case, step, [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', str(ranks), os.path.join(here, 'megatron_pretraining.py'),
                             '--data-path', data, '--data-cache-path', os.path.join(a.work, case + '_peer_cache'), *f'{BOTH} {common} {words}'.split(),
                             *os.environ.get('MEGATRON_ARGS', '').split()],
-               {'PYTHONPATH': megatron, 'CUDA_DEVICE_MAX_CONNECTIONS': '1', 'OMP_NUM_THREADS': '1'})
+               {'PYTHONPATH': megatron, 'PYTHONUNBUFFERED': '1', 'CUDA_DEVICE_MAX_CONNECTIONS': '1', 'OMP_NUM_THREADS': '1'})
 
 
 def distance(one, other, first):
@@ -94,7 +94,7 @@ def check(case):
     if a.spread and case in SPREAD:
         other = peer(case, '3_megatron_two', f'--load {own} {SPREAD[case]}', common, 2)
         count, worst = distance(two, other, 16)
-        bar = max(bar, min(worst, 2 * bar))
+        bar = max(bar, 2 * worst)
         print(f'{case:19} Megatron-LM itself, on one rank and on two ({SPREAD[case]}): {count} losses, largest difference {worst:.1e}', flush=True)
     good = all(worst <= bar for _, _, worst in parts)
     for what, count, worst in parts:

@@ -1,12 +1,15 @@
 """Runs pretrain_gpt.py of Megatron-LM, whose folder is the current one, with the arguments given here.
 
 Where neither Transformer Engine nor Apex is installed Megatron-LM falls back to torch.optim.AdamW, which keeps its step with each parameter, and then loads no
-checkpoint whose optimizer was one of theirs: they keep it with each group. An AdamW that keeps its state as they do takes its place then."""
+checkpoint whose optimizer was one of theirs: they keep it with each group. An AdamW that keeps its state as they do takes its place then. Norms are PyTorch's there, and refuse to compute parts of a sequence, which
+they can: their gradients are added up as those of other norms are."""
+import copy
 import runpy
 
 import torch
 from megatron.core import optimizer
 from megatron.core.optimizer import distrib_optimizer
+from megatron.core.transformer.torch_norm import WrappedTorchNorm
 
 
 class GroupedAdamW(torch.optim.Optimizer):
@@ -34,7 +37,20 @@ class GroupedAdamW(torch.optim.Optimizer):
                 p.sub_(rate * (change + group['weight_decay'] * p))
 
 
+def of_sequence_parts(make):
+    def make_norm(cls, config, *args, **kwargs):
+        whole = copy.copy(config)
+        whole.sequence_parallel = False
+        norm = make(cls, whole, *args, **kwargs)
+        for p in norm.parameters():
+            p.sequence_parallel = config.sequence_parallel
+        return norm
+
+    return make_norm
+
+
 if __name__ == '__main__':
+    WrappedTorchNorm.__new__ = staticmethod(of_sequence_parts(WrappedTorchNorm.__new__))
     if optimizer.USING_PYTORCH_OPTIMIZER:
         optimizer.Adam, optimizer.USING_PYTORCH_OPTIMIZER = GroupedAdamW, False
         distrib_optimizer.HAVE_APEX_OR_TE = distrib_optimizer.USING_APEX_OPTIMIZER = True

@@ -1,5 +1,6 @@
-// How many bytes a second operations move that compute little, on one GPU, beside a plain copy of
-// its memory: each input counts once, and each output.
+// How many bytes a second operations move that compute little, on one GPU, beside plain copies of
+// its memory: each input counts once, and each output. Of the two ratios one is to a copy of a GiB,
+// the other to a copy that moves as many bytes as the operation, and so begins and ends as often.
 //
 //   bench_elementwise
 //
@@ -21,16 +22,8 @@ constexpr int64_t kWide = 2;  // bytes of an element
 
 class Bench {
  public:
-  Bench() : device_(0) {
-    constexpr int64_t kBytes = int64_t{1} << 30;
-    const auto from = device_.allocate(kBytes), to = device_.allocate(kBytes);
-    const double time = seconds(device_, [&] {
-      cuda::check(
-          cudaMemcpyAsync(to.get(), from.get(), kBytes, cudaMemcpyDeviceToDevice, device_.stream()),
-          "copy");
-    });
-    copy_rate_ = 2.0 * kBytes / time;
-    std::printf("copy of 1 GiB: %.2f TB/s\n", copy_rate_ * 1e-12);
+  Bench() : device_(0), rate_of_gib_(copy_rate(int64_t{2} << 30)) {
+    std::printf("copy of 1 GiB: %.2f TB/s\n", rate_of_gib_ * 1e-12);
   }
 
   void norms(const char* model, int64_t rows, int64_t width, bool rms) {
@@ -159,17 +152,30 @@ class Bench {
   }
 
  private:
+  /// Of a copy that reads half of so many bytes, and writes as many.
+  double copy_rate(int64_t bytes) {
+    const auto half = static_cast<size_t>(bytes / 2);
+    const auto from = device_.allocate(half), to = device_.allocate(half);
+    const double time = seconds(device_, [&] {
+      cuda::check(
+          cudaMemcpyAsync(to.get(), from.get(), half, cudaMemcpyDeviceToDevice, device_.stream()),
+          "copy");
+    });
+    return static_cast<double>(bytes) / time;
+  }
+
   template <typename Operation>
   void print(const char* model, const char* what, int64_t bytes, const Operation& operation) {
     const double time = seconds(device_, [&] { cuda::run(device_, operation); });
     const double rate = static_cast<double>(bytes) / time;
-    std::printf("%-11s %-42s %8.3f ms %6.2f TB/s   %.2f of a copy\n", model, what, time * 1e3,
-                rate * 1e-12, rate / copy_rate_);
+    std::printf("%-11s %-42s %8.3f ms %6.2f TB/s   %.2f of a copy, %.2f of one of its size\n",
+                model, what, time * 1e3, rate * 1e-12, rate / rate_of_gib_,
+                rate / copy_rate(bytes));
     std::fflush(stdout);
   }
 
   cuda::Device device_;
-  double copy_rate_ = 0;
+  double rate_of_gib_;
 };
 
 }  // namespace

@@ -1,9 +1,9 @@
 """Measures what an asynchronous save costs a run on one GPU, and how fast it is loaded again.
 
-    saves.py FERRY WORK [--layers 28] [--warm GIB] [--no-torch]
+    saves.py FERRY WORK [--layers 28] [--rounds 2] [--warm GIB] [--no-torch]
 
 A Llama-shaped model trains in bf16 with fp32 copies and AdamW on made-up tokens and saves once with --async-save; 28 layers are 1.57
-billion parameters, 22 GB. WORK is an empty folder on the disk to be measured. Printed are: how much longer than the others the step is
+billion parameters, 22 GB. This and plain writes take turns, --rounds of each, as disks are not equally fast all the time. WORK is an empty folder on the disk to be measured. Printed are: how much longer than the others the step is
 in which the memory is copied aside; how much longer the steps are until all is on disk; how long that takes, beside as many threads
 that pwrite() as many bytes into files of the same sizes and fsync() them; and the time of loading it into the GPU's memory, beside
 torch.distributed.checkpoint's of the same tensors. What was loaded has to go on with the losses of the run that saved it. Files are in the page cache for both. --warm touches so much memory before, where the
@@ -25,6 +25,7 @@ parser.add_argument('ferry')
 parser.add_argument('work')
 parser.add_argument('--layers', type=int, default=28)
 parser.add_argument('--before', type=int, default=14, help='steps before the save')
+parser.add_argument('--rounds', type=int, default=2)
 parser.add_argument('--warm', type=int, default=0)
 parser.add_argument('--no-torch', action='store_true')
 a = parser.parse_args()
@@ -130,6 +131,10 @@ def plain_write(sizes):
     return seconds
 
 
+def words(seconds):
+    return ' and '.join(f'{one:.2f}' for one in seconds)
+
+
 def load(expected):
     process, lines, thread = start('--load', run, '--train-iters', '100000')
     while process.poll() is None and len(losses(lines)) < 3:
@@ -164,16 +169,20 @@ print(time.monotonic() - begin, sum(t.numel() * t.element_size() for t in state.
 if a.warm:
     warm()
 os.makedirs(a.work, exist_ok=True)
-on_disk, expected = save()
-folder = max(glob.glob(os.path.join(run, 'iter_*')))
-sizes = sorted((os.path.getsize(name) for name in glob.glob(folder + '/*')), reverse=True)
-size = sum(sizes)
-os.sync()
-plain = plain_write(sizes)
-print(f'{size / 1e9:.2f} GB in {len(sizes)} files on disk after {on_disk:.2f} s ({size / on_disk / 1e9:.2f} GB/s); plain pwrite and fsync by '
-      f'{cores} threads {plain:.2f} s: {plain / on_disk:.2f} of its speed', flush=True)
+saves, writes = [], []
+for _ in range(a.rounds):
+    shutil.rmtree(run, ignore_errors=True)
+    on_disk, expected = save()
+    saves.append(on_disk)
+    folder = max(glob.glob(os.path.join(run, 'iter_*')))
+    sizes = sorted((os.path.getsize(name) for name in glob.glob(folder + '/*')), reverse=True)
+    size = sum(sizes)
+    os.sync()
+    writes.append(plain_write(sizes))
+print(f'{size / 1e9:.2f} GB in {len(sizes)} files on disk after {words(saves)} s ({size / min(saves) / 1e9:.2f} GB/s); plain pwrite and fsync by '
+      f'{cores} threads {words(writes)} s: {sum(writes) / sum(saves):.2f} of its speed', flush=True)
 seconds = [load(expected) for _ in range(2)]
-print(f'load: {" and ".join(f"{s:.2f}" for s in seconds)} s ({size / min(seconds) / 1e9:.1f} GB/s)', flush=True)
+print(f'load: {words(seconds)} s ({size / min(seconds) / 1e9:.1f} GB/s)', flush=True)
 if not a.no_torch:
     result = subprocess.run([sys.executable, '-c', TORCH, folder], capture_output=True, text=True)
     if result.returncode:

@@ -215,22 +215,23 @@ class NcclCommunicator final : public Communicator {
     }
   }
 
-  // As many as fit into half of the temporary memory for each of so many ranks.
+  // As many of each of so many ranks as fit into half 0 of the temporary memory.
   int64_t piece_elements(Type type, int ranks) const {
     constexpr int64_t kWhole = 64;
     const auto bytes = static_cast<int64_t>(lane_->half_bytes());
     return std::max(kWhole, bytes / ranks / size_bytes(type) / kWhole * kWhole);
   }
 
-  // y becomes what all ranks' parts of x that are this rank's, `count` elements each, make. The
-  // pieces of the others come into one half of the temporary memory while the other is combined.
+  // y becomes what all ranks' parts of x that are this rank's, `count` elements each, make. Where
+  // sums have a stream of their own, pieces of the others come into one half of the temporary
+  // memory while the other half is combined.
   void combine_own(Combination combination, ConstArray x, int64_t count, Array y) {
     const int64_t most = piece_elements(x.type, size() - 1);
     const cudaStream_t moves = lane_->stream;
     const bool is_beside = count > most && lane_->sum_stream != nullptr;
     const cudaStream_t sums = is_beside ? lane_->sum_stream : moves;
     int half = 0;
-    for (int64_t begin = 0; begin < count; begin += most, half = 1 - half) {
+    for (int64_t begin = 0; begin < count; begin += most, half = is_beside ? 1 - half : 0) {
       const int64_t piece = std::min(most, count - begin);
       if (is_beside && begin >= 2 * most) NcclWorld::wait_for_sums(*lane_, half);
       bring_parts(x, begin, count, piece, half);

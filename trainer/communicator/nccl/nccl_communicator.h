@@ -15,8 +15,8 @@ namespace ferry {
 struct NcclOptions {
   /// How long NCCL may take to come up, and to make each communicator.
   std::chrono::seconds patience{120};
-  /// Memory of the GPU for what is summed up, taken once where there is more than one rank; a
-  /// quarter as much besides where communicators are set aside.
+  /// Memory of the GPU for what is summed up, taken once where there is more than one rank, and
+  /// once more where communicators are set aside.
   size_t temporary_bytes = size_t{256} << 20;
 };
 

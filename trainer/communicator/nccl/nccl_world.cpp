@@ -78,10 +78,12 @@ NcclLane NcclWorld::open_lane(size_t bytes, bool sums_beside) {
   return lane;
 }
 
-// Nobody waits for what is set aside as long as there is something else to do: it needs less.
+// A product takes all multiprocessors until it is over, and what is set aside begins between two
+// products: once to bring a piece, once to sum it up. So its pieces are large, and of what they
+// take nothing is left to a second one.
 const NcclLane& NcclWorld::aside() {
   device().enter();
-  if (aside_.stream == nullptr) aside_ = open_lane(options_.temporary_bytes / 4, false);
+  if (aside_.stream == nullptr) aside_ = open_lane(options_.temporary_bytes, false);
   return aside_;
 }
 

@@ -40,7 +40,7 @@
 
 namespace ferry {
 
-/// Operations that run one after another, and memory for what they sum up, in two halves.
+/// Operations that run one after another, and memory for what they sum up.
 struct NcclLane {
   cudaStream_t stream = nullptr;
   cudaStream_t sum_stream = nullptr;  // null: sums run on `stream`, too
@@ -48,10 +48,12 @@ struct NcclLane {
   size_t bytes = 0;
   cudaEvent_t summed[2] = {};  // what sum_stream was asked for has used a half
 
+  /// Where sums have a stream of their own, one half of the memory is filled while the other is
+  /// summed up; else half 0 is all of it.
   std::byte* temporary(int half) const {
     return static_cast<std::byte*>(memory.get()) + (half == 0 ? size_t{0} : half_bytes());
   }
-  size_t half_bytes() const { return bytes / 2 / 256 * 256; }
+  size_t half_bytes() const { return sum_stream == nullptr ? bytes : bytes / 2 / 256 * 256; }
 };
 
 class NcclWorld {

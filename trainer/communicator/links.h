@@ -40,6 +40,13 @@ class Links {
   /// length.
   using Use = std::function<void(std::span<const std::byte> bytes)>;
   virtual void take(int channel, int from, size_t bytes, const Use& use) = 0;
+
+  /// What the ranks of a communicator have in common, `first` being the first of them: what the
+  /// first call makes, until the links of all ranks have gone. Null where ranks are processes.
+  using Make = std::function<std::shared_ptr<void>()>;
+  virtual std::shared_ptr<void> common(int /*channel*/, int /*first*/, const Make& /*make*/) {
+    return nullptr;
+  }
 };
 
 /// Returns work(). What it throws, other than a SharedError, withdraws what this rank offered while

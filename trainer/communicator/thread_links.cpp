@@ -28,17 +28,25 @@ struct LaneKey {
   auto operator<=>(const LaneKey&) const = default;
 };
 
-// The lanes of all ranks, made when they are first used; they stay where they are.
+// The lanes of all ranks, made when they are first used; they stay where they are. And what ranks
+// have in common besides, by channel and first rank.
 class Lanes {
  public:
   Lane& at(const LaneKey& key) {
     const std::lock_guard lock(mutex_);
     return lanes_[key];
   }
+  std::shared_ptr<void> common(std::pair<int, int> key, const Links::Make& make) {
+    const std::lock_guard lock(mutex_);
+    std::shared_ptr<void>& made = common_[key];
+    if (!made) made = make();
+    return made;
+  }
 
  private:
   std::mutex mutex_;
   std::map<LaneKey, Lane> lanes_;
+  std::map<std::pair<int, int>, std::shared_ptr<void>> common_;
 };
 
 // Holds the first offer of a lane, and takes it at the end.
@@ -115,6 +123,10 @@ class ThreadLinks final : public Links {
            reading.offer().size(), rank(), bytes);
     }
     use(reading.offer());
+  }
+
+  std::shared_ptr<void> common(int channel, int first, const Make& make) override {
+    return lanes_->common({channel, first}, make);
   }
 
  private:

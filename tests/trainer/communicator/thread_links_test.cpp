@@ -44,5 +44,17 @@ TEST(ThreadLinks, WhatIsReadStaysUntilItWasRead) {
   EXPECT_THAT(problem, HasSubstr("rank 0: no more disk"));
 }
 
+TEST(ThreadLinks, RanksOfACommunicatorHaveOneThingInCommon) {
+  const auto links = thread_links(thread_groups(3));
+  int made = 0;
+  const auto make = [&] { return std::make_shared<int>(made++); };
+  const std::shared_ptr<void> first = links[0]->common(1, 0, make);
+  EXPECT_EQ(links[2]->common(1, 0, make), first);
+  EXPECT_NE(links[1]->common(1, 1, make), first);
+  EXPECT_NE(links[0]->common(2, 0, make), first);
+  EXPECT_EQ(links[0]->common(1, 0, make), first);
+  EXPECT_EQ(made, 3);
+}
+
 }  // namespace
 }  // namespace ferry

@@ -2,8 +2,10 @@
 #include <unistd.h>
 
 #include <array>
-#include <set>
+#include <cstdlib>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -51,19 +53,30 @@ std::vector<Seat> all_seats(Group& group, const Device& device) {
   return seats;
 }
 
-// Lets this rank's kernels read the memory of the others' GPUs.
+// What keeps NCCL from reading other GPUs keeps copies from it, too.
+bool forbids_peers() {
+  const char* const words = std::getenv("NCCL_P2P_DISABLE");
+  return words != nullptr && std::string_view(words) != "0";
+}
+
+// Two GPUs of this process of which the first cannot read the memory of the second.
+std::optional<std::pair<int, int>> strangers(const std::vector<Seat>& seats) {
+  for (const Seat& one : seats) {
+    for (const Seat& other : seats) {
+      if (one.index == other.index) continue;
+      int can = 0;
+      check(cudaDeviceCanAccessPeer(&can, one.index, other.index), "looking at the devices");
+      if (can == 0) return std::pair(one.index, other.index);
+    }
+  }
+  return std::nullopt;
+}
+
+// Lets this rank's GPU read the memory of the others'.
 void read_other_gpus(const std::vector<Seat>& seats, const Device& device) {
   device.enter();
   for (const Seat& seat : seats) {
     if (seat.index == device.index()) continue;
-    int can = 0;
-    check(cudaDeviceCanAccessPeer(&can, device.index(), seat.index), "looking at the devices");
-    if (can == 0) {
-      fail(ErrorKind::unsupported,
-           "ranks share GPUs, and GPU {} cannot read the memory of GPU {}: use one GPU, or as many "
-           "as there are ranks",
-           device.index(), seat.index);
-    }
     const cudaError_t status = cudaDeviceEnablePeerAccess(seat.index, 0);
     if (status == cudaErrorPeerAccessAlreadyEnabled) {
       (void)cudaGetLastError();
@@ -89,7 +102,10 @@ MakeCommunicator gpu_communicators(std::shared_ptr<Group> group, std::shared_ptr
     }
   }
   if (sharing.empty()) {
-    return nccl_communicators(std::move(group), std::move(links), kernels, options);
+    NcclOptions known = options;
+    known.copies = is_one_process && !forbids_peers() && !strangers(seats);
+    if (known.copies) read_other_gpus(seats, kernels.device());
+    return nccl_communicators(std::move(group), std::move(links), kernels, known);
   }
   if (!is_one_process) {
     const auto [one, other] = sharing.front();
@@ -97,6 +113,12 @@ MakeCommunicator gpu_communicators(std::shared_ptr<Group> group, std::shared_ptr
          "ranks {} ({}) and {} ({}) share a GPU: start no more processes on a host than it has "
          "GPUs, or one process, whose ranks are threads",
          one, seats[one].process, other, seats[other].process);
+  }
+  if (const auto gpus = strangers(seats)) {
+    fail(ErrorKind::unsupported,
+         "ranks share GPUs, and GPU {} cannot read the memory of GPU {}: use one GPU, or as many "
+         "as there are ranks",
+         gpus->first, gpus->second);
   }
   read_other_gpus(seats, kernels.device());
   return host_communicators(std::move(links), kernels);

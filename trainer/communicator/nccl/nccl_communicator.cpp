@@ -7,6 +7,7 @@
 #include "ckpt/base/error.h"
 #include "kernels/cuda/rank_parts.h"
 #include "trainer/communicator/nccl/nccl_world.h"
+#include "trainer/communicator/nccl/peer_copies.h"
 
 namespace ferry {
 namespace {
@@ -17,17 +18,19 @@ using kernels::cuda::RankParts;
 
 size_t bytes_of(int64_t count, Type type) { return static_cast<size_t>(count * size_bytes(type)); }
 
-// NCCL only moves bytes. What is summed up is brought together by rank and summed here, so that the
-// bits are those of ranks on hosts, whatever ways and orders NCCL chooses.
+// NCCL and copy engines only move bytes. What is summed up is brought together by rank and summed
+// here, so that the bits are those of ranks on hosts, whatever ways and orders NCCL chooses.
 class NcclCommunicator final : public Communicator {
  public:
+  /// copies: null where NCCL moves everything.
   NcclCommunicator(std::shared_ptr<NcclWorld> world, ncclComm_t all, std::vector<int> members,
-                   std::unique_ptr<Communicator> host)
+                   std::unique_ptr<Communicator> host, std::unique_ptr<PeerCopies> copies)
       : world_(std::move(world)),
         lane_(&world_->lane()),
         all_(all),
         members_(std::move(members)),
-        host_(std::move(host)) {}
+        host_(std::move(host)),
+        copies_(std::move(copies)) {}
 
   int rank() const noexcept override { return host_->rank(); }
   int size() const noexcept override { return host_->size(); }
@@ -62,7 +65,7 @@ class NcclCommunicator final : public Communicator {
   }
 
   Ticket all_gather(ConstArray x, Array y, int64_t count) override {
-    return collective([&] { gather(x, y.data, count); }, count);
+    return collective([&] { gather(x, y, count); }, count);
   }
 
   Ticket all_to_all(ConstArray x, std::span<const int64_t> to_counts, Array y,
@@ -172,8 +175,18 @@ class NcclCommunicator final : public Communicator {
     world_->check_code(
         ncclRecv(x.data, bytes_of(count, x.type), ncclUint8, from, communicator, lane_->stream));
   }
-  void gather(ConstArray x, void* all, int64_t count) {
-    gather_bytes(x.data, all, bytes_of(count, x.type));
+  // What an engine is told takes as long as some hundred kilobytes do.
+  bool does_copy(size_t bytes) const { return copies_ != nullptr && bytes >= size_t{1} << 20; }
+
+  void gather(ConstArray x, Array y, int64_t count) {
+    const size_t bytes = bytes_of(count, x.type);
+    if (!does_copy(bytes)) return gather_bytes(x.data, y.data, bytes);
+    copies_->begin(lane_->stream, x.data);
+    copy(x, y.from(rank() * count), count);
+    for_each_other([&](int other) {
+      copies_->copy(lane_->stream, other, 0, bytes, y.from(other * count).data);
+    });
+    copies_->end(lane_->stream);
   }
   void gather_bytes(const void* x, void* all, size_t bytes) {
     world_->call(
@@ -197,7 +210,7 @@ class NcclCommunicator final : public Communicator {
           if (part > 0) {
             const Array own = x.from(rank() * part);
             combine_own(combination, x, part, own);
-            gather(own, x.data, part);
+            gather(own, x, part);
           }
           combine_few(combination, x.from(part * size()), count - part * size());
         },
@@ -208,7 +221,7 @@ class NcclCommunicator final : public Communicator {
     const int64_t most = piece_elements(x.type, size());
     for (int64_t begin = 0; begin < count; begin += most) {
       const int64_t piece = std::min(most, count - begin);
-      gather(x.from(begin), lane_->temporary(0), piece);
+      gather_bytes(x.from(begin).data, lane_->temporary(0), bytes_of(piece, x.type));
       kernels::cuda::combine_parts(
           world_->device(), lane_->stream, combination,
           {.ranks = size(), .others = lane_->temporary(0), .stride = piece}, x.from(begin), piece);
@@ -230,42 +243,62 @@ class NcclCommunicator final : public Communicator {
     const cudaStream_t moves = lane_->stream;
     const bool is_beside = count > most && lane_->sum_stream != nullptr;
     const cudaStream_t sums = is_beside ? lane_->sum_stream : moves;
+    const bool is_copied = does_copy(bytes_of(count, x.type));
+    if (is_copied) copies_->begin(moves, x.data);
     int half = 0;
     for (int64_t begin = 0; begin < count; begin += most, half = is_beside ? 1 - half : 0) {
       const int64_t piece = std::min(most, count - begin);
       if (is_beside && begin >= 2 * most) NcclWorld::wait_for_sums(*lane_, half);
-      bring_parts(x, begin, count, piece, half);
+      const Array others(lane_->temporary(half), x.type);
+      if (is_copied) {
+        copy_parts(begin, count, piece, others);
+      } else {
+        bring_parts(x, begin, count, piece, others);
+      }
       if (is_beside) world_->follow(sums, moves);
       kernels::cuda::combine_parts(world_->device(), sums, combination,
                                    {.ranks = size(),
                                     .own = x.from(rank() * count + begin).data,
                                     .own_rank = rank(),
-                                    .others = lane_->temporary(half),
+                                    .others = others.data,
                                     .stride = piece},
                                    y.from(begin), piece);
       if (is_beside) NcclWorld::has_summed(*lane_, half);
     }
+    if (is_copied) copies_->end(moves);
     if (is_beside) world_->follow(moves, sums);
   }
 
-  // Elements from `begin` on of the parts that each gives each.
-  void bring_parts(ConstArray x, int64_t begin, int64_t count, int64_t piece, int half) {
-    const Array temporary(lane_->temporary(half), x.type);
+  // Elements from `begin` on of the parts, `count` each, that each gives each: `piece` of each
+  // other rank, by rank.
+  void bring_parts(ConstArray x, int64_t begin, int64_t count, int64_t piece, Array others) {
     world_->call([&] {
-      for (int i = 1; i < size(); ++i) {
-        const int to = (rank() + i) % size(), from = (rank() + size() - i) % size();
-        send_part(x.from(to * count + begin), piece, to, all_, lane_->stream);
-        const int slot = from - (from > rank() ? 1 : 0);
-        receive_part(temporary.from(slot * piece), piece, from, all_);
-      }
+      for_each_other([&](int other) {
+        send_part(x.from(other * count + begin), piece, other, all_, lane_->stream);
+        receive_part(others.from(slot_of(other) * piece), piece, other, all_);
+      });
     });
+  }
+  void copy_parts(int64_t begin, int64_t count, int64_t piece, Array others) {
+    for_each_other([&](int other) {
+      copies_->copy(lane_->stream, other, bytes_of(rank() * count + begin, others.type),
+                    bytes_of(piece, others.type), others.from(slot_of(other) * piece).data);
+    });
+  }
+  int slot_of(int other) const { return other - (other > rank() ? 1 : 0); }
+
+  // In an order that begins behind this rank, so that not all read rank 0's at once.
+  template <typename Use>
+  void for_each_other(const Use& use) const {
+    for (int i = 1; i < size(); ++i) use((rank() + i) % size());
   }
 
   std::shared_ptr<NcclWorld> world_;
   const NcclLane* lane_;
   ncclComm_t all_;
   std::vector<int> members_;
-  std::unique_ptr<Communicator> host_;       // of the same ranks
+  std::unique_ptr<Communicator> host_;  // of the same ranks
+  std::unique_ptr<PeerCopies> copies_;
   ncclComm_t out_ = nullptr, in_ = nullptr;  // of this rank and a neighbour, the sender first
   int to_ = -1, from_ = -1;
   cudaStream_t send_stream_ = nullptr;
@@ -278,12 +311,18 @@ MakeCommunicator nccl_communicators(std::shared_ptr<Group> group, std::shared_pt
                                     const NcclOptions& options) {
   const auto world = std::make_shared<NcclWorld>(std::move(group), kernels, options);
   world->come_up();
-  return [world, links = std::move(links), &kernels](
+  return [world, links = std::move(links), &kernels, does_copy = options.copies](
              int channel, std::vector<int> members) -> std::unique_ptr<Communicator> {
     auto host = host_communicator(links, channel, members, kernels);
     const ncclComm_t all = world->family(members);
     if (members.size() == 1) return host;
-    return std::make_unique<NcclCommunicator>(world, all, std::move(members), std::move(host));
+    std::unique_ptr<PeerCopies> copies;
+    if (does_copy) {
+      copies = std::make_unique<PeerCopies>(*links, channel, members, host->rank(),
+                                            kernels.device(), world->group());
+    }
+    return std::make_unique<NcclCommunicator>(world, all, std::move(members), std::move(host),
+                                              std::move(copies));
   };
 }
 

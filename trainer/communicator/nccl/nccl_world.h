@@ -18,6 +18,7 @@
 //  - These are seven streams with that of the kernels and that of sums, one more copies what is
 //    saved, and CUDA gives a process eight queues to the GPU (CUDA_DEVICE_MAX_CONNECTIONS): no
 //    stream waits behind another one in the same queue.
+//  - Copies from other GPUs (peer_copies.h) wait for what was queued before them alone.
 //  - A connection that is made when it is first used makes the host wait for the other rank. Those
 //    between neighbours are therefore used once when they are made; collectives may make the host
 //    wait the first time, as they do each time on hosts.

@@ -17,7 +17,7 @@ inline std::string fixture(const std::string& name) {
   return std::string(FERRY_FIXTURES) + "/" + name;
 }
 
-/// Tensor name -> {dtype, shape, xxh3_128}, as tests/interop/make_truth.py writes it.
+/// Tensor name -> {dtype, shape, xxh3_128}, as tests/interop/fixtures/make_truth.py writes it.
 inline nlohmann::json truth_of(const std::string& name) {
   return nlohmann::json::parse(std::ifstream(fixture("truth/" + name + ".json")));
 }

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "interop"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "interop", "text"))
 import tokenizer_texts
 
 TOKENS, PIECES, TRAINING_MEGABYTES = 128_000, 32_000, 30

@@ -1,5 +1,5 @@
 // Real checkpoints, whole conversions: every byte and the config as they were when transformers
-// computed Megatron's logits from them (interop/check_logits.py --golden).
+// computed Megatron's logits from them (interop/checkpoints/check_logits.py --golden).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <xxhash.h>

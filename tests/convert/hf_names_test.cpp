@@ -1,6 +1,6 @@
 // The families' tables against what transformers itself writes (fixtures/hf_names, made by
-// interop/make_hf_names.py): names, shapes and config values, for every way in which Megatron lays
-// a checkpoint out.
+// interop/fixtures/make_hf_names.py): names, shapes and config values, for every way in which
+// Megatron lays a checkpoint out.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

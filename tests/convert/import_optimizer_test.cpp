@@ -1,6 +1,6 @@
 // The optimizer's state of DeepSpeed and of FSDP's ranks as Megatron-LM's, of files that their own
-// programs wrote (tests/interop/make_deepspeed.py, make_verl.py). tests/interop/check_foreign.py
-// compares values.
+// programs wrote (tests/interop/fixtures/make_deepspeed.py, make_verl.py).
+// tests/interop/checkpoints/check_foreign.py compares values.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 

@@ -1,5 +1,6 @@
 // The optimizer's state of PyTorch's distributed checkpoints that name their parameters, of files
-// that Accelerate and torchtitan wrote (tests/interop/make_trainer.py, check_dcp_optimizers.py).
+// that Accelerate and torchtitan wrote (tests/interop/fixtures/make_trainer.py,
+// tests/interop/checkpoints/check_dcp_optimizers.py).
 #include "convert/state_dict/named_optimizer.h"
 
 #include <fmt/format.h>

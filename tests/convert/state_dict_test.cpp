@@ -1,5 +1,5 @@
-// State dicts of other programs, as they saved them (tests/interop/make_state_dicts.py), read as
-// the Hugging Face model that they are of.
+// State dicts of other programs, as they saved them (tests/interop/fixtures/make_state_dicts.py),
+// read as the Hugging Face model that they are of.
 #include "convert/state_dict/state_dict.h"
 
 #include <gmock/gmock.h>
@@ -225,7 +225,7 @@ TEST(StateDict, AMegatronCheckpointWithoutArgumentsIsThatOfItsConfiguration) {
   std::filesystem::remove_all(folder);
 }
 
-// Accelerate's LOCAL_STATE_DICT of FSDP 1 (tests/interop/make_trainer.py).
+// Accelerate's LOCAL_STATE_DICT of FSDP 1 (tests/interop/fixtures/make_trainer.py).
 TEST(StateDict, FlattenedParametersAreRefused) {
   std::string message;
   const Checkpoint checkpoint = open("training/fsdp1_local");

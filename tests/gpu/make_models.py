@@ -1,10 +1,10 @@
 """Makes tiny random models with transformers and turns them into runs of Megatron-LM with ferry: what run.sh loads there.
 
-Usage: make_models.py FERRY OUT [CASE ...]   (cases of ../interop/make_hf_names.py; all by default)
+Usage: make_models.py FERRY OUT [CASE ...]   (cases of ../interop/fixtures/make_hf_names.py; all by default)
 OUT/CASE/logits.npz holds `tokens` and transformers' fp32 `logits`, OUT/CASE/LAYOUT the run, OUT/CASE/LAYOUT.args the arguments that
 ferry says to load it with, OUT/CASE/LAYOUT.ranks how many ranks it is for. Needs no GPU."""
 import json, os, subprocess, sys
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../interop'))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../interop/fixtures'))
 import numpy as np, torch, torch.nn.functional as F
 from make_hf_names import CASES
 from tiny_models import make_model

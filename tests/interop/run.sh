@@ -2,8 +2,8 @@
 # run.sh FERRY: holds the ferry program against the peers' own Python: PyTorch reads the same bytes,
 # also of all that ferry resharded or took to Hugging Face and back, transformers computes Megatron's
 # logits and Megatron Core those of transformers. Works on tests/fixtures, and on
-# ../shared/peers/megatron (more of the same) where that exists. Each check tells how it is called by
-# itself, on any folder of runs.
+# ../shared/peers/megatron (more of the same) where that exists. README.md says what the folders hold.
+# Each check tells how it is called by itself, on any folder of runs.
 #
 #   FERRY_PYTHON=...   a Python that has torch, transformers, safetensors, numpy, xxhash, zstandard and
 #                      perhaps megatron-core, tensorboard, wandb, nltk, tokenizers, tiktoken, sentencepiece and regex; by default a virtual environment
@@ -46,40 +46,40 @@ fixtures=tests/fixtures/megatron
 peers=$fixtures
 [ -d ../shared/peers/megatron ] && peers="$peers ../shared/peers/megatron"
 for folder in $peers; do
-    "$FERRY_PYTHON" tests/interop/check_bytes.py "$ferry" "$folder"
+    "$FERRY_PYTHON" tests/interop/checkpoints/check_bytes.py "$ferry" "$folder"
 done
 # shellcheck disable=SC2086 # a list of folders
-check_logits() { "$FERRY_PYTHON" tests/interop/check_logits.py "$ferry" tests/fixtures/core $peers; }
+check_logits() { "$FERRY_PYTHON" tests/interop/checkpoints/check_logits.py "$ferry" tests/fixtures/core $peers; }
 tests=$(dirname "$ferry")/../tests
 if [ ! -x "$tests/run_operation" ]; then
     check_logits
     echo "a build without tests, as the demo's: what needs their programs was left out"
     exit 0
 fi
-"$FERRY_PYTHON" tests/interop/check_twins.py "$ferry" $fixtures
+"$FERRY_PYTHON" tests/interop/checkpoints/check_twins.py "$ferry" $fixtures
 # A model alone, one optimizer that is not distributed, and experts; without names all runs of a folder are resharded, which takes minutes.
-"$FERRY_PYTHON" tests/interop/check_reshard.py "$ferry" $fixtures hot_llama llama_legacy_tp2_nodo qwen3moe_te_ep2pp2_dpr
-"$FERRY_PYTHON" tests/interop/check_state.py "$ferry" $fixtures
-"$FERRY_PYTHON" tests/interop/check_masters.py "$ferry" $fixtures
-"$FERRY_PYTHON" tests/interop/check_precision.py "$ferry"
-"$FERRY_PYTHON" tests/interop/check_fsdp.py "$ferry" tests/fixtures/fsdp
-[ ! -d ../shared/peers/megatron ] || "$FERRY_PYTHON" tests/interop/check_fsdp.py "$ferry" ../shared/peers/megatron
+"$FERRY_PYTHON" tests/interop/checkpoints/check_reshard.py "$ferry" $fixtures hot_llama llama_legacy_tp2_nodo qwen3moe_te_ep2pp2_dpr
+"$FERRY_PYTHON" tests/interop/checkpoints/check_state.py "$ferry" $fixtures
+"$FERRY_PYTHON" tests/interop/checkpoints/check_masters.py "$ferry" $fixtures
+"$FERRY_PYTHON" tests/interop/trainer/check_precision.py "$ferry"
+"$FERRY_PYTHON" tests/interop/checkpoints/check_fsdp.py "$ferry" tests/fixtures/fsdp
+[ ! -d ../shared/peers/megatron ] || "$FERRY_PYTHON" tests/interop/checkpoints/check_fsdp.py "$ferry" ../shared/peers/megatron
 # With FERRY_MEGATRON, a tree of Megatron-LM, and emerging-optimizers its own optimizers load them, too.
-"$FERRY_PYTHON" tests/interop/check_muon.py "$ferry" tests/fixtures/muon \
+"$FERRY_PYTHON" tests/interop/checkpoints/check_muon.py "$ferry" tests/fixtures/muon \
     ${FERRY_MEGATRON:+$("$FERRY_PYTHON" -c 'import emerging_optimizers' 2>/dev/null && echo "$FERRY_MEGATRON")}
-"$FERRY_PYTHON" tests/interop/check_export.py "$ferry" tests/fixtures/core $fixtures
-"$FERRY_PYTHON" tests/interop/check_import.py "$ferry"
-"$FERRY_PYTHON" tests/interop/check_rewrite.py "$ferry"
-"$FERRY_PYTHON" tests/interop/check_foreign.py "$ferry"
-"$FERRY_PYTHON" tests/interop/check_source_memory.py "$ferry"
-"$FERRY_PYTHON" tests/interop/check_kernels.py "$tests/run_operation"
-"$FERRY_PYTHON" tests/interop/check_training.py "$ferry"
+"$FERRY_PYTHON" tests/interop/checkpoints/check_export.py "$ferry" tests/fixtures/core $fixtures
+"$FERRY_PYTHON" tests/interop/checkpoints/check_import.py "$ferry"
+"$FERRY_PYTHON" tests/interop/checkpoints/check_rewrite.py "$ferry"
+"$FERRY_PYTHON" tests/interop/checkpoints/check_foreign.py "$ferry"
+"$FERRY_PYTHON" tests/interop/checkpoints/check_source_memory.py "$ferry"
+"$FERRY_PYTHON" tests/interop/trainer/check_kernels.py "$tests/run_operation"
+"$FERRY_PYTHON" tests/interop/trainer/check_training.py "$ferry"
 # Without --kinds it is every kind, without the rest larger vocabularies and more texts, which takes minutes.
-"$FERRY_PYTHON" tests/interop/check_tokenizers.py "$tests/print_ids" --texts 700000 --strings 1500 --size 1500 \
+"$FERRY_PYTHON" tests/interop/text/check_tokenizers.py "$tests/print_ids" --texts 700000 --strings 1500 --size 1500 \
     --kinds 'gpt2,tiktoken-*,hf-llama3,hf-o200k,hf-deepseek,hf-kimi,hf-classes,hf-words,hf-added,hf-llama2,hf-unigram,spm-bpe,spm-bpe-unused,spm-unigram,spm-unigram-bytes,spm-suffix'
-"$FERRY_PYTHON" tests/interop/check_wandb.py "$ferry" tests/fixtures/megatron_logs/*.log
-"$FERRY_PYTHON" tests/interop/check_generation.py "$ferry"
-"$FERRY_PYTHON" tests/interop/check_mnist.py "$ferry" "$(dirname "$ferry")/../examples/mnist/mnist"
+"$FERRY_PYTHON" tests/interop/trainer/check_wandb.py "$ferry" tests/fixtures/megatron_logs/*.log
+"$FERRY_PYTHON" tests/interop/trainer/check_generation.py "$ferry"
+"$FERRY_PYTHON" tests/interop/trainer/check_mnist.py "$ferry" "$(dirname "$ferry")/../examples/mnist/mnist"
 # What the example saves from memory, built as a project of someone else's.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -88,7 +88,7 @@ trap 'rm -rf "$work"' EXIT
     cmake -S examples/async_save -B "$work/build" -D CMAKE_BUILD_TYPE=Release -D CMAKE_PREFIX_PATH="$work/prefix"
     cmake --build "$work/build"
 } >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
-"$FERRY_PYTHON" tests/interop/check_memory.py "$work/build/async_save"
+"$FERRY_PYTHON" tests/interop/checkpoints/check_memory.py "$work/build/async_save"
 # What the ranks of a run save, each from its own memory, is what reshard makes of it, and PyTorch reads both.
 mkdir "$work/saved"
 for form in fully_reshardable dp_reshardable legacy; do
@@ -100,28 +100,28 @@ for run in llama_dp4_dpr_buckets:llama qwen3moe_te_ep2pp2_dpr:qwen3moe; do
         "$ferry" diff "$fixtures/${run%:*}" "$work/saved/${run#*:}_$form" --quiet
     done
 done
-"$FERRY_PYTHON" tests/interop/check_bytes.py "$ferry" "$work/saved"
+"$FERRY_PYTHON" tests/interop/checkpoints/check_bytes.py "$ferry" "$work/saved"
 "$tests/write_events" "$work/events"
-"$FERRY_PYTHON" tests/interop/check_events.py "$work/events"
+"$FERRY_PYTHON" tests/interop/trainer/check_events.py "$work/events"
 # Sample orders, caches and samples, of random settings of data.
 if "$FERRY_PYTHON" -c 'import megatron.core' 2>"$work/log"; then
-    "$FERRY_PYTHON" tests/interop/make_data_cases.py "$work/cases.jsonl" 60 1000 2>"$work/log" || { cat "$work/log"; exit 1; }
+    "$FERRY_PYTHON" tests/interop/text/make_data_cases.py "$work/cases.jsonl" 60 1000 2>"$work/log" || { cat "$work/log"; exit 1; }
     FERRY_DATA_CASES=$work/cases.jsonl "$tests/trainer_test" --gtest_filter='MegatronCases.SameFilesAndSamples'
 fi
 # Token files of texts: the bytes that Megatron-LM's classes write (with FERRY_MEGATRON, a tree of it, its preprocess_data.py itself), and NLTK's sentences.
 if [ -n "${FERRY_MEGATRON:-}" ] || "$FERRY_PYTHON" -c 'import megatron.core' 2>"$work/log"; then
-    "$FERRY_PYTHON" tests/interop/check_preprocess.py "$ferry" "${FERRY_MEGATRON:--}" /usr/share/doc 3000
+    "$FERRY_PYTHON" tests/interop/text/check_preprocess.py "$ferry" "${FERRY_MEGATRON:--}" /usr/share/doc 3000
 else
     echo "skipped: check_preprocess.py, without megatron-core"
 fi
 if "$FERRY_PYTHON" -c 'import nltk' 2>"$work/log"; then
-    "$FERRY_PYTHON" tests/interop/check_sentences.py "$ferry" /usr/share/perl 4000
+    "$FERRY_PYTHON" tests/interop/text/check_sentences.py "$ferry" /usr/share/perl 4000
 else
     echo "skipped: check_sentences.py, without NLTK"
 fi
 # The trainer computes Megatron-LM's logits and goes on from its runs as it does itself.
 if [ -d ../shared/peers/megatron ]; then
-    "$FERRY_PYTHON" tests/interop/check_trainer_logits.py "$tests/write_logits" ../shared/peers/megatron
-    "$FERRY_PYTHON" tests/interop/check_continuations.py "$ferry" ../shared/peers/megatron
+    "$FERRY_PYTHON" tests/interop/trainer/check_trainer_logits.py "$tests/write_logits" ../shared/peers/megatron
+    "$FERRY_PYTHON" tests/interop/trainer/check_continuations.py "$ferry" ../shared/peers/megatron
 fi
 check_logits

@@ -1,4 +1,4 @@
-// Runs one operation on arrays of files, for tests/interop/check_kernels.py.
+// Runs one operation on arrays of files, for tests/interop/trainer/check_kernels.py.
 //
 //   run_operation OPERATION FOLDER NAME=NUMBER...
 //

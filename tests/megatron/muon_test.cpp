@@ -1,7 +1,7 @@
 // Runs whose matrices have an optimizer of their own, layer-wise: Muon, beside Adam for all else.
 // The files of tests/fixtures/muon were saved by Megatron Core's own code
-// (tests/interop/make_muon_runs.py); the truth is that of the same state as it saved it a tensor a
-// parameter, read by PyTorch.
+// (tests/interop/fixtures/make_muon_runs.py); the truth is that of the same state as it saved it a
+// tensor a parameter, read by PyTorch.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Ids that the peers' programs gave (tests/interop/make_tokenizer_fixtures.py).
+// Ids that the peers' programs gave (tests/interop/text/make_tokenizer_fixtures.py).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

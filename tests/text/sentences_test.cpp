@@ -1,4 +1,4 @@
-// Sentences as NLTK's Punkt divides them (tests/interop/make_sentence_fixtures.py).
+// Sentences as NLTK's Punkt divides them (tests/interop/text/make_sentence_fixtures.py).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

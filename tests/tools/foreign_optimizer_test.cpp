@@ -1,5 +1,5 @@
 // `ferry convert --optimizer` of what other programs saved with PyTorch's distributed checkpoints.
-// tests/interop/check_foreign.py compares more of them with what these programs load.
+// tests/interop/checkpoints/check_foreign.py compares more of them with what these programs load.
 #include <cstring>
 #include <map>
 

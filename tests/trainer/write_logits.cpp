@@ -1,4 +1,5 @@
-// Writes the logits that a run's model gives tokens, for tests/interop/check_trainer_logits.py.
+// Writes the logits that a run's model gives tokens, for
+// tests/interop/trainer/check_trainer_logits.py.
 //
 //   write_logits TOKENS OUT ARGUMENT...
 //

@@ -1,5 +1,6 @@
-// DeepSpeed's checkpoints, which its own engine saved on a CPU (tests/interop/make_deepspeed.py),
-// against what its own zero_to_fp32 and ds_to_universal make of them.
+// DeepSpeed's checkpoints, which its own engine saved on a CPU
+// (tests/interop/fixtures/make_deepspeed.py), against what its own zero_to_fp32 and ds_to_universal
+// make of them.
 #include "ckpt/format/deepspeed/deepspeed.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,5 @@
-// Ranks of FSDP as verl saved them (tests/interop/make_verl.py), against what PyTorch gathers.
+// Ranks of FSDP as verl saved them (tests/interop/fixtures/make_verl.py), against what PyTorch
+// gathers.
 #include "ckpt/format/fsdp/fsdp_ranks.h"
 
 #include <gmock/gmock.h>
@@ -67,8 +68,8 @@ TEST(FsdpRanks, AreFoundInARun) {
   EXPECT_THROW(open_checkpoint(posix_file_system(), kForeign + "verl/fsdp2", none), Error);
 }
 
-// Accelerate's files, by its own code (tests/interop/make_trainer.py): of FSDP 2 DTensors, of FSDP
-// 1 ShardedTensors.
+// Accelerate's files, by its own code (tests/interop/fixtures/make_trainer.py): of FSDP 2 DTensors,
+// of FSDP 1 ShardedTensors.
 TEST(FsdpRanks, OfAccelerateAreJoined) {
   for (const std::string name : {"accelerate_ranks", "fsdp1_sharded"}) {
     const Checkpoint checkpoint =

@@ -1,7 +1,7 @@
 // Megatron-LM's checkpoints in PyTorch's own form. The files of tests/fixtures/fsdp were saved by
 // two processes through PyTorch's DCP, with the keys and objects that Megatron-FSDP's source gives
-// them (tests/interop/make_fsdp_fixtures.py); what Megatron-FSDP itself saved is held against ferry
-// by tests/interop/check_fsdp.py.
+// them (tests/interop/fixtures/make_fsdp_fixtures.py); what Megatron-FSDP itself saved is held
+// against ferry by tests/interop/checkpoints/check_fsdp.py.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The order of parameters that ModelLayout gives, against that in which Megatron Core's own modules
-// register them (tests/interop/make_module_orders.py).
+// register them (tests/interop/fixtures/make_module_orders.py).
 #include <gmock/gmock.h>
 
 #include <fstream>

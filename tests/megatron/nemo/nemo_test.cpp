@@ -1,4 +1,4 @@
-// NeMo 2 folders. The fixture is put together from NeMo's own parts (tests/interop/
+// NeMo 2 folders. The fixture is put together from NeMo's own parts (tests/interop/fixtures/
 // make_nemo_fixture.py) around the weights of hot_llama, so it must read as hot_llama does.
 #include "ckpt/megatron/nemo/nemo.h"
 

@@ -1,5 +1,5 @@
-// Parquet files as other programs write them (tests/interop/make_parquet_fixtures.py), and damaged
-// ones.
+// Parquet files as other programs write them (tests/interop/text/make_parquet_fixtures.py), and
+// damaged ones.
 #include <gmock/gmock.h>
 
 #include <fstream>

@@ -1,5 +1,5 @@
 // What is not read is named, with the next step. fixtures/other_programs:
-// tests/interop/make_other_fixtures.py.
+// tests/interop/fixtures/make_other_fixtures.py.
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>

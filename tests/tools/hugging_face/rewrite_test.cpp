@@ -1,5 +1,6 @@
 // `ferry convert --to hf` of Hugging Face models. fixtures/fp8_blocks: `model` is random, slime
-// made `fp8` of it and DeepSeek's script `bf16` of that (tests/interop/make_fp8_fixtures.py).
+// made `fp8` of it and DeepSeek's script `bf16` of that
+// (tests/interop/fixtures/make_fp8_fixtures.py).
 #include <gmock/gmock.h>
 
 #include <map>

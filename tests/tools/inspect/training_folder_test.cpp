@@ -1,5 +1,5 @@
 // What `ferry inspect` tells of a training run around a model. fixtures/foreign/training: written
-// by transformers' Trainer, Accelerate and Lightning (tests/interop/make_trainer.py).
+// by transformers' Trainer, Accelerate and Lightning (tests/interop/fixtures/make_trainer.py).
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>

@@ -26,7 +26,7 @@ inline std::shared_ptr<MemoryFileSystem> corpora(const std::string& folder = "")
   return memory;
 }
 
-/// As tests/interop/make_data_cases.py says them.
+/// As tests/interop/text/make_data_cases.py says them.
 inline DataOptions options_of(const nlohmann::json& given) {
   const auto words = [&given](const char* key) {
     return given.value(key, std::vector<std::string>());

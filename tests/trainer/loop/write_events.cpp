@@ -1,4 +1,4 @@
-// write_events FOLDER: an event file with scalars that tests/interop/check_events.py knows.
+// write_events FOLDER: an event file with scalars that tests/interop/trainer/check_events.py knows.
 #include <cmath>
 #include <cstdio>
 #include <exception>

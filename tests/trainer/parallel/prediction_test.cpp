@@ -69,7 +69,7 @@ TEST(Predictions, WantTheDecodersEndBesideTheLoss) {
   train(small, "prediction layers (--mtp-num-layers) want the decoder's last layer");
 }
 
-// What tests/interop/make_predictions.py prints; it makes up the same weights and tokens.
+// What tests/interop/trainer/make_predictions.py prints; it makes up the same weights and tokens.
 void expect_of_core(SmallRun small, const std::vector<double>& losses,
                     const std::map<std::string, double>& norms) {
   small.global_batch = 2;

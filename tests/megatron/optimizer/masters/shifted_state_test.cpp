@@ -1,5 +1,6 @@
 // Optimizer state that Megatron Core stored in the wrong places, as its own code wrote it
-// (tests/interop/make_shifted_state.py), and the same state in flat buckets, which have it right.
+// (tests/interop/fixtures/make_shifted_state.py), and the same state in flat buckets, which have it
+// right.
 #include "ckpt/megatron/optimizer/masters/shifted_state.h"
 
 #include <gmock/gmock.h>

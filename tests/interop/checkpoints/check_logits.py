@@ -88,6 +88,6 @@ if __name__ == '__main__':
     here = os.path.dirname(os.path.abspath(__file__))
     arguments = sys.argv[2:]
     golden = arguments[1] if arguments[:1] == ['--golden'] else None
-    known = ('../fixtures/megatron', '../fixtures/core', '../../../shared/peers/megatron')
+    known = ('../../fixtures/megatron', '../../fixtures/core', '../../../../shared/peers/megatron')
     folders = arguments[2 if golden else 0:] or [f for f in (os.path.join(here, k) for k in known) if os.path.isdir(f)]
     sys.exit(main(sys.argv[1], folders, golden))

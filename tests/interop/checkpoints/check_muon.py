@@ -65,7 +65,7 @@ def main():
                 for data in all_data:
                     made = f'{work}/core_{form}_{data}'
                     reshard(ferry, run, made, f'{options} {layout} --dp {data}')
-                    done = subprocess.run([sys.executable, '-W', 'ignore', f'{os.path.dirname(os.path.abspath(__file__))}/make_muon_runs.py', '--check', made, f'{case}_{"older" if older else form}', str(data)],
+                    done = subprocess.run([sys.executable, '-W', 'ignore', f'{os.path.dirname(os.path.abspath(__file__))}/../fixtures/make_muon_runs.py', '--check', made, f'{case}_{"older" if older else form}', str(data)],
                                           capture_output=True, text=True, env={**os.environ, 'PYTHONPATH': f'{megatron}:{os.environ.get("PYTHONPATH", "")}'})
                     report.add(f'{name} as {form} at {layout} --dp {data}, loaded by Megatron Core', done.stderr.strip().splitlines()[-3:] if done.returncode else [])
     report.end()

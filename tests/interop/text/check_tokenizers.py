@@ -70,7 +70,7 @@ def main():
     parser.add_argument("--part", type=lambda part: tuple(map(int, part.split("/"))), default=(0, 1))
     parser.add_argument("--folders", nargs="*", default=[])
     parser.add_argument("--size", type=int, default=tokenizer_kinds.SIZE)
-    tree = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+    tree = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..")
     parser.add_argument("--gpt2", default=os.path.join(tree, "../shared/peers/gpt2_bpe"))
     arguments = parser.parse_args()
     if not os.path.exists(arguments.gpt2): arguments.gpt2 = os.path.join(tree, "tests/fixtures/tokenizers/gpt2")

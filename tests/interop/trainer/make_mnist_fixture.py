@@ -1,6 +1,6 @@
 """Cuts the first images out of MNIST's files: tests/fixtures/mnist.
 
-    python3 tests/interop/make_mnist_fixture.py FOLDER_WITH_THE_FOUR_FILES tests/fixtures/mnist
+    python3 tests/interop/trainer/make_mnist_fixture.py FOLDER_WITH_THE_FOUR_FILES tests/fixtures/mnist
 """
 import gzip
 import struct

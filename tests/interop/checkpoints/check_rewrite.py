@@ -8,6 +8,7 @@ Tiny random models of make_hf_names.py:
          with SLIME, a tree of github.com/THUDM/slime: every tensor that both quantise has the bytes that its convert_hf_to_fp8.py writes
 Prints a table; fails when anything differs."""
 import json, os, subprocess, sys, tempfile
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../fixtures'))
 import torch
 from checkpoints import call, raw_bytes
 from safetensors.torch import load_file

@@ -9,6 +9,7 @@ For every case of make_hf_names.py, with random norms and biases too:
   logits   Megatron Core computes what transformers computes: check_core_logits.py, where megatron-core is installed; prediction layers too
 Prints a table; fails when anything differs."""
 import importlib.util, json, os, shutil, subprocess, sys, tempfile
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../fixtures'))
 import numpy as np, torch
 from checkpoints import call, diff_problems, load, raw_bytes
 from make_hf_names import CASES
@@ -26,7 +27,7 @@ LAYOUTS = [  # where the model has experts they are split by 2 besides
     ['--to', 'torch', '--tp', '2', '--pp', '2'],
     ['--to', 'torch', '--pp', '4', '--make-vocab-size-divisible-by', '64'],
 ]
-PREDICTION_LAYERS = os.path.join(HERE, '../fixtures/core/deepseek_v3_mtp')
+PREDICTION_LAYERS = os.path.join(HERE, '../../fixtures/core/deepseek_v3_mtp')
 NOT_OF_THE_MODEL = {'transformers_version', '_name_or_path', 'dtype', 'torch_dtype', 'architectures', 'output_router_logits', 'router_jitter_noise'}
 
 def ferry_convert(ferry, *arguments):

@@ -15,6 +15,7 @@ Usage: check_foreign.py FERRY [FOLDER]     (FOLDER: as tests/fixtures/foreign, t
   torchtitan    torchtitan's own adapters, where it is installed: the names and orders of llama, qwen3 and deepseek_v3
 Prints a line each; fails when anything differs."""
 import glob, importlib.util, os, sys, tempfile
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../fixtures'))
 import torch
 from check_dcp_optimizers import check_dcp_optimizers
 from checkpoints import Report, call, load
@@ -249,4 +250,4 @@ def main(ferry, folder):
 
 
 if __name__ == '__main__':
-    main(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else os.path.join(HERE, '../fixtures/foreign'))
+    main(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else os.path.join(HERE, '../../fixtures/foreign'))

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../checkpoints'))
 from checkpoints import Report
 from make_sentence_fixtures import made_up, splitters, train, write_parameters
 

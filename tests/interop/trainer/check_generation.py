@@ -8,7 +8,7 @@ import numpy as np, torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 ITERATIONS, LENGTH, BATCH, EVALUATIONS = 200, 64, 8, 2
 BOUND = 1e-5  # relative, of the loss
 

@@ -17,7 +17,7 @@ PIECES = ["'s", "'S", "'ll", "'LL", "'Ll", "'ve", "'re", "'d", "'t", "'m", "'\u0
           "\U00020000", "\U000e0041", "\U0010ffff", "\U0003d000", "\u088f", "\ua7ce", "\U00016ea0"]
 
 
-TREE = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+TREE = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", ".."))
 
 
 def paths(folders=(), seed=1):

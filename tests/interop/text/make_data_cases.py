@@ -120,7 +120,7 @@ def random_case(number):
 
 
 def main(out, count=8, seed=0):
-    os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fixtures", "data"))
+    os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "fixtures", "data"))
     with open(out, "w") as file:
         for case in [*cases(), *(random_case(n) for n in range(int(seed), int(seed) + int(count)))]:
             try:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../checkpoints'))
 import torch
 from checkpoints import load
 

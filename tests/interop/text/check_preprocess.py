@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../checkpoints'))
 from checkpoints import Report
 
 WORDS = ['the ', 'Wörter', ' 日本語', '🙂', '\n\n', '\t', '"quoted"', '\\', '  ', "it's", ' 12345', '<|endoftext|>', 'é', '\u200d', '\u0000', '.', 'ﬁ', '\r\n', 'x' * 70]
@@ -115,10 +116,10 @@ def main():
     megatron = os.path.abspath(sys.argv[2]) if len(sys.argv) > 2 and sys.argv[2] != '-' else None
     texts = sys.argv[3] if len(sys.argv) > 3 else '/usr/share/doc'
     count = int(sys.argv[4]) if len(sys.argv) > 4 else 20000
-    tests = os.path.dirname(os.path.abspath(__file__))
-    gpt2 = os.environ.get('FERRY_GPT2', os.path.join(tests, '../../../shared/peers/gpt2_bpe'))
+    here = os.path.dirname(os.path.abspath(__file__))
+    gpt2 = os.environ.get('FERRY_GPT2', os.path.join(here, '../../../../shared/peers/gpt2_bpe'))
     if not os.path.isdir(gpt2):
-        gpt2 = os.path.join(tests, '../fixtures/tokenizers/gpt2')  # a part of the vocabulary
+        gpt2 = os.path.join(here, '../../fixtures/tokenizers/gpt2')  # a part of the vocabulary
     with tempfile.TemporaryDirectory() as work:
         check = Check(ferry, megatron, work)
         # All that today's Megatron-LM wants of Python 3.12.

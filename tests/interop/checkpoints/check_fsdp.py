@@ -14,6 +14,7 @@ import sys
 import tempfile
 
 os.environ.setdefault('TORCHDYNAMO_DISABLE', '1')  # Megatron Core's fused functions are compiled else, which takes longer than they do
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../fixtures'))
 import numpy as np
 import torch
 from checkpoints import Report, call, differences, digests, is_plain_dcp, iteration_folder, load, reshard

@@ -10,6 +10,7 @@ Moments are made of the weights (-0.5 w, w * w), so that each can be told by the
 Called by check_foreign.py."""
 import importlib.util, os, shutil, sys
 from types import ModuleType
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../fixtures'))
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp

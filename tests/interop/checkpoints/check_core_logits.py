@@ -5,6 +5,7 @@ The model is built from the arguments in the checkpoint, which Megatron Core's o
 logits must be those of the file to 8e-6 of their mean size. Prints a table; fails when one is not."""
 import os, sys, warnings
 warnings.filterwarnings('ignore')
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../fixtures'))
 import make_core_checkpoints as core
 import numpy as np, torch
 from megatron.core import dist_checkpointing, parallel_state

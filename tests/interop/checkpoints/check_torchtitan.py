@@ -5,6 +5,7 @@ import importlib.util
 import sys
 from types import ModuleType, SimpleNamespace
 from unittest.mock import MagicMock
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../fixtures'))
 import torch
 import torch.distributed.checkpoint as dcp
 from checkpoints import call

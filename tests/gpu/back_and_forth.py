@@ -9,6 +9,7 @@ is one rank. --spread, which wants two GPUs: Megatron-LM goes on from ferry's sa
 then is allowed, where that is more. The second line of a process is left out: its loss is the mean of the first two iterations. MEGATRON_ARGS: arguments for Megatron-LM besides. Logs:
 WORK/CASE_*.log"""
 import argparse
+import math
 import os
 import re
 import shutil
@@ -78,6 +79,8 @@ def peer(case, step, words, common, ranks=1):
 
 def distance(one, other, first):
     steps = sorted(i for i in set(one) & set(other) if i >= first)
+    if not steps or not all(math.isfinite(one[i]) and math.isfinite(other[i]) for i in steps):
+        raise RuntimeError(f'from iteration {first} on both have no losses, or some that are no numbers')
     return len(steps), max(abs(one[i] / other[i] - 1) for i in steps)
 
 
@@ -94,6 +97,8 @@ def check(case):
     if a.spread and case in SPREAD:
         other = peer(case, '3_megatron_two', f'--load {own} {SPREAD[case]}', common, 2)
         count, worst = distance(two, other, 16)
+        if worst > 4 * bar:
+            raise RuntimeError(f'Megatron-LM itself, on one rank and on two, differs by {worst:.1e}')
         bar = max(bar, 2 * worst)
         print(f'{case:19} Megatron-LM itself, on one rank and on two ({SPREAD[case]}): {count} losses, largest difference {worst:.1e}', flush=True)
     good = all(worst <= bar for _, _, worst in parts)

@@ -41,10 +41,13 @@ class Links {
   using Use = std::function<void(std::span<const std::byte> bytes)>;
   virtual void take(int channel, int from, size_t bytes, const Use& use) = 0;
 
-  /// What the ranks of a communicator have in common, `first` being the first of them: what the
-  /// first call makes, until the links of all ranks have gone. Null where ranks are processes.
+  /// Whether the ranks are threads of one process.
+  virtual bool are_threads() const noexcept { return false; }
+  /// Something that the ranks `members`, which are threads, have in common in that channel: what
+  /// the first call makes, until the links of all ranks have gone.
   using Make = std::function<std::shared_ptr<void>()>;
-  virtual std::shared_ptr<void> common(int /*channel*/, int /*first*/, const Make& /*make*/) {
+  virtual std::shared_ptr<void> common(int /*channel*/, const std::vector<int>& /*members*/,
+                                       const Make& /*make*/) {
     return nullptr;
   }
 };

@@ -29,16 +29,17 @@ struct LaneKey {
 };
 
 // The lanes of all ranks, made when they are first used; they stay where they are. And what ranks
-// have in common besides, by channel and first rank.
+// have in common besides.
 class Lanes {
  public:
   Lane& at(const LaneKey& key) {
     const std::lock_guard lock(mutex_);
     return lanes_[key];
   }
-  std::shared_ptr<void> common(std::pair<int, int> key, const Links::Make& make) {
+  std::shared_ptr<void> common(int channel, const std::vector<int>& members,
+                               const Links::Make& make) {
     const std::lock_guard lock(mutex_);
-    std::shared_ptr<void>& made = common_[key];
+    std::shared_ptr<void>& made = common_[{channel, members}];
     if (!made) made = make();
     return made;
   }
@@ -46,7 +47,7 @@ class Lanes {
  private:
   std::mutex mutex_;
   std::map<LaneKey, Lane> lanes_;
-  std::map<std::pair<int, int>, std::shared_ptr<void>> common_;
+  std::map<std::pair<int, std::vector<int>>, std::shared_ptr<void>> common_;
 };
 
 // Holds the first offer of a lane, and takes it at the end.
@@ -125,8 +126,10 @@ class ThreadLinks final : public Links {
     use(reading.offer());
   }
 
-  std::shared_ptr<void> common(int channel, int first, const Make& make) override {
-    return lanes_->common({channel, first}, make);
+  bool are_threads() const noexcept override { return true; }
+  std::shared_ptr<void> common(int channel, const std::vector<int>& members,
+                               const Make& make) override {
+    return lanes_->common(channel, members, make);
   }
 
  private:

@@ -33,6 +33,7 @@ Device::Device(int index) : index_(index) {
 Device::~Device() {
   // What is queued may still use the memory. Errors have nowhere to go.
   (void)cudaSetDevice(index_);
+  workspace_.reset();
   (void)cudaStreamSynchronize(stream_);
   (void)cudaStreamDestroy(stream_);
 }
@@ -44,22 +45,41 @@ std::shared_ptr<void> Device::allocate(size_t bytes) {
   void* memory = nullptr;
   check(cudaMalloc(&memory, bytes), "taking memory");
   const auto size = static_cast<int64_t>(bytes);
-  const int64_t now = memory_->now += size;
-  for (int64_t peak = memory_->peak;
-       peak < now && !memory_->peak.compare_exchange_weak(peak, now);) {
-  }
+  memory_->add(size);
   return {memory, [size, count = memory_](void* p) {
             (void)cudaFree(p);  // which waits for what uses it
-            count->now -= size;
+            count->add(-size);
           }};
+}
+
+void Device::Memory::add(int64_t bytes) {
+  const int64_t sum = now += bytes;
+  for (int64_t most = peak; most < sum && !peak.compare_exchange_weak(most, sum);) {
+  }
+}
+
+std::shared_ptr<void> Device::allocate_in_order(size_t bytes) {
+  enter();
+  void* memory = nullptr;
+  const cudaError_t status = cudaMallocAsync(&memory, bytes, stream_);
+  if (status == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    return nullptr;
+  }
+  check(status, "taking memory");
+  return {memory, [stream = stream_](void* p) { (void)cudaFreeAsync(p, stream); }};
 }
 
 void* Device::workspace(size_t bytes) {
   if (bytes <= workspace_bytes_) return workspace_.get();
   // Seldom: sizes repeat from the second step on.
   workspace_.reset();
-  workspace_bytes_ = std::max<size_t>(bytes + bytes / 8, size_t{1} << 20);
-  workspace_ = allocate(workspace_bytes_);
+  memory_->add(-static_cast<int64_t>(std::exchange(workspace_bytes_, 0)));
+  const size_t size = std::max<size_t>(bytes + bytes / 8, size_t{1} << 20);
+  workspace_ = allocate_in_order(size);
+  if (!workspace_) throw std::bad_alloc();
+  workspace_bytes_ = size;
+  memory_->add(static_cast<int64_t>(size));
   return workspace_.get();
 }
 

@@ -36,7 +36,10 @@ class Device {
 
   /// Memory of the device, with anything in it. It goes with its last owner, who may outlive this.
   std::shared_ptr<void> allocate(size_t bytes);
-  /// The most that allocate() had given at once.
+  /// The same by and for what is queued on stream(): neither taking it nor giving it back waits for
+  /// anything. Null where there is no room.
+  std::shared_ptr<void> allocate_in_order(size_t bytes);
+  /// The most that allocate() and workspace() had given at once.
   int64_t peak_bytes() const noexcept { return memory_->peak.load(); }
 
   /// Device memory of at least `bytes`, with anything in it, for the operation that is being
@@ -63,6 +66,7 @@ class Device {
   cudaStream_t stream_ = nullptr;
   struct Memory {
     std::atomic<int64_t> now{0}, peak{0};
+    void add(int64_t bytes);
   };
   std::shared_ptr<Memory> memory_ = std::make_shared<Memory>();
   std::shared_ptr<void> workspace_;

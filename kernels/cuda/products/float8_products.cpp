@@ -106,8 +106,8 @@ void Float8Products::State::choose(Plan& plan, const Float8Matmul& x) {
   const auto fill = [&](int64_t rows, int64_t width, Float8 format, uint64_t key,
                         const Float8Scale* scale) {
     const auto count = static_cast<size_t>(rows * width);
-    const auto wide = try_allocate(2 * count);
-    auto codes = wide ? try_allocate(count) : nullptr;
+    const auto wide = device.allocate_in_order(2 * count);
+    auto codes = wide ? device.allocate_in_order(count) : nullptr;
     if (!codes) return codes;
     const Array numbers(wide.get(), Type::bf16);
     cuda::run(device, FillNormal{.count = rows * width, .key = key, .y = numbers});
@@ -119,7 +119,7 @@ void Float8Products::State::choose(Plan& plan, const Float8Matmul& x) {
                                .y = static_cast<uint8_t*>(codes.get())});
     return codes;
   };
-  const auto scale = try_allocate(sizeof(Float8Scale));
+  const auto scale = device.allocate_in_order(sizeof(Float8Scale));
   if (!scale) return;  // the same bits, perhaps later
   auto* const one = static_cast<Float8Scale*>(scale.get());
   cuda::run(device, FillConstant{.count = 2, .value = 1, .y = Array(&one->inverse)});

@@ -101,7 +101,8 @@ std::vector<cublasLtMatmulAlgo_t> choices(const Library& library, const LibraryP
 
 cublasLtMatmulAlgo_t fastest(Device& device, const std::vector<cublasLtMatmulAlgo_t>& all,
                              size_t result_bytes, const StartProduct& start) {
-  const auto wanted = try_allocate(result_bytes), got = try_allocate(result_bytes);
+  const auto wanted = device.allocate_in_order(result_bytes);
+  const auto got = device.allocate_in_order(result_bytes);
   if (!wanted || !got) return all.front();  // the same bits, perhaps later
   const auto compute = [&](const cublasLtMatmulAlgo_t& algorithm, void* result) {
     check(cudaMemsetAsync(result, 0, result_bytes, device.stream()), "clearing");
@@ -122,15 +123,6 @@ cublasLtMatmulAlgo_t fastest(Device& device, const std::vector<cublasLtMatmulAlg
     chosen = i;
   }
   return all[chosen];
-}
-
-Memory try_allocate(size_t bytes) {
-  void* memory = nullptr;
-  if (cudaMalloc(&memory, bytes) != cudaSuccess) {
-    (void)cudaGetLastError();
-    return nullptr;
-  }
-  return {memory, [](void* p) { (void)cudaFree(p); }};
 }
 
 }  // namespace ferry::kernels::cuda

@@ -85,8 +85,4 @@ using StartProduct = std::function<bool(const cublasLtMatmulAlgo_t& algorithm, v
 cublasLtMatmulAlgo_t fastest(Device& device, const std::vector<cublasLtMatmulAlgo_t>& all,
                              size_t result_bytes, const StartProduct& start);
 
-using Memory = std::shared_ptr<void>;
-/// Null where the device has no room.
-Memory try_allocate(size_t bytes);
-
 }  // namespace ferry::kernels::cuda

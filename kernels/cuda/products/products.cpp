@@ -117,8 +117,8 @@ void Products::State::choose(Plan& plan, const Matmul& x, const Key& key) {
   const auto bytes = [](int64_t count, Type type) {
     return static_cast<size_t>(count * size_bytes(type));
   };
-  const auto a = try_allocate(bytes(x.m * x.k, x.a.type));
-  const auto b = try_allocate(bytes(x.k * x.n, x.b.type));
+  const auto a = device.allocate_in_order(bytes(x.m * x.k, x.a.type));
+  const auto b = device.allocate_in_order(bytes(x.k * x.n, x.b.type));
   if (!a || !b) return;  // the same bits, perhaps later
   Matmul trial = x;
   const Array left{a.get(), x.a.type}, right{b.get(), x.b.type};

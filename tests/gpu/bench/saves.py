@@ -170,8 +170,9 @@ if a.warm:
     warm()
 os.makedirs(a.work, exist_ok=True)
 saves, writes = [], []
-for _ in range(a.rounds):
-    shutil.rmtree(run, ignore_errors=True)
+for _ in range(max(1, a.rounds)):
+    if os.path.exists(run):
+        shutil.rmtree(run)
     on_disk, expected = save()
     saves.append(on_disk)
     folder = max(glob.glob(os.path.join(run, 'iter_*')))
@@ -179,7 +180,7 @@ for _ in range(a.rounds):
     size = sum(sizes)
     os.sync()
     writes.append(plain_write(sizes))
-print(f'{size / 1e9:.2f} GB in {len(sizes)} files on disk after {words(saves)} s ({size / min(saves) / 1e9:.2f} GB/s); plain pwrite and fsync by '
+print(f'{size / 1e9:.2f} GB in {len(sizes)} files on disk after {words(saves)} s ({size * len(saves) / sum(saves) / 1e9:.2f} GB/s); plain pwrite and fsync by '
       f'{cores} threads {words(writes)} s: {sum(writes) / sum(saves):.2f} of its speed', flush=True)
 seconds = [load(expected) for _ in range(2)]
 print(f'load: {words(seconds)} s ({size / min(seconds) / 1e9:.1f} GB/s)', flush=True)

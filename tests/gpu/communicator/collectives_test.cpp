@@ -1,5 +1,6 @@
-// Collectives of ranks on GPUs: over NCCL where each has a GPU of its own, through each other's
-// memory where they share some. The sums' bits are those of fp32 in the order of ranks.
+// Collectives of ranks on GPUs: over NCCL and copy engines where each has a GPU of its own, through
+// each other's memory where they share some. The sums' bits are those of fp32 in the order of
+// ranks.
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -30,6 +31,7 @@ constexpr Type kTypes[] = {Type::f32, Type::bf16, Type::f16};
 
 struct Ranks {
   int size, gpus;
+  bool copies = true;
 };
 
 // Numbers of the type whose sum depends on the order in which they are added.
@@ -64,15 +66,18 @@ class GpuCollectives : public testing::TestWithParam<Ranks> {
     NcclOptions options;
     options.patience = std::chrono::seconds(60);
     options.temporary_bytes = size_t{1} << 20;
+    options.copies = GetParam().copies;
     return test::on_gpu_ranks(GetParam().size, GetParam().gpus, body, options);
   }
 };
 
 std::string name_of(const testing::TestParamInfo<Ranks>& info) {
-  return std::to_string(info.param.size) + "RanksOn" + std::to_string(info.param.gpus);
+  return std::to_string(info.param.size) + "RanksOn" + std::to_string(info.param.gpus) +
+         (info.param.copies ? "" : "ByNccl");
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, GpuCollectives,
-                         testing::Values(Ranks{1, 1}, Ranks{2, 2}, Ranks{4, 1}, Ranks{4, 2}),
+                         testing::Values(Ranks{1, 1}, Ranks{2, 2}, Ranks{2, 2, false}, Ranks{3, 3},
+                                         Ranks{4, 1}, Ranks{4, 2}, Ranks{4, 4}),
                          name_of);
 
 TEST_P(GpuCollectives, SumInTheOrderOfRanks) {

@@ -46,13 +46,14 @@ TEST(ThreadLinks, WhatIsReadStaysUntilItWasRead) {
 
 TEST(ThreadLinks, RanksOfACommunicatorHaveOneThingInCommon) {
   const auto links = thread_links(thread_groups(3));
+  EXPECT_TRUE(links[0]->are_threads());
   int made = 0;
   const auto make = [&] { return std::make_shared<int>(made++); };
-  const std::shared_ptr<void> first = links[0]->common(1, 0, make);
-  EXPECT_EQ(links[2]->common(1, 0, make), first);
-  EXPECT_NE(links[1]->common(1, 1, make), first);
-  EXPECT_NE(links[0]->common(2, 0, make), first);
-  EXPECT_EQ(links[0]->common(1, 0, make), first);
+  const std::shared_ptr<void> first = links[0]->common(1, {0, 2}, make);
+  EXPECT_EQ(links[2]->common(1, {0, 2}, make), first);
+  EXPECT_NE(links[1]->common(1, {0, 1}, make), first);
+  EXPECT_NE(links[0]->common(2, {0, 2}, make), first);
+  EXPECT_EQ(links[0]->common(1, {0, 2}, make), first);
   EXPECT_EQ(made, 3);
 }
 

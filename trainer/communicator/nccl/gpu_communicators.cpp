@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -53,37 +53,36 @@ std::vector<Seat> all_seats(Group& group, const Device& device) {
   return seats;
 }
 
-// What keeps NCCL from reading other GPUs keeps copies from it, too.
+// Whoever keeps NCCL from reading other GPUs' memory means copies, too.
 bool forbids_peers() {
   const char* const words = std::getenv("NCCL_P2P_DISABLE");
-  return words != nullptr && std::string_view(words) != "0";
+  return words != nullptr && std::atoi(words) != 0;
 }
 
-// Two GPUs of this process of which the first cannot read the memory of the second.
-std::optional<std::pair<int, int>> strangers(const std::vector<Seat>& seats) {
-  for (const Seat& one : seats) {
-    for (const Seat& other : seats) {
-      if (one.index == other.index) continue;
-      int can = 0;
-      check(cudaDeviceCanAccessPeer(&can, one.index, other.index), "looking at the devices");
-      if (can == 0) return std::pair(one.index, other.index);
-    }
+// Lets this rank's GPU read the memory of the others', of this process. Returns one that it cannot
+// read.
+std::optional<int> read_other_gpus(const std::vector<Seat>& seats, const Device& device) {
+  device.enter();
+  for (const Seat& seat : seats) {
+    if (seat.index == device.index()) continue;
+    int can = 0;
+    check(cudaDeviceCanAccessPeer(&can, device.index(), seat.index), "looking at the devices");
+    if (can == 0) return seat.index;
+    const cudaError_t status = cudaDeviceEnablePeerAccess(seat.index, 0);
+    if (status == cudaSuccess) continue;
+    (void)cudaGetLastError();
+    if (status == cudaErrorTooManyPeers) return seat.index;
+    if (status == cudaErrorPeerAccessAlreadyEnabled) continue;
+    check(status, "letting a GPU read another one's memory");
   }
   return std::nullopt;
 }
 
-// Lets this rank's GPU read the memory of the others'.
-void read_other_gpus(const std::vector<Seat>& seats, const Device& device) {
-  device.enter();
-  for (const Seat& seat : seats) {
-    if (seat.index == device.index()) continue;
-    const cudaError_t status = cudaDeviceEnablePeerAccess(seat.index, 0);
-    if (status == cudaErrorPeerAccessAlreadyEnabled) {
-      (void)cudaGetLastError();
-    } else {
-      check(status, "letting a GPU read another one's memory");
-    }
-  }
+// Whether all GPUs read each other's memory now. All ranks find the same.
+bool read_each_other(Group& group, const std::vector<Seat>& seats, const Device& device) {
+  const std::vector<std::string> all =
+      group.exchange(read_other_gpus(seats, device) ? "no" : "yes");
+  return std::ranges::all_of(all, [](const std::string& one) { return one == "yes"; });
 }
 
 }  // namespace
@@ -94,33 +93,30 @@ MakeCommunicator gpu_communicators(std::shared_ptr<Group> group, std::shared_ptr
   if (group->size() == 1) return host_communicators(std::move(links), kernels);
   const std::vector<Seat> seats = all_seats(*group, kernels.device());
   std::vector<std::pair<size_t, size_t>> sharing;  // ranks
-  bool is_one_process = true;
   for (size_t rank = 0; rank < seats.size(); ++rank) {
-    is_one_process = is_one_process && seats[rank].process == seats[0].process;
     for (size_t before = 0; before < rank && sharing.empty(); ++before) {
       if (seats[before].gpu == seats[rank].gpu) sharing.emplace_back(before, rank);
     }
   }
   if (sharing.empty()) {
     NcclOptions known = options;
-    known.copies = is_one_process && !forbids_peers() && !strangers(seats);
-    if (known.copies) read_other_gpus(seats, kernels.device());
+    known.copies = options.copies && links->are_threads() && !forbids_peers() &&
+                   read_each_other(*group, seats, kernels.device());
     return nccl_communicators(std::move(group), std::move(links), kernels, known);
   }
-  if (!is_one_process) {
+  if (!links->are_threads()) {
     const auto [one, other] = sharing.front();
     fail(ErrorKind::unsupported,
          "ranks {} ({}) and {} ({}) share a GPU: start no more processes on a host than it has "
          "GPUs, or one process, whose ranks are threads",
          one, seats[one].process, other, seats[other].process);
   }
-  if (const auto gpus = strangers(seats)) {
+  if (const auto other = read_other_gpus(seats, kernels.device())) {
     fail(ErrorKind::unsupported,
          "ranks share GPUs, and GPU {} cannot read the memory of GPU {}: use one GPU, or as many "
          "as there are ranks",
-         gpus->first, gpus->second);
+         kernels.device().index(), *other);
   }
-  read_other_gpus(seats, kernels.device());
   return host_communicators(std::move(links), kernels);
 }
 

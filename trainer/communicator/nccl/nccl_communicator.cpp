@@ -121,7 +121,7 @@ class NcclCommunicator final : public Communicator {
         (void)send({lane_->temporary(0), Type::bf16}, 1, to_);
       } else if (round == round_of(from_)) {
         in_ = world_->split(members_[static_cast<size_t>(from_)], 1, blocks);
-        (void)receive({lane_->temporary(1), Type::bf16}, 1, from_);
+        (void)receive({lane_->temporary(0), Type::bf16}, 1, from_);
       } else {
         world_->split(NCCL_SPLIT_NOCOLOR, 0, blocks);
       }
@@ -183,10 +183,8 @@ class NcclCommunicator final : public Communicator {
     if (!does_copy(bytes)) return gather_bytes(x.data, y.data, bytes);
     copies_->begin(lane_->stream, x.data);
     copy(x, y.from(rank() * count), count);
-    for_each_other([&](int other) {
-      copies_->copy(lane_->stream, other, 0, bytes, y.from(other * count).data);
-    });
-    copies_->end(lane_->stream);
+    for_each_other([&](int other) { copies_->copy(other, 0, bytes, y.from(other * count).data); });
+    copies_->end();
   }
   void gather_bytes(const void* x, void* all, size_t bytes) {
     world_->call(
@@ -231,7 +229,7 @@ class NcclCommunicator final : public Communicator {
   // As many of each of so many ranks as fit into half 0 of the temporary memory.
   int64_t piece_elements(Type type, int ranks) const {
     constexpr int64_t kWhole = 64;
-    const auto bytes = static_cast<int64_t>(lane_->half_bytes());
+    const auto bytes = static_cast<int64_t>(lane_->piece_bytes());
     return std::max(kWhole, bytes / ranks / size_bytes(type) / kWhole * kWhole);
   }
 
@@ -265,7 +263,7 @@ class NcclCommunicator final : public Communicator {
                                    y.from(begin), piece);
       if (is_beside) NcclWorld::has_summed(*lane_, half);
     }
-    if (is_copied) copies_->end(moves);
+    if (is_copied) copies_->end();
     if (is_beside) world_->follow(moves, sums);
   }
 
@@ -281,7 +279,7 @@ class NcclCommunicator final : public Communicator {
   }
   void copy_parts(int64_t begin, int64_t count, int64_t piece, Array others) {
     for_each_other([&](int other) {
-      copies_->copy(lane_->stream, other, bytes_of(rank() * count + begin, others.type),
+      copies_->copy(other, bytes_of(rank() * count + begin, others.type),
                     bytes_of(piece, others.type), others.from(slot_of(other) * piece).data);
     });
   }

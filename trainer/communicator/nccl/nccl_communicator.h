@@ -18,9 +18,9 @@ struct NcclOptions {
   /// Memory of the GPU for what is summed up, taken once where there is more than one rank, and
   /// once more where communicators are set aside.
   size_t temporary_bytes = size_t{256} << 20;
-  /// Whether copy engines bring large parts (peer_copies.h): where ranks are threads of one process
-  /// whose GPUs read each other's memory. gpu_communicators() finds out.
-  bool copies = false;
+  /// Whether copy engines may bring large parts (peer_copies.h). gpu_communicators() lets them
+  /// where ranks are threads of one process whose GPUs read each other's memory.
+  bool copies = true;
 };
 
 /// Communicators over NCCL for ranks that have a GPU each, threads of one process or processes.

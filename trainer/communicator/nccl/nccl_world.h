@@ -18,10 +18,15 @@
 //  - These are seven streams with that of the kernels and that of sums, one more copies what is
 //    saved, and CUDA gives a process eight queues to the GPU (CUDA_DEVICE_MAX_CONNECTIONS): no
 //    stream waits behind another one in the same queue.
-//  - Copies from other GPUs (peer_copies.h) wait for what was queued before them alone.
+//  - Copies from other GPUs (peer_copies.h) take the places of collectives in their lanes; they,
+//  and
+//    the hosts that meet to begin and to end them, wait for each other in the order of hosts, too.
 //  - A connection that is made when it is first used makes the host wait for the other rank. Those
 //    between neighbours are therefore used once when they are made; collectives may make the host
-//    wait the first time, as they do each time on hosts.
+//    wait the first time, and copies each time, as collectives do on hosts.
+//  - A host that waited for all of its GPU, sends included, would wait for more than hosts do: what
+//    is taken and given back within a step is therefore ordered by the kernels' stream
+//    (Device::allocate_in_order()), where cudaFree() would wait.
 #pragma once
 
 #include <nccl.h>
@@ -52,9 +57,9 @@ struct NcclLane {
   /// Where sums have a stream of their own, one half of the memory is filled while the other is
   /// summed up; else half 0 is all of it.
   std::byte* temporary(int half) const {
-    return static_cast<std::byte*>(memory.get()) + (half == 0 ? size_t{0} : half_bytes());
+    return static_cast<std::byte*>(memory.get()) + (half == 0 ? size_t{0} : piece_bytes());
   }
-  size_t half_bytes() const { return sum_stream == nullptr ? bytes : bytes / 2 / 256 * 256; }
+  size_t piece_bytes() const { return sum_stream == nullptr ? bytes : bytes / 2 / 256 * 256; }
 };
 
 class NcclWorld {

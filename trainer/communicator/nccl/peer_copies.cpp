@@ -1,101 +1,112 @@
 #include "trainer/communicator/nccl/peer_copies.h"
 
-#include <atomic>
 #include <chrono>
 #include <thread>
+
+#include "ckpt/base/error.h"
+#include "trainer/communicator/thread_barrier.h"
 
 namespace ferry {
 
 using kernels::cuda::check;
 
-// What one rank shows the others. They wait for its events when they have met it, and it records
-// them anew when they have met it once more.
-struct alignas(64) PeerCopies::Seat {
+// What one rank shows the others. They wait for an event of its when they have met it, and it
+// records that one anew when they have met it once more.
+struct PeerCopies::Rank {
   const void* x = nullptr;
   cudaEvent_t is_there = nullptr, has_copied = nullptr;
-  std::atomic<uint64_t> meetings{0};  // that it has come to
 };
 
 // The events stay until the last rank has gone, as some may still have to wait for them.
 struct PeerCopies::Table {
-  explicit Table(size_t ranks) : seats(ranks) {}
+  explicit Table(size_t count) : ranks(count), barrier(count) {}
   Table(const Table&) = delete;
   Table& operator=(const Table&) = delete;
   ~Table() {
-    for (const Seat& seat : seats) {
-      for (cudaEvent_t event : {seat.is_there, seat.has_copied}) {
+    for (const Rank& rank : ranks) {
+      for (cudaEvent_t event : {rank.is_there, rank.has_copied}) {
         if (event != nullptr) (void)cudaEventDestroy(event);
       }
     }
   }
 
-  std::vector<Seat> seats;
+  std::vector<Rank> ranks;
+  ThreadBarrier barrier;
 };
 
 PeerCopies::PeerCopies(Links& links, int channel, const std::vector<int>& members, int rank,
                        const kernels::cuda::Device& device, Group& group)
-    : table_(std::static_pointer_cast<Table>(links.common(
-          channel, members.front(), [&] { return std::make_shared<Table>(members.size()); }))),
-      rank_(rank),
+    : table_(std::static_pointer_cast<Table>(
+          links.common(channel, members, [&] { return std::make_shared<Table>(members.size()); }))),
+      rank_(static_cast<size_t>(rank)),
       device_(device),
       group_(group) {
+  if (!table_) fail(ErrorKind::internal, "ranks of several processes copy from each other");
   device_.enter();
-  Seat& own = table_->seats[static_cast<size_t>(rank_)];
-  meetings_ = own.meetings.load();  // of another communicator of the channel before
-  for (cudaEvent_t* event : {&own.is_there, &own.has_copied}) {
-    if (*event != nullptr) continue;
+  for (cudaEvent_t* event : {&own().is_there, &own().has_copied}) {
+    if (*event != nullptr) continue;  // of a communicator before
     check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "making an event");
   }
 }
 
+PeerCopies::Rank& PeerCopies::own() const { return table_->ranks[rank_]; }
+
 template <typename Use>
 void PeerCopies::for_each_other(const Use& use) const {
-  const std::vector<Seat>& seats = table_->seats;
-  for (size_t i = 0; i < seats.size(); ++i) {
-    if (i != static_cast<size_t>(rank_)) use(seats[i]);
+  for (size_t other = 0; other < table_->ranks.size(); ++other) {
+    if (other != rank_) use(other);
   }
 }
 
-// Hosts are microseconds apart, as a rule; where one is not, the others leave it the processor.
 void PeerCopies::meet() {
-  constexpr int kYields = 1000, kLooks = 100;
-  ++meetings_;
-  table_->seats[static_cast<size_t>(rank_)].meetings.store(meetings_, std::memory_order_release);
-  for_each_other([&](const Seat& other) {
-    for (int i = 0; other.meetings.load(std::memory_order_acquire) < meetings_; ++i) {
-      if (i < kYields) {
-        std::this_thread::yield();
-        continue;
-      }
-      if (i % kLooks == 0) group_.check();
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
+  try {
+    table_->barrier.arrive_and_wait(rank_, [&] { group_.check(); });
+  } catch (...) {
+    leave();
+    throw;
+  }
+}
+
+// This rank's memory is about to go: others that have begun to copy from it end it first. Who has
+// met this rank at the beginning comes to the end, or has left.
+void PeerCopies::leave() noexcept {
+  constexpr std::chrono::seconds kPatience{10};
+  const auto since = std::chrono::steady_clock::now();
+  const ThreadBarrier& barrier = table_->barrier;
+  for_each_other([&](size_t other) {
+    while (barrier.arrivals(other) == begun_ && !barrier.has_left(other) &&
+           std::chrono::steady_clock::now() - since < kPatience) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    if (barrier.arrivals(other) > begun_) {
+      (void)cudaEventSynchronize(table_->ranks[other].has_copied);
     }
   });
 }
 
 void PeerCopies::begin(cudaStream_t stream, const void* x) {
-  Seat& own = table_->seats[static_cast<size_t>(rank_)];
-  own.x = x;
+  stream_ = stream;
+  begun_ = table_->barrier.arrivals(rank_) + 1;
+  own().x = x;
   device_.enter();
-  check(cudaEventRecord(own.is_there, stream), "recording an event");
+  check(cudaEventRecord(own().is_there, stream_), "recording an event");
   meet();
-  for_each_other([&](const Seat& other) {
-    check(cudaStreamWaitEvent(stream, other.is_there), "waiting for another GPU");
+  for_each_other([&](size_t other) {
+    check(cudaStreamWaitEvent(stream_, table_->ranks[other].is_there), "waiting for another GPU");
   });
 }
 
-void PeerCopies::copy(cudaStream_t stream, int from, size_t offset, size_t bytes, void* to) const {
-  const auto* const x = static_cast<const std::byte*>(table_->seats[static_cast<size_t>(from)].x);
-  check(cudaMemcpyAsync(to, x + offset, bytes, cudaMemcpyDeviceToDevice, stream),
+void PeerCopies::copy(int from, size_t offset, size_t bytes, void* to) const {
+  const auto* const x = static_cast<const std::byte*>(table_->ranks[static_cast<size_t>(from)].x);
+  check(cudaMemcpyAsync(to, x + offset, bytes, cudaMemcpyDeviceToDevice, stream_),
         "copying from another GPU");
 }
 
-void PeerCopies::end(cudaStream_t stream) {
-  check(cudaEventRecord(table_->seats[static_cast<size_t>(rank_)].has_copied, stream),
-        "recording an event");
+void PeerCopies::end() {
+  check(cudaEventRecord(own().has_copied, stream_), "recording an event");
   meet();
-  for_each_other([&](const Seat& other) {
-    check(cudaStreamWaitEvent(stream, other.has_copied), "waiting for another GPU");
+  for_each_other([&](size_t other) {
+    check(cudaStreamWaitEvent(stream_, table_->ranks[other].has_copied), "waiting for another GPU");
   });
 }
 

@@ -19,9 +19,9 @@
 namespace ferry {
 
 /// One rank's side of copies among the ranks of a communicator, each of which takes from the others
-/// what it wants. All ranks begin and end their copies alike, as they do collectives, and the host
-/// waits in both until all have come there; no GPU is waited for. No stream waits for anything that
-/// was not queued before, so that ranks on GPUs cannot wait for each other in a circle.
+/// what it wants. All ranks begin and end their copies alike, in the order of their collectives,
+/// and the host waits in both until all have come there, as it does in collectives of hosts; no GPU
+/// is waited for.
 class PeerCopies {
  public:
   /// Of rank `rank` of the ranks `members` of a run, which are threads of this process, and whose
@@ -30,27 +30,30 @@ class PeerCopies {
   PeerCopies(Links& links, int channel, const std::vector<int>& members, int rank,
              const kernels::cuda::Device& device, Group& group);
 
-  /// What `stream` is asked for from here on finds x of all ranks as it is where their streams come
+  /// Until end(): what `stream` is asked for finds x of all ranks as it is where their streams come
   /// here.
   void begin(cudaStream_t stream, const void* x);
   /// Brings `bytes` of x of rank `from`, from `offset` on.
-  void copy(cudaStream_t stream, int from, size_t offset, size_t bytes, void* to) const;
-  /// What `stream` is asked for from here on may change x: all have what they copy of it.
-  void end(cudaStream_t stream);
+  void copy(int from, size_t offset, size_t bytes, void* to) const;
+  /// What the stream is asked for from here on may change x: all have what they copy of it.
+  void end();
 
  private:
-  struct Seat;
+  struct Rank;
   struct Table;
 
   template <typename Use>
   void for_each_other(const Use& use) const;
   void meet();
+  void leave() noexcept;
+  Rank& own() const;
 
   std::shared_ptr<Table> table_;
-  int rank_;
+  size_t rank_;
   const kernels::cuda::Device& device_;
   Group& group_;
-  uint64_t meetings_ = 0;
+  cudaStream_t stream_ = nullptr;
+  uint64_t begun_ = 0;  // arrivals that the copies began with
 };
 
 }  // namespace ferry

@@ -15,16 +15,12 @@ class ThreadBarrier {
   explicit ThreadBarrier(size_t threads) : seats_(threads) {}
 
   /// By thread `own`: returns when all have arrived as often as it has now. It calls `check` now
-  /// and then while it waits, and at the end; when that throws, the thread has left for good.
+  /// and then while it waits, and throws what that throws.
   void arrive_and_wait(size_t own, const std::function<void()>& check);
-
-  uint64_t arrivals(size_t thread) const { return seats_[thread].arrivals; }
-  bool has_left(size_t thread) const { return seats_[thread].has_left; }
 
  private:
   struct alignas(64) Seat {
     std::atomic<uint64_t> arrivals{0};
-    std::atomic<bool> has_left{false};
   };
   std::vector<Seat> seats_;
 };

@@ -31,16 +31,12 @@ TEST(ThreadBarrier, AllSeeWhatWasWrittenBefore) {
     }
   }
   EXPECT_EQ(wrong, 0);
-  for (size_t thread = 0; thread < kThreads; ++thread) {
-    EXPECT_EQ(barrier.arrivals(thread), 2U * kTimes);
-    EXPECT_FALSE(barrier.has_left(thread));
-  }
 }
 
-TEST(ThreadBarrier, WhoHearsOfAFailureLeaves) {
+TEST(ThreadBarrier, WhoeverWaitsHearsOfAFailure) {
   ThreadBarrier barrier(kThreads);
   std::atomic<bool> has_failed = false;
-  std::atomic<size_t> left = 0;
+  std::atomic<size_t> heard = 0;
   {
     std::vector<std::jthread> threads;
     for (size_t own = 1; own < kThreads; ++own) {
@@ -50,24 +46,14 @@ TEST(ThreadBarrier, WhoHearsOfAFailureLeaves) {
             if (has_failed) throw std::runtime_error("no more disk");
           });
         } catch (const std::runtime_error&) {
-          left += barrier.has_left(own);
+          ++heard;
         }
       });
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     has_failed = true;
   }
-  EXPECT_EQ(left, kThreads - 1);
-  EXPECT_EQ(barrier.arrivals(0), 0U);
-  EXPECT_FALSE(barrier.has_left(0));
-}
-
-// A failure may be known when the last one comes.
-TEST(ThreadBarrier, NobodyGoesOnAfterAFailure) {
-  ThreadBarrier barrier(1);
-  EXPECT_THROW(barrier.arrive_and_wait(0, [] { throw std::runtime_error("no more disk"); }),
-               std::runtime_error);
-  EXPECT_TRUE(barrier.has_left(0));
+  EXPECT_EQ(heard, kThreads - 1);
 }
 
 }  // namespace

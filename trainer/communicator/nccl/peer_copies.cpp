@@ -1,8 +1,5 @@
 #include "trainer/communicator/nccl/peer_copies.h"
 
-#include <chrono>
-#include <thread>
-
 #include "ckpt/base/error.h"
 #include "trainer/communicator/thread_barrier.h"
 
@@ -59,34 +56,11 @@ void PeerCopies::for_each_other(const Use& use) const {
 }
 
 void PeerCopies::meet() {
-  try {
-    table_->barrier.arrive_and_wait(rank_, [&] { group_.check(); });
-  } catch (...) {
-    leave();
-    throw;
-  }
-}
-
-// This rank's memory is about to go: others that have begun to copy from it end it first. Who has
-// met this rank at the beginning comes to the end, or has left.
-void PeerCopies::leave() noexcept {
-  constexpr std::chrono::seconds kPatience{10};
-  const auto since = std::chrono::steady_clock::now();
-  const ThreadBarrier& barrier = table_->barrier;
-  for_each_other([&](size_t other) {
-    while (barrier.arrivals(other) == begun_ && !barrier.has_left(other) &&
-           std::chrono::steady_clock::now() - since < kPatience) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    if (barrier.arrivals(other) > begun_) {
-      (void)cudaEventSynchronize(table_->ranks[other].has_copied);
-    }
-  });
+  table_->barrier.arrive_and_wait(rank_, [&] { group_.check(); });
 }
 
 void PeerCopies::begin(cudaStream_t stream, const void* x) {
   stream_ = stream;
-  begun_ = table_->barrier.arrivals(rank_) + 1;
   own().x = x;
   device_.enter();
   check(cudaEventRecord(own().is_there, stream_), "recording an event");

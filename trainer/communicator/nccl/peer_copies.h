@@ -8,7 +8,6 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -22,6 +21,9 @@ namespace ferry {
 /// what it wants. All ranks begin and end their copies alike, in the order of their collectives,
 /// and the host waits in both until all have come there, as it does in collectives of hosts; no GPU
 /// is waited for.
+///
+/// A rank that fails in between gives its memory back as always: cudaFree() waits for the copies
+/// that other GPUs have been asked for, and where a GPU breaks down, all of the process do.
 class PeerCopies {
  public:
   /// Of rank `rank` of the ranks `members` of a run, which are threads of this process, and whose
@@ -45,7 +47,6 @@ class PeerCopies {
   template <typename Use>
   void for_each_other(const Use& use) const;
   void meet();
-  void leave() noexcept;
   Rank& own() const;
 
   std::shared_ptr<Table> table_;
@@ -53,7 +54,6 @@ class PeerCopies {
   const kernels::cuda::Device& device_;
   Group& group_;
   cudaStream_t stream_ = nullptr;
-  uint64_t begun_ = 0;  // arrivals that the copies began with
 };
 
 }  // namespace ferry

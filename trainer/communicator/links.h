@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "ckpt/group/group.h"
@@ -30,6 +31,10 @@ class Links {
   /// Waits until an offer of this rank was taken.
   virtual void wait(uint64_t offer) = 0;
 
+  /// What withdraw() calls, too: it returns when nobody uses this rank's memory any more in ways
+  /// that links do not know of.
+  void set_drain(std::function<void()> drain) { drain_ = std::move(drain); }
+
   /// For a handler of exceptions, before what this rank offered goes: aborts the group with the
   /// exception that is handled, and returns when nobody reads those bytes any more. Ranks can do
   /// nothing else with their links from then on. (Between processes, a rank that is busy elsewhere
@@ -50,6 +55,9 @@ class Links {
                                        const Make& /*make*/) {
     return nullptr;
   }
+
+ protected:
+  std::function<void()> drain_;  // does not throw
 };
 
 /// Returns work(). What it throws, other than a SharedError, withdraws what this rank offered while

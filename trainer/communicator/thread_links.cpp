@@ -112,6 +112,7 @@ class ThreadLinks final : public Links {
       lane.offers.resize(lane.is_read ? 1 : 0);
       lane.changed.wait(lock, [&] { return !lane.is_read; });
     }
+    if (drain_) drain_();
   }
 
   void take(int channel, int from, size_t bytes, const Use& use) override {

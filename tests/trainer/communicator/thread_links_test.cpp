@@ -44,6 +44,20 @@ TEST(ThreadLinks, WhatIsReadStaysUntilItWasRead) {
   EXPECT_THAT(problem, HasSubstr("rank 0: no more disk"));
 }
 
+TEST(ThreadLinks, WhoWithdrawsDrainsWhatLinksDoNotKnow) {
+  const auto links = thread_links(thread_groups(2));
+  int drained = 0;
+  links[0]->set_drain([&] { ++drained; });
+  for (const auto& one : links) {
+    try {
+      fail(ErrorKind::io, "no more disk");
+    } catch (const Error&) {
+      one->withdraw();
+    }
+  }
+  EXPECT_EQ(drained, 1);
+}
+
 TEST(ThreadLinks, RanksOfACommunicatorHaveOneThingInCommon) {
   const auto links = thread_links(thread_groups(3));
   EXPECT_TRUE(links[0]->are_threads());

@@ -1,6 +1,8 @@
 #include "trainer/communicator/nccl/nccl_communicator.h"
 
 #include <algorithm>
+#include <atomic>
+#include <memory>
 #include <numeric>
 #include <utility>
 
@@ -302,6 +304,18 @@ class NcclCommunicator final : public Communicator {
   cudaStream_t send_stream_ = nullptr;
 };
 
+// Other GPUs copy from this rank's memory whenever they come to it.
+void drain_at_failure(Links& links, const std::shared_ptr<NcclWorld>& world) {
+  constexpr int kChannel = -1;  // that no communicator has
+  std::vector<int> all(static_cast<size_t>(links.size()));
+  std::iota(all.begin(), all.end(), 0);
+  auto drained = std::static_pointer_cast<std::atomic<int>>(
+      links.common(kChannel, all, [] { return std::make_shared<std::atomic<int>>(0); }));
+  links.set_drain([drained, world = std::weak_ptr(world)] {
+    if (const auto here = world.lock()) here->drain(*drained);
+  });
+}
+
 }  // namespace
 
 MakeCommunicator nccl_communicators(std::shared_ptr<Group> group, std::shared_ptr<Links> links,
@@ -309,6 +323,7 @@ MakeCommunicator nccl_communicators(std::shared_ptr<Group> group, std::shared_pt
                                     const NcclOptions& options) {
   const auto world = std::make_shared<NcclWorld>(std::move(group), kernels, options);
   world->come_up();
+  if (options.copies) drain_at_failure(*links, world);
   return [world, links = std::move(links), &kernels, does_copy = options.copies](
              int channel, std::vector<int> members) -> std::unique_ptr<Communicator> {
     auto host = host_communicator(links, channel, members, kernels);

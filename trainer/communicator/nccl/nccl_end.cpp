@@ -100,4 +100,16 @@ void NcclWorld::give_up() noexcept {
   if (is_locked) calls_.unlock();
 }
 
+void NcclWorld::drain(std::atomic<int>& drained) noexcept {
+  constexpr std::chrono::seconds kPatience{10};
+  give_up();
+  (void)cudaSetDevice(device().index());
+  (void)cudaDeviceSynchronize();
+  ++drained;
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (drained < group_->size() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 }  // namespace ferry

@@ -75,6 +75,11 @@ class NcclWorld {
   /// Before anything else, by all ranks: brings up the communicator of all of them.
   void come_up();
 
+  /// By a rank that has failed, before its memory goes: gives up NCCL, and returns when the GPU has
+  /// done what it was asked for, and those of all ranks have that call this within some seconds, as
+  /// all do in the end. `drained` counts them.
+  void drain(std::atomic<int>& drained) noexcept;
+
   int rank() const noexcept { return group_->rank(); }
   Group& group() noexcept { return *group_; }
   kernels::cuda::Device& device() noexcept { return kernels_.device(); }

@@ -22,8 +22,8 @@ namespace ferry {
 /// and the host waits in both until all have come there, as it does in collectives of hosts; no GPU
 /// is waited for.
 ///
-/// A rank that fails in between gives its memory back as always: cudaFree() waits for the copies
-/// that other GPUs have been asked for, and where a GPU breaks down, all of the process do.
+/// Where a rank fails, those of all wait for their GPUs before memory goes that others copy from
+/// (Links::set_drain()). A GPU that breaks down ends the work of all of a process.
 class PeerCopies {
  public:
   /// Of rank `rank` of the ranks `members` of a run, which are threads of this process, and whose

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <exception>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "ckpt/base/error.h"
@@ -102,6 +103,7 @@ void NcclWorld::give_up() noexcept {
 
 void NcclWorld::drain(std::atomic<int>& drained) noexcept {
   constexpr std::chrono::seconds kPatience{10};
+  if (std::exchange(has_drained_, true)) return;
   give_up();
   (void)cudaSetDevice(device().index());
   (void)cudaDeviceSynchronize();

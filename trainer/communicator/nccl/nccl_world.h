@@ -75,9 +75,9 @@ class NcclWorld {
   /// Before anything else, by all ranks: brings up the communicator of all of them.
   void come_up();
 
-  /// By a rank that has failed, before its memory goes: gives up NCCL, and returns when the GPU has
-  /// done what it was asked for, and those of all ranks have that call this within some seconds, as
-  /// all do in the end. `drained` counts them.
+  /// By the thread of a rank that has failed, before its memory goes: gives up NCCL, and returns
+  /// when the GPU has done what it was asked for, and those of all ranks have. `drained` counts
+  /// them; one that does not come within some seconds is not waited for.
   void drain(std::atomic<int>& drained) noexcept;
 
   int rank() const noexcept { return group_->rank(); }
@@ -162,6 +162,7 @@ class NcclWorld {
   std::deque<ncclComm_t> communicators_;  // the first: of all ranks. NCCL writes into them
   std::vector<Family> families_;
   std::atomic<bool> is_given_up_{false};
+  bool has_drained_ = false;
   std::mutex watch_mutex_;
   std::condition_variable watch_changed_;
   bool is_over_ = false;

@@ -48,8 +48,8 @@ class Links {
 
   /// Whether the ranks are threads of one process.
   virtual bool are_threads() const noexcept { return false; }
-  /// Something that the ranks `members`, which are threads, have in common in that channel: what
-  /// the first call makes, until the links of all ranks have gone.
+  /// Something that the ranks `members` have in common in that channel, where ranks are threads:
+  /// what the first call makes, until the links of all have gone. Null where they are processes.
   using Make = std::function<std::shared_ptr<void>()>;
   virtual std::shared_ptr<void> common(int /*channel*/, const std::vector<int>& /*members*/,
                                        const Make& /*make*/) {

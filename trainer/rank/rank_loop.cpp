@@ -51,6 +51,8 @@ class RankLoop {
     log_.begin(position_.progress.iteration, position_.progress.operations);
     const RunEnd end = train();
     const RankDevice& device = model_->device();
+    model_->state().wait_for_parameters();
+    device.kernels->wait();
     if (device.peak_bytes && group_.rank() == 0) {
       log_.tell(fmt::format("peak memory of rank 0's GPU: {:.3f} GiB\n",
                             static_cast<double>(device.peak_bytes()) / (int64_t{1} << 30)));

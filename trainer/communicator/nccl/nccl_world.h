@@ -18,9 +18,9 @@
 //  - These are seven streams with that of the kernels and that of sums, one more copies what is
 //    saved, and CUDA gives a process eight queues to the GPU (CUDA_DEVICE_MAX_CONNECTIONS): no
 //    stream waits behind another one in the same queue.
-//  - Copies from other GPUs (peer_copies.h) take the places of collectives in their lanes; they,
-//  and
-//    the hosts that meet to begin and to end them, wait for each other in the order of hosts, too.
+//  - Copies from other GPUs (peer_copies.h) take the places of collectives in their lanes. They
+//    wait for each other in the order of hosts, too, and so do the hosts that meet to begin and to
+//    end them.
 //  - A connection that is made when it is first used makes the host wait for the other rank. Those
 //    between neighbours are therefore used once when they are made; collectives may make the host
 //    wait the first time, and copies each time, as collectives do on hosts.

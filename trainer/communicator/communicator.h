@@ -90,6 +90,10 @@ std::unique_ptr<Communicator> host_communicator(std::shared_ptr<Links> links, in
                                                 std::vector<int> members,
                                                 kernels::Kernels& kernels);
 
+/// What a rank with a GPU of its own takes of its memory for what is summed up, where there are
+/// others; and once more where communicators of several ranks are set aside.
+inline constexpr int64_t kGpuSumBytes = int64_t{256} << 20;
+
 /// Makes the communicator of the ranks `members`, by rising rank, of which the caller is one; all
 /// ranks of the run make all of theirs in the same order. `channel` as above.
 using MakeCommunicator =

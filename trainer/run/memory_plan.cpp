@@ -17,6 +17,13 @@ namespace {
 
 double gib(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); }
 
+// Of a rank whose GPU is its own.
+int64_t sum_bytes(Grid& grid) {
+  const bool has_aside =
+      grid.data_and_context_aside().size() > 1 || grid.expert_data_aside().size() > 1;
+  return (grid.world().size() > 1 ? kGpuSumBytes : 0) + (has_aside ? kGpuSumBytes : 0);
+}
+
 }  // namespace
 
 std::vector<StagePlan> memory_plan(const TrainArguments& arguments, const RunModel& model,
@@ -47,7 +54,7 @@ std::vector<StagePlan> memory_plan(const TrainArguments& arguments, const RunMod
     const int64_t attention =
         has_fused_attention(arguments) ? passes.fused_attention_bytes : passes.attention_bytes;
     plan.push_back({stage, rank.memory.parameter_count(), state,
-                    passes.activation_bytes + (is_on_device ? attention : 0),
+                    passes.activation_bytes + (is_on_device ? attention + sum_bytes(rank.grid) : 0),
                     static_cast<int64_t>(std::min<uint64_t>(static_cast<uint64_t>(copies), most)),
                     rank.float8 ? rank.float8->bytes() : 0, copies, is_on_device});
   }

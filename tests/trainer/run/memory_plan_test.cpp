@@ -9,6 +9,7 @@
 #include "ckpt/io/file_system.h"
 #include "trainer/arguments/complete.h"
 #include "trainer/arguments/parse.h"
+#include "trainer/communicator/communicator.h"
 
 namespace ferry::test {
 namespace {
@@ -42,6 +43,17 @@ TEST(MemoryPlan, CountsWhatGradientsOfAttentionAreComputedIn) {
   EXPECT_EQ(activations("--attention-backend fused --window-size 99,0", gpu), rest + own);
   EXPECT_EQ(activations("--attention-backend fused", host), rest);
   EXPECT_EQ(activations("", host), rest);
+}
+
+// All ranks beside each other: pipeline stages in one lane, data ranks in one beside it, too.
+TEST(MemoryPlan, CountsWhatRanksWithAGpuSumUpIn) {
+  using enum kernels::DeviceKind;
+  const auto more_on_gpus = [](const std::string& layout) {
+    return activations(layout, gpu) - activations(layout, host);
+  };
+  const int64_t alone = more_on_gpus("");
+  EXPECT_EQ(more_on_gpus("--pipeline-model-parallel-size 2"), alone + kGpuSumBytes);
+  EXPECT_EQ(more_on_gpus("--data-parallel-size 2 --global-batch-size 4"), alone + 2 * kGpuSumBytes);
 }
 
 }  // namespace

@@ -15,9 +15,8 @@ namespace ferry {
 struct NcclOptions {
   /// How long NCCL may take to come up, and to make each communicator.
   std::chrono::seconds patience{120};
-  /// Memory of the GPU for what is summed up, taken once where there is more than one rank, and
-  /// once more where communicators are set aside.
-  size_t temporary_bytes = size_t{256} << 20;
+  /// Memory of the GPU for what is summed up, in each of the two lanes.
+  size_t temporary_bytes = kGpuSumBytes;
   /// Whether copy engines may bring large parts (peer_copies.h). gpu_communicators() lets them
   /// where ranks are threads of one process whose GPUs read each other's memory.
   bool copies = true;

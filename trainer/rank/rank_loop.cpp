@@ -51,6 +51,7 @@ class RankLoop {
     log_.begin(position_.progress.iteration, position_.progress.operations);
     const RunEnd end = train();
     const RankDevice& device = model_->device();
+    // Other ranks' GPUs may still copy from this one's memory.
     model_->state().wait_for_parameters();
     device.kernels->wait();
     if (device.peak_bytes && group_.rank() == 0) {

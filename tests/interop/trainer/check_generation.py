@@ -8,13 +8,11 @@ import numpy as np, torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
+from check_training import licences, quietly
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 ITERATIONS, LENGTH, BATCH, EVALUATIONS = 200, 64, 8, 2
 BOUND = 1e-5  # relative, of the loss
-
-
-def run(*words):
-    return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def train_words(work):
@@ -33,7 +31,7 @@ def killed_and_resumed(ferry, work):
         for line in first.stdout:
             if re.search(r'iteration +120/', line): first.send_signal(signal.SIGKILL)
     assert first.returncode == -signal.SIGKILL, first.returncode
-    log = run(*words, '--load', f'{work}/run', '--pipeline-model-parallel-size', '2')
+    log = quietly(*words, '--load', f'{work}/run', '--pipeline-model-parallel-size', '2')
     begin = int(re.search(r'loaded checkpoint .* at iteration (\d+)', log).group(1))
     assert begin in (50, 100), begin
     return begin, float(re.findall(r'validation loss at .*lm loss value: (\S+)', log)[0])
@@ -71,20 +69,18 @@ def loss_of_transformers(model, work):
 def main(ferry):
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    texts = [f for f in sorted(glob.glob('/usr/share/common-licenses/*')) if not os.path.islink(f)]
-    if sum(map(os.path.getsize, texts)) < 150_000:
-        print('skipped: /usr/share/common-licenses has too little text')
-        return 0
+    texts = licences()
+    if not texts: return 0
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as work:
         os.mkdir(f'{work}/tokenizer')
         shutil.copy(f'{ROOT}/tests/fixtures/tokenizers/hf-llama3.json', f'{work}/tokenizer/tokenizer.json')
         with open(f'{work}/tokenizer/tokenizer_config.json', 'w') as file:
             file.write('{"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "</s>"}')
-        run(ferry, 'data', 'tokenize', '--input', *texts, '--input-format', 'text', '--output-prefix', f'{work}/text', '--append-eod',
+        quietly(ferry, 'data', 'tokenize', '--input', *texts, '--input-format', 'text', '--output-prefix', f'{work}/text', '--append-eod',
             '--tokenizer-type', 'HuggingFaceTokenizer', '--tokenizer-model', f'{work}/tokenizer')
         begin, ours = killed_and_resumed(ferry, work)
-        run(ferry, 'convert', f'{work}/run', f'{work}/hf', '--to', 'hf', '--tokenizer', f'{work}/tokenizer')
+        quietly(ferry, 'convert', f'{work}/run', f'{work}/hf', '--to', 'hf', '--tokenizer', f'{work}/tokenizer')
         model = AutoModelForCausalLM.from_pretrained(f'{work}/hf', dtype=torch.float32)
         tokenizer = AutoTokenizer.from_pretrained(f'{work}/hf')
         theirs = loss_of_transformers(model, work)

@@ -22,6 +22,15 @@ def quietly(*words):
     return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
+def licences():
+    """Texts of the system to train on; none, and why, where it has too few."""
+    texts = [f for f in sorted(glob.glob('/usr/share/common-licenses/*')) if not os.path.islink(f)]
+    if sum(map(os.path.getsize, texts)) < 150_000:
+        print('skipped: /usr/share/common-licenses has too little text')
+        return []
+    return texts
+
+
 def train_with_ferry(ferry, documents, work):
     quietly(ferry, 'data', 'bytes', f'{work}/text', '--append-eod', *documents)
     data = ['--data-path', f'{work}/text', '--data-cache-path', f'{work}/cache']
@@ -72,10 +81,8 @@ def train_with_torch(folder, ordered):
 def main(ferry):
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    documents = [f for f in sorted(glob.glob('/usr/share/common-licenses/*')) if not os.path.islink(f)]
-    if sum(map(os.path.getsize, documents)) < 150_000:
-        print('skipped: /usr/share/common-licenses has too little text')
-        return 0
+    documents = licences()
+    if not documents: return 0
     with tempfile.TemporaryDirectory() as work:
         ours = train_with_ferry(ferry, documents, work)
         theirs = train_with_torch(f'{work}/hf', samples(documents, f'{work}/cache'))

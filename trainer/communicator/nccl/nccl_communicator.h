@@ -39,9 +39,9 @@ MakeCommunicator nccl_communicators(std::shared_ptr<Group> group, std::shared_pt
                                     kernels::cuda::CudaKernels& kernels,
                                     const NcclOptions& options = {});
 
-/// The same by where the ranks compute: over NCCL where each has a GPU of its own, else through
-/// each other's memory (host_communicator()), which needs them to be threads of one process.
-/// unsupported, naming two ranks, where processes share a GPU.
+/// The same by where the ranks compute: over NCCL and by copies between GPUs where each has one of
+/// its own, else through each other's memory (host_communicator()), which needs them to be threads
+/// of one process. unsupported, naming two ranks, where processes share a GPU.
 MakeCommunicator gpu_communicators(std::shared_ptr<Group> group, std::shared_ptr<Links> links,
                                    kernels::cuda::CudaKernels& kernels,
                                    const NcclOptions& options = {});

@@ -79,8 +79,8 @@ NcclLane NcclWorld::open_lane(size_t bytes, bool sums_beside) {
 }
 
 // A product takes all multiprocessors until it is over, and what is set aside begins between two
-// products: once to bring a piece, once to sum it up. So its pieces are large, and of what they
-// take nothing is left to a second one.
+// products: once to bring a piece, once to sum it up. So pieces are as large as the memory: none is
+// brought while another one is summed up.
 const NcclLane& NcclWorld::aside() {
   device().enter();
   if (aside_.stream == nullptr) aside_ = open_lane(options_.temporary_bytes, false);

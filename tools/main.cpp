@@ -209,7 +209,10 @@ int run(LaunchedProcesses& launch, int argc, char** argv, const Reporter& report
 
 int main(int argc, char** argv) {
   using namespace ferry::tool;
-  if (argc > 1 && std::string_view(argv[1]) == "train") start_with_short_spins(argv);
+  if (argc > 1 && std::string_view(argv[1]) == "train") {
+    start_with_short_spins(argv);
+    let_streams_overlap();
+  }
   tell_of_what_terminates();
   hold_standard_streams();
   open_all_files_that_are_allowed();

@@ -53,9 +53,19 @@ __global__ void add_rows(int64_t count, int64_t width, int64_t rows, const int32
   const int64_t column = blockIdx.y * int64_t{blockDim.x} + threadIdx.x;
   if (column >= width) return;
   float sum = to_float(dtable[row * width + column]);
-  for (int64_t i = place; i < count && keys[i] == row; ++i) {
-    sum += to_float(dy[numbers[i] * width + column]);
+  // Frequent tokens have long runs, whose rows are read together. Keys are sorted.
+  constexpr int kTogether = 8;
+  int64_t i = place;
+  for (; i + kTogether <= count && keys[i + kTogether - 1] == row; i += kTogether) {
+    float values[kTogether];
+#pragma unroll
+    for (int j = 0; j < kTogether; ++j) {
+      values[j] = to_float(dy[numbers[i + j] * width + column]);
+    }
+#pragma unroll
+    for (const float value : values) sum += value;
   }
+  for (; i < count && keys[i] == row; ++i) sum += to_float(dy[numbers[i] * width + column]);
   dtable[row * width + column] = from_float<D>(sum);
 }
 

@@ -134,7 +134,8 @@ std::string settings_text(const LaunchConfiguration& c, const std::vector<std::s
   assign(text, "MEMORY_LOGS", c.memory_logs);
   assign(text, "MEMORY_LOG_SECONDS", c.memory_log_seconds);
   assign(text, "WANDB_PROJECT", c.wandb_project);
-  text += "export CUDA_DEVICE_MAX_CONNECTIONS=1\n";
+  // Megatron-LM wants its kernels to begin in the order in which they were queued.
+  if (c.program == "megatron") text += "export CUDA_DEVICE_MAX_CONNECTIONS=1\n";
   if (c.cpus_per_rank > 0) text += fmt::format("export OMP_NUM_THREADS={}\n", c.cpus_per_rank);
   for (const auto& [name, value] : c.environment) {
     text += fmt::format("export {}={}\n", name, shell_word(value));

@@ -153,6 +153,11 @@ void start_with_short_spins(char** argv) noexcept {
   if (::setenv(kSpins, "10000", 1) == 0) ::execv("/proc/self/exe", argv);
 }
 
+void let_streams_overlap() noexcept {
+  // As many queues as CUDA has by default; trainer/communicator/nccl/nccl_world.h says what for.
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8", 1);
+}
+
 CommandDescription describe_train() {
   CommandDescription described;
   described.words = {"ferry", "train"};

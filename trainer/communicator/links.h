@@ -31,8 +31,8 @@ class Links {
   /// Waits until an offer of this rank was taken.
   virtual void wait(uint64_t offer) = 0;
 
-  /// What withdraw() calls, too: it returns when nobody uses this rank's memory any more in ways
-  /// that links do not know of.
+  /// What withdraw() calls, too, where ranks are threads: it returns when nobody uses this rank's
+  /// memory any more in ways that links do not know of.
   void set_drain(std::function<void()> drain) { drain_ = std::move(drain); }
 
   /// For a handler of exceptions, before what this rank offered goes: aborts the group with the
@@ -41,7 +41,7 @@ class Links {
   /// is waited for for some seconds.)
   virtual void withdraw() noexcept = 0;
 
-  /// Waits for what `from` offers next, and calls `use` with it. mismatch when that has another
+  /// Waits for what `from` offers next, and calls `use` with it. internal when that has another
   /// length.
   using Use = std::function<void(std::span<const std::byte> bytes)>;
   virtual void take(int channel, int from, size_t bytes, const Use& use) = 0;

@@ -64,6 +64,7 @@ struct Turn {
 /// that who had a longer one gets a shorter one.
 struct Schedule {
   int tiles, heads, section;  // tiles of each head
+  int before = 0;             // rows of a head's first tile that lie before its first query
 
   __host__ __device__ int count() const { return tiles * heads; }
 
@@ -102,8 +103,8 @@ struct TileBounds {
   int begin, end, all_begin, all_end;
 
   __device__ TileBounds(const AttentionShape& s, int64_t sequence, int query, int rows) {
-    const int first = min(query, static_cast<int>(s.queries) - 1);
-    const int last = min(query + rows, static_cast<int>(s.queries)) - 1;
+    const int first = min(max(query, 0), static_cast<int>(s.queries) - 1);
+    const int last = max(min(query + rows, static_cast<int>(s.queries)) - 1, 0);
     begin = first_key(s, sequence, first);
     all_begin = first_key(s, sequence, last);
     end = last_key(s, last);
@@ -117,7 +118,8 @@ struct TileBounds {
 /// A tile of queries of one head, and the tiles of keys that it goes over.
 template <int QUERIES, int KEYS>
 struct QueryWork {
-  int sequence, head, group, of_group, query;
+  int sequence, head, group, of_group;
+  int query;                  // of the first row; negative where that lies before the first query
   int first_tile, last_tile;  // [first, last)
 
   __device__ QueryWork(const AttentionShape& s, const Schedule& schedule,
@@ -128,7 +130,7 @@ struct QueryWork {
     head = at.head - sequence * static_cast<int>(heads);
     group = static_cast<int>(static_cast<uint32_t>(head) / per_group);
     of_group = head - group * static_cast<int>(per_group);
-    query = (schedule.tiles - 1 - at.rank) * QUERIES;
+    query = (schedule.tiles - 1 - at.rank) * QUERIES - schedule.before;
     const TileBounds bounds(s, sequence, query, QUERIES);
     first_tile = bounds.begin / KEYS;
     last_tile = bounds.end > bounds.begin ? (bounds.end + KEYS - 1) / KEYS : first_tile;
@@ -136,7 +138,8 @@ struct QueryWork {
   /// The end of what a warpgroup's own 64 queries see, of whose bounds these are; one tile at
   /// least where the block has any.
   __device__ int own_last(const AttentionShape& s, int own_query, const TileBounds& bounds) const {
-    const int end = own_query < s.queries ? (bounds.end + KEYS - 1) / KEYS : 0;
+    const bool is_there = own_query > -64 && own_query < s.queries;
+    const int end = is_there ? (bounds.end + KEYS - 1) / KEYS : 0;
     return max(min(end, last_tile), first_tile + 1);
   }
 };
@@ -196,8 +199,8 @@ __device__ inline void store_rows(const float (&sums)[N], const Array& to, int64
                                   const float (&factor)[2], bool accumulate) {
   const auto store = [&]<typename T>(T* elements) {
     T* const first = elements + start + row * stride;
-    T* const there[2] = {row < rows ? first : nullptr,
-                         row + 8 < rows ? first + 8 * stride : nullptr};
+    T* const there[2] = {row >= 0 && row < rows ? first : nullptr,
+                         row + 8 >= 0 && row + 8 < rows ? first + 8 * stride : nullptr};
     store_rows_of(sums, there, columns, factor, accumulate);
   };
   if (to.type == Type::f32) {
@@ -228,8 +231,7 @@ inline bool takes_packs(const Array& x, const HeadStrides& strides) {
 inline bool is_for_hopper(const Device& device, const AttentionShape& s, Type type) {
   return device.architecture() == 90 && type != Type::f32 &&
          (s.dropout == 0 || (s.dim <= 128 && drops_by_counter(s))) && s.scale > 0 && s.keys > 0 &&
-         s.queries > 0 && s.value_dim <= 128 && (s.dim <= 128 || s.dim <= 192) &&
-         s.sequences * s.heads < (1 << 24);
+         s.queries > 0 && s.value_dim <= 128 && s.dim <= 192 && s.sequences * s.heads < (1 << 24);
 }
 
 /// A box's panels, by one thread.

@@ -240,11 +240,11 @@ struct Forward {
       float sum = rows.sum[r];
       sum += __shfl_xor_sync(0xffffffffU, sum, 1);
       sum += __shfl_xor_sync(0xffffffffU, sum, 2);
-      divisor[r] = sum > 0 ? kept / sum : 1;
+      divisor[r] = sum == 0 ? 1 : kept / sum;  // a sum that is no number stays visible
       const int query = work.query + own + 8 * r;
-      if (x.log_sum && threadIdx.x % 4 == 0 && query < s.queries) {
+      if (x.log_sum && threadIdx.x % 4 == 0 && query >= 0 && query < s.queries) {
         x.log_sum[(int64_t{work.sequence} * s.heads + work.head) * s.queries + query] =
-            sum > 0 ? rows.greatest[r] * static_cast<float>(s.scale) + logf(sum) : -INFINITY;
+            sum == 0 ? -INFINITY : rows.greatest[r] * static_cast<float>(s.scale) + logf(sum);
       }
     }
     store_rows(outputs, x.output, head_start(s, x.output_strides, work.sequence, work.head),
@@ -285,8 +285,10 @@ template <typename T, int D, int V, int GROUPS, int KEYS, int STAGES, bool DROPS
 void launch(Device& device, const AttentionForward& x) {
   using F = Forward<T, D, V, GROUPS, KEYS, STAGES, DROPS>;
   const AttentionShape& s = x.shape;
-  const Schedule plan = schedule(device, s.queries, F::kQueries, s.sequences * s.heads,
-                                 2 * s.keys * (s.dim + s.value_dim) * s.groups / s.heads);
+  Schedule plan = schedule(device, s.queries, F::kQueries, s.sequences * s.heads,
+                           2 * s.keys * (s.dim + s.value_dim) * s.groups / s.heads);
+  // The tile that is not full is a head's first one, whose queries see the fewest keys.
+  plan.before = plan.tiles * F::kQueries - static_cast<int>(s.queries);
   const auto q = tensor_map(x.q, s.dim, query_dimensions(s, x.q_strides), F::kQueries);
   const auto k = tensor_map(x.k, s.dim, key_dimensions(s, x.k_strides), KEYS);
   const auto v = tensor_map(x.v, s.value_dim, key_dimensions(s, x.v_strides), KEYS);

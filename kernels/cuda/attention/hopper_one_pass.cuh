@@ -22,12 +22,15 @@ struct OnePass : Tiles {
   using Tiles::kColumns, Tiles::kKeyBytes, Tiles::kKeys, Tiles::kOutputBytes, Tiles::kQueries,
       Tiles::kQueryBytes, Tiles::kScoreBytes, Tiles::kValueBytes;
 
+  // Those that copy and add have no more than wide heads leave them.
+  static constexpr int kCopyRegisters = D <= 64 ? 40 : 24, kRegisters = D <= 64 ? 232 : 240;
+
   static __device__ void release(uint64_t* barrier) {
     if (threadIdx.x % 32 == 0) ptx::arrive(barrier);
   }
   /// What all threads of the warp wrote is there for the tensor cores or the copy engine.
   static __device__ void publish(uint64_t* barrier) {
-    ptx::fence_async();
+    ptx::fence_shared();
     __syncwarp();
     release(barrier);
   }
@@ -271,14 +274,14 @@ __global__ void __launch_bounds__(F::kThreads, 1)
   }
   __syncthreads();
   if (threadIdx.x < 128) {
-    ptx::fewer_registers<24>();
+    ptx::fewer_registers<F::kCopyRegisters>();
     if (threadIdx.x == 0) {
       F::copy(x.shape, maps, numbers, sums, parts, items, memory);
     } else if (threadIdx.x == 32 || threadIdx.x == 64) {
       F::add(x.shape, sums, parts, static_cast<int>(threadIdx.x) / 32 - 1, memory);
     }
   } else {
-    ptx::more_registers<240>();
+    ptx::more_registers<F::kRegisters>();
     F::multiply(x, sums, parts, memory);
   }
 }

@@ -5,10 +5,6 @@
 
 namespace ferry::kernels::cuda::ptx {
 
-/// Orders what this thread, and those that it has waited for, did to memory with what the tensor
-/// cores and the copy engine do.
-__device__ inline void fence_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
-
 /// Writes four matrices of 8 rows and 8 columns of 16 bits, turned: lane l names the row of 16
 /// bytes that column l % 8 of matrix l / 8 becomes.
 __device__ inline void store_turned(void* row, uint32_t m0, uint32_t m1, uint32_t m2, uint32_t m3) {

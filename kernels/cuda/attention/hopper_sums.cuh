@@ -38,11 +38,11 @@ class Adder {
   /// The warpgroup has filled `part` when `full` has that parity.
   __device__ void add(float* sums, const float* part, int bytes, int* turn, int own_turn,
                       uint64_t* full, int parity, uint64_t* free) {
-    if (turn_ && (!ptx::is_over(full, parity) || ptx::read_turn(turn) != own_turn)) finish();
+    int now = ptx::read_turn(turn);
+    if (turn_ && (now != own_turn || !ptx::is_over(full, parity))) finish();
+    while (now != own_turn) now = ptx::read_turn(turn);
     ptx::wait(full, parity);
-    while (ptx::read_turn(turn) != own_turn) {
-    }
-    ptx::fence_async();
+    ptx::fence_global();
     if (own_turn == 0) {
       ptx::write_bytes(sums, part, bytes);
     } else {
@@ -67,7 +67,7 @@ class Adder {
 
  private:
   __device__ void pass_on() const {
-    ptx::fence_async();
+    ptx::fence_global();
     ptx::set_turn(turn_, next_turn_);
   }
 
@@ -147,7 +147,7 @@ __device__ inline void write_gradients(const AttentionBackward& x, const QuerySu
     while (ptx::read_turn(all.turns + 2 * number + half) != count) {
     }
   }
-  ptx::fence_async();
+  ptx::fence_global();
   using Order = ThreadOrder<kColumns>;
   const float* const sums = all.sums + int64_t{number} * 2 * Order::kElements;
   const auto factor = static_cast<float>(s.scale);

@@ -29,9 +29,9 @@ __device__ inline int first_key(const AttentionShape& s, int64_t sequence, int q
   return static_cast<int>(first < 0 ? 0 : first < s.keys ? first : s.keys);
 }
 
-/// Nothing for numbers past the last query.
+/// Nothing for numbers before the first query and past the last one.
 __device__ inline Interval visible_keys(const AttentionShape& s, int64_t sequence, int query) {
-  if (query >= s.queries) return {0, 0};
+  if (query < 0 || query >= s.queries) return {0, 0};
   const Interval seen{first_key(s, sequence, query), last_key(s, query)};
   return seen.last > seen.first ? seen : Interval{0, 0};
 }

@@ -55,6 +55,15 @@ __device__ inline void arrive_some(int number, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
+// --- Orders what this thread, and those that it has waited for, did to memory with what the tensor
+// cores and the copy engine do. A fence of one kind of memory alone: that of both waits for the
+// whole device.
+
+__device__ inline void fence_shared() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+__device__ inline void fence_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+
 // --- Copies.
 
 /// A box of a tensor of four dimensions, whose first element is at (c0, c1, c2, c3).

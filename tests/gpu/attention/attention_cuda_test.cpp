@@ -111,6 +111,32 @@ TEST(AttentionOnGpu, MergeEqualsItsDefinition) {
   test::for_random_cases(20, [&](uint64_t seed) { attention.check_merge(make_case(seed, 100)); });
 }
 
+TEST(AttentionOnGpu, LeavesNumbersThatAreNoneVisible) {
+  cuda::Device device(0);
+  AttentionOnGpu attention(device);
+  for (const double dropout : {0.0, 0.2}) {
+    constexpr int64_t kPositions = 200, kDim = 64;
+    Case c{};
+    AttentionShape& s = c.shape;
+    s.sequences = 1;
+    s.heads = s.groups = 2;
+    s.queries = s.keys = s.total_positions = kPositions;
+    s.total_heads = s.heads;
+    s.dim = s.value_dim = kDim;
+    s.scale = 0.125;
+    s.dropout = dropout;
+    s.dropout_key = 42;
+    c.type = c.output_type = c.gradient_type = Type::bf16;
+    c.ids = {7};
+    const HeadStrides strides{.position = kDim,
+                              .sequence = 2 * kPositions * kDim,
+                              .group = kPositions * kDim,
+                              .head = kPositions * kDim};
+    c.q = c.k = c.v = c.output = {strides, 2 * kPositions * kDim};
+    attention.check_nan(c);
+  }
+}
+
 TEST(AttentionOnGpu, NothingIsNothing) {
   cuda::Device device(0);
   AttentionOnGpu attention(device);

@@ -208,6 +208,34 @@ class AttentionOnGpu {
     }
   }
 
+  /// Outputs of a query that is no number are none, and no others.
+  void check_nan(const Case& c) {
+    SCOPED_TRACE(describe(c));
+    Case here = c, there = c;
+    const OnDevice ids(c.ids);
+    here.shape.sequence_ids = c.ids.data();
+    there.shape.sequence_ids = ids.as<int64_t>();
+    Numbers q = random_numbers(c.q.size, c.type, 1);
+    q.set(q.size() / 4 * 3, std::numeric_limits<double>::quiet_NaN());
+    const Numbers k = random_numbers(c.k.size, c.type, 2), v = random_numbers(c.v.size, c.type, 3);
+    const OnDevice dq(q), dk(k), dv(v);
+    Numbers wanted(static_cast<size_t>(c.output.size), c.output_type);
+    const OnDevice output(wanted);
+    const auto forward = [&](const Case& x, ConstArray a, ConstArray b, ConstArray e, Array out) {
+      return AttentionForward{
+          x.shape, a, b, e, c.q.strides, c.k.strides, c.v.strides, out, c.output.strides, nullptr};
+    };
+    cpu_->run(forward(here, q, k, v, wanted));
+    run(forward(there, dq.array(), dk.array(), dv.array(), output.array()));
+    const Numbers got = output.numbers(wanted);
+    int64_t count = 0;
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      ASSERT_EQ(std::isnan(got[i]), std::isnan(wanted[i])) << "element " << i;
+      count += std::isnan(wanted[i]);
+    }
+    EXPECT_EQ(count, c.shape.value_dim);
+  }
+
   /// Two parts of the keys give what all of them do.
   void check_merge(const Case& c) {
     SCOPED_TRACE(describe(c));

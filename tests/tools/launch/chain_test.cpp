@@ -140,6 +140,7 @@ TEST_F(LaunchChain, CodeIsCopiedOnceAndRunFromTheCopy) {
                               " --set program.python=" + path("bin/python") +
                               " --set program.back_up_code=true --set arguments.device=null"));
   ASSERT_EQ(written.code, 0) << written.err;
+  EXPECT_THAT(read(path("run/launch/settings.sh")), HasSubstr("CUDA_DEVICE_MAX_CONNECTIONS=1\n"));
   run("");
   write(path("code/pretrain_gpt.py"), "second");
   run("");
@@ -153,6 +154,7 @@ TEST_F(Launching, ARealChainTrains) {
                            " --set arguments.train-iters=8 --set arguments.save-interval=4"
                            " --set arguments.log-interval=2 --set arguments.exit-interval=4";
   ASSERT_EQ(ferry("launch local " + line).code, 0);
+  EXPECT_THAT(read(path("run/launch/settings.sh")), Not(HasSubstr("CUDA_DEVICE_MAX_CONNECTIONS")));
   const Outcome outcome = shell("mkdir run/triggers; bash run/launch/run.sh");
   EXPECT_EQ(outcome.code, 0) << outcome.out;
   EXPECT_THAT(outcome.out, HasSubstr("training begins at iteration 4"));

@@ -309,10 +309,10 @@ void drain_at_failure(Links& links, const std::shared_ptr<NcclWorld>& world) {
   constexpr int kChannel = -1;  // that no communicator has
   std::vector<int> all(static_cast<size_t>(links.size()));
   std::iota(all.begin(), all.end(), 0);
-  auto drained = std::static_pointer_cast<std::atomic<int>>(
-      links.common(kChannel, all, [] { return std::make_shared<std::atomic<int>>(0); }));
-  links.set_drain([drained, world = std::weak_ptr(world)] {
-    if (const auto here = world.lock()) here->drain(*drained);
+  world->set_drained(std::static_pointer_cast<std::atomic<int>>(
+      links.common(kChannel, all, [] { return std::make_shared<std::atomic<int>>(0); })));
+  links.set_drain([world = std::weak_ptr(world)] {
+    if (const auto here = world.lock()) here->drain();
   });
 }
 

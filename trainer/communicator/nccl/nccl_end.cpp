@@ -25,6 +25,8 @@ NcclWorld::~NcclWorld() {
     }
   }
   for (cudaStream_t stream : streams) (void)cudaStreamSynchronize(stream);
+  // A rank that fails later need not wait for this one.
+  if (drained_ && !std::exchange(has_drained_, true)) ++*drained_;
   device().set_watch(nullptr);
   if (watcher_.joinable()) {
     {
@@ -101,15 +103,15 @@ void NcclWorld::give_up() noexcept {
   if (is_locked) calls_.unlock();
 }
 
-void NcclWorld::drain(std::atomic<int>& drained) noexcept {
+void NcclWorld::drain() noexcept {
   constexpr std::chrono::seconds kPatience{10};
-  if (std::exchange(has_drained_, true)) return;
+  if (!drained_ || std::exchange(has_drained_, true)) return;
   give_up();
   (void)cudaSetDevice(device().index());
   (void)cudaDeviceSynchronize();
-  ++drained;
+  ++*drained_;
   const auto end = std::chrono::steady_clock::now() + kPatience;
-  while (drained < group_->size() && std::chrono::steady_clock::now() < end) {
+  while (*drained_ < group_->size() && std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }

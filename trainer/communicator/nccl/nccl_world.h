@@ -76,9 +76,11 @@ class NcclWorld {
   void come_up();
 
   /// By the thread of a rank that has failed, before its memory goes: gives up NCCL, and returns
-  /// when the GPU has done what it was asked for, and those of all ranks have. `drained` counts
-  /// them; one that does not come within some seconds is not waited for.
-  void drain(std::atomic<int>& drained) noexcept;
+  /// when the GPU has done what it was asked for, and those of all ranks have; one that does not
+  /// come within some seconds is not waited for. Nothing where set_drained() was not called.
+  void drain() noexcept;
+  /// The count of worlds that are done with the memory of others, which is the same of all ranks.
+  void set_drained(std::shared_ptr<std::atomic<int>> drained) { drained_ = std::move(drained); }
 
   int rank() const noexcept { return group_->rank(); }
   Group& group() noexcept { return *group_; }
@@ -162,6 +164,7 @@ class NcclWorld {
   std::deque<ncclComm_t> communicators_;  // the first: of all ranks. NCCL writes into them
   std::vector<Family> families_;
   std::atomic<bool> is_given_up_{false};
+  std::shared_ptr<std::atomic<int>> drained_;
   bool has_drained_ = false;
   std::mutex watch_mutex_;
   std::condition_variable watch_changed_;

@@ -96,7 +96,7 @@ struct Kernel {
         *reinterpret_cast<uint4*>(memory.right(stage) + panel * kPanelBytes + at) = zeros;
       }
     }
-    show_to_engines();
+    ptx::fence_shared();
     ptx::sync_some(1 + warpgroup, 128);
   }
 

@@ -121,10 +121,6 @@ __device__ inline void store_turned(void* to, uint32_t a, uint32_t b, uint32_t c
                "r"(a), "r"(b), "r"(c), "r"(d)
                : "memory");
 }
-/// Between writes to shared memory and their use by the tensor cores or the copy engine.
-__device__ inline void show_to_engines() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
 
 // --- What a kernel begins with.
 

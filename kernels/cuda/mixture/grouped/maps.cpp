@@ -30,8 +30,9 @@ const CUtensorMap* Maps::of(std::span<const ConstArray> matrices, int64_t rows, 
     }
     const size_t bytes = maps.size() * sizeof(CUtensorMap);
     there = device_.allocate(bytes);
-    // Done when the call returns, whatever the device is computing.
-    check(cudaMemcpy(there.get(), maps.data(), bytes, cudaMemcpyHostToDevice),
+    // The host's memory is read when the call returns.
+    check(cudaMemcpyAsync(there.get(), maps.data(), bytes, cudaMemcpyHostToDevice,
+                          device_.stream()),
           "describing matrices");
   }
   return static_cast<const CUtensorMap*>(there.get());

@@ -7,6 +7,8 @@
 
 #include <cstddef>
 #include <memory>
+#include <new>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -26,6 +28,17 @@
 namespace ferry::kernels {
 
 enum class DeviceKind : uint8_t { host, gpu };
+
+/// The memory of a device that is not the host's is full.
+class OutOfDeviceMemory : public std::bad_alloc {
+ public:
+  explicit OutOfDeviceMemory(const std::string& message) : message_(message) {}
+  /// How much was asked for, and what the device has.
+  const char* what() const noexcept override { return message_.what(); }
+
+ private:
+  std::runtime_error message_;  // whose copies share one text
+};
 
 /// Of all operations of a name.
 struct OperationTime {
@@ -49,7 +62,7 @@ class Kernels {
 
   /// Memory of the device, aligned to cache lines, whose pages are taken when they are first
   /// written where the device can do so; all zero. It goes with its last owner. Throws
-  /// std::bad_alloc.
+  /// std::bad_alloc, and OutOfDeviceMemory where that tells more.
   virtual std::shared_ptr<void> allocate(size_t bytes) = 0;
 
   /// From the host's memory to the device's; `from` may change when it returns.

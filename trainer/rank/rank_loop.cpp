@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "ckpt/base/error.h"
 #include "ckpt/group/together.h"
 #include "trainer/rank/loop_options.h"
 #include "trainer/rank/run_saves.h"
@@ -185,14 +186,29 @@ class RankLoop {
   std::optional<TrainingStep> step_;
 };
 
+// Says what a user can do about a device whose memory is full.
+template <typename Work>
+void with_advice_on_memory(const Work& work) {
+  try {
+    work();
+  } catch (const kernels::OutOfDeviceMemory& error) {
+    fail(ErrorKind::exhausted,
+         "{}; a smaller --micro-batch-size, --recompute-granularity full, "
+         "--use-distributed-optimizer or more ranks take less (--dry-run tells what a rank takes)",
+         error.what());
+  }
+}
+
 }  // namespace
 
 RunEnd train(const TrainArguments& arguments, const RankSetup& setup, const RankParts& parts) {
   RunEnd end = RunEnd::finished;
   or_abort(*setup.group, [&] {
     check_loop(arguments);
-    RankLoop loop(arguments, setup, parts);
-    or_withdraw(*setup.links, [&] { end = loop.run(); });
+    with_advice_on_memory([&] {
+      RankLoop loop(arguments, setup, parts);
+      or_withdraw(*setup.links, [&] { end = loop.run(); });
+    });
   });
   return end;
 }

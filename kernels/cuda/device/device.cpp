@@ -1,9 +1,12 @@
 #include "kernels/cuda/device/device.h"
 
 #include <algorithm>
-#include <new>
+#include <array>
+#include <cstdio>
 #include <stdexcept>
 #include <string>
+
+#include "kernels/kernels.h"
 
 namespace ferry::kernels::cuda {
 
@@ -11,7 +14,7 @@ void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
   if (status == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();  // it does not stay: later calls may succeed
-    throw std::bad_alloc();
+    throw OutOfDeviceMemory(std::string("the GPU's memory is full: ") + what);
   }
   throw std::runtime_error(std::string("CUDA: ") + what + ": " + cudaGetErrorString(status));
 }
@@ -43,13 +46,29 @@ void Device::enter() const { check(cudaSetDevice(index_), "choosing a device"); 
 std::shared_ptr<void> Device::allocate(size_t bytes) {
   enter();
   void* memory = nullptr;
-  check(cudaMalloc(&memory, bytes), "taking memory");
+  const cudaError_t status = cudaMalloc(&memory, bytes);
+  if (status == cudaErrorMemoryAllocation) fail_without_room(bytes);
+  check(status, "taking memory");
   const auto size = static_cast<int64_t>(bytes);
   memory_->add(size);
   return {memory, [size, count = memory_](void* p) {
             (void)cudaFree(p);  // which waits for what uses it
             count->add(-size);
           }};
+}
+
+void Device::fail_without_room(size_t bytes) const {
+  (void)cudaGetLastError();
+  size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "looking at the memory");
+  constexpr double kGiB = 1 << 30;
+  std::array<char, 200> text{};
+  std::snprintf(text.data(), text.size(),
+                "GPU %d has no room for another %.3f GiB: of its %.1f GiB, %.3f are free and this "
+                "rank holds %.3f",
+                index_, static_cast<double>(bytes) / kGiB, static_cast<double>(total) / kGiB,
+                static_cast<double>(free) / kGiB, static_cast<double>(memory_->now) / kGiB);
+  throw OutOfDeviceMemory(text.data());
 }
 
 void Device::Memory::add(int64_t bytes) {
@@ -77,7 +96,7 @@ void* Device::workspace(size_t bytes) {
   memory_->add(-static_cast<int64_t>(std::exchange(workspace_bytes_, 0)));
   const size_t size = std::max<size_t>(bytes + bytes / 8, size_t{1} << 20);
   workspace_ = allocate_in_order(size);
-  if (!workspace_) throw std::bad_alloc();
+  if (!workspace_) fail_without_room(size);
   workspace_bytes_ = size;
   memory_->add(static_cast<int64_t>(size));
   return workspace_.get();

@@ -12,7 +12,7 @@
 
 namespace ferry::kernels::cuda {
 
-/// Throws what a call of CUDA says; std::bad_alloc where the device's memory is full.
+/// Throws what a call of CUDA says; OutOfDeviceMemory where the device's memory is full.
 void check(cudaError_t status, const char* what);
 
 /// Used by one thread at a time. An operation that is queued on stream() finds the results of those
@@ -35,6 +35,7 @@ class Device {
   int shared_memory() const noexcept { return shared_memory_; }  // bytes that a block can have
 
   /// Memory of the device, with anything in it. It goes with its last owner, who may outlive this.
+  /// Throws OutOfDeviceMemory, as workspace() does.
   std::shared_ptr<void> allocate(size_t bytes);
   /// The same by and for what is queued on stream(): neither taking it nor giving it back waits for
   /// anything. Null where there is no room.
@@ -68,6 +69,8 @@ class Device {
     std::atomic<int64_t> now{0}, peak{0};
     void add(int64_t bytes);
   };
+  [[noreturn]] void fail_without_room(size_t bytes) const;
+
   std::shared_ptr<Memory> memory_ = std::make_shared<Memory>();
   std::shared_ptr<void> workspace_;
   size_t workspace_bytes_ = 0;

@@ -1,3 +1,5 @@
+#include <gmock/gmock.h>
+
 #include <numeric>
 
 #include "kernels/cuda/cuda_kernels.h"
@@ -13,7 +15,13 @@ TEST(CudaKernels, GiveZeroMemoryThatOutlivesThem) {
     CudaKernels kernels(0);
     memory = kernels.allocate(1000);
     EXPECT_EQ(kernels.allocate(0), nullptr);
-    EXPECT_THROW((void)kernels.allocate(size_t{1} << 50), std::bad_alloc);
+    try {
+      (void)kernels.allocate(size_t{1} << 50);
+      ADD_FAILURE() << "a PiB";
+    } catch (const OutOfDeviceMemory& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("GPU 0 has no room for another 1048576.000 GiB"));
+    }
+    EXPECT_THROW((void)kernels.device().workspace(size_t{1} << 50), OutOfDeviceMemory);
     kernels.download(memory.get(), back, 3);
     kernels.wait();
     EXPECT_EQ(std::string(back, 3), std::string(3, '\0'));

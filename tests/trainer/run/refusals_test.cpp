@@ -125,6 +125,16 @@ TEST_F(Refusals, AreNotOfARunWhoseLogsCannotGrow) {
   EXPECT_THAT(outcome.printed, HasSubstr("iteration        4/       4"));
 }
 
+// A device that is full on one rank ends all of them, and the user hears of it and what to do.
+TEST_F(Refusals, SayWhatTakesLessOfADevicesMemory) {
+  const Outcome outcome =
+      outcome_of(words("--data-parallel-size 2"), [](const auto& group, auto links) {
+        if (group->rank() == 1) throw kernels::OutOfDeviceMemory("GPU 1 has no room");
+        return test_device(group, std::move(links));
+      });
+  EXPECT_THAT(outcome.problem, HasSubstr("GPU 1 has no room; a smaller --micro-batch-size"));
+}
+
 TEST(MachineMemory, IsWhatARunMayTake) {
   StagePlan stage;
   stage.activations = int64_t{1} << 20;

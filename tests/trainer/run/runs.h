@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -74,7 +75,8 @@ struct Outcome {
 };
 
 // Its ranks are threads, each with one for its kernels.
-inline Outcome outcome_of(const std::string& text) {
+inline Outcome outcome_of(const std::string& text,
+                          const std::function<decltype(test_device)>& open_device = test_device) {
   const auto files = posix_file_system();
   const std::vector<std::string> words = split_words(text, "the test");
   Outcome outcome;
@@ -103,7 +105,7 @@ inline Outcome outcome_of(const std::string& text) {
             const std::lock_guard lock(mutex);
             outcome.printed += more;
           },
-          [&, rank] { return test_device(groups[rank], links[rank]); }};
+          [&, rank] { return open_device(groups[rank], links[rank]); }};
       try {
         train(arguments, setup);
       } catch (const Error& error) {

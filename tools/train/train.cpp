@@ -101,7 +101,8 @@ constexpr const char* kExamples =
 
 // Means something here, other than most of Megatron-LM's that are known.
 bool is_used(const ArgumentRow& row) {
-  const bool is_used = row.status == ArgumentStatus::used || row.status == ArgumentStatus::fork;
+  const bool is_used = row.status == ArgumentStatus::used || row.status == ArgumentStatus::fork ||
+                       row.status == ArgumentStatus::derived;  // --data-parallel-size
   return is_used && !row.flags.empty();
 }
 

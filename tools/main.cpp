@@ -153,7 +153,8 @@ int run(LaunchedProcesses& launch, int argc, char** argv, const Reporter& report
     return run_train(launch, std::vector<std::string>(argv + 2, argv + argc), reporter);
   }
   std::vector<std::string> behind = take_words_behind_mark(argc, argv);
-  CLI::App program("Opens, converts and describes checkpoints of language models.", "ferry");
+  CLI::App program(
+      "Opens, converts and checks checkpoints of language models, makes data and trains.", "ferry");
   program.set_version_flag("-V,--version", "ferry " FERRY_VERSION);
   program.require_subcommand(1);
   program.formatter(std::make_shared<Usage>());

@@ -153,8 +153,9 @@ void add_state_dict_options(Command& command, ConvertOptions& options) {
 void add_tensor_options(Command& command, ConvertOptions& options) {
   command.add_flag(
       "--optimizer", options.optimizer,
-      "The optimizer's state too (--to safetensors; with --to torch_dist and torch, of "
-      "DeepSpeed, FSDP, torchtitan, Trainer and Accelerate, Adam's: the run's iteration then)");
+      "The optimizer's state, too: with --to safetensors as it is; with --to torch_dist and torch "
+      "Adam's, of DeepSpeed, FSDP, torchtitan, Trainer and Accelerate, and OUT gets the iteration "
+      "that was saved instead of a release");
   const char* group = "With --to safetensors";
   add_raw_option(command, options.open.raw).group(group);
 }

@@ -79,10 +79,14 @@ void add_estimate(Command& program, std::vector<std::string> arguments) {
   Command command = program.add_command(
       "estimate", "Tell what training a model takes: parameters, memory, operations, checkpoints");
   command
-      .add_option("WHAT", flags->what,
-                  "Checkpoint, config.json or file of arguments; without it, arguments behind --")
+      .add_option(
+          "WHAT", flags->what,
+          "Checkpoint, config.json, file of arguments or preset of ferry launch; without it, "
+          "arguments behind --")
       .type_name("");
-  command.add_option("--gpus", options.gpus, "Ranks of the run; else as the arguments say")
+  command
+      .add_option("--gpus", options.gpus,
+                  "GPUs of the run, each a rank (default: as the arguments say)")
       .type_name("N")
       .check(whole_number(1, kMostGpus));
   command
@@ -91,13 +95,15 @@ void add_estimate(Command& program, std::vector<std::string> arguments) {
           [flags](const std::string& text) {
             flags->options.gpu_memory_bytes = parse_size(text, "--gpu-memory");
           },
-          "Look for layouts that fit: 80GB, 141GB")
+          "With --gpus: look for layouts that fit GPUs of this memory: 80GB, 141GB")
       .type_name("SIZE");
-  command.add_option("--gpus-per-node", options.gpus_per_node, "Tensor ranks stay in a node")
+  command
+      .add_option("--gpus-per-node", options.gpus_per_node,
+                  "Tensor-parallel ranks stay in a node of so many GPUs")
       .type_name("N")
       .check(whole_number(1, kMostGpus))
       .default_text("8");
-  command.add_option("--gpu", options.gpu, "Whose measured speed counts: h100, h200, a100")
+  command.add_option("--gpu", options.gpu, "GPU whose measured speed is used: h100, h200, a100")
       .type_name("NAME");
   command
       .add_option(
@@ -105,7 +111,7 @@ void add_estimate(Command& program, std::vector<std::string> arguments) {
           [flags](const std::string& text) {
             flags->options.bandwidth_bytes = parse_size(text, "--bandwidth");
           },
-          "Of the storage, a second: how long saves and loads take")
+          "What the storage moves a second: tells how long saves and loads take")
       .type_name("SIZE");
   command.add_option("--at", flags->at, "Tell the learning rate after these iterations")
       .type_name("ITERATION")

@@ -156,12 +156,12 @@ void add_kind(Command& launch, const std::string& name, const std::string& help,
   const auto flags = std::make_shared<LaunchFlags>();
   Command command = launch.add_command(name, help);
   command.add_option("FILE", flags->file, "The configuration, a YAML file").type_name("");
-  command.add_option("--preset", flags->preset, "A configuration by name, which comes first")
+  command.add_option("--preset", flags->preset, "A named configuration to start from")
       .type_name("NAME");
-  command.add_option("--set", flags->settings, "A key and its value, which come last")
+  command.add_option("--set", flags->settings, "Keys to override, after FILE")
       .type_name("KEY=VALUE");
   command.add_option("-o,--output", flags->output, output).type_name("PATH");
-  command.add_flag("--print", flags->print, "Print it, and write nothing");
+  command.add_flag("--print", flags->print, "Print everything, and write nothing");
   command.add_flag("--print-words", flags->words,
                    "Print the words of the training program, a line each, and write nothing");
   command.add_flag("--submit", flags->submit, "Start it");
@@ -175,12 +175,13 @@ void add_launch(Command& program) {
   Command launch =
       program.add_command("launch", "Write, and start, jobs that train on a cluster or here");
   launch.require_command();
-  add_kind(launch, "slurm", "Scripts for Slurm", "Their folder (default: FOLDER/launch)",
+  add_kind(launch, "slurm", "Scripts for Slurm", "Folder of the scripts (default: FOLDER/launch)",
            [](const LaunchFlags& flags) { launch_scripts(flags, true); });
-  add_kind(launch, "local", "Scripts for this machine", "Their folder (default: FOLDER/launch)",
+  add_kind(launch, "local", "Scripts for this machine",
+           "Folder of the scripts (default: FOLDER/launch)",
            [](const LaunchFlags& flags) { launch_scripts(flags, false); });
-  add_kind(launch, "kubernetes", "A manifest for Kubernetes", "Its file (default: standard output)",
-           launch_kubernetes);
+  add_kind(launch, "kubernetes", "A manifest for Kubernetes",
+           "File of the manifest (default: standard output)", launch_kubernetes);
   const auto name = std::make_shared<std::string>();
   Command presets = launch.add_command("presets", "List presets, or print one");
   presets.add_option("NAME", *name, "Of the preset to print").type_name("");

@@ -174,7 +174,7 @@ void add_export(Command& runs) {
 
 void add_copy(Command& runs) {
   auto flags = std::make_shared<RunsFlags>();
-  Command command = runs.add_command("copy", "Copies logs and metrics of runs to another folder");
+  Command command = runs.add_command("copy", "Copy logs and metrics of runs to another folder");
   command.add_option("--from", flags->copy.from, "Folder of runs").required().type_name("FOLDER");
   command.add_option("--to", flags->copy.to, "Folder that gets the copies")
       .required()

@@ -88,9 +88,11 @@ constexpr const char* kSummary =
     "Train a language model, with Megatron-LM's arguments, data and checkpoints";
 constexpr const char* kUsage = "ferry train [ARGUMENTS] [@FILE]";
 constexpr const char* kRanks =
-    "Ranks, tensor x pipeline x context x data of them, are threads of this process or, under a\n"
-    "launcher of MPI (mpirun -n 8 ferry train ...), one process each. Each rank's share of its\n"
-    "host's cores computes; OMP_NUM_THREADS says otherwise.\n";
+    "There are tensor x pipeline x context x data parallel ranks: threads of this process, or one\n"
+    "process each where mpirun or srun started several with the MPI that ferry was built with, or\n"
+    "where MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE are set. A rank computes on a GPU where\n"
+    "ferry was built for GPUs and there are any (--device), else on its share of the host's\n"
+    "cores; OMP_NUM_THREADS sets its threads. @FILE stands for the arguments in FILE.\n";
 constexpr const char* kExamples =
     "Examples:\n"
     "  ferry train --load runs/a --use-checkpoint-args --data-path corpus --save runs/a ...\n"
@@ -99,7 +101,8 @@ constexpr const char* kExamples =
 
 // Means something here, other than most of Megatron-LM's that are known.
 bool is_used(const ArgumentRow& row) {
-  const bool is_used = row.status == ArgumentStatus::used || row.status == ArgumentStatus::fork;
+  const bool is_used = row.status == ArgumentStatus::used || row.status == ArgumentStatus::fork ||
+                       row.status == ArgumentStatus::derived;  // --data-parallel-size
   return is_used && !row.flags.empty();
 }
 

@@ -167,12 +167,12 @@ LoadedSchedule read_schedule(const Value& state, const Schedule& ours, ScheduleC
   LoadedSchedule loaded{ours, 0};
   Schedule& s = loaded.schedule;
   const ScheduleReader reader(choice, path);
-  reader.settle("the learning rate", first_of(state, {"start_lr", "max_lr"}), s.max_lr);
-  reader.settle("the least learning rate", state.get("min_lr"), s.min_lr);
-  reader.settle("the warm-up", first_of(state, {"warmup_iter", "warmup_steps", "lr_warmup_steps"}),
-                s.warmup);
-  reader.settle("the decay", first_of(state, {"end_iter", "decay_steps", "lr_decay_steps"}),
-                s.decay);
+  reader.settle("the learning rate (--lr)", first_of(state, {"start_lr", "max_lr"}), s.max_lr);
+  reader.settle("the least learning rate (--min-lr)", state.get("min_lr"), s.min_lr);
+  reader.settle("the warm-up in samples (--lr-warmup-iters)",
+                first_of(state, {"warmup_iter", "warmup_steps", "lr_warmup_steps"}), s.warmup);
+  reader.settle("the decay in samples (--lr-decay-iters, without it --train-iters)",
+                first_of(state, {"end_iter", "decay_steps", "lr_decay_steps"}), s.decay);
   reader.settle("the decay style", first_of(state, {"decay_style", "lr_decay_style"}), s.style);
   const auto steps = first_of(state, {"num_iters", "num_steps"}).integer();
   if (!steps || *steps < 0) {

@@ -180,10 +180,14 @@ LoadedSchedule read_schedule(const Value& state, const Schedule& ours, ScheduleC
   }
   loaded.samples = *steps;
   if (state.get("start_wd").is_none()) return loaded;
-  reader.settle("the first weight decay", state.get("start_wd"), s.start_weight_decay);
-  reader.settle("the last weight decay", state.get("end_wd"), s.end_weight_decay);
-  reader.settle("the weight decay's growth", state.get("wd_incr_steps"), s.weight_decay_samples);
-  reader.settle("the weight decay's style", state.get("wd_incr_style"), s.weight_decay_style);
+  reader.settle("the first weight decay (--start-weight-decay, --weight-decay)",
+                state.get("start_wd"), s.start_weight_decay);
+  reader.settle("the last weight decay (--end-weight-decay, --weight-decay)", state.get("end_wd"),
+                s.end_weight_decay);
+  reader.settle("the weight decay's growth in samples (--train-iters)", state.get("wd_incr_steps"),
+                s.weight_decay_samples);
+  reader.settle("the weight decay's style (--weight-decay-incr-style)", state.get("wd_incr_style"),
+                s.weight_decay_style);
   return loaded;
 }
 

@@ -186,6 +186,9 @@ TEST(ScheduleState, ComesBack) {
   EXPECT_THAT(problem(), testing::HasSubstr("the decay in samples (--lr-decay-iters, without it "
                                             "--train-iters) is 126953125 in the checkpoint"));
   ours = s;
+  ours.weight_decay_samples = 7;
+  EXPECT_THAT(problem(), testing::HasSubstr("growth in samples (--train-iters)"));
+  ours = s;
   ours.max_lr = 1;
   EXPECT_EQ(read_schedule(state, ours, ScheduleChoice::checkpoint_wins, "ckpt").schedule, s);
   EXPECT_EQ(read_schedule(state, ours, ScheduleChoice::arguments_win, "ckpt").schedule, ours);

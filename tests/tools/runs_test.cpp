@@ -147,6 +147,11 @@ TEST_F(Runs, AreFollowedToTheirEnd) {
   const test::Outcome until = ferry("runs follow --until 3 " + path("all.log"));
   EXPECT_THAT(until.out, HasSubstr("iteration 3/10"));
   EXPECT_THAT(until.out, Not(HasSubstr("iteration 4/10")));
+  // What writes nothing has no target.
+  const std::string stopped = "timeout --preserve-status -s TERM 1 " + std::string(FERRY_PROGRAM) +
+                              " runs follow --until 11 " + log() + " >/dev/null 2>" + path("err");
+  EXPECT_EQ(WEXITSTATUS(std::system(stopped.c_str())), 130);
+  EXPECT_THAT(read(path("err")), Not(HasSubstr("the target's name")));
 }
 
 TEST_F(Runs, AreComparedIterationByIteration) {
@@ -187,6 +192,8 @@ TEST_F(Runs, AreExported) {
             "iteration,global_batch_size,grad_norm,lm loss,milliseconds\n1,8,0.5,4.9,10\n"
             "2,8,0.5,4.8,10\n3,8,0.5,5.7,10\n4,8,0.5,5.6,10\n");
   EXPECT_EQ(ferry("runs export -o " + path("a.csv") + " " + path("run.log")).code, 0);
+  EXPECT_THAT(ferry("runs export --to tensorboard -o - " + path("run.log")).err,
+              HasSubstr("writes a folder"));
   EXPECT_EQ(read(path("a.csv")), csv.out);
   EXPECT_EQ(ferry("runs export -o " + path("a.csv") + " " + path("run.log")).code, 2);
   EXPECT_EQ(ferry("runs export --to tensorboard -o " + path("events") + " " + path("run.log")).code,

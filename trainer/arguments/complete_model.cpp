@@ -86,6 +86,8 @@ void complete_mlp(TrainArguments& a, Notes& notes) {
   if (a.add_bias_linear) a.add_qkv_bias = true;
   if (a.num_experts == 0) a.num_experts.reset();
   if (!a.num_experts) return;
+  check_fits(!a.xielu,
+             "--xielu and --num-experts exclude each other: experts have no parameters of xIELU");
   if (!a.moe_ffn_hidden_size) {
     a.moe_ffn_hidden_size = a.ffn_hidden_size;
     notes.push_back(

@@ -154,6 +154,7 @@ TEST(CompleteArguments, NamesWhatAPrecisionAwareOptimizerNeeds) {
 }
 
 TEST(CompleteArguments, NamesWhatContradicts) {
+  EXPECT_THAT(refusal("--xielu --num-experts 4"), HasSubstr("experts have no parameters of xIELU"));
   EXPECT_THAT(refusal("--bf16 --fp16"), HasSubstr("exclude each other"));
   EXPECT_THAT(refusal("--swiglu --squared-relu"), HasSubstr("exclude each other"));
   EXPECT_THAT(refusal("--train-samples 100"), HasSubstr("--train-iters and --train-samples"));

@@ -9,6 +9,7 @@
 #include "ckpt/group/mpi/launcher.h"
 #include "ckpt/group/mpi/process_group.h"
 #include "ckpt/group/together.h"
+#include "convert/model/mismatch.h"
 #include "tools/commands.h"
 #include "tools/error_report.h"
 #include "tools/help/help.h"
@@ -65,14 +66,43 @@ GivenCommand given_command(const CLI::App& program) {
   return given;
 }
 
-// The parser's own words, but where a command is missing, or a word in its place is none.
+// "; the nearest is --iteration", where a long option of the command is near.
+std::string nearest_option(const CLI::App& command, const std::string& word) {
+  const std::string given = word.substr(0, std::min(word.find('='), size_t{100}));
+  size_t least = given.size() / 3 + 1;
+  std::string nearest;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      const size_t distance = edit_distance(given, "--" + name, least);
+      if (distance >= least) continue;
+      least = distance;
+      nearest = "; the nearest is --" + name;
+    }
+  }
+  return nearest;
+}
+
+// An option that the command does not have: what else is missing may be meant by it.
+std::string problem_of_options(const CLI::App& command, const std::string& words) {
+  const std::vector<std::string> rest = command.remaining();
+  const auto option = std::ranges::find_if(
+      rest, [](const std::string& word) { return word.size() > 1 && word.starts_with('-'); });
+  if (option == rest.end()) return "";
+  return fmt::format("'{}' is no option of {}{}", *option, words, nearest_option(command, *option));
+}
+
+// The parser's own words, but where a command is missing, or a word in its place is none, and of
+// options that are none.
 std::string problem_of(const CLI::ParseError& error, const CLI::App& program) {
   const GivenCommand given = given_command(program);
   std::string names;
   for (const CLI::App* command : given.app->get_subcommands({})) {
     names += (names.empty() ? "" : ", ") + command->get_name();
   }
-  if (names.empty()) return error.what();
+  if (names.empty()) {
+    const std::string problem = problem_of_options(*given.app, given.words);
+    return problem.empty() ? error.what() : problem;
+  }
   const std::vector<std::string> rest = program.remaining(true);
   const std::string of = given.app == &program ? "" : " of " + given.words;
   if (rest.empty()) return fmt::format("which command? Those{} are {}", of, names);

@@ -130,7 +130,7 @@ class PosixFileSystem final : public FileSystem {
 
   void create_folder(const std::string& path) const override {
     if (::mkdir(path.c_str(), 0777) != 0) {
-      if (errno == EEXIST) fail(ErrorKind::invalid, "{} exists already", path);
+      if (errno == EEXIST) fail_there(path);
       fail_errno("create folder", path);
     }
   }
@@ -201,6 +201,16 @@ class PosixFileSystem final : public FileSystem {
   }
 
  private:
+  // Of what cannot be made since something has its name.
+  [[noreturn]] void fail_there(const std::string& path) const {
+    const PathStatus found = status(path);
+    if (found.link && found.kind == PathKind::missing) {
+      fail(ErrorKind::invalid,
+           "{} is a link to something that does not exist; make that, or remove the link", path);
+    }
+    fail(ErrorKind::invalid, "{} exists already", path);
+  }
+
   std::shared_ptr<const PosixReadableFile> open_file(const std::string& path) const {
     // O_NONBLOCK: opening a FIFO must not wait for its writer. It has no effect on regular files.
     const int descriptor =

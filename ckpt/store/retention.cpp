@@ -1,6 +1,7 @@
 #include "ckpt/store/retention.h"
 
 #include <algorithm>
+#include <map>
 
 #include "ckpt/base/error.h"
 #include "ckpt/io/staging/leftovers.h"
@@ -30,6 +31,7 @@ class Decider {
   std::vector<Retained> decide() {
     for (const IterationFolder& folder : run_.iterations) decisions_.push_back({folder, false, {}});
     find_last_good();
+    find_links();
     for (Retained& each : decisions_) {
       if (each.reason.empty()) each.reason = why_stays(each.folder);
       if (!each.reason.empty()) continue;
@@ -62,6 +64,17 @@ class Decider {
     }
   }
 
+  // What a link of the run folder names, an iteration's or any other (`best`), is kept by it.
+  void find_links() {
+    for (const std::string& name : file_system_.list(run_.path)) {
+      const std::string path = join(run_.path, name);
+      const PathStatus status = file_system_.status(path);
+      if (status.link && status.kind == PathKind::folder) {
+        links_.emplace(file_system_.real_path(path), name);
+      }
+    }
+  }
+
   std::string problem_of(const IterationFolder& folder) const {
     const std::string path = join(run_.path, folder.name);
     std::string problem;
@@ -75,6 +88,8 @@ class Decider {
   std::string why_stays(const IterationFolder& folder) const {
     if (!folder.iteration) return "release";
     if (tracker_names(folder)) return "the tracker names it";
+    const auto link = links_.find(file_system_.real_path(join(run_.path, folder.name)));
+    if (link != links_.end() && !is_link(folder)) return link->second + " links to it";
     if (!folder.complete()) return why_unfinished_stays(folder);
     if (retention_.keep_every && *folder.iteration % *retention_.keep_every == 0) {
       return fmt::format("divisible by {}", *retention_.keep_every);
@@ -113,6 +128,7 @@ class Decider {
   const Retention& retention_;
   const IterationChecks& checks_;
   std::vector<Retained> decisions_;
+  std::map<std::string, std::string> links_;  // their names, by where they lead
   std::optional<int64_t> last_good_;
 };
 

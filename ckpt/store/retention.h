@@ -36,8 +36,9 @@ struct Retained {
 
 /// One decision an iteration folder, in the run's order. Goes what is complete and neither among
 /// the last `keep_last` good ones, nor divisible by `keep_every`, nor the last good one, nor named
-/// by the tracker; never `release`, a link, or one that `checks` objects to: those are named and
-/// not counted. It is asked from the highest number down until enough are good.
+/// by the tracker; never `release`, a link, or what a link in the run folder leads to; nor one that
+/// `checks` objects to: those are named and not counted. It is asked from the highest number down
+/// until enough are good.
 /// invalid when nothing is given to keep, or a number is below 1.
 std::vector<Retained> decide(const FileSystem& file_system, const RunFolder& run,
                              const Retention& retention, const IterationChecks& checks);

@@ -128,6 +128,9 @@ TEST(Staging, ADanglingLinkIsNoTarget) {
     const auto make = [&] { StagedFolder(posix_file_system(), folder + "/a", overwrite); };
     EXPECT_THAT(message(ErrorKind::invalid, make), HasSubstr("does not exist"));
   }
+  EXPECT_THAT(
+      message(ErrorKind::invalid, [&] { posix_file_system()->create_folder(folder + "/a"); }),
+      HasSubstr("does not exist"));
   EXPECT_EQ(posix_file_system()->list(folder), std::vector<std::string>{"a"});
   StagedFolder(posix_file_system(), folder + "/b/", false).commit();  // a slash does no harm
   EXPECT_EQ(posix_file_system()->status(folder + "/b").kind, PathKind::folder);

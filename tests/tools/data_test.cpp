@@ -15,6 +15,7 @@ using nlohmann::json;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::UnorderedElementsAre;
 
 const std::string kData = std::string(FERRY_FIXTURES) + "/data/";
@@ -67,6 +68,14 @@ TEST_F(Data, InspectTellsWhatIsThere) {
   EXPECT_EQ(ferry("data inspect " + kA + " --document 400").code, 2);
   EXPECT_EQ(ferry("data inspect " + kData + "nothing").code, 3);
   EXPECT_EQ(ferry("data").code, 2);
+}
+
+TEST_F(Data, InspectNotesWhatIsMissing) {
+  write(path("d.idx"), read(kA + ".idx"));
+  write(path("d.bin"), read(kA + ".bin").substr(0, 1000));
+  EXPECT_THAT(ferry("data inspect " + path("d")).out,
+              HasSubstr("the index tells of 44,127 tokens, and " + path("d") + ".bin holds 500: "));
+  EXPECT_THAT(ferry("data inspect " + kA).out, Not(HasSubstr("note:")));
 }
 
 TEST_F(Data, CheckFindsNothingInSoundFiles) {

@@ -207,6 +207,29 @@ TEST_F(Estimates, LayoutsFitAndAreOrdered) {
   EXPECT_GT(none.at("least_bytes_that_do_not_fit").get<double>(), 64e9);
 }
 
+// A toy is faster than anything that was measured: nobody knows how fast.
+TEST_F(Estimates, SpeedsThatNobodyMeasuredAreNotTold) {
+  const std::string words = fixture("hot_llama") + " --gpus 8 --gpu-memory 80GB";
+  const json told = estimate(words);
+  EXPECT_TRUE(told.at("speed").is_null());
+  ASSERT_FALSE(told.at("layouts").at("best").empty());
+  for (const json& one : told.at("layouts").at("best")) {
+    EXPECT_TRUE(one.at("tokens_per_second").is_null());
+  }
+  EXPECT_THAT(ferry("estimate " + words).out, HasSubstr("unknown"));
+}
+
+TEST_F(Estimates, ShortRunsAreToldInHoursAndMinutes) {
+  EXPECT_THAT(ferry("estimate swiss-ai-8b").out, HasSubstr(" min "));
+  EXPECT_THAT(ferry("estimate swiss-ai-8b -- --train-iters 1000000").out, HasSubstr(" days on 64"));
+}
+
+// What Megatron-LM saved is a member of an enum, and means nothing here.
+TEST_F(Estimates, TakeNoAttentionBackendFromACheckpoint) {
+  EXPECT_THAT(ferry("estimate " + fixture("hot_llama")).out,
+              testing::Not(HasSubstr("attention_backend")));
+}
+
 TEST_F(Estimates, PagesAreWritten) {
   const std::string page = path("e.html");
   EXPECT_EQ(ferry("estimate " + fixture("hot_llama") + " -o " + page).code, 0);
@@ -224,6 +247,8 @@ TEST_F(Estimates, RefuseWhatCannotBe) {
   EXPECT_EQ(ferry("estimate " + fixture("hot_llama") + " --json -o " + path("a")).code, 2);
   EXPECT_EQ(ferry("estimate " + published("Llama-2-7b") + " --gpu tpu").code, 2);
   EXPECT_EQ(ferry("estimate -- --num-layer 2").code, 2);
+  EXPECT_EQ(ferry("estimate " + published("Llama-2-7b") + " --bandwidth 0").code, 2);
+  EXPECT_THAT(ferry("estimate " + published("Llama-2-7b") + " --at 5").err, HasSubstr("--lr"));
   write(path("bad.json"), "{");
   EXPECT_EQ(ferry("estimate " + path("bad.json")).code, 4);
   write(path("huge.json"), R"({"model_type":"llama","num_hidden_layers":1000000000000})");

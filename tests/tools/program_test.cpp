@@ -286,6 +286,17 @@ TEST_F(Program, AWordThatIsNoCommandIsNamed) {
   EXPECT_THAT(ferry("data merge --x").err, HasSubstr("hint: ferry data merge --help tells"));
 }
 
+TEST_F(Program, AMisspelledOptionIsNamedWithTheNearest) {
+  const Outcome outcome = ferry("inspect " + kRun + " --itertion 5");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("'--itertion' is no option of ferry inspect; the nearest is "
+                                     "--iteration\n"));
+  // Before what is missing where it is misspelled.
+  EXPECT_THAT(ferry("convert a b --too=hf").err, HasSubstr("the nearest is --to\n"));
+  EXPECT_THAT(ferry("inspect a --xyz").err, HasSubstr("'--xyz' is no option of ferry inspect\n"));
+  EXPECT_THAT(ferry("verify a b").err, HasSubstr("not expected: b\n"));
+}
+
 TEST_F(Program, PartsOfACheckpointAreNamedAsSuch) {
   const Outcome outcome = ferry("inspect " + kRun + "/iter_0000005/metadata.json");
   EXPECT_EQ(outcome.code, 2);

@@ -92,6 +92,17 @@ TEST_F(Prune, WhatAnotherProgramHasOpenStays) {
   EXPECT_THAT(left(), ElementsAre(1, 3));
 }
 
+// Were they removed, what stays would lead nowhere.
+TEST_F(Prune, WhatLinksLeadToStays) {
+  put(kLegacy + "/iter_0000005", {1, 2, 3, 4});
+  fs::create_directory_symlink("iter_0000001", iteration(5));
+  fs::create_directory_symlink(iteration(2), path("run/best"));
+  const json report = prune("--keep-last 1");
+  EXPECT_EQ(reason(report, 0), "iter_0000005 links to it");
+  EXPECT_EQ(reason(report, 1), "best links to it");
+  EXPECT_THAT(left(), ElementsAre(1, 2, 5));
+}
+
 TEST_F(Prune, VerifyAllChecksEveryIteration) {
   put(kLegacy + "/iter_0000005", {1, 2, 3});
   fs::remove_all(iteration(2) + "/mp_rank_01_001");

@@ -1,6 +1,7 @@
 // ferry runs over logs of Megatron-LM and of ferry train, and what runs after saves.
 #include <sys/stat.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -143,6 +144,14 @@ TEST_F(Runs, AreFollowedToTheirEnd) {
   EXPECT_EQ(all.code, 0);
   EXPECT_THAT(all.out, HasSubstr("iteration 10/10"));
   EXPECT_EQ(ferry("runs follow --once " + path("none")).code, 3);
+  const test::Outcome until = ferry("runs follow --until 3 " + path("all.log"));
+  EXPECT_THAT(until.out, HasSubstr("iteration 3/10"));
+  EXPECT_THAT(until.out, Not(HasSubstr("iteration 4/10")));
+  // What writes nothing has no target.
+  const std::string stopped = "timeout --preserve-status -s TERM 1 " + std::string(FERRY_PROGRAM) +
+                              " runs follow --until 11 " + log() + " >/dev/null 2>" + path("err");
+  EXPECT_EQ(WEXITSTATUS(std::system(stopped.c_str())), 130);
+  EXPECT_THAT(read(path("err")), Not(HasSubstr("the target's name")));
 }
 
 TEST_F(Runs, AreComparedIterationByIteration) {
@@ -157,7 +166,22 @@ TEST_F(Runs, AreComparedIterationByIteration) {
   EXPECT_EQ(runs.at(2).at("first_other_iteration"), 5);
   EXPECT_NEAR(runs.at(2).at("largest_difference").get<double>(), 1, 1e-9);
   EXPECT_EQ(runs.at(2).at("common_iterations"), 10);
+  EXPECT_NEAR(runs.at(0).at("least").get<double>(), 4, 1e-9);
+  EXPECT_NEAR(runs.at(2).at("least").get<double>(), 4.6, 1e-9);
+  EXPECT_THAT(ferry("runs compare " + path("b.log")).out, HasSubstr("4.6 "));
   EXPECT_EQ(ferry("runs compare --metric none " + path("a.log")).code, 2);
+}
+
+// A loss that is no number is another one, and neither the least nor a distance.
+TEST_F(Runs, AreComparedByFiniteNumbers) {
+  make("a.log", lines(1, 10, 5));
+  make("b.log", lines(1, 8, 5) + lines(9, 9, NAN) + lines(10, 10, 6));
+  const json told =
+      json::parse(ferry("runs compare --json " + path("a.log") + " " + path("b.log")).out);
+  const json& run = told.at("runs").at(1);
+  EXPECT_EQ(run.at("first_other_iteration"), 9);
+  EXPECT_NEAR(run.at("least").get<double>(), 4.2, 1e-9);
+  EXPECT_NEAR(run.at("largest_difference").get<double>(), 1, 1e-9);
 }
 
 TEST_F(Runs, AreExported) {
@@ -168,6 +192,8 @@ TEST_F(Runs, AreExported) {
             "iteration,global_batch_size,grad_norm,lm loss,milliseconds\n1,8,0.5,4.9,10\n"
             "2,8,0.5,4.8,10\n3,8,0.5,5.7,10\n4,8,0.5,5.6,10\n");
   EXPECT_EQ(ferry("runs export -o " + path("a.csv") + " " + path("run.log")).code, 0);
+  EXPECT_THAT(ferry("runs export --to tensorboard -o - " + path("run.log")).err,
+              HasSubstr("writes a folder"));
   EXPECT_EQ(read(path("a.csv")), csv.out);
   EXPECT_EQ(ferry("runs export -o " + path("a.csv") + " " + path("run.log")).code, 2);
   EXPECT_EQ(ferry("runs export --to tensorboard -o " + path("events") + " " + path("run.log")).code,

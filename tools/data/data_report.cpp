@@ -66,6 +66,13 @@ std::string to_text(const InspectedTokens& seen) {
     text += fmt::format("\n  document {} begins\n  {}\n", grouped(*seen.document),
                         fmt::join(seen.document_tokens, " "));
   }
+  const auto held = static_cast<int64_t>(seen.token_bytes) / size_bytes(seen.type);
+  if (seen.tokens > held) {
+    text += fmt::format(
+        "note: the index tells of {} tokens, and {}.bin holds {}: a part of it is missing; 'ferry "
+        "data check' tells where\n",
+        grouped(seen.tokens), printable(seen.prefix), grouped(held));
+  }
   return text;
 }
 

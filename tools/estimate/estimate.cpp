@@ -57,6 +57,11 @@ void run(EstimateFlags flags, bool has_output) {
   if (has_output) check_page_file(*files, flags.page);
   const EstimateSource source = read_estimate_source(files, flags.what, flags.arguments);
   const Estimate estimate = make_estimate(source, options);
+  if (!options.at.empty() && (!estimate.training || estimate.training->rates.empty())) {
+    fail(ErrorKind::invalid,
+         "--at asks for learning rates, which follow from the run: --lr, and --train-iters or "
+         "--train-samples, are wanted behind -- or in WHAT");
+  }
   LayoutSearch layouts;
   const bool is_search = options.gpu_memory_bytes.has_value();
   if (is_search) layouts = find_layouts(source, options);
@@ -110,6 +115,9 @@ void add_estimate(Command& program, std::vector<std::string> arguments) {
           "--bandwidth",
           [flags](const std::string& text) {
             flags->options.bandwidth_bytes = parse_size(text, "--bandwidth");
+            if (flags->options.bandwidth_bytes == 0) {
+              fail(ErrorKind::invalid, "--bandwidth: 0 bytes a second save nothing");
+            }
           },
           "What the storage moves a second: tells how long saves and loads take")
       .type_name("SIZE");

@@ -53,7 +53,8 @@ json layouts_json(const EstimateOutput& output) {
                        {"micro_batches", choice.micro_batches},
                        {"bytes", choice.bytes},
                        {"bubble", choice.bubble},
-                       {"tokens_per_second", choice.tokens_per_second},
+                       {"tokens_per_second",
+                        output.estimate->speed ? json(choice.tokens_per_second) : json(nullptr)},
                        {"why", choice.reason}});
   }
   return {{"tried", output.layouts->tried},

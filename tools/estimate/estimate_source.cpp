@@ -30,6 +30,7 @@ void take_namespace(EstimateSource& source, const Value& args) {
   for (const ArgumentRow& row : argument_rows()) {
     const Value value = args.get(row.name());
     if (!is_of_size(row) || value.is_none()) continue;
+    if (row.name() == "attention_backend") continue;  // each run says it anew, as in training
     const bool is_unknown = row.name() == "padded_vocab_size" && value.integer() == 0;
     if (is_unknown) continue;
     try {

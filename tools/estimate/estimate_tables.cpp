@@ -9,6 +9,7 @@ namespace ferry::tool {
 namespace {
 
 constexpr double kGiB = 1 << 30;
+constexpr double kDay = 24 * 3600;  // seconds
 
 std::string gib(int64_t bytes) { return fmt::format("{:.3f}", static_cast<double>(bytes) / kGiB); }
 
@@ -87,7 +88,10 @@ EstimateTable layout_table(const EstimateOutput& output) {
     table.rows.push_back({fmt::format("{}", choice.tensor), fmt::format("{}", choice.pipeline),
                           fmt::format("{}", choice.context), fmt::format("{}", choice.expert),
                           fmt::format("{}", choice.data), choice.recompute, gib(choice.bytes),
-                          grouped(static_cast<int64_t>(choice.tokens_per_second)), choice.reason});
+                          output.estimate->speed
+                              ? grouped(static_cast<int64_t>(choice.tokens_per_second))
+                              : "unknown",
+                          choice.reason});
   }
   table.below = fmt::format("{} of {} layouts fit.", search.fitting.size(), search.tried);
   if (search.fitting.empty() && search.least_bytes > 0) {
@@ -145,8 +149,10 @@ std::vector<std::pair<std::string, std::string>> estimate_facts(const EstimateOu
     if (const auto& speed = estimate.speed) {
       const double seconds = static_cast<double>(training->tokens) / speed->tokens_per_second /
                              static_cast<double>(a.world_size);
-      facts.back().second +=
-          fmt::format(", {:.1f} days on {} such GPUs", seconds / 86400, a.world_size);
+      facts.back().second += fmt::format(
+          ", {} on {} such GPUs",
+          seconds < 2 * kDay ? human_seconds(seconds) : fmt::format("{:.1f} days", seconds / kDay),
+          a.world_size);
     }
   }
   return facts;

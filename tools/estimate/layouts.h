@@ -24,7 +24,7 @@ struct LayoutChoice {
   int64_t micro_batches = 0;
   int64_t bytes = 0;             // of the stage that takes most
   double bubble = 0;             // part of the time in which a stage waits for others
-  double tokens_per_second = 0;  // of a GPU
+  double tokens_per_second = 0;  // of a GPU; an order alone where no speed of the model is known
   std::string reason;
 };
 

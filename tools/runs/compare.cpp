@@ -35,8 +35,8 @@ void compare(const Curve& first, const Curve& other, ComparedRun& run) {
     const double difference = std::fabs(value - at->second);
     if (!is_same(value, at->second) && !run.first_other) run.first_other = iteration;
     run.last_difference = is_same(value, at->second) ? 0 : difference;
-    if (!(run.largest_difference >= *run.last_difference))
-      run.largest_difference = run.last_difference;
+    const bool is_larger = !run.largest_difference || difference > *run.largest_difference;
+    if (std::isfinite(difference) && is_larger) run.largest_difference = run.last_difference;
   }
 }
 
@@ -73,7 +73,9 @@ std::vector<ComparedRun> compare_runs(const FileSystem& files, const std::vector
     for (const auto& [iteration, value] : curve) {
       run.last = iteration;
       run.last_loss = value;
-      if (!(run.least_loss <= value)) run.least_loss = value;
+      if (std::isfinite(value) && (!run.least_loss || value < *run.least_loss)) {
+        run.least_loss = value;
+      }
     }
     run.milliseconds = median(curve_of(table, "milliseconds"));
     if (all.empty()) {

@@ -14,11 +14,14 @@ namespace ferry::tool {
 struct ComparedRun {
   std::string name;
   int64_t iterations = 0, last = 0;
-  std::optional<double> last_loss, least_loss, milliseconds;  // milliseconds: the median
+  std::optional<double> last_loss;
+  std::optional<double> least_loss;    // of the finite ones
+  std::optional<double> milliseconds;  // the median
   // Against the first run, of iterations that both have:
   int64_t common = 0;
-  std::optional<int64_t> first_other;  // where a loss first is another number
-  std::optional<double> largest_difference, last_difference;  // of losses
+  std::optional<int64_t> first_other;        // where a loss first is another number
+  std::optional<double> largest_difference;  // of losses, of the finite ones
+  std::optional<double> last_difference;
 };
 
 /// invalid for a `metric` that none of them has.

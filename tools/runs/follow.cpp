@@ -101,6 +101,7 @@ class Follower {
       last_ = record.iteration;
       if (record.planned > 0) planned_ = record.planned;
     }
+    if (options_.until && last_ > *options_.until) return;  // was there before it was asked for
     const std::string text = line_of(record);
     if (text.empty()) return;
     if (!is_beginning_) return print(text);

@@ -86,6 +86,9 @@ void list(const RunsFlags& flags) {
 
 void export_run(const RunsFlags& flags) {
   const auto files = posix_file_system();
+  if (flags.to != "csv" && flags.output == "-") {
+    fail(ErrorKind::invalid, "--to {} writes a folder; -o - prints csv alone", flags.to);
+  }
   const Metrics::Table table = read_metrics(*files, flags.run);
   if (flags.to == "tensorboard") {
     export_tensorboard(*files, table, flags.output);

@@ -48,7 +48,7 @@ std::string hint(ErrorKind kind) {
     case ErrorKind::internal:
       return "this is a bug in ferry: please report it with the command and this message";
     case ErrorKind::cancelled:
-      return "nothing was written under the target's name";
+      return "no target was written";
     default:
       return "";
   }

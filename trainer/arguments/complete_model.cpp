@@ -69,6 +69,12 @@ void complete_positions(TrainArguments& a) {
              "learned positions");
   check_fits(a.rotary_percent > 0 && a.rotary_percent <= 1,
              "--rotary-percent {}: a part of 1 is wanted", a.rotary_percent);
+  if (a.position_embedding_type != "rope") return;
+  const int64_t turned = a.multi_latent_attention ? a.qk_pos_emb_head_dim : *a.kv_channels;
+  check_fits(turned % 2 == 0,
+             "{} {}: rotary positions turn pairs of a head's elements; an even "
+             "number is wanted",
+             a.multi_latent_attention ? "--qk-pos-emb-head-dim" : "--kv-channels", turned);
 }
 
 void complete_mlp(TrainArguments& a, Notes& notes) {
@@ -80,6 +86,8 @@ void complete_mlp(TrainArguments& a, Notes& notes) {
   if (a.add_bias_linear) a.add_qkv_bias = true;
   if (a.num_experts == 0) a.num_experts.reset();
   if (!a.num_experts) return;
+  check_fits(!a.xielu,
+             "--xielu and --num-experts exclude each other: experts have no parameters of xIELU");
   if (!a.moe_ffn_hidden_size) {
     a.moe_ffn_hidden_size = a.ffn_hidden_size;
     notes.push_back(
@@ -130,6 +138,11 @@ void complete_model(TrainArguments& a, Notes& notes) {
 
 void settle_vocabulary(TrainArguments& a, int64_t tokens) {
   if (!a.padded_vocab_size) {
+    check_fits(
+        a.tokenizer_type != "HuggingFaceTokenizer" || a.tokenizer_model.empty() || tokens != 0,
+        "--vocab-size is wanted: --tokenizer-model {} is no folder here, of whose files the "
+        "size of the vocabulary would be taken",
+        a.tokenizer_model);
     check_fits(tokens != 0,
                "--vocab-size is wanted: there are no files of a tokenizer (--tokenizer-type, "
                "--tokenizer-model) that tell how large the vocabulary is");

@@ -45,7 +45,9 @@ class Opener {
   }
   void add_files(const Blend& blend) {
     for (const std::string& prefix : blend.prefixes) {
-      add_source(prefix, std::make_shared<IndexedDataset>(file_system_, prefix));
+      auto dataset = std::make_shared<IndexedDataset>(file_system_, prefix);
+      dataset->check_end();  // else a run would end where it comes to what is missing
+      add_source(prefix, std::move(dataset));
     }
   }
 

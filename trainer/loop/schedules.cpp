@@ -167,12 +167,12 @@ LoadedSchedule read_schedule(const Value& state, const Schedule& ours, ScheduleC
   LoadedSchedule loaded{ours, 0};
   Schedule& s = loaded.schedule;
   const ScheduleReader reader(choice, path);
-  reader.settle("the learning rate", first_of(state, {"start_lr", "max_lr"}), s.max_lr);
-  reader.settle("the least learning rate", state.get("min_lr"), s.min_lr);
-  reader.settle("the warm-up", first_of(state, {"warmup_iter", "warmup_steps", "lr_warmup_steps"}),
-                s.warmup);
-  reader.settle("the decay", first_of(state, {"end_iter", "decay_steps", "lr_decay_steps"}),
-                s.decay);
+  reader.settle("the learning rate (--lr)", first_of(state, {"start_lr", "max_lr"}), s.max_lr);
+  reader.settle("the least learning rate (--min-lr)", state.get("min_lr"), s.min_lr);
+  reader.settle("the warm-up in samples (--lr-warmup-iters)",
+                first_of(state, {"warmup_iter", "warmup_steps", "lr_warmup_steps"}), s.warmup);
+  reader.settle("the decay in samples (--lr-decay-iters, without it --train-iters)",
+                first_of(state, {"end_iter", "decay_steps", "lr_decay_steps"}), s.decay);
   reader.settle("the decay style", first_of(state, {"decay_style", "lr_decay_style"}), s.style);
   const auto steps = first_of(state, {"num_iters", "num_steps"}).integer();
   if (!steps || *steps < 0) {
@@ -180,10 +180,14 @@ LoadedSchedule read_schedule(const Value& state, const Schedule& ours, ScheduleC
   }
   loaded.samples = *steps;
   if (state.get("start_wd").is_none()) return loaded;
-  reader.settle("the first weight decay", state.get("start_wd"), s.start_weight_decay);
-  reader.settle("the last weight decay", state.get("end_wd"), s.end_weight_decay);
-  reader.settle("the weight decay's growth", state.get("wd_incr_steps"), s.weight_decay_samples);
-  reader.settle("the weight decay's style", state.get("wd_incr_style"), s.weight_decay_style);
+  reader.settle("the first weight decay (--start-weight-decay, --weight-decay)",
+                state.get("start_wd"), s.start_weight_decay);
+  reader.settle("the last weight decay (--end-weight-decay, --weight-decay)", state.get("end_wd"),
+                s.end_weight_decay);
+  reader.settle("the weight decay's growth in samples (--train-iters)", state.get("wd_incr_steps"),
+                s.weight_decay_samples);
+  reader.settle("the weight decay's style (--weight-decay-incr-style)", state.get("wd_incr_style"),
+                s.weight_decay_style);
   return loaded;
 }
 

@@ -1,5 +1,7 @@
 #include "trainer/run/language_model.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -20,6 +22,28 @@ std::vector<LossSum> loss_sums(const StepLoss& loss) {
   return {{"lm loss", loss.sum, loss.tokens}};
 }
 
+// A run begins anew where --load has no checkpoint yet, as the first job of a chain does; of a
+// wrong path it must be seen.
+std::string nothing_loaded(const TrainArguments& arguments) {
+  return fmt::format(
+      "WARNING: no checkpoint is in --load {}: the run will start from random weights "
+      "(--exit-on-missing-checkpoint ends it instead)\n",
+      arguments.load);
+}
+
+void check_train_data(const TrainArguments& arguments,
+                      const PerSplit<std::shared_ptr<const Dataset>>& datasets) {
+  if (datasets.train || arguments.skip_train) return;
+  const bool is_divided = !arguments.data_path.empty() || !arguments.data_args_path.empty();
+  fail(ErrorKind::invalid, "there is nothing to train on: {}",
+       is_divided
+           ? fmt::format("--split {} gives the train split, its first number, no share; give "
+                         "it one, or --skip-train",
+                         arguments.split)
+           : std::string("data of other splits alone are given; give those of the train "
+                         "split (--train-data-path), or --skip-train"));
+}
+
 }  // namespace
 
 LanguageModel::LanguageModel(const TrainArguments& arguments, const RankSetup& setup)
@@ -37,6 +61,7 @@ std::unique_ptr<const Source> LanguageModel::take_source() { return std::move(so
 void LanguageModel::build(RunLog& log) {
   timers_ = &log.timers();
   log.tell_arguments();
+  if (!arguments_.load.empty() && source_path_.empty()) log.tell(nothing_loaded(arguments_));
   // Sizes that do not fit are told here.
   if (!arguments_.fp8.empty()) memory_plan(arguments_, model_, kernels::DeviceKind::host);
   open_data();
@@ -64,7 +89,7 @@ void LanguageModel::check_float8() const {
 void LanguageModel::open_data() {
   const DataOptions options = data_options(arguments_);
   from_first_together(*setup_.group, [&] {
-    open_datasets(setup_.files, options);
+    check_train_data(arguments_, open_datasets(setup_.files, options));
     return std::string();
   });
   datasets_ = open_datasets(setup_.files, options);
@@ -148,6 +173,10 @@ RunEnd train(const TrainArguments& arguments, const RankSetup& setup) {
   RankParts parts;
   parts.make_model = [&] {
     check_run(arguments);
+    from_first_together(*setup.group, [&] {
+      check_save_folder(*setup.files, arguments.save);
+      return std::string();
+    });
     return std::make_unique<LanguageModel>(arguments, setup);
   };
   return train(arguments, setup, parts);

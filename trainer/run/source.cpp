@@ -152,6 +152,18 @@ std::optional<SourcePlace> find_source(const FileSystem& files, const TrainArgum
   return std::nullopt;
 }
 
+void check_save_folder(const FileSystem& files, const std::string& folder) {
+  const std::string_view path(folder.data(), folder.find_last_not_of('/') + 1);
+  const auto refuse = [&](std::string_view what) {
+    fail(ErrorKind::invalid, "--save {} {}: give a run's folder, in which iterations lie", folder,
+         what);
+  };
+  if (path.empty()) return;
+  if (iteration_of(split_path(std::string(path)).name)) refuse("is the folder of an iteration");
+  if (!is_there(files, folder) || is_run_folder(files, folder)) return;
+  if (format_of_folder(files, folder)) refuse("holds a checkpoint, which a run would hide");
+}
+
 void adopt_source_arguments(const std::shared_ptr<const FileSystem>& files,
                             const std::vector<std::string>& words, TrainArguments& arguments,
                             std::vector<std::string>& notes) {

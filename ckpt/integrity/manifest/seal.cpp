@@ -82,7 +82,8 @@ class Sealer {
   SealReport run(const std::string& path) {
     check_soundness(path);
     const Checkpoint stored = open_checkpoint(files_, report_.path, {{}, true});
-    const Claim claim(files_, join(report_.path, kManifestName));
+    std::optional<Claim> claim;  // a file in the folder, which a dry run must not need
+    if (!options_.dry_run) claim.emplace(files_, join(report_.path, kManifestName));
     const std::optional<Manifest> before = read_manifest();
     std::vector<FileInfo> found = files_to_seal();
     Manifest manifest = stored_items(&stored.catalog, report_.path, found);
@@ -91,9 +92,9 @@ class Sealer {
     count(stored.catalog, manifest);
     report_.sha256 = options_.sha256 || has(kSha256ManifestName);
     if (options_.dry_run) return std::move(report_);
-    if (report_.sha256) manifest.add_file(kSha256ManifestName, write_sha256(claim));
+    if (report_.sha256) manifest.add_file(kSha256ManifestName, write_sha256(*claim));
     stored.mark->check();
-    put(claim, kManifestName, to_text(manifest));
+    put(*claim, kManifestName, to_text(manifest));
     return std::move(report_);
   }
 

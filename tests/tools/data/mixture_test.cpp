@@ -138,6 +138,11 @@ TEST_F(Mixtures, ConfigListsPrefixesByName) {
   EXPECT_DOUBLE_EQ(blend.at(4).at("weight"), 1.0);
   EXPECT_EQ(blend.at(3).at("tokens"), 900);
   EXPECT_EQ(ferry("data config " + path("none")).code, 3);
+  // A line of words cannot say where such a name ends.
+  fs::rename(path("b"), path("a b"));
+  const std::string blank = "data config '" + path("a b") + "' ";
+  EXPECT_EQ(ferry(blank).code, 2);
+  EXPECT_THAT(ferry(blank + "--lines").out, HasSubstr(path("a b/b0") + "\n"));
 }
 
 TEST_F(Mixtures, DumpsAreLists) {

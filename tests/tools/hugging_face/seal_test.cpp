@@ -1,6 +1,7 @@
 // `ferry seal`: manifests of what other programs wrote, and of what was edited.
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "tests/support.h"
@@ -60,6 +61,15 @@ TEST_F(Seal, NamesTheTensorOfAFlippedBit) {
   flip(file, fs::file_size(file) - 3);
   EXPECT_THAT(ferry("verify " + copy).out, HasSubstr("tensor "));
   EXPECT_EQ(ferry("verify " + copy).code, 4);
+}
+
+// Not even for a moment: the folder may be someone else's.
+TEST_F(Seal, ADryRunWritesNothing) {
+  const std::string copy = copied("hugging_face/safetensors_shards");
+  const auto long_ago = fs::last_write_time(copy) - std::chrono::hours(24);
+  fs::last_write_time(copy, long_ago);
+  sealed("--dry-run " + copy);
+  EXPECT_EQ(fs::last_write_time(copy), long_ago);
 }
 
 TEST_F(Seal, TellsWhatWasEdited) {

@@ -96,6 +96,11 @@ TEST(CompleteArguments, NamesSizesThatDoNotFit) {
   EXPECT_THAT(refusal("--num-experts 4 --tensor-model-parallel-size 2"),
               HasSubstr("--sequence-parallel"));
   EXPECT_THAT(refusal("--num-experts 4 --moe-layer-freq [1]*3"), HasSubstr("3 elements"));
+  EXPECT_THAT(refusal("--kv-channels 7 --position-embedding-type rope"),
+              HasSubstr("--kv-channels 7: rotary positions turn pairs"));
+  EXPECT_THAT(refusal("--multi-latent-attention --qk-pos-emb-head-dim 5 "
+                      "--position-embedding-type rope"),
+              HasSubstr("--qk-pos-emb-head-dim 5"));
   EXPECT_THAT(refusal("--moe-router-topk 5 --num-experts 4"), HasSubstr("from 1 to 4"));
   EXPECT_THAT(refusal("--hidden-size 1099511627777"), HasSubstr("--hidden-size"));
   EXPECT_THAT(
@@ -149,6 +154,7 @@ TEST(CompleteArguments, NamesWhatAPrecisionAwareOptimizerNeeds) {
 }
 
 TEST(CompleteArguments, NamesWhatContradicts) {
+  EXPECT_THAT(refusal("--xielu --num-experts 4"), HasSubstr("experts have no parameters of xIELU"));
   EXPECT_THAT(refusal("--bf16 --fp16"), HasSubstr("exclude each other"));
   EXPECT_THAT(refusal("--swiglu --squared-relu"), HasSubstr("exclude each other"));
   EXPECT_THAT(refusal("--train-samples 100"), HasSubstr("--train-iters and --train-samples"));
@@ -188,6 +194,16 @@ TEST(CompleteArguments, PadsVocabularies) {
   EXPECT_EQ(a.padded_vocab_size, 256);
   EXPECT_THROW(settle_vocabulary(a, 257), Error);
   settle_vocabulary(a, 256);
+  auto elsewhere =
+      completed(small("--tokenizer-type HuggingFaceTokenizer --tokenizer-model some/where "
+                      "--data-parallel-size 1"))
+          .arguments;
+  try {
+    settle_vocabulary(elsewhere, 0);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("--tokenizer-model some/where is no folder here"));
+  }
 }
 
 }  // namespace

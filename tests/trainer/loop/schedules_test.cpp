@@ -173,16 +173,26 @@ TEST(ScheduleState, ComesBack) {
   EXPECT_EQ(loaded.schedule, s);
 
   Schedule ours = s;
+  const auto problem = [&] {
+    try {
+      read_schedule(state, ours, ScheduleChoice::must_agree, "ckpt");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::mismatch);
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  ours.decay = 5;  // as of a run that is made longer
+  EXPECT_THAT(problem(), testing::HasSubstr("the decay in samples (--lr-decay-iters, without it "
+                                            "--train-iters) is 126953125 in the checkpoint"));
+  ours = s;
+  ours.weight_decay_samples = 7;
+  EXPECT_THAT(problem(), testing::HasSubstr("growth in samples (--train-iters)"));
+  ours = s;
   ours.max_lr = 1;
   EXPECT_EQ(read_schedule(state, ours, ScheduleChoice::checkpoint_wins, "ckpt").schedule, s);
   EXPECT_EQ(read_schedule(state, ours, ScheduleChoice::arguments_win, "ckpt").schedule, ours);
-  try {
-    read_schedule(state, ours, ScheduleChoice::must_agree, "ckpt");
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::mismatch);
-    EXPECT_THAT(error.what(), testing::HasSubstr("the learning rate is 6e-05 in the checkpoint"));
-  }
+  EXPECT_THAT(problem(), testing::HasSubstr("the learning rate (--lr) is 6e-05 in the checkpoint"));
 }
 
 TEST(ScheduleState, KnowsOlderNamesAndRefusesNonsense) {

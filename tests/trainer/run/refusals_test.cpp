@@ -53,12 +53,30 @@ TEST_F(Refusals, OfDataComeBeforeTheModelsMemory) {
   EXPECT_THAT(outcome.printed, Not(HasSubstr("number of parameters")));
 }
 
+TEST_F(Refusals, OfARunWithNothingToTrainOnSayWhatToGive) {
+  expect_untrained("--split 0,90,10", "--split 0,90,10 gives the train split");
+  const std::string corpus = std::string(FERRY_FIXTURES) + "/data/corpus_a_text_document";
+  std::string apart = words("--valid-data-path " + corpus);
+  apart.erase(apart.find("--split"), apart.find("--data-cache-path") - apart.find("--split"));
+  EXPECT_THAT(outcome_of(apart).problem, HasSubstr("(--train-data-path), or --skip-train"));
+}
+
 TEST_F(Refusals, NameTensorRanksWithoutAQueryGroup) {
   expect_untrained("--tensor-model-parallel-size 4", "give at most 2 tensor ranks");
 }
 
 TEST_F(Refusals, NameAFolderThatTakesNoFiles) {
   expect_untrained("--save-interval 2 --save /proc/self/fdinfo", "nothing can be saved in /proc");
+}
+
+// A run inside an iteration would go with it when it is pruned, and one beside a model hides that.
+TEST_F(Refusals, NameAFolderThatIsNoRuns) {
+  const std::string run = saved();
+  const std::string save = "--save-interval 2 --save ";
+  expect_untrained(save + run + "/iter_0000002/", "iter_0000002/ is the folder of an iteration");
+  expect_untrained(save + scratch_.path("iter_0000008"), "is the folder of an iteration");
+  fs::rename(run + "/iter_0000002", scratch_.path("moved"));
+  expect_untrained(save + scratch_.path("moved"), "holds a checkpoint, which a run would hide");
 }
 
 TEST_F(Refusals, OfAnotherModelsWeightsSayWhatToGive) {

@@ -115,6 +115,19 @@ TEST_F(RunSource, IsTheOneAskedFor) {
               testing::HasSubstr(none));
 }
 
+// Not in silence: a path that is misspelled would cost a run.
+TEST_F(RunSource, IsMissedAloud) {
+  const std::string none = scratch_.path("none");
+  const auto printed = [&](const std::string& load) {
+    return run_of(
+        "--num-layers 2 --hidden-size 32 --num-attention-heads 4 --max-position-embeddings 64 " +
+        load + common_words(scratch_) + "--eval-iters 0 --exit-interval 1");
+  };
+  EXPECT_THAT(printed("--load " + none),
+              testing::HasSubstr("WARNING: no checkpoint is in --load " + none));
+  EXPECT_THAT(printed(""), testing::Not(testing::HasSubstr("WARNING")));
+}
+
 // The later of both kinds.
 TEST_F(RunSource, MayBeANonPersistentOne) {
   const std::string run = scratch_.path("run");

@@ -102,6 +102,12 @@ std::vector<ListedPair> listed_pairs(const ConfigFlags& flags) {
 std::string to_text(const std::vector<ListedPair>& pairs, bool lines) {
   std::string text;
   for (const ListedPair& pair : pairs) {
+    if (!lines && pair.prefix.find_first_of(" \t\n") != std::string::npos) {
+      fail(ErrorKind::invalid,
+           "'{}' has a blank, which would divide it on a command line: give it another name, or "
+           "take --lines or --json",
+           printable(pair.prefix));
+    }
     if (!text.empty()) text += lines ? "\n" : " ";
     if (pair.weight) text += number(*pair.weight) + " ";
     text += pair.prefix;

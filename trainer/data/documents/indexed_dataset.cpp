@@ -137,13 +137,16 @@ int64_t IndexedDataset::offset_bytes(int64_t sequence) const noexcept {
   return number_at(offsets_at_ + 8 * static_cast<uint64_t>(sequence));
 }
 
-void IndexedDataset::read(int64_t sequence, int64_t offset, std::span<int32_t> into) const {
-  if (into.empty()) return;
+void IndexedDataset::check_end() const {
+  const int64_t last = sequences() - 1;
+  if (last >= 0) place_of(last, 0, length(last));
+}
+
+uint64_t IndexedDataset::place_of(int64_t sequence, int64_t offset, int64_t count) const {
   if (sequence < 0 || sequence >= sequences()) {
     fail(ErrorKind::invalid, "{} has {} sequences, and no sequence {}", prefix_, sequences(),
          sequence);
   }
-  const auto count = static_cast<int64_t>(into.size());
   if (offset < 0 || offset > length(sequence) || count > length(sequence) - offset) {
     fail_index(fmt::format("sequence {} has {} tokens, and no tokens {} to {}", sequence,
                            length(sequence), offset, offset + count));
@@ -157,9 +160,14 @@ void IndexedDataset::read(int64_t sequence, int64_t offset, std::span<int32_t> i
                     "{}.bin",
                     sequence, length(sequence), begin, token_bytes(), prefix_));
   }
-  const uint64_t from = static_cast<uint64_t>(begin) + item * static_cast<uint64_t>(offset);
+  return static_cast<uint64_t>(begin) + item * static_cast<uint64_t>(offset);
+}
+
+void IndexedDataset::read(int64_t sequence, int64_t offset, std::span<int32_t> into) const {
+  if (into.empty()) return;
+  const uint64_t from = place_of(sequence, offset, static_cast<int64_t>(into.size()));
   if (type_ == DType::i32) return tokens_->read(from, std::as_writable_bytes(into));
-  std::vector<std::byte> bytes(item * into.size());
+  std::vector<std::byte> bytes(static_cast<size_t>(size_bytes(type_)) * into.size());
   tokens_->read(from, bytes);
   switch (type_) {
     case DType::u16:

@@ -55,6 +55,9 @@ class IndexedDataset final : public TokenSource {
   int64_t offset_bytes(int64_t sequence) const noexcept;
   uint64_t token_bytes() const noexcept { return tokens_->size(); }  // of PREFIX.bin
   const ReadableFile& token_file() const noexcept { return *tokens_; }
+  /// corrupt, as read() of it, where the last sequence lies outside PREFIX.bin, of which a part is
+  /// missing then.
+  void check_end() const;
 
   void read(int64_t sequence, int64_t offset, std::span<int32_t> into) const override;
   int64_t most_tokens() const noexcept override {
@@ -66,6 +69,8 @@ class IndexedDataset final : public TokenSource {
   int64_t number_at(uint64_t offset) const noexcept;
   [[noreturn]] void fail_index(const std::string& problem) const;
   void parse_header();
+  /// Where `count` tokens of a sequence lie in PREFIX.bin. Errors as of read().
+  uint64_t place_of(int64_t sequence, int64_t offset, int64_t count) const;
 
   std::string prefix_;
   FileBytes index_;

@@ -233,6 +233,23 @@ TEST(IndexedDataset, NamesWhatIsWrong) {
   EXPECT_THROW(IndexedDataset(test::corpora(), "nothing"), Error);
 }
 
+// A copy that was interrupted: else a run would end where it comes to what is missing.
+TEST(IndexedDataset, IsOpenedToTrainOnWhereItsTokensAreThere) {
+  const auto memory = test::corpora();
+  const DataOptions options = test::options_of({{"data_path", {test::kCorpusB}}});
+  open_datasets(memory, options);  // the order of samples is in the cache from now on
+  const std::string bin = memory->get("corpus_b_text_document.bin");
+  memory->put("corpus_b_text_document.bin", bin.substr(0, bin.size() - 1));
+  try {
+    open_datasets(memory, options);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::corrupt);
+    EXPECT_THAT(error.what(), HasSubstr("corpus_b_text_document.idx: sequence 149 of "));
+    EXPECT_THAT(error.what(), HasSubstr("lies outside"));
+  }
+}
+
 // Damage anywhere is an error or gives tokens; it never reads outside the files.
 TEST(IndexedDataset, AnyDamageIsAnErrorOrTokens) {
   const std::string index = test::corpora()->get("corpus_b_text_document.idx");

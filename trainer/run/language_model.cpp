@@ -63,7 +63,9 @@ void LanguageModel::build(RunLog& log) {
   log.tell_arguments();
   if (!arguments_.load.empty() && source_path_.empty()) log.tell(nothing_loaded(arguments_));
   // Sizes that do not fit are told here.
-  if (!arguments_.fp8.empty()) memory_plan(arguments_, model_, kernels::DeviceKind::host);
+  if (!arguments_.fp8.empty()) {
+    memory_plan(arguments_, model_, kernels::DeviceKind::host, source_path_);
+  }
   open_data();
   device_ = setup_.device();
   check_float8();

@@ -27,7 +27,7 @@ int64_t sum_bytes(Grid& grid) {
 }  // namespace
 
 std::vector<StagePlan> memory_plan(const TrainArguments& arguments, const RunModel& model,
-                                   kernels::DeviceKind kind) {
+                                   kernels::DeviceKind kind, const std::string& path) {
   const GridSizes sizes(model.run());
   const BatchSizes batches = batch_sizes(arguments);
   const int64_t micro_batches = batch_at(batches, batches.steps.back().from_samples).micro_batches;
@@ -43,7 +43,7 @@ std::vector<StagePlan> memory_plan(const TrainArguments& arguments, const RunMod
       return std::make_unique<PlanningCommunicator>(static_cast<int>(at),
                                                     static_cast<int>(members.size()));
     };
-    RankModel rank(arguments, model, own, device, "");
+    RankModel rank(arguments, model, own, device, path);
     const ModelState::Bytes state = rank.memory.bytes();
     const int64_t folders = arguments.non_persistent_save_interval ? 2 : 1;
     const bool is_on_device = kind == kernels::DeviceKind::gpu;

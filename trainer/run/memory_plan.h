@@ -30,9 +30,10 @@ struct StagePlan {
   int64_t bytes() const { return held_bytes() + (is_on_device ? 0 : staging); }
 };
 
-/// By stage. The ranks' own code tells it, over kernels that do nothing.
+/// By stage. The ranks' own code tells it, over kernels that do nothing. `path`: of the checkpoint
+/// that the model's tensors are those of, if any, as for RankModel.
 std::vector<StagePlan> memory_plan(const TrainArguments& arguments, const RunModel& model,
-                                   kernels::DeviceKind kind);
+                                   kernels::DeviceKind kind, const std::string& path = "");
 
 /// A table, with the model's parameters and operations of a token above it.
 std::string plan_text(const TrainArguments& arguments, const RunModel& model,

@@ -83,6 +83,11 @@ TEST_F(Refusals, OfAnotherModelsWeightsSayWhatToGive) {
   const std::string load = "--finetune --load " + saved() + " ";
   expect_untrained(load + "--hidden-size 64", "or --use-checkpoint-args");
   expect_untrained(load + "--qk-layernorm", "or --use-checkpoint-args");
+  const std::string fp8 = "--bf16 --fp8-format hybrid --kv-channels 16 ";  // is planned before
+  const std::string wide = scratch_.path("wide");
+  run_of(words("--kv-channels 16 --save-interval 4 --save " + wide));
+  expect_untrained("--finetune --load " + wide + " --qk-layernorm " + fp8,
+                   "or --use-checkpoint-args");
 }
 
 TEST_F(Refusals, OfAnotherOptimizersStateSayWhatToGive) {

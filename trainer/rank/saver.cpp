@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "ckpt/memory/staging/staging_buffers.h"
 #include "ckpt/store/prune.h"
+#include "ckpt/store/run_folder.h"
 #include "trainer/arguments/complete.h"
 #include "trainer/checkpoint/run_checkpoint.h"
 #include "trainer/loop/growing_file.h"
@@ -152,6 +154,8 @@ void RunSaver::save(SaveKind kind, std::vector<ConstRegion> tensors, RunState st
 void RunSaver::save(SaveKind kind, Snapshot snapshot) {
   Folder& to = folder(kind);
   const int64_t iteration = snapshot.iteration;
+  // An iteration of this number that an earlier run left may be on its way out.
+  if (pruner_.joinable()) pruner_.join();
   if (arguments_.free_space_for_saves) make_room(to);
   print_(timed(fmt::format("saving checkpoint at iteration {:7d} to {} in {} format", iteration,
                            to.path, arguments_.ckpt_format)));
@@ -220,22 +224,31 @@ void RunSaver::commit(Folder& folder, int64_t iteration) {
   if (hook_ && folder.is_persistent) hook_->saved(iteration, folder.path);
   if (group_.rank() != 0 || !folder.retention) return;
   if (pruner_.joinable()) pruner_.join();
+  // Those to come may have the names of some that an earlier run left.
+  std::vector<std::string> written;
+  for (const int64_t pending : folder.pending) {
+    if (pending != iteration) written.push_back(iteration_folder_name(pending));
+  }
   // Beside the next steps: many large files take their time to go.
-  pruner_ = std::jthread([this, &folder] { prune(folder); });
+  pruner_ = std::jthread([this, &folder, written = std::move(written)] { prune(folder, written); });
 }
 
 void RunSaver::make_room(const Folder& folder) {
   if (group_.rank() == 0) {
-    if (pruner_.joinable()) pruner_.join();
     ferry::make_room(files_, folder.path, arguments_.save_retain_interval, print_);
   }
   group_.barrier();  // the others begin to write when there is room
 }
 
 // What cannot be removed now goes after a later save.
-void RunSaver::prune(const Folder& folder) {
+void RunSaver::prune(const Folder& folder, const std::vector<std::string>& written) const {
+  PruneOptions options;
+  options.checks.problem_of = [&](const std::string& path) {
+    const bool is_written = std::ranges::find(written, split_path(path).name) != written.end();
+    return std::string(is_written ? "being written" : "");
+  };
   try {
-    ferry::prune(files_, folder.path, *folder.retention, {});
+    ferry::prune(files_, folder.path, *folder.retention, options);
   } catch (const Error& error) {
     print_(fmt::format("WARNING: old checkpoints stay for now: {}\n", error.what()));
   }

@@ -56,7 +56,7 @@ class RunSaver final : public CheckpointSink {
   void open_savers(std::span<const ConstRegion> regions);
   void tell_of_pieces(const Folder& folder);
   void commit(Folder& folder, int64_t iteration);
-  void prune(const Folder& folder);
+  void prune(const Folder& folder, const std::vector<std::string>& written) const;
   void make_room(const Folder& folder);
 
   const TrainArguments& arguments_;

@@ -76,8 +76,8 @@ struct Outcome {
 
 // Its ranks are threads, each with one for its kernels.
 inline Outcome outcome_of(const std::string& text,
-                          const std::function<decltype(test_device)>& open_device = test_device) {
-  const auto files = posix_file_system();
+                          const std::function<decltype(test_device)>& open_device = test_device,
+                          const std::shared_ptr<const FileSystem>& files = posix_file_system()) {
   const std::vector<std::string> words = split_words(text, "the test");
   Outcome outcome;
   TrainArguments arguments;

@@ -1,4 +1,7 @@
 // How runs save.
+#include <chrono>
+#include <thread>
+
 #include "ckpt/store/prune.h"
 #include "tests/io/forwarding_file_system.h"
 #include "tests/trainer/run/runs.h"
@@ -111,6 +114,31 @@ TEST_F(Saves, RetentionLeavesWhatItSays) {
     EXPECT_THAT(left_in("two"), testing::UnorderedElementsAre("iter_0000020", "iter_0000025",
                                                               "latest_checkpointed_iteration.txt"));
     for (const char* name : {"all", "some", "two"}) fs::remove_all(scratch_.path(name));
+  }
+}
+
+// A folder that goes is renamed first: iteration 15 takes longer than five steps do.
+class SlowRenames final : public ForwardingFileSystem {
+ public:
+  SlowRenames() : ForwardingFileSystem(posix_file_system()) {}
+  void rename(const std::string& from, const std::string& to) const override {
+    if (from.ends_with("iter_0000015")) std::this_thread::sleep_for(std::chrono::seconds(2));
+    ForwardingFileSystem::rename(from, to);
+  }
+};
+
+// A run that begins anew in the folder of another one, whose iterations go and come again.
+TEST_F(Saves, WaitForThoseOfTheirNameToGo) {
+  for (const std::string mode : {"", "--async-save "}) {
+    const std::string words = "--load " + run_fixture("f32_qwen3") + " --save " +
+                              scratch_.path("old") + common_words(scratch_) +
+                              "--eval-iters 0 --save-interval 5 --exit-interval 20 " + mode;
+    run_of(words);
+    const auto slow = std::make_shared<SlowRenames>();
+    EXPECT_EQ(outcome_of(words + "--keep-last 1 ", test_device, slow).problem, "") << mode;
+    EXPECT_THAT(left_in("old"),
+                testing::UnorderedElementsAre("iter_0000020", "latest_checkpointed_iteration.txt"));
+    fs::remove_all(scratch_.path("old"));
   }
 }
 

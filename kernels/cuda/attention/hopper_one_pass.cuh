@@ -22,7 +22,7 @@ struct OnePass : Tiles {
   using Tiles::kColumns, Tiles::kKeyBytes, Tiles::kKeys, Tiles::kOutputBytes, Tiles::kQueries,
       Tiles::kQueryBytes, Tiles::kScoreBytes, Tiles::kValueBytes;
 
-  // Those that copy and add want 40, which wide heads do not leave them.
+  // The threads that copy and add spill with fewer than 40, but wide heads leave them no more.
   static constexpr int kCopyRegisters = D <= 64 ? 40 : 24, kRegisters = D <= 64 ? 232 : 240;
 
   static __device__ void release(uint64_t* barrier) {

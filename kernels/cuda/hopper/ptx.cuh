@@ -55,9 +55,9 @@ __device__ inline void arrive_some(int number, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
-// --- Orders what this thread, and those that it has waited for, did to memory with what the tensor
-// cores and the copy engine do. A fence of one kind of memory alone: that of both waits for the
-// whole device.
+// --- Fences between what this thread, and those that it has waited for, did to memory and what the
+// tensor cores and the copy engine do with it. Each is for one kind of memory: the instruction for
+// all kinds waits for the whole device.
 
 __device__ inline void fence_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

@@ -53,6 +53,7 @@ std::string converted(const ReshardFlags& flags) {
                            options.transformer_engine || options.write.release != kNewestCore ||
                            !options.only.empty() || !options.drop.empty() ||
                            !options.renames.empty() || options.write.zstd_level ||
+                           options.repair_masters || options.masters != MasterForm::as_source ||
                            (options.optimizer != ReshardOptimizer::as_source &&
                             options.optimizer != ReshardOptimizer::none);
   if (of_training) {

@@ -38,6 +38,16 @@ TEST_F(Masters, AreSplitIntoRemaindersAndJoinedBitForBit) {
       "fp32");
 }
 
+TEST_F(Masters, AreNothingThatAHuggingFaceModelHas) {
+  for (const std::string option : {"--masters fp32", "--repair-masters"}) {
+    const test::Outcome refused =
+        ferry("reshard " + whole + " " + path("model") + " --to hf " + option);
+    EXPECT_EQ(refused.code, 2) << option;
+    EXPECT_THAT(refused.err, HasSubstr("a Hugging Face model has no parallel layout"));
+    EXPECT_FALSE(std::filesystem::exists(path("model")));
+  }
+}
+
 TEST_F(Masters, InTheWrongPlacesAreToldRefusedAndPutBack) {
   const test::Outcome damage = ferry("verify " + shifted);
   EXPECT_EQ(damage.code, 4);

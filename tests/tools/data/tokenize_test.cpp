@@ -195,6 +195,11 @@ TEST_F(Tokenize, PartitionsDealLinesInTurn) {
   tokenized(in("{\"text\":\"a\"}\n{\"text\":\"b\"}\n{\"text\":\"c\"}\n{\"text\":\"d\"}\n"),
             "--partitions 3");
   EXPECT_EQ(text_of("o_text_document"), "adbc");
+  // Each reads all lines, of which there are no more for that.
+  EXPECT_THAT(ferry("data tokenize --tokenizer-type bytes --input " + path("in.jsonl") +
+                    " --output-prefix " + path("p") + " --partitions 3 --dry-run")
+                  .out,
+              HasSubstr("from 1 file, 52 B"));
 }
 
 TEST_F(Tokenize, PartsMergeToTheWhole) {

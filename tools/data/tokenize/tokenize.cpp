@@ -125,15 +125,15 @@ void check_options(const TokenizeFlags& flags, const TokenizePlan& plan, const P
   }
 }
 
-// Bytes of the plan's inputs that this process reads, as they are stored; 0: not known.
-uint64_t bytes_to_read(const TokenizePlan& plan) {
+// Bytes of the plan's inputs, as they are stored; 0: not known.
+uint64_t input_bytes(const TokenizePlan& plan) {
   uint64_t bytes = 0;
   for (const InputRange& range : plan.ranges) {
     const TextInput& input = plan.inputs[range.input];
     if (!input.is_file) return 0;
     bytes += std::min(range.end, input.bytes) - range.begin;
   }
-  return bytes * static_cast<uint64_t>(plan.encode.partitions);
+  return bytes;
 }
 
 // The folder of the language, where --punkt names it or the folder of all; empty: no --punkt.
@@ -206,7 +206,7 @@ void run_tokenize(const TokenizeFlags& flags) {
   }
   tokenized.part = part;
   tokenized.workers = plan.workers;
-  tokenized.input_bytes = bytes_to_read(plan);
+  tokenized.input_bytes = input_bytes(plan);
   tokenized.dry_run = flags.dry_run;
   const std::string work = Journal::path_of(prefix_of_part(flags.output, part));
   const bool may_go_on = file_system->status(work).kind != PathKind::missing;
@@ -220,7 +220,9 @@ void run_tokenize(const TokenizeFlags& flags) {
       IndexedDatasetWriter::check_target(*file_system, prefix, plan.overwrite);
     }
   }
-  TokenizeLog log(flags.log_interval, flags.json, tokenized.input_bytes);
+  // Each partition reads all of them.
+  TokenizeLog log(flags.log_interval, flags.json,
+                  tokenized.input_bytes * static_cast<uint64_t>(plan.encode.partitions));
   const auto tokenizer = open_tokenizer(*file_system, flags.tokenizer);
   tokenized.tokenizer = tokenizer->kind();
   tokenized.vocab_size = tokenizer->vocab_size();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -205,10 +206,10 @@ RunEnd train(const TrainArguments& arguments, const RankSetup& setup, const Rank
   RunEnd end = RunEnd::finished;
   or_abort(*setup.group, [&] {
     check_loop(arguments);
-    with_advice_on_memory([&] {
-      RankLoop loop(arguments, setup, parts);
-      or_withdraw(*setup.links, [&] { end = loop.run(); });
-    });
+    std::optional<RankLoop> loop;
+    with_advice_on_memory([&] { loop.emplace(arguments, setup, parts); });
+    // The other ranks hear of what or_withdraw() finds: the advice, too.
+    or_withdraw(*setup.links, [&] { with_advice_on_memory([&] { end = loop->run(); }); });
   });
   return end;
 }

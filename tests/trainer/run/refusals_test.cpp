@@ -1,4 +1,5 @@
 // Runs that cannot go well: told before anything is taken or trained, with what to do.
+#include "kernels/forwarding.h"
 #include "tests/trainer/run/runs.h"
 #include "trainer/run/memory_plan.h"
 
@@ -148,6 +149,28 @@ TEST_F(Refusals, AreNotOfARunWhoseLogsCannotGrow) {
   EXPECT_THAT(outcome.printed, HasSubstr("iteration        4/       4"));
 }
 
+// Whose memory is full when the optimizer steps.
+class FullKernels final : public kernels::ForwardingKernels<FullKernels> {
+ public:
+  explicit FullKernels(std::unique_ptr<kernels::Kernels> inner) : inner_(std::move(inner)) {}
+  std::shared_ptr<void> allocate(size_t bytes) override { return inner_->allocate(bytes); }
+  void upload(const void* from, void* to, size_t bytes) override {
+    inner_->upload(from, to, bytes);
+  }
+  void download(const void* from, void* to, size_t bytes) override {
+    inner_->download(from, to, bytes);
+  }
+  void wait() override { inner_->wait(); }
+  void forward(const kernels::AdamStep&) { throw kernels::OutOfDeviceMemory("GPU 1 is full"); }
+  template <typename Operation>
+  void forward(const Operation& x) {
+    inner_->run(x);
+  }
+
+ private:
+  std::unique_ptr<kernels::Kernels> inner_;
+};
+
 // A device that is full on one rank ends all of them, and the user hears of it and what to do.
 TEST_F(Refusals, SayWhatTakesLessOfADevicesMemory) {
   const Outcome outcome =
@@ -156,6 +179,18 @@ TEST_F(Refusals, SayWhatTakesLessOfADevicesMemory) {
         return test_device(group, std::move(links));
       });
   EXPECT_THAT(outcome.problem, HasSubstr("GPU 1 has no room; a smaller --micro-batch-size"));
+  // The same in the middle of a run, from each rank: the first one's error is the program's.
+  const Outcome later =
+      outcome_of(words("--data-parallel-size 2"), [](const auto& group, auto links) {
+        RankDevice device = test_device(group, std::move(links));
+        if (group->rank() == 1) {
+          device.kernels = std::make_unique<FullKernels>(std::move(device.kernels));
+        }
+        return device;
+      });
+  EXPECT_EQ(later.problems.size(), 2U);
+  EXPECT_THAT(later.problems,
+              testing::Each(HasSubstr("GPU 1 is full; a smaller --micro-batch-size")));
 }
 
 TEST(MachineMemory, IsWhatARunMayTake) {

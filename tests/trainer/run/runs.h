@@ -72,6 +72,7 @@ class Scratch {
 // What a run printed, and the error that ended it; empty: none.
 struct Outcome {
   std::string printed, problem;
+  std::vector<std::string> problems;  // of all ranks, the first one first
 };
 
 // Its ranks are threads, each with one for its kernels.
@@ -111,6 +112,7 @@ inline Outcome outcome_of(const std::string& text,
       } catch (const Error& error) {
         const std::lock_guard lock(mutex);
         if (outcome.problem.empty()) outcome.problem = error.what();
+        outcome.problems.emplace_back(error.what());
       }
     });
   }

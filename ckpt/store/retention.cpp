@@ -75,6 +75,12 @@ class Decider {
     }
   }
 
+  std::string link_to(const IterationFolder& folder) const {
+    if (links_.empty() || is_link(folder)) return "";
+    const auto link = links_.find(file_system_.real_path(join(run_.path, folder.name)));
+    return link == links_.end() ? "" : link->second;
+  }
+
   std::string problem_of(const IterationFolder& folder) const {
     const std::string path = join(run_.path, folder.name);
     std::string problem;
@@ -88,8 +94,7 @@ class Decider {
   std::string why_stays(const IterationFolder& folder) const {
     if (!folder.iteration) return "release";
     if (tracker_names(folder)) return "the tracker names it";
-    const auto link = links_.find(file_system_.real_path(join(run_.path, folder.name)));
-    if (link != links_.end() && !is_link(folder)) return link->second + " links to it";
+    if (const std::string link = link_to(folder); !link.empty()) return link + " links to it";
     if (!folder.complete()) return why_unfinished_stays(folder);
     if (retention_.keep_every && *folder.iteration % *retention_.keep_every == 0) {
       return fmt::format("divisible by {}", *retention_.keep_every);

@@ -1,7 +1,6 @@
 #include "tools/launch/configuration_keys.h"
 
-#include <algorithm>
-#include <numeric>
+#include "convert/model/mismatch.h"
 
 namespace ferry::tool {
 namespace {
@@ -78,20 +77,6 @@ const ConfigurationKey kKeys[] = {
     {"environment", &C::environment, "variables of the program: NAME: VALUE"},
 };
 
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0]++;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
-}
-
 }  // namespace
 
 std::span<const ConfigurationKey> configuration_keys() { return kKeys; }
@@ -110,7 +95,7 @@ std::string nearest_key(std::string_view name) {
   for (const ConfigurationKey& key : kKeys) {
     // A key without its section counts as near.
     const bool is_last_part = key.name.ends_with("." + std::string(name));
-    const size_t distance = is_last_part ? 0 : edit_distance(name, key.name);
+    const size_t distance = is_last_part ? 0 : edit_distance(name, key.name, least);
     if (distance >= least) continue;
     least = distance;
     nearest = key.name;

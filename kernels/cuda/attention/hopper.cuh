@@ -9,13 +9,11 @@
 #include <array>
 
 #include "kernels/cuda/attention/hopper_dropout.cuh"
-#include "kernels/cuda/hopper/ptx.cuh"
+#include "kernels/cuda/hopper/products.cuh"
 #include "kernels/cuda/hopper/tensor_map.h"
 #include "kernels/cuda/launch.cuh"
 
 namespace ferry::kernels::cuda {
-
-constexpr int kPanelRow = 128;  // bytes
 
 constexpr int panels(int columns) { return (columns + 63) / 64; }
 constexpr int tile_bytes(int rows, int columns) { return rows * panels(columns) * kPanelRow; }
@@ -33,8 +31,8 @@ __device__ inline void multiply_rows(float (&sums)[N], uint64_t a, int a_panel, 
                                      int b_panel) {
 #pragma unroll
   for (int k = 0; k < DEPTH / 16; ++k) {
-    ptx::multiply(sums, ptx::further(a, k / 4 * a_panel + k % 4 * 32),
-                  ptx::further(b, k / 4 * b_panel + k % 4 * 32), k > 0, T());
+    ptx::multiply<T>(sums, ptx::further(a, k / 4 * a_panel + k % 4 * 32),
+                     ptx::further(b, k / 4 * b_panel + k % 4 * 32), k > 0);
   }
 }
 /// sums += p · b, where p's columns are b's rows.
@@ -42,22 +40,10 @@ template <typename T, int N, int P>
 __device__ inline void multiply_columns(float (&sums)[N], const uint32_t (&p)[P], uint64_t b) {
 #pragma unroll
   for (int k = 0; k < P / 4; ++k) {
-    ptx::multiply(sums, p[4 * k], p[4 * k + 1], p[4 * k + 2], p[4 * k + 3],
-                  ptx::further(b, k * 16 * kPanelRow), T());
+    ptx::multiply<T>(sums, p[4 * k], p[4 * k + 1], p[4 * k + 2], p[4 * k + 3],
+                     ptx::further(b, k * 16 * kPanelRow));
   }
 }
-
-/// Stages are taken in turn; each time round the barriers' phase is the other one.
-template <int STAGES>
-struct Turn {
-  int stage = 0, parity = 0;
-  __device__ void next() {
-    if (++stage == STAGES) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-};
 
 /// How tiles are dealt out: those of `section` heads (whose keys and values the L2 cache holds)
 /// before those of others, the longest first, one to each block in turn and then back again, so

@@ -104,8 +104,9 @@ struct OnePass : Tiles {
         const uint64_t a = ptx::further(all_scores, sum_scores.stage * kScoreBytes);
 #pragma unroll
         for (int i = 0; i < kKeys / 16; ++i) {
-          ptx::multiply_across(dqueries, ptx::further(a, i / 4 * kQueries * kPanelRow + i % 4 * 32),
-                               ptx::further(own_k_across, i * 16 * kPanelRow), i > 0, T());
+          ptx::multiply<T, false, true>(dqueries,
+                                        ptx::further(a, i / 4 * kQueries * kPanelRow + i % 4 * 32),
+                                        ptx::further(own_k_across, i * 16 * kPanelRow), i > 0);
         }
         ptx::end_products();
       };

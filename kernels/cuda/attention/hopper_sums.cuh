@@ -7,7 +7,7 @@
 #pragma once
 
 #include "kernels/attention_workspace.h"
-#include "kernels/cuda/attention/hopper_ptx.cuh"
+#include "kernels/cuda/hopper/ptx.cuh"
 #include "kernels/cuda/attention/hopper_rows.cuh"
 
 namespace ferry::kernels::cuda {

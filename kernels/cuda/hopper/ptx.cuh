@@ -1,10 +1,9 @@
-// Hopper's instructions: the tensor cores' asynchronous product (wgmma), the copy engine (TMA) and
-// the barriers in shared memory that tell of it, as functions. Only for sm_90a.
+// Hopper's instructions as functions: the copy engine (TMA), the barriers in shared memory that
+// tell of it, and what stands by them. Products on tensor cores are in products.cuh. Only for
+// sm_90a.
 #pragma once
 
 #include <cuda.h>
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 
 #include <cstdint>
 
@@ -47,6 +46,18 @@ __device__ inline void wait(uint64_t* barrier, int parity) {
       : "memory");
 }
 
+/// Whether the barrier's phase has ended.
+__device__ inline bool is_over(uint64_t* barrier, int parity) {
+  int is_over;
+  asm volatile(
+      "{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+      "selp.s32 %0, 1, 0, done;\n}\n"
+      : "=r"(is_over)
+      : "r"(shared(barrier)), "r"(parity)
+      : "memory");
+  return is_over != 0;
+}
+
 /// Barriers of a part of the block's threads, by number (0 is __syncthreads' own).
 __device__ inline void sync_some(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
@@ -64,7 +75,7 @@ __device__ inline void fence_shared() {
 }
 __device__ inline void fence_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
-// --- Copies.
+// --- Copies to shared memory.
 
 /// A box of a tensor of four dimensions, whose first element is at (c0, c1, c2, c3).
 __device__ inline void copy_box(void* to, const CUtensorMap* map, uint64_t* barrier, int c0, int c1,
@@ -95,6 +106,51 @@ __device__ inline void prefetch_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
+// --- Bytes in a row from shared to global memory: addresses and number are multiples of 16.
+
+__device__ inline void write_bytes(float* to, const float* from, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
+               "r"(shared(from)), "r"(bytes)
+               : "memory");
+}
+/// The same, adding to what is there.
+__device__ inline void add_bytes(float* to, const float* from, int bytes) {
+  asm volatile(
+      "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+      "r"(shared(from)), "r"(bytes)
+      : "memory");
+}
+__device__ inline void end_writes() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+/// Until this thread's writes have read their shared memory.
+__device__ inline void wait_reads() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+/// Until all but the last N of them are done.
+template <int N>
+__device__ inline void wait_writes() {
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory");
+}
+
+/// Writes four matrices of 8 rows and 8 columns of 16 bits, turned: lane l names the row of 16
+/// bytes that column l % 8 of matrix l / 8 becomes.
+__device__ inline void store_turned(void* row, uint32_t m0, uint32_t m1, uint32_t m2, uint32_t m3) {
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared(row)),
+      "r"(m0), "r"(m1), "r"(m2), "r"(m3)
+      : "memory");
+}
+
+// --- Numbers in global memory by which blocks wait for each other.
+
+__device__ inline int read_turn(const int* turn) {
+  int value;
+  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(turn) : "memory");
+  return value;
+}
+__device__ inline void set_turn(int* turn, int value) {
+  asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(turn), "r"(value) : "memory");
+}
+
 // --- Registers: a warpgroup gives back or takes what its role needs.
 
 template <int N>
@@ -106,113 +162,21 @@ __device__ inline void more_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-// --- Products. Operands in shared memory lie in rows of 128 bytes (64 elements of 16 bits), whose
-// eight blocks of 16 bytes are permuted by the row's number (the copy engine's 128-byte swizzle).
-// Eight rows, 1024 bytes, are an atom; tiles wider than 64 elements are panels one after another.
-
-/// Describes an operand. Read along its rows (depth lies in the row): `panel` is of no concern.
-/// Read across them (depth are the rows): `panel` is the distance of panels in bytes.
-__device__ inline uint64_t describe(const void* tile, int panel = 16) {
-  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62, kAtoms = uint64_t{1024 / 16} << 32;
-  return kSwizzle128 | kAtoms | static_cast<uint64_t>(panel / 16) << 16 |
-         ((shared(tile) & 0x3FFFF) >> 4);
-}
-/// The same operand, `bytes` further on.
-__device__ inline uint64_t further(uint64_t description, int bytes) {
-  return description + static_cast<uint64_t>(bytes / 16);
-}
-
-/// Between writes of registers and products that use them.
-__device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-/// Ends a group of products that is waited for as one.
-__device__ inline void end_products() {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-/// Until at most N groups are under way. What the done ones wrote goes through settle() before use.
-template <int N>
-__device__ inline void wait_products() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
-}
-/// The compiler may neither use the registers before this point nor give them to others.
-template <int N>
-__device__ inline void settle(float (&registers)[N]) {
-#pragma unroll
-  for (int i = 0; i < N; ++i) asm volatile("" : "+f"(registers[i])::"memory");
-}
-template <int N>
-__device__ inline void settle(uint32_t (&registers)[N]) {
-#pragma unroll
-  for (int i = 0; i < N; ++i) asm volatile("" : "+r"(registers[i])::"memory");
-}
-
-// wgmma.m64nNk16: 64 rows, N columns, depth 16; fp32 sums, N / 2 in each thread.
-//   multiply(d, a, b, adds, T())             a and b are descriptions, both read along their rows
-//   multiply(d, a0..a3, b, T())              d += a · b: a in registers, b read across its rows
-
-// The instruction's text numbers its operands, the sums first: PLACES are theirs, I0 to I4 those of
-// the factors behind them.
-#define FERRY_MULTIPLY_TYPE(T, NAME, COLUMNS, COUNT, PLACES, I0, I1, I2, I3, I4, ...)             \
-  __device__ inline void multiply(float(&d)[COUNT], uint64_t a, uint64_t b, int adds, T) {        \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" I2                                          \
-                 ", 0;\nwgmma.mma_async.sync.aligned.m64n" COLUMNS "k16.f32." NAME "." NAME       \
-                 " {" PLACES "}, %" I0 ", %" I1 ", p, 1, 1, 0, 0;\n}\n"                           \
-                 : __VA_ARGS__                                                                    \
-                 : "l"(a), "l"(b), "r"(adds));                                                    \
-  }                                                                                               \
-  __device__ inline void multiply(float(&d)[COUNT], uint32_t a0, uint32_t a1, uint32_t a2,        \
-                                  uint32_t a3, uint64_t b, T) {                                   \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n" COLUMNS "k16.f32." NAME "." NAME " {" PLACES \
-                 "}, {%" I0 ", %" I1 ", %" I2 ", %" I3 "}, %" I4 ", 1, 1, 1, 1;\n"                \
-                 : __VA_ARGS__                                                                    \
-                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));                                   \
-  }
-#define FERRY_MULTIPLY(...)                               \
-  FERRY_MULTIPLY_TYPE(__nv_bfloat16, "bf16", __VA_ARGS__) \
-  FERRY_MULTIPLY_TYPE(__half, "f16", __VA_ARGS__)
-// Of a thread's sums: their places in the text, and what they are.
-#define FERRY_SUMS_8(i)                                                                       \
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
-      "+f"(d[i + 6]), "+f"(d[i + 7])
-#define FERRY_PLACES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-#define FERRY_SUMS_16 FERRY_SUMS_8(0), FERRY_SUMS_8(8)
-#define FERRY_PLACES_32                                                               \
-  FERRY_PLACES_16                                                                     \
-      ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, " \
-      "%31"
-#define FERRY_SUMS_32 FERRY_SUMS_16, FERRY_SUMS_8(16), FERRY_SUMS_8(24)
-#define FERRY_PLACES_48                                                               \
-  FERRY_PLACES_32                                                                     \
-      ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, " \
-      "%47"
-#define FERRY_SUMS_48 FERRY_SUMS_32, FERRY_SUMS_8(32), FERRY_SUMS_8(40)
-#define FERRY_PLACES_64                                                               \
-  FERRY_PLACES_48                                                                     \
-      ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, " \
-      "%63"
-#define FERRY_SUMS_64 FERRY_SUMS_48, FERRY_SUMS_8(48), FERRY_SUMS_8(56)
-#define FERRY_PLACES_96                                                                     \
-  FERRY_PLACES_64                                                                           \
-  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, " \
-  "%81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define FERRY_SUMS_96 \
-  FERRY_SUMS_64, FERRY_SUMS_8(64), FERRY_SUMS_8(72), FERRY_SUMS_8(80), FERRY_SUMS_8(88)
-FERRY_MULTIPLY("32", 16, FERRY_PLACES_16, "16", "17", "18", "19", "20", FERRY_SUMS_16)
-FERRY_MULTIPLY("64", 32, FERRY_PLACES_32, "32", "33", "34", "35", "36", FERRY_SUMS_32)
-FERRY_MULTIPLY("96", 48, FERRY_PLACES_48, "48", "49", "50", "51", "52", FERRY_SUMS_48)
-FERRY_MULTIPLY("128", 64, FERRY_PLACES_64, "64", "65", "66", "67", "68", FERRY_SUMS_64)
-FERRY_MULTIPLY("192", 96, FERRY_PLACES_96, "96", "97", "98", "99", "100", FERRY_SUMS_96)
-#undef FERRY_PLACES_16
-#undef FERRY_SUMS_16
-#undef FERRY_PLACES_32
-#undef FERRY_SUMS_32
-#undef FERRY_PLACES_48
-#undef FERRY_SUMS_48
-#undef FERRY_PLACES_64
-#undef FERRY_SUMS_64
-#undef FERRY_PLACES_96
-#undef FERRY_SUMS_96
-#undef FERRY_SUMS_8
-#undef FERRY_MULTIPLY
-#undef FERRY_MULTIPLY_TYPE
-
 }  // namespace ferry::kernels::cuda::ptx
+
+namespace ferry::kernels::cuda {
+
+/// Stages of shared memory are taken in turn; each time round their barriers' phase is the other
+/// one.
+template <int STAGES>
+struct Turn {
+  int stage = 0, parity = 0;
+  __device__ void next() {
+    if (++stage == STAGES) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+}  // namespace ferry::kernels::cuda

@@ -63,7 +63,7 @@ struct Kernel {
                               const Memory& memory) {
     constexpr int kPanels = kRight / 64 / kCluster;  // that this block brings to both
     const int first_panel = rank_in_cluster() * kPanels;
-    Turn<> turn;
+    Turn<kStages> turn;
     copy_tiles<TileWalk, Tile>(memory, TileWalk(memory, x), x.counter, [&](const Tile& tile) {
       if (threadIdx.x != 0) return;
       const int end = tile.first_row + tile.rows;
@@ -104,7 +104,7 @@ struct Kernel {
     const int warpgroup = static_cast<int>(threadIdx.x) / 128 - 1;
     TileWalk walk(memory, x);
     Numbers numbers(memory);
-    Turn<> turn;
+    Turn<kStages> turn;
     Tile tile;
     float sums[128];
     while (walk.find(numbers.take(), tile)) {

@@ -71,7 +71,7 @@ class RowWalk {
 template <typename T, bool ACROSS>
 struct Kernel {
   static __device__ void copy(const Rows& x, const RowMaps& maps, const Memory& memory) {
-    Turn<> turn;
+    Turn<kStages> turn;
     copy_tiles<RowWalk, Tile>(memory, RowWalk(memory, x), x.counter, [&](const Tile& tile) {
       if (threadIdx.x != 0) return;
       const CUtensorMap* const weights = x.weights + tile.group;
@@ -97,7 +97,7 @@ struct Kernel {
   /// N rows of the group, of which there are tile.rows.
   template <int N>
   static __device__ void compute(const Rows& x, const Memory& memory, const Tile& tile,
-                                 int warpgroup, Turn<>& turn) {
+                                 int warpgroup, Turn<kStages>& turn) {
     float sums[N / 2];
     accumulate(sums, memory, warpgroup, turn, (x.depth + kDepth - 1) / kDepth,
                [&](uint64_t left, uint64_t right, int, int step) {
@@ -114,7 +114,7 @@ struct Kernel {
     const int warpgroup = static_cast<int>(threadIdx.x) / 128 - 1;
     RowWalk walk(memory, x);
     Numbers numbers(memory);
-    Turn<> turn;
+    Turn<kStages> turn;
     Tile tile;
     while (walk.find(numbers.take(), tile)) {
       switch (tile.padded / kStep) {
@@ -162,9 +162,10 @@ struct Kernel {
 #pragma unroll
       for (int j = 0; j < 8 && 8 * part + j < N / 16; ++j) {
         const int at = 64 * part + 8 * j, row = 16 * j + own_row;
-        store_turned(results + row * kPanelRow + (own_block ^ row % 8) * 16,
-                     pair(sums[at], sums[at + 1], T()), pair(sums[at + 2], sums[at + 3], T()),
-                     pair(sums[at + 4], sums[at + 5], T()), pair(sums[at + 6], sums[at + 7], T()));
+        ptx::store_turned(results + row * kPanelRow + (own_block ^ row % 8) * 16,
+                          pair(sums[at], sums[at + 1], T()), pair(sums[at + 2], sums[at + 3], T()),
+                          pair(sums[at + 4], sums[at + 5], T()),
+                          pair(sums[at + 6], sums[at + 7], T()));
       }
       ptx::sync_some(1 + warpgroup, 128);
 #pragma unroll

@@ -7,9 +7,8 @@
 // half of it, which the engine brings to both, and so a stage is free when both are done with it.
 #pragma once
 
-#include "kernels/cuda/hopper/ptx.cuh"
+#include "kernels/cuda/hopper/products.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/mixture/grouped/hopper_products.cuh"
 
 namespace ferry::kernels::cuda::grouped {
 
@@ -17,7 +16,6 @@ constexpr int kCluster = 2;
 constexpr int kThreads = 3 * 128;
 constexpr int kLeft = 128, kRight = 256, kDepth = 64;  // of a block's tile
 constexpr int kLeftOfCluster = kCluster * kLeft;
-constexpr int kPanelRow = 128;  // bytes of a row in shared memory: 64 elements
 constexpr int kLeftBytes = kLeft * kPanelRow, kRightBytes = kRight * kPanelRow;
 constexpr int kStages = 4, kStageBytes = kLeftBytes + kRightBytes;
 constexpr int kPanelBytes = kDepth * kPanelRow;  // where rows in memory have one depth
@@ -47,18 +45,6 @@ struct Memory {
 
   __device__ unsigned char* left(int stage) const { return stages + stage * kStageBytes; }
   __device__ unsigned char* right(int stage) const { return left(stage) + kLeftBytes; }
-};
-
-/// Stages are taken in turn; each time round the barriers' phase is the other one.
-template <int COUNT = kStages>
-struct Turn {
-  int stage = 0, parity = 0;
-  __device__ void next() {
-    if (++stage == COUNT) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
 };
 
 // --- Clusters.
@@ -113,15 +99,6 @@ __device__ inline void copy_box_to_all(void* to, const CUtensorMap* map, uint64_
       "h"(static_cast<uint16_t>((1 << kCluster) - 1))
       : "memory");
 }
-/// Four 8 x 8 squares of 16-bit elements, of which each thread has two neighbours of a row: thread
-/// 8 i + j says where column j of square i goes.
-__device__ inline void store_turned(void* to, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                   ptx::shared(to)),
-               "r"(a), "r"(b), "r"(c), "r"(d)
-               : "memory");
-}
-
 // --- What a kernel begins with.
 
 /// The offsets of `groups` groups, and barriers.
@@ -241,8 +218,8 @@ constexpr int kDepthStep = ACROSS ? 16 * kPanelRow : 32;
 template <typename T, int N, bool LEFT, bool RIGHT>
 __device__ inline void multiply(float (&sums)[N / 2], uint64_t left, uint64_t right, int k,
                                 bool adds) {
-  ptx::Product<N>::template add<T, LEFT, RIGHT>(sums, ptx::further(left, k * kDepthStep<LEFT>),
-                                                ptx::further(right, k * kDepthStep<RIGHT>), adds);
+  ptx::multiply<T, LEFT, RIGHT>(sums, ptx::further(left, k * kDepthStep<LEFT>),
+                                ptx::further(right, k * kDepthStep<RIGHT>), adds);
 }
 
 /// A warp is done with a stage.
@@ -255,7 +232,7 @@ __device__ inline void release(const Memory& memory, int stage) {
 /// descriptions of the warpgroup's operands; as it was where there are none.
 template <int SUMS, typename Multiply>
 __device__ inline void accumulate(float (&sums)[SUMS], const Memory& memory, int warpgroup,
-                                  Turn<>& turn, int steps, const Multiply& multiply) {
+                                  Turn<kStages>& turn, int steps, const Multiply& multiply) {
   const uint64_t first_left = ptx::describe(memory.left(0) + warpgroup * 64 * kPanelRow);
   const uint64_t first_right = ptx::describe(memory.right(0), kPanelBytes);
   const auto start = [&](int step) {

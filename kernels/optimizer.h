@@ -1,6 +1,9 @@
 // Steps of optimizers over runs of elements.
 #pragma once
 
+#include <array>
+#include <vector>
+
 #include "kernels/array.h"
 
 namespace ferry::kernels {
@@ -17,14 +20,10 @@ struct ClipScale {
   float* is_skipped = nullptr;
 };
 
-/// What every step has. The gradient counts times `gradient_scale`; where *is_skipped is not zero
-/// nothing changes. Both may be null, and lie in the memory of the device, so that no step waits
-/// for the host to learn a norm.
-struct StepInput {
+/// Neighbouring parameters with the same rates.
+struct ParameterRun {
   int64_t count = 0;
   ConstArray gradient;
-  const float* gradient_scale = nullptr;
-  const float* is_skipped = nullptr;
   float* parameter = nullptr;  // fp32; null where there are remainders
   Array copy = {};             // the parameter in the model's type; none where that is fp32
   /// What makes fp32 parameters of `copy`, which is bf16 then: their bits are those of the copy, as
@@ -32,37 +31,43 @@ struct StepInput {
   /// it does without remainders; the one remainder that does not fit, 2^15 where it lay halfway, is
   /// 2^15 - 1: the parameter goes one step of fp32 towards its copy.
   int16_t* remainder = nullptr;
+  std::array<Array, 3> states = {};  // each optimizer says which
   double learning_rate = 0;
   double weight_decay = 0;
 };
 
+/// What every step has. Gradients count times `gradient_scale`; where *is_skipped is not zero
+/// nothing changes. Both may be null, and lie in the memory of the device, so that no step waits
+/// for the host to learn a norm. A GPU takes many runs at once: between matrices lie vectors, which
+/// are small and have rates of their own.
+struct StepInput {
+  std::vector<ParameterRun> runs;
+  const float* gradient_scale = nullptr;
+  const float* is_skipped = nullptr;
+};
+
 /// AdamW (Loshchilov and Hutter 2019), as torch.optim.AdamW and Apex's FusedAdam compute it;
-/// without `decoupled` the weight decay is a part of the gradient (Adam with L2). Moments of 16
-/// bits are rounded to nearest even when they are stored; the step goes by those before.
+/// without `decoupled` the weight decay is a part of the gradient (Adam with L2). States: the first
+/// and the second moment. Those of 16 bits are rounded to nearest even when they are stored; the
+/// step goes by those before.
 struct AdamStep {
   StepInput step;
-  Array first_moment;
-  Array second_moment;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   int64_t number = 1;  // of the step, from 1, for the corrections of the bias
   bool decoupled = true;
 };
 
 /// SGD with momentum as torch.optim.SGD: momentum = m · momentum + gradient, from `number` 2 on;
-/// the first step sets it to the gradient.
+/// the first step sets it to the gradient. State: the momentum, in fp32; none without.
 struct SgdStep {
   StepInput step;
-  float* momentum_buffer = nullptr;  // null without momentum
   double momentum = 0;
   int64_t number = 1;
 };
 
-/// AdEMAMix (Pagliardini et al. 2024).
+/// AdEMAMix (Pagliardini et al. 2024). States, in fp32: the fast, the slow and the second moment.
 struct AdemamixStep {
   StepInput step;
-  float* fast_moment = nullptr;
-  float* slow_moment = nullptr;
-  float* second_moment = nullptr;
   double beta1 = 0.9, beta2 = 0.999, beta3 = 0.9999, alpha = 2, epsilon = 1e-8;
   int64_t number = 1;
 };

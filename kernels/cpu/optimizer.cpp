@@ -20,14 +20,14 @@ FERRY_INLINE void put_words(void* to, UInt words, int count) {
 
 /// Of the elements from `first` on, whose halves are a bf16 copy and a remainder.
 template <typename Count>
-FERRY_INLINE Float load_joined(const StepInput& x, int64_t first, Count n) {
+FERRY_INLINE Float load_joined(const ParameterRun& x, int64_t first, Count n) {
   const UInt upper = words_at(static_cast<const BFloat16*>(x.copy.data) + first, n) << 16;
   const UInt remainder = (words_at(x.remainder + first, n) ^ 0x8000) - 0x8000;  // with its sign
   return bits_of<Float>(upper + remainder);
 }
 
 template <typename Count>
-FERRY_INLINE void store_split(const StepInput& x, int64_t first, Float value, Count n) {
+FERRY_INLINE void store_split(const ParameterRun& x, int64_t first, Float value, Count n) {
   BFloat16* const copy = static_cast<BFloat16*>(x.copy.data) + first;
   store(copy, value, n);
   const Int rest = bits_of<Int>(bits_of<UInt>(value) - (words_at(copy, n) << 16));
@@ -36,24 +36,28 @@ FERRY_INLINE void store_split(const StepInput& x, int64_t first, Float value, Co
   put_words(x.remainder + first, bits_of<UInt>(bounded), n);
 }
 
-/// update(i, n, gradient, parameter) gives the new parameter.
+/// update_of(run) gives update(i, n, gradient, parameter), which gives the new parameter.
 template <typename F>
-FERRY_INLINE void step(const Team& team, const StepInput& x, const F& update) {
-  if (x.is_skipped && *x.is_skipped != 0) return;
-  const float scale = x.gradient_scale ? *x.gradient_scale : 1.0F;
-  with_types(x.gradient.type, x.copy.type, [&]<typename T, typename C>(T*, C*) {
-    const auto* gradient = static_cast<const T*>(x.gradient.data);
-    auto* copy = static_cast<C*>(x.copy.data);
-    team.parts(x.count, 4 * kLanes, 1, [&](int64_t begin, int64_t end) {
-      vectors(begin, end, [&](int64_t i, auto n) {
-        const Float before = x.remainder ? load_joined(x, i, n) : load(x.parameter + i, n);
-        const Float value = update(i, n, load(gradient + i, n) * scale, before);
-        if (x.remainder) return store_split(x, i, value, n);
-        store(x.parameter + i, value, n);
-        if (copy) store(copy + i, value, n);
+FERRY_INLINE void step(const Team& team, const StepInput& input, const F& update_of) {
+  if (input.is_skipped && *input.is_skipped != 0) return;
+  const float scale = input.gradient_scale ? *input.gradient_scale : 1.0F;
+  for (size_t run = 0; run < input.runs.size(); ++run) {
+    const ParameterRun& x = input.runs[run];
+    const auto update = update_of(x);
+    with_types(x.gradient.type, x.copy.type, [&]<typename T, typename C>(T*, C*) {
+      const auto* gradient = static_cast<const T*>(x.gradient.data);
+      auto* copy = static_cast<C*>(x.copy.data);
+      team.parts(x.count, 4 * kLanes, 1, [&](int64_t begin, int64_t end) {
+        vectors(begin, end, [&](int64_t i, auto n) {
+          const Float before = x.remainder ? load_joined(x, i, n) : load(x.parameter + i, n);
+          const Float value = update(i, n, load(gradient + i, n) * scale, before);
+          if (x.remainder) return store_split(x, i, value, n);
+          store(x.parameter + i, value, n);
+          if (copy) store(copy + i, value, n);
+        });
       });
     });
-  });
+  }
 }
 
 /// beta · moment + (1 - beta) · value, kept and returned.
@@ -86,32 +90,38 @@ void CpuKernels::run(const ClipScale& x) {
 }
 
 void CpuKernels::run(const AdamStep& x) {
-  const double rate = x.step.learning_rate;
   const float beta1 = single(x.beta1), rest1 = single(1 - x.beta1);
   const float beta2 = single(x.beta2), rest2 = single(1 - x.beta2);
-  const float first_correction = single(rate / correction(x.beta1, x.number));
+  const double first_correction = correction(x.beta1, x.number);
   const float root = single(1 / __builtin_sqrt(correction(x.beta2, x.number)));
   const float epsilon = single(x.epsilon);
-  const float kept = x.decoupled ? single(1 - rate * x.step.weight_decay) : 1.0F;
-  const float decay = x.decoupled ? 0.0F : single(x.step.weight_decay);
-  step(team_, x.step, [&](int64_t i, auto n, Float gradient, Float parameter) {
-    if (decay != 0) gradient += decay * parameter;
-    const Float m = average(x.first_moment, i, n, beta1, rest1, gradient);
-    const Float v = average(x.second_moment, i, n, beta2, rest2, gradient * gradient);
-    return kept * parameter - first_correction * m / (square_root(v) * root + epsilon);
+  step(team_, x.step, [&](const ParameterRun& run) {
+    const float rate = single(run.learning_rate / first_correction);
+    const float kept = x.decoupled ? single(1 - run.learning_rate * run.weight_decay) : 1.0F;
+    const float decay = x.decoupled ? 0.0F : single(run.weight_decay);
+    return [=, &run](int64_t i, auto n, Float gradient, Float parameter) {
+      if (decay != 0) gradient += decay * parameter;
+      const Float m = average(run.states[0], i, n, beta1, rest1, gradient);
+      const Float v = average(run.states[1], i, n, beta2, rest2, gradient * gradient);
+      return kept * parameter - rate * m / (square_root(v) * root + epsilon);
+    };
   });
 }
 
 void CpuKernels::run(const SgdStep& x) {
-  const float rate = single(x.step.learning_rate), decay = single(x.step.weight_decay);
   const float momentum = single(x.momentum);
-  step(team_, x.step, [&](int64_t i, auto n, Float gradient, Float parameter) {
-    if (decay != 0) gradient += decay * parameter;
-    if (x.momentum_buffer) {
-      if (x.number > 1) gradient += momentum * load(x.momentum_buffer + i, n);
-      store(x.momentum_buffer + i, gradient, n);
-    }
-    return parameter - rate * gradient;
+  step(team_, x.step, [&](const ParameterRun& run) {
+    const float rate = single(run.learning_rate), decay = single(run.weight_decay);
+    auto* const buffer = static_cast<float*>(run.states[0].data);
+    const bool is_first = x.number <= 1;
+    return [=](int64_t i, auto n, Float gradient, Float parameter) {
+      if (decay != 0) gradient += decay * parameter;
+      if (buffer) {
+        if (!is_first) gradient += momentum * load(buffer + i, n);
+        store(buffer + i, gradient, n);
+      }
+      return parameter - rate * gradient;
+    };
   });
 }
 
@@ -123,16 +133,16 @@ void CpuKernels::run(const AdemamixStep& x) {
   const float first_correction = single(1 / correction(x.beta1, x.number));
   const float root = single(1 / __builtin_sqrt(correction(x.beta2, x.number)));
   const float epsilon = single(x.epsilon), alpha = single(x.alpha);
-  const float rate = single(x.step.learning_rate), decay = single(x.step.weight_decay);
-  const Array fast_moment(x.fast_moment), slow_moment(x.slow_moment);
-  const Array second_moment(x.second_moment);
-  step(team_, x.step, [&](int64_t i, auto n, Float gradient, Float parameter) {
-    const Float fast = average(fast_moment, i, n, beta1, rest1, gradient);
-    const Float slow = average(slow_moment, i, n, beta3, rest3, gradient);
-    const Float v = average(second_moment, i, n, beta2, rest2, gradient * gradient);
-    const Float update =
-        (fast * first_correction + alpha * slow) / (square_root(v) * root + epsilon);
-    return parameter - rate * (update + decay * parameter);
+  step(team_, x.step, [&](const ParameterRun& run) {
+    const float rate = single(run.learning_rate), decay = single(run.weight_decay);
+    return [=, &run](int64_t i, auto n, Float gradient, Float parameter) {
+      const Float fast = average(run.states[0], i, n, beta1, rest1, gradient);
+      const Float slow = average(run.states[1], i, n, beta3, rest3, gradient);
+      const Float v = average(run.states[2], i, n, beta2, rest2, gradient * gradient);
+      const Float update =
+          (fast * first_correction + alpha * slow) / (square_root(v) * root + epsilon);
+      return parameter - rate * (update + decay * parameter);
+    };
   });
 }
 

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/operations.h"
@@ -27,49 +29,62 @@ __device__ void store_any(const Array& x, int64_t i, const Pack<W>& value) {
   store<W>(static_cast<half*>(x.data) + i, value);
 }
 
+// Each rule of an optimizer has what is the same for all runs of a step, and a Run of what is not;
+// at(run, i, gradient, parameter) changes parameters, and the states, from number i on.
+
 struct Adam {
-  Array first_moment, second_moment;
-  float beta1, rest1, beta2, rest2, rate, root, epsilon, kept, decay;
+  float beta1, rest1, beta2, rest2, root, epsilon;
+  struct Run {
+    Array first_moment, second_moment;
+    float rate, kept, decay;
+  };
   template <int W>
-  __device__ void at(int64_t i, const Pack<W>& gradient, Pack<W>& parameter) const {
-    auto m = load_any<W>(first_moment, i), v = load_any<W>(second_moment, i);
+  __device__ void at(const Run& run, int64_t i, const Pack<W>& gradient, Pack<W>& parameter) const {
+    auto m = load_any<W>(run.first_moment, i), v = load_any<W>(run.second_moment, i);
 #pragma unroll
     for (int j = 0; j < W; ++j) {
-      const float g = gradient.v[j] + decay * parameter.v[j];
+      const float g = gradient.v[j] + run.decay * parameter.v[j];
       average(m.v[j], beta1, rest1, g);
       average(v.v[j], beta2, rest2, g * g);
-      parameter.v[j] = kept * parameter.v[j] - rate * m.v[j] / (sqrtf(v.v[j]) * root + epsilon);
+      parameter.v[j] =
+          run.kept * parameter.v[j] - run.rate * m.v[j] / (sqrtf(v.v[j]) * root + epsilon);
     }
-    store_any<W>(first_moment, i, m);
-    store_any<W>(second_moment, i, v);
+    store_any<W>(run.first_moment, i, m);
+    store_any<W>(run.second_moment, i, v);
   }
 };
 
 struct Sgd {
-  float* momentum_buffer;
-  float rate, decay, momentum;
+  float momentum;
   bool is_first;
+  struct Run {
+    float* momentum_buffer;
+    float rate, decay;
+  };
   template <int W>
-  __device__ void at(int64_t i, Pack<W> gradient, Pack<W>& parameter) const {
+  __device__ void at(const Run& run, int64_t i, Pack<W> gradient, Pack<W>& parameter) const {
     Pack<W> before{};
-    if (momentum_buffer && !is_first) before = load<W>(momentum_buffer + i);
+    if (run.momentum_buffer && !is_first) before = load<W>(run.momentum_buffer + i);
 #pragma unroll
     for (int j = 0; j < W; ++j) {
-      gradient.v[j] += decay * parameter.v[j] + momentum * before.v[j];
-      parameter.v[j] -= rate * gradient.v[j];
+      gradient.v[j] += run.decay * parameter.v[j] + momentum * before.v[j];
+      parameter.v[j] -= run.rate * gradient.v[j];
     }
-    if (momentum_buffer) store<W>(momentum_buffer + i, gradient);
+    if (run.momentum_buffer) store<W>(run.momentum_buffer + i, gradient);
   }
 };
 
 // The fast moment and the second one are corrected, the slow one is not; weight decay is decoupled.
 struct Ademamix {
-  float *fast_moment, *slow_moment, *second_moment;
-  float beta1, rest1, beta2, rest2, beta3, rest3, correction, root, epsilon, alpha, rate, decay;
+  float beta1, rest1, beta2, rest2, beta3, rest3, correction, root, epsilon, alpha;
+  struct Run {
+    float *fast_moment, *slow_moment, *second_moment;
+    float rate, decay;
+  };
   template <int W>
-  __device__ void at(int64_t i, const Pack<W>& gradient, Pack<W>& parameter) const {
-    auto fast = load<W>(fast_moment + i), slow = load<W>(slow_moment + i);
-    auto v = load<W>(second_moment + i);
+  __device__ void at(const Run& run, int64_t i, const Pack<W>& gradient, Pack<W>& parameter) const {
+    auto fast = load<W>(run.fast_moment + i), slow = load<W>(run.slow_moment + i);
+    auto v = load<W>(run.second_moment + i);
 #pragma unroll
     for (int j = 0; j < W; ++j) {
       const float g = gradient.v[j];
@@ -78,11 +93,11 @@ struct Ademamix {
       average(v.v[j], beta2, rest2, g * g);
       const float update =
           (fast.v[j] * correction + alpha * slow.v[j]) / (sqrtf(v.v[j]) * root + epsilon);
-      parameter.v[j] -= rate * (update + decay * parameter.v[j]);
+      parameter.v[j] -= run.rate * (update + run.decay * parameter.v[j]);
     }
-    store<W>(fast_moment + i, fast);
-    store<W>(slow_moment + i, slow);
-    store<W>(second_moment + i, v);
+    store<W>(run.fast_moment + i, fast);
+    store<W>(run.slow_moment + i, slow);
+    store<W>(run.second_moment + i, v);
   }
 };
 
@@ -126,32 +141,24 @@ __device__ void store_words(void* to, int64_t i, const Words<W>& x) {
   }
 }
 
-/// The gradients of a step, times their scale.
-template <typename T>
-struct Gradients {
-  const T* data;
-  const float *scale, *skips;  // numbers on the device; null: 1 and 0
-  __device__ bool are_skipped() const { return skips && *skips != 0; }
-  template <int W>
-  __device__ Pack<W> at(int64_t i) const {
-    const float factor = scale ? *scale : 1.0F;
-    auto g = load<W>(data + i);
+template <int W, typename T>
+__device__ Pack<W> load_scaled(const T* x, int64_t i, float factor) {
+  auto y = load<W>(x + i);
 #pragma unroll
-    for (int j = 0; j < W; ++j) g.v[j] *= factor;
-    return g;
-  }
-};
+  for (int j = 0; j < W; ++j) y.v[j] *= factor;
+  return y;
+}
 
-/// kernels/optimizer.h says what parameters are whose halves are a bf16 copy and a remainder.
-template <typename T, typename Rule>
-struct SplitUpdate {
-  Gradients<T> gradients;
+/// A run of parameters whose halves are a bf16 copy and a remainder, as kernels/optimizer.h says.
+template <typename T, typename R>
+struct SplitRun {
+  using Rule = R;
+  const T* gradient;
   void* copy;
   int16_t* remainder;
-  Rule rule;
+  typename Rule::Run own;
   template <int W>
-  __device__ void at(int64_t i) const {
-    if (gradients.are_skipped()) return;
+  __device__ void at(const Rule& rule, float factor, int64_t i) const {
     Words<W> upper = load_words<W>(copy, i), lower = load_words<W>(remainder, i);
     Pack<W> value;
 #pragma unroll
@@ -160,7 +167,7 @@ struct SplitUpdate {
       value.v[j] = __uint_as_float((static_cast<unsigned>(upper.v[j]) << 16) +
                                    static_cast<unsigned>(number));
     }
-    rule.template at<W>(i, gradients.template at<W>(i), value);
+    rule.template at<W>(own, i, load_scaled<W>(gradient, i, factor), value);
 #pragma unroll
     for (int j = 0; j < W; ++j) {
       upper.v[j] = __bfloat16_as_ushort(from_float<bf16>(value.v[j]));
@@ -173,45 +180,121 @@ struct SplitUpdate {
   }
 };
 
-template <typename T, typename C, typename Rule>
-struct Update {
-  Gradients<T> gradients;
+/// A run of fp32 parameters.
+template <typename T, typename C, typename R>
+struct WholeRun {
+  using Rule = R;
+  const T* gradient;
   C* copy;
   float* parameter;
-  Rule rule;
+  typename Rule::Run own;
   template <int W>
-  __device__ void at(int64_t i) const {
-    if (gradients.are_skipped()) return;
+  __device__ void at(const Rule& rule, float factor, int64_t i) const {
     auto value = load<W>(parameter + i);
-    rule.template at<W>(i, gradients.template at<W>(i), value);
+    rule.template at<W>(own, i, load_scaled<W>(gradient, i, factor), value);
     store<W>(parameter + i, value);
     if (copy) store<W>(copy + i, value);
   }
 };
 
-template <typename Rule>
-void step(Device& device, const StepInput& x, std::initializer_list<const void*> states,
-          const Rule& rule) {
-  const bool packed = is_packed({x.gradient.data, x.copy.data, x.parameter, x.remainder}, {}) &&
-                      is_packed(states, {});
-  if (x.remainder != nullptr) {
-    return with_type(x.gradient.type, [&]<typename T>(T*) {
-      each_pack(device, x.count, packed,
-                SplitUpdate<T, Rule>{{elements<T>(x.gradient), x.gradient_scale, x.is_skipped},
-                                     x.copy.data,
-                                     x.remainder,
-                                     rule},
-                "optimizer's step");
-    });
+/// What one launch steps: as many runs as fit into the 4 KB that all drivers take as arguments.
+template <typename Run>
+struct Launch {
+  typename Run::Rule rule;
+  const float *gradient_scale, *is_skipped;  // on the device; null: 1 and 0
+  int size = 0;                              // runs that are there
+  unsigned blocks = 0;
+  struct Part {
+    Run run;
+    int64_t count;
+    unsigned first_block;
+    bool packed;
+  };
+  static constexpr int kMost = 3900 / static_cast<int>(sizeof(Part));
+  Part parts[kMost];
+};
+
+constexpr int64_t kElementsOfBlock = 4 * kThreads * kPack;
+
+template <typename Run>
+__global__ void __launch_bounds__(kThreads, 4) step_kernel(const __grid_constant__ Launch<Run> x) {
+  if (x.is_skipped && *x.is_skipped != 0) return;
+  const float factor = x.gradient_scale ? *x.gradient_scale : 1.0F;
+  int own = 0, end = x.size;  // own: the last part whose first block is not behind this one
+  while (end - own > 1) {
+    const int middle = (own + end) / 2;
+    (x.parts[middle].first_block <= blockIdx.x ? own : end) = middle;
   }
-  with_types(x.gradient.type, x.copy.type, [&]<typename T, typename C>(T*, C*) {
-    each_pack(device, x.count, packed,
-              Update<T, C, Rule>{{elements<T>(x.gradient), x.gradient_scale, x.is_skipped},
-                                 elements<C>(x.copy),
-                                 x.parameter,
-                                 rule},
-              "optimizer's step");
-  });
+  const auto& part = x.parts[own];
+  const int64_t first = int64_t{blockIdx.x - part.first_block} * kElementsOfBlock;
+  const int64_t last = min(first + kElementsOfBlock, part.count);
+  const int64_t singles = part.packed ? last - last % kPack : first;  // from there to the last one
+  for (int64_t i = first + threadIdx.x * kPack; i < singles; i += kThreads * kPack) {
+    part.run.template at<kPack>(x.rule, factor, i);
+  }
+  for (int64_t i = singles + threadIdx.x; i < last; i += kThreads) {
+    part.run.template at<1>(x.rule, factor, i);
+  }
+}
+
+/// run_of(run) is what a kernel takes of each of the runs, which are alike.
+template <typename Rule, typename RunOf>
+void launch(Device& device, const StepInput& step, std::span<const ParameterRun> runs,
+            const Rule& rule, const RunOf& run_of) {
+  using Run = decltype(run_of(runs.front()));
+  Launch<Run> next{.rule = rule,
+                   .gradient_scale = step.gradient_scale,
+                   .is_skipped = step.is_skipped,
+                   .parts = {}};
+  const auto start = [&] {
+    if (next.blocks == 0) return;
+    step_kernel<Run><<<next.blocks, kThreads, 0, device.stream()>>>(next);
+    check_launch("optimizer's step");
+    next.size = 0;
+    next.blocks = 0;
+  };
+  for (const ParameterRun& run : runs) {
+    if (run.count == 0) continue;
+    if (next.size == next.kMost) start();
+    const bool packed = is_packed({run.gradient.data, run.copy.data, run.parameter, run.remainder,
+                                   run.states[0].data, run.states[1].data, run.states[2].data},
+                                  {});
+    next.parts[next.size++] = {run_of(run), run.count, next.blocks, packed};
+    next.blocks += static_cast<unsigned>(ceil_div(run.count, kElementsOfBlock));
+  }
+  start();
+}
+
+bool are_alike(const ParameterRun& a, const ParameterRun& b) {
+  return a.gradient.type == b.gradient.type && a.copy.type == b.copy.type &&
+         (a.remainder == nullptr) == (b.remainder == nullptr);
+}
+
+/// own_of(run) is the Run of the rule's.
+template <typename Rule, typename OwnOf>
+void take_step(Device& device, const StepInput& step, const Rule& rule, const OwnOf& own_of) {
+  for (std::span<const ParameterRun> rest = step.runs; !rest.empty();) {
+    const ParameterRun& first = rest.front();
+    const auto other = std::ranges::find_if_not(
+        rest, [&](const ParameterRun& run) { return are_alike(first, run); });
+    const auto runs = rest.first(static_cast<size_t>(other - rest.begin()));
+    if (first.remainder != nullptr) {
+      with_type(first.gradient.type, [&]<typename T>(T*) {
+        launch(device, step, runs, rule, [&](const ParameterRun& run) {
+          return SplitRun<T, Rule>{elements<T>(run.gradient), run.copy.data, run.remainder,
+                                   own_of(run)};
+        });
+      });
+    } else {
+      with_types(first.gradient.type, first.copy.type, [&]<typename T, typename C>(T*, C*) {
+        launch(device, step, runs, rule, [&](const ParameterRun& run) {
+          return WholeRun<T, C, Rule>{elements<T>(run.gradient), elements<C>(run.copy),
+                                      run.parameter, own_of(run)};
+        });
+      });
+    }
+    rest = rest.subspan(runs.size());
+  }
 }
 
 float single(double value) { return static_cast<float>(value); }
@@ -228,47 +311,52 @@ void run(Device& device, const ClipScale& x) {
 }
 
 void run(Device& device, const AdamStep& x) {
-  const double rate = x.step.learning_rate;
-  step(device, x.step, {x.first_moment.data, x.second_moment.data},
-       Adam{.first_moment = x.first_moment,
-            .second_moment = x.second_moment,
-            .beta1 = single(x.beta1),
-            .rest1 = single(1 - x.beta1),
-            .beta2 = single(x.beta2),
-            .rest2 = single(1 - x.beta2),
-            .rate = single(rate / correction(x.beta1, x.number)),
-            .root = single(1 / std::sqrt(correction(x.beta2, x.number))),
-            .epsilon = single(x.epsilon),
-            .kept = x.decoupled ? single(1 - rate * x.step.weight_decay) : 1.0F,
-            .decay = x.decoupled ? 0.0F : single(x.step.weight_decay)});
+  const double first_correction = correction(x.beta1, x.number);
+  take_step(device, x.step,
+            Adam{.beta1 = single(x.beta1),
+                 .rest1 = single(1 - x.beta1),
+                 .beta2 = single(x.beta2),
+                 .rest2 = single(1 - x.beta2),
+                 .root = single(1 / std::sqrt(correction(x.beta2, x.number))),
+                 .epsilon = single(x.epsilon)},
+            [&](const ParameterRun& run) {
+              const double rate = run.learning_rate, decay = run.weight_decay;
+              return Adam::Run{.first_moment = run.states[0],
+                               .second_moment = run.states[1],
+                               .rate = single(rate / first_correction),
+                               .kept = x.decoupled ? single(1 - rate * decay) : 1.0F,
+                               .decay = x.decoupled ? 0.0F : single(decay)};
+            });
 }
 
 void run(Device& device, const SgdStep& x) {
-  step(device, x.step, {x.momentum_buffer},
-       Sgd{.momentum_buffer = x.momentum_buffer,
-           .rate = single(x.step.learning_rate),
-           .decay = single(x.step.weight_decay),
-           .momentum = single(x.momentum),
-           .is_first = x.number <= 1});
+  take_step(device, x.step, Sgd{.momentum = single(x.momentum), .is_first = x.number <= 1},
+            [&](const ParameterRun& run) {
+              return Sgd::Run{.momentum_buffer = elements<float>(run.states[0]),
+                              .rate = single(run.learning_rate),
+                              .decay = single(run.weight_decay)};
+            });
 }
 
 void run(Device& device, const AdemamixStep& x) {
-  step(device, x.step, {x.fast_moment, x.slow_moment, x.second_moment},
-       Ademamix{.fast_moment = x.fast_moment,
-                .slow_moment = x.slow_moment,
-                .second_moment = x.second_moment,
-                .beta1 = single(x.beta1),
-                .rest1 = single(1 - x.beta1),
-                .beta2 = single(x.beta2),
-                .rest2 = single(1 - x.beta2),
-                .beta3 = single(x.beta3),
-                .rest3 = single(1 - x.beta3),
-                .correction = single(1 / correction(x.beta1, x.number)),
-                .root = single(1 / std::sqrt(correction(x.beta2, x.number))),
-                .epsilon = single(x.epsilon),
-                .alpha = single(x.alpha),
-                .rate = single(x.step.learning_rate),
-                .decay = single(x.step.weight_decay)});
+  take_step(device, x.step,
+            Ademamix{.beta1 = single(x.beta1),
+                     .rest1 = single(1 - x.beta1),
+                     .beta2 = single(x.beta2),
+                     .rest2 = single(1 - x.beta2),
+                     .beta3 = single(x.beta3),
+                     .rest3 = single(1 - x.beta3),
+                     .correction = single(1 / correction(x.beta1, x.number)),
+                     .root = single(1 / std::sqrt(correction(x.beta2, x.number))),
+                     .epsilon = single(x.epsilon),
+                     .alpha = single(x.alpha)},
+            [&](const ParameterRun& run) {
+              return Ademamix::Run{.fast_moment = elements<float>(run.states[0]),
+                                   .slow_moment = elements<float>(run.states[1]),
+                                   .second_moment = elements<float>(run.states[2]),
+                                   .rate = single(run.learning_rate),
+                                   .decay = single(run.weight_decay)};
+            });
 }
 
 }  // namespace ferry::kernels::cuda

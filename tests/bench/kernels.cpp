@@ -234,16 +234,13 @@ void parameters(Bench& b) {
   b.kernels->run(Clear{.count = count, .y = Array(v)});
   const auto copy = is_mixed ? b.numbers(count) : Array();
   b.report("AdamW", size * (is_mixed ? 30 : 28), "GB/s",
-           AdamStep{.step = {.count = count,
-                             .gradient = gradient,
-                             .gradient_scale = nullptr,
-                             .is_skipped = nullptr,
-                             .parameter = parameter,
-                             .copy = copy,
-                             .learning_rate = 1e-4,
-                             .weight_decay = 0.1},
-                    .first_moment = Array(m),
-                    .second_moment = Array(v)});
+           AdamStep{.step = {.runs = {{.count = count,
+                                       .gradient = gradient,
+                                       .parameter = parameter,
+                                       .copy = copy,
+                                       .states = {Array(m), Array(v)},
+                                       .learning_rate = 1e-4,
+                                       .weight_decay = 0.1}}}});
   double sum = 0;
   b.report("gradient norm", size * 4, "GB/s",
            SumOfSquares{.count = count, .x = gradient, .sum = &sum});

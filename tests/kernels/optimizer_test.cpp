@@ -32,6 +32,11 @@ TEST(ClipScale, IsMegatrons) {
 struct State {
   Numbers parameter = random_numbers(kCount, Type::f32, 1), copy;
   std::vector<Numbers> moments;
+  std::array<Array, 3> states() const {
+    std::array<Array, 3> all;
+    for (size_t i = 0; i < moments.size(); ++i) all[i] = moments[i];
+    return all;
+  }
   std::string bits() const {
     auto all = parameter.bits() + copy.bits();
     for (const auto& moment : moments) all += moment.bits();
@@ -48,7 +53,7 @@ State state(size_t moments, Type type = Type::f32) {
   return s;
 }
 
-/// Runs make(state, step) on every device; wanted(i, gradient, numbers of the state) changes plain
+/// Runs make(step) on every device; wanted(i, gradient, numbers of the state) changes plain
 /// numbers.
 template <typename Make, typename Wanted>
 void check(size_t moments, double decay, const Make& make, const Wanted& wanted,
@@ -61,18 +66,19 @@ void check(size_t moments, double decay, const Make& make, const Wanted& wanted,
       auto s = state(moments, moment_type);
       s.copy = Numbers(kCount, type);
       const auto before = s.bits();
-      StepInput step{.count = kCount,
-                     .gradient = gradient,
+      StepInput step{.runs = {{.count = kCount,
+                               .gradient = gradient,
+                               .parameter = s.parameter.floats(),
+                               .copy = type == Type::f32 ? Array() : s.copy.array(),
+                               .states = s.states(),
+                               .learning_rate = 0.01,
+                               .weight_decay = decay}},
                      .gradient_scale = &scale,
-                     .is_skipped = &skipped,
-                     .parameter = s.parameter.floats(),
-                     .copy = type == Type::f32 ? Array() : s.copy.array(),
-                     .learning_rate = 0.01,
-                     .weight_decay = decay};
-      device.kernels->run(make(s, step));
+                     .is_skipped = &skipped};
+      device.kernels->run(make(step));
       EXPECT_TRUE(before == s.bits()) << "a step that is skipped changes nothing";
       step.is_skipped = &taken;
-      device.kernels->run(make(s, step));
+      device.kernels->run(make(step));
       const auto old = state(moments, moment_type);
       std::vector<std::vector<double>> numbers(moments + 1);
       for (size_t i = 0; i < kCount; ++i) {
@@ -87,7 +93,7 @@ void check(size_t moments, double decay, const Make& make, const Wanted& wanted,
         expect_near(s.moments[j], numbers[j + 1], is_rounded ? 0.501 : 4, is_rounded ? 1e-3 : 1,
                     "moment");
       }
-      if (step.copy) {
+      if (type != Type::f32) {
         for (size_t i = 0; i < kCount; ++i) {
           ASSERT_EQ(s.copy[i], rounded(s.parameter[i], type)) << i;
         }
@@ -101,10 +107,8 @@ void check(size_t moments, double decay, const Make& make, const Wanted& wanted,
 void check_adam(double decay, bool decoupled, int64_t number, Type moment_type = Type::f32) {
   check(
       2, decay,
-      [&](State& s, const StepInput& step) {
+      [&](const StepInput& step) {
         return AdamStep{.step = step,
-                        .first_moment = s.moments[0],
-                        .second_moment = s.moments[1],
                         .beta1 = 0.9,
                         .beta2 = 0.95,
                         .epsilon = 1e-8,
@@ -126,6 +130,60 @@ TEST(Adam, EqualsAPlainLoop) {
   check_adam(0.1, true, 1);
   check_adam(0, true, 1000);
   check_adam(0.1, false, 3);
+}
+
+// More runs than a GPU takes at once, some of them longer than what one block of its threads takes,
+// some of which it cannot move 16 bytes at a time, and with rates of their own.
+TEST(Adam, OfManyRunsIsThatOfEachAlone) {
+  constexpr int kRuns = 75;
+  constexpr int64_t kBetween = 3;  // elements of no run
+  const auto count_of = [](int run) -> int64_t {
+    return run % 10 == 9 ? 20000 + run : run % 4 == 0 ? 8 * (run % 7) : run % 23;
+  };
+  int64_t total = kBetween;
+  for (int i = 0; i < kRuns; ++i) total += count_of(i) + (i % 3 == 0 ? kBetween : 0);
+  for (const Type type : {Type::f32, Type::bf16}) {
+    const auto gradient = random_numbers(total, type, 1);
+    for (auto& device : devices()) {
+      std::vector<std::vector<Numbers>> results;
+      for (const bool together : {false, true}) {
+        std::vector<Numbers> all{random_numbers(total, Type::f32, 2),
+                                 random_numbers(total, type, 3), random_numbers(total, type, 4),
+                                 random_numbers(total, Type::f32, 5)};
+        for (int64_t i = 0; i < total; ++i) {
+          all[3].set(static_cast<size_t>(i), std::fabs(all[3][static_cast<size_t>(i)]));
+        }
+        AdamStep step;
+        step.number = 3;
+        int64_t at = 0;
+        for (int i = 0; i < kRuns; ++i) {
+          if (i % 3 == 0) at += kBetween;
+          step.step.runs.push_back({.count = count_of(i),
+                                    .gradient = ConstArray(gradient).from(at),
+                                    .parameter = all[0].floats() + at,
+                                    .copy = type == Type::f32 ? Array() : all[1].array().from(at),
+                                    .states = {all[2].array().from(at), all[3].array().from(at)},
+                                    .learning_rate = 0.01 * (1 + i % 2),
+                                    .weight_decay = i % 5 == 0 ? 0.0 : 0.1 * i});
+          at += count_of(i);
+        }
+        if (together) {
+          device.kernels->run(step);
+        } else {
+          for (const ParameterRun& run : step.step.runs) {
+            device.kernels->run(AdamStep{.step = {.runs = {run}}, .number = 3});
+          }
+        }
+        results.push_back(std::move(all));
+      }
+      const auto untouched = random_numbers(total, Type::f32, 2);
+      for (size_t i = 0; i < kBetween; ++i) EXPECT_EQ(results[1][0][i], untouched[i]);
+      EXPECT_NE(results[1][0][kBetween + 20], untouched[kBetween + 20]);
+      for (size_t i = 0; i < results[0].size(); ++i) {
+        EXPECT_TRUE(results[0][i].bits() == results[1][i].bits()) << device.name << " " << i;
+      }
+    }
+  }
 }
 
 // The step goes by what they were before they were rounded.
@@ -150,22 +208,20 @@ struct Halves {
   uint32_t parameter(size_t i) const {
     return (uint32_t{copy[i]} << 16) + static_cast<uint32_t>(int32_t{remainder[i]});
   }
-  StepInput step(const Numbers& gradient, double rate, const float* is_skipped) {
-    return {.count = static_cast<int64_t>(copy.size()),
-            .gradient = gradient,
+  StepInput step(const Numbers& gradient, const State& state, double rate,
+                 const float* is_skipped) {
+    return {.runs = {{.count = static_cast<int64_t>(copy.size()),
+                      .gradient = gradient,
+                      .parameter = nullptr,
+                      .copy = Array(copy.data(), Type::bf16),
+                      .remainder = remainder.data(),
+                      .states = state.states(),
+                      .learning_rate = rate,
+                      .weight_decay = rate}},
             .gradient_scale = nullptr,
-            .is_skipped = is_skipped,
-            .parameter = nullptr,
-            .copy = Array(copy.data(), Type::bf16),
-            .remainder = remainder.data(),
-            .learning_rate = rate,
-            .weight_decay = rate};
+            .is_skipped = is_skipped};
   }
 };
-
-AdamStep adam(const StepInput& step, const State& s) {
-  return {.step = step, .first_moment = s.moments[0], .second_moment = s.moments[1], .number = 2};
-}
 
 TEST(Adam, OfRemaindersIsThatOfFp32Parameters) {
   constexpr float kSkipped = 1, kTaken = 0;
@@ -179,15 +235,18 @@ TEST(Adam, OfRemaindersIsThatOfFp32Parameters) {
         parameters.push_back(std::bit_cast<uint32_t>(static_cast<float>(whole.parameter[i])));
       }
       Halves halves(parameters);
-      device.kernels->run(adam(halves.step(gradient, 0.01, &kSkipped), split));
+      device.kernels->run(
+          AdamStep{.step = halves.step(gradient, split, 0.01, &kSkipped), .number = 2});
       for (size_t i = 0; i < kCount; ++i) ASSERT_EQ(halves.parameter(i), parameters[i]) << i;
       for (int time = 0; time < 3; ++time) {
-        StepInput step = halves.step(gradient, 0.01, &kTaken);
-        device.kernels->run(adam(step, split));
-        step.parameter = whole.parameter.floats();
-        step.copy = whole.copy;
-        step.remainder = nullptr;
-        device.kernels->run(adam(step, whole));
+        AdamStep step{.step = halves.step(gradient, split, 0.01, &kTaken), .number = 2};
+        device.kernels->run(step);
+        ParameterRun& run = step.step.runs[0];
+        run.parameter = whole.parameter.floats();
+        run.copy = whole.copy;
+        run.remainder = nullptr;
+        run.states = whole.states();
+        device.kernels->run(step);
         for (size_t i = 0; i < kCount; ++i) {
           const float wanted = whole.parameter.floats()[i];
           ASSERT_EQ(halves.parameter(i), std::bit_cast<uint32_t>(wanted)) << device.name << i;
@@ -222,7 +281,9 @@ TEST(Adam, RoundsToTheCopyAsWithoutRemainders) {
   for (auto& device : devices()) {
     Halves halves(parameters);
     const auto gradient = random_numbers(count, Type::bf16, 9);
-    device.kernels->run(adam(halves.step(gradient, 0, nullptr), state(2)));
+    const State zero_rate = state(2);
+    device.kernels->run(
+        AdamStep{.step = halves.step(gradient, zero_rate, 0, nullptr), .number = 2});
     for (size_t i = 0; i < parameters.size(); ++i) {
       const Case& one = cases[i % std::size(cases)];
       EXPECT_EQ(halves.copy[i], one.copy) << device.name << std::hex << one.parameter;
@@ -236,11 +297,8 @@ TEST(Sgd, EqualsAPlainLoop) {
   for (const int64_t number : {1, 2}) {
     check(
         1, 0.1,
-        [&](State& s, const StepInput& step) {
-          return SgdStep{.step = step,
-                         .momentum_buffer = s.moments[0].floats(),
-                         .momentum = 0.9,
-                         .number = number};
+        [&](const StepInput& step) {
+          return SgdStep{.step = step, .momentum = 0.9, .number = number};
         },
         [&](double g, std::vector<double>& x) {
           g += 0.1 * x[0];
@@ -249,18 +307,15 @@ TEST(Sgd, EqualsAPlainLoop) {
         });
   }
   check(
-      0, 0, [](State&, const StepInput& step) { return SgdStep{.step = step}; },
+      0, 0, [](const StepInput& step) { return SgdStep{.step = step}; },
       [](double g, std::vector<double>& x) { x[0] -= 0.01 * g; });
 }
 
 TEST(Ademamix, EqualsAPlainLoop) {
   check(
       3, 0.1,
-      [](State& s, const StepInput& step) {
+      [](const StepInput& step) {
         return AdemamixStep{.step = step,
-                            .fast_moment = s.moments[0].floats(),
-                            .slow_moment = s.moments[1].floats(),
-                            .second_moment = s.moments[2].floats(),
                             .beta1 = 0.9,
                             .beta2 = 0.95,
                             .beta3 = 0.999,

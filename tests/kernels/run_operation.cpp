@@ -240,27 +240,22 @@ void embedding(Kernels& kernels, Call& call) {
 }
 
 void step(Kernels& kernels, Call& call, bool is_adam) {
-  const StepInput input{.count = call.number("count"),
-                        .gradient = call.in("gradient"),
-                        .gradient_scale = nullptr,
-                        .is_skipped = nullptr,
-                        .parameter = call.state("parameter"),
-                        .copy = {},
-                        .learning_rate = call.real("rate"),
-                        .weight_decay = call.real("decay")};
-  float *m = call.state("m"), *v = call.state("v");
+  StepInput input{.runs = {{.count = call.number("count"),
+                            .gradient = call.in("gradient"),
+                            .parameter = call.state("parameter"),
+                            .learning_rate = call.real("rate"),
+                            .weight_decay = call.real("decay")}}};
+  input.runs[0].states = {Array(call.state("m")), Array(call.state("v"))};
   for (int64_t number = 1; number <= 3; ++number) {
     if (is_adam) {
       kernels.run(AdamStep{.step = input,
-                           .first_moment = Array(m),
-                           .second_moment = Array(v),
                            .beta1 = 0.9,
                            .beta2 = 0.95,
                            .epsilon = 1e-8,
                            .number = number,
                            .decoupled = call.number("decoupled") != 0});
     } else {
-      kernels.run(SgdStep{.step = input, .momentum_buffer = m, .momentum = 0.9, .number = number});
+      kernels.run(SgdStep{.step = input, .momentum = 0.9, .number = number});
     }
   }
 }

@@ -1,5 +1,6 @@
 #include "trainer/optimizer/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <span>
@@ -52,47 +53,6 @@ double warm_beta3(const OptimizerOptions& options, int64_t number) {
   return std::pow(0.5, 1 / (steps + 1));
 }
 
-namespace {
-
-float* floats(const Array& array) { return static_cast<float*>(array.data); }
-
-/// Whether `after` has the rates of `run` and begins where that ends, in every array.
-bool goes_on(const StateRun& run, const StateRun& after) {
-  const int64_t end = run.elements;
-  if (run.is_input_or_output != after.is_input_or_output || (run.axes > 1) != (after.axes > 1) ||
-      run.gradient.from(end).data != after.gradient.data ||
-      run.value.from(end).data != after.value.data) {
-    return false;
-  }
-  if (run.remainder != nullptr ? run.remainder + end != after.remainder
-                               : run.master + end != after.master) {
-    return false;
-  }
-  for (size_t kind = 0; kind < run.states.size(); ++kind) {
-    if (run.states[kind].from(end).data != after.states[kind].data) return false;
-  }
-  return true;
-}
-
-/// As few runs as there can be: small ones do not keep a GPU busy.
-std::vector<StateRun> runs_of_steps(std::span<const StateRun> runs) {
-  std::vector<StateRun> all;
-  for (const StateRun& run : runs) {
-    if (!all.empty() && goes_on(all.back(), run)) {
-      all.back().elements += run.elements;
-    } else if (!all.empty() && goes_on(run, all.back())) {
-      const int64_t behind = all.back().elements;
-      all.back() = run;
-      all.back().elements += behind;
-    } else {
-      all.push_back(run);
-    }
-  }
-  return all;
-}
-
-}  // namespace
-
 Optimizer::Optimizer(ModelState& state, Grid& grid, kernels::Kernels& kernels,
                      OptimizerOptions options)
     : state_(state),
@@ -102,11 +62,7 @@ Optimizer::Optimizer(ModelState& state, Grid& grid, kernels::Kernels& kernels,
       memory_(kernels.allocate(sizeof(double) + 2 * sizeof(float))),
       sum_(static_cast<double*>(memory_.get())),
       gradient_scale_(reinterpret_cast<float*>(sum_ + 1)),
-      is_skipped_(gradient_scale_ + 1) {
-  for (size_t bucket = 0; bucket < state.buckets(); ++bucket) {
-    runs_.push_back(runs_of_steps(state.runs_of(bucket)));
-  }
-}
+      is_skipped_(gradient_scale_ + 1) {}
 
 // *sum_ becomes that of all parameters, over all ranks.
 void Optimizer::sum_squares(Values values) {
@@ -148,9 +104,7 @@ void Optimizer::step(const StepRates& rates) {
                                   .is_skipped = is_skipped_});
   loss_scale_ = rates.loss_scale;
   kernels_.download(sum_, &told_sum_, sizeof told_sum_);
-  state_.update_parameters([&](size_t bucket) {
-    for (const StateRun& run : runs_[bucket]) step_run(run, rates);
-  });
+  state_.update_parameters([&](size_t bucket) { step_runs(state_.runs_of(bucket), rates); });
 }
 
 StepResult Optimizer::result() {
@@ -161,25 +115,25 @@ StepResult Optimizer::result() {
   return result;
 }
 
-void Optimizer::step_run(const StateRun& run, const StepRates& rates) {
-  const bool has_copy = run.value.type != Type::f32;
-  const kernels::StepInput input{
-      .count = run.elements,
-      .gradient = run.gradient,
-      .gradient_scale = gradient_scale_,
-      .is_skipped = is_skipped_,
-      .parameter = run.master,
-      .copy = has_copy ? run.value : Array(),
-      .remainder = run.remainder,
-      .learning_rate = run.is_input_or_output
-                           ? rates.input_and_output_rate.value_or(rates.learning_rate)
-                           : rates.learning_rate,
-      .weight_decay = run.axes > 1 ? rates.weight_decay : 0};
+void Optimizer::step_runs(std::span<const StateRun> runs, const StepRates& rates) {
+  kernels::StepInput input{
+      .runs = {}, .gradient_scale = gradient_scale_, .is_skipped = is_skipped_};
+  for (const StateRun& run : runs) {
+    kernels::ParameterRun& next = input.runs.emplace_back();
+    next.count = run.elements;
+    next.gradient = run.gradient;
+    next.parameter = run.master;
+    if (run.value.type != Type::f32) next.copy = run.value;
+    next.remainder = run.remainder;
+    std::ranges::copy(run.states, next.states.begin());
+    next.learning_rate = run.is_input_or_output
+                             ? rates.input_and_output_rate.value_or(rates.learning_rate)
+                             : rates.learning_rate;
+    next.weight_decay = run.axes > 1 ? rates.weight_decay : 0;
+  }
   switch (options_.kind) {
     case OptimizerOptions::Kind::adam:
-      kernels_.run(kernels::AdamStep{.step = input,
-                                     .first_moment = run.states[0],
-                                     .second_moment = run.states[1],
+      kernels_.run(kernels::AdamStep{.step = std::move(input),
                                      .beta1 = options_.beta1,
                                      .beta2 = options_.beta2,
                                      .epsilon = options_.epsilon,
@@ -187,16 +141,11 @@ void Optimizer::step_run(const StateRun& run, const StepRates& rates) {
                                      .decoupled = options_.decoupled_weight_decay});
       break;
     case OptimizerOptions::Kind::sgd:
-      kernels_.run(kernels::SgdStep{.step = input,
-                                    .momentum_buffer = floats(run.states[0]),
-                                    .momentum = options_.momentum,
-                                    .number = rates.number});
+      kernels_.run(kernels::SgdStep{
+          .step = std::move(input), .momentum = options_.momentum, .number = rates.number});
       break;
     case OptimizerOptions::Kind::ademamix:
-      kernels_.run(kernels::AdemamixStep{.step = input,
-                                         .fast_moment = floats(run.states[0]),
-                                         .slow_moment = floats(run.states[1]),
-                                         .second_moment = floats(run.states[2]),
+      kernels_.run(kernels::AdemamixStep{.step = std::move(input),
                                          .beta1 = options_.beta1,
                                          .beta2 = options_.beta2,
                                          .beta3 = warm_beta3(options_, rates.number),

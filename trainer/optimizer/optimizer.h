@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -71,10 +72,9 @@ class Optimizer {
 
   void sum_squares(Values values);
   double read_sum();
-  void step_run(const StateRun& run, const StepRates& rates);
+  void step_runs(std::span<const StateRun> runs, const StepRates& rates);
 
   ModelState& state_;
-  std::vector<std::vector<StateRun>> runs_;  // by bucket: those of the state, as steps take them
   Grid& grid_;
   kernels::Kernels& kernels_;
   OptimizerOptions options_;

@@ -1,5 +1,7 @@
 // Gradients of RMSNorm and LayerNorm: in one pass with those of the parameters where rows are
 // packs, else in several.
+#include <cuda_pipeline.h>
+
 #include "kernels/cuda/norm/norm.cuh"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/sums.cuh"
@@ -99,47 +101,119 @@ __global__ void norm_backward(NormBackward x, RowStarts starts) {
   }
 }
 
+/// A thread's K packs of columns of the next rows, on their way into shared memory, so that
+/// registers hold one row alone. Nobody else looks at them: what a thread waits for is its own.
+template <int K, typename T, typename D>
+class RowsAhead {
+  static constexpr int kWordsOfX = StoredPack<kPack, T>::kWords;
+  static constexpr int kWordsOfD = StoredPack<kPack, D>::kWords;
+  static constexpr int kWords = K * (kWordsOfX + 2 * kWordsOfD) + 1;  // the last: statistics
+  static constexpr int kMostBytes = 96 << 10;  // of a block, on all GPUs since Ampere
+
+ public:
+  static constexpr int kRows = 2 * kWords * kThreads * 16 <= kMostBytes ? 2 : 1;
+  static constexpr unsigned bytes(unsigned threads) { return kRows * kWords * threads * 16; }
+
+  __device__ RowsAhead(const NormBackward& x, const RowStarts& starts, uint4* shared)
+      : x_(x), starts_(starts), own_(shared + threadIdx.x) {}
+
+  __device__ static int64_t column(int k) {
+    return (int64_t{k} * blockDim.x + threadIdx.x) * kPack;
+  }
+
+  /// Asks for a row into place `at`, which nothing is wanted from any more; for none from `end` on.
+  __device__ void ask(int at, int64_t row, int64_t end) {
+    if (row < end) {
+      const int64_t start = starts_(row);
+#pragma unroll
+      for (int k = 0; k < K; ++k) {
+        if (column(k) >= x_.width) continue;
+        copy<kWordsOfX>(word(at, k), static_cast<const T*>(x_.x.data) + start + column(k));
+        copy<kWordsOfD>(word(at, k) + step() * kWordsOfX,
+                        static_cast<const D*>(x_.dy.data) + start + column(k));
+        if (!x_.accumulate) continue;
+        copy<kWordsOfD>(word(at, k) + step() * (kWordsOfX + kWordsOfD),
+                        static_cast<const D*>(x_.dx.data) + start + column(k));
+      }
+      auto* const statistics = reinterpret_cast<float*>(word(at, K));
+      __pipeline_memcpy_async(statistics, x_.inverse + row, sizeof(float));
+      if (!x_.rms) __pipeline_memcpy_async(statistics + 1, x_.mean + row, sizeof(float));
+    }
+    __pipeline_commit();
+  }
+
+  /// The row that was asked for longest ago, at that place. Zeros where there are no columns.
+  __device__ Statistics take(int at, Columns<kPack, T, D> (&own)[K]) const {
+    __pipeline_wait_prior(kRows - 1);
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      if (column(k) >= x_.width) continue;
+      const uint4* from = word(at, k);
+      from = read(from, own[k].x.words);
+      from = read(from, own[k].dy.words);
+      if (x_.accumulate) read(from, own[k].before.words);
+    }
+    const auto* const statistics = reinterpret_cast<const float*>(word(at, K));
+    return {x_.rms ? 0.0F : statistics[1], statistics[0]};
+  }
+
+ private:
+  __device__ static int step() { return static_cast<int>(blockDim.x); }
+  /// The first word of pack k of the row at that place, or its statistics. Words of a thread lie
+  /// so far apart that neighbours have neighbouring ones.
+  __device__ uint4* word(int at, int k) const {
+    return own_ + (at * kWords + k * (kWordsOfX + 2 * kWordsOfD)) * step();
+  }
+  template <int N>
+  __device__ static void copy(uint4* to, const void* from) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      __pipeline_memcpy_async(to + i * step(), static_cast<const uint4*>(from) + i, sizeof(uint4));
+    }
+  }
+  template <int N>
+  __device__ static const uint4* read(const uint4* from, uint4 (&to)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) to[i] = from[i * step()];
+    return from + N * step();
+  }
+
+  const NormBackward& x_;
+  const RowStarts& starts_;
+  uint4* own_;
+};
+
 /// Rows of packs, and of the block's rows the sums that the parameters' gradients are made of, so
-/// that x and dy are read once. Each thread has K packs of columns of every row, and reads those of
-/// the next row while it computes. `dweight`, `dbias`: [blocks, width]; `dbias` may be null.
+/// that x and dy are read once. Each thread has K packs of columns of every row. `dweight`,
+/// `dbias`: [blocks, width]; `dbias` may be null.
 template <int K, typename T, typename D>
 __global__ void __launch_bounds__(kThreads, K == 1   ? 3
                                             : K == 2 ? 2
                                                      : 1)
-    norm_backward_blocks(NormBackward x, RowStarts starts, int64_t rows_of_block, float* dweight,
-                         float* dbias) {
+    norm_backward_blocks(const __grid_constant__ NormBackward x,
+                         const __grid_constant__ RowStarts starts, int64_t rows_of_block,
+                         float* dweight, float* dbias) {
   constexpr int kWarps = kThreads / 32;
-  constexpr bool kReadsAhead = sizeof(T) + sizeof(D) == 4;
+  extern __shared__ uint4 shared[];
   __shared__ float scratch[2][2][kWarps];
   const int64_t rows = x.rows * x.heads, first = blockIdx.x * rows_of_block;
   const int64_t end = first + rows_of_block < rows ? first + rows_of_block : rows;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int warps = static_cast<int>(blockDim.x) / 32;
-  const auto column = [&](int k) { return (int64_t{k} * blockDim.x + threadIdx.x) * kPack; };
+  using Ahead = RowsAhead<K, T, D>;
+  Ahead ahead(x, starts, shared);
+  const auto column = [](int k) { return Ahead::column(k); };
+  for (int i = 0; i < Ahead::kRows; ++i) ahead.ask(i, first + i, end);
   Pack<kPack> weight[K]{};
   ParameterSums<kPack> parameters[K];
-  Columns<kPack, T, D> next[K]{};  // zeros where there are no columns
-  Statistics next_row{};
-  const auto fetch = [&](int64_t row) {
-    const int64_t start = starts(row);
-    next_row = Statistics::of(x, row);
-#pragma unroll
-    for (int k = 0; k < K; ++k) {
-      if (column(k) < x.width) next[k].load(x, start + column(k));
-    }
-  };
-  fetch(first);
 #pragma unroll
   for (int k = 0; k < K; ++k) {
     if (column(k) < x.width) weight[k] = weights<kPack>(x.weight, x.one_plus_weight, column(k));
   }
+  int place = 0;
   for (int64_t row = first; row < end; ++row) {
-    if (!kReadsAhead && row > first) fetch(row);
-    const auto statistics = next_row;
-    Columns<kPack, T, D> own[K];
-#pragma unroll
-    for (int k = 0; k < K; ++k) own[k] = next[k];
-    if (kReadsAhead && row + 1 < end) fetch(row + 1);
+    Columns<kPack, T, D> own[K]{};
+    const Statistics statistics = ahead.take(place, own);
     RowSums sums;
 #pragma unroll
     for (int k = 0; k < K; ++k) {
@@ -153,6 +227,8 @@ __global__ void __launch_bounds__(kThreads, K == 1   ? 3
       turn[1][warp] = sums.product;
     }
     __syncthreads();
+    ahead.ask(place, row + Ahead::kRows, end);
+    place = (place + 1) % Ahead::kRows;
     sums = {warp_sum<kWarps>(lane % kWarps < warps ? turn[0][lane % kWarps] : 0.0F),
             warp_sum<kWarps>(lane % kWarps < warps ? turn[1][lane % kWarps] : 0.0F)};
     const int64_t start = starts(row);
@@ -270,19 +346,20 @@ bool run_in_blocks(Device& device, const NormBackward& x, const RowStarts& start
   with_types(x.x.type, x.dy.type, [&]<typename T, typename D>(T*, D*) {
     // No more blocks than run at once: each writes as many sums as a row has columns. The order in
     // which the parameters' gradients are summed follows from the GPU's multiprocessors, too.
-    const auto launch = [&](auto* kernel, unsigned threads, int64_t least_rows) {
+    const auto launch = [&](auto* kernel, unsigned threads, unsigned bytes, int64_t least_rows) {
       const int64_t rows_of_block =
-          std::max(least_rows, ceil_div(rows, blocks_at_once(device, kernel, threads)));
+          std::max(least_rows, ceil_div(rows, blocks_at_once(device, kernel, threads, bytes)));
       const int64_t blocks = ceil_div(rows, rows_of_block);
       float* const dweight = device.floats(2 * blocks * x.width);
       float* const dbias = x.dbias ? dweight + blocks * x.width : nullptr;
-      kernel<<<static_cast<unsigned>(blocks), threads, 0, device.stream()>>>(
+      kernel<<<static_cast<unsigned>(blocks), threads, bytes, device.stream()>>>(
           x, starts, rows_of_block, dweight, dbias);
       add_parts_of_columns(device, blocks, x.width, {dweight, x.dweight}, {dbias, x.dbias});
     };
-    const auto narrow = [&](auto* kernel, int k) { launch(kernel, narrow_threads(k), 64); };
-    const auto by_blocks = [&](auto* kernel, int k) {
-      launch(kernel, threads_of_block(x.width, k), 8);
+    const auto narrow = [&](auto* kernel, int k) { launch(kernel, narrow_threads(k), 0, 64); };
+    const auto by_blocks = [&]<int K>(std::integral_constant<int, K>) {
+      const unsigned threads = threads_of_block(x.width, K);
+      launch(norm_backward_blocks<K, T, D>, threads, RowsAhead<K, T, D>::bytes(threads), 8);
     };
     const int64_t packs = x.width / kPack;
     if (packs <= 8) {
@@ -298,11 +375,11 @@ bool run_in_blocks(Device& device, const NormBackward& x, const RowStarts& start
     } else if (packs <= 4 * 32) {
       narrow(norm_backward_narrow<32, 4, T, D>, 4);
     } else if (packs <= kThreads) {
-      by_blocks(norm_backward_blocks<1, T, D>, 1);
+      by_blocks(std::integral_constant<int, 1>());
     } else if (packs <= 2 * kThreads) {
-      by_blocks(norm_backward_blocks<2, T, D>, 2);
+      by_blocks(std::integral_constant<int, 2>());
     } else {
-      by_blocks(norm_backward_blocks<4, T, D>, 4);
+      by_blocks(std::integral_constant<int, 4>());
     }
   });
   return true;

@@ -111,14 +111,15 @@ class Bench {
     const Numbers gradient(device_, count, Type::f32), parameter(device_, count, Type::f32);
     const Numbers copy(device_, count), first(device_, count, Type::f32);
     const Numbers second(device_, count, Type::f32);
-    const StepInput step{.count = count,
-                         .gradient = gradient,
-                         .parameter = static_cast<float*>(Array(parameter).data),
-                         .copy = copy,
-                         .learning_rate = 1e-4,
-                         .weight_decay = 0.1};
+    const ParameterRun run{.count = count,
+                           .gradient = gradient,
+                           .parameter = static_cast<float*>(Array(parameter).data),
+                           .copy = copy,
+                           .states = {Array(first), Array(second)},
+                           .learning_rate = 1e-4,
+                           .weight_decay = 0.1};
     print(model, "AdamW, all in fp32", count * (4 + 8 + 2 + 8 + 8),
-          AdamStep{.step = step, .first_moment = first, .second_moment = second});
+          AdamStep{.step = {.runs = {run}}});
     const Numbers squares(device_, 1, Type::f32), sum(device_, 2, Type::f32);
     print(
         model, "sum of squares", 4 * count,

@@ -248,9 +248,9 @@ void load_tensors(const Checkpoint& checkpoint, const RunState& state, Stager* s
   memory.copy_from_masters();
 }
 
-RunProgress read_progress_of(const RunState& state, const TrainArguments& arguments,
-                             Schedule& schedule, RunProgress progress) {
-  const std::string path = "the checkpoint";
+RunProgress read_progress_of(const RunState& state, const std::string& path,
+                             const TrainArguments& arguments, Schedule& schedule,
+                             RunProgress progress) {
   progress.iteration = state.iteration.value_or(0);
   progress.optimizer_steps = progress.iteration;
   for (const auto& [name, value] : state.common) {

@@ -58,9 +58,10 @@ void load_tensors(const Checkpoint& checkpoint, const RunState& state, Stager* s
                   ModelState& memory, Load what,
                   std::span<const std::string> skipped_prefixes = {});
 
-/// What a checkpoint says of the run besides; `state` is state_of() it. Absent members stay as
-/// `fresh` has them: a model alone begins anew.
-RunProgress read_progress_of(const RunState& state, const TrainArguments& arguments,
-                             Schedule& schedule, RunProgress fresh);
+/// What the checkpoint at `path` says of the run besides; `state` is state_of() it. Absent members
+/// stay as `fresh` has them: a model alone begins anew.
+RunProgress read_progress_of(const RunState& state, const std::string& path,
+                             const TrainArguments& arguments, Schedule& schedule,
+                             RunProgress fresh);
 
 }  // namespace ferry

@@ -52,7 +52,8 @@ void RunSaves::load(const Source& source, RunPosition& position) {
       arguments_.no_load_optim || source.weights_only || state.param_groups.empty();
   // What does not fit is told before all those bytes are read.
   if (!source.weights_only) {
-    position.progress = read_progress_of(state, arguments_, position.schedule, position.progress);
+    position.progress =
+        read_progress_of(state, path, arguments_, position.schedule, position.progress);
     position.consumed = source.consumed.train.value_or(0);
     position.skipped = source.consumed.skipped.value_or(0);
     position.consumed_valid = source.consumed.valid.value_or(0);

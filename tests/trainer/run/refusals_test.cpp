@@ -97,6 +97,12 @@ TEST_F(Refusals, OfAnotherOptimizersStateSayWhatToGive) {
   expect_untrained(load + "--optimizer sgd", "--no-load-optim");
 }
 
+TEST_F(Refusals, OfAnotherScheduleNameTheCheckpoint) {
+  expect_untrained("--lr 2e-3 --train-iters 8 --load " + saved(),
+                   "run/iter_0000004: the learning rate (--lr) is 0.001 in the checkpoint's "
+                   "scheduler and 0.002 now");
+}
+
 TEST_F(Refusals, OfAnIterationNameThisCommandsFlag) {
   const std::string run = saved();
   EXPECT_THAT(outcome_of(words("--ckpt-step 3 --load " + run)).problem,

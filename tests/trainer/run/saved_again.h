@@ -32,7 +32,8 @@ inline void save_again(const std::string& words) {
       RankModel own(arguments, model, static_cast<int>(rank), device, "the test");
       load_tensors(source->checkpoint, source->state, device.stager.get(), own.memory, Load::all);
       Schedule schedule = schedule_of(arguments);
-      const RunProgress progress = read_progress_of(source->state, arguments, schedule, {});
+      const RunProgress progress =
+          read_progress_of(source->state, source->checkpoint.path, arguments, schedule, {});
       const RunState state =
           state_to_save(arguments, {}, model, progress, schedule, optimizer_options(arguments));
       RunSaver saver(arguments, files, *groups[rank], device.stager, [](std::string_view) {});

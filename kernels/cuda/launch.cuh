@@ -246,16 +246,10 @@ inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline void check_launch(const char* what) { check(cudaGetLastError(), what); }
 
 /// How many blocks of a kernel, with so many bytes of dynamic shared memory, the GPU runs at once.
-/// The kernel may ask for them from then on.
 template <typename... Arguments>
 int64_t blocks_at_once(const Device& device, void (*kernel)(Arguments...), unsigned threads,
                        unsigned bytes = 0) {
   int of_each = 0;
-  if (bytes > 0) {
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(bytes)),
-          "taking shared memory");
-  }
   check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_each, kernel, static_cast<int>(threads),
                                                       bytes),
         "counting blocks");

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <span>
+#include <type_traits>
 
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/operations.h"
@@ -197,7 +198,8 @@ struct WholeRun {
   }
 };
 
-/// What one launch steps: as many runs as fit into the 4 KB that all drivers take as arguments.
+/// What one launch steps: as many runs as fit into half of the 32 KB that kernels take as
+/// arguments.
 template <typename Run>
 struct Launch {
   typename Run::Rule rule;
@@ -210,10 +212,11 @@ struct Launch {
     unsigned first_block;
     bool packed;
   };
-  static constexpr int kMost = 3900 / static_cast<int>(sizeof(Part));
+  static constexpr int kMost = 16000 / static_cast<int>(sizeof(Part));
   Part parts[kMost];
 };
 
+/// Few enough for the blocks of a run to come out even, and enough to be worth finding the run.
 constexpr int64_t kElementsOfBlock = 4 * kThreads * kPack;
 
 template <typename Run>
@@ -242,6 +245,7 @@ template <typename Rule, typename RunOf>
 void launch(Device& device, const StepInput& step, std::span<const ParameterRun> runs,
             const Rule& rule, const RunOf& run_of) {
   using Run = decltype(run_of(runs.front()));
+  static_assert(std::is_trivially_copyable_v<Launch<Run>> && sizeof(Launch<Run>) <= 32764);
   Launch<Run> next{.rule = rule,
                    .gradient_scale = step.gradient_scale,
                    .is_skipped = step.is_skipped,

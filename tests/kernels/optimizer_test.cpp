@@ -132,57 +132,112 @@ TEST(Adam, EqualsAPlainLoop) {
   check_adam(0.1, false, 3);
 }
 
-// More runs than a GPU takes at once, some of them longer than what one block of its threads takes,
-// some of which it cannot move 16 bytes at a time, and with rates of their own.
-TEST(Adam, OfManyRunsIsThatOfEachAlone) {
-  constexpr int kRuns = 75;
-  constexpr int64_t kBetween = 3;  // elements of no run
-  const auto count_of = [](int run) -> int64_t {
-    return run % 10 == 9 ? 20000 + run : run % 4 == 0 ? 8 * (run % 7) : run % 23;
-  };
-  int64_t total = kBetween;
-  for (int i = 0; i < kRuns; ++i) total += count_of(i) + (i % 3 == 0 ? kBetween : 0);
-  for (const Type type : {Type::f32, Type::bf16}) {
-    const auto gradient = random_numbers(total, type, 1);
-    for (auto& device : devices()) {
-      std::vector<std::vector<Numbers>> results;
-      for (const bool together : {false, true}) {
-        std::vector<Numbers> all{random_numbers(total, Type::f32, 2),
-                                 random_numbers(total, type, 3), random_numbers(total, type, 4),
-                                 random_numbers(total, Type::f32, 5)};
-        for (int64_t i = 0; i < total; ++i) {
-          all[3].set(static_cast<size_t>(i), std::fabs(all[3][static_cast<size_t>(i)]));
-        }
-        AdamStep step;
-        step.number = 3;
-        int64_t at = 0;
-        for (int i = 0; i < kRuns; ++i) {
-          if (i % 3 == 0) at += kBetween;
-          step.step.runs.push_back({.count = count_of(i),
-                                    .gradient = ConstArray(gradient).from(at),
-                                    .parameter = all[0].floats() + at,
-                                    .copy = type == Type::f32 ? Array() : all[1].array().from(at),
-                                    .states = {all[2].array().from(at), all[3].array().from(at)},
-                                    .learning_rate = 0.01 * (1 + i % 2),
-                                    .weight_decay = i % 5 == 0 ? 0.0 : 0.1 * i});
-          at += count_of(i);
-        }
-        if (together) {
-          device.kernels->run(step);
-        } else {
-          for (const ParameterRun& run : step.step.runs) {
-            device.kernels->run(AdamStep{.step = {.runs = {run}}, .number = 3});
-          }
-        }
-        results.push_back(std::move(all));
-      }
-      const auto untouched = random_numbers(total, Type::f32, 2);
-      for (size_t i = 0; i < kBetween; ++i) EXPECT_EQ(results[1][0][i], untouched[i]);
-      EXPECT_NE(results[1][0][kBetween + 20], untouched[kBetween + 20]);
-      for (size_t i = 0; i < results[0].size(); ++i) {
-        EXPECT_TRUE(results[0][i].bits() == results[1][i].bits()) << device.name << " " << i;
+// Runs of all lengths, with rates of their own: more than a GPU takes at once, some longer than
+// what one block of its threads takes, some of which it cannot move 16 bytes at a time, and
+// elements of no run between them.
+struct ManyRuns {
+  static constexpr int kRuns = 250;
+  std::vector<int64_t> begins, counts;
+  int64_t total = 3;
+
+  ManyRuns() {
+    for (int i = 0; i < kRuns; ++i) {
+      const bool is_long = i % 25 == 9;
+      total = i % 3 == 0 ? total + 3 : total;
+      if (i % 50 == 9 || i % 4 == 0) total = (total + 7) / 8 * 8;
+      begins.push_back(total);
+      counts.push_back(is_long ? 20000 + i : i % 4 == 0 ? 8 * (i % 7) : i % 23);
+      total += counts.back();
+    }
+  }
+  double rate(int i) const { return 0.01 * (1 + i % 2); }
+  double decay(int i) const { return i % 5 == 0 ? 0.0 : 0.002 * i; }
+};
+
+struct ManyNumbers {
+  Numbers gradient, parameter, copy;
+  std::vector<Numbers> states;
+
+  ManyNumbers(int64_t count, Type type)
+      : gradient(random_numbers(count, type, 1)),
+        parameter(random_numbers(count, Type::f32, 2)),
+        copy(random_numbers(count, type, 3)) {
+    for (unsigned i = 0; i < 3; ++i) {
+      states.push_back(random_numbers(count, Type::f32, 4 + i));
+      for (size_t j = 0; j < static_cast<size_t>(count); ++j) {
+        states[i].set(j, std::fabs(states[i][j]));
       }
     }
+  }
+  std::vector<ParameterRun> runs(const ManyRuns& many) {
+    std::vector<ParameterRun> all;
+    for (int i = 0; i < ManyRuns::kRuns; ++i) {
+      const int64_t at = many.begins[static_cast<size_t>(i)];
+      ParameterRun& run = all.emplace_back();
+      run.count = many.counts[static_cast<size_t>(i)];
+      run.gradient = ConstArray(gradient).from(at);
+      run.parameter = parameter.floats() + at;
+      if (copy.array().type != Type::f32) run.copy = copy.array().from(at);
+      for (size_t j = 0; j < 3; ++j) run.states[j] = states[j].array().from(at);
+      run.learning_rate = many.rate(i);
+      run.weight_decay = many.decay(i);
+    }
+    return all;
+  }
+  std::string bits() const {
+    std::string all = parameter.bits() + copy.bits();
+    for (const auto& state : states) all += state.bits();
+    return all;
+  }
+};
+
+template <typename Step>
+class StepOfManyRuns : public testing::Test {};
+using Steps = testing::Types<AdamStep, SgdStep, AdemamixStep>;
+TYPED_TEST_SUITE(StepOfManyRuns, Steps);
+
+TYPED_TEST(StepOfManyRuns, IsThatOfEachAlone) {
+  const ManyRuns many;
+  for (const Type type : {Type::f32, Type::bf16}) {
+    for (auto& device : devices()) {
+      TypeParam step;
+      step.number = 3;
+      ManyNumbers together(many.total, type), alone(many.total, type);
+      step.step.runs = together.runs(many);
+      device.kernels->run(step);
+      for (const ParameterRun& run : alone.runs(many)) {
+        step.step.runs = {run};
+        device.kernels->run(step);
+      }
+      EXPECT_TRUE(together.bits() == alone.bits()) << device.name;
+    }
+  }
+}
+
+TEST(Adam, OfManyRunsEqualsAPlainLoop) {
+  const ManyRuns many;
+  for (auto& device : devices()) {
+    const ManyNumbers before(many.total, Type::bf16);
+    ManyNumbers after(many.total, Type::bf16);
+    AdamStep step;
+    step.step.runs = after.runs(many);
+    device.kernels->run(step);
+    std::vector<double> expected;
+    for (size_t i = 0; i < static_cast<size_t>(many.total); ++i) {
+      expected.push_back(before.parameter[i]);
+    }
+    for (int run = 0; run < ManyRuns::kRuns; ++run) {
+      const auto begin = static_cast<size_t>(many.begins[static_cast<size_t>(run)]);
+      const auto count = static_cast<size_t>(many.counts[static_cast<size_t>(run)]);
+      for (size_t i = begin; i < begin + count; ++i) {
+        const double g = before.gradient[i];
+        const double m = (0.9 * before.states[0][i] + 0.1 * g) / 0.1;
+        const double v = (0.999 * before.states[1][i] + 0.001 * g * g) / 0.001;
+        expected[i] = expected[i] * (1 - many.rate(run) * many.decay(run)) -
+                      many.rate(run) * m / (std::sqrt(v) + 1e-8);
+      }
+    }
+    expect_near(after.parameter, expected, 8, 1, device.name);
   }
 }
 

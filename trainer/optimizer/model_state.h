@@ -30,7 +30,7 @@ struct ModelStateOptions {
   std::vector<std::string> kinds;
   std::vector<kernels::Type> kind_types = {};  // of their elements; fp32 where there are fewer
   /// Of the fp32 parameters of a bf16 model, keep 16 bits: the others are the model's own
-  /// (kernels/optimizer.h, StepInput::remainder).
+  /// (kernels/optimizer.h, ParameterRun::remainder).
   bool remainders = false;
 };
 

@@ -53,6 +53,45 @@ double warm_beta3(const OptimizerOptions& options, int64_t number) {
   return std::pow(0.5, 1 / (steps + 1));
 }
 
+namespace {
+
+/// Whether `after` has the rates of `run` and begins where that ends, in every array.
+bool goes_on(const StateRun& run, const StateRun& after) {
+  const int64_t end = run.elements;
+  if (run.is_input_or_output != after.is_input_or_output || (run.axes > 1) != (after.axes > 1) ||
+      run.gradient.from(end).data != after.gradient.data ||
+      run.value.from(end).data != after.value.data) {
+    return false;
+  }
+  if (run.remainder != nullptr ? run.remainder + end != after.remainder
+                               : run.master + end != after.master) {
+    return false;
+  }
+  for (size_t kind = 0; kind < run.states.size(); ++kind) {
+    if (run.states[kind].from(end).data != after.states[kind].data) return false;
+  }
+  return true;
+}
+
+/// As few runs as there can be: experts have thousands.
+std::vector<StateRun> runs_of_steps(std::span<const StateRun> runs) {
+  std::vector<StateRun> all;
+  for (const StateRun& run : runs) {
+    if (!all.empty() && goes_on(all.back(), run)) {
+      all.back().elements += run.elements;
+    } else if (!all.empty() && goes_on(run, all.back())) {
+      const int64_t behind = all.back().elements;
+      all.back() = run;
+      all.back().elements += behind;
+    } else {
+      all.push_back(run);
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
 Optimizer::Optimizer(ModelState& state, Grid& grid, kernels::Kernels& kernels,
                      OptimizerOptions options)
     : state_(state),
@@ -62,7 +101,11 @@ Optimizer::Optimizer(ModelState& state, Grid& grid, kernels::Kernels& kernels,
       memory_(kernels.allocate(sizeof(double) + 2 * sizeof(float))),
       sum_(static_cast<double*>(memory_.get())),
       gradient_scale_(reinterpret_cast<float*>(sum_ + 1)),
-      is_skipped_(gradient_scale_ + 1) {}
+      is_skipped_(gradient_scale_ + 1) {
+  for (size_t bucket = 0; bucket < state.buckets(); ++bucket) {
+    runs_.push_back(runs_of_steps(state.runs_of(bucket)));
+  }
+}
 
 // *sum_ becomes that of all parameters, over all ranks.
 void Optimizer::sum_squares(Values values) {
@@ -104,7 +147,7 @@ void Optimizer::step(const StepRates& rates) {
                                   .is_skipped = is_skipped_});
   loss_scale_ = rates.loss_scale;
   kernels_.download(sum_, &told_sum_, sizeof told_sum_);
-  state_.update_parameters([&](size_t bucket) { step_runs(state_.runs_of(bucket), rates); });
+  state_.update_parameters([&](size_t bucket) { step_runs(runs_[bucket], rates); });
 }
 
 StepResult Optimizer::result() {

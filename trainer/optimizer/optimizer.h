@@ -75,6 +75,7 @@ class Optimizer {
   void step_runs(std::span<const StateRun> runs, const StepRates& rates);
 
   ModelState& state_;
+  std::vector<std::vector<StateRun>> runs_;  // by bucket: those of the state, as steps take them
   Grid& grid_;
   kernels::Kernels& kernels_;
   OptimizerOptions options_;

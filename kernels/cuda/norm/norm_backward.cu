@@ -101,18 +101,16 @@ __global__ void norm_backward(NormBackward x, RowStarts starts) {
   }
 }
 
-/// A thread's K packs of columns of the next rows, on their way into shared memory, so that
+/// A thread's K packs of columns of the next ROWS rows, on their way into shared memory, so that
 /// registers hold one row alone. Nobody else looks at them: what a thread waits for is its own.
-template <int K, typename T, typename D>
+template <int ROWS, int K, typename T, typename D>
 class RowsAhead {
   static constexpr int kWordsOfX = StoredPack<kPack, T>::kWords;
   static constexpr int kWordsOfD = StoredPack<kPack, D>::kWords;
   static constexpr int kWords = K * (kWordsOfX + 2 * kWordsOfD) + 1;  // the last: statistics
-  static constexpr int kMostBytes = 96 << 10;  // of a block, on all GPUs since Ampere
 
  public:
-  static constexpr int kRows = 2 * kWords * kThreads * 16 <= kMostBytes ? 2 : 1;
-  static constexpr unsigned bytes(unsigned threads) { return kRows * kWords * threads * 16; }
+  static constexpr unsigned bytes(unsigned threads) { return ROWS * kWords * threads * 16; }
 
   __device__ RowsAhead(const NormBackward& x, const RowStarts& starts, uint4* shared)
       : x_(x), starts_(starts), own_(shared + threadIdx.x) {}
@@ -121,39 +119,40 @@ class RowsAhead {
     return (int64_t{k} * blockDim.x + threadIdx.x) * kPack;
   }
 
-  /// Asks for a row into place `at`, which nothing is wanted from any more; for none from `end` on.
-  __device__ void ask(int at, int64_t row, int64_t end) {
+  /// Asks for a row into that place, of which nothing is wanted any more; for none from `end` on.
+  __device__ void ask(int place, int64_t row, int64_t end) {
     if (row < end) {
       const int64_t start = starts_(row);
 #pragma unroll
       for (int k = 0; k < K; ++k) {
         if (column(k) >= x_.width) continue;
-        copy<kWordsOfX>(word(at, k), static_cast<const T*>(x_.x.data) + start + column(k));
-        copy<kWordsOfD>(word(at, k) + step() * kWordsOfX,
+        copy<kWordsOfX>(word(place, k), static_cast<const T*>(x_.x.data) + start + column(k));
+        copy<kWordsOfD>(word(place, k) + step() * kWordsOfX,
                         static_cast<const D*>(x_.dy.data) + start + column(k));
         if (!x_.accumulate) continue;
-        copy<kWordsOfD>(word(at, k) + step() * (kWordsOfX + kWordsOfD),
+        copy<kWordsOfD>(word(place, k) + step() * (kWordsOfX + kWordsOfD),
                         static_cast<const D*>(x_.dx.data) + start + column(k));
       }
-      auto* const statistics = reinterpret_cast<float*>(word(at, K));
+      auto* const statistics = reinterpret_cast<float*>(word(place, K));
       __pipeline_memcpy_async(statistics, x_.inverse + row, sizeof(float));
       if (!x_.rms) __pipeline_memcpy_async(statistics + 1, x_.mean + row, sizeof(float));
     }
     __pipeline_commit();
   }
 
-  /// The row that was asked for longest ago, at that place. Zeros where there are no columns.
-  __device__ Statistics take(int at, Columns<kPack, T, D> (&own)[K]) const {
-    __pipeline_wait_prior(kRows - 1);
+  /// The row that was asked for longest ago, from its place. Where there are no columns `own`
+  /// stays.
+  __device__ Statistics take(int place, Columns<kPack, T, D> (&own)[K]) const {
+    __pipeline_wait_prior(ROWS - 1);
 #pragma unroll
     for (int k = 0; k < K; ++k) {
       if (column(k) >= x_.width) continue;
-      const uint4* from = word(at, k);
+      const uint4* from = word(place, k);
       from = read(from, own[k].x.words);
       from = read(from, own[k].dy.words);
       if (x_.accumulate) read(from, own[k].before.words);
     }
-    const auto* const statistics = reinterpret_cast<const float*>(word(at, K));
+    const auto* const statistics = reinterpret_cast<const float*>(word(place, K));
     return {x_.rms ? 0.0F : statistics[1], statistics[0]};
   }
 
@@ -161,8 +160,8 @@ class RowsAhead {
   __device__ static int step() { return static_cast<int>(blockDim.x); }
   /// The first word of pack k of the row at that place, or its statistics. Words of a thread lie
   /// so far apart that neighbours have neighbouring ones.
-  __device__ uint4* word(int at, int k) const {
-    return own_ + (at * kWords + k * (kWordsOfX + 2 * kWordsOfD)) * step();
+  __device__ uint4* word(int place, int k) const {
+    return own_ + (place * kWords + k * (kWordsOfX + 2 * kWordsOfD)) * step();
   }
   template <int N>
   __device__ static void copy(uint4* to, const void* from) {
@@ -186,7 +185,7 @@ class RowsAhead {
 /// Rows of packs, and of the block's rows the sums that the parameters' gradients are made of, so
 /// that x and dy are read once. Each thread has K packs of columns of every row. `dweight`,
 /// `dbias`: [blocks, width]; `dbias` may be null.
-template <int K, typename T, typename D>
+template <int ROWS, int K, typename T, typename D>
 __global__ void __launch_bounds__(kThreads, K == 1   ? 3
                                             : K == 2 ? 2
                                                      : 1)
@@ -200,10 +199,10 @@ __global__ void __launch_bounds__(kThreads, K == 1   ? 3
   const int64_t end = first + rows_of_block < rows ? first + rows_of_block : rows;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int warps = static_cast<int>(blockDim.x) / 32;
-  using Ahead = RowsAhead<K, T, D>;
+  using Ahead = RowsAhead<ROWS, K, T, D>;
   Ahead ahead(x, starts, shared);
   const auto column = [](int k) { return Ahead::column(k); };
-  for (int i = 0; i < Ahead::kRows; ++i) ahead.ask(i, first + i, end);
+  for (int i = 0; i < ROWS; ++i) ahead.ask(i, first + i, end);
   Pack<kPack> weight[K]{};
   ParameterSums<kPack> parameters[K];
 #pragma unroll
@@ -227,8 +226,8 @@ __global__ void __launch_bounds__(kThreads, K == 1   ? 3
       turn[1][warp] = sums.product;
     }
     __syncthreads();
-    ahead.ask(place, row + Ahead::kRows, end);
-    place = (place + 1) % Ahead::kRows;
+    ahead.ask(place, row + ROWS, end);
+    place = (place + 1) % ROWS;
     sums = {warp_sum<kWarps>(lane % kWarps < warps ? turn[0][lane % kWarps] : 0.0F),
             warp_sum<kWarps>(lane % kWarps < warps ? turn[1][lane % kWarps] : 0.0F)};
     const int64_t start = starts(row);
@@ -343,6 +342,7 @@ struct BiasGradient {
 bool run_in_blocks(Device& device, const NormBackward& x, const RowStarts& starts, bool packed) {
   const int64_t rows = x.rows * x.heads;
   if (rows == 0 || !packed || x.width > 4 * kPack * kThreads) return false;
+  bool is_run = true;
   with_types(x.x.type, x.dy.type, [&]<typename T, typename D>(T*, D*) {
     // No more blocks than run at once: each writes as many sums as a row has columns. The order in
     // which the parameters' gradients are summed follows from the GPU's multiprocessors, too.
@@ -357,9 +357,22 @@ bool run_in_blocks(Device& device, const NormBackward& x, const RowStarts& start
       add_parts_of_columns(device, blocks, x.width, {dweight, x.dweight}, {dbias, x.dbias});
     };
     const auto narrow = [&](auto* kernel, int k) { launch(kernel, narrow_threads(k), 0, 64); };
-    const auto by_blocks = [&]<int K>(std::integral_constant<int, K>) {
+    const auto ahead = [&]<int ROWS, int K>(std::integral_constant<int, ROWS>,
+                                            std::integral_constant<int, K>) {
+      using Ahead = RowsAhead<ROWS, K, T, D>;
+      constexpr unsigned kMost = Ahead::bytes(kThreads), kDeclared = 256;
+      if (static_cast<int>(kMost + kDeclared) > device.shared_memory()) return false;
+      const auto kernel = norm_backward_blocks<ROWS, K, T, D>;
+      check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMost),
+            "taking shared memory");
       const unsigned threads = threads_of_block(x.width, K);
-      launch(norm_backward_blocks<K, T, D>, threads, RowsAhead<K, T, D>::bytes(threads), 8);
+      launch(kernel, threads, Ahead::bytes(threads), 8);
+      return true;
+    };
+    // As many rows ahead as a block has room for.
+    const auto by_blocks = [&](auto k) {
+      is_run =
+          ahead(std::integral_constant<int, 2>(), k) || ahead(std::integral_constant<int, 1>(), k);
     };
     const int64_t packs = x.width / kPack;
     if (packs <= 8) {
@@ -382,7 +395,7 @@ bool run_in_blocks(Device& device, const NormBackward& x, const RowStarts& start
       by_blocks(std::integral_constant<int, 4>());
     }
   });
-  return true;
+  return is_run;
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 // Shapes are those of a step of GPT-2 124M (64 sequences of 1024) and of Llama-3-8B (2 of 4096).
 #include <cstdio>
 #include <exception>
+#include <numeric>
 #include <vector>
 
 #include "tests/gpu/bench/measuring.h"
@@ -107,19 +108,25 @@ class Bench {
                        .dlogits = logits});
   }
 
-  void optimizer(const char* model, int64_t count) {
+  /// Runs of so many parameters, by turns with weight decay and without.
+  void optimizer(const char* model, const std::vector<int64_t>& runs) {
+    const int64_t count = std::accumulate(runs.begin(), runs.end(), int64_t{0});
     const Numbers gradient(device_, count, Type::f32), parameter(device_, count, Type::f32);
     const Numbers copy(device_, count), first(device_, count, Type::f32);
     const Numbers second(device_, count, Type::f32);
-    const ParameterRun run{.count = count,
-                           .gradient = gradient,
-                           .parameter = static_cast<float*>(Array(parameter).data),
-                           .copy = copy,
-                           .states = {Array(first), Array(second)},
-                           .learning_rate = 1e-4,
-                           .weight_decay = 0.1};
-    print(model, "AdamW, all in fp32", count * (4 + 8 + 2 + 8 + 8),
-          AdamStep{.step = {.runs = {run}}});
+    AdamStep step;
+    int64_t at = 0;
+    for (const int64_t run : runs) {
+      step.step.runs.push_back({.count = run,
+                                .gradient = ConstArray(gradient).from(at),
+                                .parameter = static_cast<float*>(Array(parameter).data) + at,
+                                .copy = Array(copy).from(at),
+                                .states = {Array(first).from(at), Array(second).from(at)},
+                                .learning_rate = 1e-4,
+                                .weight_decay = step.step.runs.size() % 2 == 0 ? 0.1 : 0.0});
+      at += run;
+    }
+    print(model, "AdamW, all in fp32", count * (4 + 8 + 2 + 8 + 8), step);
     const Numbers squares(device_, 1, Type::f32), sum(device_, 2, Type::f32);
     print(
         model, "sum of squares", 4 * count,
@@ -187,11 +194,20 @@ int main() {
     bench.norms("GPT-2", 65536, 768, false);
     bench.activations("GPT-2", Activation::gelu_tanh, 65536, 3072);
     bench.cross_entropy("GPT-2", 16384, 50304);
+    bench.norms("GPT-2 1558M", 16384, 1600, false);
+    std::vector<int64_t> runs{50304 * 1600};
+    for (int layer = 0; layer < 12; ++layer) {
+      for (const int64_t matrix : {4800, 1600, 6400, 6400}) {
+        runs.insert(runs.end(), {3 * 1600, matrix * 1600});
+      }
+    }
+    bench.optimizer("GPT-2 1558M", runs);
     bench.norms("Llama-3-8B", 8192, 4096, true);
+    bench.norms("Llama-3-70B", 8192, 8192, true);
     bench.activations("Llama-3-8B", Activation::swiglu, 8192, 14336);
     bench.rotary("Llama-3-8B", 4096, 2, 32, 128);
     bench.cross_entropy("Llama-3-8B", 8192, 128256);
-    bench.optimizer("Llama-3-8B", int64_t{1} << 28);
+    bench.optimizer("Llama-3-8B", {int64_t{1} << 28});
     bench.experts("Qwen3-30B", 16384, 8, 2048);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -42,30 +42,86 @@ struct RowKeys {
   }
 };
 
-/// A block of threads for each sorted place and strip of columns: the first place of a row adds all
-/// of the row's tokens in their order.
+// Gradients of an embedding's rows: tokens are sorted by row, and each part of so many of them has
+// its sums from one block of threads. In real text a few rows have a great share of all tokens, and
+// go on through many parts: what each of these has is added up afterwards, in their order.
+constexpr int kTokensOfPart = 64;
+constexpr int kTogether = 8;  // rows that are read together
+
+/// A block for each part and strip of columns. `open`: [parts, 2, width], sums of the row that a
+/// part begins in the middle of, and of the one that it ends in the middle of.
 template <typename T, typename D>
 __global__ void add_rows(int64_t count, int64_t width, int64_t rows, const int32_t* keys,
-                         const int32_t* numbers, const T* dy, D* dtable) {
-  const int64_t place = blockIdx.x;
-  const int32_t row = keys[place];
-  if (row >= rows || (place > 0 && keys[place - 1] == row)) return;
+                         const int32_t* numbers, const T* dy, D* dtable, float* open) {
+  __shared__ int32_t key[kTokensOfPart + 2], number[kTokensOfPart];  // a key before, and one behind
+  const int64_t begin = int64_t{blockIdx.x} * kTokensOfPart;
+  const int tokens = static_cast<int>(min(int64_t{kTokensOfPart}, count - begin));
+  for (int i = threadIdx.x; i < tokens + 2; i += blockDim.x) {
+    const int64_t place = begin + i - 1;
+    key[i] = place >= 0 && place < count ? keys[place] : -1;
+    if (i < tokens) number[i] = numbers[begin + i];
+  }
+  __syncthreads();
   const int64_t column = blockIdx.y * int64_t{blockDim.x} + threadIdx.x;
   if (column >= width) return;
-  float sum = to_float(dtable[row * width + column]);
-  // Frequent tokens have long runs, whose rows are read together. Keys are sorted.
-  constexpr int kTogether = 8;
-  int64_t i = place;
-  for (; i + kTogether <= count && keys[i + kTogether - 1] == row; i += kTogether) {
-    float values[kTogether];
+  float* const begun_before = open + 2 * blockIdx.x * width + column;
+  float* const goes_on = begun_before + width;
+  float sum = 0;
+  for (int first = 0; first < tokens; first += kTogether) {
+    float value[kTogether], before[kTogether];
 #pragma unroll
     for (int j = 0; j < kTogether; ++j) {
-      values[j] = to_float(dy[numbers[i + j] * width + column]);
+      const int i = min(first + j, tokens - 1), row = key[i + 1];
+      value[j] = row < rows ? to_float(dy[number[i] * width + column]) : 0.0F;
+      const bool begins = row < rows && key[i] != row;
+      before[j] = begins ? to_float(dtable[row * width + column]) : 0.0F;
     }
 #pragma unroll
-    for (const float value : values) sum += value;
+    for (int j = 0; j < kTogether; ++j) {
+      const int i = first + j;
+      if (i >= tokens || key[i + 1] >= rows) break;  // rows of other ranks are last
+      const int row = key[i + 1];
+      sum = key[i] == row ? sum + value[j] : before[j] + value[j];
+      const bool ends = key[i + 2] != row;
+      if (!ends && i + 1 < tokens) continue;
+      if (key[0] == row) {
+        *begun_before = sum;
+      } else if (ends) {
+        dtable[row * width + column] = from_float<D>(sum);
+      } else {
+        *goes_on = sum;
+      }
+    }
   }
-  for (; i < count && keys[i] == row; ++i) sum += to_float(dy[numbers[i] * width + column]);
+}
+
+/// A block for each part and strip of columns: where a row begins in the part and goes on behind
+/// it, it is what all its parts have.
+template <typename D>
+__global__ void add_open_rows(int64_t count, int64_t width, int64_t rows, const int32_t* keys,
+                              const float* open, D* dtable) {
+  const int64_t begin = int64_t{blockIdx.x} * kTokensOfPart, end = begin + kTokensOfPart;
+  if (end >= count) return;
+  const int32_t row = keys[end - 1];
+  if (row >= rows || keys[end] != row || (begin > 0 && keys[begin - 1] == row)) return;
+  const int64_t column = blockIdx.y * int64_t{blockDim.x} + threadIdx.x;
+  if (column >= width) return;
+  const auto has_row = [&](int64_t part) {
+    return part * kTokensOfPart < count && keys[part * kTokensOfPart] == row;
+  };
+  const auto sum_of = [&](int64_t part, int which) {
+    return open[(2 * part + which) * width + column];
+  };
+  int64_t part = blockIdx.x;
+  float sum = sum_of(part++, 1);
+  for (; has_row(part + kTogether - 1); part += kTogether) {
+    float value[kTogether];
+#pragma unroll
+    for (int j = 0; j < kTogether; ++j) value[j] = sum_of(part + j, 0);
+#pragma unroll
+    for (const float x : value) sum += x;
+  }
+  for (; has_row(part); ++part) sum += sum_of(part, 0);
   dtable[row * width + column] = from_float<D>(sum);
 }
 
@@ -143,17 +199,19 @@ void run(Device& device, const EmbeddingForward& x) {
 
 void run(Device& device, const EmbeddingBackward& x) {
   if (x.count == 0 || x.width == 0) return;
-  const Sorted sorted =
-      sort_pairs(device, x.count, x.rows + 1, [&](int32_t* keys, int32_t* numbers) {
-        each(device, x.count, RowKeys{x.ids, x.first, x.rows, keys, numbers}, "embedding's rows");
-      });
+  const int64_t parts = ceil_div(x.count, kTokensOfPart);
+  const auto fill = [&](int32_t* keys, int32_t* numbers) {
+    each(device, x.count, RowKeys{x.ids, x.first, x.rows, keys, numbers}, "embedding's rows");
+  };
+  const Sorted sorted = sort_pairs(device, x.count, x.rows + 1, fill, 2 * parts * x.width);
   constexpr unsigned kColumns = 128;
-  const dim3 grid(static_cast<unsigned>(x.count),
-                  static_cast<unsigned>(ceil_div(x.width, kColumns)));
+  const dim3 grid(static_cast<unsigned>(parts), static_cast<unsigned>(ceil_div(x.width, kColumns)));
   with_types(x.dy.type, x.dtable.type, [&]<typename T, typename D>(T*, D*) {
     add_rows<<<grid, kColumns, 0, device.stream()>>>(x.count, x.width, x.rows, sorted.keys,
                                                      sorted.numbers, elements<T>(x.dy),
-                                                     elements<D>(x.dtable));
+                                                     elements<D>(x.dtable), sorted.more);
+    add_open_rows<<<grid, kColumns, 0, device.stream()>>>(x.count, x.width, x.rows, sorted.keys,
+                                                          sorted.more, elements<D>(x.dtable));
   });
   check_launch("embedding's gradient");
 }

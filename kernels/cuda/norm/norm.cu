@@ -145,8 +145,6 @@ bool run_packs(Device& device, const NormForward& x, const RowStarts& starts) {
     launch(norm_forward_packs<1, 32, T, Y>, kThreads / 32);
   } else if (packs <= 4 * 32) {
     launch(norm_forward_packs<4, 32, T, Y>, kThreads / 32);
-  } else if (packs <= kThreads) {
-    launch(norm_forward_packs<1, kThreads, T, Y>, 1, threads_of_block(x.width, 1));
   } else if (packs <= 2 * kThreads) {
     launch(norm_forward_packs<2, kThreads, T, Y>, 1, threads_of_block(x.width, 2));
   } else {

@@ -4,7 +4,8 @@
 //
 //   bench_elementwise
 //
-// Shapes are those of a step of GPT-2 124M (64 sequences of 1024) and of Llama-3-8B (2 of 4096).
+// Shapes are those of a step of GPT-2 124M (64 sequences of 1024) and 1558M (16), and of Llama-3-8B
+// (2 of 4096) and 70B.
 #include <cstdio>
 #include <exception>
 #include <numeric>

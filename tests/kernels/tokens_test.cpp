@@ -36,61 +36,48 @@ TEST(Embedding, TakesRowsOfThisRank) {
   }
 }
 
-TEST(Embedding, AddsGradientsOfEachToken) {
-  const int64_t width = 150, first = 10, rows = 4;
-  const std::vector<int32_t> ids{12, 9, 13, 10, 14, 12, 12};
+void check_embedding_gradient(const std::vector<int32_t>& ids, int64_t width, int64_t rows,
+                              Type type, double steps) {
+  const int64_t first = 10;
   const auto count = static_cast<int64_t>(ids.size());
+  const auto dy = random_numbers(count * width, type, 1);
+  const auto before = random_numbers(rows * width, Type::f32, 2);
+  const auto table = on_all(before, [&](Numbers& to) {
+    return EmbeddingBackward{.count = count,
+                             .width = width,
+                             .first = first,
+                             .rows = rows,
+                             .ids = ids.data(),
+                             .dy = dy,
+                             .dtable = to};
+  });
+  auto wanted = before.values();
+  for (int64_t i = 0; i < count * width; ++i) {
+    const int64_t row = ids[static_cast<size_t>(i / width)] - first;
+    if (row >= 0 && row < rows) wanted[static_cast<size_t>(row * width + i % width)] += dy[i];
+  }
+  expect_near(table, wanted, steps, 1, name_of(type));
+}
+
+TEST(Embedding, AddsGradientsOfEachToken) {
   for (const Type type : kTypes) {
-    const auto dy = random_numbers(count * width, type, 1);
-    const auto before = random_numbers(rows * width, Type::f32, 2);
-    const auto table = on_all(before, [&](Numbers& to) {
-      return EmbeddingBackward{.count = count,
-                               .width = width,
-                               .first = first,
-                               .rows = rows,
-                               .ids = ids.data(),
-                               .dy = dy,
-                               .dtable = to};
-    });
-    auto wanted = before.values();
-    for (int64_t i = 0; i < count * width; ++i) {
-      const int64_t row = ids[static_cast<size_t>(i / width)] - first;
-      if (row >= 0 && row < rows) wanted[static_cast<size_t>(row * width + i % width)] += dy[i];
-    }
-    expect_near(table, wanted, 4, 1, name_of(type));
+    check_embedding_gradient({12, 9, 13, 10, 14, 12, 12}, 150, 4, type, 4);
   }
 }
 
 // As in real text: some tokens are a great share of all, most are rare, and rows of other ranks lie
 // among them. Counts lie around those of a GPU's parts.
 TEST(Embedding, AddsGradientsOfFrequentTokens) {
-  const int64_t width = 9, first = 10, rows = 500;
-  for (const int64_t count : {63, 64, 65, 127, 128, 129, 1500, 1536}) {
+  for (const size_t count : {63, 64, 65, 127, 128, 129, 1500, 1536}) {
     for (const int share : {0, 3, 20, 100}) {  // in hundredths, of the two most frequent ones each
-      std::mt19937 random(static_cast<unsigned>(count + share));
+      std::mt19937 random(static_cast<unsigned>(count) + static_cast<unsigned>(share));
       std::vector<int32_t> ids;
-      for (int64_t i = 0; i < count; ++i) {
+      while (ids.size() < count) {
         const auto dice = static_cast<int>(random() % 100);
         const auto other = static_cast<int32_t>(random() % 520);
         ids.push_back(dice < share ? 77 : dice < 2 * share ? 300 : other);
       }
-      const auto dy = random_numbers(count * width, Type::bf16, 1);
-      const auto before = random_numbers(rows * width, Type::f32, 2);
-      const auto table = on_all(before, [&](Numbers& to) {
-        return EmbeddingBackward{.count = count,
-                                 .width = width,
-                                 .first = first,
-                                 .rows = rows,
-                                 .ids = ids.data(),
-                                 .dy = dy,
-                                 .dtable = to};
-      });
-      auto wanted = before.values();
-      for (int64_t i = 0; i < count * width; ++i) {
-        const int64_t row = ids[static_cast<size_t>(i / width)] - first;
-        if (row >= 0 && row < rows) wanted[static_cast<size_t>(row * width + i % width)] += dy[i];
-      }
-      expect_near(table, wanted, 64, 1, name_of(Type::bf16));
+      check_embedding_gradient(ids, 9, 500, Type::bf16, 64);
     }
   }
 }

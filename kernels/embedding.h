@@ -15,8 +15,8 @@ struct EmbeddingForward {
   bool accumulate = false;  // y += (positions on top of tokens)
 };
 
-/// dtable[ids[i] - first] += dy[i], by rising i for each row of the table. (A GPU adds up parts of
-/// a row's tokens first, where these are many; the parts follow from the ids alone.)
+/// dtable[ids[i] - first] += dy[i], by rising i for each row of the table. (A GPU sorts
+/// tokens by row, and adds up parts of them first: the order follows from ids, first and rows.)
 struct EmbeddingBackward {
   int64_t count = 0, width = 0;
   int64_t first = 0, rows = 0;

@@ -46,13 +46,15 @@ struct RowKeys {
 // its sums from one block of threads. In real text a few rows have a great share of all tokens, and
 // go on through many parts: what each of these has is added up afterwards, in their order.
 constexpr int kTokensOfPart = 64;
-constexpr int kTogether = 8;  // rows that are read together
+constexpr int kThreadsOfPart = 128;
 
-/// A block for each part and strip of columns. `open`: [parts, 2, width], sums of the row that a
-/// part begins in the middle of, and of the one that it ends in the middle of.
-template <typename T, typename D>
-__global__ void add_rows(int64_t count, int64_t width, int64_t rows, const int32_t* keys,
+/// A block for each part and strip of columns, W to a thread. `open`: [parts, 2, width], the sums
+/// of the row that goes on from the part before, and of the one that begins in this part and goes
+/// on behind it; of a part without such a row there is anything.
+template <int W, typename T, typename D>
+__global__ void add_rows(int64_t count, int64_t width, int32_t rows, const int32_t* keys,
                          const int32_t* numbers, const T* dy, D* dtable, float* open) {
+  constexpr int kTogether = W > 1 ? 4 : 8;  // tokens whose gradients are read together
   __shared__ int32_t key[kTokensOfPart + 2], number[kTokensOfPart];  // a key before, and one behind
   const int64_t begin = int64_t{blockIdx.x} * kTokensOfPart;
   const int tokens = static_cast<int>(min(int64_t{kTokensOfPart}, count - begin));
@@ -62,34 +64,39 @@ __global__ void add_rows(int64_t count, int64_t width, int64_t rows, const int32
     if (i < tokens) number[i] = numbers[begin + i];
   }
   __syncthreads();
-  const int64_t column = blockIdx.y * int64_t{blockDim.x} + threadIdx.x;
+  const int64_t column = (blockIdx.y * int64_t{blockDim.x} + threadIdx.x) * W;
   if (column >= width) return;
-  float* const begun_before = open + 2 * blockIdx.x * width + column;
-  float* const goes_on = begun_before + width;
-  float sum = 0;
-  for (int first = 0; first < tokens; first += kTogether) {
-    float value[kTogether], before[kTogether];
+  float* const went_on = open + 2 * int64_t{blockIdx.x} * width + column;
+  float* const goes_on = went_on + width;
+  Pack<W> sum{};
+  // Rows of other ranks are last.
+  for (int first = 0; first < tokens && key[first + 1] < rows; first += kTogether) {
+    StoredPack<W, T> value[kTogether];
+    StoredPack<W, D> before[kTogether];
 #pragma unroll
     for (int j = 0; j < kTogether; ++j) {
-      const int i = min(first + j, tokens - 1), row = key[i + 1];
-      value[j] = row < rows ? to_float(dy[number[i] * width + column]) : 0.0F;
-      const bool begins = row < rows && key[i] != row;
-      before[j] = begins ? to_float(dtable[row * width + column]) : 0.0F;
+      const int i = min(first + j, tokens - 1);
+      value[j] = load_stored<W>(dy + number[i] * width + column);
+      if (key[i + 1] < rows && key[i] != key[i + 1]) {
+        before[j] = load_stored<W>(dtable + key[i + 1] * width + column);
+      }
     }
 #pragma unroll
     for (int j = 0; j < kTogether; ++j) {
-      const int i = first + j;
-      if (i >= tokens || key[i + 1] >= rows) break;  // rows of other ranks are last
-      const int row = key[i + 1];
-      sum = key[i] == row ? sum + value[j] : before[j] + value[j];
+      const int i = first + j, row = i < tokens ? key[i + 1] : rows;
+      if (row >= rows) break;
+      if (key[i] != row) sum = to_pack<W>(before[j]);
+      const auto own = to_pack<W>(value[j]);
+#pragma unroll
+      for (int k = 0; k < W; ++k) sum.v[k] += own.v[k];
       const bool ends = key[i + 2] != row;
       if (!ends && i + 1 < tokens) continue;
       if (key[0] == row) {
-        *begun_before = sum;
+        store<W>(went_on, sum);
       } else if (ends) {
-        dtable[row * width + column] = from_float<D>(sum);
+        store<W>(dtable + row * width + column, sum);
       } else {
-        *goes_on = sum;
+        store<W>(goes_on, sum);
       }
     }
   }
@@ -98,30 +105,33 @@ __global__ void add_rows(int64_t count, int64_t width, int64_t rows, const int32
 /// A block for each part and strip of columns: where a row begins in the part and goes on behind
 /// it, it is what all its parts have.
 template <typename D>
-__global__ void add_open_rows(int64_t count, int64_t width, int64_t rows, const int32_t* keys,
+__global__ void add_open_rows(int64_t count, int64_t width, int32_t rows, const int32_t* keys,
                               const float* open, D* dtable) {
+  constexpr int kTogether = 32;  // parts whose sums are read together
   const int64_t begin = int64_t{blockIdx.x} * kTokensOfPart, end = begin + kTokensOfPart;
   if (end >= count) return;
   const int32_t row = keys[end - 1];
   if (row >= rows || keys[end] != row || (begin > 0 && keys[begin - 1] == row)) return;
+  int64_t last = int64_t{blockIdx.x} + 1;  // of the parts that begin with the row; keys are sorted
+  for (int64_t behind = (count - 1) / kTokensOfPart + 1; behind - last > 1;) {
+    const int64_t middle = (last + behind) / 2;
+    (keys[middle * kTokensOfPart] == row ? last : behind) = middle;
+  }
   const int64_t column = blockIdx.y * int64_t{blockDim.x} + threadIdx.x;
   if (column >= width) return;
-  const auto has_row = [&](int64_t part) {
-    return part * kTokensOfPart < count && keys[part * kTokensOfPart] == row;
-  };
   const auto sum_of = [&](int64_t part, int which) {
     return open[(2 * part + which) * width + column];
   };
-  int64_t part = blockIdx.x;
-  float sum = sum_of(part++, 1);
-  for (; has_row(part + kTogether - 1); part += kTogether) {
+  float sum = sum_of(blockIdx.x, 1);
+  int64_t part = int64_t{blockIdx.x} + 1;
+  for (; part + kTogether - 1 <= last; part += kTogether) {
     float value[kTogether];
 #pragma unroll
     for (int j = 0; j < kTogether; ++j) value[j] = sum_of(part + j, 0);
 #pragma unroll
     for (const float x : value) sum += x;
   }
-  for (; has_row(part); ++part) sum += sum_of(part, 0);
+  for (; part <= last; ++part) sum += sum_of(part, 0);
   dtable[row * width + column] = from_float<D>(sum);
 }
 
@@ -199,19 +209,26 @@ void run(Device& device, const EmbeddingForward& x) {
 
 void run(Device& device, const EmbeddingBackward& x) {
   if (x.count == 0 || x.width == 0) return;
+  const auto rows = static_cast<int32_t>(x.rows);
   const int64_t parts = ceil_div(x.count, kTokensOfPart);
   const auto fill = [&](int32_t* keys, int32_t* numbers) {
     each(device, x.count, RowKeys{x.ids, x.first, x.rows, keys, numbers}, "embedding's rows");
   };
   const Sorted sorted = sort_pairs(device, x.count, x.rows + 1, fill, 2 * parts * x.width);
-  constexpr unsigned kColumns = 128;
-  const dim3 grid(static_cast<unsigned>(parts), static_cast<unsigned>(ceil_div(x.width, kColumns)));
+  const auto grid = [&](int columns) {
+    return dim3(static_cast<unsigned>(parts),
+                static_cast<unsigned>(ceil_div(x.width, columns * kThreadsOfPart)));
+  };
   with_types(x.dy.type, x.dtable.type, [&]<typename T, typename D>(T*, D*) {
-    add_rows<<<grid, kColumns, 0, device.stream()>>>(x.count, x.width, x.rows, sorted.keys,
-                                                     sorted.numbers, elements<T>(x.dy),
-                                                     elements<D>(x.dtable), sorted.more);
-    add_open_rows<<<grid, kColumns, 0, device.stream()>>>(x.count, x.width, x.rows, sorted.keys,
-                                                          sorted.more, elements<D>(x.dtable));
+    auto* const table = elements<D>(x.dtable);
+    with_pack(is_packed({x.dy.data, x.dtable.data}, {x.width}), [&](auto pack) {
+      constexpr int kColumns = decltype(pack)::value;
+      add_rows<kColumns><<<grid(kColumns), kThreadsOfPart, 0, device.stream()>>>(
+          x.count, x.width, rows, sorted.keys, sorted.numbers, elements<T>(x.dy), table,
+          sorted.more);
+    });
+    add_open_rows<<<grid(1), kThreadsOfPart, 0, device.stream()>>>(x.count, x.width, rows,
+                                                                   sorted.keys, sorted.more, table);
   });
   check_launch("embedding's gradient");
 }

@@ -77,7 +77,10 @@ TEST(Embedding, AddsGradientsOfFrequentTokens) {
         const auto other = static_cast<int32_t>(random() % 520);
         ids.push_back(dice < share ? 77 : dice < 2 * share ? 300 : other);
       }
-      check_embedding_gradient(ids, 9, 500, Type::bf16, 64);
+      for (const Type type : kTypes) {
+        check_embedding_gradient(ids, 9, 500, type, 512);
+        check_embedding_gradient(ids, 136, 500, type, 512);  // in packs, and more than one strip
+      }
     }
   }
 }

@@ -166,9 +166,7 @@ void run(Device& device, const CrossEntropy& x) {
       int64_t kept = bytes <= most ? x.columns : (most / 2 - 2048) / size_bytes(x.logits.type);
       kept = x.weight ? kept / kWidth * kWidth : 0;
       const auto shared = static_cast<size_t>(ceil_div(kept * size_bytes(x.logits.type), 16) * 16);
-      check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 static_cast<int>(shared)),
-            "memory of a row of logits");
+      allow_shared_memory(kernel, shared);
       kernel<<<static_cast<unsigned>(x.rows), kRowThreads, shared, device.stream()>>>(
           x, static_cast<int>(kept));
     });

@@ -245,6 +245,14 @@ inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 inline void check_launch(const char* what) { check(cudaGetLastError(), what); }
 
+/// Lets blocks of a kernel have so many bytes of dynamic shared memory on the current GPU.
+template <typename Kernel>
+void allow_shared_memory(Kernel* kernel, size_t bytes) {
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(bytes)),
+        "asking for shared memory");
+}
+
 /// How many blocks of a kernel, with so many bytes of dynamic shared memory, the GPU runs at once.
 template <typename... Arguments>
 int64_t blocks_at_once(const Device& device, void (*kernel)(Arguments...), unsigned threads,

@@ -81,11 +81,4 @@ int most_warps(const Device& device, const F& bytes) {
   return warps;
 }
 
-template <typename Kernel>
-void allow_shared_memory(Kernel* kernel, size_t bytes) {
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(bytes)),
-        "asking for shared memory");
-}
-
 }  // namespace ferry::kernels::cuda

@@ -292,9 +292,7 @@ void launch(Device& device, const AttentionForward& x) {
   const auto q = tensor_map(x.q, s.dim, query_dimensions(s, x.q_strides), F::kQueries);
   const auto k = tensor_map(x.k, s.dim, key_dimensions(s, x.k_strides), KEYS);
   const auto v = tensor_map(x.v, s.value_dim, key_dimensions(s, x.v_strides), KEYS);
-  check(cudaFuncSetAttribute(forward_kernel<F>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             F::kBytes),
-        "asking for shared memory");
+  allow_shared_memory(forward_kernel<F>, F::kBytes);
   const int blocks = std::min(plan.count(), device.multiprocessors());
   forward_kernel<F><<<blocks, F::kThreads, F::kBytes, device.stream()>>>(x, q, k, v, plan);
   check_launch("attention");

@@ -250,9 +250,7 @@ void launch_keys(Device& device, const AttentionBackward& x, const RowNumbers& n
       tensor_map(x.k, s.dim, key_dimensions(s, x.k_strides), F::kKeys),
       tensor_map(x.v, s.value_dim, key_dimensions(s, x.v_strides), F::kKeys),
       tensor_map(x.doutput, s.value_dim, query_dimensions(s, x.output_strides), QUERIES)};
-  check(cudaFuncSetAttribute(key_gradients_kernel<F>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             F::kBytes),
-        "asking for shared memory");
+  allow_shared_memory(key_gradients_kernel<F>, F::kBytes);
   const int blocks = std::min(plan.count(), device.multiprocessors());
   key_gradients_kernel<F>
       <<<blocks, F::kThreads, F::kBytes, device.stream()>>>(x, maps, numbers, plan);

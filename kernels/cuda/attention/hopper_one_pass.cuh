@@ -299,9 +299,7 @@ void launch_one_pass(Device& device, const AttentionBackward& x, const RowNumber
       tensor_map(x.k, s.dim, key_dimensions(s, x.k_strides), F::kKeys),
       tensor_map(x.v, s.value_dim, key_dimensions(s, x.v_strides), F::kKeys),
       tensor_map(x.doutput, s.value_dim, query_dimensions(s, x.output_strides), F::kQueries)};
-  check(cudaFuncSetAttribute(one_pass_kernel<F>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             F::kBytes),
-        "asking for shared memory");
+  allow_shared_memory(one_pass_kernel<F>, F::kBytes);
   const auto items =
       static_cast<int>(s.sequences * s.groups * parts.count * ceil_div(s.keys, F::kKeys));
   const int blocks = std::min(items, device.multiprocessors());

@@ -207,9 +207,7 @@ void launch_queries(Device& device, const AttentionBackward& x, const RowNumbers
       tensor_map(x.k, s.dim, key_dimensions(s, x.k_strides), KEYS),
       tensor_map(x.v, s.value_dim, key_dimensions(s, x.v_strides), KEYS),
       tensor_map(x.doutput, s.value_dim, query_dimensions(s, x.output_strides), F::kQueries)};
-  check(cudaFuncSetAttribute(query_gradients_kernel<F>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             F::kBytes),
-        "asking for shared memory");
+  allow_shared_memory(query_gradients_kernel<F>, F::kBytes);
   const int blocks = std::min(plan.count(), device.multiprocessors());
   query_gradients_kernel<F>
       <<<blocks, F::kThreads, F::kBytes, device.stream()>>>(x, maps, numbers, plan);

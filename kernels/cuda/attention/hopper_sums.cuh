@@ -7,8 +7,8 @@
 #pragma once
 
 #include "kernels/attention_workspace.h"
-#include "kernels/cuda/hopper/ptx.cuh"
 #include "kernels/cuda/attention/hopper_rows.cuh"
+#include "kernels/cuda/hopper/ptx.cuh"
 
 namespace ferry::kernels::cuda {
 

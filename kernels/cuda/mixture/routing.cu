@@ -245,11 +245,7 @@ void launch_by_token(Device& device, Kernel* kernel, const X& x, int64_t floats,
                      const Rest&... rest) {
   if (x.shape.tokens == 0) return;
   const auto bytes = static_cast<size_t>(kWarps * floats) * sizeof(float);
-  if (bytes > 48 << 10) {
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(bytes)),
-          "a router's memory");
-  }
+  if (bytes > 48 << 10) allow_shared_memory(kernel, bytes);
   const auto blocks = static_cast<unsigned>(ceil_div(x.shape.tokens, kWarps));
   kernel<<<blocks, 32 * kWarps, bytes, device.stream()>>>(x, rest...);
   check_launch("router");

@@ -30,8 +30,16 @@ TEST(ClipScale, IsMegatrons) {
 }
 
 struct State {
-  Numbers parameter = random_numbers(kCount, Type::f32, 1), copy;
+  Numbers parameter, copy;
   std::vector<Numbers> moments;
+
+  explicit State(size_t count_of_moments, Type type = Type::f32, int64_t count = kCount)
+      : parameter(random_numbers(count, Type::f32, 1)) {
+    for (size_t i = 0; i < count_of_moments; ++i) {
+      moments.push_back(random_numbers(count, type, 2 + static_cast<unsigned>(i)));
+      for (size_t j = 0; j < moments[i].size(); ++j) moments[i].set(j, std::fabs(moments[i][j]));
+    }
+  }
   std::array<Array, 3> states() const {
     std::array<Array, 3> all;
     for (size_t i = 0; i < moments.size(); ++i) all[i] = moments[i];
@@ -44,15 +52,6 @@ struct State {
   }
 };
 
-State state(size_t moments, Type type = Type::f32) {
-  State s;
-  for (size_t i = 0; i < moments; ++i) {
-    s.moments.push_back(random_numbers(kCount, type, 2 + static_cast<unsigned>(i)));
-    for (size_t j = 0; j < kCount; ++j) s.moments[i].set(j, std::fabs(s.moments[i][j]));
-  }
-  return s;
-}
-
 /// Runs make(step) on every device; wanted(i, gradient, numbers of the state) changes plain
 /// numbers.
 template <typename Make, typename Wanted>
@@ -63,7 +62,7 @@ void check(size_t moments, double decay, const Make& make, const Wanted& wanted,
     const float scale = 0.5, skipped = 1, taken = 0;
     std::string bits;
     for (auto& device : devices()) {
-      auto s = state(moments, moment_type);
+      State s(moments, moment_type);
       s.copy = Numbers(kCount, type);
       const auto before = s.bits();
       StepInput step{.runs = {{.count = kCount,
@@ -79,7 +78,7 @@ void check(size_t moments, double decay, const Make& make, const Wanted& wanted,
       EXPECT_TRUE(before == s.bits()) << "a step that is skipped changes nothing";
       step.is_skipped = &taken;
       device.kernels->run(make(step));
-      const auto old = state(moments, moment_type);
+      const State old(moments, moment_type);
       std::vector<std::vector<double>> numbers(moments + 1);
       for (size_t i = 0; i < kCount; ++i) {
         std::vector<double> plain{old.parameter[i]};
@@ -154,42 +153,21 @@ struct ManyRuns {
   double decay(int i) const { return i % 5 == 0 ? 0.0 : 0.002 * i; }
 };
 
-struct ManyNumbers {
-  Numbers gradient, parameter, copy;
-  std::vector<Numbers> states;
-
-  ManyNumbers(int64_t count, Type type)
-      : gradient(random_numbers(count, type, 1)),
-        parameter(random_numbers(count, Type::f32, 2)),
-        copy(random_numbers(count, type, 3)) {
-    for (unsigned i = 0; i < 3; ++i) {
-      states.push_back(random_numbers(count, Type::f32, 4 + i));
-      for (size_t j = 0; j < static_cast<size_t>(count); ++j) {
-        states[i].set(j, std::fabs(states[i][j]));
-      }
-    }
+std::vector<ParameterRun> runs_of(const ManyRuns& many, const Numbers& gradient, State& s) {
+  std::vector<ParameterRun> all;
+  for (int i = 0; i < ManyRuns::kRuns; ++i) {
+    const int64_t at = many.begins[static_cast<size_t>(i)];
+    ParameterRun& run = all.emplace_back();
+    run.count = many.counts[static_cast<size_t>(i)];
+    run.gradient = ConstArray(gradient).from(at);
+    run.parameter = s.parameter.floats() + at;
+    if (s.copy.size() > 0) run.copy = s.copy.array().from(at);
+    for (size_t j = 0; j < s.moments.size(); ++j) run.states[j] = s.moments[j].array().from(at);
+    run.learning_rate = many.rate(i);
+    run.weight_decay = many.decay(i);
   }
-  std::vector<ParameterRun> runs(const ManyRuns& many) {
-    std::vector<ParameterRun> all;
-    for (int i = 0; i < ManyRuns::kRuns; ++i) {
-      const int64_t at = many.begins[static_cast<size_t>(i)];
-      ParameterRun& run = all.emplace_back();
-      run.count = many.counts[static_cast<size_t>(i)];
-      run.gradient = ConstArray(gradient).from(at);
-      run.parameter = parameter.floats() + at;
-      if (copy.array().type != Type::f32) run.copy = copy.array().from(at);
-      for (size_t j = 0; j < 3; ++j) run.states[j] = states[j].array().from(at);
-      run.learning_rate = many.rate(i);
-      run.weight_decay = many.decay(i);
-    }
-    return all;
-  }
-  std::string bits() const {
-    std::string all = parameter.bits() + copy.bits();
-    for (const auto& state : states) all += state.bits();
-    return all;
-  }
-};
+  return all;
+}
 
 template <typename Step>
 class StepOfManyRuns : public testing::Test {};
@@ -202,10 +180,13 @@ TYPED_TEST(StepOfManyRuns, IsThatOfEachAlone) {
     for (auto& device : devices()) {
       TypeParam step;
       step.number = 3;
-      ManyNumbers together(many.total, type), alone(many.total, type);
-      step.step.runs = together.runs(many);
+      const auto gradient = random_numbers(many.total, type, 9);
+      State together(3, Type::f32, many.total);
+      if (type != Type::f32) together.copy = random_numbers(many.total, type, 8);
+      State alone = together;
+      step.step.runs = runs_of(many, gradient, together);
       device.kernels->run(step);
-      for (const ParameterRun& run : alone.runs(many)) {
+      for (const ParameterRun& run : runs_of(many, gradient, alone)) {
         step.step.runs = {run};
         device.kernels->run(step);
       }
@@ -217,10 +198,12 @@ TYPED_TEST(StepOfManyRuns, IsThatOfEachAlone) {
 TEST(Adam, OfManyRunsEqualsAPlainLoop) {
   const ManyRuns many;
   for (auto& device : devices()) {
-    const ManyNumbers before(many.total, Type::bf16);
-    ManyNumbers after(many.total, Type::bf16);
+    const auto gradient = random_numbers(many.total, Type::bf16, 9);
+    const State before(2, Type::f32, many.total);
+    State after = before;
+    after.copy = random_numbers(many.total, Type::bf16, 8);
     AdamStep step;
-    step.step.runs = after.runs(many);
+    step.step.runs = runs_of(many, gradient, after);
     device.kernels->run(step);
     std::vector<double> expected;
     for (size_t i = 0; i < static_cast<size_t>(many.total); ++i) {
@@ -230,9 +213,9 @@ TEST(Adam, OfManyRunsEqualsAPlainLoop) {
       const auto begin = static_cast<size_t>(many.begins[static_cast<size_t>(run)]);
       const auto count = static_cast<size_t>(many.counts[static_cast<size_t>(run)]);
       for (size_t i = begin; i < begin + count; ++i) {
-        const double g = before.gradient[i];
-        const double m = (0.9 * before.states[0][i] + 0.1 * g) / 0.1;
-        const double v = (0.999 * before.states[1][i] + 0.001 * g * g) / 0.001;
+        const double g = gradient[i];
+        const double m = (0.9 * before.moments[0][i] + 0.1 * g) / 0.1;
+        const double v = (0.999 * before.moments[1][i] + 0.001 * g * g) / 0.001;
         expected[i] = expected[i] * (1 - many.rate(run) * many.decay(run)) -
                       many.rate(run) * m / (std::sqrt(v) + 1e-8);
       }
@@ -283,7 +266,7 @@ TEST(Adam, OfRemaindersIsThatOfFp32Parameters) {
   for (const Type type : {Type::f32, Type::bf16}) {
     for (auto& device : devices()) {
       const auto gradient = random_numbers(kCount, type, 9);
-      State whole = state(2, type), split = state(2, type);
+      State whole(2, type), split(2, type);
       whole.copy = Numbers(kCount, Type::bf16);
       std::vector<uint32_t> parameters;
       for (size_t i = 0; i < kCount; ++i) {
@@ -336,7 +319,7 @@ TEST(Adam, RoundsToTheCopyAsWithoutRemainders) {
   for (auto& device : devices()) {
     Halves halves(parameters);
     const auto gradient = random_numbers(count, Type::bf16, 9);
-    const State zero_rate = state(2);
+    const State zero_rate(2);
     device.kernels->run(
         AdamStep{.step = halves.step(gradient, zero_rate, 0, nullptr), .number = 2});
     for (size_t i = 0; i < parameters.size(); ++i) {

@@ -158,6 +158,10 @@ __device__ inline Pack<W> load(const T* p) {
   return to_pack(load_stored<W>(p));
 }
 
+/// One store of 16 bytes. A plain assignment may become four of 4, above all in and behind branches,
+/// each of which moves as much between a multiprocessor and the cache as the one would.
+__device__ inline void store_16_bytes(uint4* p, uint4 x) { __stwb(p, x); }
+
 template <int W, typename T>
 __device__ inline void store(T* p, const Pack<W>& x) {
   static_assert(W == 1 || W * sizeof(T) % 16 == 0);
@@ -176,8 +180,8 @@ __device__ inline void store(T* p, const Pack<W>& x) {
     }
 #pragma unroll
     for (int i = 0; i < kWords; i += 4) {
-      reinterpret_cast<uint4*>(p)[i / 4] =
-          make_uint4(words[i], words[i + 1], words[i + 2], words[i + 3]);
+      store_16_bytes(reinterpret_cast<uint4*>(p) + i / 4,
+                     make_uint4(words[i], words[i + 1], words[i + 2], words[i + 3]));
     }
   }
 }

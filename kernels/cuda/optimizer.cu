@@ -138,7 +138,7 @@ __device__ void store_words(void* to, int64_t i, const Words<W>& x) {
   } else {
     uint4 all;
     memcpy(&all, &x, sizeof x);
-    *reinterpret_cast<uint4*>(words) = all;
+    store_16_bytes(reinterpret_cast<uint4*>(words), all);
   }
 }
 

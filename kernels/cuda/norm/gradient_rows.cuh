@@ -29,10 +29,14 @@ struct Columns {
   }
 };
 
-/// A thread's K packs of columns of the next ROWS rows, on their way into shared memory, so that
-/// registers hold one row alone. Nobody else looks at them: what a thread waits for is its own.
-template <int ROWS, int K, typename T, typename D>
+/// Packs of a row that a thread of a block has.
+constexpr int kBlockPacks = 4;
+
+/// A thread's packs of the next ROWS rows, on their way into shared memory, so that registers hold
+/// one row alone. Nobody else looks at them: what a thread waits for is its own.
+template <int ROWS, typename T, typename D>
 class RowsAhead {
+  static constexpr int K = kBlockPacks;
   static constexpr int kWordsOfX = StoredPack<kPack, T>::kWords;
   static constexpr int kWordsOfD = StoredPack<kPack, D>::kWords;
   static constexpr int kWords = K * (kWordsOfX + 2 * kWordsOfD) + 1;  // the last: statistics

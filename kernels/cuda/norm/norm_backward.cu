@@ -78,23 +78,22 @@ __global__ void norm_backward(NormBackward x, RowStarts starts) {
 }
 
 /// Rows of packs, and of the block's rows the sums that the parameters' gradients are made of, so
-/// that x and dy are read once. Each thread has K packs of columns of every row. `dweight`,
-/// `dbias`: [blocks, width]; `dbias` may be null.
-template <int ROWS, int K, typename T, typename D>
-__global__ void __launch_bounds__(kThreads, K == 1   ? 3
-                                            : K == 2 ? 2
-                                                     : 1)
+/// that x and dy are read once. Each thread has kBlockPacks packs of every row: with fewer, what a
+/// row costs each warp, its sums, addresses and barrier, would be most of the time.
+/// `dweight`, `dbias`: [blocks, width]; `dbias` may be null.
+template <int ROWS, typename T, typename D>
+__global__ void __launch_bounds__(kThreads, 1)
     norm_backward_blocks(const __grid_constant__ NormBackward x,
                          const __grid_constant__ RowStarts starts, int64_t rows_of_block,
                          float* dweight, float* dbias) {
-  constexpr int kWarps = kThreads / 32;
+  constexpr int kWarps = kThreads / 32, K = kBlockPacks;
   extern __shared__ uint4 shared[];
   __shared__ float scratch[2][2][kWarps];
   const int64_t rows = x.rows * x.heads, first = blockIdx.x * rows_of_block;
   const int64_t end = first + rows_of_block < rows ? first + rows_of_block : rows;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int warps = static_cast<int>(blockDim.x) / 32;
-  using Ahead = RowsAhead<ROWS, K, T, D>;
+  using Ahead = RowsAhead<ROWS, T, D>;
   Ahead ahead(x, starts, shared);
   const auto column = [](int k) { return Ahead::column(k); };
   for (int i = 0; i < ROWS; ++i) ahead.ask(i, first + i, end);
@@ -236,7 +235,7 @@ struct BiasGradient {
 /// False where the rows are too wide for the kernels that take blocks of rows, or not in packs.
 bool run_in_blocks(Device& device, const NormBackward& x, const RowStarts& starts, bool packed) {
   const int64_t rows = x.rows * x.heads;
-  if (rows == 0 || !packed || x.width > 4 * kPack * kThreads) return false;
+  if (rows == 0 || !packed || x.width > kBlockPacks * kPack * kThreads) return false;
   bool is_run = true;
   with_types(x.x.type, x.dy.type, [&]<typename T, typename D>(T*, D*) {
     // No more blocks than run at once: each writes as many sums as a row has columns. The order in
@@ -252,21 +251,16 @@ bool run_in_blocks(Device& device, const NormBackward& x, const RowStarts& start
       add_parts_of_columns(device, blocks, x.width, {dweight, x.dweight}, {dbias, x.dbias});
     };
     const auto narrow = [&](auto* kernel, int k) { launch(kernel, narrow_threads(k), 0, 64); };
-    const auto ahead = [&]<int ROWS, int K>(std::integral_constant<int, ROWS>,
-                                            std::integral_constant<int, K>) {
-      using Ahead = RowsAhead<ROWS, K, T, D>;
-      constexpr unsigned kMost = Ahead::bytes(kThreads), kDeclared = 256;
-      if (static_cast<int>(kMost + kDeclared) > device.shared_memory()) return false;
-      const auto kernel = norm_backward_blocks<ROWS, K, T, D>;
-      allow_shared_memory(kernel, kMost);
-      const unsigned threads = threads_of_block(x.width, K);
-      launch(kernel, threads, Ahead::bytes(threads), 8);
+    const auto by_blocks = [&]<int ROWS>(std::integral_constant<int, ROWS>) {
+      using Ahead = RowsAhead<ROWS, T, D>;
+      constexpr unsigned kDeclared = 256;
+      const unsigned threads = threads_of_block(x.width, kBlockPacks);
+      const unsigned bytes = Ahead::bytes(threads);
+      if (static_cast<int>(bytes + kDeclared) > device.shared_memory()) return false;
+      const auto kernel = norm_backward_blocks<ROWS, T, D>;
+      allow_shared_memory(kernel, bytes);
+      launch(kernel, threads, bytes, 8);
       return true;
-    };
-    // As many rows ahead as a block has room for.
-    const auto by_blocks = [&](auto k) {
-      is_run =
-          ahead(std::integral_constant<int, 2>(), k) || ahead(std::integral_constant<int, 1>(), k);
     };
     const int64_t packs = x.width / kPack;
     if (packs <= 8) {
@@ -281,12 +275,9 @@ bool run_in_blocks(Device& device, const NormBackward& x, const RowStarts& start
       narrow(norm_backward_narrow<32, 3, T, D>, 3);
     } else if (packs <= 4 * 32) {
       narrow(norm_backward_narrow<32, 4, T, D>, 4);
-    } else if (packs <= kThreads) {
-      by_blocks(std::integral_constant<int, 1>());
-    } else if (packs <= 2 * kThreads) {
-      by_blocks(std::integral_constant<int, 2>());
-    } else {
-      by_blocks(std::integral_constant<int, 4>());
+    } else {  // as many rows ahead as a block has room for
+      is_run = by_blocks(std::integral_constant<int, 2>()) ||
+               by_blocks(std::integral_constant<int, 1>());
     }
   });
   return is_run;

@@ -1,4 +1,6 @@
 // A block of threads takes a row of logits.
+#include <cuda_pipeline.h>
+
 #include <cfloat>
 
 #include "kernels/cuda/launch.cuh"
@@ -109,17 +111,48 @@ struct Exponentials {
   }
 };
 
+/// What a row's logits become, once its greatest and its sum are known.
+template <typename T>
+struct RowGradient {
+  T* dlogits;
+  int target;
+  float weight, factor;
+  ShiftedExp<T> power;
+
+  template <int W>
+  __device__ void store_at(int i, Pack<W> value) const {
+#pragma unroll
+    for (int j = 0; j < W; ++j) value.v[j] = factor * power(value.v[j]);
+    subtract_at(target - i, weight, value);
+    store<W>(dlogits + i, value);
+  }
+};
+
+/// Writes the row's loss. All threads of the block call it; where weights are wanted the gradient
+/// follows.
+template <typename T>
+__device__ RowGradient<T> finish_sum(const CrossEntropy& x, const Exponentials<T>& own_share,
+                                     float target_logit) {
+  __shared__ float scratch[2][32];
+  const int64_t row = blockIdx.x;
+  const float maximum = block_max(own_share.maximum, scratch[0]);
+  const ShiftedExp<T> power(maximum);
+  const float sum = block_sum(own_share.sum * power(own_share.maximum), scratch[1]);
+  if (threadIdx.x == 0) x.loss[row] = logf(sum) - (target_logit - maximum);
+  const float weight = x.weight ? x.weight[row] : 0.0F;
+  return {static_cast<T*>(x.dlogits.data) + row * x.columns, x.targets[row], weight, weight / sum,
+          power};
+}
+
 /// Reads a row of logits once, but for those behind the first `kept`, for which shared memory has
 /// no room.
 template <int W, typename T>
 __global__ void cross_entropy(CrossEntropy x, int kept) {
   extern __shared__ uint4 shared[];
-  __shared__ float scratch[2][32];
-  const int64_t row = blockIdx.x;
-  const int columns = static_cast<int>(x.columns), target = x.targets[row];
-  const T* const logits = static_cast<const T*>(x.logits.data) + row * columns;
+  const int columns = static_cast<int>(x.columns);
+  const T* const logits = static_cast<const T*>(x.logits.data) + int64_t{blockIdx.x} * columns;
   StoredPack<W, T>* const kept_logits = reinterpret_cast<StoredPack<W, T>*>(shared);
-  const float target_logit = to_float(logits[target]);
+  const float target_logit = to_float(logits[x.targets[blockIdx.x]]);
   Exponentials<T> own_share;
 #pragma unroll 4
   for (int i = threadIdx.x * W; i < columns; i += kRowThreads * W) {
@@ -127,21 +160,61 @@ __global__ void cross_entropy(CrossEntropy x, int kept) {
     if (i < kept) kept_logits[i / W] = stored;
     own_share.add(to_pack<W>(stored));
   }
-  const float maximum = block_max(own_share.maximum, scratch[0]);
-  const ShiftedExp<T> power(maximum);
-  const float sum = block_sum(own_share.sum * power(own_share.maximum), scratch[1]);
-  if (threadIdx.x == 0) x.loss[row] = logf(sum) - (target_logit - maximum);
+  const auto gradient = finish_sum(x, own_share, target_logit);
   if (x.weight == nullptr) return;
-  T* const dlogits = static_cast<T*>(x.dlogits.data) + row * columns;
-  const float weight = x.weight[row], factor = weight / sum;
 #pragma unroll 2
   for (int i = threadIdx.x * W; i < columns; i += kRowThreads * W) {
     // Of what is kept each thread reads what it wrote.
-    auto value = to_pack<W>(i < kept ? kept_logits[i / W] : load_stored<W>(logits + i));
+    gradient.store_at(i, to_pack<W>(i < kept ? kept_logits[i / W] : load_stored<W>(logits + i)));
+  }
+}
+
+/// Packs of a row that a thread keeps in registers, and those on their way into shared memory.
+constexpr int kPacksInRegisters = 12, kPacksAhead = 16;
+
+/// The same for rows of 16-bit logits that shared memory and registers keep together: those behind
+/// the first `kept` are in registers. A multiprocessor has one such row at a time.
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads, 1)
+    cross_entropy_of_long_row(CrossEntropy x, int kept) {
+  extern __shared__ uint4 shared[];
+  using Stored = StoredPack<kPack, T>;
+  constexpr int kStep = kRowThreads * kPack;
+  const int columns = static_cast<int>(x.columns), own = static_cast<int>(threadIdx.x) * kPack;
+  const T* const logits = static_cast<const T*>(x.logits.data) + int64_t{blockIdx.x} * columns;
+  const auto ask = [&](int i) {
+    if (i < kept) __pipeline_memcpy_async(shared + i / kPack, logits + i, sizeof(Stored));
+    __pipeline_commit();
+  };
+  Stored rest[kPacksInRegisters];
 #pragma unroll
-    for (int j = 0; j < W; ++j) value.v[j] = factor * power(value.v[j]);
-    subtract_at(target - i, weight, value);
-    store<W>(dlogits + i, value);
+  for (int k = 0; k < kPacksInRegisters; ++k) {
+    const int i = kept + own + k * kStep;
+    if (i < columns) rest[k] = load_stored<kPack>(logits + i);
+  }
+  for (int k = 0; k < kPacksAhead; ++k) ask(own + k * kStep);
+  const float target_logit = to_float(logits[x.targets[blockIdx.x]]);
+  Exponentials<T> own_share;
+#pragma unroll
+  for (int k = 0; k < kPacksInRegisters; ++k) {
+    if (kept + own + k * kStep < columns) own_share.add(to_pack<kPack>(rest[k]));
+  }
+  const auto kept_pack = [&](int i) {
+    return to_pack<kPack>(reinterpret_cast<const Stored*>(shared)[i / kPack]);
+  };
+  for (int i = own; i < kept; i += kStep) {
+    __pipeline_wait_prior(kPacksAhead - 1);
+    own_share.add(kept_pack(i));
+    ask(i + kPacksAhead * kStep);
+  }
+  const auto gradient = finish_sum(x, own_share, target_logit);
+  if (x.weight == nullptr) return;
+#pragma unroll 2
+  for (int i = own; i < kept; i += kStep) gradient.store_at(i, kept_pack(i));
+#pragma unroll
+  for (int k = 0; k < kPacksInRegisters; ++k) {
+    const int i = kept + own + k * kStep;
+    if (i < columns) gradient.store_at(i, to_pack<kPack>(rest[k]));
   }
 }
 
@@ -158,17 +231,25 @@ void run(Device& device, const CrossEntropy& x) {
   with_type(x.logits.type, [&]<typename T>(T*) {
     with_pack(is_packed({x.logits.data, x.dlogits.data}, {x.columns}), [&](auto pack) {
       constexpr int kWidth = decltype(pack)::value;
-      auto* const kernel = cross_entropy<kWidth, T>;
-      const int64_t bytes = x.columns * size_bytes(x.logits.type);
-      // The block's own sums take some of the memory, too. Of longer rows so much is kept that two
-      // blocks fit, of which one reads while the other writes.
-      const int64_t most = device.shared_memory() - 2048;
-      int64_t kept = bytes <= most ? x.columns : (most / 2 - 2048) / size_bytes(x.logits.type);
-      kept = x.weight ? kept / kWidth * kWidth : 0;
-      const auto shared = static_cast<size_t>(ceil_div(kept * size_bytes(x.logits.type), 16) * 16);
-      allow_shared_memory(kernel, shared);
-      kernel<<<static_cast<unsigned>(x.rows), kRowThreads, shared, device.stream()>>>(
-          x, static_cast<int>(kept));
+      const auto launch = [&](auto* kernel, int64_t kept) {
+        const auto shared = static_cast<size_t>(ceil_div(kept * int64_t{sizeof(T)}, 16) * 16);
+        allow_shared_memory(kernel, shared);
+        kernel<<<static_cast<unsigned>(x.rows), kRowThreads, shared, device.stream()>>>(
+            x, static_cast<int>(kept));
+      };
+      // The block's own sums take some of the memory, too.
+      const int64_t most = (device.shared_memory() - 2048) / int64_t{sizeof(T)};
+      if (x.weight == nullptr) return launch(cross_entropy<kWidth, T>, 0);
+      if (x.columns <= most) return launch(cross_entropy<kWidth, T>, x.columns);
+      if constexpr (kWidth == kPack && sizeof(T) == 2) {
+        const int64_t kept = most / kPack * kPack;
+        if (x.columns - kept <= int64_t{kPacksInRegisters} * kRowThreads * kPack) {
+          return launch(cross_entropy_of_long_row<T>, kept);
+        }
+      }
+      // Of longer rows so much is kept that two blocks fit, of which one reads while the other
+      // writes.
+      launch(cross_entropy<kWidth, T>, (most / 2 - 2048 / int64_t{sizeof(T)}) / kWidth * kWidth);
     });
   });
   check_launch("cross entropy");

@@ -29,7 +29,11 @@ class Decider {
       : file_system_(file_system), run_(run), retention_(retention), checks_(checks) {}
 
   std::vector<Retained> decide() {
-    for (const IterationFolder& folder : run_.iterations) decisions_.push_back({folder, false, {}});
+    for (const IterationFolder& folder : run_.iterations) {
+      const std::string path = join(run_.path, folder.name);
+      decisions_.push_back(
+          {folder, false, checks_.reason_to_stay ? checks_.reason_to_stay(path) : ""});
+    }
     find_last_good();
     find_links();
     for (Retained& each : decisions_) {
@@ -49,6 +53,7 @@ class Decider {
     const int64_t wanted = retention_.keep_last.value_or(1);
     int64_t good = 0;
     for (auto each = decisions_.rbegin(); each != decisions_.rend() && good < wanted; ++each) {
+      if (!each->reason.empty()) continue;
       if (!each->folder.iteration || !each->folder.complete()) continue;
       const std::string problem = problem_of(each->folder);
       if (!problem.empty()) {

@@ -24,6 +24,7 @@ using ProblemOf = std::function<std::string(const std::string& folder)>;
 
 /// What makes an iteration that looks complete a good one. An empty function has no objection.
 struct IterationChecks {
+  ProblemOf reason_to_stay;   // asked of every one: what it says stays, and is not counted
   ProblemOf problem_of;       // asked of every one that is counted
   ProblemOf problem_of_last;  // asked of that which is to be the last good one, too
 };

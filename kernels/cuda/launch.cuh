@@ -158,11 +158,12 @@ __device__ inline Pack<W> load(const T* p) {
   return to_pack(load_stored<W>(p));
 }
 
-/// One store of 16 bytes. A plain assignment may become four of 4, above all in and behind
-/// branches, each of which takes as long on its way to the cache as the one would.
+/// One store of 16 bytes to p[INDEX] in global memory. A plain assignment may become four of 4, above
+/// all in and behind branches, each of which takes as long on its way to the cache as the one would.
+template <int INDEX = 0>
 __device__ inline void store_16_bytes(uint4* p, uint4 x) {
-  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(p)),
-               "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+  asm volatile("st.global.v4.b32 [%0 + %5], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(p)),
+               "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "n"(16 * INDEX)
                : "memory");
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ckpt/megatron/state/run_state.h"
@@ -16,8 +17,12 @@ class CheckpointSink {
  public:
   virtual ~CheckpointSink() = default;
 
-  /// Before the first step: what will be saved, so that memory for it can be taken.
-  virtual void prepare(std::span<const ConstRegion> regions) { static_cast<void>(regions); }
+  /// Before the first step: what will be saved, so that memory for it can be taken, and the
+  /// checkpoint that the run goes on from; empty: it begins anew.
+  virtual void prepare(std::span<const ConstRegion> regions, const std::string& loaded) {
+    static_cast<void>(regions);
+    static_cast<void>(loaded);
+  }
   /// Of a kind other than none. `tensors` is what this rank has of the model and the optimizer;
   /// `state`, the same on all ranks, all that is no tensor, and `state.iteration` when.
   virtual void save(SaveKind kind, std::vector<ConstRegion> tensors, RunState state) = 0;

@@ -41,7 +41,9 @@ RunPosition RunSaves::begin(std::unique_ptr<const Source> source) {
   }
   saved_.start_iteration = position.last_saved = position.progress.iteration;
   saved_.start_operations = position.progress.operations;
-  sink_->prepare(regions_to_save(arguments_, model_.state()));
+  const bool goes_on = source && !source->weights_only;
+  sink_->prepare(regions_to_save(arguments_, model_.state()),
+                 goes_on ? source->checkpoint.path : std::string());
   return position;
 }
 

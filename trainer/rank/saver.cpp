@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "ckpt/io/staging/claim.h"
 #include "ckpt/memory/staging/staging_buffers.h"
 #include "ckpt/store/prune.h"
 #include "ckpt/store/run_folder.h"
@@ -24,6 +25,30 @@ constexpr std::string_view kNonPersistent = "non_persistent";
 
 std::string timed(const std::string& text) {
   return fmt::format("[{}] {}\n", date_and_time(now_microseconds()), text);
+}
+
+// Two runs in one folder would replace and remove each other's checkpoints. One whose life cannot
+// be seen, on a host that died, must not keep the next job from its folder.
+std::unique_ptr<Claim> claim_run(const std::shared_ptr<const FileSystem>& files,
+                                 const std::string& path) {
+  try {
+    return std::make_unique<Claim>(files, join(path, "training"), ClaimOptions{.take_over = true});
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::busy) throw;
+    fail(error.kind(), "another run saves in {}: {}", path, error.what());
+  }
+}
+
+// By the folder of an iteration.
+ProblemOf reason_to_stay(const std::vector<int64_t>& others, const std::vector<int64_t>& written) {
+  return [others, written](const std::string& path) -> std::string {
+    const auto iteration = iteration_of(split_path(path).name);
+    const auto is_among = [&](const std::vector<int64_t>& numbers) {
+      return iteration && std::ranges::find(numbers, *iteration) != numbers.end();
+    };
+    if (is_among(written)) return "being written";
+    return is_among(others) ? "not of the run that saves here" : "";
+  };
 }
 
 // A folder that nothing can be written into is told now, and not after hours, by the first save.
@@ -54,7 +79,9 @@ struct RunSaver::Folder {
   std::string path;
   bool is_persistent = true;
   SaveOptions options;
+  std::unique_ptr<Claim> claim;  // rank 0's
   std::optional<Retention> retention;
+  std::vector<int64_t> others;        // iterations that the run does not go on from; rank 0's
   std::shared_ptr<Group> group;       // its own: a saver's thread uses it
   std::unique_ptr<AsyncSaver> saver;  // with --async-save, or where memory is a device's
   AsyncSaver::Ticket ticket;
@@ -100,6 +127,7 @@ std::unique_ptr<RunSaver::Folder> RunSaver::make_folder(const std::string& path,
   if (group_.rank() == 0) {
     make_folders(*files_, path);
     check_writable(*files_, path);
+    folder->claim = claim_run(files_, path);
   }
   return folder;
 }
@@ -139,7 +167,33 @@ RunSaver::Folder& RunSaver::folder(SaveKind kind) {
   return kind == SaveKind::non_persistent ? *other_ : *persistent_;
 }
 
-void RunSaver::prepare(std::span<const ConstRegion> regions) {
+// What lies in the folder and is not the run's past: it may be another run's, or a branch that was
+// left for an earlier checkpoint.
+void RunSaver::find_others(Folder& folder, const std::string& loaded) {
+  const auto is_here = [&](const std::string& path) {
+    return files_->status(path).kind == PathKind::folder &&
+           files_->real_path(path) == files_->real_path(split_path(loaded).parent);
+  };
+  int64_t last = -1;  // of the run's past
+  if (!loaded.empty() && (is_here(persistent_->path) || (other_ && is_here(other_->path)))) {
+    last = iteration_of(split_path(loaded).name).value_or(-1);
+  }
+  for (const IterationFolder& each : read_run_folder(*files_, folder.path).iterations) {
+    if (each.iteration && *each.iteration > last) folder.others.push_back(*each.iteration);
+  }
+  if (folder.others.empty()) return;
+  print_(fmt::format(
+      "WARNING: {} has checkpoints that this run does not go on from, of iterations {}: what it "
+      "saves under the same numbers takes their place, the others stay\n",
+      folder.path, fmt::join(folder.others, ", ")));
+}
+
+void RunSaver::prepare(std::span<const ConstRegion> regions, const std::string& loaded) {
+  if (group_.rank() == 0) {
+    for (Folder* const each : {persistent_.get(), other_.get()}) {
+      if (each != nullptr) find_others(*each, loaded);
+    }
+  }
   open_savers(regions);
   if (!arguments_.async_save) return;
   for (Folder* const each : {persistent_.get(), other_.get()}) {
@@ -224,29 +278,29 @@ void RunSaver::commit(Folder& folder, int64_t iteration) {
   if (hook_ && folder.is_persistent) hook_->saved(iteration, folder.path);
   if (group_.rank() != 0 || !folder.retention) return;
   if (pruner_.joinable()) pruner_.join();
+  std::erase(folder.others, iteration);
   // Those to come may have the names of some that an earlier run left.
-  std::vector<std::string> written;
+  std::vector<int64_t> written;
   for (const int64_t pending : folder.pending) {
-    if (pending != iteration) written.push_back(iteration_folder_name(pending));
+    if (pending != iteration) written.push_back(pending);
   }
+  const auto stays = reason_to_stay(folder.others, written);
   // Beside the next steps: many large files take their time to go.
-  pruner_ = std::jthread([this, &folder, written = std::move(written)] { prune(folder, written); });
+  pruner_ = std::jthread([this, &folder, stays] { prune(folder, stays); });
 }
 
 void RunSaver::make_room(const Folder& folder) {
   if (group_.rank() == 0) {
-    ferry::make_room(files_, folder.path, arguments_.save_retain_interval, print_);
+    ferry::make_room(files_, folder.path, arguments_.save_retain_interval,
+                     reason_to_stay(folder.others, {}), print_);
   }
   group_.barrier();  // the others begin to write when there is room
 }
 
 // What cannot be removed now goes after a later save.
-void RunSaver::prune(const Folder& folder, const std::vector<std::string>& written) const {
+void RunSaver::prune(const Folder& folder, const ProblemOf& reason_to_stay) const {
   PruneOptions options;
-  options.checks.problem_of = [&](const std::string& path) {
-    const bool is_written = std::ranges::find(written, split_path(path).name) != written.end();
-    return std::string(is_written ? "being written" : "");
-  };
+  options.checks.reason_to_stay = reason_to_stay;
   try {
     ferry::prune(files_, folder.path, *folder.retention, options);
   } catch (const Error& error) {

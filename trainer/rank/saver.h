@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "ckpt/memory/async_saver.h"
+#include "ckpt/store/retention.h"
 #include "trainer/arguments/train_arguments.h"
 #include "trainer/rank/checkpoint_sink.h"
 #include "trainer/rank/save_hook.h"
@@ -32,13 +33,15 @@ class RunSaver final : public CheckpointSink {
  public:
   using Print = std::function<void(std::string_view text)>;
 
-  /// Splits `group` for each folder. `stager`: as a RankDevice has it. `print` is for rank 0.
+  /// Splits `group` for each folder. busy while another run saves in one of them. `stager`: as a
+  /// RankDevice has it. `print` is for rank 0.
   RunSaver(const TrainArguments& arguments, std::shared_ptr<const FileSystem> files, Group& group,
            std::shared_ptr<Stager> stager, Print print);
   ~RunSaver() override;
 
   /// Takes what asynchronous saves of such regions need, beside the first steps.
-  void prepare(std::span<const ConstRegion> regions) override;
+  /// Tells of iterations of --save that the run does not go on from.
+  void prepare(std::span<const ConstRegion> regions, const std::string& loaded) override;
   /// An earlier save that failed is thrown here, or by the next three.
   void save(SaveKind kind, std::vector<ConstRegion> tensors, RunState state) override;
   void save(SaveKind kind, Snapshot snapshot);
@@ -56,7 +59,8 @@ class RunSaver final : public CheckpointSink {
   void open_savers(std::span<const ConstRegion> regions);
   void tell_of_pieces(const Folder& folder);
   void commit(Folder& folder, int64_t iteration);
-  void prune(const Folder& folder, const std::vector<std::string>& written) const;
+  void find_others(Folder& folder, const std::string& loaded);
+  void prune(const Folder& folder, const ProblemOf& reason_to_stay) const;
   void make_room(const Folder& folder);
 
   const TrainArguments& arguments_;

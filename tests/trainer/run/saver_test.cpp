@@ -2,6 +2,7 @@
 #include <chrono>
 #include <thread>
 
+#include "ckpt/io/staging/claim.h"
 #include "ckpt/store/prune.h"
 #include "tests/io/forwarding_file_system.h"
 #include "tests/trainer/run/runs.h"
@@ -142,6 +143,44 @@ TEST_F(Saves, WaitForThoseOfTheirNameToGo) {
   }
 }
 
+TEST_F(Saves, LeaveThoseThatTheRunDoesNotGoOnFrom) {
+  const std::string tracker = "latest_checkpointed_iteration.txt";
+  run("run", "");  // 10, 15, 20 and 25
+  const std::string told = run("run", "--save-interval 3 --keep-last 1 --exit-interval 12 ");
+  EXPECT_THAT(told, testing::HasSubstr("does not go on from, of iterations 10, 15, 20, 25: "));
+  EXPECT_THAT(left_in("run"),
+              testing::UnorderedElementsAre("iter_0000010", "iter_0000012", "iter_0000015",
+                                            "iter_0000020", "iter_0000025", tracker));
+  // From here on 10 to 15 are the run's past.
+  const std::string own = "--load " + scratch_.path("run") + " --save " + scratch_.path("run") +
+                          common_words(scratch_) +
+                          "--eval-iters 0 --save-interval 5 --keep-last 1 ";
+  EXPECT_THAT(run_of(own + "--ckpt-step 15 --exit-interval 20 "),
+              testing::HasSubstr("of iterations 20, 25: "));
+  EXPECT_THAT(left_in("run"),
+              testing::UnorderedElementsAre("iter_0000020", "iter_0000025", tracker));
+  EXPECT_THAT(run_of(own + "--ckpt-step 25 --exit-interval 30 "),
+              testing::Not(testing::HasSubstr("does not go on from")));
+  EXPECT_THAT(left_in("run"), testing::UnorderedElementsAre("iter_0000030", tracker));
+}
+
+TEST_F(Saves, OfTwoRunsInOneFolderTheSecondIsRefused) {
+  const std::string path = scratch_.path("run");
+  const std::string words = "--load " + run_fixture("f32_qwen3") + " --save " + path +
+                            common_words(scratch_) +
+                            "--eval-iters 0 --save-interval 5 --exit-interval 10 ";
+  fs::create_directories(path);
+  {
+    const Claim first(posix_file_system(), path + "/training");
+    EXPECT_THAT(outcome_of(words).problem,
+                testing::AllOf(testing::HasSubstr("another run saves in " + path),
+                               testing::HasSubstr("wait until it is done")));
+  }
+  run_of(words);
+  EXPECT_THAT(left_in("run"),
+              testing::UnorderedElementsAre("iter_0000010", "latest_checkpointed_iteration.txt"));
+}
+
 // A disk of so many bytes, which hold nothing but a folder.
 class SmallDisk final : public ForwardingFileSystem {
  public:
@@ -172,7 +211,7 @@ TEST_F(Saves, MayTakeTheirRoomFromOlderOnes) {
   std::string told;
   const auto with_disk_of = [&](uint64_t bytes) {
     told.clear();
-    make_room(std::make_shared<SmallDisk>(path, bytes), path, 10,
+    make_room(std::make_shared<SmallDisk>(path, bytes), path, 10, {},
               [&](std::string_view text) { told += text; });
     return left_in("run");
   };
@@ -185,7 +224,7 @@ TEST_F(Saves, MayTakeTheirRoomFromOlderOnes) {
   EXPECT_THAT(told, testing::HasSubstr("iter_0000015"));
   EXPECT_EQ(with_disk_of(one).size(), 4u);
   // A folder that is none yet.
-  make_room(posix_file_system(), scratch_.path("none"), std::nullopt,
+  make_room(posix_file_system(), scratch_.path("none"), std::nullopt, {},
             [](std::string_view text) { FAIL() << text; });
 }
 

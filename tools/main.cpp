@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <sstream>
 #include <string_view>
 
@@ -133,6 +134,10 @@ void open_all_files_that_are_allowed() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// A file that may not grow any more (ulimit -f) is an error of writing then, after which what was
+// begun is removed.
+void take_limits_of_files_for_errors() { ::signal(SIGXFSZ, SIG_IGN); }
+
 // `data tokenize` divides its work itself.
 std::vector<CLI::App*> commands_of_one_process(CLI::App& program) {
   const auto is_of_one = [](const CLI::App* command) { return command->get_name() != "tokenize"; };
@@ -247,6 +252,7 @@ int main(int argc, char** argv) {
   tell_of_what_terminates();
   hold_standard_streams();
   open_all_files_that_are_allowed();
+  take_limits_of_files_for_errors();
   const bool json = std::find(argv, argv + argc, std::string_view("--json")) != argv + argc;
   const Reporter reporter(json);
   LaunchedProcesses launch;

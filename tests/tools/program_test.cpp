@@ -120,6 +120,44 @@ TEST_F(Program, WhatIsDoneAndCannotBeToldIsDone) {
   EXPECT_EQ(ferry("verify " + path("hf")).code, 0);
 }
 
+TEST_F(Program, ARunWhoseLogCannotGrowGoesOn) {
+  const std::string run =
+      "train --device cpu --mock-data --tokenizer-type NullTokenizer --vocab-size 100 --num-layers "
+      "1 --hidden-size 32 --num-attention-heads 2 --seq-length 16 --max-position-embeddings 16 "
+      "--micro-batch-size 1 --global-batch-size 1 --lr 1e-3 --train-iters 4 --eval-iters 0 "
+      "--log-interval 1 --save-interval 4 --save " +
+      path("run");
+  const Outcome outcome = ferry(run + " >/dev/full");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("No space left on device: the run goes on without its log"));
+  EXPECT_THAT(outcome.err, Not(testing::ContainsRegex("its log.*\n.*its log")));  // once
+  EXPECT_TRUE(fs::exists(folder / "run/iter_0000004/metadata.json"));
+  fs::remove_all(folder / "run");
+  // A reader that ends at once.
+  const std::string piped =
+      std::string(FERRY_PROGRAM) + " " + run + " 2>" + path("err") + " | true";
+  EXPECT_EQ(std::system(piped.c_str()), 0);
+  EXPECT_THAT(read(path("err")), HasSubstr("Broken pipe: the run goes on without its log"));
+  EXPECT_TRUE(fs::exists(folder / "run/iter_0000004/metadata.json"));
+}
+
+TEST_F(Program, AFileThatMayNotGrowIsAnError) {
+  const std::string limited = "ulimit -f 8; " + std::string(FERRY_PROGRAM) + " convert " + kRun +
+                              " " + path("hf") + " --to hf 2>" + path("err");
+  EXPECT_EQ(WEXITSTATUS(std::system(limited.c_str())), 8);
+  EXPECT_THAT(read(path("err")), HasSubstr("File too large"));
+  fs::remove(path("err"));
+  EXPECT_TRUE(fs::is_empty(folder));
+}
+
+TEST_F(Program, AnEmptyIterationIsNone) {
+  for (const char* command : {"inspect ", "verify "}) {
+    const Outcome outcome = ferry(command + kRun + " --iteration ''");
+    EXPECT_EQ(outcome.code, 2) << command;
+    EXPECT_THAT(outcome.err, HasSubstr("--iteration: an empty text names no iteration"));
+  }
+}
+
 TEST_F(Program, InspectTellsWhatARunIs) {
   const Outcome outcome = ferry("inspect " + kRun + " --tensors '*linear_qkv*' --stats '*final*'");
   EXPECT_EQ(outcome.code, 0) << outcome.err;

@@ -83,7 +83,8 @@ void add_options(Command& command, DiffFlags& flags) {
   command
       .add_option("--iteration", flags.iteration,
                   "Of run folders: a number or 'release'; N,M are of A and B")
-      .type_name("N[,M]");
+      .type_name("N[,M]")
+      .check(not_empty("an empty text names no iteration; without the option it is the tracker's"));
   command
       .add_option("--tolerance", options.tolerance.absolute,
                   "Largest difference |a - b| of equal elements (default: bit by bit)")

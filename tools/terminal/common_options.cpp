@@ -21,7 +21,8 @@ void add_iteration_option(Command& command, std::string& iteration) {
   command
       .add_option("--iteration", iteration,
                   "Of a run folder: a number or 'release' (default: what the tracker says)")
-      .type_name("N");
+      .type_name("N")
+      .check(not_empty("an empty text names no iteration; without the option it is the tracker's"));
 }
 
 Option add_raw_option(Command& command, bool& raw) {

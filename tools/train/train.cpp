@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstdlib>
 #include <iterator>
 #include <mutex>
@@ -37,10 +38,36 @@ struct Run {
 };
 
 // `number`: of the rank among those of its host that compute on GPUs.
+// The log of a run on standard output. Where that cannot grow any more, on a full disk or because
+// its reader has ended, the run goes on, which may have computed for days: it is told once.
+class RunOutput {
+ public:
+  RunOutput() { ::signal(SIGPIPE, SIG_IGN); }  // then writing gives an error
+
+  void print(std::string_view text) {
+    const std::lock_guard lock(mutex_);
+    try {
+      tool::print(text);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::io) throw;
+      if (!has_failed_) {
+        print_aside(
+            fmt::format("ferry: warning: {}: the run goes on without its log\n", error.what()));
+      }
+      has_failed_ = true;
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  bool has_failed_ = false;
+};
+
 RankSetup rank_setup(const Run& run, std::shared_ptr<Group> group, std::shared_ptr<Links> links,
-                     int number, std::function<void(std::string_view)> print) {
-  RankSetup setup{std::move(group), std::move(links), posix_file_system(),
-                  &run.watch,       run.threads,      std::move(print)};
+                     int number, RunOutput& output) {
+  RankSetup setup{std::move(group),    std::move(links),
+                  posix_file_system(), &run.watch,
+                  run.threads,         [&output](std::string_view text) { output.print(text); }};
   if (run.gpus > 0) {
     setup.open_device = [&launch = run.launch, group = setup.group, links = setup.links,
                          gpu = number % run.gpus, fused = has_fused_attention(run.arguments)] {
@@ -52,24 +79,21 @@ RankSetup rank_setup(const Run& run, std::shared_ptr<Group> group, std::shared_p
 
 // Ranks that are threads of this process. The first error is everyone's.
 RunEnd train_in_threads(const Run& run) {
-  std::mutex mutex;
+  RunOutput output;
   std::atomic<RunEnd> end = RunEnd::finished;  // all ranks say the same
-  const auto print_whole = [&](std::string_view text) {
-    const std::lock_guard lock(mutex);
-    print(text);
-  };
   on_rank_threads(
       static_cast<int>(run.arguments.world_size),
       [&](int rank, const std::shared_ptr<Group>& group, const std::shared_ptr<Links>& links) {
-        end = train(run.arguments, rank_setup(run, group, links, rank, print_whole));
+        end = train(run.arguments, rank_setup(run, group, links, rank, output));
       });
   return end;
 }
 
 // This process is one rank.
 RunEnd train_as_rank(const Run& run, const std::shared_ptr<Group>& processes) {
+  RunOutput output;
   return train(run.arguments, rank_setup(run, processes, run.launch.links(processes),
-                                         number_on_host(*processes), print));
+                                         number_on_host(*processes), output));
 }
 
 // How many GPUs the arguments let this process use.

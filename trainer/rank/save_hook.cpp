@@ -29,17 +29,22 @@ pid_t start(const std::string& command, std::vector<std::string> additions, int&
   environment.push_back(nullptr);
   std::string shell = "sh", option = "-c", text = command;
   char* words[] = {shell.data(), option.data(), text.data(), nullptr};
-  // A thread of a run may hold signals back; the command is to get them.
-  sigset_t none;
+  // A thread of a run may hold signals back, and a run ignores that of a pipe without a reader; the
+  // command is to get them.
+  sigset_t none, ignored;
   ::sigemptyset(&none);
+  ::sigemptyset(&ignored);
+  ::sigaddset(&ignored, SIGPIPE);
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", 0, 0);
   ::posix_spawnattr_init(&attributes);
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
+  ::posix_spawnattr_setflags(
+      &attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   ::posix_spawnattr_setpgroup(&attributes, 0);
   ::posix_spawnattr_setsigmask(&attributes, &none);
+  ::posix_spawnattr_setsigdefault(&attributes, &ignored);
   pid_t process = 0;
   error = ::posix_spawn(&process, "/bin/sh", &actions, &attributes, words, environment.data());
   ::posix_spawn_file_actions_destroy(&actions);

@@ -128,31 +128,41 @@ struct RowGradient {
   }
 };
 
-/// Writes the row's loss. All threads of the block call it; where weights are wanted the gradient
-/// follows.
+/// What a block is told of its row. It is read before the logits: behind the barriers all threads
+/// would wait for it.
+struct Row {
+  int target;
+  float target_logit, weight;
+
+  template <typename T>
+  __device__ static Row of(const CrossEntropy& x, const T* logits) {
+    const int target = x.targets[blockIdx.x];
+    return {target, to_float(logits[target]), x.weight ? x.weight[blockIdx.x] : 0.0F};
+  }
+};
+
+/// Writes the row's loss and says what its gradient is. All threads of the block call it.
 template <typename T>
-__device__ RowGradient<T> finish_sum(const CrossEntropy& x, const Exponentials<T>& own_share,
-                                     float target_logit) {
+__device__ RowGradient<T> finish_row(const CrossEntropy& x, const Row& row,
+                                     const Exponentials<T>& own_share) {
   __shared__ float scratch[2][32];
-  const int64_t row = blockIdx.x;
   const float maximum = block_max(own_share.maximum, scratch[0]);
   const ShiftedExp<T> power(maximum);
   const float sum = block_sum(own_share.sum * power(own_share.maximum), scratch[1]);
-  if (threadIdx.x == 0) x.loss[row] = logf(sum) - (target_logit - maximum);
-  const float weight = x.weight ? x.weight[row] : 0.0F;
-  return {static_cast<T*>(x.dlogits.data) + row * x.columns, x.targets[row], weight, weight / sum,
-          power};
+  if (threadIdx.x == 0) x.loss[blockIdx.x] = logf(sum) - (row.target_logit - maximum);
+  return {static_cast<T*>(x.dlogits.data) + int64_t{blockIdx.x} * x.columns, row.target, row.weight,
+          row.weight / sum, power};
 }
 
 /// Reads a row of logits once, but for those behind the first `kept`, for which shared memory has
-/// no room.
+/// no room: they are read again for the gradient.
 template <int W, typename T>
 __global__ void cross_entropy(CrossEntropy x, int kept) {
   extern __shared__ uint4 shared[];
   const int columns = static_cast<int>(x.columns);
   const T* const logits = static_cast<const T*>(x.logits.data) + int64_t{blockIdx.x} * columns;
   StoredPack<W, T>* const kept_logits = reinterpret_cast<StoredPack<W, T>*>(shared);
-  const float target_logit = to_float(logits[x.targets[blockIdx.x]]);
+  const Row row = Row::of(x, logits);
   Exponentials<T> own_share;
 #pragma unroll 4
   for (int i = threadIdx.x * W; i < columns; i += kRowThreads * W) {
@@ -160,7 +170,7 @@ __global__ void cross_entropy(CrossEntropy x, int kept) {
     if (i < kept) kept_logits[i / W] = stored;
     own_share.add(to_pack<W>(stored));
   }
-  const auto gradient = finish_sum(x, own_share, target_logit);
+  const auto gradient = finish_row(x, row, own_share);
   if (x.weight == nullptr) return;
 #pragma unroll 2
   for (int i = threadIdx.x * W; i < columns; i += kRowThreads * W) {
@@ -169,11 +179,14 @@ __global__ void cross_entropy(CrossEntropy x, int kept) {
   }
 }
 
-/// Packs of a row that a thread keeps in registers, and those on their way into shared memory.
-constexpr int kPacksInRegisters = 12, kPacksAhead = 16;
+/// Packs of a row that a thread keeps in registers.
+constexpr int kPacksInRegisters = 12;
+/// Packs of a thread on their way into shared memory; __pipeline_wait_prior() tells no more apart.
+constexpr int kPacksAhead = 9;
 
-/// The same for rows of 16-bit logits that shared memory and registers keep together: those behind
-/// the first `kept` are in registers. A multiprocessor has one such row at a time.
+/// The same, with the gradient, for rows of 16-bit logits that shared memory and registers keep
+/// together: those behind the first `kept` are in registers. A multiprocessor has one such row at a
+/// time. What a thread keeps no other looks at.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads, 1)
     cross_entropy_of_long_row(CrossEntropy x, int kept) {
@@ -193,7 +206,7 @@ __global__ void __launch_bounds__(kRowThreads, 1)
     if (i < columns) rest[k] = load_stored<kPack>(logits + i);
   }
   for (int k = 0; k < kPacksAhead; ++k) ask(own + k * kStep);
-  const float target_logit = to_float(logits[x.targets[blockIdx.x]]);
+  const Row row = Row::of(x, logits);
   Exponentials<T> own_share;
 #pragma unroll
   for (int k = 0; k < kPacksInRegisters; ++k) {
@@ -207,8 +220,7 @@ __global__ void __launch_bounds__(kRowThreads, 1)
     own_share.add(kept_pack(i));
     ask(i + kPacksAhead * kStep);
   }
-  const auto gradient = finish_sum(x, own_share, target_logit);
-  if (x.weight == nullptr) return;
+  const auto gradient = finish_row(x, row, own_share);
 #pragma unroll 2
   for (int i = own; i < kept; i += kStep) gradient.store_at(i, kept_pack(i));
 #pragma unroll
@@ -231,25 +243,25 @@ void run(Device& device, const CrossEntropy& x) {
   with_type(x.logits.type, [&]<typename T>(T*) {
     with_pack(is_packed({x.logits.data, x.dlogits.data}, {x.columns}), [&](auto pack) {
       constexpr int kWidth = decltype(pack)::value;
+      constexpr int64_t kSize = sizeof(T), kSums = 2048;  // the block's own sums take some, too
+      const int64_t most = device.shared_memory() - kSums;
       const auto launch = [&](auto* kernel, int64_t kept) {
-        const auto shared = static_cast<size_t>(ceil_div(kept * int64_t{sizeof(T)}, 16) * 16);
-        allow_shared_memory(kernel, shared);
+        allow_shared_memory(kernel, static_cast<size_t>(most));
+        const auto shared = static_cast<size_t>(ceil_div(kept * kSize, 16) * 16);
         kernel<<<static_cast<unsigned>(x.rows), kRowThreads, shared, device.stream()>>>(
             x, static_cast<int>(kept));
       };
-      // The block's own sums take some of the memory, too.
-      const int64_t most = (device.shared_memory() - 2048) / int64_t{sizeof(T)};
       if (x.weight == nullptr) return launch(cross_entropy<kWidth, T>, 0);
-      if (x.columns <= most) return launch(cross_entropy<kWidth, T>, x.columns);
-      if constexpr (kWidth == kPack && sizeof(T) == 2) {
-        const int64_t kept = most / kPack * kPack;
+      if (x.columns * kSize <= most) return launch(cross_entropy<kWidth, T>, x.columns);
+      if constexpr (kWidth == kPack && kSize == 2) {
+        const int64_t kept = most / kSize / kPack * kPack;
         if (x.columns - kept <= int64_t{kPacksInRegisters} * kRowThreads * kPack) {
           return launch(cross_entropy_of_long_row<T>, kept);
         }
       }
       // Of longer rows so much is kept that two blocks fit, of which one reads while the other
       // writes.
-      launch(cross_entropy<kWidth, T>, (most / 2 - 2048 / int64_t{sizeof(T)}) / kWidth * kWidth);
+      launch(cross_entropy<kWidth, T>, (most / 2 - kSums) / kSize / kWidth * kWidth);
     });
   });
   check_launch("cross entropy");

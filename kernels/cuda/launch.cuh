@@ -158,8 +158,9 @@ __device__ inline Pack<W> load(const T* p) {
   return to_pack(load_stored<W>(p));
 }
 
-/// One store of 16 bytes to p[INDEX] in global memory. A plain assignment may become four of 4, above
-/// all in and behind branches, each of which takes as long on its way to the cache as the one would.
+/// One store of 16 bytes to p[INDEX] in global memory. A plain assignment may become four of 4,
+/// above all in and behind branches, each of which takes as long on its way to the cache as the one
+/// would.
 template <int INDEX = 0>
 __device__ inline void store_16_bytes(uint4* p, uint4 x) {
   asm volatile("st.global.v4.b32 [%0 + %5], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(p)),
@@ -183,11 +184,12 @@ __device__ inline void store(T* p, const Pack<W>& x) {
         words[i] = pair(x.v[2 * i], x.v[2 * i + 1], T());
       }
     }
-#pragma unroll
-    for (int i = 0; i < kWords; i += 4) {
-      store_16_bytes(reinterpret_cast<uint4*>(p) + i / 4,
-                     make_uint4(words[i], words[i + 1], words[i + 2], words[i + 3]));
-    }
+    static_assert(kWords == 4 || kWords == 8);
+    const auto four_from = [&](int i) {
+      return make_uint4(words[i], words[i + 1], words[i + 2], words[i + 3]);
+    };
+    store_16_bytes<0>(reinterpret_cast<uint4*>(p), four_from(0));
+    if constexpr (kWords == 8) store_16_bytes<1>(reinterpret_cast<uint4*>(p), four_from(4));
   }
 }
 
@@ -254,7 +256,8 @@ inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 inline void check_launch(const char* what) { check(cudaGetLastError(), what); }
 
-/// Lets blocks of a kernel have so many bytes of dynamic shared memory on the current GPU.
+/// Lets blocks of a kernel have so many bytes of dynamic shared memory on the current GPU: always
+/// the same number of a kernel, as other threads may be about to start it.
 template <typename Kernel>
 void allow_shared_memory(Kernel* kernel, size_t bytes) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

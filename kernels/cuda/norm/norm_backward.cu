@@ -256,9 +256,10 @@ bool run_in_blocks(Device& device, const NormBackward& x, const RowStarts& start
       constexpr unsigned kDeclared = 256;
       const unsigned threads = threads_of_block(x.width, kBlockPacks);
       const unsigned bytes = Ahead::bytes(threads);
-      if (static_cast<int>(bytes + kDeclared) > device.shared_memory()) return false;
+      const unsigned most = static_cast<unsigned>(device.shared_memory()) - kDeclared;
+      if (bytes > most) return false;
       const auto kernel = norm_backward_blocks<ROWS, T, D>;
-      allow_shared_memory(kernel, bytes);
+      allow_shared_memory(kernel, std::min(most, Ahead::bytes(kThreads)));
       launch(kernel, threads, bytes, 8);
       return true;
     };

@@ -22,6 +22,7 @@
 #include "trainer/arguments/parse.h"
 #include "trainer/rank/rank_loop.h"
 #include "trainer/rank/staging/host_memory.h"
+#include "trainer/run/inputs.h"
 #include "trainer/run/memory_plan.h"
 #include "trainer/run/rank_trainer.h"
 
@@ -233,6 +234,7 @@ int run_train(std::span<const std::string> words, const TrainLaunch& launch) {
     if (arguments.dry_run) {
       const int64_t here = is_rank ? processes_on_host(*processes) : ranks;
       if (processes->rank() == 0) {
+        check_inputs(posix_file_system(), arguments);
         print(plan_text(arguments, plan.model, plan.stages) +
               staging_plan_text(plan.stages, here, available_host_memory()));
       }

@@ -28,6 +28,13 @@ int64_t share_of(int64_t samples, double share, double surplus) {
   return static_cast<int64_t>(size);
 }
 
+std::shared_ptr<const IndexedDataset> open_files(
+    const std::shared_ptr<const FileSystem>& file_system, const std::string& prefix) {
+  auto dataset = std::make_shared<IndexedDataset>(file_system, prefix);
+  dataset->check_end();  // else a run would end where it comes to what is missing
+  return dataset;
+}
+
 // Opens the splits that share one set of sources.
 class Opener {
  public:
@@ -45,9 +52,7 @@ class Opener {
   }
   void add_files(const Blend& blend) {
     for (const std::string& prefix : blend.prefixes) {
-      auto dataset = std::make_shared<IndexedDataset>(file_system_, prefix);
-      dataset->check_end();  // else a run would end where it comes to what is missing
-      add_source(prefix, std::move(dataset));
+      add_source(prefix, open_files(file_system_, prefix));
     }
   }
 
@@ -116,6 +121,10 @@ class Opener {
   std::vector<std::shared_ptr<const TokenSource>> sources_;
 };
 
+SplitShares shares_of(const DataOptions& options) {
+  return parse_split(options.mock_data ? kMockSplit : options.split);
+}
+
 void check(const DataOptions& options) {
   if (options.sequence_length < 1 || options.sequence_length >= INT32_MAX) {
     fail(ErrorKind::invalid, "--seq-length {} makes no samples", options.sequence_length);
@@ -137,9 +146,8 @@ PerSplit<std::shared_ptr<const Dataset>> open_datasets(
   const DataPaths paths = parse_data_paths(*file_system, options);
   PerSplit<std::shared_ptr<const Dataset>> datasets;
   if (paths.all || options.mock_data) {
-    Opener opener(file_system, options,
-                  parse_split(options.mock_data ? kMockSplit : options.split));
-    const SplitShares shares = parse_split(options.mock_data ? kMockSplit : options.split);
+    const SplitShares shares = shares_of(options);
+    Opener opener(file_system, options, shares);
     if (paths.all) {
       opener.add_files(*paths.all);
     } else {
@@ -163,6 +171,25 @@ PerSplit<std::shared_ptr<const Dataset>> open_datasets(
     datasets[split] = alone ? opener.lone(split) : opener.blended(split, blend->weights);
   }
   return datasets;
+}
+
+PerSplit<bool> check_datasets(const std::shared_ptr<const FileSystem>& file_system,
+                              const DataOptions& options) {
+  check(options);
+  const DataPaths paths = parse_data_paths(*file_system, options);
+  const auto look_at = [&](const Blend& blend) {
+    for (const std::string& prefix : blend.prefixes) open_files(file_system, prefix);
+  };
+  PerSplit<bool> has;
+  if (paths.all) look_at(*paths.all);
+  for (const DataSplit split : kSplits) {
+    if (paths.each[split]) look_at(*paths.each[split]);
+    has[split] = paths.each[split].has_value();
+  }
+  if (!paths.all && !options.mock_data) return has;
+  const SplitShares shares = shares_of(options);
+  for (const DataSplit split : kSplits) has[split] = shares.bounds[split].has_value();
+  return has;
 }
 
 }  // namespace ferry

@@ -19,4 +19,9 @@ namespace ferry {
 PerSplit<std::shared_ptr<const Dataset>> open_datasets(
     const std::shared_ptr<const FileSystem>& file_system, const DataOptions& options);
 
+/// Looks at options and token files as open_datasets() does, but makes no orders of samples, so
+/// that nothing is stored. Which splits there are.
+PerSplit<bool> check_datasets(const std::shared_ptr<const FileSystem>& file_system,
+                              const DataOptions& options);
+
 }  // namespace ferry

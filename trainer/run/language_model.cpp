@@ -12,6 +12,7 @@
 #include "trainer/loop/flops.h"
 #include "trainer/model/initial_weights.h"
 #include "trainer/rank/rank_loop.h"
+#include "trainer/run/inputs.h"
 #include "trainer/run/memory_plan.h"
 #include "trainer/run/rank_trainer.h"
 
@@ -29,19 +30,6 @@ std::string nothing_loaded(const TrainArguments& arguments) {
       "WARNING: no checkpoint is in --load {}: the run will start from random weights "
       "(--exit-on-missing-checkpoint ends it instead)\n",
       arguments.load);
-}
-
-void check_train_data(const TrainArguments& arguments,
-                      const PerSplit<std::shared_ptr<const Dataset>>& datasets) {
-  if (datasets.train || arguments.skip_train) return;
-  const bool is_divided = !arguments.data_path.empty() || !arguments.data_args_path.empty();
-  fail(ErrorKind::invalid, "there is nothing to train on: {}",
-       is_divided
-           ? fmt::format("--split {} gives the train split, its first number, no share; give "
-                         "it one, or --skip-train",
-                         arguments.split)
-           : std::string("data of other splits alone are given; give those of the train "
-                         "split (--train-data-path), or --skip-train"));
 }
 
 }  // namespace
@@ -91,7 +79,7 @@ void LanguageModel::check_float8() const {
 void LanguageModel::open_data() {
   const DataOptions options = data_options(arguments_);
   from_first_together(*setup_.group, [&] {
-    check_train_data(arguments_, open_datasets(setup_.files, options));
+    check_train_data(arguments_, open_datasets(setup_.files, options).train != nullptr);
     return std::string();
   });
   datasets_ = open_datasets(setup_.files, options);

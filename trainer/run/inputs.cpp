@@ -1,0 +1,34 @@
+#include "trainer/run/inputs.h"
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include "ckpt/base/error.h"
+#include "ckpt/group/group.h"
+#include "trainer/data/open_datasets.h"
+#include "trainer/run/options.h"
+#include "trainer/run/source.h"
+
+namespace ferry {
+
+void check_train_data(const TrainArguments& arguments, bool has_train_split) {
+  if (has_train_split || arguments.skip_train) return;
+  const bool is_divided = !arguments.data_path.empty() || !arguments.data_args_path.empty();
+  fail(ErrorKind::invalid, "there is nothing to train on: {}",
+       is_divided
+           ? fmt::format("--split {} gives the train split, its first number, no share; give "
+                         "it one, or --skip-train",
+                         arguments.split)
+           : std::string("data of other splits alone are given; give those of the train "
+                         "split (--train-data-path), or --skip-train"));
+}
+
+void check_inputs(const std::shared_ptr<const FileSystem>& files, const TrainArguments& arguments) {
+  TrainArguments metadata_alone = arguments;
+  metadata_alone.verify_integrity = false;  // which reads all
+  open_source(files, metadata_alone, *thread_groups(1).front());
+  check_train_data(arguments, check_datasets(files, data_options(arguments)).train);
+}
+
+}  // namespace ferry

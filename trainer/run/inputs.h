@@ -1,0 +1,18 @@
+// What a run reads, looked at before it begins.
+#pragma once
+
+#include <memory>
+
+#include "ckpt/io/file_system.h"
+#include "trainer/arguments/train_arguments.h"
+
+namespace ferry {
+
+/// invalid where there is nothing to train on, though the run is to train.
+void check_train_data(const TrainArguments& arguments, bool has_train_split);
+
+/// Looks at the checkpoint that the run would begin with, at its metadata alone, and at its token
+/// files, alone what says that they are whole. Writes nothing. Errors are those of the run.
+void check_inputs(const std::shared_ptr<const FileSystem>& files, const TrainArguments& arguments);
+
+}  // namespace ferry

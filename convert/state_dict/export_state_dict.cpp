@@ -7,6 +7,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
+#include "ckpt/format/hugging_face/json_events.h"
 #include "ckpt/format/hugging_face/safetensors_plan.h"
 #include "convert/state_dict/state_dict.h"
 #include "convert/tokenizer.h"

@@ -15,7 +15,7 @@ void check_source(const std::string& path, const std::string& iteration,
   ProgressLine line("verifying", progress);
   VerifyOptions options{iteration, masters, engine};
   options.engine.cancel = interrupt.flag();
-  options.engine.progress = [&](const Progress& progress) { line.show(progress); };
+  options.engine.progress = [&](const Progress& so_far) { line.show(so_far); };
   const VerifyReport report = verify(posix_file_system(), path, options);
   if (report.problems.empty()) return;
   fail(ErrorKind::corrupt, "{}: {}; nothing was written (`ferry verify` lists all of {})",

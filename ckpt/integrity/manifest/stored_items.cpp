@@ -4,6 +4,7 @@
 #include <map>
 
 #include "ckpt/base/error.h"
+#include "ckpt/io/file_system.h"
 
 namespace ferry {
 namespace {

@@ -217,8 +217,8 @@ Checkpoint open_torch_dist(std::shared_ptr<const FileSystem> file_system, const 
   }
   if (raw) {
     Catalog logical = stored.checkpoint.catalog;
-    const Value &args = stored.checkpoint.args.value, &metadata = stored.checkpoint.metadata.value;
-    stored.checkpoint.optimizer = describe_optimizer(logical, args, metadata).layout;
+    const Value &known = stored.checkpoint.args.value, &metadata = stored.checkpoint.metadata.value;
+    stored.checkpoint.optimizer = describe_optimizer(logical, known, metadata).layout;
   } else {
     apply_megatron_meaning(stored);
     if (!problem.empty()) leave_optimizer_out(stored.checkpoint, problem);

@@ -10,6 +10,7 @@
 #include "ckpt/megatron/optimizer/matrix_optimizer.h"
 #include "ckpt/megatron/rank_folders/write/writer.h"
 #include "tests/megatron/reshard_support.h"
+#include "tests/megatron/small_run.h"
 #include "tests/random_cases.h"
 
 namespace ferry {
@@ -103,7 +104,7 @@ TEST_P(MuonRun, IsWrittenAsRankFoldersOfAnyNumberOfDataRanks) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Saved, MuonRun, testing::ValuesIn(kRuns),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& suite) { return suite.param; });
 
 TEST(Muon, WithoutALayerWiseOptimizerIsOneOptimizerAfterTheOther) {
   const Checkpoint chain = open_muon("dense_chain");

@@ -41,8 +41,8 @@ NewTensors tensors_in(const std::string& folder) {
 struct Fill : Program {
   const std::string run = fixture("megatron/hot_llama");
 
-  void save(const std::string& folder, const NewTensors& tensors, const json& config) const {
-    fs::create_directories(folder);
+  void save(const std::string& target, const NewTensors& tensors, const json& config) const {
+    fs::create_directories(target);
     std::vector<ferry::Entry> entries;
     std::string data;
     for (const auto& [name, tensor] : tensors) {
@@ -53,9 +53,9 @@ struct Fill : Program {
     for (ferry::Entry& entry : entries) pointers.push_back(&entry);
     uint64_t bytes = 0;
     const std::string header = ferry::write_safetensors_header(pointers, {}, 0, &bytes);
-    write(folder + "/model.safetensors", header + data);
-    write(folder + "/config.json", config.dump());
-    write(folder + "/tokenizer.json", "{}");
+    write(target + "/model.safetensors", header + data);
+    write(target + "/config.json", config.dump());
+    write(target + "/tokenizer.json", "{}");
   }
   // The run's own model as Hugging Face has it, under other names and with other values.
   NewTensors original(const std::string& prefix) const {

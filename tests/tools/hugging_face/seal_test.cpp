@@ -30,8 +30,8 @@ struct Seal : Program {
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     return json::parse(outcome.out);
   }
-  json verified(const std::string& folder) const {
-    return json::parse(ferry("verify --json " + folder).out);
+  json verified(const std::string& checked) const {
+    return json::parse(ferry("verify --json " + checked).out);
   }
   static void flip(const std::string& file, size_t at) {
     std::string content = read(file);

@@ -70,12 +70,12 @@ TEST_F(TrainingFolder, OfARunTheLastCheckpointCounts) {
 }
 
 TEST_F(TrainingFolder, RanksAreCounted) {
-  const std::string folder = copy("trainer") + "/checkpoint-4";
-  fs::rename(folder + "/rng_state.pth", folder + "/rng_state_0.pth");
-  write(folder + "/rng_state_1.pth", "");
-  write(folder + "/rng_state_x.pth", "");
-  fs::create_directory(folder + "/global_step4");
-  const json beside = inspect(folder)["training"]["beside"];
+  const std::string saved = copy("trainer") + "/checkpoint-4";
+  fs::rename(saved + "/rng_state.pth", saved + "/rng_state_0.pth");
+  write(saved + "/rng_state_1.pth", "");
+  write(saved + "/rng_state_x.pth", "");
+  fs::create_directory(saved + "/global_step4");
+  const json beside = inspect(saved)["training"]["beside"];
   EXPECT_THAT(beside, testing::Contains(json{
                           {"kind", "random numbers"}, {"name", "rng_state_*.pth"}, {"count", 2}}));
   EXPECT_THAT(beside, testing::Contains(json{{"kind", "model and optimizer by DeepSpeed"},
@@ -84,23 +84,23 @@ TEST_F(TrainingFolder, RanksAreCounted) {
 }
 
 TEST_F(TrainingFolder, ADamagedStateIsANote) {
-  const std::string folder = copy("trainer") + "/checkpoint-4";
+  const std::string saved = copy("trainer") + "/checkpoint-4";
   const std::string huge(200000, '[');
   for (const std::string& text :
        {std::string("{\"global_step\": 4,"), std::string("[]"), std::string("{}"),
         std::string("{\"global_step\": -4, \"epoch\": \"x\"}"), std::string("null"), huge,
         std::string("{\"global_step\": 99999999999999999999999}"), std::string(),
         std::string("{\"global_step\": 4.5}")}) {
-    write(folder + "/trainer_state.json", text);
-    const json report = inspect(folder);
+    write(saved + "/trainer_state.json", text);
+    const json report = inspect(saved);
     EXPECT_EQ(report["parameters"], kParameters);
     EXPECT_EQ(report["training"]["step"], nullptr) << text.substr(0, 80);
     EXPECT_THAT(report["notes"], testing::Contains(HasSubstr("trainer_state.json")))
         << text.substr(0, 80);
   }
-  write(folder + "/trainer_state.json",
+  write(saved + "/trainer_state.json",
         R"({"global_step": 4, "epoch": NaN, "log_history": [{"loss": Infinity}], "max_steps": 0})");
-  const json report = inspect(folder);
+  const json report = inspect(saved);
   EXPECT_EQ(report["training"]["step"], 4);
   EXPECT_EQ(report["training"]["epoch"], nullptr);
 }

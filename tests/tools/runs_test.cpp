@@ -76,6 +76,27 @@ TEST_F(Runs, AreListedWithTheirState) {
   EXPECT_THAT(ferry("runs list " + folder.string()).out, HasSubstr("10 of 10"));
 }
 
+// A loss that is no number is the one thing that the list must not hide.
+TEST_F(Runs, ThatDivergedAreListedSo) {
+  const std::string of_nan = " iteration 5/ 10 | lm loss: nan | grad norm: 0.5 |\n";
+  make("diverged/run.log", lines(1, 4, 5) + of_nan);
+  make("from_the_first/run.log", " iteration 1/ 10 | lm loss: inf | grad norm: 0.5 |\n");
+  make("recovered/run.log", lines(1, 4, 5) + of_nan + lines(6, 7, 5));
+  make("started_again/run.log", lines(1, 4, 5) + of_nan + lines(4, 4, 5));
+  const json runs = json::parse(ferry("runs list --json " + folder.string()).out).at("runs");
+  ASSERT_EQ(runs.size(), 4u);
+  EXPECT_TRUE(runs.at(0).at("loss").is_null());
+  EXPECT_EQ(runs.at(0).at("not_finite"), 1);
+  EXPECT_TRUE(runs.at(1).at("loss").is_null());
+  EXPECT_EQ(runs.at(1).at("not_finite"), 1);
+  EXPECT_DOUBLE_EQ(runs.at(2).at("loss").get<double>(), 4.3);
+  EXPECT_EQ(runs.at(2).at("not_finite"), 1);
+  EXPECT_DOUBLE_EQ(runs.at(3).at("loss").get<double>(), 4.6);
+  const std::string table = ferry("runs list " + folder.string()).out;
+  EXPECT_THAT(table, testing::ContainsRegex("diverged +[a-z]+ +5 of 10 +nan"));
+  EXPECT_THAT(table, testing::ContainsRegex("from_the_first +[a-z]+ +1 of 10 +inf"));
+}
+
 // What `ferry launch` makes, before and after its first save.
 TEST_F(Runs, OfExperimentFoldersAreReadWhereverRunsAre) {
   make("a/launch/settings.sh", "NAME=a\n");

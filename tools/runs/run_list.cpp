@@ -77,6 +77,17 @@ std::optional<double> last_value(const RunFigures& figures, std::string_view nam
   return series == nullptr ? std::nullopt : std::optional(series->last());
 }
 
+// Unlike speeds, a loss that is no number must be seen: the run has diverged. Series without points
+// are looked at, too, which find() leaves out.
+void set_loss(RunStatus& status, const RunFigures& figures) {
+  for (const auto& [name, series] : figures.series) {
+    const bool has_values = !series.points().empty() || series.not_finite() > 0;
+    if (name != "lm loss" || !has_values) continue;
+    status.loss = series.latest();
+    status.losses_not_finite = series.not_finite();
+  }
+}
+
 int64_t last_change(const FileSystem& files, const RunFigures& figures) {
   int64_t changed = 0;
   for (const std::string& source : figures.sources) {
@@ -137,13 +148,17 @@ std::optional<RunStatus> state_of_run(const FileSystem& files, const FoundRun& r
     if (error.kind() != ErrorKind::not_found) throw;
     return std::nullopt;  // logs of something else
   }
-  RunStatus status{run.name, run.paths, "ended", figures.last, figures.planned, {}, {}, {},
-                   {},       "",        ""};
+  RunStatus status;
+  status.name = run.name;
+  status.paths = run.paths;
+  status.state = "ended";
+  status.iteration = figures.last;
+  status.planned = figures.planned;
   if (!figures.on_disk.empty()) {
     status.last_good = figures.on_disk.back();
     status.iteration = std::max(status.iteration, *status.last_good);
   }
-  status.loss = last_value(figures, "lm loss");
+  set_loss(status, figures);
   status.tokens_per_second = last_value(figures, "tokens_per_second");
   status.teraflops = last_value(figures, "teraflops");
   if (!figures.exits.empty()) {

@@ -34,7 +34,9 @@ struct RunStatus {
   std::string name, paths;
   std::string state;  // finished, running, queued, active, stopped, ended
   int64_t iteration = 0, planned = 0;
-  std::optional<double> loss, tokens_per_second, teraflops;
+  std::optional<double> loss;     // of the last iteration that tells one; NaN or infinite, too
+  int64_t losses_not_finite = 0;  // iterations
+  std::optional<double> tokens_per_second, teraflops;
   std::optional<int64_t> last_good;  // the last iteration that is whole on disk
   std::string job, why;              // of the queue; of the last exit
 };

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -32,12 +33,14 @@ struct RunsFlags {
 json or_null(const auto& value) { return value ? json(*value) : json(nullptr); }
 
 json status_json(const RunStatus& run) {
+  const bool has_finite_loss = run.loss && std::isfinite(*run.loss);
   return {{"name", run.name},
           {"paths", run.paths},
           {"state", run.state},
           {"iteration", run.iteration},
           {"planned_iterations", run.planned > 0 ? json(run.planned) : json(nullptr)},
-          {"loss", or_null(run.loss)},
+          {"loss", has_finite_loss ? json(*run.loss) : json(nullptr)},  // JSON has no NaN
+          {"not_finite", run.losses_not_finite},
           {"tokens_per_second", or_null(run.tokens_per_second)},
           {"teraflops", or_null(run.teraflops)},
           {"last_good_iteration", or_null(run.last_good)},

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "ckpt/base/error.h"
 #include "tests/io/memory_file_system.h"
 #include "tests/random_cases.h"
 #include "tests/tools/program.h"
@@ -215,8 +216,10 @@ TEST(SeriesOfFigures, KeepsEachValueOfAShortRun) {
   EXPECT_EQ(series.iteration_of_least(), 2);
   EXPECT_EQ(series.not_finite(), 2);
   EXPECT_EQ(series.first_not_finite(), 3);
+  EXPECT_EQ(series.latest(), INFINITY);
   series.forget_from(2);
   EXPECT_EQ(series.last(), 4);
+  EXPECT_EQ(series.latest(), 4);
 }
 
 TEST(SeriesOfFigures, IsNoLongerThanAPageNeeds) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace ferry::tool {
 namespace {
@@ -22,8 +23,11 @@ void join_points(SeriesPoint& into, const SeriesPoint& next) {
 void Series::add(int64_t iteration, double value) {
   if (!std::isfinite(value)) {
     if (not_finite_++ == 0) first_not_finite_ = iteration;
+    last_not_finite_ = iteration;
+    value_not_finite_ = value;
     return;
   }
+  value_not_finite_.reset();
   const SeriesPoint next{iteration, iteration, 1, value, value, value};
   if (!points_.empty() && points_.back().last == iteration && points_.back().count == 1) {
     points_.back() = next;
@@ -36,6 +40,7 @@ void Series::add(int64_t iteration, double value) {
 }
 
 void Series::forget_from(int64_t iteration) {
+  if (last_not_finite_ >= iteration) value_not_finite_.reset();
   while (!points_.empty() && points_.back().first >= iteration) points_.pop_back();
   if (!points_.empty()) points_.back().last = std::min(points_.back().last, iteration - 1);
 }
@@ -47,6 +52,11 @@ void Series::thin() {
   }
   points_.resize(kMostPoints / 2);
   values_each_ *= 2;
+}
+
+double Series::latest() const {
+  if (value_not_finite_) return *value_not_finite_;
+  return points_.empty() ? std::numeric_limits<double>::quiet_NaN() : last();
 }
 
 double Series::least() const {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace ferry::tool {
@@ -30,6 +31,9 @@ class Series {
   int64_t first_not_finite() const noexcept { return first_not_finite_; }  // iteration
   /// Each point is a value of its own.
   bool is_exact() const noexcept { return values_each_ == 1; }
+  /// The value of the last iteration, finite or not; NaN where there is none. As last() where that
+  /// iteration shares a point, or where what came behind the last point was forgotten.
+  double latest() const;
   double last() const { return points_.back().mean; }  // as of all below: there is a point
   double least() const;
   double most() const;
@@ -42,6 +46,8 @@ class Series {
   std::vector<SeriesPoint> points_;
   int64_t values_each_ = 1;  // of a point that is full
   int64_t not_finite_ = 0, first_not_finite_ = 0;
+  int64_t last_not_finite_ = 0;             // iteration, where there is a value
+  std::optional<double> value_not_finite_;  // of the last iteration, behind all points
 };
 
 }  // namespace ferry::tool

@@ -143,6 +143,17 @@ TEST_F(Tokenize, CompressedTextsAndPipesAreTheSame) {
     EXPECT_THAT(refused(path("c"), 4, "--overwrite"), HasSubstr("it is truncated")) << tool;
     EXPECT_EQ(text_of("o_text_document"), both);
   }
+  for (const std::string tool : {"gzip", "zstd", "xz"}) {
+    ASSERT_EQ(std::system((tool + " -q -c " + input + " > " + path("c")).c_str()), 0);
+    std::ofstream(path("c"), std::ios::app) << "garbage\n";
+    EXPECT_THAT(refused(path("c"), 4, "--overwrite"),
+                HasSubstr("something follows what " + tool + " compressed"));
+    // A few bytes, and as many as a header has.
+    ASSERT_EQ(std::system((tool + " -q -c " + input + " > " + path("c")).c_str()), 0);
+    std::ofstream(path("c"), std::ios::app) << std::string(100, 'g');
+    EXPECT_THAT(refused(path("c"), 4, "--overwrite"),
+                HasSubstr("something follows what " + tool + " compressed"));
+  }
   const Outcome piped = ferry(bytes("-", "--append-eod --overwrite < ") + input);
   EXPECT_EQ(piped.code, 0) << piped.err;
   EXPECT_EQ(pair("o_text_document"), expected);
@@ -155,8 +166,8 @@ TEST_F(Tokenize, CompressedTextsAndPipesAreTheSame) {
 }
 
 TEST_F(Tokenize, RowsOfParquetFilesAreLines) {
-  const std::string folder = std::string(FERRY_FIXTURES) + "/parquet/";
-  const json rows = json::parse(read(folder + "rows.json"));
+  const std::string parquet = std::string(FERRY_FIXTURES) + "/parquet/";
+  const json rows = json::parse(read(parquet + "rows.json"));
   std::string lines;
   for (size_t i = 0; i < rows.at("text").size(); ++i) {
     lines += json{{"text", rows.at("text")[i]}, {"title", rows.at("title")[i]}}.dump() + "\n";
@@ -164,18 +175,18 @@ TEST_F(Tokenize, RowsOfParquetFilesAreLines) {
   const std::string same = "--append-eod --skip-bad --overwrite --json-keys title text";
   EXPECT_EQ(tokenized(in(lines), same).at("bad_lines"), 29);  // nulls
   const std::string expected = pair("o_text_document") + pair("o_title_document");
-  const json done = tokenized(folder + "arrow_snappy.parquet", same + " --workers 3");
+  const json done = tokenized(parquet + "arrow_snappy.parquet", same + " --workers 3");
   EXPECT_EQ(pair("o_text_document") + pair("o_title_document"), expected);
   EXPECT_THAT(done.at("first_bad_lines").at(0).at("place"),
               HasSubstr("arrow_snappy.parquet, row 4"));
-  EXPECT_THAT(refused(folder + "arrow_snappy.parquet", 3, "--json-keys txt --overwrite"),
+  EXPECT_THAT(refused(parquet + "arrow_snappy.parquet", 3, "--json-keys txt --overwrite"),
               HasSubstr("it has n, text, title"));
   // A run that stopped at a null goes on.
   fs::remove(path("o_text_document.idx"));
   fs::remove(path("o_title_document.idx"));
   const std::string resumed = "--append-eod --json-keys title text --resume --overwrite ";
-  EXPECT_THAT(refused(folder + "polars.parquet", 4, resumed), HasSubstr("row 4"));
-  tokenized(folder + "polars.parquet", resumed + "--skip-bad");
+  EXPECT_THAT(refused(parquet + "polars.parquet", 4, resumed), HasSubstr("row 4"));
+  tokenized(parquet + "polars.parquet", resumed + "--skip-bad");
   EXPECT_EQ(pair("o_text_document") + pair("o_title_document"), expected);
 }
 

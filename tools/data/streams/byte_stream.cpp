@@ -166,4 +166,11 @@ void fail_short(const std::string& name, const char* format) {
        "{} ends in the middle of what {} compressed; it is truncated: get it again", name, format);
 }
 
+void fail_trailing(const std::string& name, const char* format) {
+  fail(ErrorKind::corrupt,
+       "{}: something follows what {} compressed that it did not compress; remove it, or get the "
+       "file again",
+       name, format);
+}
+
 }  // namespace ferry::tool

@@ -8,6 +8,8 @@
 namespace ferry::tool {
 namespace {
 
+constexpr uint8_t kFirstByte = 0x1f;  // of a member
+
 const char* inflate_problem(int result) {
   switch (result) {
     case ISAL_INCORRECT_CHECKSUM:
@@ -38,6 +40,7 @@ class GzipStream final : public ByteStream {
       }
       const int result = isal_inflate(&state_);
       if (result != ISAL_DECOMP_OK && result != ISAL_END_INPUT) {
+        if (result == ISAL_INVALID_WRAPPER && !is_first_) fail_trailing(name_, "gzip");
         fail(ErrorKind::corrupt, "{}: {}; it is damaged: get it again", name_,
              inflate_problem(result));
       }
@@ -73,6 +76,9 @@ class GzipStream final : public ByteStream {
       if (state_.avail_in > 0) break;
       if (!refill()) return false;
     }
+    // The decoder would wait for the rest of a header, and a few bytes seem to be cut short.
+    if (*state_.next_in != kFirstByte) fail_trailing(name_, "gzip");
+    is_first_ = false;
     begin_member();
     return true;
   }
@@ -80,6 +86,7 @@ class GzipStream final : public ByteStream {
   std::string name_;
   DecoderInput input_;
   inflate_state state_{};
+  bool is_first_ = true;  // member
 };
 
 }  // namespace

@@ -32,6 +32,7 @@ class ZstdByteStream final : public ByteStream {
       const size_t result = ZSTD_decompressStream(decoder_.get(), &out, &buffered_);
       if (ZSTD_isError(result)) fail_damaged(result);
       between_frames_ = result == 0;
+      has_whole_frame_ = has_whole_frame_ || between_frames_;
       if (!has_input && out.pos == before && !between_frames_) fail_short(name_, "zstd");
     }
     return out.pos;
@@ -49,6 +50,9 @@ class ZstdByteStream final : public ByteStream {
            "--long=31 {} | ferry data tokenize --input - ...",
            name_, name_);
     }
+    if (ZSTD_getErrorCode(result) == ZSTD_error_prefix_unknown && has_whole_frame_) {
+      fail_trailing(name_, "zstd");
+    }
     fail(ErrorKind::corrupt, "{}: {}; it is damaged: get it again", name_,
          ZSTD_getErrorName(result));
   }
@@ -57,7 +61,7 @@ class ZstdByteStream final : public ByteStream {
   DecoderInput input_;
   std::unique_ptr<ZSTD_DStream, Free> decoder_;
   ZSTD_inBuffer buffered_{nullptr, 0, 0};
-  bool between_frames_ = true;
+  bool between_frames_ = true, has_whole_frame_ = false;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/io/staging/read_mark.h"
 #include "ckpt/open.h"
+#include "ckpt/store/run_folder.h"
 #include "tools/commands.h"
 #include "tools/output/paths.h"
 #include "tools/report/page_file.h"
@@ -67,17 +68,26 @@ void add_histograms(const ReportFlags& flags, const Catalog& catalog, ReportCont
   }
 }
 
-// A file more in a checkpoint's folder is none of the checkpoint's.
-void check_place(const std::string& output, const std::string& checkpoint) {
-  if (!is_same_or_inside(output, checkpoint)) return;
-  fail(ErrorKind::invalid, "{} would lie in the checkpoint {}; choose a place outside", output,
-       checkpoint);
+// A file more in a checkpoint's folder is none of the checkpoint's, nor of the run's others.
+void check_place(const FileSystem& file_system, const std::string& output,
+                 const std::string& checkpoint) {
+  const auto check = [&](const std::string& folder) {
+    if (!is_same_or_inside(output, folder)) return;
+    fail(ErrorKind::invalid, "{} would lie in the checkpoint {}; choose a place outside", output,
+         folder);
+  };
+  check(checkpoint);
+  const std::string run = canonical(checkpoint).parent_path().string();
+  if (!is_run_folder(file_system, run)) return;
+  for (const IterationFolder& other : read_run_folder(file_system, run).iterations) {
+    check(join(run, other.name));
+  }
 }
 
 void report_checkpoint(const std::shared_ptr<const FileSystem>& file_system,
                        const ReportFlags& flags) {
   const Checkpoint checkpoint = open_checkpoint(file_system, flags.paths[0], flags.open);
-  if (flags.output != "-") check_place(flags.output, checkpoint.path);
+  if (flags.output != "-") check_place(*file_system, flags.output, checkpoint.path);
   const InspectReport inspect = make_report(checkpoint, {});
   ReportContent content{&inspect, {}};
   if (!flags.histograms.empty()) add_histograms(flags, checkpoint.catalog, content);

@@ -228,7 +228,8 @@ TEST_F(ReportProgram, WritesAPageOnce) {
 }
 
 TEST_F(ReportProgram, AMissingFolderIsNamed) {
-  const Outcome outcome = ferry("report " + kLlama + " -o " + path("no/page.html"));
+  const std::string run = std::string(FERRY_FIXTURES) + "/megatron/hot_llama";
+  const test::Outcome outcome = ferry("report " + run + " -o " + path("no/page.html"));
   EXPECT_EQ(outcome.code, 3);
   EXPECT_THAT(outcome.err, HasSubstr("there is no folder " + path("no") + "; make it"));
 }
@@ -255,6 +256,21 @@ TEST_F(ReportProgram, ReplacesNothingButPages) {
   EXPECT_EQ(ferry(report + path("link.html")).code, 0);
   EXPECT_TRUE(std::filesystem::is_symlink(path("link.html")));
   EXPECT_EQ(ferry(report + "-").out, read(path("r.html")));
+}
+
+TEST_F(ReportProgram, PutsNoPageIntoAnyIterationOfTheRun) {
+  std::filesystem::copy(std::string(FERRY_FIXTURES) + "/megatron/hot_llama", path("run"),
+                        std::filesystem::copy_options::recursive);
+  std::filesystem::copy(path("run/iter_0000005"), path("run/iter_0000001"),
+                        std::filesystem::copy_options::recursive);
+  for (const char* opened : {"run", "run/iter_0000005"}) {
+    const test::Outcome other =
+        ferry("report " + path(opened) + " -o " + path("run/iter_0000001/page.html"));
+    EXPECT_EQ(other.code, 2) << opened;
+    EXPECT_THAT(other.err, HasSubstr("run/iter_0000001; choose a place outside"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(path("run/iter_0000001/page.html")));
+  EXPECT_EQ(ferry("report " + path("run") + " -o " + path("run/page.html")).code, 0);
 }
 
 TEST_F(ReportProgram, WaitsForAnotherWriterAndLeavesNothing) {

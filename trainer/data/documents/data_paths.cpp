@@ -135,22 +135,27 @@ std::vector<double> normalized(std::span<const double> weights) {
 SplitShares parse_split(const std::string& given) {
   SplitShares shares;
   shares.text = given.empty() ? kDefaultSplit : given;
-  constexpr const char* kDigits = ".0123456789";
+  // Megatron-LM takes whatever digits it finds: nan,1 is the share 1 to it, and 1e2 are two shares.
+  // What means the same to both is taken.
   std::vector<double> numbers;
-  for (size_t begin = shares.text.find_first_of(kDigits); begin != std::string::npos;) {
-    const size_t end = std::min(shares.text.find_first_not_of(kDigits, begin), shares.text.size());
-    const auto value = number_of(std::string_view(shares.text).substr(begin, end - begin));
+  for (size_t begin = 0; begin <= shares.text.size();) {
+    const size_t end = std::min(shares.text.find(',', begin), shares.text.size());
+    const std::string part = trimmed(shares.text.substr(begin, end - begin));
+    const bool is_plain = part.find_first_not_of(".0123456789") == std::string::npos;
+    const auto value = is_plain ? number_of(part) : std::nullopt;
     if (!value || numbers.size() == kSplits.size()) {
-      fail(ErrorKind::invalid, "--split {} is not three shares, as 969,30,1 is", shares.text);
+      fail(ErrorKind::invalid,
+           "--split '{}' is not up to three numbers separated by commas, as 969,30,1 is",
+           shares.text);
     }
     numbers.push_back(*value);
-    begin = shares.text.find_first_of(kDigits, end);
+    begin = end + 1;
   }
   numbers.resize(kSplits.size());
-  if (pairwise_sum(numbers) <= 0 || shares.text.find('-') != std::string::npos) {
+  const double sum = pairwise_sum(numbers);
+  if (sum <= 0 || !std::isfinite(sum)) {
     fail(ErrorKind::invalid,
-         "--split {} has to give at least one split a share, and none less "
-         "than 0",
+         "--split '{}' has to give at least one split a share, and a sum that is a number",
          shares.text);
   }
   numbers = normalized(numbers);

@@ -79,8 +79,11 @@ TEST(DataPaths, SplitsAreSharesOfSequences) {
   const SplitShares all = parse_split("100,0,0");
   EXPECT_FALSE(all.bounds.valid || all.bounds.test);
   EXPECT_EQ(parse_split("1").bounds.train->second, 1);
+  EXPECT_EQ(parse_split("0.9, 0.1,0").bounds.train->second, 0.9);
+  EXPECT_EQ(parse_split(" 1,.5 ").text, " 1,.5 ");  // as given, in descriptions
   EXPECT_EQ(parse_split("0,0,5").bounds.test->first, 0);
-  for (const char* wrong : {"0,0,0", "a", "1,2,3,4", "1.2.3", "-1,5,6", "."}) {
+  for (const char* wrong : {"0,0,0", "a", "1,2,3,4", "1.2.3", "-1,5,6", ".", "nan,1", "inf,1",
+                            "1e400,1", "1e2,1", "train1,2", "1;2;3", "1 2 3", "1,,2", "1,"}) {
     EXPECT_THAT(message_of([wrong] { parse_split(wrong); }), HasSubstr(wrong));
   }
 }

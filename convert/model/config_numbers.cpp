@@ -62,6 +62,15 @@ class Numbers {
     object(key, value, value.is_number() ? "a finite number" : "a number");
   }
 
+  // What is added to a variance lest it be 0: transformers and Megatron-LM would compute with
+  // anything, and a model of a negative one with NaN.
+  void check_epsilon(std::string_view key) {
+    const json& value = at(key);
+    const double number = value.is_number() ? value.get<double>() : 0.5;
+    if (!std::isfinite(number) || !value.is_number()) return check_real(key);
+    if (number <= 0 || number >= 1) object(key, value, "a number above 0 and below 1");
+  }
+
   std::vector<std::string> reasons;
 
  private:
@@ -126,6 +135,8 @@ std::vector<std::string> wrong_numbers(const Family& family, const json& config)
   for (const ConfigField& field : family.fields) {
     if (const Member* size = std::get_if<Member>(&field.member)) {
       numbers.check_whole(field.key, range_of(*size));
+    } else if (field.member == decltype(field.member)(&Architecture::norm_eps)) {
+      numbers.check_epsilon(field.key);
     } else if (std::holds_alternative<double Architecture::*>(field.member)) {
       numbers.check_real(field.key);
     }

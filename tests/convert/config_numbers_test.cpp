@@ -128,6 +128,21 @@ TEST(ConfigNumbers, TheScalingOfPositionsIsInNumbers) {
   EXPECT_THAT(refusal(config), HasSubstr("rms_norm_eps is -Infinity, not a finite number"));
 }
 
+TEST(ConfigNumbers, WhatNormsAddIsSmallAndPositive) {
+  json config = config_of("llama");
+  for (const json& value : {json(-1), json(0), json(1), json(-1e-6), json(1e18)}) {
+    config["rms_norm_eps"] = value;
+    EXPECT_THAT(refusal(config), AllOf(HasSubstr("FOLDER/config.json"),
+                                       HasSubstr("rms_norm_eps is " + value.dump() +
+                                                 ", not a number above 0 and below 1")));
+  }
+  config["rms_norm_eps"] = 0.1;
+  EXPECT_EQ(refusal(config), "");
+  config = config_of("gpt2");
+  config["layer_norm_epsilon"] = -1;
+  EXPECT_THAT(refusal(config), HasSubstr("layer_norm_epsilon is -1, not a number above 0"));
+}
+
 TEST(ConfigNumbers, ExpertsAreEnough) {
   json config = config_of("mixtral");
   config["num_experts_per_tok"] = 99;

@@ -100,6 +100,22 @@ TEST(Gpt2, AVocabularyWithoutTokensIsDamage) {
   std::filesystem::remove(path);
 }
 
+TEST(Gpt2, AVocabularyThatIsNoJsonIsToldWithoutTheParsersName) {
+  const std::string path = testing::TempDir() + "/no_json.json";
+  std::ofstream(path) << "{\"a\": 0";
+  try {
+    (void)open_tokenizer(*posix_file_system(),
+                         {.type = "GPT2BPETokenizer",
+                          .vocab_file = path,
+                          .merge_file = test::fixture("tokenizers/gpt2/vocab.bpe")});
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("no_json.json: not JSON (parse error at line 1"));
+    EXPECT_THAT(error.what(), testing::Not(testing::HasSubstr("json.exception")));
+  }
+  std::filesystem::remove(path);
+}
+
 INSTANTIATE_TEST_SUITE_P(Peers, GoldenIds, testing::ValuesIn(golden_names()),
                          [](const auto& instance) {
                            std::string name = instance.param;

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
@@ -10,13 +11,13 @@
 #include "ckpt/group/mpi/launcher.h"
 #include "ckpt/group/mpi/process_group.h"
 #include "ckpt/group/together.h"
-#include "convert/model/mismatch.h"
 #include "tools/commands.h"
 #include "tools/error_report.h"
 #include "tools/help/help.h"
 #include "tools/launched_processes.h"
 #include "tools/terminal/exit_code.h"
 #include "tools/terminal/output.h"
+#include "tools/terminal/text.h"
 #include "tools/train/train.h"
 #include "trainer/gpu/gpu_device.h"
 
@@ -69,47 +70,83 @@ GivenCommand given_command(const CLI::App& program) {
 
 // "; the nearest is --iteration", where a long option of the command is near.
 std::string nearest_option(const CLI::App& command, const std::string& word) {
-  const std::string given = word.substr(0, std::min(word.find('='), size_t{100}));
-  size_t least = given.size() / 3 + 1;
-  std::string nearest;
+  std::vector<std::string> options;
   for (const CLI::Option* option : command.get_options()) {
-    for (const std::string& name : option->get_lnames()) {
-      const size_t distance = edit_distance(given, "--" + name, least);
-      if (distance >= least) continue;
-      least = distance;
-      nearest = "; the nearest is --" + name;
+    for (const std::string& name : option->get_lnames()) options.push_back("--" + name);
+  }
+  const std::string nearest = nearest_word(word.substr(0, word.find('=')), options);
+  return nearest.empty() ? "" : "; the nearest is " + nearest;
+}
+
+bool has_option(const CLI::App& command, const std::string& word) {
+  const std::string name = word.substr(0, word.find('='));
+  return std::ranges::any_of(command.get_options(), [&](const CLI::Option* option) {
+    return name.starts_with('-') && option->check_name(name);
+  });
+}
+
+// Words that the parser could not place: an option that the command does not have, else a name too
+// many. What else is missing may be meant by them. Behind -- every word is a name: the parser
+// leaves the mark out where the command has all its names by then.
+std::string problem_of_rest(const CLI::App& program, const GivenCommand& given, bool has_mark) {
+  const std::vector<std::string> rest = program.remaining(true);
+  const auto mark = std::ranges::find(rest, "--");
+  const auto option = std::find_if(rest.begin(), mark, [](const std::string& word) {
+    return word.size() > 1 && word.starts_with('-');
+  });
+  const bool is_known = option != mark && has_option(*given.app, *option);
+  if (is_known && !has_mark) {
+    return fmt::format("{} is an option of {}, and stands behind its name", *option, given.words);
+  }
+  if (option != mark && !is_known) {
+    return fmt::format("'{}' is no option of {}{}", *option, given.words,
+                       nearest_option(*given.app, *option));
+  }
+  const auto name = std::ranges::find_if(rest, [](const auto& word) { return word != "--"; });
+  if (name == rest.end()) return "";
+  return fmt::format(
+      "'{}' is one name more than {} takes{}", *name, given.words,
+      is_known || mark <= name ? "; behind -- every word is a name, options too" : "");
+}
+
+// An option that is given twice where it takes one value, or without its value.
+std::string problem_of_values(const CLI::ParseError& error, const CLI::App& command) {
+  if (error.get_name() != "ArgumentMismatch") return "";
+  const std::string_view text = error.what();
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string name = option->get_name();
+    if (!text.starts_with(name + ": ")) continue;
+    if (option->count() > 1 && option->get_items_expected_max() == 1) {
+      return fmt::format("{} is given {} times; give it once", name, option->count());
+    }
+    if (text.ends_with(" missing")) {
+      return fmt::format("{} wants {} behind it", name, option->get_type_name());
     }
   }
-  return nearest;
+  return "";
 }
 
-// An option that the command does not have: what else is missing may be meant by it.
-std::string problem_of_options(const CLI::App& command, const std::string& words) {
-  const std::vector<std::string> rest = command.remaining();
-  const auto option = std::ranges::find_if(
-      rest, [](const std::string& word) { return word.size() > 1 && word.starts_with('-'); });
-  if (option == rest.end()) return "";
-  return fmt::format("'{}' is no option of {}{}", *option, words, nearest_option(command, *option));
-}
-
-// The parser's own words, but where a command is missing, or a word in its place is none, and of
-// options that are none.
-std::string problem_of(const CLI::ParseError& error, const CLI::App& program) {
+// The parser's own words where none of the usual mistakes was made.
+std::string problem_of(const CLI::ParseError& error, const CLI::App& program, bool has_mark) {
   const GivenCommand given = given_command(program);
-  std::string names;
+  std::vector<std::string> names;
   for (const CLI::App* command : given.app->get_subcommands({})) {
-    names += (names.empty() ? "" : ", ") + command->get_name();
+    names.push_back(command->get_name());
   }
   if (names.empty()) {
-    const std::string problem = problem_of_options(*given.app, given.words);
+    std::string problem = problem_of_rest(program, given, has_mark);
+    if (problem.empty()) problem = problem_of_values(error, *given.app);
     return problem.empty() ? error.what() : problem;
   }
+  const std::string all = fmt::format("{}", fmt::join(names, ", "));
   const std::vector<std::string> rest = program.remaining(true);
   const std::string of = given.app == &program ? "" : " of " + given.words;
-  if (rest.empty()) return fmt::format("which command? Those{} are {}", of, names);
+  if (rest.empty()) return fmt::format("which command? Those{} are {}", of, all);
   const bool is_option = rest.front().starts_with('-');
   if (is_option) return fmt::format("'{}' is no option of {}", rest.front(), given.words);
-  return fmt::format("'{}' is no command{}; the commands are {}", rest.front(), of, names);
+  const std::string nearest = nearest_word(rest.front(), names);
+  return fmt::format("'{}' is no command{}{}{}; the commands are {}", rest.front(), of,
+                     nearest.empty() ? "" : "; the nearest is ", nearest, all);
 }
 
 HelpTexts help_texts(CLI::App& program) {
@@ -229,8 +266,9 @@ int run(LaunchedProcesses& launch, int argc, char** argv, const Reporter& report
     return exit_code;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return exit_with_text(program, error, reporter);
+    const bool has_mark = std::find(argv, argv + argc, std::string_view("--")) != argv + argc;
     return reporter.report(
-        ErrorKind::invalid, problem_of(error, program),
+        ErrorKind::invalid, problem_of(error, program, has_mark),
         fmt::format("{} --help tells how to use it", given_command(program).words));
   } catch (const SharedError&) {
     return reporter.report_current_exception();

@@ -334,9 +334,15 @@ TEST_F(Program, EightBitFloatsAreNoModel) {
 TEST_F(Program, AWordThatIsNoCommandIsNamed) {
   const Outcome outcome = ferry("inspec " + kRun);
   EXPECT_EQ(outcome.code, 2);
-  EXPECT_THAT(outcome.err, HasSubstr("'inspec' is no command; the commands are inspect, convert"));
-  EXPECT_THAT(ferry("runs lst x").err,
-              HasSubstr("'lst' is no command of ferry runs; the commands are list, follow"));
+  EXPECT_THAT(outcome.err, HasSubstr("'inspec' is no command; the nearest is inspect; the commands "
+                                     "are inspect, convert"));
+  EXPECT_THAT(ferry("convret a b").err,
+              HasSubstr("'convret' is no command; the nearest is convert;"));
+  EXPECT_THAT(ferry("xyzzy").err, HasSubstr("'xyzzy' is no command; the commands are inspect"));
+  EXPECT_THAT(
+      ferry("runs lst x").err,
+      HasSubstr("'lst' is no command of ferry runs; the nearest is list; the commands are list, "
+                "follow"));
   EXPECT_THAT(ferry("runs").err, HasSubstr("which command? Those of ferry runs are list, follow"));
   EXPECT_THAT(ferry("").err, HasSubstr("which command? Those are inspect, convert"));
   EXPECT_THAT(ferry("runs --x").err, HasSubstr("'--x' is no option of ferry runs\n"));
@@ -351,7 +357,28 @@ TEST_F(Program, AMisspelledOptionIsNamedWithTheNearest) {
   // Before what is missing where it is misspelled.
   EXPECT_THAT(ferry("convert a b --too=hf").err, HasSubstr("the nearest is --to\n"));
   EXPECT_THAT(ferry("inspect a --xyz").err, HasSubstr("'--xyz' is no option of ferry inspect\n"));
-  EXPECT_THAT(ferry("verify a b").err, HasSubstr("not expected: b\n"));
+}
+
+TEST_F(Program, ANameTooManyIsNamed) {
+  EXPECT_THAT(ferry("verify a b").err, HasSubstr("'b' is one name more than ferry verify takes\n"));
+  const Outcome three = ferry("convert a b c --to hf");
+  EXPECT_EQ(three.code, 2);
+  EXPECT_THAT(three.err, HasSubstr("'c' is one name more than ferry convert takes\n"));
+  // Behind the mark, options are names.
+  const std::string said = "'--to' is one name more than ferry convert takes; behind -- every word";
+  EXPECT_THAT(ferry("convert in -- -dash2 --to hf").err, HasSubstr(said));
+  EXPECT_THAT(ferry("convert in out -- --to hf").err, HasSubstr(said));
+  EXPECT_THAT(ferry("--to hf convert a b").err,
+              HasSubstr("--to is an option of ferry convert, and stands behind its name"));
+  EXPECT_THAT(ferry("convert in --too hf -- out").err, HasSubstr("'--too' is no option"));
+}
+
+TEST_F(Program, AnOptionHasOneValue) {
+  const Outcome twice = ferry("convert a b --to hf --to torch");
+  EXPECT_EQ(twice.code, 2);
+  EXPECT_THAT(twice.err, HasSubstr("--to is given 2 times; give it once\n"));
+  EXPECT_THAT(ferry("report a -o b -o c").err, HasSubstr("--output is given 2 times"));
+  EXPECT_THAT(ferry("convert a b --to").err, HasSubstr("--to wants FORMAT behind it\n"));
 }
 
 TEST_F(Program, PartsOfACheckpointAreNamedAsSuch) {

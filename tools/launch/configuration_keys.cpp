@@ -77,6 +77,17 @@ const ConfigurationKey kKeys[] = {
     {"environment", &C::environment, "variables of the program: NAME: VALUE"},
 };
 
+// Whole sections, of keys or of what is no key here.
+std::vector<std::string_view> section_names() {
+  std::vector<std::string_view> names = {"arguments", "preset"};
+  for (const ConfigurationKey& key : kKeys) {
+    const size_t dot = key.name.find('.');
+    const std::string_view section = key.name.substr(0, dot);
+    if (dot != std::string_view::npos && section != names.back()) names.push_back(section);
+  }
+  return names;
+}
+
 }  // namespace
 
 std::span<const ConfigurationKey> configuration_keys() { return kKeys; }
@@ -99,6 +110,12 @@ std::string nearest_key(std::string_view name) {
     if (distance >= least) continue;
     least = distance;
     nearest = key.name;
+  }
+  for (const std::string_view section : section_names()) {
+    const size_t distance = edit_distance(name, section, least);
+    if (distance >= least) continue;
+    least = distance;
+    nearest = section;
   }
   return std::string(nearest);
 }

@@ -30,7 +30,7 @@ std::span<const ConfigurationKey> configuration_keys();
 
 /// Null when there is none.
 const ConfigurationKey* find_key(std::string_view name);
-/// The key that is most like `name`; empty when none is near.
+/// The key or section that is most like `name`; empty when none is near.
 std::string nearest_key(std::string_view name);
 
 }  // namespace ferry::tool

@@ -1,5 +1,10 @@
 #include "tools/launch/presets.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
 #include "ckpt/base/error.h"
 #include "tools/terminal/text.h"
 
@@ -28,12 +33,13 @@ std::vector<std::string> preset_names() {
 }
 
 std::string_view preset(std::string_view name) {
-  std::string all;
-  for (const std::string& one : preset_names()) {
-    if (one == name) return embedded_file(std::string(kPresets) + one + std::string(kYaml));
-    all += (all.empty() ? "" : ", ") + one;
+  const std::vector<std::string> names = preset_names();
+  if (std::ranges::find(names, name) != names.end()) {
+    return embedded_file(fmt::format("{}{}{}", kPresets, name, kYaml));
   }
-  fail(ErrorKind::invalid, "there is no preset '{}'; there are {}", printable(name), all);
+  const std::string nearest = nearest_word(name, names);
+  fail(ErrorKind::invalid, "there is no preset '{}'{}{}; there are {}", printable(name),
+       nearest.empty() ? "" : "; the nearest is ", nearest, fmt::join(names, ", "));
 }
 
 }  // namespace ferry::tool

@@ -13,6 +13,7 @@
 #include "ckpt/base/size_text.h"
 #include "ckpt/base/utf8.h"
 #include "ckpt/io/zstd_encoder.h"
+#include "convert/model/mismatch.h"
 
 namespace ferry::tool {
 namespace {
@@ -192,6 +193,19 @@ std::string table(const std::vector<std::vector<std::string>>& rows, const std::
 
 bool glob_matches(std::string_view pattern, std::string_view name) {
   return fnmatch(std::string(pattern).c_str(), std::string(name).c_str(), FNM_NOESCAPE) == 0;
+}
+
+std::string nearest_word(std::string_view given, const std::vector<std::string>& words) {
+  given = given.substr(0, 100);
+  size_t least = given.size() / 3 + 1;
+  std::string nearest;
+  for (const std::string& word : words) {
+    const size_t distance = edit_distance(given, word, least);
+    if (distance >= least) continue;
+    least = distance;
+    nearest = word;
+  }
+  return nearest;
 }
 
 std::string shell_word(std::string_view text) {

@@ -59,6 +59,9 @@ std::string table(const std::vector<std::vector<std::string>>& rows, const std::
 /// `[abc]`, `[a-z]` and `[!a]` one of a set; all other characters are themselves.
 bool glob_matches(std::string_view pattern, std::string_view name);
 
+/// The one of `words` that `given` is most likely a misspelling of; empty: none is near.
+std::string nearest_word(std::string_view given, const std::vector<std::string>& words);
+
 /// `text` as one word of a shell, for command lines that a user may paste: in quotes where it holds
 /// more than letters, digits and _@%+=:,./-
 std::string shell_word(std::string_view text);

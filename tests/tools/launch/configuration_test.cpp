@@ -50,6 +50,9 @@ TEST_F(LaunchConfigurations, AddsWhatChainsNeedUnlessTold) {
 TEST_F(LaunchConfigurations, UnknownKeysAreRefusedWithTheNearest) {
   EXPECT_THAT(refusal("rnaks:\n  nodes: 2\n"), HasSubstr("rnaks is no key of a launch"));
   EXPECT_THAT(refusal("ranks:\n  nods: 2\n"), HasSubstr("the nearest is ranks.nodes"));
+  EXPECT_THAT(refusal("argumnts:\n  num-layers: 2\n"), HasSubstr("the nearest is arguments\n"));
+  EXPECT_THAT(refusal("rnaks:\n  nodes: 2\n"), HasSubstr("the nearest is ranks\n"));
+  EXPECT_THAT(refusal("preste: x\n"), HasSubstr("the nearest is preset\n"));
   EXPECT_THAT(refusal("partition: long\n"), HasSubstr("the nearest is slurm.partition"));
   EXPECT_THAT(refusal("arguments:\n  num-layer: 2\n"), HasSubstr("the nearest is --num-layers"));
 }
@@ -64,9 +67,17 @@ TEST_F(LaunchConfigurations, ValuesOfAnotherKindAreRefused) {
   EXPECT_THAT(refusal("environment: {\"A B\": 1}\n"), HasSubstr("'A B' is no name of a variable"));
   EXPECT_THAT(refusal("name: a,b\n"), HasSubstr("'a,b' cannot name jobs"));
   EXPECT_THAT(refusal("name: \"a\\nb\"\n"), HasSubstr("cannot name jobs"));
-  EXPECT_THAT(refusal("folder: \"/a\\nb\"\n"), HasSubstr("control characters"));
+  const Outcome folder_of_lines = launch("", "--print-words --set 'folder=\"/a\\nb\"'");
+  EXPECT_EQ(folder_of_lines.code, 2);
+  EXPECT_THAT(folder_of_lines.err, HasSubstr("control characters"));
   EXPECT_THAT(refusal("program: {kind: megatron}\n"), HasSubstr("program.code"));
-  EXPECT_THAT(refusal("preset: none\n"), HasSubstr("there is no preset 'none'"));
+  const Outcome none = ferry("launch slurm --preset none --set folder=" + path("run"));
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.err, HasSubstr("there is no preset 'none'; there are "));
+  const Outcome misspelt = ferry("launch slurm --preset one-machin --set folder=" + path("run"));
+  EXPECT_EQ(misspelt.code, 2);
+  EXPECT_THAT(misspelt.err, HasSubstr("there is no preset 'one-machin'; the nearest is "
+                                      "one-machine; there are "));
 }
 
 TEST_F(LaunchConfigurations, WhatCannotTrainIsRefusedBeforeAnythingIsWritten) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/nemo/yaml.h"
@@ -145,6 +146,18 @@ std::string argument_name(std::string name) {
   return name;
 }
 
+// Of two spellings of one argument in one file, the first would be without effect.
+void refuse_two_spellings(const Value& arguments, const std::string& what) {
+  std::map<std::string, std::string> spellings;
+  for (size_t i = 0; i < arguments.pair_count(); ++i) {
+    const std::string key(arguments.pair_key(i).string().value_or(""));
+    const auto [first, is_new] = spellings.emplace(argument_name(key), key);
+    if (is_new) continue;
+    fail(ErrorKind::invalid, "{}: arguments: {} and {} are one argument; remove one of the two",
+         what, printable(first->second), printable(key));
+  }
+}
+
 bool has_control(std::string_view text) {
   return std::ranges::any_of(text, [](unsigned char c) { return c < 0x20 || c == 0x7F; });
 }
@@ -215,6 +228,7 @@ void ConfigurationReader::take_value(const std::string& key, const Value& value,
     if (value.is_none()) return;
     if (!is_mapping) fail(ErrorKind::invalid, "{}: {} is a section of keys", what, key);
     if (key != kArguments) return take_section(value, key, what);
+    refuse_two_spellings(value, what);
     for (size_t i = 0; i < value.pair_count(); ++i) {
       take_argument(std::string(value.pair_key(i).string().value_or("")), value.pair_value(i),
                     what + ": arguments");

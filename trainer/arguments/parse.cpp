@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/nemo/yaml.h"
@@ -124,9 +125,14 @@ class ArgumentParser {
     if (mapping.kind() != ValueKind::dict || depth > 8) {
       fail(ErrorKind::invalid, "{}: is no mapping of arguments to values", path);
     }
+    std::set<std::string> names;
     for (size_t i = 0; i < mapping.pair_count(); ++i) {
       std::string name(mapping.pair_key(i).string().value_or(""));
       std::replace(name.begin(), name.end(), '-', '_');
+      if (!names.insert(name).second) {
+        fail(ErrorKind::invalid, "{}: {} is there with _ and with -; remove one of the two", path,
+             name);
+      }
       const Value value = mapping.pair_value(i);
       if (value.kind() == ValueKind::dict) {
         take_mapping(value, path, depth + 1);

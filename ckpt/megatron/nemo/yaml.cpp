@@ -1,5 +1,6 @@
 #include "ckpt/megatron/nemo/yaml.h"
 
+#include <fmt/format.h>
 #include <yaml.h>
 
 #include <charconv>
@@ -18,6 +19,7 @@ namespace ferry {
 namespace {
 
 constexpr size_t kMostDepth = 64;
+constexpr size_t kMostKeyBytesTold = 80;
 
 Value plain_scalar(Draft& draft, std::string_view text) {
   if (text.empty() || text == "null" || text == "~") return draft.none();
@@ -68,7 +70,8 @@ class YamlParser {
   // A container that is not complete.
   struct Level {
     Value container;
-    std::optional<Value> key;  // of a dict: whose value comes next
+    std::optional<Value> key;                          // of a dict: whose value comes next
+    std::map<std::string, size_t, std::less<>> lines;  // of a dict's keys, from 1
   };
 
   // False at the end.
@@ -134,15 +137,24 @@ class YamlParser {
       draft_.add(level.container, *level.key, value);
       level.key.reset();
     } else if (value.kind() == ValueKind::string) {
+      note_key(level, std::string(value.string().value_or("")), event.start_mark);
       level.key = value;
     } else {
       fail_at(event.start_mark, "a key that is no text");
     }
   }
 
+  // YAML forbids a key twice: one of the two values would be lost without a word.
+  void note_key(Level& level, const std::string& key, const yaml_mark_t& mark) const {
+    const auto [first, is_new] = level.lines.emplace(key, mark.line + 1);
+    if (is_new) return;
+    fail_at(mark, fmt::format("the key '{}' is on line {} already; remove one of the two",
+                              key.substr(0, kMostKeyBytesTold), first->second));
+  }
+
   void enter(const Value& container, std::string_view anchor, const yaml_event_t& event) {
     put(container, anchor, event);
-    levels_.push_back({container, {}});
+    levels_.push_back({container, {}, {}});
     if (levels_.size() <= kMostDepth) return;
     fail(ErrorKind::exhausted, "{}, line {}: nested deeper than {}", what_,
          event.start_mark.line + 1, kMostDepth);

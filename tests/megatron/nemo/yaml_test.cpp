@@ -60,6 +60,23 @@ TEST(Yaml, RefusesWhatItCannotPlace) {
   EXPECT_THROW(parse_yaml(dashes + "1", "x.yaml"), Error);
 }
 
+TEST(Yaml, RefusesAKeyThatIsThereTwice) {
+  const auto problem = [](std::string_view text) -> std::string {
+    try {
+      parse_yaml(text, "x.yaml");
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "none";
+  };
+  const std::string said =
+      "x.yaml, line 3: the key 'a' is on line 1 already; remove one of the two";
+  EXPECT_THAT(problem("a: 1\nb: 2\na: 1\n"), testing::HasSubstr(said));
+  EXPECT_THAT(problem("a:\n  b: 2\n'a': 3\n"), testing::HasSubstr(said));
+  EXPECT_THAT(problem("- {x: 1, x: 2}\n"), testing::HasSubstr("'x' is on line 1 already"));
+  EXPECT_EQ(problem("a: {a: 1}\nb: {a: 1}\n"), "none");
+}
+
 TEST(Yaml, LongFoldsTakeLinearTime) {
   std::string text = "a: x\n";
   for (int i = 0; i < 300000; ++i) text += "  y\n";

@@ -57,6 +57,14 @@ TEST_F(LaunchConfigurations, UnknownKeysAreRefusedWithTheNearest) {
   EXPECT_THAT(refusal("arguments:\n  num-layer: 2\n"), HasSubstr("the nearest is --num-layers"));
 }
 
+TEST_F(LaunchConfigurations, KeysThatAreThereTwiceAreRefused) {
+  const Outcome twice = launch("folder: /b\n");
+  EXPECT_EQ(twice.code, 4);
+  EXPECT_THAT(twice.err, HasSubstr("run.yaml, line 3: the key 'folder' is on line 2 already"));
+  EXPECT_THAT(refusal("arguments: {train-iters: 2, train_iters: 3}\n"),
+              HasSubstr("train-iters and train_iters are one argument; remove one of the two"));
+}
+
 TEST_F(LaunchConfigurations, ValuesOfAnotherKindAreRefused) {
   EXPECT_THAT(refusal("ranks:\n  nodes: many\n"), HasSubstr("ranks.nodes: a whole number from 1"));
   EXPECT_THAT(refusal("ranks:\n  nodes: 0\n"), HasSubstr("from 1 to 65536"));

@@ -83,6 +83,12 @@ TEST(ParseArguments, ReadsFilesWhereTheyStand) {
   files.put("/a/bad.yaml", "num_leyers: 2");
   EXPECT_THAT(error_of(ErrorKind::invalid, [&] { parse("--yaml-cfg /a/bad.yaml"); }),
               HasSubstr("num_leyers is no argument of training; the nearest is --num-layers"));
+  files.put("/a/twice.yaml", "num_layers: 2\nseed: 1\nnum_layers: 4\n");
+  EXPECT_THAT(error_of(ErrorKind::corrupt, [&] { parse("--yaml-cfg /a/twice.yaml"); }),
+              HasSubstr("/a/twice.yaml, line 3: the key 'num_layers' is on line 1 already"));
+  files.put("/a/spelt.yaml", "num_layers: 2\nnum-layers: 4\n");
+  EXPECT_THAT(error_of(ErrorKind::invalid, [&] { parse("--yaml-cfg /a/spelt.yaml"); }),
+              HasSubstr("/a/spelt.yaml: num_layers is there with _ and with -"));
   files.put("/a/quote", "--save 'x");
   EXPECT_THAT(error_of(ErrorKind::invalid, [&] { parse("@/a/quote"); }), HasSubstr("quotation"));
   error_of(ErrorKind::not_found, [&] { parse("@/a/none"); });

@@ -8,7 +8,7 @@
 namespace ferry::tool {
 namespace {
 
-constexpr uint8_t kFirstByte = 0x1f;  // of a member
+constexpr uint8_t kFirstByteOfMember = 0x1f;
 
 const char* inflate_problem(int result) {
   switch (result) {
@@ -77,7 +77,7 @@ class GzipStream final : public ByteStream {
       if (!refill()) return false;
     }
     // The decoder would wait for the rest of a header, and a few bytes seem to be cut short.
-    if (*state_.next_in != kFirstByte) fail_trailing(name_, "gzip");
+    if (*state_.next_in != kFirstByteOfMember) fail_trailing(name_, "gzip");
     is_first_ = false;
     begin_member();
     return true;

@@ -8,7 +8,7 @@
 namespace ferry::tool {
 namespace {
 
-constexpr uint8_t kFirstByte = 0xfd;               // of a stream
+constexpr uint8_t kFirstByteOfStream = 0xfd;
 constexpr uint64_t kMostDecoderBytes = 256 << 20;  // `xz -9` needs 65 MiB
 
 class XzStream final : public ByteStream {
@@ -60,7 +60,7 @@ class XzStream final : public ByteStream {
     if (zeros % 4 != 0) fail_code(LZMA_DATA_ERROR);
     if (decoder_.avail_in == 0) return false;
     // The decoder would wait for the rest of a header, and a few bytes seem to be cut short.
-    if (*decoder_.next_in != kFirstByte) fail_trailing(name_, "xz");
+    if (*decoder_.next_in != kFirstByteOfStream) fail_trailing(name_, "xz");
     is_first_ = false;
     begin_stream();
     return true;

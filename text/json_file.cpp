@@ -1,17 +1,33 @@
 #include "text/json_file.h"
 
+#include <algorithm>
+
 #include "ckpt/base/error.h"
-#include "ckpt/format/hugging_face/json_events.h"
+#include "ckpt/base/json_error.h"
 
 namespace ferry {
 namespace {
 
 constexpr uint64_t kLargestJson = uint64_t{512} << 20;  // bytes
+constexpr int kDeepestJson = 100;
 
 }  // namespace
 
 nlohmann::json read_json(const FileSystem& file_system, const std::string& path) {
-  return parse_json(read_file(file_system, path, kLargestJson), path);
+  const std::string text = read_file(file_system, path, kLargestJson);
+  try {
+    nlohmann::json json =
+        nlohmann::json::parse(text, [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+          if (depth > kDeepestJson) {
+            fail(ErrorKind::corrupt, "{} has values {} deep in each other; no tokenizer has", path,
+                 depth);
+          }
+          return true;
+        });
+    return json;
+  } catch (const nlohmann::json::exception& error) {
+    fail(ErrorKind::corrupt, "{} is no JSON: {}", path, json_message(error));
+  }
 }
 
 int32_t token_id(const nlohmann::json& value, const std::string& path, const std::string& token) {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "ckpt/base/json_error.h"
+
 namespace ferry {
 namespace {
 
@@ -18,18 +20,12 @@ void refuse_nul(std::string_view text, const std::string& what) {
   }
 }
 
-// The library's messages open with its own error number: "[json.exception.parse_error.101] ...".
-std::string_view plain(std::string_view message) {
-  const size_t end = message.find("] ");
-  return end == std::string_view::npos ? message : message.substr(end + 2);
-}
-
 }  // namespace
 
 bool JsonEvents::parse_error(std::size_t position, const std::string&,
                              const nlohmann::detail::exception& error) {
   fail(ErrorKind::corrupt, "{}: not JSON at byte {} ({}); the file is damaged or is something else",
-       what_, position, plain(error.what()));
+       what_, position, json_message(error));
 }
 
 bool JsonEvents::refuse(std::string_view found) const {
@@ -119,7 +115,7 @@ nlohmann::json parse_tree(std::string_view text, const std::string& what, std::s
     return nlohmann::json::parse(text.begin(), text.end(), visit);
   } catch (const nlohmann::json::exception& error) {
     fail(ErrorKind::corrupt, "{}: not JSON ({}); the file is damaged or is something else", what,
-         plain(error.what()));
+         json_message(error));
   }
 }
 

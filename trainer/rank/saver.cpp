@@ -179,7 +179,8 @@ void RunSaver::find_others(Folder& folder, const std::string& loaded) {
     last = iteration_of(split_path(loaded).name).value_or(-1);
   }
   for (const IterationFolder& each : read_run_folder(*files_, folder.path).iterations) {
-    if (each.iteration && *each.iteration > last) folder.others.push_back(*each.iteration);
+    if (!each.iteration || *each.iteration <= last || !each.complete()) continue;
+    folder.others.push_back(*each.iteration);
   }
   if (folder.others.empty()) return;
   print_(fmt::format(

@@ -156,7 +156,8 @@ TEST_F(Program, ADryRunOfTrainingRefusesWhatTheRunWould) {
           "hidden_size is 32 in the checkpoint");
   refused("--mock-data --load " + saved + " --ckpt-step 7", 3, "--ckpt-step asks for 7");
   refused("--data-path " + path("none"), 3, "none.idx does not exist");
-  refused("--split 0,1,0 --data-path " + corpus, 2, "there is nothing to train on");
+  refused("--split 0,1,0 --data-cache-path " + path("cache") + " --data-path " + corpus, 2,
+          "there is nothing to train on");
   EXPECT_EQ(ferry(kTrain + "--dry-run --data-path " + corpus).code, 0);
 }
 

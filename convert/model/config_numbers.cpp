@@ -65,10 +65,12 @@ class Numbers {
   // What is added to a variance lest it be 0: transformers and Megatron-LM would compute with
   // anything, and a model of a negative one with NaN.
   void check_epsilon(std::string_view key) {
+    check_real(key);
     const json& value = at(key);
-    const double number = value.is_number() ? value.get<double>() : 0.5;
-    if (!std::isfinite(number) || !value.is_number()) return check_real(key);
-    if (number <= 0 || number >= 1) object(key, value, "a number above 0 and below 1");
+    const double number = value.is_number() ? value.get<double>() : NAN;
+    if (std::isfinite(number) && (number <= 0 || number >= 1)) {
+      object(key, value, "a number above 0 and below 1");
+    }
   }
 
   std::vector<std::string> reasons;

@@ -256,8 +256,8 @@ inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 inline void check_launch(const char* what) { check(cudaGetLastError(), what); }
 
-/// Lets blocks of a kernel have so many bytes of dynamic shared memory on the current GPU: always
-/// the same number of a kernel, as other threads may be about to start it.
+/// Lets blocks of a kernel have so many bytes of dynamic shared memory on the current GPU. Of
+/// two threads that start one kernel on one GPU with different numbers, one could fail.
 template <typename Kernel>
 void allow_shared_memory(Kernel* kernel, size_t bytes) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -27,11 +27,6 @@ using testing::Not;
 namespace tool = ferry::tool;
 
 const std::string kRun = std::string(FERRY_FIXTURES) + "/megatron/hot_llama";
-const std::string kTrain =
-    "train --device cpu --tokenizer-type NullTokenizer --vocab-size 100 --num-layers 1 "
-    "--hidden-size 32 --num-attention-heads 2 --seq-length 16 --max-position-embeddings 16 "
-    "--micro-batch-size 1 --global-batch-size 1 --lr 1e-3 --train-iters 4 --eval-iters 0 "
-    "--log-interval 1 ";
 
 TEST_F(Program, HelpShowsExamplesAndExitCodes) {
   const Outcome help = ferry("--help");
@@ -123,42 +118,6 @@ TEST_F(Program, WhatIsDoneAndCannotBeToldIsDone) {
   EXPECT_EQ(outcome.code, 7);
   EXPECT_THAT(outcome.err, HasSubstr(path("hf") + " is complete; only this could not be told"));
   EXPECT_EQ(ferry("verify " + path("hf")).code, 0);
-}
-
-TEST_F(Program, ARunWhoseLogCannotGrowGoesOn) {
-  const std::string run = kTrain + "--mock-data --save-interval 4 --save " + path("run");
-  const Outcome outcome = ferry(run + " >/dev/full");
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("No space left on device: the run goes on without its log"));
-  EXPECT_THAT(outcome.err, Not(testing::ContainsRegex("its log.*\n.*its log")));  // once
-  EXPECT_TRUE(fs::exists(folder / "run/iter_0000004/metadata.json"));
-  fs::remove_all(folder / "run");
-  // A reader that ends at once.
-  const std::string piped =
-      std::string(FERRY_PROGRAM) + " " + run + " 2>" + path("err") + " | true";
-  EXPECT_EQ(std::system(piped.c_str()), 0);
-  EXPECT_THAT(read(path("err")), HasSubstr("Broken pipe: the run goes on without its log"));
-  EXPECT_TRUE(fs::exists(folder / "run/iter_0000004/metadata.json"));
-}
-
-TEST_F(Program, ADryRunOfTrainingRefusesWhatTheRunWould) {
-  const std::string saved = path("run"), corpus = FERRY_FIXTURES "/data/corpus_a_text_document";
-  ASSERT_EQ(ferry(kTrain + "--mock-data --save-interval 4 --save " + saved).code, 0);
-  const auto refused = [&](const std::string& more, int code, const std::string& why) {
-    for (const char* dry : {" --dry-run", ""}) {
-      const Outcome outcome = ferry(kTrain + more + dry);
-      EXPECT_EQ(outcome.code, code) << more << dry << outcome.err;
-      EXPECT_THAT(outcome.err, HasSubstr(why)) << more << dry;
-    }
-  };
-  EXPECT_EQ(ferry(kTrain + "--mock-data --dry-run --load " + saved).code, 0);
-  refused("--mock-data --load " + saved + " --hidden-size 64", 6,
-          "hidden_size is 32 in the checkpoint");
-  refused("--mock-data --load " + saved + " --ckpt-step 7", 3, "--ckpt-step asks for 7");
-  refused("--data-path " + path("none"), 3, "none.idx does not exist");
-  refused("--split 0,1,0 --data-cache-path " + path("cache") + " --data-path " + corpus, 2,
-          "there is nothing to train on");
-  EXPECT_EQ(ferry(kTrain + "--dry-run --data-path " + corpus).code, 0);
 }
 
 TEST_F(Program, AFileThatMayNotGrowIsAnError) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/group/together.h"
 #include "ckpt/megatron/optimizer/matrix_optimizer.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
 #include "ckpt/memory/legacy_snapshot.h"
@@ -145,16 +146,6 @@ void load_into(Stager* stager, const Checkpoint& checkpoint, const RunState& sta
   load_staged(checkpoint, state, regions, *stager);
 }
 
-// Of runs whose state no optimizer here has.
-void check_optimizer(const Checkpoint& checkpoint) {
-  const MatrixOptimizer matrices = matrix_optimizer(checkpoint.args.value);
-  if (!matrices.any) return;
-  fail(ErrorKind::unsupported,
-       "{}: its matrices were trained with {}{}, which ferry train does not have (it has adam, sgd "
-       "and ademamix): begin with a new optimizer (--no-load-optim), or go on with Megatron-LM",
-       checkpoint.path, matrices.name, matrices.layer_wise ? " (layer-wise)" : "");
-}
-
 }  // namespace
 
 RunState state_to_save(const TrainArguments& arguments, const SavedProgress& saved,
@@ -222,6 +213,26 @@ Snapshot snapshot_of(const TrainArguments& arguments, std::vector<ConstRegion> t
   return snapshot;
 }
 
+void check_optimizer_state(const Checkpoint& checkpoint, const RunState& state) {
+  const auto refuse = [&](ErrorKind kind, const std::string& why) {
+    throw SharedError(
+        kind, fmt::format("{}: {} --no-load-optim begins with a new optimizer.", checkpoint.path, why));
+  };
+  if (!checkpoint.shifted_state.empty()) refuse(ErrorKind::mismatch, checkpoint.shifted_state);
+  if (const auto matrices = matrix_optimizer(checkpoint.args.value); matrices.any) {
+    refuse(ErrorKind::unsupported,
+           fmt::format("its matrices were trained with {}{}, which ferry train does not have (it "
+                       "has adam, sgd and ademamix): Megatron-LM goes on with it.",
+                       matrices.name, matrices.layer_wise ? " (layer-wise)" : ""));
+  }
+  if (!checkpoint.optimizer_problem.empty()) {
+    refuse(ErrorKind::unsupported, checkpoint.optimizer_problem);
+  }
+  if (state.param_groups.empty()) {
+    refuse(ErrorKind::mismatch, "it holds no state of an optimizer that a run could go on with.");
+  }
+}
+
 void load_tensors(const Checkpoint& checkpoint, const RunState& state, Stager* stager,
                   ModelState& memory, Load what, std::span<const std::string> skipped_prefixes) {
   std::vector<Region> model = memory.model_regions();
@@ -233,7 +244,6 @@ void load_tensors(const Checkpoint& checkpoint, const RunState& state, Stager* s
   load_into(stager, checkpoint, state, model);
   memory.copy_to_masters();
   if (what == Load::weights) return;
-  if (what == Load::all) check_optimizer(checkpoint);
   try {
     load_into(stager, checkpoint, state,
               what == Load::all ? memory.optimizer_regions(ModelState::Purpose::load)

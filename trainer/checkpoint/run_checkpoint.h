@@ -44,6 +44,11 @@ Snapshot snapshot_of(const TrainArguments& arguments, const ModelState& memory, 
 Snapshot snapshot_of(const TrainArguments& arguments, std::vector<ConstRegion> tensors,
                      RunState state);
 
+/// Throws, on all ranks alike, where a run cannot go on with the optimizer's state: it is not there,
+/// is not that of its tensors, is of an optimizer that is not here, or cannot be told apart.
+/// `state` is made of `checkpoint`.
+void check_optimizer_state(const Checkpoint& checkpoint, const RunState& state);
+
 enum class Load : uint8_t {
   all,           // weights and optimizer state
   weights,       // parameters; their fp32 copies are made of them

@@ -50,8 +50,7 @@ RunPosition RunSaves::begin(std::unique_ptr<const Source> source) {
 void RunSaves::load(const Source& source, RunPosition& position) {
   const RunState& state = source.state;
   const std::string& path = source.checkpoint.path;
-  const bool without_optimizer =
-      arguments_.no_load_optim || source.weights_only || state.param_groups.empty();
+  const bool without_optimizer = arguments_.no_load_optim || source.weights_only;
   // What does not fit is told before all those bytes are read.
   if (!source.weights_only) {
     position.progress =

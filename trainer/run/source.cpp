@@ -13,6 +13,7 @@
 #include "convert/import.h"
 #include "trainer/arguments/namespace.h"
 #include "trainer/arguments/parse.h"
+#include "trainer/checkpoint/run_checkpoint.h"
 #include "trainer/rank/saver.h"
 
 namespace ferry {
@@ -203,13 +204,11 @@ std::unique_ptr<const Source> open_source(const std::shared_ptr<const FileSystem
   source->checkpoint =
       in_own_words([&] { return open_together(files, place.path, group, open_options(place)); });
   if (arguments.verify_integrity) check_bytes(files, source->checkpoint.path, group);
-  const std::string& shifted = source->checkpoint.shifted_state;
-  if (!shifted.empty() && !place.weights_only && !arguments.no_load_optim) {
-    throw SharedError(ErrorKind::mismatch, source->checkpoint.path + ": " + shifted +
-                                               " --no-load-optim goes on without it.");
-  }
   source->weights_only = place.weights_only;
   source->state = state_for(source->checkpoint, arguments);
+  if (!place.weights_only && !arguments.no_load_optim) {
+    check_optimizer_state(source->checkpoint, source->state);
+  }
   source->consumed = read_consumed_samples(source->state.args.value);
   if (!place.weights_only && source->state.args.value) {
     check_checkpoint_arguments(arguments, source->state.args.value, source->checkpoint.path);

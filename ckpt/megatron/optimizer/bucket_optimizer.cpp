@@ -30,11 +30,14 @@ bool same(const std::vector<Fit>& a, const std::vector<Fit>& b) {
   });
 }
 
+bool are_one_by_one(const ModuleChoice& modules) {
+  return modules.experts == ModuleChoice::Experts::sequential;
+}
+
 std::string words_of(const ModuleChoice& modules, bool has_experts) {
   std::string words = modules.norms_in_linears ? "norms inside linear layers" : "norms as modules";
   if (has_experts) {
-    const bool one_by_one = modules.experts == ModuleChoice::Experts::sequential;
-    words += one_by_one ? ", experts one by one" : ", grouped experts";
+    words += are_one_by_one(modules) ? ", experts one by one" : ", grouped experts";
   }
   if (modules.split_latent_down) words += ", split MLA down-projections";
   return words;
@@ -182,7 +185,7 @@ OnlyFit only_fit(const ModelLayout& layout, const BucketStore& store,
          "checkpoint holds {} flat buffers",
          run.tensor, run.pipeline, store.size());
   }
-  OnlyFit found;
+  std::vector<OnlyFit> found;  // that differ
   std::string problems;
   for (BufferCandidate& candidate : buffer_candidates(layout, store.has_optimizer(1), elsewhere)) {
     Fitter fitter(layout, store, candidate.choice);
@@ -190,22 +193,33 @@ OnlyFit only_fit(const ModelLayout& layout, const BucketStore& store,
     if (!fits) {
       problems +=
           fmt::format("{}{}: {}", problems.empty() ? "" : "; ", candidate.words, fitter.problem());
-    } else if (found.fits.empty()) {
-      found = {std::move(*fits), std::move(candidate)};
-    } else if (!same(found.fits, *fits)) {
-      fail(ErrorKind::unsupported,
-           "two orders of the parameters fit the flat buffers alike ({}, "
-           "and {}), so that which state belongs to which parameter cannot be told",
-           found.candidate.words, candidate.words);
+    } else if (std::ranges::none_of(
+                   found, [&](const OnlyFit& other) { return same(other.fits, *fits); })) {
+      found.push_back({std::move(*fits), std::move(candidate)});
     }
   }
-  if (found.fits.empty()) {
+  if (found.empty()) {
     fail(ErrorKind::unsupported,
          "no order in which Megatron-LM registers parameters fits the flat "
          "buffers ({})",
          problems);
   }
-  return found;
+  // Without a gate both projections of an expert may have one size, so that lengths do not tell
+  // grouped experts from others; arguments do.
+  const bool expected = are_one_by_one(default_modules(run));
+  const auto is_expected = [&](const OnlyFit& fit) {
+    return are_one_by_one(fit.candidate.choice.modules) == expected;
+  };
+  if (found.size() > 1 && std::ranges::any_of(found, is_expected)) {
+    std::erase_if(found, [&](const OnlyFit& fit) { return !is_expected(fit); });
+  }
+  if (found.size() > 1) {
+    fail(ErrorKind::unsupported,
+         "two orders of the parameters fit the flat buffers alike ({}, "
+         "and {}), so that which state belongs to which parameter cannot be told",
+         found[0].candidate.words, found[1].candidate.words);
+  }
+  return std::move(found.front());
 }
 
 // The chunks of one bucket's state, given to the parameters they are of.

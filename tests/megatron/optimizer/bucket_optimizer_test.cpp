@@ -320,10 +320,10 @@ TEST(BucketOptimizer, DecodesACustomPipelineLayout) {
   expect_decodes(model);
 }
 
-TEST(BucketOptimizer, RefusesOrdersThatFitAlike) {
+// Without a gate both projections of an expert have one size.
+TEST(BucketOptimizer, ArgumentsTellGroupedExpertsOfOneSizeFromOthers) {
   Model model = deepseek();
   for (ModelTensor& tensor : model.tensors) {
-    // Without a gate both projections of an expert have one size.
     if (tensor.name.find("experts.experts.linear_fc1") != std::string::npos) {
       tensor.shape = {8, 12, 16};
     }
@@ -331,10 +331,22 @@ TEST(BucketOptimizer, RefusesOrdersThatFitAlike) {
   model.run.gated_mlp = false;
   model.run.expert = 2;
   model.run.world_size = 2;
-  EXPECT_THAT(refusal(model, model), HasSubstr("two orders of the parameters fit"));
+  expect_decodes(model);
+  model.run.transformer_engine = model.run.grouped_experts = true;
+  model.modules.experts = ModuleChoice::Experts::grouped;
+  expect_decodes(model);
   model.run.expert = 8;  // one expert a rank: both orders are the same
   model.run.world_size = 8;
   expect_decodes(model);
+}
+
+TEST(BucketOptimizer, RefusesOrdersThatFitAlike) {
+  Model model = llama(4, 16, 3, 24, 64);  // one head of one number: a projection as long as a norm
+  model.run.world_size = 1;
+  for (ModelTensor& tensor : model.tensors) {
+    if (tensor.name.ends_with("linear_proj.weight")) tensor.shape = {4, 16, 1};
+  }
+  EXPECT_THAT(refusal(model, model), HasSubstr("two orders of the parameters fit"));
 }
 
 TEST(BucketOptimizer, RefusesWhatDoesNotFit) {

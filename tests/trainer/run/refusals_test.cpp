@@ -97,6 +97,28 @@ TEST_F(Refusals, OfAnotherOptimizersStateSayWhatToGive) {
   expect_untrained(load + "--optimizer sgd", "--no-load-optim");
 }
 
+// As if nothing had been lost, a run would go on with moments of zero.
+TEST_F(Refusals, OfACheckpointWithoutItsOptimizersStateSayWhatToGive) {
+  const std::string run = scratch_.path("run");
+  run_of(words("--save-interval 4 --no-save-optim --save " + run));
+  const std::string go_on = "--train-iters 8 --load " + run + " ";
+  expect_untrained(go_on, "holds no state of an optimizer");
+  expect_untrained(go_on, "--no-load-optim begins with a new optimizer");
+  EXPECT_EQ(outcome_of(words(go_on + "--no-load-optim")).problem, "");
+  EXPECT_EQ(outcome_of(words("--finetune --load " + run)).problem, "");
+}
+
+TEST_F(Refusals, OfALostPartOfTheOptimizersStateSayWhatToGive) {
+  const std::string run = scratch_.path("run");
+  run_of(words("--save-interval 4 --ckpt-format torch --data-parallel-size 2 "
+               "--use-distributed-optimizer --save " +
+               run));
+  fs::remove(run + "/iter_0000004/mp_rank_00/distrib_optim.pt");
+  const std::string go_on = "--train-iters 8 --load " + run;
+  expect_untrained(go_on, "distrib_optim.pt");
+  expect_untrained(go_on, "--no-load-optim begins with a new optimizer");
+}
+
 TEST_F(Refusals, OfAnotherScheduleNameTheCheckpoint) {
   expect_untrained("--lr 2e-3 --train-iters 8 --load " + saved(),
                    "run/iter_0000004: the learning rate (--lr) is 0.001 in the checkpoint's "

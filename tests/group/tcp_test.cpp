@@ -141,20 +141,43 @@ TEST(TcpMeeting, APortThatIsTakenIsTold) {
   }
 }
 
+std::optional<MeetingPlace> place_of(const std::map<std::string, std::string>& variables) {
+  return meeting_place([&](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+// Its agent may have taken the port that it names, and starts everybody again after a failure.
+TEST(TcpMeeting, TorchrunsRanksMeetBesideItsAgent) {
+  std::map<std::string, std::string> variables = {{"MASTER_ADDR", "h"},
+                                                  {"MASTER_PORT", "6000"},
+                                                  {"RANK", "1"},
+                                                  {"WORLD_SIZE", "4"},
+                                                  {"LOCAL_WORLD_SIZE", "4"},
+                                                  {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+                                                  {"TORCHELASTIC_RESTART_COUNT", "0"}};
+  ASSERT_TRUE(place_of(variables));
+  EXPECT_EQ(place_of(variables)->port, 6000);
+  variables["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  const auto first = place_of(variables);
+  EXPECT_EQ(first->port, 6001);
+  variables["TORCHELASTIC_RESTART_COUNT"] = "1";
+  EXPECT_NE(place_of(variables)->job, first->job);
+  variables["MASTER_PORT"] = "65535";
+  EXPECT_EQ(place_of(variables)->port, 65534);
+}
+
 TEST(TcpMeeting, TheEnvironmentTellsWhere) {
   std::map<std::string, std::string> variables;
-  const auto place = [&] {
-    return meeting_place([&](const char* name) -> const char* {
-      const auto found = variables.find(name);
-      return found == variables.end() ? nullptr : found->second.c_str();
-    });
-  };
+  const auto place = [&] { return place_of(variables); };
   EXPECT_FALSE(place());
   variables = {{"MASTER_ADDR", "h"}, {"MASTER_PORT", "6000"}, {"RANK", "1"}, {"WORLD_SIZE", "4"}};
   ASSERT_TRUE(place());
   EXPECT_EQ(place()->host, "h");
   EXPECT_EQ(place()->rank, 1);
   EXPECT_EQ(place()->size, 4);
+  EXPECT_EQ(place()->port, 6000);
   variables["OMPI_COMM_WORLD_SIZE"] = "4";
   EXPECT_FALSE(place());
   variables.erase("OMPI_COMM_WORLD_SIZE");

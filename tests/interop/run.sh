@@ -74,6 +74,7 @@ fi
 "$FERRY_PYTHON" tests/interop/checkpoints/check_source_memory.py "$ferry"
 "$FERRY_PYTHON" tests/interop/trainer/check_kernels.py "$tests/run_operation"
 "$FERRY_PYTHON" tests/interop/trainer/check_training.py "$ferry"
+"$FERRY_PYTHON" tests/interop/trainer/check_torchrun.py "$ferry"
 # Without --kinds it is every kind, without the rest larger vocabularies and more texts, which takes minutes.
 "$FERRY_PYTHON" tests/interop/text/check_tokenizers.py "$tests/print_ids" --texts 700000 --strings 1500 --size 1500 \
     --kinds 'gpt2,tiktoken-*,hf-llama3,hf-o200k,hf-deepseek,hf-kimi,hf-classes,hf-words,hf-added,hf-llama2,hf-unigram,spm-bpe,spm-bpe-unused,spm-unigram,spm-unigram-bytes,spm-suffix'

@@ -18,6 +18,7 @@ namespace {
 constexpr uint64_t kMeetingMagic = 0x3150435459524546;  // "FERYTCP1"
 constexpr uint64_t kMostMeetingBytes = 64 << 20;
 constexpr int kMostMeetingRanks = 1 << 20;
+constexpr int kMostPort = 65535;
 
 int meeting_number(const char* variable, const char* text, int least, int most) {
   int value = 0;
@@ -182,7 +183,7 @@ Meeting come_to(const MeetingPlace& place, TcpClock::time_point deadline) {
 
 std::optional<MeetingPlace> meeting_place(
     const std::function<const char*(const char* variable)>& environment) {
-  for (const char* other : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "LOCAL_WORLD_SIZE"}) {
+  for (const char* other : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"}) {
     if (environment(other) != nullptr) return std::nullopt;
   }
   const char* const host = environment("MASTER_ADDR");
@@ -193,9 +194,14 @@ std::optional<MeetingPlace> meeting_place(
   MeetingPlace place;
   place.size = meeting_number("WORLD_SIZE", size, 1, kMostMeetingRanks);
   place.rank = meeting_number("RANK", rank, 0, place.size - 1);
-  place.port = meeting_number("MASTER_PORT", port, 1, 65535);
+  place.port = meeting_number("MASTER_PORT", port, 1, kMostPort);
   place.host = host;
-  for (const char* variable : {"SLURM_JOB_ID", "SLURM_STEP_ID", "JOB"}) {
+  const char* const agent_listens = environment("TORCHELASTIC_USE_AGENT_STORE");
+  if (agent_listens != nullptr && std::string_view(agent_listens) == "True") {
+    place.port += place.port < kMostPort ? 1 : -1;
+  }
+  for (const char* variable : {"SLURM_JOB_ID", "SLURM_STEP_ID", "JOB", "TORCHELASTIC_RUN_ID",
+                               "TORCHELASTIC_RESTART_COUNT"}) {
     const char* const value = environment(variable);
     if (value != nullptr) place.job += fmt::format("{}={} ", variable, value);
   }

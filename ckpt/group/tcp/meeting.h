@@ -1,7 +1,7 @@
 // How processes that know an address find each other: rank 0 listens there, the others come.
 //
 // Source: PyTorch's environment for distributed programs (MASTER_ADDR, MASTER_PORT, RANK,
-// WORLD_SIZE), which Slurm scripts and Kubernetes' operators set.
+// WORLD_SIZE), which torchrun, Slurm scripts and Kubernetes' operators set.
 #pragma once
 
 #include <chrono>
@@ -23,8 +23,9 @@ struct MeetingPlace {
 };
 
 /// What the environment says of it. Nothing where the four variables are not all there, where they
-/// speak of one process, or where a launcher of MPI or torchrun has started this one, which have
-/// ways of their own. invalid for values that cannot be.
+/// speak of one process, or where a launcher of MPI has started this one, which has ways of its own.
+/// Where torchrun's agent itself listens at MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE), the port is
+/// the next one. invalid for values that cannot be.
 std::optional<MeetingPlace> meeting_place(
     const std::function<const char*(const char* variable)>& environment);
 

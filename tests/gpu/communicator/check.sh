@@ -1,6 +1,7 @@
 #!/bin/sh
 # check.sh BUILD: communicators on the GPUs of this machine, with the programs of BUILD/tests: threads
-# and processes, through each other's memory and through sockets, and what happens when a rank ends.
+# and processes, one for each GPU, through each other's memory and through sockets, and what happens
+# when a rank ends.
 # NCCL's library has to be found (LD_LIBRARY_PATH).
 set -u
 tests=$1/tests/gpu/communicator
@@ -13,25 +14,32 @@ problem() {
     failed=1
 }
 
-processes() { # [kill]: two of them, their outputs into $work/out.*
+gpus=$(nvidia-smi -L | wc -l)
+last=$((gpus - 1))
+
+processes() { # [kill]: a rank for each GPU, their outputs into $work/out.*, the first one's status into $first
     rm -rf "$work"/ranks "$work"/out.* && mkdir "$work/ranks"
-    timeout 60 "$tests/nccl_process" "$work/ranks" 1 2 "$@" >"$work/out.1" 2>&1 &
-    timeout 60 "$tests/nccl_process" "$work/ranks" 0 2 "$@" >"$work/out.0" 2>&1
+    others=
+    for rank in $(seq 1 $last); do
+        timeout 60 "$tests/nccl_process" "$work/ranks" "$rank" "$gpus" "$@" >"$work/out.$rank" 2>&1 &
+        others="$others $!"
+    done
+    timeout 60 "$tests/nccl_process" "$work/ranks" 0 "$gpus" "$@" >"$work/out.0" 2>&1
     first=$?
-    wait $!
-    second=$?
+    all_well=$first
+    for other in $others; do wait "$other" || all_well=1; done
     cat "$work"/out.*
 }
 
 timeout 120 "$tests/communicator_cuda_test" --gtest_brief=1 || problem "ranks that are threads"
-if [ "$(nvidia-smi -L | wc -l)" -lt 2 ]; then exit $failed; fi
+if [ "$gpus" -lt 2 ]; then exit $failed; fi
 NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 timeout 120 "$tests/communicator_cuda_test" --gtest_brief=1 \
-    --gtest_filter='*2RanksOn2*' || problem "threads, through sockets"
+    --gtest_filter='*2RanksOn2*:*4RanksOn4*' || problem "threads, through sockets"
 processes
-[ $first -eq 0 ] && [ $second -eq 0 ] || problem "ranks that are processes"
+[ $all_well -eq 0 ] || problem "ranks that are processes"
 begin=$(date +%s)
 processes kill
-[ $first -eq 1 ] && grep -q 'rank 1 has ended' "$work/out.0" || problem "a rank that is killed"
+[ $first -eq 1 ] && grep -q "rank $last has ended" "$work/out.0" || problem "a rank that is killed"
 [ $(($(date +%s) - begin)) -lt 30 ] || problem "a rank that is killed, in time"
 begin=$(date +%s)
 export NCCL_SOCKET_IFNAME==none

@@ -42,7 +42,12 @@ class Folder {
   std::string take(const std::string& kind, const std::string& name) const {
     const std::string file = fmt::format("{}/{}-{}", path_, kind, name);
     while (!std::filesystem::exists(file)) {
-      check();
+      try {
+        check();
+      } catch (const Error&) {
+        if (std::filesystem::exists(file)) break;  // its last word before it ended
+        throw;
+      }
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     std::ifstream stream(file, std::ios::binary);

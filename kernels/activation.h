@@ -10,7 +10,7 @@ enum class Activation : uint8_t {
   gelu,          // with the error function
   gelu_tanh,     // Hendrycks and Gimpel 2016, the approximation
   squared_relu,  // So et al. 2021
-  quick_geglu,   // gate · sigmoid(1.702 gate) · (up + 1), both limited to 7 as in gpt-oss
+  quick_geglu,   // gate · sigmoid(1.702 gate) · up
   xielu,         // Huang and Schlag 2024
   relu,
 };

@@ -14,6 +14,7 @@ bool has_dense_bias(const Architecture& a, int64_t layer) {
   return a.linear_bias && !a.is_moe(layer);
 }
 bool compresses_queries(const Architecture& a, int64_t) { return a.q_lora_rank > 0; }
+bool has_query_norm(const Architecture& a, int64_t) { return a.q_lora_rank > 0 && a.qk_norm; }
 bool keeps_queries(const Architecture& a, int64_t) { return a.q_lora_rank == 0; }
 }  // namespace
 
@@ -91,7 +92,7 @@ std::vector<Rule> latent_attention() {
        {"model.layers.{layer}.self_attn.q_a_layernorm.weight"},
        Transform::copy,
        {Size::q_lora},
-       compresses_queries},
+       has_query_norm},
       {"decoder.layers.{layer}.self_attention.linear_q_up_proj.weight",
        {"model.layers.{layer}.self_attn.q_b_proj.weight"},
        Transform::copy,
@@ -104,7 +105,8 @@ std::vector<Rule> latent_attention() {
       {"decoder.layers.{layer}.self_attention.linear_kv_up_proj.layer_norm_weight",
        {"model.layers.{layer}.self_attn.kv_a_layernorm.weight"},
        Transform::copy,
-       {Size::kv_lora}},
+       {Size::kv_lora},
+       has_qk_norm},
       {"decoder.layers.{layer}.self_attention.linear_kv_up_proj.weight",
        {"model.layers.{layer}.self_attn.kv_b_proj.weight"},
        Transform::copy,

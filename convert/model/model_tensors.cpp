@@ -11,6 +11,12 @@ namespace ferry {
 namespace {
 
 bool has_layer_norm(const Architecture& a, int64_t) { return a.norm == Norm::layer; }
+bool has_qk_layer_norm(const Architecture& a, int64_t) {
+  return a.norm == Norm::layer && a.qk_norm;
+}
+bool has_query_layer_norm(const Architecture& a, int64_t layer) {
+  return has_qk_layer_norm(a, layer) && a.q_lora_rank > 0;
+}
 bool has_dense_layer_norm(const Architecture& a, int64_t layer) {
   return a.norm == Norm::layer && !a.is_moe(layer);
 }
@@ -45,6 +51,23 @@ Rule rule(std::string_view name, std::vector<Size> shape,
   return rule;
 }
 
+// Of norms in and before attention.
+std::vector<Rule> attention_biases(const Architecture& a) {
+  if (!a.mla) {
+    return {rule("decoder.layers.{layer}.self_attention.linear_qkv.layer_norm_bias", {Size::hidden},
+                 has_layer_norm),
+            rule("decoder.layers.{layer}.self_attention.q_layernorm.bias", {Size::head},
+                 has_qk_layer_norm),
+            rule("decoder.layers.{layer}.self_attention.k_layernorm.bias", {Size::head},
+                 has_qk_layer_norm)};
+  }
+  return {rule("decoder.layers.{layer}.input_layernorm.bias", {Size::hidden}, has_layer_norm),
+          rule("decoder.layers.{layer}.self_attention.linear_q_up_proj.layer_norm_bias",
+               {Size::q_lora}, has_query_layer_norm),
+          rule("decoder.layers.{layer}.self_attention.linear_kv_up_proj.layer_norm_bias",
+               {Size::kv_lora}, has_qk_layer_norm)};
+}
+
 // What families have in common, under Megatron's names, and what some of them add to it.
 Family every_model(const Architecture& a) {
   using namespace shared;
@@ -59,8 +82,7 @@ Family every_model(const Architecture& a) {
       {rule("embedding.position_embeddings.weight", {Size::positions, Size::hidden},
             learns_positions)},
       a.mla ? latent_attention() : attention(),
-      {rule("decoder.layers.{layer}.self_attention.linear_qkv.layer_norm_bias", {Size::hidden},
-            has_layer_norm)},
+      attention_biases(a),
       dense_mlp(),
       {rule("decoder.layers.{layer}.mlp.linear_fc1.layer_norm_bias", {Size::hidden},
             has_dense_layer_norm),
@@ -76,7 +98,10 @@ Family every_model(const Architecture& a) {
       {rule("mtp.layers.{mtp}.enorm.weight", {Size::hidden}),
        rule("mtp.layers.{mtp}.hnorm.weight", {Size::hidden}),
        rule("mtp.layers.{mtp}.eh_proj.weight", {Size::hidden, Size::twice_hidden}),
-       rule("mtp.layers.{mtp}.final_layernorm.weight", {Size::hidden})},
+       rule("mtp.layers.{mtp}.final_layernorm.weight", {Size::hidden}),
+       rule("mtp.layers.{mtp}.enorm.bias", {Size::hidden}, has_layer_norm),
+       rule("mtp.layers.{mtp}.hnorm.bias", {Size::hidden}, has_layer_norm),
+       rule("mtp.layers.{mtp}.final_layernorm.bias", {Size::hidden}, has_layer_norm)},
       head(),
       {rule("decoder.final_layernorm.bias", {Size::hidden}, has_layer_norm)},
   });

@@ -70,11 +70,9 @@ struct Swiglu {
 
 struct QuickGeglu {
   FERRY_INLINE GatedSlope operator()(Float gate, Float up) const {
-    constexpr float kLimit = 7, kScale = 1.702F;
-    const Float g = at_most(gate, kLimit), u = at_least(at_most(up, kLimit), -kLimit) + 1.0F;
-    const Float s = sigmoid(kScale * g), quick = g * s;
-    const Float by_gate = u * (s + kScale * quick * (1.0F - s));
-    return {quick * u, gate > kLimit ? Float{} : by_gate, absolute(up) > kLimit ? Float{} : quick};
+    constexpr float kScale = 1.702F;
+    const Float s = sigmoid(kScale * gate), quick = gate * s;
+    return {quick * up, up * (s + kScale * quick * (1.0F - s)), quick};
   }
 };
 

@@ -91,11 +91,9 @@ struct Swiglu {
 template <typename T>
 struct QuickGeglu {
   __device__ GatedSlope operator()(float gate, float up) const {
-    constexpr float kLimit = 7, kScale = 1.702F;
-    const float g = fminf(gate, kLimit), u = fmaxf(fminf(up, kLimit), -kLimit) + 1.0F;
-    const float s = sigmoid<T>(kScale * g), quick = g * s;
-    const float by_gate = u * (s + kScale * quick * (1.0F - s));
-    return {quick * u, gate > kLimit ? 0.0F : by_gate, fabsf(up) > kLimit ? 0.0F : quick};
+    constexpr float kScale = 1.702F;
+    const float s = sigmoid<T>(kScale * gate), quick = gate * s;
+    return {quick * up, up * (s + kScale * quick * (1.0F - s)), quick};
   }
 };
 

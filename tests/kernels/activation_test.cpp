@@ -23,10 +23,8 @@ double activation(Activation kind, double x, double up, double alpha_p, double a
       return std::max(x, 0.0);
     case Activation::squared_relu:
       return x > 0 ? x * x : 0;
-    case Activation::quick_geglu: {
-      const double gate = std::min(x, 7.0), limited = std::clamp(up, -7.0, 7.0);
-      return gate * sigmoid(1.702 * gate) * (limited + 1);
-    }
+    case Activation::quick_geglu:
+      return x * sigmoid(1.702 * x) * up;
     case Activation::xielu:
       return 0.5 * x + (x > 0 ? softplus(alpha_p) * x * x
                               : (0.5 + softplus(alpha_n)) * (std::expm1(std::min(x, -1e-6)) - x));

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ckpt/megatron/state/vocabulary.h"
 #include "trainer/arguments/checks.h"
 #include "trainer/arguments/complete.h"
@@ -105,6 +107,10 @@ void complete_mlp(TrainArguments& a, Notes& notes) {
              "--moe-aux-loss-coeff has {} values for {} kinds of --moe-router-load-balancing-type: "
              "one for each is wanted",
              a.moe_aux_loss_coeff.size(), a.moe_router_load_balancing_type.size());
+  const auto counting =
+      std::ranges::count_if(a.moe_aux_loss_coeff, [](double x) { return x != 0; });
+  check_fits(counting <= 1,
+             "--moe-aux-loss-coeff: {} kinds of losses at once are not to be had here", counting);
   if (a.moe_router_num_groups) {
     check_splits(*a.num_experts, "experts", *a.moe_router_num_groups, "--moe-router-num-groups");
     check_fits(a.moe_router_group_topk.has_value(),

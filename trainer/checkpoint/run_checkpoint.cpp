@@ -215,8 +215,8 @@ Snapshot snapshot_of(const TrainArguments& arguments, std::vector<ConstRegion> t
 
 void check_optimizer_state(const Checkpoint& checkpoint, const RunState& state) {
   const auto refuse = [&](ErrorKind kind, const std::string& why) {
-    throw SharedError(
-        kind, fmt::format("{}: {} --no-load-optim begins with a new optimizer.", checkpoint.path, why));
+    throw SharedError(kind, fmt::format("{}: {} --no-load-optim begins with a new optimizer.",
+                                        checkpoint.path, why));
   };
   if (!checkpoint.shifted_state.empty()) refuse(ErrorKind::mismatch, checkpoint.shifted_state);
   if (const auto matrices = matrix_optimizer(checkpoint.args.value); matrices.any) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "ckpt/base/error.h"
@@ -33,8 +34,8 @@ Pipeline::Pipeline(std::vector<ModelChunk> chunks, const Architecture& architect
       grid_(grid),
       kernels_(kernels),
       options_(options),
-      ranks_{grid.tensor(), grid.context(), grid.tensor_and_context(), grid.experts(),
-             options.sequence_parallel},
+      ranks_{grid.tensor(),  grid.context(), grid.tensor_and_context(),
+             grid.experts(), grid.stage(),   options.sequence_parallel},
       positions_(context_positions(options.length, grid.sizes().context, grid.place().context)),
       hidden_(architecture.hidden),
       slots_(chunks_.size()) {
@@ -123,34 +124,43 @@ void Pipeline::begin_step(int64_t number) {
 
 std::vector<std::pair<std::string, double>> Pipeline::end_step(int64_t micro_batches) {
   using Balance = RouterOptions::Balance;
-  double sums[] = {0, 0, 0, 0, 0};  // balance losses, z-losses; layers that have each, by kind
+  std::array<double, 6> sums = {};
+  auto& [balance, z, of_micro_batch, of_sequence, of_global_batch, with_z] = sums;
   std::list<Moe::Losses> all_losses;
   for (const ModelChunk& chunk : chunks_) {
     for (const Moe* experts : chunk.experts()) {
       experts->update_bias(kernels_, grid_.stage());
       experts->download_losses(kernels_, all_losses.emplace_back());
       const RouterOptions& options = experts->options();
-      sums[2] += options.balance == Balance::micro_batch ? 1 : 0;
-      sums[3] += options.balance == Balance::sequence ? 1 : 0;
-      sums[4] += options.z_coefficient ? 1 : 0;
+      of_micro_batch += options.balance == Balance::micro_batch ? 1 : 0;
+      of_sequence += options.balance == Balance::sequence ? 1 : 0;
+      of_global_batch += options.balance == Balance::global_batch ? 1 : 0;
+      with_z += options.z_coefficient ? 1 : 0;
     }
   }
   kernels_.wait();
   for (const Moe::Losses& each : all_losses) {
-    sums[0] += each.balance;
-    sums[1] += each.z;
+    balance += each.balance;
+    z += each.z;
   }
   const bool counts = ranks_.tensor_and_context.rank() == 0 && grid_.place().data == 0;
-  if (!counts) sums[2] = sums[3] = sums[4] = 0;
+  if (!counts) of_micro_batch = of_sequence = of_global_batch = with_z = 0;
   grid_.world().add_numbers(sums);
-  const auto batches = static_cast<double>(micro_batches * grid_.sizes().data);
+  const auto own_batches = static_cast<double>(micro_batches);
+  const double batches = own_batches * static_cast<double>(grid_.sizes().data);
   std::vector<std::pair<std::string, double>> losses;
-  if (sums[2] > 0) losses.emplace_back("load_balancing_loss", sums[0] / (sums[2] * batches));
-  if (sums[3] > 0) {
-    losses.emplace_back("load_balancing_loss", 0);  // logs have it, too
-    losses.emplace_back("seq_load_balancing_loss", sums[0] / (sums[3] * batches));
+  // Logs have the first name of each kind, with 0 where it is another.
+  if (of_micro_batch + of_sequence + of_global_batch > 0) {
+    losses.emplace_back("load_balancing_loss",
+                        of_micro_batch > 0 ? balance / (of_micro_batch * batches) : 0);
   }
-  if (sums[4] > 0) losses.emplace_back("z_loss", sums[1] / (sums[4] * batches));
+  if (of_sequence > 0) {
+    losses.emplace_back("seq_load_balancing_loss", balance / (of_sequence * batches));
+  }
+  if (of_global_batch > 0) {  // of which each data-parallel rank has a part
+    losses.emplace_back("global_load_balancing_loss", balance / (of_global_batch * own_batches));
+  }
+  if (with_z > 0) losses.emplace_back("z_loss", z / (with_z * batches));
   for (size_t i = 0; i < loss_.predictions.size(); ++i) {
     losses.emplace_back(fmt::format("mtp_{} loss", i + 1), loss_.predictions[i] / batches);
   }

@@ -21,8 +21,8 @@ Pipeline::Sizes Pipeline::measure(const ModelChunk& chunk) {
   };
   PlanningCommunicator tensor = stand_in(ranks_.tensor), context = stand_in(ranks_.context),
                        both = stand_in(ranks_.tensor_and_context),
-                       experts = stand_in(ranks_.experts);
-  ModelRanks ranks{tensor, context, both, experts, ranks_.sequence_parallel};
+                       experts = stand_in(ranks_.experts), stage = stand_in(ranks_.stage);
+  ModelRanks ranks{tensor, context, both, experts, stage, ranks_.sequence_parallel};
   Pass pass{pass_values(), planning, ranks, kept, scratch, transient};
   const DeviceBatch batch(planning, options_.sequences, positions_, options_.predictions);
   const MicroBatch& micro_batch = batch.micro_batch();

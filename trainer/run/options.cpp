@@ -45,8 +45,9 @@ RouterOptions router_options(const TrainArguments& arguments) {
     const double coefficient =
         i < arguments.moe_aux_loss_coeff.size() ? arguments.moe_aux_loss_coeff[i] : 0;
     if (coefficient == 0 || kind == "none") continue;
-    options.balance = kind == "seq_aux_loss" ? RouterOptions::Balance::sequence
-                                             : RouterOptions::Balance::micro_batch;
+    options.balance = kind == "seq_aux_loss"      ? RouterOptions::Balance::sequence
+                      : kind == "global_aux_loss" ? RouterOptions::Balance::global_batch
+                                                  : RouterOptions::Balance::micro_batch;
     options.balance_coefficient = coefficient;
   }
   return options;

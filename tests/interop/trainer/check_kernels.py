@@ -66,8 +66,7 @@ def xielu(x, alpha_p, alpha_n):
 
 def quick_geglu(x):
     gate, up = x.chunk(2, -1)
-    gate, up = gate.clamp(max=7), up.clamp(-7, 7)
-    return gate * torch.sigmoid(1.702 * gate) * (up + 1)
+    return gate * torch.sigmoid(1.702 * gate) * up
 
 
 def swiglu(x):

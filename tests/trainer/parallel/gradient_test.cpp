@@ -27,6 +27,12 @@ TEST(Gradients, OfPredictionLayersWithTiedEmbeddings) {
   small.architecture.tied = true;
   expect_true_gradients(small);
 }
+TEST(Gradients, OfLayerNormsEverywhere) {
+  SmallRun small = test::with_predictions(test::small_run());
+  small.architecture.norm = Norm::layer;
+  small.architecture.qk_norm = true;
+  expect_true_gradients(small);
+}
 // Dropout does not change from one computation of the loss to the next.
 TEST(Gradients, WithDropout) {
   SmallRun small = test::with_predictions(test::small_run());
@@ -39,10 +45,21 @@ TEST(Gradients, OfOnePredictionLayerForAllTokens) {
   expect_true_gradients(small);
 }
 // All experts are chosen: choices do not jump.
-TEST(Gradients, OfDeepSeek) {
+SmallRun deepseek() {
   SmallRun small = test::with_predictions(test::small_deepseek());
   small.router.balance = RouterOptions::Balance::none;
   small.architecture.experts_per_token = small.architecture.experts;
+  return small;
+}
+TEST(Gradients, OfDeepSeek) { expect_true_gradients(deepseek()); }
+TEST(Gradients, OfDeepSeekWithLayerNorms) {
+  SmallRun small = deepseek();
+  small.architecture.norm = Norm::layer;
+  expect_true_gradients(small);
+}
+TEST(Gradients, OfLatentAttentionWithoutNorms) {
+  SmallRun small = deepseek();
+  small.architecture.qk_norm = false;
   expect_true_gradients(small);
 }
 

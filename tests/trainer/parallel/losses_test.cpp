@@ -46,6 +46,52 @@ TEST(PerTokenLoss, LeavesTheRoutersLossesAsTheyAre) {
   expect_alike(train(small), mean, 1e-6);
 }
 
+SmallRun with_global_balance() {
+  SmallRun small = test::small_experts();
+  small.router.balance = RouterOptions::Balance::global_batch;
+  small.router.balance_coefficient = 1;
+  return small;
+}
+
+void expect_same_steps(const RunFigures& a, const RunFigures& b, const char* of_a,
+                       const char* of_b) {
+  for (size_t i = 0; i < a.steps.size(); ++i) {
+    EXPECT_NEAR(a.steps[i].loss, b.steps[i].loss, 2e-6);
+    EXPECT_NEAR(a.steps[i].norm, b.steps[i].norm, 2e-6);
+    EXPECT_NEAR(a.steps[i].others.at(of_a), b.steps[i].others.at(of_b), 2e-6);
+  }
+}
+
+TEST(GlobalBalanceLoss, OfOneMicroBatchIsThatOfMicroBatches) {
+  constexpr const char* kGlobal = "global_load_balancing_loss";
+  SmallRun small = with_global_balance();
+  small.options.sequences = small.global_batch;
+  const RunFigures global = train(small);
+  EXPECT_EQ(global.steps[0].others.at("load_balancing_loss"), 0);
+  SmallRun other = small;
+  other.router.balance = RouterOptions::Balance::micro_batch;
+  expect_same_steps(global, train(other), kGlobal, "load_balancing_loss");
+  // Gradients are means over data-parallel ranks, each of which has a part of the loss.
+  other = small;
+  other.options.sequences /= 2;
+  other.router.balance_coefficient = 2;
+  lay_out(other, "DP2");
+  expect_same_steps(global, train(other), kGlobal, kGlobal);
+}
+
+TEST(GlobalBalanceLoss, CountsAllMicroBatchesAtAllLayouts) {
+  SmallRun small = with_global_balance();
+  const RunFigures alone = train(small);
+  for (const char* layout : {"TP2 SP", "CP2", "PP2", "PP2 VPP2", "TP2 SP CP2 PP2"}) {
+    SCOPED_TRACE(layout);
+    SmallRun other = small;
+    lay_out(other, layout);
+    expect_alike(train(other), alone, 2e-6);
+  }
+  small.router.balance = RouterOptions::Balance::micro_batch;
+  EXPECT_GT(std::abs(train(small).steps[0].norm - alone.steps[0].norm), 1e-5);
+}
+
 TEST(ZLoss, IsTheSameAtAllLayouts) {
   SmallRun small = test::small_experts();
   small.router.balance = RouterOptions::Balance::none;

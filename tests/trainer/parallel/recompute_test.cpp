@@ -38,9 +38,10 @@ class Recomputed : public testing::TestWithParam<Case> {};
 
 TEST_P(Recomputed, GivesTheSameBits) {
   const std::string_view model = GetParam().model;
-  SmallRun small = model == "gpt2"      ? test::small_gpt2()
-                   : model == "experts" ? test::small_experts()
-                                        : test::small_deepseek();
+  SmallRun small = model == "gpt2"       ? test::small_gpt2()
+                   : model == "deepseek" ? test::small_deepseek()
+                                         : test::small_experts();
+  if (model == "global balance") small.router.balance = RouterOptions::Balance::global_batch;
   small.options.hidden_dropout = small.options.attention_dropout = 0.1;
   lay_out(small, GetParam().layout);
   const RunFigures kept = train(small);
@@ -62,7 +63,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"gpt2", "", first_ones(2)}, Case{"gpt2", "TP2 SP PP2", blocks_of(1)},
                     Case{"gpt2", "PP2 VPP2", blocks_of(1)}, Case{"gpt2", "CP2", first_ones(3)},
                     Case{"experts", "", blocks_of(2)}, Case{"experts", "DP2 EP2", blocks_of(1)},
-                    Case{"experts", "TP2 SP", blocks_of(1)}, Case{"deepseek", "", first_ones(4)},
+                    Case{"experts", "TP2 SP", blocks_of(1)},
+                    Case{"global balance", "PP2 VPP2 MBS1 DP2", blocks_of(1)},
+                    Case{"global balance", "", modules({&R::moe})},
+                    Case{"deepseek", "", first_ones(4)},
                     Case{"deepseek", "TP2 SP CP2", blocks_of(1)}));
 INSTANTIATE_TEST_SUITE_P(
     Modules, Recomputed,

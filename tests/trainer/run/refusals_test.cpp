@@ -110,9 +110,10 @@ TEST_F(Refusals, OfACheckpointWithoutItsOptimizersStateSayWhatToGive) {
 
 TEST_F(Refusals, OfALostPartOfTheOptimizersStateSayWhatToGive) {
   const std::string run = scratch_.path("run");
-  run_of(words("--save-interval 4 --ckpt-format torch --data-parallel-size 2 "
-               "--use-distributed-optimizer --save " +
-               run));
+  run_of(
+      words("--save-interval 4 --ckpt-format torch --data-parallel-size 2 "
+            "--use-distributed-optimizer --save " +
+            run));
   fs::remove(run + "/iter_0000004/mp_rank_00/distrib_optim.pt");
   const std::string go_on = "--train-iters 8 --load " + run;
   expect_untrained(go_on, "distrib_optim.pt");

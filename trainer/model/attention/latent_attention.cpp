@@ -34,19 +34,20 @@ LatentAttention::LatentAttention(const ParameterSet& parameters, const std::stri
       lora_(a.kv_lora_rank),
       nope_(a.qk_nope_dim),
       rope_(a.qk_rope_dim),
-      v_(a.v_dim) {
+      v_(a.v_dim),
+      has_norms_(a.qk_norm) {
   const int64_t query_width = heads_ * query_dim();
   if (q_lora_ > 0) {
     query_down_ = ReplicatedLinear(parameters, prefix + ".linear_q_down_proj.weight", hidden_,
                                    q_lora_, tensor_ranks);
-    query_norm_ = NormLayer(parameters, prefix + ".q_layernorm", q_lora_, a);
+    if (has_norms_) query_norm_ = NormLayer(parameters, prefix + ".q_layernorm", q_lora_, a);
     query_ = ColumnLinear(parameters, prefix + ".linear_q_up_proj", q_lora_, query_width);
   } else {
     query_ = ColumnLinear(parameters, prefix + ".linear_q_proj", hidden_, query_width);
   }
   down_ = ReplicatedLinear(parameters, prefix + ".linear_kv_down_proj.weight", hidden_,
                            lora_ + rope_, tensor_ranks);
-  norm_ = NormLayer(parameters, prefix + ".kv_layernorm", lora_, a);
+  if (has_norms_) norm_ = NormLayer(parameters, prefix + ".kv_layernorm", lora_, a);
   up_ = ColumnLinear(parameters, prefix + ".linear_kv_up_proj", lora_, heads_ * value_dim());
   output_ = RowLinear(parameters, prefix + ".linear_proj", heads_ * v_, hidden_);
   scale_ = attention_scale(a);
@@ -80,24 +81,32 @@ void LatentAttention::turn(Pass& pass, Array x, int64_t heads, int64_t head_stri
                                    .x = x});
 }
 
+// `latent` itself where there are no norms.
+Array LatentAttention::normed(Pass& pass, const NormLayer& norm, int64_t width, Array latent,
+                              NormLayer::Saved& saved) const {
+  if (!has_norms_) return latent;
+  const int64_t own = pass.own_rows();
+  const Array result = pass.kept.take(own * width, latent.type);
+  saved = norm.forward(pass, {own}, latent, result);
+  return result;
+}
+
 // From hidden states to what all heads share.
 void LatentAttention::compress(Pass& pass, ConstArray x, Saved& saved) const {
   const int64_t own = pass.own_rows(), rows = pass.rows(), width = lora_ + rope_;
   if (q_lora_ > 0) {
     saved.query_latent = pass.kept.take(own * q_lora_, x.type);
-    saved.query_normed = pass.kept.take(own * q_lora_, x.type);
     saved.query_down_input = query_down_.forward(pass, x, saved.query_latent);
-    saved.query_norm = query_norm_.forward(pass, {own}, saved.query_latent, saved.query_normed);
+    saved.query_normed = normed(pass, query_norm_, q_lora_, saved.query_latent, saved.query_norm);
   }
   saved.latent = pass.kept.take(own * lora_, x.type);
-  saved.latent_normed = pass.kept.take(own * lora_, x.type);
   Arena& arena = pass.recompute.latent_up ? pass.kept : pass.scratch;
   saved.shared_key = arena.take(rows * rope_, x.type);
   const ArenaScope scope(pass.scratch);
   const Array compressed = pass.scratch.take(own * width, x.type);
   saved.down_input = down_.forward(pass, x, compressed);
   copy_rows(pass, own, lora_, compressed, width, saved.latent, lora_);
-  saved.norm = norm_.forward(pass, {own}, saved.latent, saved.latent_normed);
+  saved.latent_normed = normed(pass, norm_, lora_, saved.latent, saved.norm);
   const Array own_shared = pass.scratch.take(own * rope_, x.type);
   copy_rows(pass, own, rope_, compressed.from(lora_), width, own_shared, rope_);
   const ConstArray shared = all_rows(pass, own_shared, rope_);
@@ -183,7 +192,10 @@ void LatentAttention::queries_backward(Pass& pass, const Saved& saved, ConstArra
   const ArenaScope scope(pass.scratch);
   const Array d = pass.scratch.take(pass.own_rows() * q_lora_, x.type);
   query_.backward(pass, saved.query_input, saved.query_normed, dquery, d);
-  query_norm_.backward(pass, {pass.own_rows()}, saved.query_norm, saved.query_latent, d, d, false);
+  if (has_norms_) {
+    query_norm_.backward(pass, {pass.own_rows()}, saved.query_norm, saved.query_latent, d, d,
+                         false);
+  }
   query_down_.backward(pass, saved.query_down_input, x, d, dx, false);
 }
 
@@ -205,7 +217,9 @@ void LatentAttention::keys_and_values_backward(Pass& pass, const Saved& saved, C
 
   const Array dlatent = pass.scratch.take(own * lora_, x.type);
   up_.backward(pass, saved.up_input, saved.latent_normed, dvalue, dlatent);
-  norm_.backward(pass, {own}, saved.norm, saved.latent, dlatent, dlatent, false);
+  if (has_norms_) {
+    norm_.backward(pass, {own}, saved.norm, saved.latent, dlatent, dlatent, false);
+  }
   const Array dcompressed = pass.scratch.take(own * width, x.type);
   copy_rows(pass, own, lora_, dlatent, lora_, dcompressed, width);
   copy_rows(pass, own, rope_, dshared, rope_, dcompressed.from(lora_), width);

@@ -43,6 +43,8 @@ class LatentAttention {
   }
   kernels::AttentionShape shape(const Pass& pass) const;
   void turn(Pass& pass, kernels::Array x, int64_t heads, int64_t head_stride, bool backward) const;
+  kernels::Array normed(Pass& pass, const NormLayer& norm, int64_t width, kernels::Array latent,
+                        NormLayer::Saved& saved) const;
   void compress(Pass& pass, kernels::ConstArray x, Saved& saved) const;
   void expand(Pass& pass, Arena& arena, kernels::ConstArray x, Saved& saved) const;
   void queries_backward(Pass& pass, const Saved& saved, kernels::ConstArray x,
@@ -57,6 +59,7 @@ class LatentAttention {
   NormLayer query_norm_, norm_;
   int64_t layer_ = 0, hidden_ = 0, heads_ = 0, q_lora_ = 0, lora_ = 0, nope_ = 0, rope_ = 0, v_ = 0;
   double scale_ = 0;
+  bool has_norms_ = true;  // of what is compressed, before it is expanded
 };
 
 }  // namespace ferry

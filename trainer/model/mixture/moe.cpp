@@ -24,10 +24,14 @@ Moe::Moe(const ParameterSet& parameters, const std::string& prefix, const Archit
     has_gate_ = parameters.has(gate);
     if (has_gate_) shared_gate_ = ReplicatedLinear(parameters, gate, a.hidden, 1);
   }
-  memory_ = kernels.allocate(2 * sizeof(double) + static_cast<size_t>(a.experts) * sizeof(float));
+  const auto counts = static_cast<size_t>(a.experts) * sizeof(float);
+  memory_ = kernels.allocate(2 * sizeof(double) + (1 + chosen_since_.size()) * counts);
   balance_loss_ = static_cast<double*>(memory_.get());
   z_loss_ = balance_loss_ + 1;
   tokens_ = reinterpret_cast<float*>(z_loss_ + 1);
+  for (size_t i = 0; i < chosen_since_.size(); ++i) {
+    chosen_since_[i] = tokens_ + static_cast<int64_t>(1 + i) * a.experts;
+  }
 }
 
 kernels::RouterShape Moe::shape(const Pass& pass) const {
@@ -63,7 +67,7 @@ void Moe::route(Pass& pass, ConstArray x, Saved& saved) const {
   round(pass, saved.logits, tokens * experts);
   const ArenaScope scope(pass.scratch);
   int32_t* balanced = nullptr;
-  if (options_.balance != RouterOptions::Balance::none) {
+  if (options_.balance != RouterOptions::Balance::none && pass.trains) {
     saved.scores = pass.kept.take<float>(tokens * experts);
     balanced = pass.scratch.take<int32_t>(tokens * chosen);
   }
@@ -99,12 +103,24 @@ double Moe::z_factor(const Pass& pass) const {
   return 1 / static_cast<double>(pass.own_rows() * pass.ranks.tensor_and_context.size());
 }
 
+// Adds a micro-batch's choices to those of the step, and gives all of them: of how many batches.
+int64_t Moe::add_to_step(Pass& pass, float* counts) const {
+  const size_t which = pass.repeats ? 1 : 0;
+  const Array since(chosen_since_[which]);
+  const int64_t experts = architecture_.experts;
+  pass.kernels.run(kernels::Add{.count = experts, .a = since, .b = ConstArray(counts), .y = since});
+  pass.kernels.run(kernels::Copy{.count = experts, .x = since, .y = Array(counts)});
+  return ++batches_since_[which];
+}
+
 // The loss is, by sequence or for all tokens at once, experts · sum over e of (share of the choices
-// that take e) · (mean score of e), where ranks that have parts of the sequences count together.
+// that take e) · (mean score of e), where ranks that have parts of the sequences count together; of
+// the global batch all ranks, with the choices of all micro-batches until this one.
 void Moe::add_balance_loss(Pass& pass, const int32_t* taken, Saved& saved) const {
   const int64_t experts = architecture_.experts, chosen = architecture_.experts_per_token;
   const int64_t sequences = balanced_sequences(pass);
-  Communicator& ranks = pass.ranks.tensor_and_context;
+  const bool is_global = options_.balance == RouterOptions::Balance::global_batch;
+  Communicator& ranks = is_global ? pass.ranks.stage : pass.ranks.tensor_and_context;
   auto* const counts = pass.scratch.take<float>(sequences * experts);
   saved.expert_gradient = pass.kept.take<float>(sequences * experts);
   pass.kernels.run(kernels::ExpertCounts{.tokens = pass.own_rows(),
@@ -114,10 +130,11 @@ void Moe::add_balance_loss(Pass& pass, const int32_t* taken, Saved& saved) const
                                          .taken = taken,
                                          .counts = counts});
   ranks.wait(ranks.all_reduce(Array(counts), sequences * experts));
+  const int64_t batches = is_global ? add_to_step(pass, counts) : 1;
   const auto tokens = static_cast<double>(pass.own_rows() / sequences * ranks.size());
   const double factor = static_cast<double>(experts) /
                         (static_cast<double>(chosen) * tokens * tokens) /
-                        static_cast<double>(sequences);
+                        static_cast<double>(sequences * batches);
   pass.kernels.run(kernels::BalanceLoss{
       .tokens = pass.own_rows(),
       .experts = experts,
@@ -218,7 +235,9 @@ void Moe::download_losses(kernels::Kernels& kernels, Losses& losses) const {
 }
 
 void Moe::reset(kernels::Kernels& kernels) const {
-  kernels.run(kernels::Clear{.count = 4 + architecture_.experts, .y = Array(tokens_ - 4)});
+  const auto counts = static_cast<int64_t>(1 + chosen_since_.size()) * architecture_.experts;
+  kernels.run(kernels::Clear{.count = 4 + counts, .y = Array(tokens_ - 4)});
+  batches_since_ = {};
 }
 
 }  // namespace ferry

@@ -6,6 +6,7 @@
 // 2022 (the z-loss, which keeps logits small).
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,7 +17,13 @@ namespace ferry {
 
 /// What a run does about experts that the architecture does not say.
 struct RouterOptions {
-  enum class Balance : uint8_t { none, micro_batch, sequence };
+  /// Of which tokens experts shall have equal shares.
+  enum class Balance : uint8_t {
+    none,
+    micro_batch,
+    sequence,
+    global_batch,  // those that all data-parallel ranks have routed since the step began
+  };
   Balance balance = Balance::none;
   double balance_coefficient = 0;
   std::optional<double> z_coefficient;  // of the z-loss
@@ -65,6 +72,7 @@ class Moe {
   void round(Pass& pass, float* numbers, int64_t count) const;
   void route(Pass& pass, kernels::ConstArray x, Saved& saved) const;
   void add_balance_loss(Pass& pass, const int32_t* taken, Saved& saved) const;
+  int64_t add_to_step(Pass& pass, float* counts) const;
   double z_factor(const Pass& pass) const;
   int64_t balanced_sequences(const Pass& pass) const {
     return options_.balance == RouterOptions::Balance::sequence ? pass.sequences : 1;
@@ -80,6 +88,11 @@ class Moe {
   std::shared_ptr<void> memory_;
   double *balance_loss_ = nullptr, *z_loss_ = nullptr;
   float* tokens_ = nullptr;  // by expert
+  /// Of Balance::global_batch: choices by expert and micro-batches since the step began, once for
+  /// passes and once for those that are repeated, which go over the micro-batches in the same
+  /// order.
+  std::array<float*, 2> chosen_since_ = {};
+  mutable std::array<int64_t, 2> batches_since_ = {};
 };
 
 }  // namespace ferry

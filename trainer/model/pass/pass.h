@@ -18,6 +18,7 @@ struct ModelRanks {
   Communicator& tensor_and_context;
   /// Those that hold all experts between them: the parts of a rank's experts one after another.
   Communicator& experts;
+  Communicator& stage;  // these and, of other micro-batches, those with the same layers
   bool sequence_parallel = false;
 };
 

@@ -26,6 +26,11 @@ void complete_batch(TrainArguments& a, Notes& notes) {
   check_fits(a.rampup_batch_size.empty() || a.rampup_batch_size.size() == 3,
              "--rampup-batch-size has {} values: start, increment and samples are wanted",
              a.rampup_batch_size.size());
+  if (!a.rampup_batch_size.empty()) {
+    notes.push_back(
+        "--rampup-batch-size: batches grow, as Megatron-LM's did until April 2026; since then it "
+        "ignores the argument, and has --step-batch-size-schedule instead");
+  }
   if (!a.global_batch_size) {
     a.global_batch_size = least;
     notes.push_back(fmt::format("setting global batch size to {}", least));

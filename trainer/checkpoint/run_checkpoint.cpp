@@ -49,6 +49,8 @@ Value param_group(Draft& draft, const GroupKind& kind, const Schedule& schedule,
   put("weight_decay", draft.real(decay));
   if (optimizer.kind == OptimizerOptions::Kind::sgd) {
     put("momentum", draft.real(optimizer.momentum));
+    put("dampening", draft.real(0));
+    put("nesterov", draft.boolean(false));
     return group;
   }
   put("bias_correction", draft.boolean(true));

@@ -10,6 +10,7 @@ namespace ferry {
 
 LossScaler loss_scaler(const PrecisionArguments& a) {
   LossScaler scaler;
+  if (!a.fp16 && !a.bf16) return scaler;  // as Megatron-LM's optimizer in fp32
   if (a.loss_scale.value_or(0) != 0) {
     scaler.scale = static_cast<float>(*a.loss_scale);
   } else if (a.fp16) {

@@ -29,7 +29,7 @@ struct LossScaler {
   bool operator==(const LossScaler&) const = default;
 };
 
-/// Dynamic for fp16 without --loss-scale; a scale of 1 for bf16 and fp32 without one.
+/// Dynamic for fp16 without --loss-scale; a scale of 1 for bf16 without one and for fp32.
 LossScaler loss_scaler(const PrecisionArguments& arguments);
 
 /// After an iteration. An overflow is not forgotten when the scale is halved: until it has grown

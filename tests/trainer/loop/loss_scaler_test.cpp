@@ -49,8 +49,12 @@ TEST(LossScaler, StopsAtTheLeastScale) {
 TEST(LossScaler, IsConstantOtherwise) {
   TrainArguments a = default_arguments();
   EXPECT_EQ(loss_scaler(a).scale, 1);
-  a.fp16 = true;
   a.loss_scale = 128;
+  EXPECT_EQ(loss_scaler(a).scale, 1);  // fp32 has none
+  a.bf16 = true;
+  EXPECT_EQ(loss_scaler(a).scale, 128);
+  a.bf16 = false;
+  a.fp16 = true;
   LossScaler scaler = loss_scaler(a);
   update(scaler, true);
   update(scaler, true);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/megatron/rank_folders/parameter_kind.h"
 #include "trainer/optimizer/state_buffer.h"
 
 namespace ferry {
@@ -117,7 +118,8 @@ void ModelState::add_runs(Buffer& buffer) {
     if (buffer.type == Type::f32) run.master = static_cast<float*>(run.value.data);
     for (const Array& state : states) run.states.push_back(state.from(own_at));
     run.name = layout_.tensors()[shard.shard.tensor].name;
-    run.axes = parameter.axes;
+    run.decays =
+        has_weight_decay(run.name, static_cast<size_t>(parameter.axes), options_.decays_qk_norms);
     run.is_input_or_output =
         run.name == "embedding.word_embeddings.weight" || run.name == "output_layer.weight";
     run.counts =

@@ -26,6 +26,7 @@ struct ModelStateOptions {
   bool distributed_optimizer = false;  // state is shared by the data-parallel ranks
   bool sequence_parallel = false;
   bool latent_attention = false;
+  bool decays_qk_norms = false;  // weight decay of norms of queries and keys
   /// Kinds of state beside the fp32 parameters, as checkpoints name them: exp_avg, exp_avg_sq.
   std::vector<std::string> kinds;
   std::vector<kernels::Type> kind_types = {};  // of their elements; fp32 where there are fewer
@@ -43,7 +44,7 @@ struct StateRun {
   int16_t* remainder = nullptr;        // with which `value` makes fp32, in place of `master`
   std::vector<kernels::Array> states;  // by kind
   std::string name;                    // of the checkpoint's tensor
-  int axes = 0;                        // of the rank's parameter
+  bool decays = true;                  // weight decay is for it
   bool is_input_or_output = false;     // the embeddings of words, or the output layer
   bool counts = true;  // false: another rank has the same; left out of norms and checkpoints
 };

@@ -58,7 +58,7 @@ namespace {
 /// Whether `after` has the rates of `run` and begins where that ends, in every array.
 bool goes_on(const StateRun& run, const StateRun& after) {
   const int64_t end = run.elements;
-  if (run.is_input_or_output != after.is_input_or_output || (run.axes > 1) != (after.axes > 1) ||
+  if (run.is_input_or_output != after.is_input_or_output || run.decays != after.decays ||
       run.gradient.from(end).data != after.gradient.data ||
       run.value.from(end).data != after.value.data) {
     return false;
@@ -172,7 +172,7 @@ void Optimizer::step_runs(std::span<const StateRun> runs, const StepRates& rates
     next.learning_rate = run.is_input_or_output
                              ? rates.input_and_output_rate.value_or(rates.learning_rate)
                              : rates.learning_rate;
-    next.weight_decay = run.axes > 1 ? rates.weight_decay : 0;
+    next.weight_decay = run.decays ? rates.weight_decay : 0;
   }
   switch (options_.kind) {
     case OptimizerOptions::Kind::adam:

@@ -42,7 +42,7 @@ struct StepRates {
   int64_t number = 1;  // of the step, from 1: what corrections of biases count
   double learning_rate = 0;
   std::optional<double> input_and_output_rate;  // of OptimizerOptions::input_and_output
-  double weight_decay = 0;                      // of parameters with two axes and more
+  double weight_decay = 0;                      // of parameters that decay
   double loss_scale = 1;                        // gradients are that many times too large
 };
 

@@ -46,6 +46,7 @@ ModelStateOptions optimizer_state_options(const TrainArguments& arguments) {
   };
   ModelStateOptions options;
   options.distributed_optimizer = arguments.use_distributed_optimizer;
+  options.decays_qk_norms = arguments.apply_wd_to_qk_layernorm;
   options.gradient_type = type_of(arguments.main_grads_dtype);
   options.kinds = optimizer_options(arguments).state_kinds();
   options.remainders = keeps_remainders(arguments);

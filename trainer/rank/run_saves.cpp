@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "trainer/rank/loop_options.h"
@@ -20,6 +21,24 @@ RunSaves::RunSaves(const TrainArguments& arguments, const RankSetup& setup, Trai
   sink_ = std::make_unique<RunSaver>(arguments, setup.files, group_, model.device().stager,
                                      [this](std::string_view text) { log_.tell(text); });
 }
+
+namespace {
+
+// What a run has consumed that does not say it, as Megatron-LM counts it.
+void count_consumed(const TrainArguments& arguments, RunPosition& position) {
+  if (arguments.train_samples) return;
+  const int64_t iteration = position.progress.iteration;
+  if (position.consumed == 0) {
+    position.consumed = iteration * arguments.global_batch_size.value_or(1);
+  }
+  if (position.consumed_valid != 0 || !arguments.eval_interval) return;
+  const int64_t first = arguments.start_eval_at_iter.value_or(0) / *arguments.eval_interval;
+  const int64_t evaluations = std::max<int64_t>(0, iteration / *arguments.eval_interval - first);
+  position.consumed_valid =
+      evaluations * arguments.eval_iters * arguments.eval_global_batch_size.value_or(1);
+}
+
+}  // namespace
 
 RunPosition RunSaves::begin(std::unique_ptr<const Source> source) {
   RunPosition position;
@@ -58,6 +77,7 @@ void RunSaves::load(const Source& source, RunPosition& position) {
     position.consumed = source.consumed.train.value_or(0);
     position.skipped = source.consumed.skipped.value_or(0);
     position.consumed_valid = source.consumed.valid.value_or(0);
+    count_consumed(arguments_, position);
     model_.set_objects(state.common, path);
   }
   const int64_t iteration = position.progress.iteration;

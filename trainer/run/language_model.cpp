@@ -59,9 +59,7 @@ void LanguageModel::build(RunLog& log) {
   check_float8();
   rank_.emplace(arguments_, model_, setup_.group->rank(), *device_, source_path_);
   if (!datasets_.train || arguments_.skip_train) return;
-  const bool is_cyclic = arguments_.dataloader_type == "cyclic";
-  sampler_.emplace(sampler_options(
-      arguments_, is_cyclic ? SampleOrder::cyclic : SampleOrder::single, datasets_.train->size()));
+  sampler_.emplace(sampler_of(*datasets_.train));
   batches_ahead_.emplace([this](const BatchAhead::Place& place, Batch& batch) {
     read(*sampler_, *datasets_.train, place, batch);
   });
@@ -140,7 +138,7 @@ NamedLosses LanguageModel::end_step(const StepSamples& samples) {
 
 std::vector<LossSum> LanguageModel::evaluate(DataSplit split, const StepSamples& samples) {
   const Dataset& dataset = *datasets_[split];
-  Sampler sampler(sampler_options(arguments_, SampleOrder::single, dataset.size()));
+  Sampler sampler = sampler_of(dataset);
   return loss_sums(rank_->pipeline.evaluate(
       samples.batch.micro_batches, [&](int64_t number, Batch& micro_batch) {
         read(sampler, dataset, {samples.consumed, number}, micro_batch);
@@ -149,6 +147,12 @@ std::vector<LossSum> LanguageModel::evaluate(DataSplit split, const StepSamples&
 
 double LanguageModel::operations(int64_t samples) const {
   return floating_point_operations(arguments_, samples);
+}
+
+Sampler LanguageModel::sampler_of(const Dataset& dataset) const {
+  const bool is_cyclic = arguments_.dataloader_type == "cyclic";
+  return Sampler(sampler_options(arguments_, is_cyclic ? SampleOrder::cyclic : SampleOrder::single,
+                                 dataset.size()));
 }
 
 void LanguageModel::read(Sampler& sampler, const Dataset& dataset, const BatchAhead::Place& place,

@@ -44,6 +44,7 @@ class LanguageModel final : public TrainedModel {
  private:
   void open_data();
   void check_float8() const;
+  Sampler sampler_of(const Dataset& dataset) const;
   void read(Sampler& sampler, const Dataset& dataset, const BatchAhead::Place& place,
             Batch& batch) const;
 

@@ -126,7 +126,7 @@ void check_fsdp_layers(const std::vector<std::string>& names, int64_t layers) {
 
 FsdpModel::FsdpModel(const std::vector<ModelTensor>& stored, const RunArguments& run,
                      const Value& args)
-    : modules_(default_modules(run)) {
+    : modules_(default_modules(run)), decays_qk_norms_(run.decays_qk_norms) {
   const std::vector<FsdpWhole> wholes = join_fsdp_halves(stored);
   const std::vector<std::string> names = fsdp_numbered_names(wholes, run, modules_);
   check_fsdp_layers(names, run.layers);

@@ -38,6 +38,7 @@ class FsdpModel {
 
   const std::vector<ModelTensor>& tensors() const noexcept { return tensors_; }
   const ModuleChoice& modules() const noexcept { return modules_; }
+  bool decays_qk_norms() const noexcept { return decays_qk_norms_; }  // RunArguments
   const FsdpPlace* find(std::string_view stored_name) const;  // null when it is not of the model
 
   /// A chunk of a stored tensor as one of the model's tensor.
@@ -46,6 +47,7 @@ class FsdpModel {
  private:
   std::vector<ModelTensor> tensors_;
   ModuleChoice modules_;
+  bool decays_qk_norms_;
   std::unordered_map<std::string, FsdpPlace> places_;
 };
 

@@ -157,8 +157,9 @@ std::vector<FsdpMembers> parameters_of_groups(const std::vector<Entry>& stored,
         if (!place || !place->trainable) continue;
         const std::string& name = model.tensors()[place->tensor].name;
         const bool routed = separate && name.find(kRoutedExperts) != std::string::npos;
-        kinds[parameter_kind(name, parameter.shape.size(), routed, decoupled)].push_back(
-            &parameter);
+        kinds[parameter_kind(name, parameter.shape.size(), model.decays_qk_norms(), routed,
+                             decoupled)]
+            .push_back(&parameter);
       }
       if (auto matched = match_fsdp_groups(groups, kinds, shapes)) return std::move(*matched);
     }

@@ -198,6 +198,7 @@ RunArguments read_run_arguments(const Value& args) {
   run.glu_blocks = read_glu_blocks(args);
   run.transformer_engine = args.get("transformer_impl").string() != "local";
   run.grouped_experts = flag(args, "moe_grouped_gemm");
+  run.decays_qk_norms = flag(args, "apply_wd_to_qk_layernorm");
   run.fp32_gradients = reduces_in_fp32(args);
   run.other_modules = other_modules(args);
   run.overlap_param_gather_with_step = flag(args, "overlap_param_gather_with_optimizer_step");

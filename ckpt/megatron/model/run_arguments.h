@@ -51,6 +51,7 @@ struct RunArguments {
   GluBlocks glu_blocks;            // of its rows
   bool transformer_engine = true;  // what the modules are built of; false: Megatron-LM's own
   bool grouped_experts = false;
+  bool decays_qk_norms = false;  // weight decay of norms of queries and keys
   bool fp32_gradients = true;  // reduced in fp32, whatever the parameters' dtype
   /// An argument that builds other modules than those whose parameters are known in their order
   /// ("moe_single_grouped_weight"); empty: there is none. Matters to what is written flat.

@@ -93,7 +93,9 @@ class RankFile {
   void put_into_group(const LegacyTensor& tensor, bool separate, bool decoupled) {
     const std::string& name = tensor.parts.front().view.name;
     const size_t axes = tensor.stored->shape.size();
-    ParameterKind kind = parameter_kind(name, axes, separate && is_expert(tensor), decoupled);
+    const bool decays_qk_norms = args_.get("apply_wd_to_qk_layernorm").boolean().value_or(false);
+    ParameterKind kind =
+        parameter_kind(name, axes, decays_qk_norms, separate && is_expert(tensor), decoupled);
     kind.matrix = is_matrix_parameter(name, axes);
     const auto at = std::ranges::find(groups_, kind, &GroupOfFile::kind);
     if (at == groups_.end()) {

@@ -154,10 +154,11 @@ class FlatState {
 // of one kind, in order of registration.
 using Members = std::vector<const LegacyTensor*>;
 
-ParameterKind kind_of(const LegacyTensor& tensor, bool separate_experts,
+ParameterKind kind_of(const LegacyTensor& tensor, const RunArguments& run, bool separate_experts,
                       bool decoupled_embeddings) {
   return parameter_kind(tensor.parts.front().view.name, tensor.stored->shape.size(),
-                        separate_experts && is_routed(tensor), decoupled_embeddings);
+                        run.decays_qk_norms, separate_experts && is_routed(tensor),
+                        decoupled_embeddings);
 }
 
 bool fits(const PlainOptimizer::Group& group, const Members& members) {
@@ -208,7 +209,8 @@ bool add_optimizer(const PlainOptimizer& plain, const std::map<ParameterKind, Me
 }
 
 void add_rank(const RankFolder& folder, const LegacyRank& rank,
-              const std::vector<LegacyChunk>& chunks, int64_t heads, OptimizerEntries& entries) {
+              const std::vector<LegacyChunk>& chunks, const RunArguments& run, int64_t heads,
+              OptimizerEntries& entries) {
   for (const PlainOptimizer& plain : rank.plain) {
     bool done = false;
     for (const bool separate : {false, true}) {
@@ -217,7 +219,7 @@ void add_rank(const RankFolder& folder, const LegacyRank& rank,
         for (const LegacyChunk& chunk : chunks) {
           for (const LegacyTensor& tensor : chunk) {
             if (tensor.trainable()) {
-              kinds[kind_of(tensor, separate, decoupled)].push_back(&tensor);
+              kinds[kind_of(tensor, run, separate, decoupled)].push_back(&tensor);
             }
           }
         }
@@ -262,10 +264,10 @@ void add_flat_state(const std::vector<RankFolder>& folders, const std::vector<Le
 }
 
 void add_plain_state(const std::vector<RankFolder>& folders, const std::vector<LegacyRank>& ranks,
-                     const LegacyModel& model, const RunArguments&, int64_t heads,
+                     const LegacyModel& model, const RunArguments& run, int64_t heads,
                      OptimizerEntries& entries) {
   for (size_t i = 0; i < folders.size(); ++i) {
-    add_rank(folders[i], ranks[i], model.ranks[i], heads, entries);
+    add_rank(folders[i], ranks[i], model.ranks[i], run, heads, entries);
   }
 }
 

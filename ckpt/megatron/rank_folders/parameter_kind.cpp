@@ -2,11 +2,17 @@
 
 namespace ferry {
 
-ParameterKind parameter_kind(std::string_view name, size_t axes, bool in_expert_optimizer,
-                             bool decoupled_embeddings) {
+bool has_weight_decay(std::string_view name, size_t axes, bool decays_qk_norms) {
+  if (axes > 1 && !name.ends_with("bias")) return true;
+  return decays_qk_norms && (name.find("q_layernorm.") != std::string_view::npos ||
+                             name.find("k_layernorm.") != std::string_view::npos);
+}
+
+ParameterKind parameter_kind(std::string_view name, size_t axes, bool decays_qk_norms,
+                             bool in_expert_optimizer, bool decoupled_embeddings) {
   const bool embedding =
       name == "output_layer.weight" || name == "embedding.word_embeddings.weight";
-  return {axes > 1 && !name.ends_with("bias"), in_expert_optimizer,
+  return {has_weight_decay(name, axes, decays_qk_norms), in_expert_optimizer,
           decoupled_embeddings && embedding, false};
 }
 

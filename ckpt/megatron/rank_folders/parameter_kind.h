@@ -11,16 +11,21 @@
 namespace ferry {
 
 struct ParameterKind {
-  bool decayed = true;     // weight decay: not for vectors and biases
+  bool decayed = true;     // weight decay
   bool routed = false;     // of an optimizer for routed experts alone
   bool decoupled = false;  // embeddings and output layer, when they have their own learning rate
   bool matrix = false;     // of an optimizer for matrices alone (optimizer/matrix_optimizer.h)
   auto operator<=>(const ParameterKind&) const = default;
 };
 
-/// `name` is that of the model's tensor, `axes` are those of the rank's part of it.
-ParameterKind parameter_kind(std::string_view name, size_t axes, bool in_expert_optimizer,
-                             bool decoupled_embeddings);
+/// Whether weight decay is for a parameter: not for vectors and biases, but for those of norms of
+/// queries and keys where `decays_qk_norms` (RunArguments). `name` is that of the model's tensor,
+/// `axes` are those of the rank's part of it.
+bool has_weight_decay(std::string_view name, size_t axes, bool decays_qk_norms);
+
+/// `name`, `axes` and `decays_qk_norms` as above.
+ParameterKind parameter_kind(std::string_view name, size_t axes, bool decays_qk_norms,
+                             bool in_expert_optimizer, bool decoupled_embeddings);
 
 /// The kind of parameters that a group of an optimizer is of, by its settings. `args`: the run's.
 /// `matrices`: the optimizer has matrices alone.

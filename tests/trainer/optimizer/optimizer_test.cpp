@@ -1,4 +1,5 @@
 // What the optimizers' steps take from a run, and what they make of it.
+#include "ckpt/megatron/rank_folders/parameter_kind.h"
 #include "tests/trainer/parallel/small_run.h"
 
 namespace ferry {
@@ -57,9 +58,23 @@ TEST(Ademamix, IsWarmedUpInARun) {
         const double update =
             (wanted.fast[i] / (1 - std::pow(0.9, step)) + alpha * wanted.slow[i]) /
             (std::sqrt(wanted.square[i] / (1 - std::pow(0.999, step))) + 1e-8);
-        wanted.values[i] -= 1e-3 * (update + (run.axes > 1 ? 0.1 : 0) * wanted.values[i]);
+        wanted.values[i] -= 1e-3 * (update + (run.decays ? 0.1 : 0) * wanted.values[i]);
         ASSERT_NEAR(run.master[i], wanted.values[i], 2e-6) << run.name << " step " << step;
       }
+    }
+  }
+}
+
+TEST(WeightDecay, IsForMatricesAndOnRequestForNormsOfQueriesAndKeys) {
+  for (const bool on_request : {false, true}) {
+    EXPECT_TRUE(has_weight_decay("decoder.layers.mlp.router.weight", 2, on_request));
+    for (const char* name : {"decoder.final_layernorm.weight", "decoder.layers.mlp.linear_fc1.bias",
+                             "decoder.layers.self_attention.kv_layernorm.weight"}) {
+      EXPECT_FALSE(has_weight_decay(name, 1, on_request)) << name;
+    }
+    for (const char* name : {"decoder.layers.self_attention.q_layernorm.weight",
+                             "decoder.layers.self_attention.k_layernorm.bias"}) {
+      EXPECT_EQ(has_weight_decay(name, 1, on_request), on_request) << name;
     }
   }
 }

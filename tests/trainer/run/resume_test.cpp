@@ -137,6 +137,17 @@ TEST_F(NewRun, ExpertsWithoutAGateAreTheSameAfterAStop) {
                                "--transformer-impl transformer_engine --moe-grouped-gemm");
 }
 
+// In rank folders what a parameter's group decides is where its state is found.
+TEST_F(NewRun, NormsThatDecayAreTheSameAfterAStop) {
+  const std::string norms = "--qk-layernorm --ckpt-format torch ";
+  expect_the_same_after_a_stop(norms + "--apply-wd-to-qk-layernorm");
+  figures("without", norms, 4);
+  figures("with", norms + "--apply-wd-to-qk-layernorm", 4);
+  const std::string norm = "decoder.layers.self_attention.q_layernorm.weight";
+  EXPECT_NE(tensors_in(scratch_.path("with")).at(norm),
+            tensors_in(scratch_.path("without")).at(norm));
+}
+
 // The program, in a process of its own that may be killed.
 class Process {
  public:

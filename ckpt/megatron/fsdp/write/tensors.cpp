@@ -129,7 +129,8 @@ class Unstacker {
     const Dims shape = local_shape(parameter);
     const bool embedding =
         name == "embedding.word_embeddings.weight" || name == "output_layer.weight";
-    const ParameterKind kind = parameter_kind(name, shape.size(), parameter.routed_expert, false);
+    const ParameterKind kind =
+        parameter_kind(name, shape.size(), run_.decays_qk_norms, parameter.routed_expert, false);
     result_.parameters.push_back(
         {name, kind.decayed, parameter.routed_expert, embedding, parameter.trainable});
     const bool has_master = find(parameter.shards.front(), "param") != nullptr;

@@ -145,8 +145,8 @@ void PlainOptimizerValue::sort_into_groups() {
       if (!holds(parameter, name)) continue;
       const bool in_experts =
           target_.matrices.layer_wise ? routed && parameter.routed_expert : routed;
-      ParameterKind kind =
-          parameter_kind(name, static_cast<size_t>(parameter.axes), in_experts, decoupled);
+      ParameterKind kind = parameter_kind(name, static_cast<size_t>(parameter.axes),
+                                          target_.run.decays_qk_norms, in_experts, decoupled);
       kind.matrix = which_.matrices.value_or(false);
       const auto at = std::ranges::find(kinds_, kind);
       if (at == kinds_.end()) {

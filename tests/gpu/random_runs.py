@@ -225,6 +225,9 @@ class Run:
 def compare(ours, theirs, iterations, limits):
     """The largest difference of each figure, and those that are too large."""
     worst = collections.defaultdict(float)
+    for i in iterations:
+        if 'rate' not in theirs[i] or 'loss' not in theirs[i]:
+            worst['loss'] = float('inf')
     for i, name in itertools.product(iterations, limits):
         one, other = ours[i].get(name), theirs[i].get(name)
         if (one is None) != (other is None):
@@ -254,8 +257,11 @@ def check(number):
             return ('FAILED', f'differ: {bad}') if bad else ('equal (Megatron-LM loads no such checkpoint, not even its own)', '')
         if status:
             return 'FAILED', f'Megatron-LM does not load what ferry saved: {run.folder}/back.log'
+        back = lines(text)
+        if 'rate' not in back[5]:
+            return 'FAILED', f'Megatron-LM did not go on from iteration 4: {run.folder}/back.log'
         # A process's first line has no loss where that iteration was skipped.
-        bad |= compare(lines(text), theirs, [5], {name: limits[name] for name in ('loss', 'norm', 'rate') if name in lines(text)[5]})[1]
+        bad |= compare(back, theirs, [5], {name: limits[name] for name in ('loss', 'norm', 'rate') if name in back[5]})[1]
         return ('FAILED', f'differ: {bad}') if bad else ('equal', ', '.join(f'{name} {value:.1e}' for name, value in worst.items() if value))
     finally:
         for name in ('megatron', 'ferry', 'cache_begin', 'cache_ferry', 'cache_back', 'cache_own'):
@@ -271,4 +277,4 @@ with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
         if end == 'FAILED':
             print('     ', ' '.join(Configuration(number).words), flush=True)
 print(', '.join(f'{count} {end}' for end, count in ends.most_common()))
-sys.exit(1 if ends['FAILED'] else 0)
+sys.exit(1 if ends['FAILED'] or not ends['equal'] else 0)

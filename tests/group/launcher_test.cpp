@@ -76,6 +76,8 @@ TEST(Launcher, TorchrunTellsMoreThanItsSize) {
   Variables inside = torchrun;
   inside["OMPI_COMM_WORLD_SIZE"] = "2";
   EXPECT_EQ(problem(inside, 2), "");
+  inside["OMPI_COMM_WORLD_SIZE"] = "1";
+  EXPECT_THAT(problem(inside, 1), HasSubstr("torchrun started 8 processes"));
 }
 
 TEST(Launcher, PmixTellsARankThatMustFit) {

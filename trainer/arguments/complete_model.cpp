@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "ckpt/megatron/state/vocabulary.h"
 #include "trainer/arguments/checks.h"
 #include "trainer/arguments/complete.h"
@@ -71,7 +69,9 @@ void complete_positions(TrainArguments& a) {
              "learned positions");
   check_fits(a.rotary_percent > 0 && a.rotary_percent <= 1,
              "--rotary-percent {}: a part of 1 is wanted", a.rotary_percent);
-  if (a.position_embedding_type != "rope") return;
+  check_fits(a.multi_latent_attention || a.rope_type.empty() || a.rope_type == "rope",
+             "--rope-type {} is for --multi-latent-attention", a.rope_type);
+  if (a.position_embedding_type != "rope" && !a.multi_latent_attention) return;
   const int64_t turned = a.multi_latent_attention ? a.qk_pos_emb_head_dim : *a.kv_channels;
   check_fits(turned % 2 == 0,
              "{} {}: rotary positions turn pairs of a head's elements; an even "
@@ -103,12 +103,18 @@ void complete_mlp(TrainArguments& a, Notes& notes) {
                "--moe-layer-freq has {} elements for --num-layers {}: one a layer is wanted",
                list->size(), *a.num_layers);
   }
+  check_fits(
+      a.moe_router_topk > 1 || a.moe_router_score_function != "softmax" || a.moe_router_pre_softmax,
+      "--moe-router-topk 1: the softmax of one expert's score is always 1; give "
+      "--moe-router-pre-softmax, or --moe-router-score-function sigmoid");
   check_fits(a.moe_aux_loss_coeff.size() == a.moe_router_load_balancing_type.size(),
              "--moe-aux-loss-coeff has {} values for {} kinds of --moe-router-load-balancing-type: "
              "one for each is wanted",
              a.moe_aux_loss_coeff.size(), a.moe_router_load_balancing_type.size());
-  const auto counting =
-      std::ranges::count_if(a.moe_aux_loss_coeff, [](double x) { return x != 0; });
+  int64_t counting = 0;
+  for (size_t i = 0; i < a.moe_aux_loss_coeff.size(); ++i) {
+    counting += a.moe_aux_loss_coeff[i] != 0 && a.moe_router_load_balancing_type[i] != "none";
+  }
   check_fits(counting <= 1,
              "--moe-aux-loss-coeff: {} kinds of losses at once are not to be had here", counting);
   if (a.moe_router_num_groups) {

@@ -49,6 +49,10 @@ void complete_batch(TrainArguments& a, Notes& notes) {
              "--eval-global-batch-size {} is no multiple of --eval-micro-batch-size {} x {} data "
              "parallel ranks",
              *a.eval_global_batch_size, *a.eval_micro_batch_size, a.data_parallel_size);
+  check_fits(a.dataloader_type != "cyclic" || *a.eval_micro_batch_size == *a.micro_batch_size,
+             "--eval-micro-batch-size {} with --dataloader-type cyclic: --micro-batch-size {} is "
+             "what evaluations take at a time here, and other samples with another size",
+             *a.eval_micro_batch_size, *a.micro_batch_size);
   // Evaluation takes the micro-batches of training: the mean over tokens is the same.
   const int64_t rest = *a.eval_global_batch_size % least;
   check_fits(varies ? *a.eval_global_batch_size >= least : rest == 0,
@@ -115,6 +119,8 @@ void complete_schedule(TrainArguments& a) {
 }
 
 void complete_weight_decay(TrainArguments& a) {
+  if (!a.no_weight_decay_cond_type.empty()) a.apply_wd_to_qk_layernorm = true;
+  a.no_weight_decay_cond_type.clear();
   if (a.weight_decay_incr_style == "constant") {
     const bool same = a.start_weight_decay.value_or(a.weight_decay) == a.weight_decay &&
                       a.end_weight_decay.value_or(a.weight_decay) == a.weight_decay;

@@ -123,6 +123,7 @@ struct DataArguments {
   std::string dataloader_type;
   bool data_sharding = false;
   bool reset_position_ids = false, reset_attention_mask = false, eod_mask_loss = false;
+  bool create_attention_mask_in_dataloader = true;  // false: --reset-attention-mask does nothing
   bool goldfish_loss = false;
   int64_t goldfish_k = 0, goldfish_h = 0;
   std::string tokenizer_type, tokenizer_model, vocab_file, merge_file;
@@ -166,6 +167,7 @@ struct RegularisationArguments {
   std::optional<double> start_weight_decay, end_weight_decay;
   std::string weight_decay_incr_style;
   bool apply_wd_to_qk_layernorm = false;
+  std::string no_weight_decay_cond_type;  // the same, as it was called before
 };
 
 struct PrecisionArguments {

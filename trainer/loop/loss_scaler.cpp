@@ -8,9 +8,10 @@
 
 namespace ferry {
 
-LossScaler loss_scaler(const PrecisionArguments& a) {
+LossScaler loss_scaler(const TrainArguments& a) {
   LossScaler scaler;
-  if (!a.fp16 && !a.bf16) return scaler;  // as Megatron-LM's optimizer in fp32
+  // Megatron-LM's optimizer of fp32 alone has none.
+  if (!a.fp16 && !a.bf16 && !a.use_distributed_optimizer) return scaler;
   if (a.loss_scale.value_or(0) != 0) {
     scaler.scale = static_cast<float>(*a.loss_scale);
   } else if (a.fp16) {

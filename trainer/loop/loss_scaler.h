@@ -29,8 +29,9 @@ struct LossScaler {
   bool operator==(const LossScaler&) const = default;
 };
 
-/// Dynamic for fp16 without --loss-scale; a scale of 1 for bf16 without one and for fp32.
-LossScaler loss_scaler(const PrecisionArguments& arguments);
+/// Dynamic for fp16 without --loss-scale; a scale of 1 for bf16 without one, and for fp32 without
+/// one or without a distributed optimizer.
+LossScaler loss_scaler(const TrainArguments& arguments);
 
 /// After an iteration. An overflow is not forgotten when the scale is halved: until it has grown
 /// once, each further one halves it again.

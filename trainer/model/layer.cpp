@@ -1,5 +1,7 @@
 #include "trainer/model/layer.h"
 
+#include <algorithm>
+
 #include "trainer/model/pass/recompute.h"
 
 namespace ferry {
@@ -21,7 +23,9 @@ AttentionModule make_attention(const ParameterSet& parameters, const std::string
 MlpModule make_mlp(const ParameterSet& parameters, const std::string& prefix, const Architecture& a,
                    int64_t layer, const ModelOptions& options, kernels::Kernels& kernels) {
   if (!a.is_moe(layer)) return Mlp(parameters, prefix, a, a.ffn / options.tensor_ranks);
-  return Moe(parameters, prefix, a, options.router, options.experts, options.tensor_ranks, kernels);
+  RouterOptions router = options.router;
+  if (layer >= a.layers) router.times = std::max<int64_t>(1, options.predictions / a.mtp_layers);
+  return Moe(parameters, prefix, a, router, options.experts, options.tensor_ranks, kernels);
 }
 
 template <typename Module>

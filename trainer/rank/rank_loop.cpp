@@ -97,8 +97,9 @@ class RankLoop {
     }
     saves_->finish();
     const std::string at = fmt::format("iteration {} on ", iteration);
-    evaluate(DataSplit::valid, position_.consumed_valid, at + "validation set", true);
-    int64_t consumed_test = 0;
+    int64_t consumed_alone = 0, consumed_test = 0;
+    evaluate(DataSplit::valid, arguments_.skip_train ? consumed_alone : position_.consumed_valid,
+             at + "validation set", true);
     evaluate(DataSplit::test, consumed_test, at + "test set", true);
     return RunEnd::finished;
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ckpt/group/together.h"
 #include "trainer/rank/loop_options.h"
 #include "trainer/rank/saver.h"
 
@@ -26,8 +27,13 @@ namespace {
 
 // What a run has consumed that does not say it, as Megatron-LM counts it.
 void count_consumed(const TrainArguments& arguments, RunPosition& position) {
-  if (arguments.train_samples) return;
   const int64_t iteration = position.progress.iteration;
+  if (arguments.train_samples && iteration > 0 && position.consumed == 0) {
+    throw SharedError(ErrorKind::mismatch,
+                      "the checkpoint does not say how many samples were consumed, which a run by "
+                      "--train-samples goes by: give --train-iters");
+  }
+  if (arguments.train_samples) return;
   if (position.consumed == 0) {
     position.consumed = iteration * arguments.global_batch_size.value_or(1);
   }
@@ -52,11 +58,12 @@ RunPosition RunSaves::begin(std::unique_ptr<const Source> source) {
     load(*source, position);
     // Until here nobody may remove it, as some rank may still read.
     group_.barrier();
-  }
-  if (arguments_.override_ckpt_iteration) {
-    position.progress.iteration = *arguments_.override_ckpt_iteration;
-    position.consumed = position.progress.iteration * arguments_.global_batch_size.value_or(1);
-    position.skipped = 0;
+    if (arguments_.override_ckpt_iteration) {
+      position.progress.iteration = *arguments_.override_ckpt_iteration;
+      position.consumed = position.progress.iteration * arguments_.global_batch_size.value_or(1);
+      position.skipped = 0;
+    }
+    count_consumed(arguments_, position);
   }
   saved_.start_iteration = position.last_saved = position.progress.iteration;
   saved_.start_operations = position.progress.operations;
@@ -77,7 +84,6 @@ void RunSaves::load(const Source& source, RunPosition& position) {
     position.consumed = source.consumed.train.value_or(0);
     position.skipped = source.consumed.skipped.value_or(0);
     position.consumed_valid = source.consumed.valid.value_or(0);
-    count_consumed(arguments_, position);
     model_.set_objects(state.common, path);
   }
   const int64_t iteration = position.progress.iteration;

@@ -138,7 +138,7 @@ NamedLosses LanguageModel::end_step(const StepSamples& samples) {
 
 std::vector<LossSum> LanguageModel::evaluate(DataSplit split, const StepSamples& samples) {
   const Dataset& dataset = *datasets_[split];
-  Sampler sampler = sampler_of(dataset);
+  Sampler& sampler = samplers_.try_emplace(split, sampler_of(dataset)).first->second;
   return loss_sums(rank_->pipeline.evaluate(
       samples.batch.micro_batches, [&](int64_t number, Batch& micro_batch) {
         read(sampler, dataset, {samples.consumed, number}, micro_batch);

@@ -1,6 +1,7 @@
 // A language model as the loop trains it: RankModel and the datasets of tokens.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -58,6 +59,7 @@ class LanguageModel final : public TrainedModel {
   std::optional<RankModel> rank_;
   std::optional<Sampler> sampler_;
   Timers* timers_ = nullptr;
+  std::map<DataSplit, Sampler> samplers_;    // of evaluations
   std::optional<BatchAhead> batches_ahead_;  // last: it ends before what it reads from
 };
 

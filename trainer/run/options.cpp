@@ -53,6 +53,11 @@ RouterOptions router_options(const TrainArguments& arguments) {
   return options;
 }
 
+// A mask that is not made resets nothing.
+bool resets_attention(const TrainArguments& arguments) {
+  return arguments.reset_attention_mask && arguments.create_attention_mask_in_dataloader;
+}
+
 // The tokenizer as Megatron-LM describes it beside the orders of samples that it caches; the
 // members in its order, numbers as text. Others than these two go by their class alone.
 // Source: megatron/core/tokenizers/utils/build_tokenizer.py.
@@ -123,7 +128,7 @@ PipelineOptions pipeline_options(const TrainArguments& arguments) {
   options.sequences = arguments.micro_batch_size.value_or(1);
   options.length = arguments.seq_length.value_or(0);
   options.sequence_parallel = arguments.sequence_parallel;
-  options.resets_attention = arguments.reset_attention_mask;
+  options.resets_attention = resets_attention(arguments);
   options.hidden_dropout = arguments.hidden_dropout;
   options.attention_dropout = arguments.attention_dropout;
   options.seed = arguments.seed;
@@ -172,7 +177,7 @@ DataOptions data_options(const TrainArguments& arguments) {
   options.token_limit = arguments.padded_vocab_size.value_or(INT32_MAX);
   options.masks.eod_mask_loss = arguments.eod_mask_loss;
   options.masks.reset_position_ids = arguments.reset_position_ids;
-  options.masks.reset_attention_mask = arguments.reset_attention_mask;
+  options.masks.reset_attention_mask = resets_attention(arguments);
   options.masks.goldfish_loss = arguments.goldfish_loss;
   options.masks.goldfish_k = arguments.goldfish_k;
   options.masks.goldfish_h = arguments.goldfish_h;

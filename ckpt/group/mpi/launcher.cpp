@@ -60,8 +60,12 @@ void check_group_size(const std::vector<Launcher>& launchers, int group_size,
         return launcher.processes == group_size ||
                (launcher.at_least && launcher.processes < group_size);
       });
-  if (launchers.empty() || agreed) return;
-  const Launcher& first = launchers.front();
+  // Started by one process of another launcher each, torchrun's would all be alone.
+  const auto torchrun = std::ranges::find(launchers, "torchrun", &Launcher::name);
+  const bool is_alone_of_many =
+      group_size == 1 && torchrun != launchers.end() && torchrun->processes > 1;
+  if (launchers.empty() || (agreed && !is_alone_of_many)) return;
+  const Launcher& first = is_alone_of_many ? *torchrun : launchers.front();
   fail(ErrorKind::unsupported,
        "{} started {}{} processes, as {} says, but they make groups of {}, each of which would do "
        "all the work. {}. Where one alone is meant to run, unset {}",

@@ -183,8 +183,10 @@ Meeting come_to(const MeetingPlace& place, TcpClock::time_point deadline) {
 
 std::optional<MeetingPlace> meeting_place(
     const std::function<const char*(const char* variable)>& environment) {
+  // What started torchrun's agents says nothing of its processes.
+  const char* const torchrun = environment("TORCHELASTIC_RUN_ID");
   for (const char* other : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"}) {
-    if (environment(other) != nullptr) return std::nullopt;
+    if (environment(other) != nullptr && torchrun == nullptr) return std::nullopt;
   }
   const char* const host = environment("MASTER_ADDR");
   const char* const port = environment("MASTER_PORT");
@@ -200,10 +202,13 @@ std::optional<MeetingPlace> meeting_place(
   if (agent_listens != nullptr && std::string_view(agent_listens) == "True") {
     place.port += place.port < kMostPort ? 1 : -1;
   }
-  for (const char* variable : {"SLURM_JOB_ID", "SLURM_STEP_ID", "JOB", "TORCHELASTIC_RUN_ID",
-                               "TORCHELASTIC_RESTART_COUNT"}) {
-    const char* const value = environment(variable);
-    if (value != nullptr) place.job += fmt::format("{}={} ", variable, value);
+  if (torchrun != nullptr) {
+    place.job = fmt::format("TORCHELASTIC_RUN_ID={} ", torchrun);
+  } else {
+    for (const char* variable : {"SLURM_JOB_ID", "SLURM_STEP_ID", "JOB"}) {
+      const char* const value = environment(variable);
+      if (value != nullptr) place.job += fmt::format("{}={} ", variable, value);
+    }
   }
   if (place.size == 1) return std::nullopt;
   return place;

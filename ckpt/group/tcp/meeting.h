@@ -23,7 +23,8 @@ struct MeetingPlace {
 };
 
 /// What the environment says of it. Nothing where the four variables are not all there, where they
-/// speak of one process, or where a launcher of MPI has started this one, which has ways of its own.
+/// speak of one process, or where a launcher of MPI has started this one, which has ways of its own
+/// (but not where it has started torchrun).
 /// Where torchrun's agent itself listens at MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE), the port is
 /// the next one. invalid for values that cannot be.
 std::optional<MeetingPlace> meeting_place(

@@ -181,6 +181,25 @@ TEST(CompleteArguments, NamesWhatContradicts) {
   EXPECT_THAT(refusal("--seed 0"), HasSubstr("--seed 0"));
   EXPECT_THAT(refusal("--fp16 --min-loss-scale 0"), HasSubstr("--min-loss-scale"));
   EXPECT_THAT(refusal("--mtp-num-layers 1"), HasSubstr("rope"));
+  EXPECT_THAT(refusal("--position-embedding-type rope --rope-type yarn"),
+              HasSubstr("--rope-type yarn is for --multi-latent-attention"));
+  EXPECT_THAT(refusal("--num-experts 4 --moe-router-topk 1"), HasSubstr("always 1"));
+  const std::string experts =
+      "--num-experts 4 --moe-router-topk 1 --moe-router-score-function sigmoid ";
+  EXPECT_THAT(refusal(experts + "--moe-router-load-balancing-type aux_loss seq_aux_loss "
+                                "--moe-aux-loss-coeff 0.1 0.1"),
+              HasSubstr("2 kinds"));
+  EXPECT_EQ(completed(small(experts + "--moe-router-load-balancing-type none seq_aux_loss "
+                                      "--moe-aux-loss-coeff 0.1 0.1"))
+                .arguments.moe_aux_loss_coeff.size(),
+            2u);
+  EXPECT_THAT(refusal("--dataloader-type cyclic --eval-micro-batch-size 1"),
+              HasSubstr("--eval-micro-batch-size 1"));
+}
+
+TEST(CompleteArguments, KnowsFormerNames) {
+  EXPECT_TRUE(completed(small("--no-weight-decay-cond-type apply_wd_to_qk_layernorm"))
+                  .arguments.apply_wd_to_qk_layernorm);
 }
 
 TEST(CompleteArguments, PadsVocabularies) {

@@ -51,6 +51,9 @@ TEST(LossScaler, IsConstantOtherwise) {
   EXPECT_EQ(loss_scaler(a).scale, 1);
   a.loss_scale = 128;
   EXPECT_EQ(loss_scaler(a).scale, 1);  // fp32 has none
+  a.use_distributed_optimizer = true;
+  EXPECT_EQ(loss_scaler(a).scale, 128);
+  a.use_distributed_optimizer = false;
   a.bf16 = true;
   EXPECT_EQ(loss_scaler(a).scale, 128);
   a.bf16 = false;

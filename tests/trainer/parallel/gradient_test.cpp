@@ -45,8 +45,9 @@ TEST(Gradients, OfOnePredictionLayerForAllTokens) {
   expect_true_gradients(small);
 }
 // All experts are chosen: choices do not jump.
-SmallRun deepseek() {
-  SmallRun small = test::with_predictions(test::small_deepseek());
+SmallRun deepseek(int64_t predictions = 2) {
+  SmallRun small = test::small_deepseek();
+  if (predictions > 0) small = test::with_predictions(std::move(small), predictions);
   small.router.balance = RouterOptions::Balance::none;
   small.architecture.experts_per_token = small.architecture.experts;
   return small;
@@ -55,6 +56,12 @@ TEST(Gradients, OfDeepSeek) { expect_true_gradients(deepseek()); }
 TEST(Gradients, OfDeepSeekWithLayerNorms) {
   SmallRun small = deepseek();
   small.architecture.norm = Norm::layer;
+  expect_true_gradients(small);
+}
+// Its own positions are rotary, whatever the embeddings have.
+TEST(Gradients, OfLatentAttentionBesideLearnedPositions) {
+  SmallRun small = deepseek(0);
+  small.architecture.position_kind = Positions::learned;
   expect_true_gradients(small);
 }
 TEST(Gradients, OfLatentAttentionWithoutNorms) {

@@ -92,6 +92,22 @@ TEST(GlobalBalanceLoss, CountsAllMicroBatchesAtAllLayouts) {
   EXPECT_GT(std::abs(train(small).steps[0].norm - alone.steps[0].norm), 1e-5);
 }
 
+// Each pass over a token counts as much less.
+TEST(BalanceLoss, OfOnePredictionLayerForAllTokensCountsOnce) {
+  using Balance = RouterOptions::Balance;
+  for (const auto& [balance, name] :
+       {std::pair{Balance::micro_batch, "load_balancing_loss"},
+        std::pair{Balance::global_batch, "global_load_balancing_loss"}}) {
+    SmallRun small = test::with_repeated_prediction(test::small_experts(), 4);
+    small.router.balance = balance;
+    small.router.z_coefficient = 1;
+    small.architecture.moe_layers.push_back(true);
+    const RunFigures figures = train(small);
+    EXPECT_NEAR(figures.steps[0].others.at(name), 1, 0.2);
+    EXPECT_NEAR(figures.steps[0].others.at("z_loss"), std::log(4) * std::log(4), 0.2);
+  }
+}
+
 TEST(ZLoss, IsTheSameAtAllLayouts) {
   SmallRun small = test::small_experts();
   small.router.balance = RouterOptions::Balance::none;

@@ -38,6 +38,14 @@ TEST_F(Evaluation, TakesSamplesInTheOrderOfTheDataloadersType) {
   for (const auto& [iteration, loss] : single) EXPECT_NE(cyclic.at(iteration), loss);
 }
 
+// As Megatron-LM's: what training consumed counts for training alone.
+TEST_F(Evaluation, WithoutTrainingBeginsWithTheFirstSample) {
+  const std::string words = "--eval-iters 2 --lr 0 --min-lr 0 ";
+  losses(words + saved("run"), 4);
+  const std::string alone = words + "--skip-train --load " + scratch_.path("run");
+  EXPECT_EQ(losses(alone, 8).at(4), losses(alone + " --finetune", 8).at(0));
+}
+
 TEST_F(Evaluation, GoesOnAfterAStop) {
   for (const std::string type : {"single", "cyclic"}) {
     const std::string words = "--eval-iters 2 --dataloader-type " + type + " ";

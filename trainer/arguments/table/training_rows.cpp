@@ -33,6 +33,8 @@ constexpr ArgumentRow kTrainingRows[] = {
     {"--no-data-sharding", negated, "True", &A::data_sharding, "", "data_sharding"},
     {"--reset-position-ids", flag, "False", &A::reset_position_ids},
     {"--reset-attention-mask", flag, "False", &A::reset_attention_mask},
+    {"--no-create-attention-mask-in-dataloader", negated, "True",
+     &A::create_attention_mask_in_dataloader, "", "create_attention_mask_in_dataloader"},
     {"--eod-mask-loss", flag, "False", &A::eod_mask_loss},
     {"--tokenizer-type", text, "None", &A::tokenizer_type,
      "BertWordPieceLowerCase BertWordPieceCase GPT2BPETokenizer SentencePieceTokenizer "
@@ -97,6 +99,8 @@ constexpr ArgumentRow kTrainingRows[] = {
     {"--weight-decay-incr-style", text, "constant", &A::weight_decay_incr_style,
      "constant linear cosine"},
     {"--apply-wd-to-qk-layernorm", flag, "False", &A::apply_wd_to_qk_layernorm},
+    {"--no-weight-decay-cond-type", text, "None", &A::no_weight_decay_cond_type,
+     "apply_wd_to_qk_layernorm"},
     // Precision
     {"--fp16", flag, "False", &A::fp16},
     {"--bf16", flag, "False", &A::bf16},

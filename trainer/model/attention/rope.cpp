@@ -58,7 +58,8 @@ double magnitude(const Architecture& a) {
 
 RopeTable rope_table(const Architecture& a, std::span<const int64_t> positions) {
   RopeTable table;
-  if (a.position_kind != Positions::rope) return table;
+  // Latent attention has positions of its own, whatever the embeddings have.
+  if (a.position_kind != Positions::rope && !a.mla) return table;
   table.dim = a.mla ? a.qk_rope_dim : a.head_dim;
   const int64_t pairs = table.dim / 2;
   const Yarn yarn(a, table.dim);

@@ -93,7 +93,7 @@ void Moe::route(Pass& pass, ConstArray x, Saved& saved) const {
     pass.kernels.run(kernels::ZLoss{.tokens = tokens,
                                     .experts = experts,
                                     .logits = saved.logits,
-                                    .factor = z_factor(pass),
+                                    .factor = z_factor(pass) / static_cast<double>(options_.times),
                                     .loss = z_loss_});
   }
 }
@@ -134,7 +134,7 @@ void Moe::add_balance_loss(Pass& pass, const int32_t* taken, Saved& saved) const
   const auto tokens = static_cast<double>(pass.own_rows() / sequences * ranks.size());
   const double factor = static_cast<double>(experts) /
                         (static_cast<double>(chosen) * tokens * tokens) /
-                        static_cast<double>(sequences * batches);
+                        static_cast<double>(sequences * batches * options_.times);
   pass.kernels.run(kernels::BalanceLoss{
       .tokens = pass.own_rows(),
       .experts = experts,

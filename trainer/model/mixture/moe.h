@@ -28,6 +28,7 @@ struct RouterOptions {
   double balance_coefficient = 0;
   std::optional<double> z_coefficient;  // of the z-loss
   double bias_update_rate = 1e-3;       // of expert biases, at the end of a step
+  int64_t times = 1;  // that a layer is computed for a token: each counts as much less in losses
   /// That logits and weights of experts are rounded to, as where the router computes in it.
   kernels::Type type = kernels::Type::f32;
 };

@@ -26,12 +26,14 @@ RunSaves::RunSaves(const TrainArguments& arguments, const RankSetup& setup, Trai
 namespace {
 
 // What a run has consumed that does not say it, as Megatron-LM counts it.
-void count_consumed(const TrainArguments& arguments, RunPosition& position) {
+void count_consumed(const TrainArguments& arguments, const std::string& path,
+                    RunPosition& position) {
   const int64_t iteration = position.progress.iteration;
   if (arguments.train_samples && iteration > 0 && position.consumed == 0) {
     throw SharedError(ErrorKind::mismatch,
-                      "the checkpoint does not say how many samples were consumed, which a run by "
-                      "--train-samples goes by: give --train-iters");
+                      path +
+                          ": it does not say how many samples were consumed, which a run by "
+                          "--train-samples goes by: give --train-iters");
   }
   if (arguments.train_samples) return;
   if (position.consumed == 0) {
@@ -63,7 +65,7 @@ RunPosition RunSaves::begin(std::unique_ptr<const Source> source) {
       position.consumed = position.progress.iteration * arguments_.global_batch_size.value_or(1);
       position.skipped = 0;
     }
-    count_consumed(arguments_, position);
+    count_consumed(arguments_, source->checkpoint.path, position);
   }
   saved_.start_iteration = position.last_saved = position.progress.iteration;
   saved_.start_operations = position.progress.operations;

@@ -38,11 +38,13 @@ size_t folder_of(const std::vector<RankFolder>& folders, const RankCoordinates& 
 class RankFile {
  public:
   RankFile(const LayerWiseFile& file, std::string path, std::vector<PlainOptimizer> optimizers,
-           const RankFolder& folder, const std::vector<LegacyChunk>& chunks, const Value& args)
+           const RankFolder& folder, const std::vector<LegacyChunk>& chunks,
+           const RunArguments& run, const Value& args)
       : file_(file),
         path_(std::move(path)),
         optimizers_(std::move(optimizers)),
         folder_(folder),
+        run_(run),
         args_(args) {
     sort_into_groups(chunks);
     find_owners();
@@ -93,9 +95,8 @@ class RankFile {
   void put_into_group(const LegacyTensor& tensor, bool separate, bool decoupled) {
     const std::string& name = tensor.parts.front().view.name;
     const size_t axes = tensor.stored->shape.size();
-    const bool decays_qk_norms = args_.get("apply_wd_to_qk_layernorm").boolean().value_or(false);
     ParameterKind kind =
-        parameter_kind(name, axes, decays_qk_norms, separate && is_expert(tensor), decoupled);
+        parameter_kind(name, axes, run_.decays_qk_norms, separate && is_expert(tensor), decoupled);
     kind.matrix = is_matrix_parameter(name, axes);
     const auto at = std::ranges::find(groups_, kind, &GroupOfFile::kind);
     if (at == groups_.end()) {
@@ -163,6 +164,7 @@ class RankFile {
   const std::string path_;
   const std::vector<PlainOptimizer> optimizers_;
   const RankFolder& folder_;
+  const RunArguments& run_;
   const Value& args_;
   std::vector<GroupOfFile> groups_;
   std::vector<int64_t> owners_;
@@ -173,11 +175,12 @@ class RankFile {
 
 void add_state_of_matrices(const std::vector<RankFolder>& folders,
                            const std::vector<LegacyRank>& ranks, const LegacyModel& model,
-                           const Value& args, int64_t heads, OptimizerEntries& entries) {
+                           const RunArguments& run, const Value& args, int64_t heads,
+                           OptimizerEntries& entries) {
   for (size_t i = 0; i < folders.size(); ++i) {
     LayerWiseFile all;
     all.folder = i;
-    RankFile(all, folders[i].name, ranks[i].plain, folders[i], model.ranks[i], args)
+    RankFile(all, folders[i].name, ranks[i].plain, folders[i], model.ranks[i], run, args)
         .add(heads, entries);
   }
 }
@@ -246,7 +249,7 @@ void add_layer_wise_state(Catalog& catalog, const std::string& path,
   for (const LayerWiseFile& file : files) {
     const std::string whole = join(path, path_of(file));
     RankFile(file, path_of(file), read_layer_wise_file(catalog, whole), folders[file.folder],
-             model.ranks[file.folder], args)
+             model.ranks[file.folder], run, args)
         .add(heads, entries);
   }
 }

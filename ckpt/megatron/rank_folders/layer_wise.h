@@ -40,6 +40,7 @@ void add_layer_wise_state(Catalog& catalog, const std::string& path,
 /// layer-wise.
 void add_state_of_matrices(const std::vector<RankFolder>& folders,
                            const std::vector<LegacyRank>& ranks, const LegacyModel& model,
-                           const Value& args, int64_t heads, OptimizerEntries& entries);
+                           const RunArguments& run, const Value& args, int64_t heads,
+                           OptimizerEntries& entries);
 
 }  // namespace ferry

@@ -242,7 +242,7 @@ void add_optimizer_entries(Checkpoint& checkpoint, const std::vector<RankFolder>
       add_layer_wise_state(checkpoint.catalog, checkpoint.path, folders, model, run, args, heads,
                            entries);
     } else if (plain && matrices) {
-      add_state_of_matrices(folders, ranks, model, args, heads, entries);
+      add_state_of_matrices(folders, ranks, model, run, args, heads, entries);
     } else if (flat) {
       add_flat_state(folders, ranks, model, run, heads, entries);
     } else if (plain) {

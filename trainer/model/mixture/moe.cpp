@@ -103,14 +103,12 @@ double Moe::z_factor(const Pass& pass) const {
   return 1 / static_cast<double>(pass.own_rows() * pass.ranks.tensor_and_context.size());
 }
 
-// Adds a micro-batch's choices to those of the step, and gives all of them: of how many batches.
-int64_t Moe::add_to_step(Pass& pass, float* counts) const {
+Moe::Choices Moe::add_to_step(Pass& pass, const float* counts) const {
   const size_t which = pass.repeats ? 1 : 0;
   const Array since(chosen_since_[which]);
-  const int64_t experts = architecture_.experts;
-  pass.kernels.run(kernels::Add{.count = experts, .a = since, .b = ConstArray(counts), .y = since});
-  pass.kernels.run(kernels::Copy{.count = experts, .x = since, .y = Array(counts)});
-  return ++batches_since_[which];
+  pass.kernels.run(kernels::Add{
+      .count = architecture_.experts, .a = since, .b = ConstArray(counts), .y = since});
+  return {chosen_since_[which], ++batches_since_[which]};
 }
 
 // The loss is, by sequence or for all tokens at once, experts · sum over e of (share of the choices
@@ -130,17 +128,17 @@ void Moe::add_balance_loss(Pass& pass, const int32_t* taken, Saved& saved) const
                                          .taken = taken,
                                          .counts = counts});
   ranks.wait(ranks.all_reduce(Array(counts), sequences * experts));
-  const int64_t batches = is_global ? add_to_step(pass, counts) : 1;
+  const Choices choices = is_global ? add_to_step(pass, counts) : Choices{counts, 1};
   const auto tokens = static_cast<double>(pass.own_rows() / sequences * ranks.size());
   const double factor = static_cast<double>(experts) /
                         (static_cast<double>(chosen) * tokens * tokens) /
-                        static_cast<double>(sequences * batches * options_.times);
+                        static_cast<double>(sequences * choices.batches * options_.times);
   pass.kernels.run(kernels::BalanceLoss{
       .tokens = pass.own_rows(),
       .experts = experts,
       .sequences = sequences,
       .scores = saved.scores,
-      .counts = counts,
+      .counts = choices.counts,
       .factor = factor,
       .gradient_factor = factor * options_.balance_coefficient * pass.auxiliary_scale,
       .loss = pass.repeats ? nullptr : balance_loss_,

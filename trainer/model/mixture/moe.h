@@ -73,7 +73,12 @@ class Moe {
   void round(Pass& pass, float* numbers, int64_t count) const;
   void route(Pass& pass, kernels::ConstArray x, Saved& saved) const;
   void add_balance_loss(Pass& pass, const int32_t* taken, Saved& saved) const;
-  int64_t add_to_step(Pass& pass, float* counts) const;
+  struct Choices {
+    const float* counts = nullptr;  // by expert
+    int64_t batches = 1;            // of so many micro-batches
+  };
+  /// Adds a micro-batch's choices to those of the step, and gives all of them.
+  Choices add_to_step(Pass& pass, const float* counts) const;
   double z_factor(const Pass& pass) const;
   int64_t balanced_sequences(const Pass& pass) const {
     return options_.balance == RouterOptions::Balance::sequence ? pass.sequences : 1;

@@ -60,6 +60,7 @@ class Configuration:
         self.optimizer()
         self.batches_and_schedule()
         self.type()
+        self.add('--null-tokenizer-pad-id', self.one_of(7, 249), probability=.2)
 
     def chance(self, probability):
         return self.draw.random() < probability

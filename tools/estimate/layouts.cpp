@@ -236,7 +236,7 @@ std::optional<TrainArguments> arguments_of(const EstimateSource& source, const C
 // A rank's parameters and gradients at the least: whether a plan is worth its time.
 double least_bytes(const TrainArguments& a, const RunModel& model) {
   // bf16, and gradients in fp32 unless they were asked for in bf16.
-  const double bytes = !a.bf16 || a.main_grads_dtype == "torch.bfloat16" ? 4 : 6;
+  const double bytes = !a.bf16 || !a.accumulate_allreduce_grads_in_fp32 ? 4 : 6;
   double elements = 0;
   for (const ModelTensor& tensor : model.layout.tensors()) {
     elements += static_cast<double>(element_count(tensor.shape, tensor.name));

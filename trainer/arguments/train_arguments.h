@@ -128,8 +128,10 @@ struct DataArguments {
   int64_t goldfish_k = 0, goldfish_h = 0;
   std::string tokenizer_type, tokenizer_model, vocab_file, merge_file;
   std::optional<int64_t> null_tokenizer_eod_id;
-  std::optional<int64_t>
-      end_of_document;  // a token's id; no argument, but of the tokenizer's files
+  int64_t null_tokenizer_pad_id = -1;
+  bool allow_ambiguous_pad_tokens = false;
+  /// Ids of tokens. No arguments: what the tokenizer's files tell.
+  std::optional<int64_t> end_of_document, padding;
   int64_t eval_iters = 0;
   std::optional<int64_t> eval_interval, start_eval_at_iter;
   std::optional<int64_t> eval_global_batch_size, eval_micro_batch_size;

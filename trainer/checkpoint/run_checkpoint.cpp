@@ -264,7 +264,7 @@ RunProgress read_progress_of(const RunState& state, const std::string& path,
                              const TrainArguments& arguments, Schedule& schedule,
                              RunProgress progress) {
   progress.iteration = state.iteration.value_or(0);
-  progress.optimizer_steps = progress.iteration;
+  if (!arguments.no_load_optim) progress.optimizer_steps = progress.iteration;
   for (const auto& [name, value] : state.common) {
     if (name == "num_floating_point_operations_so_far") {
       progress.operations = value.value.real().value_or(0);
@@ -284,6 +284,23 @@ RunProgress read_progress_of(const RunState& state, const std::string& path,
                      progress.scaler);
   }
   return progress;
+}
+
+std::vector<std::string> other_optimizer_arguments(const RunState& state,
+                                                   const OptimizerOptions& optimizer) {
+  std::vector<std::string> others;
+  if (state.param_groups.empty()) return others;
+  const Value group = state.param_groups.front().value[0];
+  const auto compare = [&](const char* flag, const Value& saved, double here) {
+    const double there = saved.real().value_or(here);
+    if (there != here) others.push_back(fmt::format("{} {} (here {})", flag, there, here));
+  };
+  compare("--sgd-momentum", group.get("momentum"), optimizer.momentum);
+  compare("--adam-eps", group.get("eps"), optimizer.epsilon);
+  const Value betas = group.get("betas");
+  compare("--adam-beta1", betas[0], optimizer.beta1);
+  compare("--adam-beta2", betas[1], optimizer.beta2);
+  return others;
 }
 
 }  // namespace ferry

@@ -69,4 +69,9 @@ RunProgress read_progress_of(const RunState& state, const std::string& path,
                              const TrainArguments& arguments, Schedule& schedule,
                              RunProgress fresh);
 
+/// "--adam-beta2 0.999 (here 0.95)": what the run that saved `state` had other than `optimizer`.
+/// Megatron-LM goes on with what was saved, whatever its arguments are.
+std::vector<std::string> other_optimizer_arguments(const RunState& state,
+                                                   const OptimizerOptions& optimizer);
+
 }  // namespace ferry

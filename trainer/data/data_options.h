@@ -30,7 +30,7 @@ struct MaskOptions {
   bool reset_position_ids = false;    // --reset-position-ids: from 0 again behind such a token
   bool reset_attention_mask = false;  // --reset-attention-mask: attention begins anew behind it
   int32_t end_of_document = -1;       // that token
-  int32_t padding = -1;               // neither read nor learnt; -1: none that data could have
+  int32_t padding = -1;               // read as token 0, not learnt; -1: none that data could have
   bool goldfish_loss = false;         // --goldfish-loss: drops one label of `goldfish_k`, always
   int64_t goldfish_k = 50;            // the same one behind the same `goldfish_h` labels
   int64_t goldfish_h = 50;

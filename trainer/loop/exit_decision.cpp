@@ -22,7 +22,7 @@ std::set<int64_t> phase_transitions(const std::string& text) {
     const char* first = text.data() + std::min(text.find_first_not_of(' ', at), end);
     int64_t iteration = 0;
     const auto [last, error] = std::from_chars(first, text.data() + end, iteration);
-    if (error != std::errc() ||
+    if (error != std::errc() || iteration < 0 ||
         std::any_of(last, text.data() + end, [](char c) { return c != ' '; })) {
       fail(ErrorKind::invalid, "--phase-transition-iterations '{}': 1000,2000 is wanted", text);
     }

@@ -6,10 +6,13 @@
 #include <chrono>
 #include <cmath>
 #include <ctime>
+#include <iterator>
+#include <set>
 
 #include "ckpt/base/checked.h"
 #include "trainer/arguments/argument_value.h"
 #include "trainer/loop/batch_size.h"
+#include "trainer/loop/exit_decision.h"
 
 namespace ferry {
 
@@ -158,6 +161,20 @@ DataSizes data_sizes(const TrainArguments& a) {
   sizes.test = times(a.eval_iters, batch);
   sizes.validation = times(evaluations, sizes.test);
   return sizes;
+}
+
+DataPhase data_phase(const TrainArguments& a, int64_t iteration) {
+  const int64_t all = data_sizes(a).train;
+  const std::set<int64_t> transitions = phase_transitions(a.phase_transition_iterations);
+  const auto samples_before = [&](int64_t iterations) {
+    return checked_multiply(iterations, a.global_batch_size.value_or(1), "data samples");
+  };
+  const auto next = transitions.upper_bound(iteration);
+  DataPhase phase;
+  if (next != transitions.begin()) phase.first = *std::prev(next);
+  const int64_t end = next == transitions.end() ? all : std::min(all, samples_before(*next));
+  phase.samples = std::max<int64_t>(0, end - samples_before(phase.first));
+  return phase;
 }
 
 }  // namespace ferry

@@ -74,4 +74,12 @@ struct DataSizes {
 };
 DataSizes data_sizes(const TrainArguments& arguments);
 
+/// Of --phase-transition-iterations, the phase that a process is in which begins with `iteration`
+/// done. It ends where the phase does. Without that argument the whole run is one.
+struct DataPhase {
+  int64_t first = 0;    // iterations before it
+  int64_t samples = 0;  // to train on in it: an order of its own
+};
+DataPhase data_phase(const TrainArguments& arguments, int64_t iteration);
+
 }  // namespace ferry

@@ -108,7 +108,7 @@ class RankLoop {
   bool iterate() {
     const IterationBatch batch = batch_at(batches_, position_.consumed);
     const auto& skipped = arguments_.iterations_to_skip;
-    if (std::ranges::find(skipped, position_.progress.iteration) != skipped.end()) {
+    if (std::ranges::find(skipped, position_.progress.iteration + 1) != skipped.end()) {
       skip(batch);
       return false;
     }
@@ -133,7 +133,8 @@ class RankLoop {
     position_.skipped += batch.running;
   }
 
-  // Takes samples on from `consumed`, as training does.
+  // Takes samples on from `consumed`, as training does. A long evaluation does not keep a run from
+  // saving and ending in time: it is left without a result.
   void evaluate(DataSplit split, int64_t& consumed, const std::string& at, bool is_final) {
     if (!model_->has_samples(split) || arguments_.eval_iters == 0) return;
     const int64_t batch = arguments_.eval_global_batch_size.value_or(1);
@@ -144,6 +145,7 @@ class RankLoop {
     for (int64_t i = 0; i < arguments_.eval_iters; ++i) {
       const std::vector<LossSum> losses = model_->evaluate(split, {consumed, iteration});
       consumed += batch;
+      if (is_to_end_at_once()) return;
       log_.observer().on_evaluation_batch(split, means(losses), done);
       if (total.empty()) {
         total = losses;
@@ -158,15 +160,28 @@ class RankLoop {
     log_.add_validation(at, means(total), done, position_.consumed, is_final);
   }
 
+  // What any rank knows.
+  ExitSigns signs_of_all() {
+    const ExitWatch* const watch = setup_.exit_watch;
+    const ExitSigns own =
+        watch != nullptr ? watch->look(position_.progress.iteration) : ExitSigns{};
+    double flags[] = {own.signalled ? 1.0 : 0.0, own.out_of_time ? 1.0 : 0.0,
+                      own.save_trigger ? 1.0 : 0.0, own.exit_trigger ? 1.0 : 0.0};
+    model_->grid().world().add_numbers(flags);
+    return {flags[0] > 0, flags[1] > 0, flags[2] > 0, flags[3] > 0};
+  }
+
+  bool is_to_end_at_once() {
+    if (!arguments_.exit_duration_in_mins && !arguments_.exit_signal_handler) return false;
+    const ExitSigns signs = signs_of_all();
+    return signs.signalled || signs.out_of_time;
+  }
+
   // Saves what is to be saved after an iteration. True when the run is to end.
   bool decide() {
     const int64_t iteration = position_.progress.iteration;
     const ExitWatch* const watch = setup_.exit_watch;
-    ExitSigns signs = watch != nullptr ? watch->look(iteration) : ExitSigns{};
-    double flags[] = {signs.signalled ? 1.0 : 0.0, signs.out_of_time ? 1.0 : 0.0,
-                      signs.save_trigger ? 1.0 : 0.0, signs.exit_trigger ? 1.0 : 0.0};
-    model_->grid().world().add_numbers(flags);
-    signs = {flags[0] > 0, flags[1] > 0, flags[2] > 0, flags[3] > 0};
+    const ExitSigns signs = signs_of_all();
     const double minutes = watch != nullptr ? watch->minutes() : 0;
     const ExitDecision decision = decide_exit(arguments_, iteration, signs, minutes);
     saves_->save(decision.save, position_);

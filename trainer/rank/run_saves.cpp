@@ -66,6 +66,11 @@ RunPosition RunSaves::begin(std::unique_ptr<const Source> source) {
       position.skipped = 0;
     }
     count_consumed(arguments_, source->checkpoint.path, position);
+    // What overrides the saved schedule goes by the samples, too.
+    const bool has_schedule = !source->weights_only && !arguments_.no_load_optim;
+    if (arguments_.override_opt_param_scheduler && has_schedule) {
+      position.progress.schedule_samples = position.consumed;
+    }
   }
   saved_.start_iteration = position.last_saved = position.progress.iteration;
   saved_.start_operations = position.progress.operations;
@@ -90,6 +95,14 @@ void RunSaves::load(const Source& source, RunPosition& position) {
   }
   const int64_t iteration = position.progress.iteration;
   log_.tell(fmt::format(" loading checkpoint from {} at iteration {}\n", path, iteration));
+  if (!without_optimizer) {
+    const auto others = other_optimizer_arguments(state, optimizer_options(arguments_));
+    if (!others.empty()) {
+      log_.tell(fmt::format(
+          "WARNING: {} was trained with {}; the optimizer goes on with what this run has\n", path,
+          fmt::join(others, ", ")));
+    }
+  }
   const Load weights = arguments_.load_main_params_from_ckpt ? Load::main_weights : Load::weights;
   load_tensors(source.checkpoint, state, model_.device().stager.get(), model_.state(),
                without_optimizer ? weights : Load::all, source.skipped_prefixes);

@@ -64,14 +64,13 @@ void check_writable(const FileSystem& files, const std::string& path) {
 
 }  // namespace
 
-std::string non_persistent_folder(const TrainArguments& arguments) {
+std::string non_persistent_folder(const TrainArguments& arguments, const std::string& run) {
   if (!arguments.non_persistent_save_interval && arguments.non_persistent_ckpt_type.empty()) {
     return {};
   }
   if (!arguments.non_persistent_global_ckpt_dir.empty()) {
     return arguments.non_persistent_global_ckpt_dir;
   }
-  const std::string& run = arguments.save.empty() ? arguments.load : arguments.save;
   return run.empty() ? run : join(run, std::string(kNonPersistent));
 }
 
@@ -82,6 +81,7 @@ struct RunSaver::Folder {
   std::unique_ptr<Claim> claim;  // rank 0's
   std::optional<Retention> retention;
   std::vector<int64_t> others;        // iterations that the run does not go on from; rank 0's
+  std::vector<int64_t> past;          // what it went on from before this process; rank 0's
   std::shared_ptr<Group> group;       // its own: a saver's thread uses it
   std::unique_ptr<AsyncSaver> saver;  // with --async-save, or where memory is a device's
   AsyncSaver::Ticket ticket;
@@ -107,7 +107,7 @@ RunSaver::RunSaver(const TrainArguments& arguments, std::shared_ptr<const FileSy
     persistent_->retention->keep_every = arguments.save_retain_interval;
   }
   if (!arguments.non_persistent_save_interval) return;
-  other_ = make_folder(non_persistent_folder(arguments), false);
+  other_ = make_folder(non_persistent_folder(arguments, arguments.save), false);
   other_->retention.emplace();
   other_->retention->keep_last = 1;
 }
@@ -167,8 +167,8 @@ RunSaver::Folder& RunSaver::folder(SaveKind kind) {
   return kind == SaveKind::non_persistent ? *other_ : *persistent_;
 }
 
-// What lies in the folder and is not the run's past: it may be another run's, or a branch that was
-// left for an earlier checkpoint.
+// What lies in the folder: the run's past, or not, and then it may be another run's, or a branch
+// that was left for an earlier checkpoint.
 void RunSaver::find_others(Folder& folder, const std::string& loaded) {
   const auto is_here = [&](const std::string& path) {
     return files_->status(path).kind == PathKind::folder &&
@@ -179,8 +179,8 @@ void RunSaver::find_others(Folder& folder, const std::string& loaded) {
     last = iteration_of(split_path(loaded).name).value_or(-1);
   }
   for (const IterationFolder& each : read_run_folder(*files_, folder.path).iterations) {
-    if (!each.iteration || *each.iteration <= last || !each.complete()) continue;
-    folder.others.push_back(*each.iteration);
+    if (!each.iteration || *each.iteration == last || !each.complete()) continue;
+    (*each.iteration < last ? folder.past : folder.others).push_back(*each.iteration);
   }
   if (folder.others.empty()) return;
   print_(fmt::format(
@@ -280,12 +280,19 @@ void RunSaver::commit(Folder& folder, int64_t iteration) {
   if (group_.rank() != 0 || !folder.retention) return;
   if (pruner_.joinable()) pruner_.join();
   std::erase(folder.others, iteration);
+  std::erase(folder.past, iteration);
+  std::vector<int64_t> others = folder.others;
+  // --save-retain-interval alone takes back what this process saved or began with, as
+  // Megatron-LM's.
+  if (folder.is_persistent && !arguments_.keep_last) {
+    others.insert(others.end(), folder.past.begin(), folder.past.end());
+  }
   // Those to come may have the names of some that an earlier run left.
   std::vector<int64_t> written;
   for (const int64_t pending : folder.pending) {
     if (pending != iteration) written.push_back(pending);
   }
-  const auto stays = reason_to_stay(folder.others, written);
+  const auto stays = reason_to_stay(others, written);
   // Beside the next steps: many large files take their time to go.
   pruner_ = std::jthread([this, &folder, stays] { prune(folder, stays); });
 }

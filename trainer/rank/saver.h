@@ -23,8 +23,8 @@
 
 namespace ferry {
 
-/// Where non-persistent checkpoints lie; empty: the run has none.
-std::string non_persistent_folder(const TrainArguments& arguments);
+/// Where non-persistent checkpoints lie of the run in the folder `run`; empty: it has none.
+std::string non_persistent_folder(const TrainArguments& arguments, const std::string& run);
 
 /// One of each rank; all ranks call it alike. Persistent checkpoints go to --save, the others to a
 /// folder of their own, where the last one stays. With --async-save a save is over when the memory

@@ -161,10 +161,10 @@ void TrainingStep::check_finite(const RunPosition& position, const LossSum& loss
   fail_not_finite(position, "loss");
 }
 
-// In fp16 a gradient may be too large: the loss scale goes down, then.
+// A dynamic loss scale, for which nothing is checked, goes down where a gradient is too large.
 void TrainingStep::check_finite(const RunPosition& position, const StepResult& result) const {
-  const bool may_skip = arguments_.fp16 || !arguments_.check_for_nan_in_loss_and_grad;
-  if (result.is_skipped && !may_skip) fail_not_finite(position, "gradient");
+  if (!arguments_.check_for_nan_in_loss_and_grad || !result.is_skipped) return;
+  fail_not_finite(position, "gradient");
 }
 
 }  // namespace ferry

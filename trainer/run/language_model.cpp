@@ -39,7 +39,11 @@ LanguageModel::LanguageModel(const TrainArguments& arguments, const RankSetup& s
       setup_(setup),
       source_(open_source(setup.files, arguments, *setup.group)),
       model_(model_of(arguments, source_.get())),
-      source_path_(source_ ? source_->checkpoint.path : std::string()) {}
+      source_path_(source_ ? source_->checkpoint.path : std::string()) {
+  if (!source_) return;
+  if (!source_->weights_only) start_iteration_ = source_->state.iteration.value_or(0);
+  start_iteration_ = arguments.override_ckpt_iteration.value_or(start_iteration_);
+}
 
 LanguageModel::~LanguageModel() = default;
 
@@ -75,7 +79,8 @@ void LanguageModel::check_float8() const {
 
 // One rank builds what is not in the cache yet, then the others find it there.
 void LanguageModel::open_data() {
-  const DataOptions options = data_options(arguments_);
+  DataOptions options = data_options(arguments_);
+  options.samples.train = data_phase(arguments_, start_iteration_).samples;
   from_first_together(*setup_.group, [&] {
     check_train_data(arguments_, open_datasets(setup_.files, options).train != nullptr);
     return std::string();
@@ -92,8 +97,20 @@ std::string LanguageModel::description() const {
   return plan_text(arguments_, model_, memory_plan(arguments_, model_, device_->kernels->kind()));
 }
 
+// The number in the phase's order of the sample behind so many of the run. Megatron-LM counts those
+// that the phase had when the process began by iterations.
+int64_t LanguageModel::in_phase(int64_t consumed) {
+  if (!samples_before_phase_) {
+    const int64_t first = data_phase(arguments_, start_iteration_).first;
+    const int64_t done = (start_iteration_ - first) * arguments_.global_batch_size.value_or(1);
+    samples_before_phase_ = arguments_.phase_transition_iterations.empty() ? 0 : consumed - done;
+  }
+  return consumed - *samples_before_phase_;
+}
+
 void LanguageModel::train(const StepSamples& samples, double loss_scale) {
-  const auto& [consumed, batch] = samples;
+  const IterationBatch& batch = samples.batch;
+  const int64_t consumed = in_phase(samples.consumed);
   rank_->pipeline.train(batch.micro_batches, loss_scale, [&](int64_t number, Batch& micro_batch) {
     const TimerScope timer(*timers_, "batch-generator", 2);
     const bool is_last = number + 1 == batch.micro_batches;

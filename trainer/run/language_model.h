@@ -44,6 +44,7 @@ class LanguageModel final : public TrainedModel {
 
  private:
   void open_data();
+  int64_t in_phase(int64_t consumed);
   void check_float8() const;
   Sampler sampler_of(const Dataset& dataset) const;
   void read(Sampler& sampler, const Dataset& dataset, const BatchAhead::Place& place,
@@ -53,7 +54,9 @@ class LanguageModel final : public TrainedModel {
   const RankSetup& setup_;
   std::unique_ptr<const Source> source_;
   RunModel model_;
-  std::string source_path_;  // empty: there is none
+  std::string source_path_;                      // empty: there is none
+  int64_t start_iteration_ = 0;                  // done when the process begins
+  std::optional<int64_t> samples_before_phase_;  // consumed before its DataPhase
   PerSplit<std::shared_ptr<const Dataset>> datasets_;
   std::optional<RankDevice> device_;
   std::optional<RankModel> rank_;

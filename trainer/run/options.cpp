@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "trainer/arguments/argument_row.h"
 #include "trainer/arguments/namespace.h"
 #include "trainer/loop/training_log.h"
 
@@ -69,12 +68,26 @@ std::string tokenizer_description(const TrainArguments& arguments) {
   if (arguments.tokenizer_type == "NullTokenizer") {
     if (arguments.vocab_size) put("vocab_size", *arguments.vocab_size);
     if (arguments.null_tokenizer_eod_id) put("eod_id", *arguments.null_tokenizer_eod_id);
-    const ArgumentRow& padding = *find_argument("null_tokenizer_pad_id");
-    json["pad_id"] = python_text(padding.kind, value_of(arguments, padding));
+    put("pad_id", arguments.null_tokenizer_pad_id);
   } else {
     if (!arguments.tokenizer_model.empty()) json["tokenizer_path"] = arguments.tokenizer_model;
   }
   return json.dump();
+}
+
+// A token that pads and ends documents, too, is learnt.
+// Source: megatron/core/datasets/megatron_dataset.py.
+void set_tokens(const TrainArguments& arguments, MaskOptions& masks) {
+  const int64_t last = arguments.vocab_size.value_or(0) - 1;
+  const int64_t end =
+      arguments.end_of_document.value_or(arguments.null_tokenizer_eod_id.value_or(last));
+  const bool is_null = arguments.tokenizer_type == "NullTokenizer";
+  const int64_t padding =
+      is_null ? arguments.null_tokenizer_pad_id : arguments.padding.value_or(masks.padding);
+  masks.end_of_document = static_cast<int32_t>(end);
+  if (padding != end || arguments.allow_ambiguous_pad_tokens) {
+    masks.padding = static_cast<int32_t>(padding);
+  }
 }
 
 }  // namespace
@@ -114,7 +127,7 @@ ModelOptions model_options(const TrainArguments& arguments, const RunModel& mode
 
 ModelStateOptions state_options(const TrainArguments& arguments, const RunModel& model) {
   ModelStateOptions options = optimizer_state_options(arguments);
-  if (arguments.fp16 && !arguments.accumulate_allreduce_grads_in_fp32) {
+  if (!arguments.accumulate_allreduce_grads_in_fp32) {
     options.gradient_type = parameter_type(arguments);
   }
   options.sequence_parallel = arguments.sequence_parallel;
@@ -181,9 +194,7 @@ DataOptions data_options(const TrainArguments& arguments) {
   options.masks.goldfish_loss = arguments.goldfish_loss;
   options.masks.goldfish_k = arguments.goldfish_k;
   options.masks.goldfish_h = arguments.goldfish_h;
-  const int64_t last_token = arguments.vocab_size.value_or(0) - 1;
-  options.masks.end_of_document = static_cast<int32_t>(
-      arguments.end_of_document.value_or(arguments.null_tokenizer_eod_id.value_or(last_token)));
+  set_tokens(arguments, options.masks);
   return options;
 }
 

@@ -131,7 +131,7 @@ std::optional<SourcePlace> find_source(const FileSystem& files, const TrainArgum
     return SourcePlace{load, std::to_string(*arguments.ckpt_step), arguments.finetune};
   }
   if (!load.empty()) {
-    const std::string other = non_persistent_folder(arguments);
+    const std::string other = non_persistent_folder(arguments, load);
     const auto later = latest_in(files, other);
     if (later && *later > latest_in(files, load).value_or(-1)) {
       return SourcePlace{other, std::to_string(*later), arguments.finetune};

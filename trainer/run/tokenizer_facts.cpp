@@ -56,23 +56,22 @@ class HuggingFaceVocabulary {
         const bool is_one = at.size() == 2 || (at.size() == 3 && is_content);
         if (is_one && at[1] == "[]") added_.push_back(*text);
       } else if (is_role(at[0]) && (at.size() == 1 || (at.size() == 2 && is_content))) {
-        added_.push_back(*text);
-        if (at[0] == "eos_token") end_of_document_ = *text;
+        set_role(at[0], *text);
       }
     });
   }
 
-  void set_end_of_document(std::string token) {
+  void set_role(const std::string& role, const std::string& token) {
     added_.push_back(token);
-    end_of_document_ = std::move(token);
+    roles_[role] = token;
   }
 
   TokenizerFacts facts() {
     for (const std::string& token : added_) add(token, next_);
     TokenizerFacts facts;
     facts.tokens = static_cast<int64_t>(ids_.size());
-    const auto end = ids_.find(end_of_document_);
-    if (end != ids_.end() && !end_of_document_.empty()) facts.end_of_document = end->second;
+    facts.end_of_document = id_of(roles_.contains("eos_token") ? "eos_token" : "sep_token");
+    facts.padding = id_of("pad_token");
     return facts;
   }
 
@@ -84,6 +83,14 @@ class HuggingFaceVocabulary {
   }
   static bool is_list_of_tokens(std::string_view name) {
     return name == "additional_special_tokens" || name == "extra_special_tokens";
+  }
+
+  std::optional<int64_t> id_of(const std::string& role) const {
+    const auto token = roles_.find(role);
+    if (token == roles_.end()) return std::nullopt;
+    const auto found = ids_.find(token->second);
+    if (found == ids_.end()) return std::nullopt;  // there were too many to give it one
+    return found->second;
   }
 
   void add(const std::string& token, int64_t id) {
@@ -101,19 +108,21 @@ class HuggingFaceVocabulary {
 
   const FileSystem& files_;
   std::unordered_map<std::string, int64_t> ids_;
-  int64_t next_ = 0;                // behind the largest id
-  std::vector<std::string> added_;  // perhaps there already
-  std::string end_of_document_;
+  int64_t next_ = 0;                                    // behind the largest id
+  std::vector<std::string> added_;                      // perhaps there already
+  std::unordered_map<std::string, std::string> roles_;  // eos_token, pad_token, ...: a token each
 };
 
-// ModelProto: pieces = 1 (text = 1, type = 3), trainer_spec = 2: TrainerSpec: eos_piece = 47. What
-// ends a document is the piece of that text, where it is a control symbol.
+// ModelProto: pieces = 1 (text = 1, type = 3), trainer_spec = 2: TrainerSpec: eos_piece = 47,
+// pad_piece = 48. What ends a document or pads is the piece of that text, where it is a control
+// symbol.
 TokenizerFacts sentence_piece_facts(const FileSystem& files, const std::string& path) {
-  constexpr uint64_t kPieces = 1, kTrainerSpec = 2, kText = 1, kType = 3, kEnd = 47, kControl = 3;
+  constexpr uint64_t kPieces = 1, kTrainerSpec = 2, kText = 1, kType = 3, kControl = 3;
+  constexpr uint64_t kEnd = 47, kPadding = 48;
   const std::string bytes = read_file(files, path, kMostTokenizerBytes);
   const std::string what = path + ": is no SentencePiece model";
   TokenizerFacts facts;
-  std::string end = "</s>";
+  std::string end = "</s>", padding = "<pad>";
   std::unordered_map<std::string, int64_t> controls;
   ProtobufMessage model(bytes, what);
   while (const auto field = model.next()) {
@@ -131,13 +140,18 @@ TokenizerFacts sentence_piece_facts(const FileSystem& files, const std::string& 
     } else if (field->number == kTrainerSpec) {
       while (const auto one = inner.next()) {
         if (one->number == kEnd && !one->text.empty()) end = one->text;
+        if (one->number == kPadding && !one->text.empty()) padding = one->text;
       }
     }
   }
   if (facts.tokens == 0) fail(ErrorKind::corrupt, "{}", what);
-  if (const auto found = controls.find(end); found != controls.end()) {
-    facts.end_of_document = found->second;
-  }
+  const auto control = [&](const std::string& text) -> std::optional<int64_t> {
+    const auto found = controls.find(text);
+    if (found == controls.end()) return std::nullopt;
+    return found->second;
+  };
+  facts.end_of_document = control(end);
+  facts.padding = control(padding);
   return facts;
 }
 
@@ -175,8 +189,13 @@ std::optional<TokenizerFacts> tokenizer_facts(const FileSystem& files, const Tra
   if (type == "GPT2BPETokenizer" && !a.vocab_file.empty()) {
     HuggingFaceVocabulary vocabulary(files);
     vocabulary.read_ids(a.vocab_file);
-    vocabulary.set_end_of_document("<|endoftext|>");
+    vocabulary.set_role("eos_token", "<|endoftext|>");
     return vocabulary.facts();
+  }
+  // Its own kind of file, {"rank": ..., "token_bytes": ...} each, behind 1000 tokens that are
+  // always the same: <unk>, <s>, </s>, <mask>, <pad>, ...
+  if (type == "TikTokenizer" && a.tokenizer_model.ends_with(".json")) {
+    return TokenizerFacts{.tokens = 131072, .end_of_document = 2, .padding = 4};
   }
   const bool has_pieces = type == "SentencePieceTokenizer" || type == "GPTSentencePieceTokenizer" ||
                           type == "Llama2Tokenizer";
@@ -186,11 +205,16 @@ std::optional<TokenizerFacts> tokenizer_facts(const FileSystem& files, const Tra
 
 void adopt_tokenizer(const FileSystem& files, TrainArguments& a) {
   const bool needs_end = a.reset_position_ids || a.reset_attention_mask || a.eod_mask_loss;
-  if (a.vocab_size && !needs_end) return;
-  const auto facts = tokenizer_facts(files, a);
-  if (!facts) return;
-  if (!a.vocab_size) a.vocab_size = facts->tokens;
-  a.end_of_document = facts->end_of_document;
+  try {
+    const auto facts = tokenizer_facts(files, a);
+    if (!facts) return;
+    if (!a.vocab_size) a.vocab_size = facts->tokens;
+    a.end_of_document = facts->end_of_document;
+    a.padding = facts->padding;
+  } catch (const Error& error) {
+    const bool may_be_elsewhere = error.kind() == ErrorKind::not_found;
+    if (!may_be_elsewhere || !a.vocab_size || needs_end) throw;
+  }
 }
 
 }  // namespace ferry

@@ -61,8 +61,10 @@ TEST(ExitDecision, LeavesAtIterationsWithoutSavingTwice) {
   a.phase_transition_iterations = "100, 30,200";
   EXPECT_TRUE(decide(a, 30).exit);
   EXPECT_FALSE(decide(a, 31).exit);
-  a.phase_transition_iterations = "10,x";
-  EXPECT_THROW(decide(a, 10), Error);
+  for (const char* text : {"10,x", "10,-5"}) {
+    a.phase_transition_iterations = text;
+    EXPECT_THROW(decide(a, 10), Error);
+  }
 }
 
 TEST(ExitDecision, HeedsTriggersInIterationsThatAreLogged) {

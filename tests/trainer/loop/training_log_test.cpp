@@ -236,6 +236,26 @@ TEST(DataSizes, OfARunBySamplesHaveAllItsEvaluations) {
   EXPECT_EQ(data_sizes(a).validation, 7 * 2 * 4);  // 26 iterations
 }
 
+TEST(DataPhase, HasTheSamplesBetweenTransitions) {
+  auto a = default_arguments();
+  a.train_iters = 100;
+  a.global_batch_size = 4;
+  const auto phase = [&](int64_t iteration) {
+    const DataPhase found = data_phase(a, iteration);
+    return std::vector<int64_t>{found.first, found.samples};
+  };
+  EXPECT_THAT(phase(0), testing::ElementsAre(0, 400));
+  EXPECT_THAT(phase(70), testing::ElementsAre(0, 400));
+  a.phase_transition_iterations = "50,20";
+  EXPECT_THAT(phase(0), testing::ElementsAre(0, 80));
+  EXPECT_THAT(phase(19), testing::ElementsAre(0, 80));
+  EXPECT_THAT(phase(20), testing::ElementsAre(20, 120));
+  EXPECT_THAT(phase(50), testing::ElementsAre(50, 200));
+  EXPECT_THAT(phase(99), testing::ElementsAre(50, 200));
+  a.phase_transition_iterations = "20,500";
+  EXPECT_THAT(phase(30), testing::ElementsAre(20, 320));
+}
+
 TEST(DateAndTime, HasMicroseconds) {
   const std::string text = date_and_time(1'700'000'000'000'042);
   EXPECT_THAT(text, testing::MatchesRegex("2023-11-1[45] [0-9:]+\\.000042"));

@@ -1,4 +1,6 @@
 // Which samples a run is evaluated on.
+#include <csignal>
+
 #include "tests/trainer/run/runs.h"
 
 namespace ferry::test {
@@ -44,6 +46,22 @@ TEST_F(Evaluation, WithoutTrainingBeginsWithTheFirstSample) {
   losses(words + saved("run"), 4);
   const std::string alone = words + "--skip-train --load " + scratch_.path("run");
   EXPECT_EQ(losses(alone, 8).at(4), losses(alone + " --finetune", 8).at(0));
+}
+
+// A long one does not keep a run that is told to end from saving in time.
+TEST_F(Evaluation, IsLeftWhenTheRunIsToEnd) {
+  const std::string words =
+      common_words(scratch_) + saved("run") +
+      "--num-layers 1 --hidden-size 32 --num-attention-heads 4 --max-position-embeddings 64 "
+      "--eval-interval 1 --eval-iters 5 --exit-signal-handler ";
+  const auto told_to_end = [](const auto& group, const auto& links) {
+    std::raise(SIGTERM);
+    return test_device(group, links);
+  };
+  const Outcome outcome = outcome_of(words, told_to_end);
+  EXPECT_EQ(outcome.problem, "");
+  EXPECT_THAT(outcome.printed, testing::Not(testing::HasSubstr("validation loss")));
+  EXPECT_THAT(outcome.printed, testing::HasSubstr("saving checkpoint at iteration       1 "));
 }
 
 TEST_F(Evaluation, GoesOnAfterAStop) {

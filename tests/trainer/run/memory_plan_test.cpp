@@ -14,7 +14,7 @@
 namespace ferry::test {
 namespace {
 
-int64_t activations(const std::string& more, kernels::DeviceKind kind) {
+StagePlan first_stage(const std::string& more, kernels::DeviceKind kind) {
   const std::string text =
       "--num-layers 2 --hidden-size 256 --num-attention-heads 4 --seq-length 512 "
       "--max-position-embeddings 512 --micro-batch-size 2 --global-batch-size 2 --train-iters 1 "
@@ -25,7 +25,11 @@ int64_t activations(const std::string& more, kernels::DeviceKind kind) {
   std::vector<std::string> notes;
   complete_arguments(arguments, Launch{}, notes);
   settle_vocabulary(arguments, 250);
-  return memory_plan(arguments, model_of(arguments, nullptr), kind).front().activations;
+  return memory_plan(arguments, model_of(arguments, nullptr), kind).front();
+}
+
+int64_t activations(const std::string& more, kernels::DeviceKind kind) {
+  return first_stage(more, kind).activations;
 }
 
 TEST(MemoryPlan, CountsWhatGradientsOfAttentionAreComputedIn) {
@@ -43,6 +47,16 @@ TEST(MemoryPlan, CountsWhatGradientsOfAttentionAreComputedIn) {
   EXPECT_EQ(activations("--attention-backend fused --window-size 99,0", gpu), rest + own);
   EXPECT_EQ(activations("--attention-backend fused", host), rest);
   EXPECT_EQ(activations("", host), rest);
+}
+
+TEST(MemoryPlan, HasGradientsOfTheTypeThatTheyAreSummedIn) {
+  const auto bytes = [](const std::string& more) {
+    const StagePlan plan = first_stage(more, kernels::DeviceKind::host);
+    return static_cast<double>(plan.state.gradients) / static_cast<double>(plan.parameter_count);
+  };
+  EXPECT_NEAR(bytes(""), 4, 0.01);
+  EXPECT_NEAR(bytes("--accumulate-allreduce-grads-in-fp32"), 4, 0.01);
+  EXPECT_NEAR(bytes("--grad-reduce-in-bf16"), 2, 0.01);
 }
 
 // All ranks beside each other: pipeline stages in one lane, data ranks in one beside it, too.

@@ -222,6 +222,16 @@ TEST_F(Refusals, SayWhatTakesLessOfADevicesMemory) {
               testing::Each(HasSubstr("GPU 1 is full; a smaller --micro-batch-size")));
 }
 
+// A dynamic one goes down until they are finite.
+TEST_F(Refusals, OfGradientsThatAConstantLossScaleMakesTooLarge) {
+  const std::string half = "--fp16 --initial-loss-scale 1e12 ";
+  expect_untrained(half + "--loss-scale 1e12", "the gradient of iteration 1 is not finite");
+  const std::string unchecked = "--loss-scale 1e12 --no-check-for-nan-in-loss-and-grad";
+  for (const std::string& more : {std::string(), unchecked}) {
+    EXPECT_THAT(run_of(words(half + more)), HasSubstr("number of skipped iterations:   1 |"));
+  }
+}
+
 TEST(MachineMemory, IsWhatARunMayTake) {
   StagePlan stage;
   stage.activations = int64_t{1} << 20;

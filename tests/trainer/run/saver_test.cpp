@@ -118,6 +118,17 @@ TEST_F(Saves, RetentionLeavesWhatItSays) {
   }
 }
 
+// As Megatron-LM: what earlier processes left stays, but the one that is gone on from.
+TEST_F(Saves, RetentionOfAnIntervalLeavesThePast) {
+  run("run", "");  // 10, 15, 20 and 25
+  const std::string own = "--load " + scratch_.path("run") + " --save " + scratch_.path("run") +
+                          common_words(scratch_) + "--eval-iters 0 --save-interval 1 ";
+  run_of(own + "--save-retain-interval 10 --exit-interval 29 ");
+  EXPECT_THAT(left_in("run"),
+              testing::UnorderedElementsAre("iter_0000010", "iter_0000015", "iter_0000020",
+                                            "iter_0000029", "latest_checkpointed_iteration.txt"));
+}
+
 // A folder that goes is renamed first: iteration 15 takes longer than five steps do.
 class SlowRenames final : public ForwardingFileSystem {
  public:

@@ -141,6 +141,11 @@ TEST_F(RunSource, MayBeANonPersistentOne) {
       " --trigger-path " + scratch_.path("") + " --log-interval 9 --exit-trigger exit ";
   EXPECT_EQ(outcome_of(words + trigger).problem, "");
   EXPECT_EQ(figures_in(run_of(words + "--exit-interval 10 ")).begin()->first, 9);
+  // It lies beside what is loaded, wherever the run saves.
+  fs::remove_all(run + "/iter_0000010");
+  std::ofstream(run + "/latest_checkpointed_iteration.txt") << 5;
+  const std::string elsewhere = words + " --save " + scratch_.path("elsewhere") + " ";
+  EXPECT_EQ(figures_in(run_of(elsewhere + "--exit-interval 10 ")).begin()->first, 9);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "ckpt/base/error.h"
 #include "tests/io/memory_file_system.h"
+#include "trainer/run/options.h"
 
 namespace ferry {
 namespace {
@@ -34,17 +35,22 @@ TEST_F(Tokenizers, OfHuggingFaceCountAddedTokensOnce) {
   files_.put("tokenizer/tokenizer.json", kTokenizer);
   EXPECT_EQ(hugging_face().tokens, 6);
   EXPECT_EQ(hugging_face().end_of_document, std::nullopt);
+  EXPECT_EQ(hugging_face().padding, std::nullopt);
   // A role for a token that is there, and roles for two that are not.
   files_.put("tokenizer/tokenizer_config.json",
              R"({"eos_token": {"content": "</s>", "special": true}, "pad_token": "<pad>",
                  "unk_token": null, "additional_special_tokens": ["<s>", "<more>"]})");
   EXPECT_EQ(hugging_face().tokens, 8);
   EXPECT_EQ(hugging_face().end_of_document, 5);
+  EXPECT_EQ(hugging_face().padding, 6);
   files_.put("tokenizer/tokenizer_config.json",
              R"({"added_tokens_decoder": {"6": {"content": "<6>"}, "5": {"content": "</s>"}},
-                 "eos_token": "<6>"})");
+                 "eos_token": "<6>", "pad_token": {"content": "ab"}})");
   EXPECT_EQ(hugging_face().tokens, 7);
   EXPECT_EQ(hugging_face().end_of_document, 6);
+  EXPECT_EQ(hugging_face().padding, 2);
+  files_.put("tokenizer/tokenizer_config.json", R"({"sep_token": "</s>", "cls_token": "<s>"})");
+  EXPECT_EQ(hugging_face().end_of_document, 5);
 }
 
 TEST_F(Tokenizers, OfHuggingFaceMayBeListsOfPieces) {
@@ -81,10 +87,11 @@ TEST_F(Tokenizers, OfSentencePieceAreItsPieces) {
   };
   const std::string model = piece("<unk>", kUnknown) + piece("<s>", kControl) +
                             piece("</s>", kControl) + piece("<end>", kNormal);
-  const auto with_end = [&](const std::string& name) {
-    return model + protobuf_field(
-                       '\x12', "\xfa\x02" + std::string(1, static_cast<char>(name.size())) + name);
+  const auto with = [&](const std::string& field, const std::string& name) {
+    return model +
+           protobuf_field('\x12', field + std::string(1, static_cast<char>(name.size())) + name);
   };
+  const auto with_end = [&](const std::string& name) { return with("\xfa\x02", name); };
   for (const char* type :
        {"SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer"}) {
     files_.put("a.model", model);
@@ -95,7 +102,22 @@ TEST_F(Tokenizers, OfSentencePieceAreItsPieces) {
     files_.put("a.model", with_end("<end>"));  // which is no control symbol
     EXPECT_EQ(facts(type, "a.model")->tokens, 4);
     EXPECT_EQ(facts(type, "a.model")->end_of_document, std::nullopt);
+    EXPECT_EQ(facts(type, "a.model")->padding, std::nullopt);
+    files_.put("a.model", model + piece("<pad>", kControl));
+    EXPECT_EQ(facts(type, "a.model")->padding, 4);
+    files_.put("a.model", model + piece("<pad>", kNormal));
+    EXPECT_EQ(facts(type, "a.model")->padding, std::nullopt);
+    files_.put("a.model", with("\x82\x03", "<s>"));
+    EXPECT_EQ(facts(type, "a.model")->padding, 1);
   }
+}
+
+TEST_F(Tokenizers, OfMegatronsTiktokenFilesAreAlwaysTheSame) {
+  const auto found = facts("TikTokenizer", "vocabulary.json");
+  EXPECT_EQ(found->tokens, 131072);
+  EXPECT_EQ(found->end_of_document, 2);
+  EXPECT_EQ(found->padding, 4);
+  EXPECT_FALSE(facts("TikTokenizer", "cl100k_base.tiktoken"));
 }
 
 TEST_F(Tokenizers, ThatAreDamagedAreTold) {
@@ -137,6 +159,46 @@ TEST_F(Tokenizers, AreAdoptedUnlessArgumentsSay) {
   adopt_tokenizer(files_, arguments);
   EXPECT_EQ(arguments.vocab_size, 7);
   EXPECT_EQ(arguments.end_of_document, 1);
+}
+
+// Files that nothing needs may be elsewhere.
+TEST_F(Tokenizers, MayBeElsewhereWhereArgumentsSayAll) {
+  TrainArguments arguments;
+  arguments.tokenizer_type = "HuggingFaceTokenizer";
+  arguments.tokenizer_model = "tokenizer";  // an empty folder
+  EXPECT_THROW(adopt_tokenizer(files_, arguments), Error);
+  arguments.vocab_size = 7;
+  EXPECT_NO_THROW(adopt_tokenizer(files_, arguments));
+  arguments.eod_mask_loss = true;
+  EXPECT_THROW(adopt_tokenizer(files_, arguments), Error);
+}
+
+// As Megatron-LM has it: what pads has no loss, unless it ends documents, too.
+TEST_F(Tokenizers, PaddingIsNotLearntUnlessItHasAnotherMeaning) {
+  files_.put("tokenizer/tokenizer.json", kTokenizer);
+  const auto padding = [&](const char* roles, bool may_be_ambiguous) {
+    files_.put("tokenizer/tokenizer_config.json", roles);
+    TrainArguments arguments;
+    arguments.tokenizer_type = "HuggingFaceTokenizer";
+    arguments.tokenizer_model = "tokenizer";
+    arguments.null_tokenizer_pad_id = 3;  // of another tokenizer
+    arguments.allow_ambiguous_pad_tokens = may_be_ambiguous;
+    adopt_tokenizer(files_, arguments);
+    return data_options(arguments).masks.padding;
+  };
+  for (const bool may_be_ambiguous : {false, true}) {
+    EXPECT_EQ(padding(R"({"eos_token": "</s>"})", may_be_ambiguous), -1);
+    EXPECT_EQ(padding(R"({"eos_token": "</s>", "pad_token": "ab"})", may_be_ambiguous), 2);
+    EXPECT_EQ(padding(R"({"eos_token": "</s>", "pad_token": "</s>"})", may_be_ambiguous),
+              may_be_ambiguous ? 5 : -1);
+  }
+  TrainArguments arguments;
+  arguments.tokenizer_type = "NullTokenizer";
+  arguments.vocab_size = 10;
+  arguments.null_tokenizer_pad_id = 8;
+  EXPECT_EQ(data_options(arguments).masks.padding, 8);
+  arguments.null_tokenizer_pad_id = 9;
+  EXPECT_EQ(data_options(arguments).masks.padding, -1);
 }
 
 }  // namespace

@@ -130,7 +130,6 @@ constexpr ArgumentRow kNoEffectRows[] = {
     {"--manual-gc-interval", integer, "0"},
     {"--no-manual-gc-eval --disable-manual-gc-eval", negated, "True", {}, "", "manual_gc_eval"},
     {"--check-for-large-grads", flag, "False"},
-    {"--result-rejected-tracker-filename", text, "None"},
     {"--tp-comm-overlap-cfg", text, "None"},
     {"--no-masked-softmax-fusion", negated, "True", {}, "", "masked_softmax_fusion"},
     {"--no-bias-swiglu-fusion", negated, "True", {}, "", "bias_swiglu_fusion"},

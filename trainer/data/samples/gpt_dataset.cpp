@@ -150,6 +150,7 @@ void GptDataset::read(int64_t index, Sample& sample) const {
         rest.first(std::min(rest.size(), static_cast<size_t>(end - begin)));
     source_->read(sequence, begin, into);
     for (const int32_t token : into) {
+      if (token == padding_ && token >= 0) continue;
       if (token < 0 || token >= token_limit_) {
         fail(ErrorKind::corrupt,
              "{}: sequence {} holds the token {}; the model has tokens 0 to {}, so it was written "

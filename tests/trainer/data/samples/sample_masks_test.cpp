@@ -116,6 +116,21 @@ TEST(Batch, RowsStandSideBySide) {
                Error);
 }
 
+// What pads may be a token that the model has no row for: it is read as another.
+TEST(Batch, PaddingMayLieBeyondTheModel) {
+  DataOptions options = test::options_of({{"data_path", {test::kCorpusA}}, {"pad", 250}});
+  options.token_limit = 250;
+  const auto datasets = open_datasets(test::corpora(), options);
+  Sample sample;
+  int64_t masked = 0;
+  for (int64_t i = 0; i < datasets.train->size(); ++i) {
+    datasets.train->read(i, sample);
+    masked += std::ranges::count(sample.loss_mask, 0.0f);
+    EXPECT_EQ(std::ranges::count(sample.tokens, 250), 0);
+  }
+  EXPECT_GT(masked, 0);
+}
+
 // A token that the model has no row for names its file.
 TEST(Batch, TokensBeyondTheModelAreErrors) {
   DataOptions options = test::options_of({{"data_path", {test::kCorpusA}}});

@@ -60,7 +60,8 @@ class Configuration:
         self.optimizer()
         self.batches_and_schedule()
         self.type()
-        self.add('--null-tokenizer-pad-id', self.one_of(7, 249), probability=.2)
+        # Without it Megatron-LM's first sample leaves holes in the loss of all others.
+        self.add('--null-tokenizer-pad-id', self.one_of(7, 249), probability=.5 if '--eod-mask-loss' in self.words else 0)
 
     def chance(self, probability):
         return self.draw.random() < probability
@@ -171,17 +172,19 @@ class Configuration:
             self.add(*self.one_of(('--lr-warmup-iters', 2), ('--lr-warmup-iters', 2), ('--lr-warmup-fraction', 0.3)))
         self.add('--lr-warmup-init', '1e-4', probability=.2)
         self.add(*self.one_of(*[('--global-batch-size', 8)] * 3, ('--step-batch-size-schedule', '0:4 768:8')))
-        self.add('--eval-iters', *self.one_of((0,), (0,), (2, '--eval-interval', 2)))
+        self.add('--eval-iters', *self.one_of((0, '--eval-interval', 100), (2, '--eval-interval', 2)))
         if self.add('--dataloader-type', 'cyclic', probability=.15):
             self.add('--no-data-sharding', probability=.5)
         self.add('--calculate-per-token-loss', probability=.2)
-        self.add('--reset-position-ids', '--reset-attention-mask', '--eod-mask-loss', probability=.2)
+        # Megatron-LM's attention with a window takes no other mask.
+        self.add('--reset-position-ids', '--eod-mask-loss', *[] if '--window-size' in self.words else ['--reset-attention-mask'], probability=.2)
 
     def type(self):
         self.has_16_bits = self.chance(.25)
         if not self.has_16_bits:
             return
-        if self.add('--bf16', probability=.6):
+        # In fp16 SGD may save before its first step, when it has no state yet.
+        if self.add('--bf16', probability=1 if 'sgd' in self.words else .6):
             self.add('--grad-reduce-in-bf16', probability=.5)
         else:
             self.add('--fp16', '--initial-loss-scale', 65536 * 64, '--loss-scale-window', 3, '--hysteresis', 1)

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
@@ -38,7 +39,6 @@ struct Run {
   int gpus;     // of this process; 0: ranks compute on the processor
 };
 
-// `number`: of the rank among those of its host that compute on GPUs.
 // The log of a run on standard output. Where that cannot grow any more, on a full disk or because
 // its reader has ended, the run goes on, which may have computed for days: it is told once.
 class RunOutput {
@@ -64,6 +64,7 @@ class RunOutput {
   bool has_failed_ = false;
 };
 
+// `number`: of the rank among those of its host that compute on GPUs.
 RankSetup rank_setup(const Run& run, std::shared_ptr<Group> group, std::shared_ptr<Links> links,
                      int number, RunOutput& output) {
   RankSetup setup{std::move(group),    std::move(links),
@@ -172,6 +173,25 @@ std::string train_help() {
   return text + "\n" + kExamples;
 }
 
+std::string tokens_of(const TrainArguments& arguments) {
+  const auto number = [](const std::optional<int64_t>& token) { return token.value_or(-1); };
+  return fmt::format("{} tokens, of which {} ends documents and {} pads (-1: none)",
+                     number(arguments.vocab_size), number(arguments.end_of_document),
+                     number(arguments.padding));
+}
+
+// Each process reads the tokenizer for itself. Where its files are on some hosts alone, ranks would
+// read other samples than the rest. `tokens`: tokens_of() each.
+void check_alike(const std::vector<std::string>& tokens, const std::string& tokenizer) {
+  const auto other =
+      std::ranges::find_if(tokens, [&](const auto& one) { return one != tokens[0]; });
+  if (other == tokens.end()) return;
+  throw SharedError(ErrorKind::mismatch,
+                    fmt::format("--tokenizer-model {}: process {} finds {}, and the first one {}: "
+                                "put the same files on all hosts",
+                                tokenizer, other - tokens.begin(), *other, tokens[0]));
+}
+
 }  // namespace
 
 void start_with_short_spins(char** argv) noexcept {
@@ -215,12 +235,13 @@ int run_train(std::span<const std::string> words, const TrainLaunch& launch) {
   const std::shared_ptr<Group> processes = launch.processes();
   TrainArguments arguments;
   std::vector<std::string> notes;
-  together(*processes, [&] {
+  const std::vector<std::string> tokens = together(*processes, [&] {
     const int count = processes->size();
     const std::string launcher = count > 1 ? launch.launcher(count) : "";
     arguments = read_run_arguments(words, {launcher, count, processes->rank()}, notes);
-    return std::string();
+    return tokens_of(arguments);
   });
+  check_alike(tokens, arguments.tokenizer_model);
   for (const std::string& note : notes) print_aside(note + "\n");
   const bool on_gpus = arguments.device == "cuda" || gpus_for(arguments, launch) > 0;
   const std::string without_effect = no_effect_note(arguments, on_gpus);

@@ -157,6 +157,7 @@ void check_checkpoint_arguments(const TrainArguments& arguments, const Value& ch
        {"num_layers", "hidden_size", "num_attention_heads", "add_position_embedding"}) {
     compare(name);
   }
+  if (!arguments.phase_transition_iterations.empty()) compare("global_batch_size");
   if (arguments.vocab_file.empty()) return;
   compare("max_position_embeddings");
   compare("make_vocab_size_divisible_by");

@@ -300,6 +300,8 @@ std::vector<std::string> other_optimizer_arguments(const RunState& state,
   const Value betas = group.get("betas");
   compare("--adam-beta1", betas[0], optimizer.beta1);
   compare("--adam-beta2", betas[1], optimizer.beta2);
+  compare("--ademamix-beta3", betas[2], optimizer.beta3);
+  compare("--ademamix-alpha", group.get("alpha"), optimizer.alpha);
   return others;
 }
 

@@ -54,11 +54,21 @@ ExitWatch::ExitWatch(const TrainArguments& arguments, const FileSystem& files,
   }
 }
 
+bool ExitWatch::is_signalled() const { return signal_ && signal_->came(); }
+
+bool ExitWatch::is_out_of_time(Clock::time_point now) const {
+  const auto& limit = arguments_.exit_duration_in_mins;
+  return limit && minutes(now) > static_cast<double>(*limit);
+}
+
+bool ExitWatch::is_to_end(Clock::time_point now) const {
+  return is_signalled() || is_out_of_time(now);
+}
+
 ExitSigns ExitWatch::look(int64_t iteration, Clock::time_point now) const {
   ExitSigns signs;
-  signs.signalled = signal_ && signal_->came();
-  const auto& limit = arguments_.exit_duration_in_mins;
-  signs.out_of_time = limit && minutes(now) > static_cast<double>(*limit);
+  signs.signalled = is_signalled();
+  signs.out_of_time = is_out_of_time(now);
   if (arguments_.trigger_path.empty() || iteration % arguments_.log_interval != 0) return signs;
   const auto is_there = [&](const std::string& name) {
     return files_.status(join(arguments_.trigger_path, name)).kind != PathKind::missing;

@@ -40,11 +40,16 @@ class ExitWatch {
   /// are logged.
   ExitSigns look(int64_t iteration, Clock::time_point now = Clock::now()) const;
   double minutes(Clock::time_point now = Clock::now()) const;
+  /// Whether it knows so of the signal or the clock.
+  bool is_to_end(Clock::time_point now = Clock::now()) const;
 
   /// On rank 0, when the save that it asked for is done.
   void remove_save_trigger() const;
 
  private:
+  bool is_signalled() const;
+  bool is_out_of_time(Clock::time_point now) const;
+
   const TrainArguments& arguments_;
   const FileSystem& files_;
   Clock::time_point start_;

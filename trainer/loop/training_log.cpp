@@ -173,7 +173,9 @@ DataPhase data_phase(const TrainArguments& a, int64_t iteration) {
   DataPhase phase;
   if (next != transitions.begin()) phase.first = *std::prev(next);
   const int64_t end = next == transitions.end() ? all : std::min(all, samples_before(*next));
-  phase.samples = std::max<int64_t>(0, end - samples_before(phase.first));
+  phase.samples = end - samples_before(phase.first);
+  // Of a run that is over, which may still be evaluated.
+  if (phase.samples <= 0) phase = {0, all};
   return phase;
 }
 

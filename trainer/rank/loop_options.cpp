@@ -9,7 +9,12 @@ namespace ferry {
 
 void check_loop(const TrainArguments& a) {
   schedule_of(a);
-  phase_transitions(a.phase_transition_iterations);
+  const bool has_phases = !phase_transitions(a.phase_transition_iterations).empty();
+  if (has_phases && (!a.rampup_batch_size.empty() || !a.step_batch_size_schedule.empty())) {
+    fail(ErrorKind::unsupported,
+         "--phase-transition-iterations counts samples by iterations, all of "
+         "--global-batch-size: leave out --rampup-batch-size and --step-batch-size-schedule");
+  }
   const BatchSizes sizes = batch_sizes(a);
   const int64_t iterations = a.train_iters     ? *a.train_iters
                              : a.train_samples ? iterations_for(sizes, *a.train_samples)

@@ -134,18 +134,23 @@ class RankLoop {
   }
 
   // Takes samples on from `consumed`, as training does. A long evaluation does not keep a run from
-  // saving and ending in time: it is left without a result.
+  // saving and ending in time: it is left without a result, and the next one takes the samples that
+  // it would have taken.
   void evaluate(DataSplit split, int64_t& consumed, const std::string& at, bool is_final) {
     if (!model_->has_samples(split) || arguments_.eval_iters == 0) return;
     const int64_t batch = arguments_.eval_global_batch_size.value_or(1);
     const int64_t block = arguments_.micro_batch_size.value_or(1) * arguments_.data_parallel_size;
     const IterationBatch iteration{batch, batch, batch / block};
     const int64_t done = position_.progress.iteration;
+    const int64_t first = std::exchange(consumed, consumed + arguments_.eval_iters * batch);
     std::vector<LossSum> total;
     for (int64_t i = 0; i < arguments_.eval_iters; ++i) {
-      const std::vector<LossSum> losses = model_->evaluate(split, {consumed, iteration});
-      consumed += batch;
-      if (is_to_end_at_once()) return;
+      if (i > 0 && is_to_end()) {
+        return log_.tell(
+            fmt::format("leaving the evaluation after {} of {} batches, as the run is to end\n", i,
+                        arguments_.eval_iters));
+      }
+      const std::vector<LossSum> losses = model_->evaluate(split, {first + i * batch, iteration});
       log_.observer().on_evaluation_batch(split, means(losses), done);
       if (total.empty()) {
         total = losses;
@@ -160,28 +165,24 @@ class RankLoop {
     log_.add_validation(at, means(total), done, position_.consumed, is_final);
   }
 
-  // What any rank knows.
-  ExitSigns signs_of_all() {
-    const ExitWatch* const watch = setup_.exit_watch;
-    const ExitSigns own =
-        watch != nullptr ? watch->look(position_.progress.iteration) : ExitSigns{};
-    double flags[] = {own.signalled ? 1.0 : 0.0, own.out_of_time ? 1.0 : 0.0,
-                      own.save_trigger ? 1.0 : 0.0, own.exit_trigger ? 1.0 : 0.0};
-    model_->grid().world().add_numbers(flags);
-    return {flags[0] > 0, flags[1] > 0, flags[2] > 0, flags[3] > 0};
-  }
-
-  bool is_to_end_at_once() {
+  // Whether any rank knows so.
+  bool is_to_end() {
     if (!arguments_.exit_duration_in_mins && !arguments_.exit_signal_handler) return false;
-    const ExitSigns signs = signs_of_all();
-    return signs.signalled || signs.out_of_time;
+    const ExitWatch* const watch = setup_.exit_watch;
+    double ranks = watch != nullptr && watch->is_to_end() ? 1 : 0;
+    model_->grid().world().add_numbers({&ranks, 1});
+    return ranks > 0;
   }
 
   // Saves what is to be saved after an iteration. True when the run is to end.
   bool decide() {
     const int64_t iteration = position_.progress.iteration;
     const ExitWatch* const watch = setup_.exit_watch;
-    const ExitSigns signs = signs_of_all();
+    ExitSigns signs = watch != nullptr ? watch->look(iteration) : ExitSigns{};
+    double flags[] = {signs.signalled ? 1.0 : 0.0, signs.out_of_time ? 1.0 : 0.0,
+                      signs.save_trigger ? 1.0 : 0.0, signs.exit_trigger ? 1.0 : 0.0};
+    model_->grid().world().add_numbers(flags);
+    signs = {flags[0] > 0, flags[1] > 0, flags[2] > 0, flags[3] > 0};
     const double minutes = watch != nullptr ? watch->minutes() : 0;
     const ExitDecision decision = decide_exit(arguments_, iteration, signs, minutes);
     saves_->save(decision.save, position_);

@@ -69,7 +69,7 @@ RunPosition RunSaves::begin(std::unique_ptr<const Source> source) {
     // What overrides the saved schedule goes by the samples, too.
     const bool has_schedule = !source->weights_only && !arguments_.no_load_optim;
     if (arguments_.override_opt_param_scheduler && has_schedule) {
-      position.progress.schedule_samples = position.consumed;
+      go_by_samples(position);
     }
   }
   saved_.start_iteration = position.last_saved = position.progress.iteration;
@@ -78,6 +78,17 @@ RunPosition RunSaves::begin(std::unique_ptr<const Source> source) {
   sink_->prepare(regions_to_save(arguments_, model_.state()),
                  goes_on ? source->checkpoint.path : std::string());
   return position;
+}
+
+void RunSaves::go_by_samples(RunPosition& position) {
+  int64_t& stepped = position.progress.schedule_samples;
+  if (stepped == position.consumed) return;
+  log_.tell(
+      fmt::format("WARNING: the learning rate goes on as after {} samples, which are consumed, and "
+                  "not as after "
+                  "the {} that it was stepped by (--override-opt-param-scheduler)\n",
+                  position.consumed, stepped));
+  stepped = position.consumed;
 }
 
 void RunSaves::load(const Source& source, RunPosition& position) {

@@ -27,6 +27,7 @@ class RunSaves {
 
  private:
   void load(const Source& source, RunPosition& position);
+  void go_by_samples(RunPosition& position);
   void tell_committed();
 
   const TrainArguments& arguments_;

@@ -40,13 +40,15 @@ std::unique_ptr<Claim> claim_run(const std::shared_ptr<const FileSystem>& files,
 }
 
 // By the folder of an iteration.
-ProblemOf reason_to_stay(const std::vector<int64_t>& others, const std::vector<int64_t>& written) {
-  return [others, written](const std::string& path) -> std::string {
+ProblemOf reason_to_stay(const std::vector<int64_t>& others, const std::vector<int64_t>& past,
+                         const std::vector<int64_t>& written) {
+  return [others, past, written](const std::string& path) -> std::string {
     const auto iteration = iteration_of(split_path(path).name);
     const auto is_among = [&](const std::vector<int64_t>& numbers) {
       return iteration && std::ranges::find(numbers, *iteration) != numbers.end();
     };
     if (is_among(written)) return "being written";
+    if (is_among(past)) return "of the run before this process";
     return is_among(others) ? "not of the run that saves here" : "";
   };
 }
@@ -81,7 +83,7 @@ struct RunSaver::Folder {
   std::unique_ptr<Claim> claim;  // rank 0's
   std::optional<Retention> retention;
   std::vector<int64_t> others;        // iterations that the run does not go on from; rank 0's
-  std::vector<int64_t> past;          // what it went on from before this process; rank 0's
+  std::vector<int64_t> past;          // what earlier processes left, and it leaves; rank 0's
   std::shared_ptr<Group> group;       // its own: a saver's thread uses it
   std::unique_ptr<AsyncSaver> saver;  // with --async-save, or where memory is a device's
   AsyncSaver::Ticket ticket;
@@ -167,8 +169,9 @@ RunSaver::Folder& RunSaver::folder(SaveKind kind) {
   return kind == SaveKind::non_persistent ? *other_ : *persistent_;
 }
 
-// What lies in the folder: the run's past, or not, and then it may be another run's, or a branch
-// that was left for an earlier checkpoint.
+// What lies in the folder and is not the run's past: it may be another run's, or a branch that was
+// left for an earlier checkpoint. Of the past --save-retain-interval alone takes back only what the
+// tracker names and what is gone on from.
 void RunSaver::find_others(Folder& folder, const std::string& loaded) {
   const auto is_here = [&](const std::string& path) {
     return files_->status(path).kind == PathKind::folder &&
@@ -178,9 +181,17 @@ void RunSaver::find_others(Folder& folder, const std::string& loaded) {
   if (!loaded.empty() && (is_here(persistent_->path) || (other_ && is_here(other_->path)))) {
     last = iteration_of(split_path(loaded).name).value_or(-1);
   }
-  for (const IterationFolder& each : read_run_folder(*files_, folder.path).iterations) {
-    if (!each.iteration || *each.iteration == last || !each.complete()) continue;
-    (*each.iteration < last ? folder.past : folder.others).push_back(*each.iteration);
+  const RunFolder run = read_run_folder(*files_, folder.path);
+  const bool leaves_past = folder.is_persistent && !arguments_.keep_last;
+  for (const IterationFolder& each : run.iterations) {
+    if (!each.iteration || *each.iteration == last) continue;
+    if (*each.iteration < last) {
+      if (leaves_past && *each.iteration != run.tracker.iteration) {
+        folder.past.push_back(*each.iteration);
+      }
+    } else if (each.complete()) {
+      folder.others.push_back(*each.iteration);
+    }
   }
   if (folder.others.empty()) return;
   print_(fmt::format(
@@ -281,18 +292,12 @@ void RunSaver::commit(Folder& folder, int64_t iteration) {
   if (pruner_.joinable()) pruner_.join();
   std::erase(folder.others, iteration);
   std::erase(folder.past, iteration);
-  std::vector<int64_t> others = folder.others;
-  // --save-retain-interval alone takes back what this process saved or began with, as
-  // Megatron-LM's.
-  if (folder.is_persistent && !arguments_.keep_last) {
-    others.insert(others.end(), folder.past.begin(), folder.past.end());
-  }
   // Those to come may have the names of some that an earlier run left.
   std::vector<int64_t> written;
   for (const int64_t pending : folder.pending) {
     if (pending != iteration) written.push_back(pending);
   }
-  const auto stays = reason_to_stay(others, written);
+  const auto stays = reason_to_stay(folder.others, folder.past, written);
   // Beside the next steps: many large files take their time to go.
   pruner_ = std::jthread([this, &folder, stays] { prune(folder, stays); });
 }
@@ -300,7 +305,7 @@ void RunSaver::commit(Folder& folder, int64_t iteration) {
 void RunSaver::make_room(const Folder& folder) {
   if (group_.rank() == 0) {
     ferry::make_room(files_, folder.path, arguments_.save_retain_interval,
-                     reason_to_stay(folder.others, {}), print_);
+                     reason_to_stay(folder.others, {}, {}), print_);
   }
   group_.barrier();  // the others begin to write when there is room
 }

@@ -40,9 +40,10 @@ LanguageModel::LanguageModel(const TrainArguments& arguments, const RankSetup& s
       source_(open_source(setup.files, arguments, *setup.group)),
       model_(model_of(arguments, source_.get())),
       source_path_(source_ ? source_->checkpoint.path : std::string()) {
-  if (!source_) return;
-  if (!source_->weights_only) start_iteration_ = source_->state.iteration.value_or(0);
-  start_iteration_ = arguments.override_ckpt_iteration.value_or(start_iteration_);
+  int64_t done = 0;
+  if (source_ && !source_->weights_only) done = source_->state.iteration.value_or(0);
+  if (source_) done = arguments.override_ckpt_iteration.value_or(done);
+  phase_ = data_phase(arguments, done);
 }
 
 LanguageModel::~LanguageModel() = default;
@@ -58,7 +59,7 @@ void LanguageModel::build(RunLog& log) {
   if (!arguments_.fp8.empty()) {
     memory_plan(arguments_, model_, kernels::DeviceKind::host, source_path_);
   }
-  open_data();
+  open_data(log);
   device_ = setup_.device();
   check_float8();
   rank_.emplace(arguments_, model_, setup_.group->rank(), *device_, source_path_);
@@ -78,9 +79,12 @@ void LanguageModel::check_float8() const {
 }
 
 // One rank builds what is not in the cache yet, then the others find it there.
-void LanguageModel::open_data() {
+void LanguageModel::open_data(RunLog& log) {
   DataOptions options = data_options(arguments_);
-  options.samples.train = data_phase(arguments_, start_iteration_).samples;
+  options.samples.train = phase_.samples;
+  if (const int32_t padding = options.masks.padding; padding >= 0) {
+    log.tell(fmt::format(" > token {} pads: it has no loss, and is read as 0\n", padding));
+  }
   from_first_together(*setup_.group, [&] {
     check_train_data(arguments_, open_datasets(setup_.files, options).train != nullptr);
     return std::string();
@@ -97,20 +101,16 @@ std::string LanguageModel::description() const {
   return plan_text(arguments_, model_, memory_plan(arguments_, model_, device_->kernels->kind()));
 }
 
-// The number in the phase's order of the sample behind so many of the run. Megatron-LM counts those
-// that the phase had when the process began by iterations.
-int64_t LanguageModel::in_phase(int64_t consumed) {
-  if (!samples_before_phase_) {
-    const int64_t first = data_phase(arguments_, start_iteration_).first;
-    const int64_t done = (start_iteration_ - first) * arguments_.global_batch_size.value_or(1);
-    samples_before_phase_ = arguments_.phase_transition_iterations.empty() ? 0 : consumed - done;
-  }
-  return consumed - *samples_before_phase_;
+void LanguageModel::begin_step(int64_t number) {
+  iteration_ = number;
+  rank_->pipeline.begin_step(number);
 }
 
 void LanguageModel::train(const StepSamples& samples, double loss_scale) {
   const IterationBatch& batch = samples.batch;
-  const int64_t consumed = in_phase(samples.consumed);
+  const bool has_phases = !arguments_.phase_transition_iterations.empty();
+  const int64_t consumed =
+      has_phases ? (iteration_ - phase_.first) * batch.global : samples.consumed;
   rank_->pipeline.train(batch.micro_batches, loss_scale, [&](int64_t number, Batch& micro_batch) {
     const TimerScope timer(*timers_, "batch-generator", 2);
     const bool is_last = number + 1 == batch.micro_batches;

@@ -10,6 +10,7 @@
 #include "trainer/data/batch_ahead.h"
 #include "trainer/data/data_options.h"
 #include "trainer/data/sampler.h"
+#include "trainer/loop/training_log.h"
 #include "trainer/rank/rank_setup.h"
 #include "trainer/rank/trained_model.h"
 #include "trainer/run/rank_model.h"
@@ -34,7 +35,7 @@ class LanguageModel final : public TrainedModel {
   bool has_samples(DataSplit split) const override { return datasets_[split] != nullptr; }
   void initialise() override;
   std::string description() const override;
-  void begin_step(int64_t number) override { rank_->pipeline.begin_step(number); }
+  void begin_step(int64_t number) override;
   void train(const StepSamples& samples, double loss_scale) override;
   double gradient_divisor() override;
   std::vector<LossSum> losses() override;
@@ -43,8 +44,7 @@ class LanguageModel final : public TrainedModel {
   double operations(int64_t samples) const override;
 
  private:
-  void open_data();
-  int64_t in_phase(int64_t consumed);
+  void open_data(RunLog& log);
   void check_float8() const;
   Sampler sampler_of(const Dataset& dataset) const;
   void read(Sampler& sampler, const Dataset& dataset, const BatchAhead::Place& place,
@@ -54,9 +54,9 @@ class LanguageModel final : public TrainedModel {
   const RankSetup& setup_;
   std::unique_ptr<const Source> source_;
   RunModel model_;
-  std::string source_path_;                      // empty: there is none
-  int64_t start_iteration_ = 0;                  // done when the process begins
-  std::optional<int64_t> samples_before_phase_;  // consumed before its DataPhase
+  std::string source_path_;  // empty: there is none
+  DataPhase phase_;
+  int64_t iteration_ = 0;  // that are done
   PerSplit<std::shared_ptr<const Dataset>> datasets_;
   std::optional<RankDevice> device_;
   std::optional<RankModel> rank_;

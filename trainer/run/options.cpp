@@ -79,15 +79,13 @@ std::string tokenizer_description(const TrainArguments& arguments) {
 // Source: megatron/core/datasets/megatron_dataset.py.
 void set_tokens(const TrainArguments& arguments, MaskOptions& masks) {
   const int64_t last = arguments.vocab_size.value_or(0) - 1;
-  const int64_t end =
-      arguments.end_of_document.value_or(arguments.null_tokenizer_eod_id.value_or(last));
+  const int64_t made_up = arguments.null_tokenizer_eod_id.value_or(last);
+  masks.end_of_document = static_cast<int32_t>(arguments.end_of_document.value_or(made_up));
   const bool is_null = arguments.tokenizer_type == "NullTokenizer";
-  const int64_t padding =
-      is_null ? arguments.null_tokenizer_pad_id : arguments.padding.value_or(masks.padding);
-  masks.end_of_document = static_cast<int32_t>(end);
-  if (padding != end || arguments.allow_ambiguous_pad_tokens) {
-    masks.padding = static_cast<int32_t>(padding);
-  }
+  const auto padding = is_null ? arguments.null_tokenizer_pad_id : arguments.padding;
+  const auto end = is_null ? made_up : arguments.end_of_document;
+  if (!padding || (padding == end && !arguments.allow_ambiguous_pad_tokens)) return;
+  masks.padding = static_cast<int32_t>(*padding);
 }
 
 }  // namespace

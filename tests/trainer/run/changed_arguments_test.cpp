@@ -85,6 +85,14 @@ TEST_F(ChangedArguments, PhasesBeginWithTheirFirstSample) {
     EXPECT_EQ(figures.loss, first.at(iteration - 4).loss) << iteration;
   }
   EXPECT_NE(figures_in(run_of(own)).at(5).loss, first.at(1).loss);
+  // What is left out has had its samples.
+  const std::string skipping = "--phase-transition-iterations 4,8 --iterations-to-skip 5";
+  EXPECT_EQ(figures_in(run_of(own + skipping)).at(8).loss, first.at(4).loss);
+  // A run that is over may be started again, and another batch is another phase.
+  const std::string over = own + "--phase-transition-iterations 2,4 --train-iters 4 ";
+  EXPECT_EQ(outcome_of(over).problem, "");
+  EXPECT_THAT(outcome_of(own + "--phase-transition-iterations 4,8 --global-batch-size 4").problem,
+              HasSubstr("global_batch_size is 8 in the checkpoint and 4 now"));
 }
 
 }  // namespace

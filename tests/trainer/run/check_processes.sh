@@ -126,6 +126,14 @@ ends 3 3
 [ "$(grep -c '^ferry: error: ' job.err)" = 1 ]
 grep -q '^ferry: error: rank 2: ' job.err
 [ ! -e saved/latest_checkpointed_iteration.txt ]
+# A tokenizer that one does not see.
+mkdir tokenizer
+echo '{"model": {"vocab": {"a": 0, "b": 1}}}' >tokenizer/tokenizer.json
+echo '{"eos_token": "a", "pad_token": "b"}' >tokenizer/tokenizer_config.json
+starts 2 'cd elsewhere' '--no-use-tokenizer-model-from-checkpoint-args --tokenizer-type HuggingFaceTokenizer --tokenizer-model tokenizer'
+ends 1 10
+[ "$(grep -c '^ferry: error: ' job.err)" = 1 ]
+grep -q '^ferry: error: .*process 2 finds 250 tokens, of which -1 ends documents and -1 pads' job.err
 # And what all find wrong alike.
 starts -1 true '--micro-batch-size 3'
 ends 2 2

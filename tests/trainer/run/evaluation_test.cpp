@@ -62,6 +62,16 @@ TEST_F(Evaluation, IsLeftWhenTheRunIsToEnd) {
   EXPECT_EQ(outcome.problem, "");
   EXPECT_THAT(outcome.printed, testing::Not(testing::HasSubstr("validation loss")));
   EXPECT_THAT(outcome.printed, testing::HasSubstr("saving checkpoint at iteration       1 "));
+  EXPECT_THAT(outcome.printed, testing::HasSubstr("leaving the evaluation after 1 of 5 batches"));
+  // The next one's samples are those of a run that was not told to.
+  const auto second = [&](const std::string& more) {
+    const std::string printed = run_of(words + more + " --exit-interval 2");
+    const size_t at = printed.find("validation loss at iteration 2 ");
+    return printed.substr(at, printed.find('\n', at) - at);
+  };
+  const std::string whole =
+      "--save " + scratch_.path("whole") + " --load " + scratch_.path("whole");
+  EXPECT_EQ(second(""), second(whole));
 }
 
 TEST_F(Evaluation, GoesOnAfterAStop) {

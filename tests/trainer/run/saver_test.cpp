@@ -127,6 +127,16 @@ TEST_F(Saves, RetentionOfAnIntervalLeavesThePast) {
   EXPECT_THAT(left_in("run"),
               testing::UnorderedElementsAre("iter_0000010", "iter_0000015", "iter_0000020",
                                             "iter_0000029", "latest_checkpointed_iteration.txt"));
+  // What the tracker names goes, too, where a later one of another folder is gone on from.
+  run_of("--load " + scratch_.path("run") + " --save " + scratch_.path("other") +
+         common_words(scratch_) + "--eval-iters 0 --save-interval 30 ");
+  fs::rename(scratch_.path("other") + "/iter_0000030", scratch_.path("run") + "/iter_0000030");
+  run_of(
+      own +
+      "--ckpt-step 30 --save-retain-interval 10 --train-iters 31 --override-opt-param-scheduler ");
+  EXPECT_THAT(left_in("run"), testing::UnorderedElementsAre(
+                                  "iter_0000010", "iter_0000015", "iter_0000020", "iter_0000030",
+                                  "iter_0000031", "latest_checkpointed_iteration.txt"));
 }
 
 // A folder that goes is renamed first: iteration 15 takes longer than five steps do.

@@ -44,7 +44,7 @@ constexpr ArgumentRow kTrainingRows[] = {
     {"--vocab-file", text, "None", &A::vocab_file},
     {"--merge-file", text, "None", &A::merge_file},
     {"--null-tokenizer-eod-id", integer, "None", &A::null_tokenizer_eod_id, "0.."},
-    {"--null-tokenizer-pad-id", integer, "-1", &A::null_tokenizer_pad_id, "-1.."},
+    {"--null-tokenizer-pad-id", integer, "-1", &A::null_tokenizer_pad_id, "-1..2147483647"},
     {"--allow-ambiguous-pad-tokens", flag, "False", &A::allow_ambiguous_pad_tokens},
     {"--eval-iters", integer, "100", &A::eval_iters, "0.."},
     {"--eval-interval", integer, "None", &A::eval_interval, "1.."},

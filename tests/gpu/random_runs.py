@@ -46,7 +46,7 @@ FIGURES = {
 }
 EXACT = {'rate': 1e-6, 'scale': 0, 'skipped': 0}
 LIMITS = {'loss': 1e-5, 'evaluation': 1e-5, 'balance': 1.1e-5, 'z-loss': 1e-4, 'norm': 1.6e-3} | EXACT
-LIMITS_OF_16_BITS = {'loss': 5e-4, 'evaluation': 5e-4, 'balance': 1e-3, 'z-loss': 1e-3, 'norm': 3e-2} | EXACT
+LIMITS_OF_16_BITS = {'loss': 5e-4, 'evaluation': 5e-4, 'balance': 1e-3, 'z-loss': 3e-3, 'norm': 3e-2} | EXACT
 
 
 class Configuration:
@@ -187,7 +187,7 @@ class Configuration:
         if self.add('--bf16', probability=1 if 'sgd' in self.words else .6):
             self.add('--grad-reduce-in-bf16', probability=.5)
         else:
-            self.add('--fp16', '--initial-loss-scale', 65536 * 64, '--loss-scale-window', 3, '--hysteresis', 1)
+            self.add('--fp16', '--initial-loss-scale', 65536 * 4, '--loss-scale-window', 3, '--hysteresis', 1)
             self.add('--apply-query-key-layer-scaling', probability=.5)
 
 
@@ -195,6 +195,9 @@ def lines(text):
     found = collections.defaultdict(dict)
     for iteration, line in re.findall(r'iteration +(\d+)/(.*)', text):
         found[int(iteration)] |= {name: float(m[1]) for name, pattern in FIGURES.items() if (m := re.search(pattern, line))}
+        # A skipped iteration has the loss 0, or none where it is a process's first.
+        if found[int(iteration)].get('loss') == 0:
+            del found[int(iteration)]['loss']
     for iteration, loss in re.findall(r'validation loss at iteration (\d+) .*?lm loss value: (\S+)', text):
         found[int(iteration)]['evaluation'] = float(loss)
     return found
@@ -230,8 +233,8 @@ def compare(ours, theirs, iterations, limits):
     """The largest difference of each figure, and those that are too large."""
     worst = collections.defaultdict(float)
     for i in iterations:
-        if 'rate' not in theirs[i] or 'loss' not in theirs[i]:
-            worst['loss'] = float('inf')
+        if 'rate' not in theirs[i]:
+            worst['rate'] = float('inf')
     for i, name in itertools.product(iterations, limits):
         one, other = ours[i].get(name), theirs[i].get(name)
         if (one is None) != (other is None):

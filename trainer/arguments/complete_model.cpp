@@ -88,6 +88,11 @@ void complete_mlp(TrainArguments& a, Notes& notes) {
   if (a.add_bias_linear) a.add_qkv_bias = true;
   if (a.num_experts == 0) a.num_experts.reset();
   if (!a.num_experts) return;
+  if (a.add_bias_linear) {
+    fail(ErrorKind::unsupported,
+         "--num-experts: biases of routers and experts are not to be had here; give "
+         "--disable-bias-linear (--add-qkv-bias keeps those of queries, keys and values)");
+  }
   check_fits(!a.xielu,
              "--xielu and --num-experts exclude each other: experts have no parameters of xIELU");
   if (!a.moe_ffn_hidden_size) {

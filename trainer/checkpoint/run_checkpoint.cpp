@@ -82,8 +82,10 @@ std::vector<LoadedValue> param_groups(const StateLayout& model, const Schedule& 
       return list;
     });
   };
+  // In Megatron-LM's order, by which it takes the parameters of groups: with other rates before
+  // without decay.
   std::vector<GroupKind> kinds{{true, false, false}, {false, false, false}};
-  if (optimizer.input_and_output) kinds.push_back({true, false, true});
+  if (optimizer.input_and_output) kinds.insert(kinds.begin() + 1, {true, false, true});
   std::vector<LoadedValue> optimizers{groups(kinds)};
   if (separate) optimizers.push_back(groups({{true, true, false}}));
   return optimizers;

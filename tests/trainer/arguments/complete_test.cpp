@@ -19,11 +19,12 @@ std::string small(const std::string& more) {
          more;
 }
 
-std::string refusal(const std::string& more, const Launch& launch = {}) {
+std::string refusal(const std::string& more, const Launch& launch = {},
+                    ErrorKind kind = ErrorKind::invalid) {
   try {
     completed(small(more), launch);
   } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::invalid) << error.what();
+    EXPECT_EQ(error.kind(), kind) << error.what();
     return error.what();
   }
   ADD_FAILURE() << more << ": nothing was thrown";
@@ -89,19 +90,22 @@ TEST(CompleteArguments, NamesSizesThatDoNotFit) {
   EXPECT_THAT(refusal("--global-batch-size 3"), HasSubstr("4 is the next"));
   EXPECT_THAT(refusal("--expert-model-parallel-size 2 --data-parallel-size 2"),
               HasSubstr("give --num-experts"));
-  EXPECT_THAT(refusal("--num-experts 3 --expert-model-parallel-size 2 --data-parallel-size 2"),
+  EXPECT_THAT(refusal("--disable-bias-linear --num-experts 3 --expert-model-parallel-size 2 "
+                      "--data-parallel-size 2"),
               HasSubstr("for --expert-model-parallel-size, 1 and 3 fit"));
-  EXPECT_THAT(refusal("--num-experts 4 --expert-model-parallel-size 2"),
+  EXPECT_THAT(refusal("--disable-bias-linear --num-experts 4 --expert-model-parallel-size 2"),
               HasSubstr("no multiple of 2"));
-  EXPECT_THAT(refusal("--num-experts 4 --tensor-model-parallel-size 2"),
+  EXPECT_THAT(refusal("--disable-bias-linear --num-experts 4 --tensor-model-parallel-size 2"),
               HasSubstr("--sequence-parallel"));
-  EXPECT_THAT(refusal("--num-experts 4 --moe-layer-freq [1]*3"), HasSubstr("3 elements"));
+  EXPECT_THAT(refusal("--disable-bias-linear --num-experts 4 --moe-layer-freq [1]*3"),
+              HasSubstr("3 elements"));
   EXPECT_THAT(refusal("--kv-channels 7 --position-embedding-type rope"),
               HasSubstr("--kv-channels 7: rotary positions turn pairs"));
   EXPECT_THAT(refusal("--multi-latent-attention --qk-pos-emb-head-dim 5 "
                       "--position-embedding-type rope"),
               HasSubstr("--qk-pos-emb-head-dim 5"));
-  EXPECT_THAT(refusal("--moe-router-topk 5 --num-experts 4"), HasSubstr("from 1 to 4"));
+  EXPECT_THAT(refusal("--disable-bias-linear --moe-router-topk 5 --num-experts 4"),
+              HasSubstr("from 1 to 4"));
   EXPECT_THAT(refusal("--hidden-size 1099511627777"), HasSubstr("--hidden-size"));
   EXPECT_THAT(
       refusal("--tensor-model-parallel-size 1048576 --pipeline-model-parallel-size 1048576"),
@@ -140,21 +144,21 @@ TEST(CompleteArguments, NamesWhatAPrecisionAwareOptimizerNeeds) {
       HasSubstr("exclude each other"));
   for (const std::string which :
        {"--main-params-dtype fp16", "--exp-avg-dtype fp8", "--exp-avg-sq-dtype fp16"}) {
-    try {
-      completed(small(aware + "--bf16 " + which));
-      ADD_FAILURE() << which;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::unsupported);
-      EXPECT_THAT(error.what(), HasSubstr(which));
-    }
+    EXPECT_THAT(refusal(aware + "--bf16 " + which, {}, ErrorKind::unsupported), HasSubstr(which));
   }
   EXPECT_TRUE(completed(small(aware + "--bf16")).arguments.accumulate_allreduce_grads_in_fp32);
   EXPECT_FALSE(completed(small(aware + "--bf16 --main-grads-dtype bf16"))
                    .arguments.accumulate_allreduce_grads_in_fp32);
 }
 
+TEST(CompleteArguments, HasNoBiasesOfExperts) {
+  EXPECT_THAT(refusal("--num-experts 4", {}, ErrorKind::unsupported),
+              HasSubstr("give --disable-bias-linear"));
+}
+
 TEST(CompleteArguments, NamesWhatContradicts) {
-  EXPECT_THAT(refusal("--xielu --num-experts 4"), HasSubstr("experts have no parameters of xIELU"));
+  EXPECT_THAT(refusal("--disable-bias-linear --xielu --num-experts 4"),
+              HasSubstr("experts have no parameters of xIELU"));
   EXPECT_THAT(refusal("--bf16 --fp16"), HasSubstr("exclude each other"));
   EXPECT_THAT(refusal("--swiglu --squared-relu"), HasSubstr("exclude each other"));
   EXPECT_THAT(refusal("--train-samples 100"), HasSubstr("--train-iters and --train-samples"));
@@ -183,9 +187,11 @@ TEST(CompleteArguments, NamesWhatContradicts) {
   EXPECT_THAT(refusal("--mtp-num-layers 1"), HasSubstr("rope"));
   EXPECT_THAT(refusal("--position-embedding-type rope --rope-type yarn"),
               HasSubstr("--rope-type yarn is for --multi-latent-attention"));
-  EXPECT_THAT(refusal("--num-experts 4 --moe-router-topk 1"), HasSubstr("always 1"));
+  EXPECT_THAT(refusal("--disable-bias-linear --num-experts 4 --moe-router-topk 1"),
+              HasSubstr("always 1"));
   const std::string experts =
-      "--num-experts 4 --moe-router-topk 1 --moe-router-score-function sigmoid ";
+      "--disable-bias-linear --num-experts 4 --moe-router-topk 1 "
+      "--moe-router-score-function sigmoid ";
   EXPECT_THAT(refusal(experts + "--moe-router-load-balancing-type aux_loss seq_aux_loss "
                                 "--moe-aux-loss-coeff 0.1 0.1"),
               HasSubstr("2 kinds"));

@@ -71,7 +71,7 @@ class Configuration {
     add("--disable-bias-linear", 50);
     add("--transformer-impl transformer_engine", 50);
     if (!chance(50)) return;
-    add("--num-experts 4 --moe-router-topk 2");
+    add("--num-experts 4 --moe-router-topk 2 --disable-bias-linear");
     if (data_ > 1) add("--expert-model-parallel-size 2", 60);
     if (tensor_ > 1) add("--expert-tensor-parallel-size 1", 30);
     add("--moe-grouped-gemm", 40);

@@ -130,7 +130,8 @@ TEST_F(NewRun, DropoutIsTheSameAfterAStop) {
 // Lengths in flat buffers do not tell an expert's projections apart.
 TEST_F(NewRun, ExpertsWithoutAGateAreTheSameAfterAStop) {
   const std::string experts =
-      "--num-experts 4 --moe-router-topk 2 --data-parallel-size 2 --use-distributed-optimizer ";
+      "--disable-bias-linear --num-experts 4 --moe-router-topk 2 --data-parallel-size 2 "
+      "--use-distributed-optimizer ";
   expect_the_same_after_a_stop(experts);
   expect_the_same_after_a_stop(experts + "--expert-model-parallel-size 2");
   expect_the_same_after_a_stop(experts +

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "ckpt/io/staging/claim.h"
+#include "ckpt/megatron/state/state_of.h"
 #include "ckpt/store/prune.h"
 #include "tests/io/forwarding_file_system.h"
 #include "tests/trainer/run/runs.h"
@@ -82,6 +83,20 @@ TEST_F(Saves, RankFoldersHaveTheFilesOfMegatrons) {
     }
   }
   EXPECT_THAT(files, testing::UnorderedElementsAreArray(expected));
+}
+
+// By which it tells their parameters apart: with other rates before without decay.
+TEST_F(Saves, GroupsOfParametersStandInMegatronsOrder) {
+  run("run", "--decoupled-lr 5e-4 --ckpt-format torch ");
+  const RunState state = state_of(open_checkpoint(posix_file_system(), scratch_.path("run")));
+  const Value groups = state.param_groups.front().value;
+  std::vector<double> rates, decays;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    rates.push_back(groups[i].get("max_lr").real().value_or(0));
+    decays.push_back(groups[i].get("wd_mult").real().value_or(-1));
+  }
+  EXPECT_THAT(rates, testing::ElementsAre(1e-3, 5e-4, 1e-3));
+  EXPECT_THAT(decays, testing::ElementsAre(1, 1, 0));
 }
 
 // At the layout that saved and at others, as from a checkpoint of the other format.

@@ -1,5 +1,8 @@
 #include "trainer/run/rank_model.h"
 
+#include <algorithm>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "ckpt/base/error.h"
@@ -30,6 +33,39 @@ void check_all_used(const ParameterSet& parameters, const std::string& path) {
        path, problem);
 }
 
+// By the names that one kind of modules gives norms.
+std::set<std::string> parameters_of(std::vector<ModelTensor> tensors) {
+  name_norms(tensors, false);
+  std::set<std::string> names;
+  for (ModelTensor& tensor : tensors) {
+    if (!is_buffer(tensor.name)) names.insert(std::move(tensor.name));
+  }
+  return names;
+}
+
+// A model with other parameters than its arguments tell of is saved with arguments that nobody can
+// load it by.
+void check_same_parameters(const std::vector<ModelTensor>& described,
+                           const std::vector<ModelTensor>& stored, const std::string& path) {
+  const std::set<std::string> ours = parameters_of(described), theirs = parameters_of(stored);
+  const auto only_in = [](const std::set<std::string>& a, const std::set<std::string>& b) {
+    const auto found = std::ranges::find_if(a, [&](const auto& name) { return !b.contains(name); });
+    return found == a.end() ? std::string() : *found;
+  };
+  if (const std::string name = only_in(theirs, ours); !name.empty()) {
+    fail_other_model(path, "it has the parameter " + name + ", which they do not");
+  }
+  if (const std::string name = only_in(ours, theirs); !name.empty()) {
+    fail_other_model(path, "it lacks the parameter " + name);
+  }
+}
+
+std::vector<ModelTensor> described_tensors(const Value& args, DType dtype) {
+  std::vector<ModelTensor> tensors = model_tensors(read_arguments(args, kPath).architecture, dtype);
+  name_norms(tensors, read_run_arguments(args).transformer_engine);
+  return tensors;
+}
+
 std::vector<ModelChunk> chunks_of(const TrainArguments& arguments, const RunModel& model,
                                   const Grid& grid, const ModelState& memory, Float8State* float8,
                                   kernels::Kernels& kernels, const std::string& path) {
@@ -57,17 +93,14 @@ std::vector<ModelChunk> chunks_of(const TrainArguments& arguments, const RunMode
 RunModel model_of(const TrainArguments& arguments, const Source* source) {
   const LoadedValue args = namespace_of(arguments);
   const DType dtype = parameter_dtype(arguments);
-  if (source == nullptr) {
-    const ReadArguments read = read_arguments(args.value, kPath);
-    std::vector<ModelTensor> tensors = model_tensors(read.architecture, dtype);
-    name_norms(tensors, read_run_arguments(args.value).transformer_engine);
-    return {args.value, std::move(tensors), kPath};
-  }
+  std::vector<ModelTensor> described = described_tensors(args.value, dtype);
+  if (source == nullptr) return {args.value, std::move(described), kPath};
   std::vector<ModelTensor> tensors;
   for (const StateTensor& tensor : source->state.tensors) {
     if (tensor.role != Role::model) continue;
     tensors.push_back({tensor.name, tensor.shape, is_buffer(tensor.name) ? DType::f32 : dtype});
   }
+  check_same_parameters(described, tensors, source->checkpoint.path);
   return {args.value, std::move(tensors), kPath};
 }
 

@@ -91,6 +91,16 @@ TEST_F(Refusals, OfAnotherModelsWeightsSayWhatToGive) {
                    "or --use-checkpoint-args");
 }
 
+// Whichever has more parameters: the run would be saved with arguments that nobody can load it by.
+TEST_F(Refusals, OfAModelWithOtherParametersNameOne) {
+  const std::string biased = scratch_.path("biased");
+  run_of(words("--add-qkv-bias --save-interval 4 --save " + biased));
+  const std::string name = "the parameter decoder.layers.self_attention.linear_qkv.bias";
+  expect_untrained("--train-iters 8 --load " + biased, "it has " + name);
+  expect_untrained("--finetune --load " + biased, "it has " + name);
+  expect_untrained("--finetune --add-qkv-bias --load " + saved(), "it lacks " + name);
+}
+
 TEST_F(Refusals, OfAnotherOptimizersStateSayWhatToGive) {
   const std::string load = "--lr-decay-iters 4 --load " + saved() + " ";
   expect_untrained(load + "--bf16", "--no-load-optim");

@@ -12,6 +12,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/model/run_arguments.h"
+#include "ckpt/megatron/rank_folders/global_names.h"
 #include "convert/arguments/argument_table.h"
 #include "convert/model/sizes.h"
 
@@ -37,6 +38,7 @@ class Reader {
     read_mlp();
     read_alternation();
     if (a_.experts > 0) read_moe();
+    a_.numbers_layers = !layers_are_stacked(args_);
     a_.tied = is("untie_embeddings_and_output_weights", false) ||
               is("share_embeddings_and_output_weights", true);
     if (is("mtp_use_repeated_layer", true) && a_.mtp_layers > 1) a_.mtp_layers = 1;

@@ -71,6 +71,8 @@ struct Architecture {
   int64_t shared_ffn = 0;  // 0: no shared expert
   bool shared_gate = false;
   std::vector<bool> moe_layers;  // one a layer, when there are experts
+  /// torch_dist numbers layers though they are alike, because the arguments name a kind for each.
+  bool numbers_layers = false;
   RouterScore router_score = RouterScore::softmax;
   bool router_pre_softmax = false;  // scores are not renormalised over the chosen experts
   bool expert_bias = false;

@@ -15,7 +15,8 @@ struct StackPlace {
   Dims extents;  // of those axes
 };
 
-/// Layers are stacked where all are alike, experts always (convert/import/import_tensors.h).
+/// Layers are stacked where all are alike and not numbered all the same, experts always
+/// (convert/import/import_tensors.h).
 StackPlace stack_place(const std::string& canonical, const Architecture& architecture);
 
 }  // namespace ferry

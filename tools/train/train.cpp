@@ -25,6 +25,7 @@
 #include "trainer/rank/staging/host_memory.h"
 #include "trainer/run/inputs.h"
 #include "trainer/run/memory_plan.h"
+#include "trainer/run/options.h"
 #include "trainer/run/rank_trainer.h"
 
 namespace ferry::tool {
@@ -173,11 +174,14 @@ std::string train_help() {
   return text + "\n" + kExamples;
 }
 
+// What a run uses of its tokenizer.
 std::string tokens_of(const TrainArguments& arguments) {
-  const auto number = [](const std::optional<int64_t>& token) { return token.value_or(-1); };
-  return fmt::format("{} tokens, of which {} ends documents and {} pads (-1: none)",
-                     number(arguments.vocab_size), number(arguments.end_of_document),
-                     number(arguments.padding));
+  const DataOptions data = data_options(arguments);
+  const MaskOptions& masks = data.masks;
+  const bool uses_end = masks.eod_mask_loss || masks.reset_position_ids ||
+                        masks.reset_attention_mask || data.mock_data;
+  return fmt::format("{} tokens, of which {} ends documents and {} pads (-1: none, or no matter)",
+                     data.vocabulary_size, uses_end ? masks.end_of_document : -1, masks.padding);
 }
 
 // Each process reads the tokenizer for itself. Where its files are on some hosts alone, ranks would

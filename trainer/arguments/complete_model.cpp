@@ -79,6 +79,11 @@ void complete_positions(TrainArguments& a) {
              a.multi_latent_attention ? "--qk-pos-emb-head-dim" : "--kv-channels", turned);
 }
 
+bool has_layer_of_experts(const TrainArguments& a) {
+  const auto* const list = std::get_if<std::vector<int64_t>>(&a.moe_layer_freq);
+  return list == nullptr || std::ranges::count(*list, 0) < std::ssize(*list);
+}
+
 void complete_mlp(TrainArguments& a, Notes& notes) {
   check_one_of({{"--swiglu", a.swiglu},
                 {"--squared-relu", a.squared_relu},
@@ -88,7 +93,7 @@ void complete_mlp(TrainArguments& a, Notes& notes) {
   if (a.add_bias_linear) a.add_qkv_bias = true;
   if (a.num_experts == 0) a.num_experts.reset();
   if (!a.num_experts) return;
-  if (a.add_bias_linear) {
+  if (a.add_bias_linear && has_layer_of_experts(a)) {
     fail(ErrorKind::unsupported,
          "--num-experts: biases of routers and experts are not to be had here; give "
          "--disable-bias-linear (--add-qkv-bias keeps those of queries, keys and values)");

@@ -10,10 +10,13 @@ namespace ferry {
 void check_loop(const TrainArguments& a) {
   schedule_of(a);
   const bool has_phases = !phase_transitions(a.phase_transition_iterations).empty();
-  if (has_phases && (!a.rampup_batch_size.empty() || !a.step_batch_size_schedule.empty())) {
+  const bool batches_change = !a.rampup_batch_size.empty() || !a.step_batch_size_schedule.empty() ||
+                              a.decrease_batch_size_if_needed;
+  if (has_phases && batches_change) {
     fail(ErrorKind::unsupported,
          "--phase-transition-iterations counts samples by iterations, all of "
-         "--global-batch-size: leave out --rampup-batch-size and --step-batch-size-schedule");
+         "--global-batch-size: leave out --rampup-batch-size, --step-batch-size-schedule and "
+         "--decrease-batch-size-if-needed");
   }
   const BatchSizes sizes = batch_sizes(a);
   const int64_t iterations = a.train_iters     ? *a.train_iters

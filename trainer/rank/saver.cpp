@@ -171,7 +171,7 @@ RunSaver::Folder& RunSaver::folder(SaveKind kind) {
 
 // What lies in the folder and is not the run's past: it may be another run's, or a branch that was
 // left for an earlier checkpoint. Of the past --save-retain-interval alone takes back only what the
-// tracker names and what is gone on from.
+// tracker names, as Megatron-LM does.
 void RunSaver::find_others(Folder& folder, const std::string& loaded) {
   const auto is_here = [&](const std::string& path) {
     return files_->status(path).kind == PathKind::folder &&
@@ -184,14 +184,11 @@ void RunSaver::find_others(Folder& folder, const std::string& loaded) {
   const RunFolder run = read_run_folder(*files_, folder.path);
   const bool leaves_past = folder.is_persistent && !arguments_.keep_last;
   for (const IterationFolder& each : run.iterations) {
-    if (!each.iteration || *each.iteration == last) continue;
-    if (*each.iteration < last) {
-      if (leaves_past && *each.iteration != run.tracker.iteration) {
-        folder.past.push_back(*each.iteration);
-      }
-    } else if (each.complete()) {
-      folder.others.push_back(*each.iteration);
-    }
+    if (!each.iteration) continue;
+    const bool is_past = *each.iteration <= last;
+    const bool is_named = run.tracker.iteration == *each.iteration;
+    if (is_past && (!leaves_past || is_named)) continue;
+    if (each.complete()) (is_past ? folder.past : folder.others).push_back(*each.iteration);
   }
   if (folder.others.empty()) return;
   print_(fmt::format(

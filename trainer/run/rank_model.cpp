@@ -33,12 +33,30 @@ void check_all_used(const ParameterSet& parameters, const std::string& path) {
        path, problem);
 }
 
+// "decoder.layers.mlp.experts.experts.linear_fc1.weight": without the numbers of layers and experts
+// and the halves that some files have, which others stack.
+std::string without_numbers(std::string_view name) {
+  std::string result;
+  for (size_t at = 0; at <= name.size();) {
+    const size_t end = std::min(name.find('.', at), name.size());
+    const std::string_view part = name.substr(at, end - at);
+    at = end + 1;
+    if (part.find_first_not_of("0123456789") == part.npos) continue;
+    result += (result.empty() ? "" : ".");
+    result += part;
+  }
+  for (const std::string_view half : {".weight_w", ".weight_v", ".bias_w", ".bias_v"}) {
+    if (result.ends_with(half)) result.resize(result.size() - 2);
+  }
+  return result;
+}
+
 // By the names that one kind of modules gives norms.
 std::set<std::string> parameters_of(std::vector<ModelTensor> tensors) {
   name_norms(tensors, false);
   std::set<std::string> names;
-  for (ModelTensor& tensor : tensors) {
-    if (!is_buffer(tensor.name)) names.insert(std::move(tensor.name));
+  for (const ModelTensor& tensor : tensors) {
+    if (!is_buffer(tensor.name)) names.insert(without_numbers(tensor.name));
   }
   return names;
 }

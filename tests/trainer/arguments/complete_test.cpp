@@ -154,6 +154,7 @@ TEST(CompleteArguments, NamesWhatAPrecisionAwareOptimizerNeeds) {
 TEST(CompleteArguments, HasNoBiasesOfExperts) {
   EXPECT_THAT(refusal("--num-experts 4", {}, ErrorKind::unsupported),
               HasSubstr("give --disable-bias-linear"));
+  completed(small("--num-experts 4 --moe-layer-freq [0]*4"));  // it is dense
 }
 
 TEST(CompleteArguments, NamesWhatContradicts) {

@@ -101,6 +101,26 @@ TEST_F(Refusals, OfAModelWithOtherParametersNameOne) {
   expect_untrained("--finetune --add-qkv-bias --load " + saved(), "it lacks " + name);
 }
 
+// Layers that the arguments name a kind for have numbers in files of both kinds, alike or not.
+TEST_F(Refusals, AreNotOfTheRunsOwnParametersHoweverTheyAreSpelt) {
+  const std::string experts = "--num-experts 4 --moe-ffn-hidden-size 32 --moe-router-topk 2 ";
+  for (const std::string kinds : {"", "--moe-layer-freq [1,1] ", "--moe-layer-freq [0,1] "}) {
+    for (const std::string format : {"torch_dist", "torch"}) {
+      const std::string run = scratch_.path(format + kinds);
+      const std::string own = experts + kinds + "--ckpt-format " + format +
+                              " --save-interval 2 --exit-interval 2 --train-iters 4 --save '" +
+                              run + "' ";
+      run_of(words(own));
+      EXPECT_EQ(outcome_of(words(own + "--exit-interval 4 --load '" + run + "'")).problem, "");
+      const Checkpoint saved = open_checkpoint(posix_file_system(), run);
+      const bool has_numbers = std::ranges::any_of(saved.catalog.entries, [](const Entry& entry) {
+        return entry.name.starts_with("decoder.layers.1.");
+      });
+      EXPECT_EQ(has_numbers, !kinds.empty()) << kinds << format;
+    }
+  }
+}
+
 TEST_F(Refusals, OfAnotherOptimizersStateSayWhatToGive) {
   const std::string load = "--lr-decay-iters 4 --load " + saved() + " ";
   expect_untrained(load + "--bf16", "--no-load-optim");

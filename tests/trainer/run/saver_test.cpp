@@ -152,6 +152,12 @@ TEST_F(Saves, RetentionOfAnIntervalLeavesThePast) {
   EXPECT_THAT(left_in("run"), testing::UnorderedElementsAre(
                                   "iter_0000010", "iter_0000015", "iter_0000020", "iter_0000030",
                                   "iter_0000031", "latest_checkpointed_iteration.txt"));
+  // And what is gone back to stays.
+  run_of(own + "--ckpt-step 15 --save-retain-interval 10 --exit-interval 17 ");
+  EXPECT_THAT(left_in("run"),
+              testing::UnorderedElementsAre("iter_0000010", "iter_0000015", "iter_0000017",
+                                            "iter_0000020", "iter_0000030", "iter_0000031",
+                                            "latest_checkpointed_iteration.txt"));
 }
 
 // A folder that goes is renamed first: iteration 15 takes longer than five steps do.

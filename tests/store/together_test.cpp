@@ -40,9 +40,11 @@ class Together : public testing::TestWithParam<bool> {
   }
 
   // Runs all at once, each in a process of its own; their codes.
-  std::vector<int> run(const std::vector<std::function<void()>>& jobs) const {
+  std::vector<int> run(const std::vector<std::function<void()>>& jobs) {
     std::vector<int> codes;
+    messages_.clear();
     for (const Ending& ending : run_together(jobs, quirks_)) {
+      messages_ += ending.message + "\n";
       if (!ending.failed) {
         codes.push_back(kOk);
       } else if (ending.kind == "busy") {
@@ -62,6 +64,7 @@ class Together : public testing::TestWithParam<bool> {
   const CrashFolder folder_;
   const std::string run_ = folder_.path("run");
   FaultPlan quirks_;
+  std::string messages_;  // of the jobs that ran last
 };
 
 TEST_P(Together, OneWriterOfOneIterationWins) {
@@ -115,7 +118,7 @@ TEST_P(Together, SavesPrunesAndReads) {
     }
   });
   const std::vector<int> codes = run(jobs);
-  for (const int code : codes) EXPECT_EQ(code, kOk);
+  for (const int code : codes) EXPECT_EQ(code, kOk) << messages_;
   prune(files_, run_, {2, std::nullopt, false}, {});
   expect_good_run(run_);
   expect_clean(run_);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/megatron/rank_folders/global_names.h"
 #include "ckpt/megatron/state/norm_names.h"
 #include "convert/arguments/arguments.h"
 #include "convert/model/model_tensors.h"
@@ -33,22 +34,13 @@ void check_all_used(const ParameterSet& parameters, const std::string& path) {
        path, problem);
 }
 
-// "decoder.layers.mlp.experts.experts.linear_fc1.weight": without the numbers of layers and experts
-// and the halves that some files have, which others stack.
-std::string without_numbers(std::string_view name) {
-  std::string result;
-  for (size_t at = 0; at <= name.size();) {
-    const size_t end = std::min(name.find('.', at), name.size());
-    const std::string_view part = name.substr(at, end - at);
-    at = end + 1;
-    if (part.find_first_not_of("0123456789") == part.npos) continue;
-    result += (result.empty() ? "" : ".");
-    result += part;
-  }
+// Stacked and whole, as some files have layers, experts and gated projections and others not.
+std::string stacked_name(std::string_view stored) {
+  std::string name = global_name(stored, true).name;
   for (const std::string_view half : {".weight_w", ".weight_v", ".bias_w", ".bias_v"}) {
-    if (result.ends_with(half)) result.resize(result.size() - 2);
+    if (name.ends_with(half)) name.resize(name.size() - 2);
   }
-  return result;
+  return name;
 }
 
 // By the names that one kind of modules gives norms.
@@ -56,7 +48,7 @@ std::set<std::string> parameters_of(std::vector<ModelTensor> tensors) {
   name_norms(tensors, false);
   std::set<std::string> names;
   for (const ModelTensor& tensor : tensors) {
-    if (!is_buffer(tensor.name)) names.insert(without_numbers(tensor.name));
+    if (!is_buffer(tensor.name)) names.insert(stacked_name(tensor.name));
   }
   return names;
 }

@@ -133,7 +133,7 @@ TEST_F(Saves, RetentionLeavesWhatItSays) {
   }
 }
 
-// As Megatron-LM: what earlier processes left stays, but the one that is gone on from.
+// As Megatron-LM: what earlier processes left stays, but the one that the tracker names.
 TEST_F(Saves, RetentionOfAnIntervalLeavesThePast) {
   run("run", "");  // 10, 15, 20 and 25
   const std::string own = "--load " + scratch_.path("run") + " --save " + scratch_.path("run") +

@@ -195,7 +195,7 @@ class Pruner {
   std::unique_ptr<Claim> rename_to_trash(PrunedItem& item) {
     const std::string path = path_of(item.name);
     try {
-      auto claim = std::make_unique<Claim>(file_system_, path);
+      auto claim = std::make_unique<Claim>(file_system_, path, ClaimOptions{.to_remove = true});
       if (std::string reason = why_in_use(item.name); !reason.empty()) {
         spare(item, std::move(reason));
         return nullptr;
@@ -204,7 +204,7 @@ class Pruner {
       return claim;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::busy && error.kind() != ErrorKind::not_found) throw;
-      spare(item, error.kind() == ErrorKind::busy ? "being written: " + std::string(error.what())
+      spare(item, error.kind() == ErrorKind::busy ? "claimed: " + std::string(error.what())
                                                   : "gone already");
     }
     return nullptr;

@@ -177,10 +177,11 @@ void RunStore::clean_beside(const std::string& folder, const std::string& target
   }
   for (const std::string& target : targets) {
     try {
-      const Claim claim(file_system_, join(folder, target));
+      const Claim claim(file_system_, join(folder, target), {.to_remove = true});
       notes.insert(notes.end(), claim.notes().begin(), claim.notes().end());
     } catch (const Error& error) {
-      notes.emplace_back(error.what());
+      // busy: another process claimed it meanwhile, and removes the same.
+      if (error.kind() != ErrorKind::busy) notes.emplace_back(error.what());
     }
   }
 }

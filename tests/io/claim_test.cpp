@@ -3,7 +3,12 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
+#include <functional>
+#include <future>
 #include <random>
+#include <thread>
+#include <utility>
 
 #include "ckpt/base/error.h"
 #include "ckpt/io/staging/leftovers.h"
@@ -176,6 +181,94 @@ TEST_F(ClaimTest, WaitsForTheLiving) {
   ClaimOptions patient;
   patient.wait_seconds = 0.05;
   EXPECT_THAT(refused(patient), HasSubstr("is being written by"));
+}
+
+// A prune beside a training holds a target for a moment: the save waits, other prunes do not.
+TEST_F(ClaimTest, WritersWaitForOneThatOnlyRemoves) {
+  const ClaimOptions to_remove{.to_remove = true};
+  auto first = std::make_unique<Claim>(memory_, "runs/a", to_remove);
+  EXPECT_THAT(refused(to_remove), HasSubstr("runs/a is being removed by process"));
+  auto later = std::async(std::launch::async, [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    first.reset();
+  });
+  const Claim writer(memory_, "runs/a");
+  later.get();
+  EXPECT_THAT(refused(to_remove), HasSubstr("runs/a is being written by process"));
+}
+
+// Two find a dead one's lock: the kernel's lock on it is for a moment that of the faster one.
+TEST_F(ClaimTest, WritersWaitForOneThatTakesADeadOnesLock) {
+  ClaimRecord record = record_of(dead());
+  record.locked = true;
+  put_claim(record);
+  auto faster = memory_->open_lockable("runs/.ferry-lock.a", LockMode::exclusive);
+  ASSERT_EQ(faster->lock(LockMode::exclusive), LockState::taken);
+  EXPECT_THAT(refused({.to_remove = true}), HasSubstr("is being claimed by another process"));
+  auto later = std::async(std::launch::async, [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    faster.reset();
+  });
+  { const Claim writer(memory_, "runs/a"); }
+  EXPECT_THAT(memory_->list("runs"), IsEmpty());
+}
+
+// Without locks, as on some network file systems.
+class NoLocks : public ForwardingFileSystem {
+ public:
+  using ForwardingFileSystem::ForwardingFileSystem;
+  std::unique_ptr<LockableFile> open_lockable(const std::string& path, LockMode) const override {
+    fail(ErrorKind::unsupported, "{}: no locks", path);
+  }
+};
+
+// Where a lock is given back while it is judged, and a living process takes it.
+class HandedOver final : public NoLocks {
+ public:
+  HandedOver(std::shared_ptr<const FileSystem> inner, std::function<void()> takes)
+      : NoLocks(std::move(inner)), takes_(std::move(takes)) {}
+  std::unique_ptr<LockableFile> open_lockable(const std::string& path, LockMode) const override {
+    const bool judges = path == "runs/.ferry-lock.a" && !std::exchange(judged_, true);
+    if (!judges) fail(ErrorKind::unsupported, "{}: no locks", path);
+    takes_();
+    fail(ErrorKind::not_found, "{} is not there", path);
+  }
+  void rename(const std::string& from, const std::string& to) const override {
+    EXPECT_NE(from, "runs/.ferry-lock.a") << "the lock of a living one is moved to " << to;
+    inner().rename(from, to);
+  }
+
+ private:
+  std::function<void()> takes_;
+  mutable bool judged_ = false;
+};
+
+TEST_F(ClaimTest, ALockThatIsHandedOverIsJudgedAnew) {
+  memory_->put("runs/.ferry-lock.a", record_of(dead()).to_text());
+  ClaimRecord next = record_of(ProcessIdentity::current());
+  next.token = "ffeeddccbbaa9988";
+  const auto takes = [&] { memory_->put("runs/.ferry-lock.a", next.to_text()); };
+  const auto files = std::make_shared<HandedOver>(memory_, takes);
+  try {
+    const Claim claim(files, "runs/a");
+    FAIL() << "got the claim";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("runs/a is being written by process"));
+  }
+  EXPECT_EQ(read_claim_token(*memory_, "runs/.ferry-lock.a"), next.token);
+}
+
+// Another claim mistakes the lock for a dead one's, and puts it back.
+TEST_F(ClaimTest, ALockThatIsGoneForAMomentIsGivenBack) {
+  auto claim = std::make_unique<Claim>(std::make_shared<NoLocks>(memory_), "runs/a");
+  memory_->rename("runs/.ferry-lock.a", "runs/aside");
+  auto other = std::async(std::launch::async, [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    memory_->rename("runs/aside", "runs/.ferry-lock.a");
+  });
+  claim.reset();
+  other.get();
+  EXPECT_THAT(memory_->list("runs"), IsEmpty());
 }
 
 TEST(AsideNames, HideNumbersAndComeBack) {

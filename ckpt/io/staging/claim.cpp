@@ -1,5 +1,6 @@
 #include "ckpt/io/staging/claim.h"
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <random>
@@ -29,13 +30,17 @@ Claim::Claim(std::shared_ptr<const FileSystem> file_system, std::string target,
   record_.since_seconds = std::chrono::duration_cast<std::chrono::seconds>(
                               std::chrono::system_clock::now().time_since_epoch())
                               .count();
+  record_.removes = options.to_remove;
   try {
     write_record();
     const auto start = std::chrono::steady_clock::now();
-    std::string who;
-    while (!try_take(options, &who)) {
+    while (const auto refusal = try_take(options)) {
       const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
-      if (waited.count() >= options.wait_seconds) fail(ErrorKind::busy, "{}", who);
+      const bool waits = refusal->passing && !options.to_remove;
+      const double least = waits ? kRemovalWaitSeconds : 0;
+      if (waited.count() >= std::max(options.wait_seconds, least)) {
+        fail(ErrorKind::busy, "{}", refusal->message);
+      }
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   } catch (...) {
@@ -61,9 +66,8 @@ Claim::~Claim() {
     return file_system_->status(beside(kind)).kind != PathKind::missing;
   };
   try {
-    const auto record = read_claim_record(*file_system_, lock_path());
     const bool leaves = stands(Aside::partial) || stands(Aside::old) || stands(Aside::trash);
-    if (record && record->token == record_.token) {
+    if (holds_lock_name()) {
       if (leaves) {
         file_system_->rename(lock_path(), beside(Aside::owner));
       } else {
@@ -75,6 +79,17 @@ Claim::~Claim() {
   } catch (const std::exception&) {  // want of memory, too
     // Dead with this object, and removed by the next claim of the target.
   }
+}
+
+// Without locks another claim may have mistaken the record for a dead one's: then it puts it back
+// at once (set_aside).
+bool Claim::holds_lock_name() const {
+  std::string token = read_claim_token(*file_system_, lock_path());
+  for (int attempt = 0; attempt < 5 && token.empty() && !record_.locked; ++attempt) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    token = read_claim_token(*file_system_, lock_path());
+  }
+  return token == record_.token;
 }
 
 std::string Claim::beside(Aside kind) const {
@@ -103,12 +118,13 @@ void Claim::write_record() {
   now_seconds_ = file_system_->status(path).changed_seconds;
 }
 
-bool Claim::try_take(const ClaimOptions& options, std::string* who) {
+// Nothing when the right is taken.
+std::optional<Claim::Refusal> Claim::try_take(const ClaimOptions& options) {
   for (int attempt = 0; attempt < 100; ++attempt) {
     if (file_system_->status(lock_path()).kind == PathKind::missing) {
       try {
         file_system_->rename(beside(Aside::owner), lock_path());
-        return true;
+        return std::nullopt;
       } catch (const Error& error) {
         if (error.kind() == ErrorKind::not_found) {
           write_record();  // another claim took it, still empty, for one of the dead
@@ -118,28 +134,32 @@ bool Claim::try_take(const ClaimOptions& options, std::string* who) {
       }
     }
     try {
-      if (!set_aside(options, who)) return false;
+      if (auto refusal = set_aside(options)) return refusal;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::not_found) throw;  // not_found: given back meanwhile
     }
   }
-  *who = fmt::format("{} is claimed by others all the time; try again", target_);
-  return false;
+  return Refusal{fmt::format("{} is claimed by others all the time; try again", target_), true};
 }
 
-// Takes the lock's name from a dead owner. False, with the reason, when it may live. The kernel's
-// lock on the dead owner's file keeps others from doing the same at once; without locks the file is
-// looked at again under its new name.
-bool Claim::set_aside(const ClaimOptions& options, std::string* who) {
+// Takes the lock's name from a dead owner. Refused when that one may live. The kernel's lock on the
+// dead owner's file keeps others from doing the same at once; without locks the file is looked at
+// again before it is moved and after.
+std::optional<Claim::Refusal> Claim::set_aside(const ClaimOptions& options) {
   const std::string path = lock_path();
   const auto record = read_claim_record(*file_system_, path);
   const ClaimRecord found = record.value_or(ClaimRecord{});
   const std::string token = record ? found.token : random_token();
+  const Refusal claimed_now{fmt::format("{} is being claimed by another process just now", target_),
+                            true};
   const Life life = life_of(*file_system_, path, found);
   if (life == Life::alive) {
-    *who = fmt::format("{} is being written by {}; wait until it is done, or choose another target",
-                       target_, found.describe());
-    return false;
+    // A third one holds the dead owner's lock, as below.
+    if (record && life_of(found.owner) == Life::dead) return claimed_now;
+    return Refusal{
+        fmt::format("{} is being {} by {}; wait until it is done, or choose another target",
+                    target_, found.removes ? "removed" : "written", found.describe()),
+        found.removes};
   }
   std::vector<std::string> names{aside_name(Aside::lock, parts_.name, {})};
   for (const Aside kind : {Aside::partial, Aside::old, Aside::trash}) {
@@ -147,12 +167,13 @@ bool Claim::set_aside(const ClaimOptions& options, std::string* who) {
   }
   const int64_t unchanged = unchanged_seconds(*file_system_, parts_.parent, names, now_seconds_);
   if (life == Life::unknown && !options.take_over && unchanged < kTakeOverSeconds) {
-    *who = fmt::format(
-        "{} is claimed by {}, and whether that still runs cannot be seen from here. Nothing of it "
-        "changed for {}: it is taken for dead after {}. If it is dead, remove {}",
-        target_, record ? found.describe() : "an unknown process", minutes(unchanged),
-        minutes(kTakeOverSeconds), path);
-    return false;
+    return Refusal{
+        fmt::format("{} is claimed by {}, and whether that still runs cannot be seen from here. "
+                    "Nothing of it changed for {}: it is taken for dead after {}. If it is dead, "
+                    "remove {}",
+                    target_, record ? found.describe() : "an unknown process", minutes(unchanged),
+                    minutes(kTakeOverSeconds), path),
+        found.removes};
   }
   std::unique_ptr<LockableFile> guard;
   try {
@@ -160,17 +181,27 @@ bool Claim::set_aside(const ClaimOptions& options, std::string* who) {
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::not_found) throw;  // else of another user: without its lock
   }
-  if (guard && guard->lock(LockMode::exclusive) == LockState::busy) {
-    *who = fmt::format("{} is being claimed by another process just now", target_);
-    return false;
+  if (guard && guard->lock(LockMode::exclusive) == LockState::busy) return claimed_now;
+  if (guard && !guard->still_at_path()) return std::nullopt;
+  if (read_claim_token(*file_system_, path) != found.token) {
+    return std::nullopt;  // given back while it was judged, and maybe another's by now
   }
-  if (guard && !guard->still_at_path()) return true;
   const std::string aside = join(parts_.parent, aside_name(Aside::owner, parts_.name, token));
   file_system_->remove_all(aside);  // there when it died in a rename that is a link and an unlink
   file_system_->rename(path, aside);
-  const auto moved = read_claim_record(*file_system_, aside);
-  if (moved && record && moved->token != record->token) file_system_->rename(aside, path);
-  return true;
+  if (read_claim_token(*file_system_, aside) != found.token) put_back(aside);
+  return std::nullopt;
+}
+
+// Another's lock file that was moved in a dead one's place. Where a third has the lock's name by
+// now, its owner is told when it commits.
+void Claim::put_back(const std::string& aside) {
+  try {
+    file_system_->rename(aside, lock_path());
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::invalid) throw;
+    file_system_->remove_all(aside);
+  }
 }
 
 // What stands beside the target with another claim's token is removed when that claim's owner is

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,12 +22,15 @@
 namespace ferry {
 
 inline constexpr int64_t kTakeOverSeconds = 15 * 60;
+/// How long a writer waits for one that only removes, whatever ClaimOptions::wait_seconds says: a
+/// prune beside a training must not make its save fail.
+inline constexpr double kRemovalWaitSeconds = 60;
 
 class Claim {
  public:
   /// Takes the right and removes what dead writers of the target left, putting the former target
-  /// back where they died between two renames. busy when a living process has it, or one that
-  /// cannot be judged; the message says who and since when. The parent folder must exist.
+  /// back where they died between two renames. busy when a living process has it to write, or one
+  /// that cannot be judged; the message says who and since when. The parent folder must exist.
   Claim(std::shared_ptr<const FileSystem> file_system, std::string target,
         const ClaimOptions& options = {});
   ~Claim();  // gives the right back; what stands aside is left
@@ -47,11 +51,18 @@ class Claim {
   const std::vector<std::string>& notes() const noexcept { return notes_; }
 
  private:
+  struct Refusal {
+    std::string message;
+    bool passing = false;  // the other one does not write: it will be gone soon
+  };
+
   std::string beside(Aside kind) const;
   std::string lock_path() const;
   void write_record();
-  bool try_take(const ClaimOptions& options, std::string* who);
-  bool set_aside(const ClaimOptions& options, std::string* who);
+  std::optional<Refusal> try_take(const ClaimOptions& options);
+  std::optional<Refusal> set_aside(const ClaimOptions& options);
+  void put_back(const std::string& aside);
+  bool holds_lock_name() const;
   void remove_leftovers();
   void remove_leftovers_of(const std::string& token);
 

@@ -89,6 +89,7 @@ bool set_field(ClaimRecord& record, std::string_view key, std::string_view value
   if (key == "started") return set(record.owner.started);
   if (key == "since") return set(record.since_seconds);
   if (key == "locked") return record.locked = value == "yes", true;
+  if (key == "removes") return record.removes = value == "yes", true;
   if (key == "token") return record.token = value, is_token(value);
   return true;  // of a later release
 }
@@ -126,9 +127,9 @@ std::optional<AsideName> parse_aside(std::string_view name) {
 std::string ClaimRecord::to_text() const {
   return fmt::format(
       "{}\nhost {}\nprocess {}\nstarted {}\nboot {}\nnamespace {}\nsince {}\nlocked {}\n"
-      "token {}\n",
+      "removes {}\ntoken {}\n",
       kFirstLine, owner.host, owner.process, owner.started, owner.boot, owner.pid_namespace,
-      since_seconds, locked ? "yes" : "no", token);
+      since_seconds, locked ? "yes" : "no", removes ? "yes" : "no", token);
 }
 
 std::string ClaimRecord::describe() const {
@@ -159,6 +160,16 @@ std::optional<ClaimRecord> read_claim_record(const FileSystem& file_system,
     begin = end;
   }
   return record.token.empty() ? std::nullopt : std::optional(record);
+}
+
+std::string read_claim_token(const FileSystem& file_system, const std::string& path) {
+  try {
+    const auto record = read_claim_record(file_system, path);
+    return record ? record->token : std::string();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::not_found) throw;
+    return {};
+  }
 }
 
 }  // namespace ferry

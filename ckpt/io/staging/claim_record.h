@@ -39,6 +39,7 @@ struct ClaimRecord {
   ProcessIdentity owner;
   int64_t since_seconds = 0;  // Unix time, by the owner's clock
   bool locked = false;        // the owner holds the kernel's exclusive lock on the file
+  bool removes = false;       // the owner writes nothing (ClaimOptions::to_remove)
   std::string token;
 
   std::string to_text() const;
@@ -49,5 +50,7 @@ struct ClaimRecord {
 /// when it is missing.
 std::optional<ClaimRecord> read_claim_record(const FileSystem& file_system,
                                              const std::string& path);
+/// Its token; empty when the file is no record or missing.
+std::string read_claim_token(const FileSystem& file_system, const std::string& path);
 
 }  // namespace ferry

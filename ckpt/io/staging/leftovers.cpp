@@ -18,17 +18,6 @@ struct Found {
 };
 using FoundByClaim = std::map<std::pair<std::string, std::string>, Found>;
 
-// The token of a lock file that holds its name stands in it; empty when it is damaged or gone.
-std::string token_in(const FileSystem& file_system, const std::string& path) {
-  try {
-    const auto record = read_claim_record(file_system, path);
-    return record ? record->token : std::string();
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::not_found) throw;
-    return {};
-  }
-}
-
 FoundByClaim find_all(const FileSystem& file_system, const std::string& folder,
                       const std::string& target_name) {
   FoundByClaim found;
@@ -36,7 +25,8 @@ FoundByClaim find_all(const FileSystem& file_system, const std::string& folder,
     const auto aside = parse_aside(name);
     if (!aside || (!target_name.empty() && aside->target_name != target_name)) continue;
     const bool is_lock = aside->kind == Aside::lock;
-    const std::string token = is_lock ? token_in(file_system, join(folder, name)) : aside->token;
+    const std::string token =
+        is_lock ? read_claim_token(file_system, join(folder, name)) : aside->token;
     Found& claim = found[{aside->target_name, token}];
     (is_lock || aside->kind == Aside::owner ? claim.records : claim.names).push_back(name);
   }

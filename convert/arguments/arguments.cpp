@@ -11,8 +11,8 @@
 #include <variant>
 
 #include "ckpt/base/error.h"
+#include "ckpt/megatron/model/global_names.h"
 #include "ckpt/megatron/model/run_arguments.h"
-#include "ckpt/megatron/rank_folders/global_names.h"
 #include "convert/arguments/argument_table.h"
 #include "convert/model/sizes.h"
 

@@ -1,4 +1,4 @@
-#include "ckpt/megatron/rank_folders/global_names.h"
+#include "ckpt/megatron/model/global_names.h"
 
 #include <algorithm>
 #include <map>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <span>
 
 #include "ckpt/base/error.h"
@@ -30,8 +31,12 @@ void walk(const FileSystem& file_system, const std::string& path, int depth,
     files.push_back({path, status.link ? 0 : status.bytes});
     return;
   }
-  for (const std::string& name : file_system.list(path)) {
-    walk(file_system, join(path, name), depth - 1, files);
+  try {
+    for (const std::string& name : file_system.list(path)) {
+      walk(file_system, join(path, name), depth - 1, files);
+    }
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::not_found) throw;  // renamed or removed meanwhile
   }
 }
 
@@ -58,7 +63,7 @@ class Pruner {
     list_leftovers();
     if (!options_.dry_run) remove_leftovers();
     list_iterations();
-    if (!options_.dry_run) remove();
+    if (!options_.dry_run) remove_or_say_what();
     for (const PrunedItem& item : report_.iterations) report_.bytes += item.goes ? item.bytes : 0;
     for (const PrunedItem& item : report_.leftovers) report_.bytes += item.goes ? item.bytes : 0;
     return std::move(report_);
@@ -119,6 +124,7 @@ class Pruner {
     for (const Retained& each : decide(*file_system_, run, retention_, options_.checks)) {
       PrunedItem item{each.folder.name, each.folder.iteration, each.goes, each.reason, 0};
       if (item.goes) {
+        if (!each.folder.complete()) unfinished_.insert(item.name);
         item.bytes = bytes_below(*file_system_, path_of(item.name));
         if (std::string reason = why_in_use(item.name); !reason.empty()) spare(item, reason);
       }
@@ -143,6 +149,20 @@ class Pruner {
     item.reason = std::move(reason);
   }
 
+  // Each claim is a file of some hundred bytes.
+  void remove_or_say_what() {
+    try {
+      remove();
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::exhausted) throw;
+      const auto first = std::ranges::find_if(report_.iterations, &PrunedItem::goes);
+      if (first == report_.iterations.end()) throw;
+      fail(error.kind(),
+           "{}. prune needs a few hundred bytes itself: remove {}, which goes, by hand",
+           error.what(), path_of(first->name));
+    }
+  }
+
   void remove() {
     std::vector<PrunedItem*> going;
     for (PrunedItem& item : report_.iterations) {
@@ -153,6 +173,7 @@ class Pruner {
       const auto victims = set_aside(std::span(going).subspan(begin, count));
       if (victims.empty()) continue;
       file_system_->sync_folder(store_.path());
+      for (const Victim& victim : victims) victim.claim->let_others_claim();
       for (const Victim& victim : victims) remove_trash(victim.claim->trash_path());
     }
   }
@@ -191,11 +212,22 @@ class Pruner {
     return true;
   }
 
+  bool is_complete(const std::string& name) const {
+    const RunFolder run = store_.read();
+    return std::ranges::any_of(run.iterations, [&](const IterationFolder& each) {
+      return each.name == name && each.complete();
+    });
+  }
+
   // The claim, or nothing when the iteration has to stay.
   std::unique_ptr<Claim> rename_to_trash(PrunedItem& item) {
     const std::string path = path_of(item.name);
     try {
       auto claim = std::make_unique<Claim>(file_system_, path, ClaimOptions{.to_remove = true});
+      if (unfinished_.contains(item.name) && is_complete(item.name)) {
+        spare(item, "finished meanwhile");
+        return nullptr;
+      }
       if (std::string reason = why_in_use(item.name); !reason.empty()) {
         spare(item, std::move(reason));
         return nullptr;
@@ -204,8 +236,7 @@ class Pruner {
       return claim;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::busy && error.kind() != ErrorKind::not_found) throw;
-      spare(item, error.kind() == ErrorKind::busy ? "claimed: " + std::string(error.what())
-                                                  : "gone already");
+      spare(item, error.kind() == ErrorKind::busy ? std::string(error.what()) : "gone already");
     }
     return nullptr;
   }
@@ -230,6 +261,7 @@ class Pruner {
   RunStore store_;
   const Retention& retention_;
   const PruneOptions& options_;
+  std::set<std::string> unfinished_;  // when it was decided what goes
   std::vector<OpenFile> open_files_;  // of other processes, when it was last looked
   PruneReport report_;
   Progress progress_;

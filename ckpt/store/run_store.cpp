@@ -60,18 +60,32 @@ void StagedIteration::write_file(const std::string& name, const std::string& con
   ferry::write_file(*state_->file_system, join(state_->path, name), content);
 }
 
+// The run folder as a whole. Where it is there by now, made by another first save, a logger or
+// hand, the iteration alone, and its claim.
+std::unique_ptr<Claim> StagedIteration::commit_run(State& state) {
+  if (state.tracker != TrackerMove::never) {
+    state.staged->write_file(std::string(kTrackerName), word(state.iteration));
+  }
+  try {
+    state.staged->commit();
+    return nullptr;
+  } catch (const Error& error) {
+    const bool is_there = state.file_system->status(state.run.path()).kind == PathKind::folder;
+    if (error.kind() != ErrorKind::invalid || !is_there) throw;
+  }
+  auto claim = std::make_unique<Claim>(state.file_system, state.target);
+  StagedFolder::check_target(*state.file_system, state.target, false);
+  state.file_system->rename(state.path, state.target);
+  state.file_system->sync_folder(state.run.path());
+  return claim;
+}
+
 void StagedIteration::commit() {
   State& state = *state_;
-  if (state.whole_run) {
-    if (state.tracker != TrackerMove::never) {
-      state.staged->write_file(std::string(kTrackerName), word(state.iteration));
-    }
-    state.staged->commit();
-    state.staged.reset();
-    return;
-  }
-  const auto claim = state.staged->commit();  // until the tracker moved: nobody prunes it before
+  // Until the tracker moved: nobody prunes the iteration before.
+  const auto claim = state.whole_run ? commit_run(state) : state.staged->commit();
   state.staged.reset();
+  if (!claim) return;
   if (state.tracker == TrackerMove::never) return;
   try {
     std::string note = state.run.move_tracker(state.iteration, state.tracker);
@@ -103,10 +117,18 @@ StagedIteration RunStore::begin(std::optional<int64_t> iteration,
   state->whole_run = file_system_->status(path_).kind == PathKind::missing;
   state->target = join(path_, name);
   if (state->whole_run) {
-    state->staged = std::make_unique<StagedFolder>(file_system_, path_, false, options.claim);
-    state->path = join(state->staged->path(), name);
-    file_system_->create_folder(state->path);
-  } else {
+    try {
+      state->staged = std::make_unique<StagedFolder>(file_system_, path_, false, options.claim);
+      state->path = join(state->staged->path(), name);
+      file_system_->create_folder(state->path);
+    } catch (const Error& error) {
+      // There by now, of another first save or made by hand.
+      const bool is_there = file_system_->status(path_).kind == PathKind::folder;
+      if (error.kind() != ErrorKind::invalid || !is_there) throw;
+      state->whole_run = false;
+    }
+  }
+  if (!state->whole_run) {
     state->notes = clean();
     state->staged = std::make_unique<StagedFolder>(file_system_, state->target, options.overwrite,
                                                    options.claim);

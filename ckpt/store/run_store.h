@@ -32,7 +32,7 @@
 
 namespace ferry {
 
-inline constexpr double kTrackerWaitSeconds = 60;  // other processes hold it for milliseconds
+inline constexpr double kTrackerWaitSeconds = 60;  // other processes hold it for a few seconds
 
 /// An iteration that is being written. Destroyed without commit(), it leaves nothing.
 class StagedIteration {
@@ -60,6 +60,7 @@ class StagedIteration {
   friend class RunStore;
   struct State;
   explicit StagedIteration(std::unique_ptr<State> state);
+  static std::unique_ptr<Claim> commit_run(State& state);
   std::unique_ptr<State> state_;
 };
 

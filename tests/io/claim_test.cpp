@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 
 #include <chrono>
-#include <functional>
 #include <future>
 #include <random>
 #include <thread>
@@ -12,7 +11,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/io/staging/leftovers.h"
-#include "tests/io/forwarding_file_system.h"
+#include "tests/io/hooked_file_system.h"
 #include "tests/io/memory_file_system.h"
 
 namespace ferry {
@@ -24,6 +23,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 constexpr const char* kToken = "00112233aabbccdd";
+constexpr const char* kLock = "runs/.ferry-lock.a";
 
 class ClaimTest : public testing::Test {
  protected:
@@ -48,12 +48,14 @@ class ClaimTest : public testing::Test {
 
   // A claim on runs/a as its owner left it, with a partial folder.
   void put_claim(const ClaimRecord& record) {
-    memory_->put("runs/.ferry-lock.a", record.to_text());
+    memory_->put(kLock, record.to_text());
     memory_->put(std::string("runs/.ferry-partial.a.") + kToken + "/x", "1");
   }
-  std::string refused(const ClaimOptions& options = {}) {
+  std::string refused(const ClaimOptions& options = {}) { return refused(memory_, options); }
+  std::string refused(const std::shared_ptr<const FileSystem>& files,
+                      const ClaimOptions& options = {}) {
     try {
-      const Claim claim(memory_, "runs/a", options);
+      const Claim claim(files, "runs/a", options);
       ADD_FAILURE() << "got the claim";
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::busy);
@@ -63,6 +65,7 @@ class ClaimTest : public testing::Test {
   }
 
   std::shared_ptr<MemoryFileSystem> memory_ = std::make_shared<MemoryFileSystem>();
+  std::shared_ptr<HookedFileSystem> hooked_ = std::make_shared<HookedFileSystem>(memory_);
 };
 
 TEST_F(ClaimTest, LeavesNothing) {
@@ -109,7 +112,7 @@ TEST_F(ClaimTest, TheLockShowsLifeAndDeath) {
   record.locked = true;
   put_claim(record);
   {
-    const auto lock = memory_->open_lockable("runs/.ferry-lock.a", LockMode::exclusive);
+    const auto lock = memory_->open_lockable(kLock, LockMode::exclusive);
     ASSERT_EQ(lock->lock(LockMode::exclusive), LockState::taken);
     EXPECT_THAT(refused(), HasSubstr("is being written by"));
   }
@@ -146,13 +149,26 @@ TEST_F(ClaimTest, OneOfAnotherHostThatWritesIsNotTakenOver) {
 TEST_F(ClaimTest, WhoLostTheClaimIsTold) {
   memory_->put("runs/a/x", "old");
   const Claim first(memory_, "runs/a");
-  memory_->put("runs/.ferry-lock.a", record_of(elsewhere()).to_text());
+  memory_->put(kLock, record_of(elsewhere()).to_text());
   try {
     first.check();
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::busy);
     EXPECT_THAT(error.what(), HasSubstr("taken over by process 42 on node7"));
+  }
+}
+
+TEST_F(ClaimTest, WhoLostTheClaimToOneThatIsDoneIsTold) {
+  const Claim first(memory_, "runs/a");
+  const std::string token = read_claim_token(*memory_, kLock);
+  memory_->rename(kLock, "runs/" + aside_name(Aside::owner, "a", token));
+  try {
+    first.check();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::busy);
+    EXPECT_THAT(error.what(), HasSubstr("taken over by another process"));
   }
 }
 
@@ -168,7 +184,7 @@ TEST_F(ClaimTest, TheFormerTargetIsPutBack) {
 TEST_F(ClaimTest, DamagedRecordsWaitTheirTime) {
   for (const std::string content : {"", "ferry lock 1\ntoken zz\n", "\x80\x01", "ferry lock 1\n"}) {
     memory_->set_clock(1'000'000);
-    memory_->put("runs/.ferry-lock.a", content);
+    memory_->put(kLock, content);
     EXPECT_THAT(refused(), HasSubstr("an unknown process"));
     memory_->set_clock(1'000'000 + kRemoveSeconds);
     { const Claim claim(memory_, "runs/a"); }
@@ -187,7 +203,7 @@ TEST_F(ClaimTest, WaitsForTheLiving) {
 TEST_F(ClaimTest, WritersWaitForOneThatOnlyRemoves) {
   const ClaimOptions to_remove{.to_remove = true};
   auto first = std::make_unique<Claim>(memory_, "runs/a", to_remove);
-  EXPECT_THAT(refused(to_remove), HasSubstr("runs/a is being removed by process"));
+  EXPECT_THAT(refused(to_remove), HasSubstr("runs/a is being pruned or cleaned up by process"));
   auto later = std::async(std::launch::async, [&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     first.reset();
@@ -202,9 +218,10 @@ TEST_F(ClaimTest, WritersWaitForOneThatTakesADeadOnesLock) {
   ClaimRecord record = record_of(dead());
   record.locked = true;
   put_claim(record);
-  auto faster = memory_->open_lockable("runs/.ferry-lock.a", LockMode::exclusive);
+  auto faster = memory_->open_lockable(kLock, LockMode::exclusive);
   ASSERT_EQ(faster->lock(LockMode::exclusive), LockState::taken);
-  EXPECT_THAT(refused({.to_remove = true}), HasSubstr("is being claimed by another process"));
+  EXPECT_THAT(refused({.to_remove = true}),
+              HasSubstr("which has ended, and another process holds its lock"));
   auto later = std::async(std::launch::async, [&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     faster.reset();
@@ -213,83 +230,66 @@ TEST_F(ClaimTest, WritersWaitForOneThatTakesADeadOnesLock) {
   EXPECT_THAT(memory_->list("runs"), IsEmpty());
 }
 
-// Without locks, as on some network file systems.
-class NoLocks : public ForwardingFileSystem {
- public:
-  using ForwardingFileSystem::ForwardingFileSystem;
-  std::unique_ptr<LockableFile> open_lockable(const std::string& path, LockMode) const override {
-    fail(ErrorKind::unsupported, "{}: no locks", path);
-  }
-};
-
-// Where a lock is given back while it is judged, and a living process takes it.
-class HandedOver final : public NoLocks {
- public:
-  HandedOver(std::shared_ptr<const FileSystem> inner, std::function<void()> takes)
-      : NoLocks(std::move(inner)), takes_(std::move(takes)) {}
-  std::unique_ptr<LockableFile> open_lockable(const std::string& path, LockMode) const override {
-    const bool judges = path == "runs/.ferry-lock.a" && !std::exchange(judged_, true);
-    if (!judges) fail(ErrorKind::unsupported, "{}: no locks", path);
-    takes_();
-    fail(ErrorKind::not_found, "{} is not there", path);
-  }
-  void rename(const std::string& from, const std::string& to) const override {
-    EXPECT_NE(from, "runs/.ferry-lock.a") << "the lock of a living one is moved to " << to;
-    inner().rename(from, to);
-  }
-
- private:
-  std::function<void()> takes_;
-  mutable bool judged_ = false;
-};
-
+// Without locks, a dead one's lock is given back while it is judged, and a living one takes it.
 TEST_F(ClaimTest, ALockThatIsHandedOverIsJudgedAnew) {
-  memory_->put("runs/.ferry-lock.a", record_of(dead()).to_text());
+  memory_->put(kLock, record_of(dead()).to_text());
   ClaimRecord next = record_of(ProcessIdentity::current());
   next.token = "ffeeddccbbaa9988";
-  const auto takes = [&] { memory_->put("runs/.ferry-lock.a", next.to_text()); };
-  const auto files = std::make_shared<HandedOver>(memory_, takes);
-  try {
-    const Claim claim(files, "runs/a");
-    FAIL() << "got the claim";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("runs/a is being written by process"));
-  }
-  EXPECT_EQ(read_claim_token(*memory_, "runs/.ferry-lock.a"), next.token);
+  bool is_judged = false;
+  hooked_->has_locks = false;
+  hooked_->before = [&](std::string_view call, const std::string& path) {
+    if (path != kLock) return;
+    EXPECT_NE(call, "rename") << "the lock of a living one is moved";
+    if (call != "open_lockable" || std::exchange(is_judged, true)) return;
+    memory_->put(kLock, next.to_text());
+    fail(ErrorKind::not_found, "{} is not there", path);
+  };
+  EXPECT_THAT(refused(hooked_), HasSubstr("runs/a is being written by process"));
+  EXPECT_EQ(read_claim_token(*memory_, kLock), next.token);
 }
 
-// Another claim mistakes the lock for a dead one's, and puts it back.
-TEST_F(ClaimTest, ALockThatIsGoneForAMomentIsGivenBack) {
-  auto claim = std::make_unique<Claim>(std::make_shared<NoLocks>(memory_), "runs/a");
-  memory_->rename("runs/.ferry-lock.a", "runs/aside");
-  auto other = std::async(std::launch::async, [&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(3));
-    memory_->rename("runs/aside", "runs/.ferry-lock.a");
-  });
+// Without locks another claim mistakes the lock for a dead one's, and would put it back.
+TEST_F(ClaimTest, ALockThatWasMovedIsGivenBackToo) {
+  hooked_->has_locks = false;
+  auto claim = std::make_unique<Claim>(hooked_, "runs/a");
+  memory_->rename(kLock, "runs/" + aside_name(Aside::owner, "a", kToken));
   claim.reset();
-  other.get();
   EXPECT_THAT(memory_->list("runs"), IsEmpty());
 }
 
-TEST(AsideNames, HideNumbersAndComeBack) {
-  for (const std::string target : {"iter_0000100", "step-100", "100%", "a.b", "llama-3.1-8b-hf",
-                                   "epoch=3-step=9", "x_", "-", "%5F1"}) {
-    for (const Aside kind : {Aside::lock, Aside::owner, Aside::partial, Aside::old, Aside::trash}) {
-      const std::string name = aside_name(kind, target, kToken);
-      const auto parsed = parse_aside(name);
-      ASSERT_TRUE(parsed) << name;
-      EXPECT_EQ(parsed->target_name, target);
-      EXPECT_EQ(parsed->kind, kind);
-      EXPECT_EQ(parsed->token, kind == Aside::lock ? "" : kToken);
-      EXPECT_EQ(name.find("_0"), std::string::npos);
-      EXPECT_EQ(name.find("-1"), std::string::npos);
+// Without locks two take a dead one's lock: the slower finds the place of its record taken, and
+// leaves it there, as what the dead one left is known by it.
+TEST_F(ClaimTest, TheSlowerOfTwoLeavesTheDeadOnesRecord) {
+  put_claim(record_of(dead()));
+  ClaimRecord faster = record_of(ProcessIdentity::current());
+  faster.token = "ffeeddccbbaa9988";
+  bool is_slow = true;
+  hooked_->has_locks = false;
+  hooked_->before = [&](std::string_view call, const std::string& path) {
+    if (call != "rename" || path != kLock || !std::exchange(is_slow, false)) return;
+    memory_->rename(kLock, "runs/" + aside_name(Aside::owner, "a", kToken));
+    memory_->put(kLock, faster.to_text());
+  };
+  EXPECT_THAT(refused(hooked_), HasSubstr("runs/a is being written by process"));
+  memory_->remove_all(kLock);
+  EXPECT_EQ(memory_->list("runs").size(), 2u);
+  { const Claim claim(memory_, "runs/a"); }
+  EXPECT_THAT(memory_->list("runs"), IsEmpty());
+}
+
+// Over a network a call whose answer is lost is made again: what it did fails the second time.
+TEST_F(ClaimTest, ALostAnswerDoesNotRefuseTheClaimItself) {
+  for (const bool has_locks : {true, false}) {
+    for (const ErrorKind kind : {ErrorKind::invalid, ErrorKind::not_found}) {
+      hooked_->has_locks = has_locks;
+      bool is_lost = false;
+      hooked_->after = [&](std::string_view call, const std::string& path) {
+        if (call == "rename" && !std::exchange(is_lost, true)) fail(kind, "{}: again", path);
+      };
+      { const Claim claim(hooked_, "runs/a"); }
+      EXPECT_TRUE(is_lost);
+      EXPECT_THAT(memory_->list("runs"), IsEmpty());
     }
-  }
-  EXPECT_EQ(aside_name(Aside::partial, "iter_0000100", kToken),
-            ".ferry-partial.iter%5F0000100.00112233aabbccdd");
-  for (const char* other : {"iter_0000100", ".ferry-", ".ferry-lock.", ".ferry-partial.a",
-                            ".ferry-partial.a.xyz", ".ferry-partial.%5.00112233aabbccdd"}) {
-    EXPECT_FALSE(parse_aside(other)) << other;
   }
 }
 

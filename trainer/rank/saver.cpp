@@ -39,6 +39,15 @@ std::unique_ptr<Claim> claim_run(const std::shared_ptr<const FileSystem>& files,
   }
 }
 
+// Where no lock shows it, the next job may have taken this one for dead.
+void check_run(const Claim& claim, const std::string& path) {
+  try {
+    claim.check();
+  } catch (const Error& error) {
+    fail(error.kind(), "another run saves in {}: {}", path, error.what());
+  }
+}
+
 // By the folder of an iteration.
 ProblemOf reason_to_stay(const std::vector<int64_t>& others, const std::vector<int64_t>& past,
                          const std::vector<int64_t>& written) {
@@ -217,6 +226,7 @@ void RunSaver::save(SaveKind kind, std::vector<ConstRegion> tensors, RunState st
 void RunSaver::save(SaveKind kind, Snapshot snapshot) {
   Folder& to = folder(kind);
   const int64_t iteration = snapshot.iteration;
+  if (to.claim) check_run(*to.claim, to.path);
   // An iteration of this number that an earlier run left may be on its way out.
   if (pruner_.joinable()) pruner_.join();
   if (arguments_.free_space_for_saves) make_room(to);

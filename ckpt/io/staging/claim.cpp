@@ -17,6 +17,9 @@ std::string random_token() {
   return fmt::format("{:08x}{:08x}", random(), random());
 }
 
+// How long a writer waits for one that moves a dead one's lock aside: far more than that takes.
+constexpr double kMomentSeconds = 2;
+
 std::string minutes(int64_t seconds) { return fmt::format("{} min", seconds / 60); }
 
 }  // namespace
@@ -36,8 +39,7 @@ Claim::Claim(std::shared_ptr<const FileSystem> file_system, std::string target,
     const auto start = std::chrono::steady_clock::now();
     while (const auto refusal = try_take(options)) {
       const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
-      const bool waits = refusal->passing && !options.to_remove;
-      const double least = waits ? kRemovalWaitSeconds : 0;
+      const double least = options.to_remove ? 0 : refusal->wait_seconds;
       if (waited.count() >= std::max(options.wait_seconds, least)) {
         fail(ErrorKind::busy, "{}", refusal->message);
       }
@@ -69,27 +71,39 @@ Claim::~Claim() {
     const bool leaves = stands(Aside::partial) || stands(Aside::old) || stands(Aside::trash);
     if (holds_lock_name()) {
       if (leaves) {
-        file_system_->rename(lock_path(), beside(Aside::owner));
+        let_others_claim();
       } else {
         file_system_->remove_all(lock_path());
       }
     } else if (!leaves) {
       file_system_->remove_all(beside(Aside::owner));  // there when the right was taken over
+      if (!record_.locked) remove_moved_record();
     }
   } catch (const std::exception&) {  // want of memory, too
     // Dead with this object, and removed by the next claim of the target.
   }
 }
 
-// Without locks another claim may have mistaken the record for a dead one's: then it puts it back
-// at once (set_aside).
+void Claim::let_others_claim() {
+  if (holds_lock_name()) file_system_->rename(lock_path(), beside(Aside::owner));
+}
+
 bool Claim::holds_lock_name() const {
-  std::string token = read_claim_token(*file_system_, lock_path());
-  for (int attempt = 0; attempt < 5 && token.empty() && !record_.locked; ++attempt) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    token = read_claim_token(*file_system_, lock_path());
+  return read_claim_token(*file_system_, lock_path()) == record_.token;
+}
+
+// Without locks another claim may have mistaken the record for a dead one's and be about to put it
+// back (set_aside): it must not find it any more. It may move while it is looked for, so twice.
+void Claim::remove_moved_record() const {
+  for (int look = 0; look < 2; ++look) {
+    for (const std::string& name : file_system_->list(parts_.parent)) {
+      const auto aside = parse_aside(name);
+      if (!aside || aside->target_name != parts_.name) continue;
+      if (aside->kind != Aside::lock && aside->kind != Aside::owner) continue;
+      const std::string path = join(parts_.parent, name);
+      if (read_claim_token(*file_system_, path) == record_.token) file_system_->remove_all(path);
+    }
   }
-  return token == record_.token;
 }
 
 std::string Claim::beside(Aside kind) const {
@@ -126,6 +140,11 @@ std::optional<Claim::Refusal> Claim::try_take(const ClaimOptions& options) {
         file_system_->rename(beside(Aside::owner), lock_path());
         return std::nullopt;
       } catch (const Error& error) {
+        // Over NFS a call whose answer was lost is made again, and then told that it cannot be.
+        if (read_claim_token(*file_system_, lock_path()) == record_.token) {
+          file_system_->remove_all(beside(Aside::owner));
+          return std::nullopt;
+        }
         if (error.kind() == ErrorKind::not_found) {
           write_record();  // another claim took it, still empty, for one of the dead
         } else if (error.kind() != ErrorKind::invalid) {
@@ -139,28 +158,46 @@ std::optional<Claim::Refusal> Claim::try_take(const ClaimOptions& options) {
       if (error.kind() != ErrorKind::not_found) throw;  // not_found: given back meanwhile
     }
   }
-  return Refusal{fmt::format("{} is claimed by others all the time; try again", target_), true};
+  return Refusal{fmt::format("{} is claimed by others all the time; try again", target_),
+                 kMomentSeconds};
+}
+
+// Why one whose lock is held, or who is seen to run, keeps the target. A dead owner's lock is held
+// by another claim that moves it aside (set_aside); whether the owner of a damaged record, or
+// behind another namespace of processes, lives cannot be told from that.
+Claim::Refusal Claim::refusal_of_living(const ClaimRecord& found) const {
+  const bool is_damaged = found.token.empty();
+  const Life owner = is_damaged ? Life::dead : life_of(found.owner);
+  if (owner == Life::dead) {
+    const std::string who = is_damaged ? "an unknown process" : found.describe();
+    return {
+        fmt::format("{} was claimed by {}, which has ended, and another process holds its lock: "
+                    "one that claims {} just now, or a child that it left; run again, or end "
+                    "that",
+                    target_, who, target_),
+        kMomentSeconds};
+  }
+  if (found.removes) {
+    return {fmt::format("{} is being pruned or cleaned up by {}; wait until it is done, or choose "
+                        "another target",
+                        target_, found.describe()),
+            kRemovalWaitSeconds};
+  }
+  return {fmt::format("{} is being written by {}; wait until it is done, or choose another target",
+                      target_, found.describe()),
+          owner == Life::unknown ? kMomentSeconds : 0};
 }
 
 // Takes the lock's name from a dead owner. Refused when that one may live. The kernel's lock on the
 // dead owner's file keeps others from doing the same at once; without locks the file is looked at
-// again before it is moved and after.
+// again before it is moved and after. Nothing: the name may be free by now.
 std::optional<Claim::Refusal> Claim::set_aside(const ClaimOptions& options) {
   const std::string path = lock_path();
   const auto record = read_claim_record(*file_system_, path);
   const ClaimRecord found = record.value_or(ClaimRecord{});
   const std::string token = record ? found.token : random_token();
-  const Refusal claimed_now{fmt::format("{} is being claimed by another process just now", target_),
-                            true};
   const Life life = life_of(*file_system_, path, found);
-  if (life == Life::alive) {
-    // A third one holds the dead owner's lock, as below.
-    if (record && life_of(found.owner) == Life::dead) return claimed_now;
-    return Refusal{
-        fmt::format("{} is being {} by {}; wait until it is done, or choose another target",
-                    target_, found.removes ? "removed" : "written", found.describe()),
-        found.removes};
-  }
+  if (life == Life::alive) return refusal_of_living(found);
   std::vector<std::string> names{aside_name(Aside::lock, parts_.name, {})};
   for (const Aside kind : {Aside::partial, Aside::old, Aside::trash}) {
     names.push_back(aside_name(kind, parts_.name, token));
@@ -173,7 +210,7 @@ std::optional<Claim::Refusal> Claim::set_aside(const ClaimOptions& options) {
                     "remove {}",
                     target_, record ? found.describe() : "an unknown process", minutes(unchanged),
                     minutes(kTakeOverSeconds), path),
-        found.removes};
+        found.removes ? kRemovalWaitSeconds : 0};
   }
   std::unique_ptr<LockableFile> guard;
   try {
@@ -181,14 +218,23 @@ std::optional<Claim::Refusal> Claim::set_aside(const ClaimOptions& options) {
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::not_found) throw;  // else of another user: without its lock
   }
-  if (guard && guard->lock(LockMode::exclusive) == LockState::busy) return claimed_now;
+  if (guard && guard->lock(LockMode::exclusive) == LockState::busy) {
+    return refusal_of_living(found);  // by now
+  }
   if (guard && !guard->still_at_path()) return std::nullopt;
   if (read_claim_token(*file_system_, path) != found.token) {
     return std::nullopt;  // given back while it was judged, and maybe another's by now
   }
-  const std::string aside = join(parts_.parent, aside_name(Aside::owner, parts_.name, token));
-  file_system_->remove_all(aside);  // there when it died in a rename that is a link and an unlink
-  file_system_->rename(path, aside);
+  std::string aside = join(parts_.parent, aside_name(Aside::owner, parts_.name, token));
+  try {
+    file_system_->rename(path, aside);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::invalid) throw;
+    // Another claim has moved it there; or it died in a rename that is a link and an unlink.
+    if (read_claim_token(*file_system_, path) != found.token) return std::nullopt;
+    aside = join(parts_.parent, aside_name(Aside::owner, parts_.name, random_token()));
+    file_system_->rename(path, aside);
+  }
   if (read_claim_token(*file_system_, aside) != found.token) put_back(aside);
   return std::nullopt;
 }
@@ -242,12 +288,12 @@ void Claim::check() const {
     record = read_claim_record(*file_system_, lock_path());
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::not_found) throw;
-    return;  // removed by hand: nobody else has it
+    // Removed by hand, and nobody else has it; unless another claim moved it aside, and is done.
+    if (file_system_->status(beside(Aside::owner)).kind == PathKind::missing) return;
   }
   if (record && record->token == record_.token) return;
-  fail(ErrorKind::busy,
-       "{} was taken over by {} while this process wrote it, as nothing seemed to change for {}",
-       target_, record ? record->describe() : "an unknown process", minutes(kTakeOverSeconds));
+  fail(ErrorKind::busy, "{} was taken over by {}, which took this process for dead", target_,
+       record ? record->describe() : "another process");
 }
 
 }  // namespace ferry

@@ -23,14 +23,15 @@ namespace ferry {
 
 inline constexpr int64_t kTakeOverSeconds = 15 * 60;
 /// How long a writer waits for one that only removes, whatever ClaimOptions::wait_seconds says: a
-/// prune beside a training must not make its save fail.
-inline constexpr double kRemovalWaitSeconds = 60;
+/// prune beside a training must not make its save fail, and large folders take their time to go.
+inline constexpr double kRemovalWaitSeconds = 10 * 60;
 
 class Claim {
  public:
   /// Takes the right and removes what dead writers of the target left, putting the former target
-  /// back where they died between two renames. busy when a living process has it to write, or one
-  /// that cannot be judged; the message says who and since when. The parent folder must exist.
+  /// back where they died between two renames. busy when a living process has it to write, one that
+  /// cannot be judged, or, beyond kRemovalWaitSeconds, one that removes; the message says who and
+  /// since when. The parent folder must exist.
   Claim(std::shared_ptr<const FileSystem> file_system, std::string target,
         const ClaimOptions& options = {});
   ~Claim();  // gives the right back; what stands aside is left
@@ -44,6 +45,9 @@ class Claim {
   std::string old_path() const { return beside(Aside::old); }
   std::string trash_path() const { return beside(Aside::trash); }
 
+  /// Gives the right to the target back; what stands aside stays this claim's until it ends.
+  void let_others_claim();
+
   /// busy when another process took the right over: what was written must not be put in place.
   void check() const;
 
@@ -53,7 +57,7 @@ class Claim {
  private:
   struct Refusal {
     std::string message;
-    bool passing = false;  // the other one does not write: it will be gone soon
+    double wait_seconds = 0;  // for so long a writer waits for it to pass
   };
 
   std::string beside(Aside kind) const;
@@ -61,8 +65,10 @@ class Claim {
   void write_record();
   std::optional<Refusal> try_take(const ClaimOptions& options);
   std::optional<Refusal> set_aside(const ClaimOptions& options);
+  Refusal refusal_of_living(const ClaimRecord& found) const;
   void put_back(const std::string& aside);
   bool holds_lock_name() const;
+  void remove_moved_record() const;
   void remove_leftovers();
   void remove_leftovers_of(const std::string& token);
 

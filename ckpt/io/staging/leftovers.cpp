@@ -18,6 +18,15 @@ struct Found {
 };
 using FoundByClaim = std::map<std::pair<std::string, std::string>, Found>;
 
+// Of a lock file that holds its name; empty as well where the record is another user's alone.
+std::string token_in(const FileSystem& file_system, const std::string& path) {
+  try {
+    return read_claim_token(file_system, path);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
 FoundByClaim find_all(const FileSystem& file_system, const std::string& folder,
                       const std::string& target_name) {
   FoundByClaim found;
@@ -25,8 +34,7 @@ FoundByClaim find_all(const FileSystem& file_system, const std::string& folder,
     const auto aside = parse_aside(name);
     if (!aside || (!target_name.empty() && aside->target_name != target_name)) continue;
     const bool is_lock = aside->kind == Aside::lock;
-    const std::string token =
-        is_lock ? read_claim_token(file_system, join(folder, name)) : aside->token;
+    const std::string token = is_lock ? token_in(file_system, join(folder, name)) : aside->token;
     Found& claim = found[{aside->target_name, token}];
     (is_lock || aside->kind == Aside::owner ? claim.records : claim.names).push_back(name);
   }
@@ -39,9 +47,8 @@ void judge(const FileSystem& file_system, const std::string& folder, const std::
   std::optional<ClaimRecord> record;
   try {
     record = read_claim_record(file_system, path);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::not_found) throw;
-    return;  // given back meanwhile
+  } catch (const Error&) {
+    return;  // given back meanwhile, or another user's alone
   }
   Life life = life_of(file_system, path, record.value_or(ClaimRecord{}));
   // Its writer died, or is about to lock and fill it: then it makes another one (claim.cpp).

@@ -1,5 +1,6 @@
 // How runs save.
 #include <chrono>
+#include <fstream>
 #include <thread>
 
 #include "ckpt/io/staging/claim.h"
@@ -221,6 +222,35 @@ TEST_F(Saves, OfTwoRunsInOneFolderTheSecondIsRefused) {
   run_of(words);
   EXPECT_THAT(left_in("run"),
               testing::UnorderedElementsAre("iter_0000010", "latest_checkpointed_iteration.txt"));
+}
+
+// Where a job of another host takes the folder over when iteration 10 is there.
+class TakenOver final : public ForwardingFileSystem {
+ public:
+  TakenOver() : ForwardingFileSystem(posix_file_system()) {}
+  void rename(const std::string& from, const std::string& to) const override {
+    inner().rename(from, to);
+    if (!to.ends_with("/iter_0000010")) return;
+    ClaimRecord next;
+    next.owner = {"node7", "another-boot", "pid:[1]", 42, 99};
+    next.token = "ffeeddccbbaa9988";
+    std::ofstream(join(split_path(to).parent, ".ferry-lock.training")) << next.to_text();
+  }
+};
+
+TEST_F(Saves, ARunWhoseFolderIsTakenOverEnds) {
+  const std::string path = scratch_.path("run");
+  for (const std::string mode : {"", "--async-save "}) {
+    const std::string words = "--load " + run_fixture("f32_qwen3") + " --save " + path +
+                              common_words(scratch_) + layout::kAll +
+                              "--eval-iters 0 --save-interval 5 --exit-interval 20 " + mode;
+    EXPECT_THAT(outcome_of(words, test_device, std::make_shared<TakenOver>()).problem,
+                testing::AllOf(
+                    testing::HasSubstr("another run saves in " + path),
+                    testing::HasSubstr("process 42 on node7, which took this process for dead")));
+    EXPECT_FALSE(fs::exists(path + "/iter_0000015"));
+    fs::remove_all(path);
+  }
 }
 
 // A disk of so many bytes, which hold nothing but a folder.

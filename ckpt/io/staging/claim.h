@@ -6,7 +6,7 @@
 // changed for kTakeOverSeconds. Should it live after all, its commit fails and says who took over,
 // and what it wrote stays aside for kRemoveSeconds. So one writer wins on any file system; what
 // depends on locks that every host sees is only how early the other one learns it. LockableFile
-// says where these are.
+// says where these are. docs/decisions/0023-claims.md has the reasons.
 #pragma once
 
 #include <cstdint>

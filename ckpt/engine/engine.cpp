@@ -68,6 +68,7 @@ std::vector<Digest> run_into(const Plan& plan, std::span<WritableFile* const> fi
                              const SpoolPlace& spool, const EngineOptions& options) {
   ProgressMeter meter(options.progress, plan.target_bytes());
   for (const Literal& literal : plan.literals) {
+    if (options.cancel && *options.cancel) fail(ErrorKind::cancelled, "stopped on request");
     files[literal.file]->write(literal.offset, std::as_bytes(std::span(literal.bytes)));
     meter.add(literal.bytes.size());
   }

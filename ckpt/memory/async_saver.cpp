@@ -47,6 +47,7 @@ void AsyncSaver::prepare(std::span<const ConstRegion> regions) { worker_->prepar
 AsyncSaver::Ticket AsyncSaver::save(Snapshot snapshot) {
   return worker_->save(std::move(snapshot));
 }
+void AsyncSaver::check() { worker_->check(); }
 void AsyncSaver::finish() { worker_->finish(); }
 void AsyncSaver::stop(StopMode mode) noexcept { worker_->stop(mode); }
 bool AsyncSaver::is_stopped() const noexcept { return worker_->is_stopped(); }

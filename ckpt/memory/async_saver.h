@@ -105,6 +105,9 @@ class AsyncSaver {
   /// Begins to take a snapshot, and returns at once, whatever its size.
   [[nodiscard]] Ticket save(Snapshot snapshot);
 
+  /// Throws the error of a save that failed and was not told yet, and waits for nothing.
+  void check();
+
   /// Returns when nothing is in flight. Throws the error of a save that failed since the last call
   /// that threw; when several did, of the first, and says how many more. After stop() it returns
   /// too, after all of it is written, or soon, with cancelled for what was given up: then this rank

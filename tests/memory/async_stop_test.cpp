@@ -8,6 +8,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/memory/async_saver.h"
+#include "tests/io/fault_file_system.h"
 #include "tests/io/memory_file_system.h"
 #include "tests/memory/random_model.h"
 
@@ -126,6 +127,39 @@ TEST_F(AsyncStop, ABrokenGroupIsOneErrorForTheSaveInFlight) {
   const auto failed = error_of([&] { saver.finish(); });
   expect_cancelled(failed, "the ranks cannot meet any more");
   EXPECT_THAT(failed->what(), testing::Not(HasSubstr("more saves failed")));
+}
+
+// A part may take an hour to write: nobody is to hear only then that another rank has failed.
+TEST_F(AsyncStop, WhatARankWritesIsGivenUpWhenAnotherHasFailed) {
+  RandomModel model;
+  for (uint32_t i = 0; i < 300; ++i) {
+    model.emplace(fmt::format("weight{}", i), random_tensor(DType::f32, {18, 5}, i));
+  }
+  for (const bool finishes : {true, false}) {
+    const std::vector<std::shared_ptr<Group>> groups = thread_groups(2);
+    const auto slow = std::make_shared<FaultFileSystem>(
+        memory_, 1,
+        [](const std::string&) { std::this_thread::sleep_for(std::chrono::milliseconds(10)); },
+        true);
+    AsyncSaverOptions options;
+    options.save.engine.threads = 1;
+    AsyncSaver other(memory_, "runs/a", groups[1], options);
+    {
+      AsyncSaver saver(slow, "runs/a", groups[0], options);
+      auto first = saver.save(part_of_model(model, 1, 0, 2));
+      auto second = other.save(part_of_model(model, 1, 1, 2));
+      first.wait(), second.wait();
+      while (slow->operations() < 10) std::this_thread::yield();
+      groups[1]->abort(Error(ErrorKind::io, "the network is gone"));
+      if (finishes) {
+        const auto failed = error_of([&] { saver.finish(); });
+        ASSERT_TRUE(failed);
+        EXPECT_THAT(failed->what(), HasSubstr("rank 1: the network is gone"));
+      }
+    }
+    EXPECT_LT(slow->operations(), 100u);
+    EXPECT_THAT(memory_->list("runs"), testing::IsEmpty());
+  }
 }
 
 }  // namespace

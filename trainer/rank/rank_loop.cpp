@@ -51,7 +51,7 @@ class RankLoop {
     if (arguments_.train_samples) iterations_ = iterations_for(batches_, *arguments_.train_samples);
     tell_model();
     log_.begin(position_.progress.iteration, position_.progress.operations);
-    const RunEnd end = train();
+    const RunEnd end = train_or_settle();
     const RankDevice& device = model_->device();
     // Other ranks' GPUs may still copy from this one's memory.
     model_->state().wait_for_parameters();
@@ -75,6 +75,24 @@ class RankLoop {
       setup_.print(parameters_line(place.tensor, place.stage, model_->state().parameter_count()));
     }
     if (group_.rank() == 0) log_.tell(model_->description());
+  }
+
+  // What all ranks find alike, such as a loss that is not finite, leaves saves on their way.
+  // Whether they got to disk is to be known, too.
+  RunEnd train_or_settle() {
+    try {
+      return train();
+    } catch (const SharedError& error) {
+      if (!arguments_.async_save) throw;
+      std::string problem;
+      try {
+        saves_->finish();
+      } catch (const Error& of_save) {
+        problem = of_save.what();
+      }
+      if (problem.empty()) throw;
+      throw SharedError(error.kind(), fmt::format("{}. Besides: {}", error.what(), problem));
+    }
   }
 
   // Until all iterations are done, or the run is told to end.
@@ -179,16 +197,29 @@ class RankLoop {
     const int64_t iteration = position_.progress.iteration;
     const ExitWatch* const watch = setup_.exit_watch;
     ExitSigns signs = watch != nullptr ? watch->look(iteration) : ExitSigns{};
+    // Of files one rank tells: other hosts may go on seeing one that is removed (NFS), and would
+    // save again and again.
+    if (group_.rank() != 0) signs.save_trigger = signs.exit_trigger = false;
     double flags[] = {signs.signalled ? 1.0 : 0.0, signs.out_of_time ? 1.0 : 0.0,
-                      signs.save_trigger ? 1.0 : 0.0, signs.exit_trigger ? 1.0 : 0.0};
+                      signs.save_trigger ? 1.0 : 0.0, signs.exit_trigger ? 1.0 : 0.0,
+                      trigger_stays_ ? 1.0 : 0.0};
     model_->grid().world().add_numbers(flags);
-    signs = {flags[0] > 0, flags[1] > 0, flags[2] > 0, flags[3] > 0};
+    signs = {flags[0] > 0, flags[1] > 0, flags[2] > 0 && flags[4] == 0, flags[3] > 0};
     const double minutes = watch != nullptr ? watch->minutes() : 0;
     const ExitDecision decision = decide_exit(arguments_, iteration, signs, minutes);
     saves_->save(decision.save, position_);
-    if (decision.remove_save_trigger && group_.rank() == 0) watch->remove_save_trigger();
+    if (decision.remove_save_trigger && group_.rank() == 0) remove_save_trigger(*watch);
     if (!decision.why.empty()) log_.tell(time_line(decision.why));
     return decision.exit;
+  }
+
+  void remove_save_trigger(const ExitWatch& watch) {
+    try {
+      watch.remove_save_trigger();
+    } catch (const Error& error) {
+      trigger_stays_ = true;
+      log_.tell(fmt::format("WARNING: {}: the save trigger is obeyed no more\n", error.what()));
+    }
   }
 
   const TrainArguments& arguments_;
@@ -200,6 +231,7 @@ class RankLoop {
   BatchSizes batches_;
   RunPosition position_;
   int64_t iterations_ = 0;
+  bool trigger_stays_ = false;     // of --save-trigger, which could not be removed; rank 0's
   std::optional<RunSaves> saves_;  // behind the model: it ends before the memory that it saves
   std::optional<TrainingStep> step_;
 };

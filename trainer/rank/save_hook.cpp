@@ -88,9 +88,14 @@ void SaveHook::saved(int64_t iteration, const std::string& run) {
                   passed->iteration));
 }
 
+bool SaveHook::uses(int64_t iteration) const {
+  const std::lock_guard lock(mutex_);
+  return (next_ && next_->iteration == iteration) || running_ == iteration;
+}
+
 void SaveHook::finish() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !next_ && !is_running_; });
+  changed_.wait(lock, [this] { return !next_ && !running_; });
 }
 
 void SaveHook::work() {
@@ -99,11 +104,11 @@ void SaveHook::work() {
     changed_.wait(lock, [this] { return next_ || is_over_; });
     if (is_over_) return;
     const Saved saved = *std::exchange(next_, std::nullopt);
-    is_running_ = true;
+    running_ = saved.iteration;
     lock.unlock();
     run(saved);
     lock.lock();
-    is_running_ = false;
+    running_.reset();
     changed_.notify_all();
   }
 }
@@ -127,12 +132,14 @@ void SaveHook::run(const Saved& saved) {
       std::chrono::duration<double>(options_.most_seconds));
   const auto begin = Clock::now();
   std::optional<Clock::time_point> ended;  // by us
+  bool took_too_long = false;
   while (::waitpid(process, &status, WNOHANG) == 0) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kLook, [this] { return is_over_; });
     const bool is_too_long = Clock::now() - begin > limit;
     if (!ended && (is_over_ || is_too_long)) {
       ended = Clock::now();
+      took_too_long = is_too_long;
       ::kill(-process, SIGTERM);
     } else if (ended && Clock::now() - *ended > kGrace) {
       ::kill(-process, SIGKILL);
@@ -144,6 +151,12 @@ void SaveHook::run(const Saved& saved) {
   }
   if (ended) {
     ::kill(-process, SIGKILL);  // what it left behind
+    if (!took_too_long) {
+      return print_(
+          fmt::format("WARNING: --after-save: the run ends: the command of iteration {} "
+                      "was stopped\n",
+                      saved.iteration));
+    }
     return tell(
         fmt::format("it took longer than {:.0f} s (--after-save-seconds)", options_.most_seconds));
   }

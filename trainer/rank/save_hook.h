@@ -34,6 +34,8 @@ class SaveHook {
   SaveHook& operator=(const SaveHook&) = delete;
 
   void saved(int64_t iteration, const std::string& run);
+  /// Whether a command of this iteration runs or waits: its checkpoint is wanted.
+  bool uses(int64_t iteration) const;
   /// Waits for what runs and what waits: at most the time limit for each.
   void finish();
 
@@ -47,10 +49,11 @@ class SaveHook {
 
   SaveHookOptions options_;
   Print print_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::optional<Saved> next_;  // under mutex_, as all below
-  bool is_running_ = false, is_over_ = false;
+  std::optional<Saved> next_;       // under mutex_, as all below
+  std::optional<int64_t> running_;  // iteration
+  bool is_over_ = false;
   std::thread worker_;
 };
 

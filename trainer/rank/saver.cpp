@@ -227,6 +227,8 @@ void RunSaver::save(SaveKind kind, Snapshot snapshot) {
   Folder& to = folder(kind);
   const int64_t iteration = snapshot.iteration;
   if (to.claim) check_run(*to.claim, to.path);
+  // What is still being written counts: as used space, and as the last good one.
+  if (arguments_.free_space_for_saves) finish(to);
   // An iteration of this number that an earlier run left may be on its way out.
   if (pruner_.joinable()) pruner_.join();
   if (arguments_.free_space_for_saves) make_room(to);
@@ -256,11 +258,35 @@ void RunSaver::save(SaveKind kind, Snapshot snapshot) {
                                   iteration, to.path)));
 }
 
+// An error of an earlier save ends the run. What was scheduled after it gets to disk first.
+void RunSaver::or_settle(const std::function<void()>& wait) {
+  try {
+    wait();
+  } catch (const Error&) {
+    for (Folder* const each : {persistent_.get(), other_.get()}) {
+      if (each != nullptr && each->saver) settle(*each);
+    }
+    throw;
+  }
+}
+
+void RunSaver::settle(Folder& folder) {
+  try {
+    folder.saver->finish();
+  } catch (const Error&) {
+    // The first one says enough.
+  }
+  const auto last = folder.saver->status().last_saved;
+  if (last && std::ranges::find(folder.pending, *last) != folder.pending.end()) {
+    commit(folder, *last);
+  }
+}
+
 void RunSaver::wait_for_copy() {
   for (Folder* const each : {persistent_.get(), other_.get()}) {
     if (each == nullptr) continue;
     if (stager_ && !each->ticket.is_ready()) each->ticket.tell_due(stager_->now());
-    each->ticket.wait();
+    or_settle([&] { each->ticket.wait(); });
   }
 }
 
@@ -268,6 +294,7 @@ std::vector<int64_t> RunSaver::take_committed() {
   for (Folder* const each : {persistent_.get(), other_.get()}) {
     if (each == nullptr || !each->saver || each->pending.empty()) continue;
     const auto last = each->saver->status().last_saved;
+    or_settle([&] { each->saver->check(); });
     while (last && !each->pending.empty() && each->pending.front() <= *last) {
       commit(*each, each->pending.front());
       each->pending.pop_front();
@@ -276,15 +303,28 @@ std::vector<int64_t> RunSaver::take_committed() {
   return std::exchange(committed_, {});
 }
 
+void RunSaver::finish(Folder& folder) {
+  if (!folder.saver) return;
+  or_settle([&] {
+    folder.ticket.wait();
+    folder.saver->finish();
+  });
+  for (; !folder.pending.empty(); folder.pending.pop_front()) {
+    commit(folder, folder.pending.front());
+  }
+}
+
 void RunSaver::finish() {
   for (Folder* const each : {persistent_.get(), other_.get()}) {
-    if (each == nullptr || !each->saver) continue;
-    each->ticket.wait();
-    each->saver->finish();
-    for (; !each->pending.empty(); each->pending.pop_front()) commit(*each, each->pending.front());
+    if (each != nullptr) finish(*each);
   }
   if (pruner_.joinable()) pruner_.join();
-  if (hook_) hook_->finish();
+  if (!hook_) return;
+  hook_->finish();
+  // What stayed for a command.
+  if (persistent_->retention && group_.rank() == 0) {
+    prune(*persistent_, reason_to_stay(persistent_->others, persistent_->past, {}));
+  }
 }
 
 void RunSaver::commit(Folder& folder, int64_t iteration) {
@@ -304,7 +344,12 @@ void RunSaver::commit(Folder& folder, int64_t iteration) {
   for (const int64_t pending : folder.pending) {
     if (pending != iteration) written.push_back(pending);
   }
-  const auto stays = reason_to_stay(folder.others, folder.past, written);
+  const auto stays = [this, others = reason_to_stay(folder.others, folder.past, written)](
+                         const std::string& path) -> std::string {
+    const auto number = iteration_of(split_path(path).name);
+    if (hook_ && number && hook_->uses(*number)) return "its --after-save command is not done";
+    return others(path);
+  };
   // Beside the next steps: many large files take their time to go.
   pruner_ = std::jthread([this, &folder, stays] { prune(folder, stays); });
 }

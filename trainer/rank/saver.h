@@ -42,7 +42,8 @@ class RunSaver final : public CheckpointSink {
   /// Takes what asynchronous saves of such regions need, beside the first steps.
   /// Tells of iterations of --save that the run does not go on from.
   void prepare(std::span<const ConstRegion> regions, const std::string& loaded) override;
-  /// An earlier save that failed is thrown here, or by the next three.
+  /// An earlier save that failed is thrown here, or by the next three, once what was scheduled
+  /// after it is on disk: it may be all that is left of the run.
   void save(SaveKind kind, std::vector<ConstRegion> tensors, RunState state) override;
   void save(SaveKind kind, Snapshot snapshot);
   void wait_for_copy() override;
@@ -57,6 +58,9 @@ class RunSaver final : public CheckpointSink {
   std::unique_ptr<Folder> make_folder(const std::string& path, bool is_persistent);
   bool stages() const { return arguments_.async_save || stager_; }
   void open_savers(std::span<const ConstRegion> regions);
+  void or_settle(const std::function<void()>& wait);
+  void settle(Folder& folder);
+  void finish(Folder& folder);
   void tell_of_pieces(const Folder& folder);
   void commit(Folder& folder, int64_t iteration);
   void find_others(Folder& folder, const std::string& loaded);

@@ -46,6 +46,10 @@ AsyncSaver::Worker::Worker(std::shared_ptr<const FileSystem> file_system, std::s
     fail(ErrorKind::invalid, "{} saves in flight", options.most_in_flight);
   }
   options.save.engine.cancel = &cancelled_;
+  options.save.engine.progress = [this, tell = options.save.engine.progress](const Progress& done) {
+    if (tell) tell(done);
+    give_up_with_the_group();
+  };
   saver_.emplace(std::move(file_system), std::move(run_folder), *group_, std::move(options.save));
   const SignalsBlocked blocked;
   try {
@@ -100,6 +104,15 @@ void AsyncSaver::Worker::finish() {
     changed_.wait(lock, [&] { return jobs_.empty(); });
   }
   untold_->tell();
+}
+
+// What the ranks cannot finish together any more is not written to its end, which may take long.
+void AsyncSaver::Worker::give_up_with_the_group() noexcept {
+  try {
+    group_->check();
+  } catch (const std::exception&) {
+    cancelled_ = true;
+  }
 }
 
 void AsyncSaver::Worker::stop(StopMode mode) noexcept {

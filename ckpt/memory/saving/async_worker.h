@@ -33,6 +33,7 @@ class AsyncSaver::Worker {
 
   void prepare(std::span<const ConstRegion> regions);
   Ticket save(Snapshot snapshot);
+  void check() { untold_->tell(); }
   void finish();
   void stop(StopMode mode) noexcept;
   bool is_stopped() const noexcept { return stopped_; }
@@ -65,6 +66,8 @@ class AsyncSaver::Worker {
   void save_job(Job& job, const Round& round);
   void let_go(Job& job, const std::optional<Error>& failure) noexcept;
   void fail_all(const Error& why) noexcept;
+
+  void give_up_with_the_group() noexcept;
 
   void end();
 

@@ -132,6 +132,32 @@ TEST_F(Data, MergePutsDocumentsOneAfterAnother) {
   EXPECT_EQ(read(path("folder.idx")), read(path("both.idx")));
 }
 
+TEST_F(Data, MergeWantsAllPartsOnce) {
+  const auto part = [&](const std::string& number, const std::string& count) {
+    for (const char* suffix : {".bin", ".idx"}) {
+      fs::create_directories(path("parts"));
+      fs::copy_file(kA + suffix, path("parts/c_" + number + "-of-" + count + "_text" + suffix));
+    }
+  };
+  part("00000", "00003");
+  part("00002", "00003");
+  const auto merge = [&](const std::string& more = "") {
+    return ferry("data merge " + path("parts") + " -o " + path("whole") + more);
+  };
+  EXPECT_EQ(merge().code, 3);
+  EXPECT_THAT(merge().err, HasSubstr("number 00001 is not there"));
+  EXPECT_EQ(merge(" --allow-missing-parts --dry-run").code, 0);
+  part("00001", "00003");
+  // What a writer that was killed left is no pair.
+  write(path("parts/.ferry-lock.other_text.idx"), "");
+  EXPECT_EQ(merge().code, 0);
+  EXPECT_EQ(read(path("whole.bin")), read(kA + ".bin") + read(kA + ".bin") + read(kA + ".bin"));
+  part("00000", "00001");
+  EXPECT_THAT(merge(" --overwrite").err, HasSubstr("would be merged twice"));
+  const std::string into = path("whole") + " " + kA + " --overwrite -o " + path("whole");
+  EXPECT_THAT(ferry("data merge " + into).err, HasSubstr("merged into itself"));
+}
+
 TEST_F(Data, MergeRefusesWhatDoesNotFit) {
   const std::string other = damaged(".idx", 17, uint8_t{3});
   EXPECT_EQ(ferry("data merge " + kA + " " + other + " -o " + path("both")).code, 6);

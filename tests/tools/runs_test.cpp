@@ -212,7 +212,10 @@ TEST_F(Runs, AreExported) {
   EXPECT_EQ(csv.out,
             "iteration,global_batch_size,grad_norm,lm loss,milliseconds\n1,8,0.5,4.9,10\n"
             "2,8,0.5,4.8,10\n3,8,0.5,5.7,10\n4,8,0.5,5.6,10\n");
+  make("a.csv.partial", "somebody's");
   EXPECT_EQ(ferry("runs export -o " + path("a.csv") + " " + path("run.log")).code, 0);
+  EXPECT_EQ(read(path("a.csv.partial")), "somebody's");
+  std::filesystem::remove(path("a.csv.partial"));
   EXPECT_THAT(ferry("runs export --to tensorboard -o - " + path("run.log")).err,
               HasSubstr("writes a folder"));
   EXPECT_EQ(read(path("a.csv")), csv.out);
@@ -253,6 +256,17 @@ TEST_F(Runs, CommandsRunAfterSaves) {
   ASSERT_EQ(run.code, 0) << run.err;
   // Of those that are saved while one runs, the last is sure to come.
   EXPECT_THAT(read(path("told")), HasSubstr("9 " + path("run") + "\n"));
+}
+
+// However long its command takes, a checkpoint stays until that is done.
+TEST_F(Runs, CheckpointsStayForTheirCommands) {
+  const test::Outcome run = train(
+      "--keep-last 1 --after-save 'sleep 0.3; ls $FERRY_CHECKPOINT >/dev/null || echo gone >> " +
+      path("told") + "'");
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_FALSE(std::filesystem::exists(path("told")));
+  EXPECT_FALSE(std::filesystem::exists(path("run/iter_0000008")));
+  EXPECT_TRUE(std::filesystem::exists(path("run/iter_0000009")));
 }
 
 TEST_F(Runs, CommandsThatFailOrHangStopNothing) {

@@ -1,11 +1,16 @@
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <regex>
+#include <set>
 
 #include "ckpt/base/error.h"
 #include "tools/data/commands.h"
 #include "tools/data/data_report.h"
 #include "tools/data/token_files.h"
+#include "tools/output/paths.h"
 #include "tools/terminal/common_options.h"
 #include "tools/terminal/interrupt.h"
 #include "tools/terminal/output.h"
@@ -19,7 +24,8 @@ namespace {
 struct MergeDataFlags {
   std::vector<std::string> paths;
   std::string output;
-  bool sort = false, overwrite = false, dry_run = false, json = false, progress = false;
+  bool sort = false, allow_missing_parts = false, overwrite = false, dry_run = false, json = false,
+       progress = false;
 };
 
 constexpr const char* kMergeDataExamples = R"(Examples:
@@ -28,12 +34,56 @@ constexpr const char* kMergeDataExamples = R"(Examples:
   ferry data merge b a c -o whole --sort --dry-run      what would be written, in the order of names
 )";
 
+// "corpus_00003-of-00016_text_document": part 3 of 16 of corpus..._text_document.
+struct PartName {
+  std::string whole;
+  int64_t number = 0, count = 0;
+};
+
+std::optional<PartName> part_name(const std::string& prefix) {
+  static const std::regex kPart("(.*)_([0-9]{5})-of-([0-9]{5})_([^/]*)");
+  std::smatch found;
+  if (!std::regex_match(prefix, found, kPart)) return std::nullopt;
+  return PartName{found.str(1) + "_" + found.str(4), std::stoll(found.str(2)),
+                  std::stoll(found.str(3))};
+}
+
+// A part that is missing, or one of another division of the same texts, shows in nothing else.
+void check_parts(const std::vector<std::string>& prefixes) {
+  std::map<std::string, std::map<int64_t, std::set<int64_t>>> parts;  // of each whole and count
+  for (const std::string& prefix : prefixes) {
+    if (const auto part = part_name(prefix)) parts[part->whole][part->count].insert(part->number);
+  }
+  for (const auto& [whole, divisions] : parts) {
+    if (divisions.size() > 1) {
+      fail(ErrorKind::mismatch,
+           "{} is there in {} parts and in {}: its texts would be merged twice; name the prefixes "
+           "that are meant one by one in a call each, or remove the others",
+           whole, divisions.begin()->first, divisions.rbegin()->first);
+    }
+    const auto& [count, numbers] = *divisions.begin();
+    for (int64_t number = 0; number < count; ++number) {
+      if (numbers.contains(number)) continue;
+      fail(ErrorKind::not_found,
+           "of the {} parts of {} number {:05} is not there ({} are); run it again ('ferry data "
+           "tokenize --part {}/{}'), or give --allow-missing-parts",
+           count, whole, number, numbers.size(), number, count);
+    }
+  }
+}
+
 // The inputs, and what the output will be.
 std::vector<std::shared_ptr<const IndexedDataset>> plan(const MergeDataFlags& flags,
                                                         MergedTokens& merged) {
   merged.output = prefix_of(flags.output);
   merged.dry_run = flags.dry_run;
   merged.inputs = prefixes_of(*posix_file_system(), flags.paths);
+  for (const std::string& prefix : merged.inputs) {
+    if (!is_same_or_inside(prefix + ".idx", merged.output + ".idx")) continue;
+    fail(ErrorKind::invalid,
+         "{} is to be merged into itself; choose another OUT, or name the others", prefix);
+  }
+  if (!flags.allow_missing_parts) check_parts(merged.inputs);
   if (flags.sort) std::sort(merged.inputs.begin(), merged.inputs.end());
   std::vector<std::shared_ptr<const IndexedDataset>> datasets;
   for (const std::string& prefix : merged.inputs) {
@@ -95,6 +145,9 @@ void add_merge_data(Command& data) {
       .type_name("OUT")
       .check(not_empty("give the prefix of the files to write"));
   command.add_flag("--sort", flags->sort, "In the order of the prefixes' names");
+  command.add_flag("--allow-missing-parts", flags->allow_missing_parts,
+                   "Merge what is there of the parts of 'tokenize --part', too, where some are "
+                   "missing");
   command.add_flag("--overwrite", flags->overwrite, "Replace files that exist");
   command.add_flag("--dry-run", flags->dry_run, "Tell what would be written, and write nothing");
   add_progress_option(command, flags->progress);

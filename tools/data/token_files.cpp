@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "ckpt/base/error.h"
+#include "ckpt/io/staging/claim_record.h"
 
 namespace ferry::tool {
 namespace {
@@ -162,6 +163,7 @@ std::vector<std::string> prefixes_of(const FileSystem& file_system,
     }
     const size_t before = prefixes.size();
     for (const std::string& name : file_system.list(path)) {
+      if (parse_aside(name)) continue;  // of one that is being written, or was left by a kill
       if (name.ends_with(".idx")) prefixes.push_back(prefix_of(join(path, name)));
     }
     if (prefixes.size() == before) {

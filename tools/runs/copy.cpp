@@ -7,6 +7,7 @@
 #include <regex>
 
 #include "ckpt/base/error.h"
+#include "ckpt/io/staging/claim.h"
 #include "tools/report/training/run_sources.h"
 #include "tools/terminal/text.h"
 #include "trainer/loop/growing_file.h"
@@ -96,17 +97,21 @@ std::vector<std::string> new_names(const FileSystem& files, const CopyRuns& want
 
 }  // namespace
 
-std::vector<std::string> copy_runs(const FileSystem& files, const CopyRuns& wanted) {
+std::vector<std::string> copy_runs(const std::shared_ptr<const FileSystem>& file_system,
+                                   const CopyRuns& wanted) {
+  const FileSystem& files = *file_system;
   const std::vector<std::string> names = new_names(files, wanted);
   for (size_t i = 0; i < names.size(); ++i) {
-    const std::string target = join(wanted.to, names[i]), aside = target + ".partial";
+    const std::string target = join(wanted.to, names[i]);
     make_folders(files, std::filesystem::path(target).parent_path().string());
-    files.remove_all(aside);
+    const Claim claim(file_system, target);
+    const std::string aside = claim.partial_path();
     try {
       if (copy_folder(files, join(wanted.from, wanted.runs[i]), aside, 0) == 0) {
         fail(ErrorKind::not_found, "{}: has no logs or metrics to copy",
              printable(join(wanted.from, wanted.runs[i])));
       }
+      claim.check();
       files.rename(aside, target);
     } catch (...) {
       files.remove_all(aside);

@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "ckpt/base/error.h"
+#include "ckpt/io/staging/claim.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/text.h"
 #include "trainer/loop/event_file.h"
@@ -29,16 +30,17 @@ void check_new(const FileSystem& files, const std::string& path) {
 }
 
 // It appears under its name when it is complete.
-void write_aside(const FileSystem& files, const std::string& path,
-                 const std::function<void(const std::string& aside)>& write) {
-  check_new(files, path);
-  const std::string aside = path + ".partial";
-  files.remove_all(aside);
+void write_aside(const std::shared_ptr<const FileSystem>& files, const std::string& path,
+                 const std::function<void(const Claim& claim)>& write) {
+  check_new(*files, path);
+  const Claim claim(files, path);
+  check_new(*files, path);  // another one may have been faster
   try {
-    write(aside);
-    files.rename(aside, path);
+    write(claim);
+    claim.check();
+    files->rename(claim.partial_path(), path);
   } catch (...) {
-    files.remove_all(aside);
+    files->remove_all(claim.partial_path());
     throw;
   }
 }
@@ -80,16 +82,18 @@ std::string metrics_csv(const Metrics::Table& table) {
   return text;
 }
 
-void export_csv(const FileSystem& files, const Metrics::Table& table, const std::string& file) {
+void export_csv(const std::shared_ptr<const FileSystem>& files, const Metrics::Table& table,
+                const std::string& file) {
   const std::string text = metrics_csv(table);
   if (file == "-") return print(text);
-  write_aside(files, file, [&](const std::string& aside) { write_file(files, aside, text); });
+  write_aside(files, file,
+              [&](const Claim& claim) { write_file(*files, claim.partial_path(), text); });
 }
 
-void export_tensorboard(const FileSystem& files, const Metrics::Table& table,
+void export_tensorboard(const std::shared_ptr<const FileSystem>& files, const Metrics::Table& table,
                         const std::string& folder) {
-  write_aside(files, folder, [&](const std::string& aside) {
-    EventFile events(files, aside);
+  write_aside(files, folder, [&](const Claim& claim) {
+    EventFile events(*files, claim.partial_path());
     for (const auto& [iteration, values] : table) {
       for (const auto& [name, value] : values) events.add(name, value, iteration);
     }
@@ -97,19 +101,20 @@ void export_tensorboard(const FileSystem& files, const Metrics::Table& table,
   });
 }
 
-void export_wandb(const FileSystem& files, const Metrics::Table& table, const std::string& folder,
-                  const std::string& name) {
+void export_wandb(const std::shared_ptr<const FileSystem>& files, const Metrics::Table& table,
+                  const std::string& folder, const std::string& name) {
   if (shell("python3 -c 'import wandb' >/dev/null 2>&1") != 0) {
     fail(ErrorKind::unsupported,
          "--to wandb: Python has no package wandb here, which writes Weights & Biases' files: "
          "install it, or export --to csv or --to tensorboard");
   }
-  write_aside(files, folder, [&](const std::string& aside) {
-    const std::string csv = aside + ".csv";
-    write_file(files, csv, metrics_csv(table));
-    const int code = shell(fmt::format("python3 -c {} {} {} {} >&2", shell_word(kWandbScript),
-                                       shell_word(aside), shell_word(name), shell_word(csv)));
-    files.remove_all(csv);
+  write_aside(files, folder, [&](const Claim& claim) {
+    const std::string csv = claim.trash_path();  // removed after a kill
+    write_file(*files, csv, metrics_csv(table));
+    const int code =
+        shell(fmt::format("python3 -c {} {} {} {} >&2", shell_word(kWandbScript),
+                          shell_word(claim.partial_path()), shell_word(name), shell_word(csv)));
+    files->remove_all(csv);
     if (code != 0) fail(ErrorKind::io, "--to wandb: its package ended with exit code {}", code);
   });
 }

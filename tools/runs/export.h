@@ -13,13 +13,14 @@ namespace ferry::tool {
 std::string metrics_csv(const Metrics::Table& table);
 
 /// Writes FILE, which must not be there; "-": standard output.
-void export_csv(const FileSystem& files, const Metrics::Table& table, const std::string& file);
+void export_csv(const std::shared_ptr<const FileSystem>& files, const Metrics::Table& table,
+                const std::string& file);
 /// A folder that must not be there, with an event file.
-void export_tensorboard(const FileSystem& files, const Metrics::Table& table,
+void export_tensorboard(const std::shared_ptr<const FileSystem>& files, const Metrics::Table& table,
                         const std::string& folder);
 /// The same with Weights & Biases' own files of a run that was offline, by its own Python package;
 /// unsupported where that is not there.
-void export_wandb(const FileSystem& files, const Metrics::Table& table, const std::string& folder,
-                  const std::string& name);
+void export_wandb(const std::shared_ptr<const FileSystem>& files, const Metrics::Table& table,
+                  const std::string& folder, const std::string& name);
 
 }  // namespace ferry::tool

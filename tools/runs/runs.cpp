@@ -94,11 +94,11 @@ void export_run(const RunsFlags& flags) {
   }
   const Metrics::Table table = read_metrics(*files, flags.run);
   if (flags.to == "tensorboard") {
-    export_tensorboard(*files, table, flags.output);
+    export_tensorboard(files, table, flags.output);
   } else if (flags.to == "wandb") {
-    export_wandb(*files, table, flags.output, flags.name.empty() ? flags.run : flags.name);
+    export_wandb(files, table, flags.output, flags.name.empty() ? flags.run : flags.name);
   } else {
-    return export_csv(*files, table, flags.output);
+    return export_csv(files, table, flags.output);
   }
   const std::string output = printable(flags.output);
   print_done(
@@ -109,7 +109,7 @@ void export_run(const RunsFlags& flags) {
 }
 
 void copy(const RunsFlags& flags) {
-  for (const std::string& name : copy_runs(*posix_file_system(), flags.copy)) {
+  for (const std::string& name : copy_runs(posix_file_system(), flags.copy)) {
     print("copied to " + printable(join(flags.copy.to, name)) + "\n");
   }
 }

@@ -70,12 +70,19 @@ ExitSigns ExitWatch::look(int64_t iteration, Clock::time_point now) const {
   signs.signalled = is_signalled();
   signs.out_of_time = is_out_of_time(now);
   if (arguments_.trigger_path.empty() || iteration % arguments_.log_interval != 0) return signs;
-  const auto is_there = [&](const std::string& name) {
-    return files_.status(join(arguments_.trigger_path, name)).kind != PathKind::missing;
-  };
   signs.save_trigger = is_there(arguments_.save_trigger);
   signs.exit_trigger = is_there(arguments_.exit_trigger);
   return signs;
+}
+
+// A folder of the name is none: it may hold checkpoints. Where it cannot be looked (a file server
+// that is away for a moment), there is none yet.
+bool ExitWatch::is_there(const std::string& name) const {
+  try {
+    return files_.status(join(arguments_.trigger_path, name)).kind == PathKind::file;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 double ExitWatch::minutes(Clock::time_point now) const {
@@ -83,6 +90,7 @@ double ExitWatch::minutes(Clock::time_point now) const {
 }
 
 void ExitWatch::remove_save_trigger() const {
+  if (!is_there(arguments_.save_trigger)) return;
   files_.remove_all(join(arguments_.trigger_path, arguments_.save_trigger));
 }
 

@@ -43,10 +43,11 @@ class ExitWatch {
   /// Whether it knows so of the signal or the clock.
   bool is_to_end(Clock::time_point now = Clock::now()) const;
 
-  /// On rank 0, when the save that it asked for is done.
+  /// On rank 0, when the save that it asked for is done. io where this user must not.
   void remove_save_trigger() const;
 
  private:
+  bool is_there(const std::string& name) const;
   bool is_signalled() const;
   bool is_out_of_time(Clock::time_point now) const;
 

@@ -8,10 +8,10 @@ namespace ferry {
 
 GrowingFile::GrowingFile(const FileSystem& files, const std::string& path) {
   const PathStatus status = files.status(path);
-  if (status.kind == PathKind::missing) {
+  if (status.kind == PathKind::missing && !status.link) {
     file_ = files.create(path, 0);
   } else {
-    file_ = files.open_to_write(path);
+    file_ = files.open_to_write(files.real_path(path));  // a link stays one
     end_ = status.bytes;
   }
 }
@@ -19,6 +19,18 @@ GrowingFile::GrowingFile(const FileSystem& files, const std::string& path) {
 void GrowingFile::append(std::string_view bytes) {
   file_->write(end_, std::as_bytes(std::span(bytes.data(), bytes.size())));
   end_ += bytes.size();
+}
+
+LineFile::LineFile(const FileSystem& files, const std::string& path) : GrowingFile(files, path) {
+  std::byte last{'\n'};
+  if (end() > 0) read(end() - 1, {&last, 1});
+  if (last != std::byte{'\n'}) append("\n");
+}
+
+std::unique_ptr<LockableFile> lock_of_writer(const FileSystem& files, const std::string& path) {
+  auto lock = files.open_lockable(path, LockMode::exclusive);
+  if (lock->lock(LockMode::exclusive) != LockState::busy) return lock;
+  fail(ErrorKind::busy, "{} is being written by another run; name another file", path);
 }
 
 void make_folders(const FileSystem& files, const std::string& path) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -17,10 +18,24 @@ class GrowingFile {
   /// Returns when all of it is on disk.
   void sync() { file_->sync(); }
 
+ protected:
+  uint64_t end() const { return end_; }
+  void read(uint64_t offset, std::span<std::byte> into) const { file_->read(offset, into); }
+
  private:
   std::unique_ptr<WritableFile> file_;
   uint64_t end_ = 0;  // bytes
 };
+
+/// One of lines. A last one without an end, which a kill or a full disk cut short, is ended first:
+/// so it spoils no other.
+class LineFile : public GrowingFile {
+ public:
+  LineFile(const FileSystem& files, const std::string& path);
+};
+
+/// Of a file that is there: for as long as a run writes it alone. busy where another one does.
+std::unique_ptr<LockableFile> lock_of_writer(const FileSystem& files, const std::string& path);
 
 /// Makes a folder and those above it, where they are missing.
 void make_folders(const FileSystem& files, const std::string& path);

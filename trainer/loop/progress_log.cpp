@@ -105,7 +105,7 @@ ProgressLog::ProgressLog(const FileSystem& files, const std::string& folder, std
 }
 
 void ProgressLog::append(std::string_view message) const {
-  GrowingFile file(files_, path_);
+  LineFile file(files_, path_);
   file.append(progress_line(now_microseconds() / 1'000'000, job_, world_size_, message));
   file.sync();
 }

@@ -49,6 +49,7 @@ RunLog::RunLog(const TrainArguments& arguments, const FileSystem& files, Group& 
   if (is_last() && !arguments.metrics_json.empty()) {
     make_folders(files, split_path(arguments.metrics_json).parent);
     metrics_.emplace(files, arguments.metrics_json);
+    metrics_lock_ = lock_of_writer(files, arguments.metrics_json);
   }
   if (group.rank() == 0 && arguments.log_progress && !arguments.save.empty()) {
     progress_.emplace(files, arguments.save, job_id(), group.size());
@@ -130,7 +131,7 @@ void RunLog::write_figures(const TrainingLine& line) {
     }
     if (is_timed && line.iteration != first_) add_all(events, timing_scalars(arguments_, line));
   });
-  write_to(metrics_, kMetrics, [&](GrowingFile& metrics) {
+  write_to(metrics_, kMetrics, [&](LineFile& metrics) {
     if (divides(arguments_.log_interval, line.iteration)) {
       metrics.append(ferry::metrics_json(line));
     }
@@ -181,7 +182,7 @@ void RunLog::add_validation(const std::string& at, const NamedLosses& losses, in
     add_all(events, validation_scalars(arguments_, losses, iteration, consumed_samples));
     events.sync();
   });
-  write_to(metrics_, kMetrics, [&](GrowingFile& metrics) {
+  write_to(metrics_, kMetrics, [&](LineFile& metrics) {
     metrics.append(validation_json(losses, iteration, consumed_samples));
   });
 }

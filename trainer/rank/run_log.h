@@ -91,7 +91,8 @@ class RunLog {
   double largest_loss_ = 0;
   int64_t losses_seen_ = 0;
   std::optional<EventFile> events_;
-  std::optional<GrowingFile> metrics_;
+  std::optional<LineFile> metrics_;
+  std::unique_ptr<LockableFile> metrics_lock_;
   std::optional<ProgressLog> progress_;
 };
 

@@ -130,6 +130,11 @@ TEST(ExitWatch, LooksAtTheClockAndTheFiles) {
   watch.remove_save_trigger();
   EXPECT_FALSE(watch.look(4, start).save_trigger);
   EXPECT_TRUE(watch.look(4, start).exit_trigger);
+  // A folder of that name is no trigger, and what it holds stays.
+  files.put("/t/save/iter_0000004/model", "weights");
+  EXPECT_FALSE(watch.look(4, start).save_trigger);
+  watch.remove_save_trigger();
+  EXPECT_EQ(files.get("/t/save/iter_0000004/model"), "weights");
   EXPECT_FALSE(watch.look(4, start).signalled);
   std::raise(SIGUSR1);
   EXPECT_TRUE(watch.look(5, start).signalled);

@@ -32,6 +32,25 @@ TEST(GrowingFile, GoesOnBehindWhatIsThere) {
   EXPECT_THROW(make_folders(files, "/a/b/c/log/d"), Error);
 }
 
+TEST(LineFile, EndsALineThatWasCutShort) {
+  MemoryFileSystem files;
+  files.put("/log", "{\"a\": 1}\n{\"a\"");
+  LineFile(files, "/log").append("{\"a\": 3}\n");
+  LineFile(files, "/log").append("{\"a\": 4}\n");
+  EXPECT_EQ(files.get("/log"), "{\"a\": 1}\n{\"a\"\n{\"a\": 3}\n{\"a\": 4}\n");
+  LineFile(files, "/new").append("x\n");
+  EXPECT_EQ(files.get("/new"), "x\n");
+}
+
+TEST(LineFile, HasOneWriterAtATime) {
+  MemoryFileSystem files;
+  files.put("/log", "");
+  auto lock = lock_of_writer(files, "/log");
+  EXPECT_THROW(lock_of_writer(files, "/log"), Error);
+  lock.reset();
+  EXPECT_NO_THROW(lock_of_writer(files, "/log"));
+}
+
 TEST(ProgressLog, IsMegatrons) {
   const int64_t noon = 1'700'000'000;
   const std::string time = date_and_time(noon * 1'000'000).substr(0, 19);

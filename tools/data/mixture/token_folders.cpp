@@ -5,6 +5,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/io/file_system.h"
+#include "ckpt/io/staging/claim_record.h"
 #include "tools/output/paths.h"
 
 namespace ferry::tool {
@@ -60,6 +61,7 @@ std::vector<std::string> pairs_below(const std::string& folder, FolderLinks link
   std::vector<std::string> prefixes;
   for (const std::string& file : files) {
     if (!has_ending(file, ".bin")) continue;
+    if (parse_aside(split_path(file).name)) continue;  // of one that is being written
     std::string prefix = file.substr(0, file.size() - 4);
     for (const char* ending : {".bin", ".idx"}) {
       if (std::binary_search(files.begin(), files.end(), prefix + ending)) continue;

@@ -100,9 +100,11 @@ class TokenizeRun {
   }
 
   void use(EncodedPiece& encoded) {
+    is_between_pieces_ = false;
     for (size_t k = 0; k < writers_.size(); ++k) writers_[k]->add(encoded.documents[k]);
     state_.counts.add(encoded.counts);
     state_.at = encoded.end;
+    is_between_pieces_ = true;
     watch_.piece_done(state_.counts, bytes_of_passes_ + bytes_read_);
     const std::chrono::duration<double> since = Clock::now() - last_journal_;
     if (journal_ && since.count() >= plan_.journal_seconds) write_journal();
@@ -117,9 +119,10 @@ class TokenizeRun {
     last_journal_ = Clock::now();
   }
 
-  // Whatever stopped the run is what is to be told.
+  // Whatever stopped the run is what is to be told. Writers that hold a part of a piece stand
+  // nowhere that a run could go on from: then what the journal said before stays.
   void leave_journal() noexcept {
-    if (!journal_) return;
+    if (!journal_ || !is_between_pieces_) return;
     try {
       write_journal();
     } catch (...) {
@@ -152,6 +155,7 @@ class TokenizeRun {
   std::atomic<uint64_t> bytes_read_{0};  // of this pass
   uint64_t bytes_of_passes_ = 0;         // of those before
   Clock::time_point last_journal_;
+  bool is_between_pieces_ = true;
 };
 
 }  // namespace

@@ -116,12 +116,12 @@ look_at_triggers() {
   local trigger
   [ -n "$TRIGGER_FOLDER" ] || return 0
   for trigger in save exit; do
-    [ -e "$TRIGGER_FOLDER/$trigger" ] || continue
+    [ -f "$TRIGGER_FOLDER/$trigger" ] || continue
     if [ -e "$FOLDER/chain/started" ] && [ "$FOLDER/chain/started" -nt "$TRIGGER_FOLDER/$trigger" ]; then
       say "the trigger $TRIGGER_FOLDER/$trigger is older than this chain, and is removed"
-      rm -rf -- "${TRIGGER_FOLDER:?}/$trigger"
+      rm -f -- "${TRIGGER_FOLDER:?}/$trigger"
     elif [ "$trigger" = exit ]; then
-      rm -rf -- "$TRIGGER_FOLDER/exit"
+      rm -f -- "$TRIGGER_FOLDER/exit"
       stop_chain "the exit trigger came while job $JOB waited"
       return 1
     fi
@@ -133,8 +133,8 @@ look_at_triggers() {
 judge() {
   local now
   now=$(saved_iteration)
-  if [ -n "$TRIGGER_FOLDER" ] && [ -e "$TRIGGER_FOLDER/exit" ]; then
-    rm -rf -- "$TRIGGER_FOLDER/exit"
+  if [ -n "$TRIGGER_FOLDER" ] && [ -f "$TRIGGER_FOLDER/exit" ]; then
+    rm -f -- "$TRIGGER_FOLDER/exit"
     stop_chain "the exit trigger was found; the last checkpoint is of iteration $now"
   elif [ "$1" = 0 ] && [ "$LAST_ITERATION" -gt 0 ] && [ "$now" -ge "$LAST_ITERATION" ]; then
     stop_chain "training is finished: iteration $now of $LAST_ITERATION is saved"

@@ -31,12 +31,12 @@ run_ranks
 now=$(saved_iteration)
 say "pod $NODE_RANK ends with exit code $CODE; iteration $now is saved"
 if [ "$CODE" != 0 ]; then exit "$CODE"; fi
-if [ -n "$TRIGGER_FOLDER" ] && [ -e "$TRIGGER_FOLDER/exit" ]; then
+if [ -n "$TRIGGER_FOLDER" ] && [ -f "$TRIGGER_FOLDER/exit" ]; then
   say "the exit trigger was found: training ends"
   # Other pods look for it, too.
   if [ "$NODE_RANK" = 0 ]; then
     sleep 10
-    rm -rf -- "${TRIGGER_FOLDER:?}/exit"
+    rm -f -- "${TRIGGER_FOLDER:?}/exit"
   fi
   exit 0
 fi

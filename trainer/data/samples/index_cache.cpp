@@ -78,9 +78,13 @@ std::string IndexCache::path(std::string_view name) const {
 
 bool IndexCache::is_there() const {
   const std::string at = path("description.txt");
-  const PathStatus status = file_system_->status(at);
-  return status.kind == PathKind::file && status.bytes == description_.size() &&
-         read_file(*file_system_, at, description_.size()) == description_;
+  try {
+    const PathStatus status = file_system_->status(at);
+    return status.kind == PathKind::file && status.bytes == description_.size() &&
+           read_file(*file_system_, at, description_.size()) == description_;
+  } catch (const Error&) {
+    return false;  // another user's alone: the order is made anew
+  }
 }
 
 std::optional<FileBytes> IndexCache::load_file(std::string_view name, const std::string& header,
@@ -106,21 +110,24 @@ std::optional<FileBytes> IndexCache::load_file(std::string_view name, const std:
 }
 
 void IndexCache::store(std::initializer_list<File> files) const {
-  std::optional<Claim> claim;
   try {
     create_folders(*file_system_, folder_);
-    claim.emplace(file_system_, path("description.txt"));
+    const Claim claim(file_system_, path("description.txt"));
+    write(claim, files);
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::busy) return;
     fail(error.kind(), "{}; where the sample order is kept may be chosen with --data-cache-path",
          error.what());
   }
-  const std::string aside = claim->partial_path();
+}
+
+void IndexCache::write(const Claim& claim, std::initializer_list<File> files) const {
+  const std::string aside = claim.partial_path();
   try {
     file_system_->create_folder(aside);
     for (const File& file : files) write_array(*file_system_, join(aside, file.name), file);
     write_file(*file_system_, join(aside, "description.txt"), description_);
-    claim->check();
+    claim.check();
     for (const File& file : files) {
       file_system_->replace(join(aside, file.name), path(file.name + ".npy"));
     }

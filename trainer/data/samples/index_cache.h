@@ -22,6 +22,8 @@
 
 namespace ferry {
 
+class Claim;
+
 /// An array that was built, or is a mapped file.
 template <typename T>
 class IndexArray {
@@ -97,6 +99,7 @@ class IndexCache {
   void store(std::initializer_list<File> files) const;
 
  private:
+  void write(const Claim& claim, std::initializer_list<File> files) const;
   std::optional<FileBytes> load_file(std::string_view name, const std::string& header,
                                      size_t* offset) const;
 

@@ -248,6 +248,12 @@ TEST_F(Runs, AreCopiedBetweenProjects) {
   EXPECT_EQ(ferry("runs copy --from " + path("p") + " --runs none --to " + path("q")).code, 3);
 }
 
+// It is found by "pgrep -x ferry".
+TEST_F(Runs, AProcessHasTheProgramsName) {
+  ASSERT_EQ(train("--after-save 'cat /proc/$PPID/comm > " + path("name") + "'").code, 0);
+  EXPECT_EQ(read(path("name")), "ferry\n");
+}
+
 TEST_F(Runs, CommandsRunAfterSaves) {
   const test::Outcome run = train(
       "--after-save 'ls $FERRY_CHECKPOINT/metadata.json && echo "

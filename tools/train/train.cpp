@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <climits>
 #include <csignal>
 #include <cstdlib>
 #include <iterator>
@@ -202,7 +204,13 @@ void start_with_short_spins(char** argv) noexcept {
   constexpr const char* kSpins = "GOMP_SPINCOUNT";
   if (std::getenv(kSpins) != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
   // Some ten microseconds, less than an operation that is worth sharing takes.
-  if (::setenv(kSpins, "10000", 1) == 0) ::execv("/proc/self/exe", argv);
+  if (::setenv(kSpins, "10000", 1) != 0) return;
+  // By its own path: a process has the name of the file that was asked for, by which pgrep finds
+  // it.
+  constexpr const char* kSelf = "/proc/self/exe";
+  std::array<char, PATH_MAX> path{};
+  if (::readlink(kSelf, path.data(), path.size() - 1) > 0) ::execv(path.data(), argv);
+  ::execv(kSelf, argv);  // where the file was replaced meanwhile
 }
 
 void let_streams_overlap() noexcept {

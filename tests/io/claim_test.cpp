@@ -293,6 +293,28 @@ TEST_F(ClaimTest, ALostAnswerDoesNotRefuseTheClaimItself) {
   }
 }
 
+TEST(AsideNames, HideNumbersAndComeBack) {
+  for (const std::string target : {"iter_0000100", "step-100", "100%", "a.b", "llama-3.1-8b-hf",
+                                   "epoch=3-step=9", "x_", "-", "%5F1"}) {
+    for (const Aside kind : {Aside::lock, Aside::owner, Aside::partial, Aside::old, Aside::trash}) {
+      const std::string name = aside_name(kind, target, kToken);
+      const auto parsed = parse_aside(name);
+      ASSERT_TRUE(parsed) << name;
+      EXPECT_EQ(parsed->target_name, target);
+      EXPECT_EQ(parsed->kind, kind);
+      EXPECT_EQ(parsed->token, kind == Aside::lock ? "" : kToken);
+      EXPECT_EQ(name.find("_0"), std::string::npos);
+      EXPECT_EQ(name.find("-1"), std::string::npos);
+    }
+  }
+  EXPECT_EQ(aside_name(Aside::partial, "iter_0000100", kToken),
+            ".ferry-partial.iter%5F0000100.00112233aabbccdd");
+  for (const char* other : {"iter_0000100", ".ferry-", ".ferry-lock.", ".ferry-partial.a",
+                            ".ferry-partial.a.xyz", ".ferry-partial.%5.00112233aabbccdd"}) {
+    EXPECT_FALSE(parse_aside(other)) << other;
+  }
+}
+
 // A folder that goes between two looks at it, as its owner removes it.
 class VanishingFolder final : public ForwardingFileSystem {
  public:

@@ -46,10 +46,11 @@ struct StepInput {
   const float* is_skipped = nullptr;
 };
 
-/// AdamW (Loshchilov and Hutter 2019), as torch.optim.AdamW and Apex's FusedAdam compute it;
-/// without `decoupled` the weight decay is a part of the gradient (Adam with L2). States: the first
-/// and the second moment. Those of 16 bits are rounded to nearest even when they are stored; the
-/// step goes by those before.
+/// AdamW (Loshchilov and Hutter 2019) as Apex's FusedAdam computes it: the weight decay is added to
+/// the update. As a factor of the parameter, 1 - rate · decay would be 1 in fp32 where the product
+/// is below 3e-8, as it is at the end of many schedules. Without `decoupled` the weight decay is a
+/// part of the gradient (Adam with L2). States: the first and the second moment. Those of 16 bits
+/// are rounded to nearest even when they are stored; the step goes by those before.
 struct AdamStep {
   StepInput step;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;

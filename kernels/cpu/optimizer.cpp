@@ -97,13 +97,13 @@ void CpuKernels::run(const AdamStep& x) {
   const float epsilon = single(x.epsilon);
   step(team_, x.step, [&](const ParameterRun& run) {
     const float rate = single(run.learning_rate / first_correction);
-    const float kept = x.decoupled ? single(1 - run.learning_rate * run.weight_decay) : 1.0F;
+    const float lost = x.decoupled ? single(run.learning_rate * run.weight_decay) : 0.0F;
     const float decay = x.decoupled ? 0.0F : single(run.weight_decay);
     return [=, &run](int64_t i, auto n, Float gradient, Float parameter) {
       if (decay != 0) gradient += decay * parameter;
       const Float m = average(run.states[0], i, n, beta1, rest1, gradient);
       const Float v = average(run.states[1], i, n, beta2, rest2, gradient * gradient);
-      return kept * parameter - rate * m / (square_root(v) * root + epsilon);
+      return parameter - (rate * m / (square_root(v) * root + epsilon) + lost * parameter);
     };
   });
 }

@@ -37,7 +37,7 @@ struct Adam {
   float beta1, rest1, beta2, rest2, root, epsilon;
   struct Run {
     Array first_moment, second_moment;
-    float rate, kept, decay;
+    float rate, lost, decay;
   };
   template <int W>
   __device__ void at(const Run& run, int64_t i, const Pack<W>& gradient, Pack<W>& parameter) const {
@@ -47,8 +47,8 @@ struct Adam {
       const float g = gradient.v[j] + run.decay * parameter.v[j];
       average(m.v[j], beta1, rest1, g);
       average(v.v[j], beta2, rest2, g * g);
-      parameter.v[j] =
-          run.kept * parameter.v[j] - run.rate * m.v[j] / (sqrtf(v.v[j]) * root + epsilon);
+      parameter.v[j] -=
+          run.rate * m.v[j] / (sqrtf(v.v[j]) * root + epsilon) + run.lost * parameter.v[j];
     }
     store_any<W>(run.first_moment, i, m);
     store_any<W>(run.second_moment, i, v);
@@ -328,7 +328,7 @@ void run(Device& device, const AdamStep& x) {
               return Adam::Run{.first_moment = run.states[0],
                                .second_moment = run.states[1],
                                .rate = single(rate / first_correction),
-                               .kept = x.decoupled ? single(1 - rate * decay) : 1.0F,
+                               .lost = x.decoupled ? single(rate * decay) : 0.0F,
                                .decay = x.decoupled ? 0.0F : single(decay)};
             });
 }

@@ -131,6 +131,31 @@ TEST(Adam, EqualsAPlainLoop) {
   check_adam(0.1, false, 3);
 }
 
+// A decay that is lost in a rounding of most parameters has to be there in their mean.
+TEST(Adam, DecaysBelowARounding) {
+  constexpr int64_t kMany = 100000;
+  for (auto& device : devices()) {
+    Numbers gradient = random_numbers(kMany, Type::f32, 4);
+    State s(2, Type::f32, kMany);
+    for (size_t i = 0; i < kMany; ++i) s.parameter.set(i, 1);
+    const State old = s;
+    StepInput step{.runs = {{.count = kMany,
+                             .gradient = gradient,
+                             .parameter = s.parameter.floats(),
+                             .states = s.states(),
+                             .learning_rate = 1e-6,
+                             .weight_decay = 0.01}}};
+    device.kernels->run(AdamStep{.step = step});
+    double lost = 0;
+    for (size_t i = 0; i < kMany; ++i) {
+      const double g = gradient[i], m = (0.9 * old.moments[0][i] + 0.1 * g) / 0.1;
+      const double v = (0.999 * old.moments[1][i] + 0.001 * g * g) / 0.001;
+      lost += 1 - 1e-6 * m / (std::sqrt(v) + 1e-8) - s.parameter[i];
+    }
+    EXPECT_NEAR(lost / kMany, 1e-8, 1e-9) << device.name;
+  }
+}
+
 // Runs of all lengths, with rates of their own: more than a GPU takes at once, some longer than
 // what one block of its threads takes, some of which it cannot move 16 bytes at a time, and
 // elements of no run between them.

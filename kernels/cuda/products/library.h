@@ -79,7 +79,8 @@ struct LibraryProduct {
 /// The library's kernels for it, the best by its own judgement first; none where it has none.
 std::vector<cublasLtMatmulAlgo_t> choices(const Library& library, const LibraryProduct& product);
 
-/// Of `all`, which are not none, the fastest of those that have the first one's bits.
+/// Of `all`, which are not none, the fastest of those that have the first one's bits, and the first
+/// where there are too few results to tell.
 /// start(algorithm, result) queues a product of numbers at random, and tells whether it could.
 using StartProduct = std::function<bool(const cublasLtMatmulAlgo_t& algorithm, void* result)>;
 cublasLtMatmulAlgo_t fastest(Device& device, const std::vector<cublasLtMatmulAlgo_t>& all,

@@ -93,11 +93,12 @@ struct GroupPointers {
   void* c[kGroups];
 };
 
-/// Tiles are numbered through the groups' rows; a block looks up whose its own is.
+/// Tiles are numbered through the groups' rows, which lie along x, as y has 65535 blocks at most; a
+/// block looks up whose its own is.
 template <typename T, typename C>
 __global__ void grouped_matmul(GroupedMatmul x, GroupPointers pointers, int first_group,
                                int groups) {
-  int64_t tile = blockIdx.y;
+  int64_t tile = blockIdx.x;
   int group = 0;
   int64_t begin = 0, rows = 0;
   for (;; ++group) {
@@ -113,7 +114,7 @@ __global__ void grouped_matmul(GroupedMatmul x, GroupPointers pointers, int firs
                     x.b_transposed ? x.k : 1};
   multiply_tile(a, b, static_cast<const T*>(pointers.bias[group]),
                 static_cast<C*>(x.c.data) + begin * x.n, rows, x.n, x.k, tile * kTile,
-                blockIdx.x * int64_t{kTile}, false);
+                blockIdx.y * int64_t{kTile}, false);
 }
 
 template <typename T, typename C>
@@ -136,7 +137,7 @@ void run_in_tiles(Device& device, const Matmul& x) {
   with_types(x.a.type, x.c.type, [&]<typename T, typename C>(T*, C*) {
     const Matrix<T> a{elements<T>(x.a), x.a_transposed ? 1 : x.k, x.a_transposed ? x.m : 1};
     const Matrix<T> b{elements<T>(x.b), x.b_transposed ? 1 : x.n, x.b_transposed ? x.k : 1};
-    matmul<<<dim3(tiles_of(x.n), tiles_of(x.m)), 256, 0, device.stream()>>>(
+    matmul<<<dim3(tiles_of(x.m), tiles_of(x.n)), 256, 0, device.stream()>>>(
         a, b, elements<T>(x.bias), elements<C>(x.c), x.m, x.n, x.k, x.accumulate);
   });
   check_launch("product");
@@ -152,7 +153,7 @@ void run_in_tiles(Device& device, const GroupedMatmul& x) {
       pointers.b[i] = x.b[group].data;
       pointers.bias[i] = x.bias.empty() ? nullptr : x.bias[group].data;
     }
-    const dim3 grid(tiles_of(x.n), tiles_of(x.rows) + static_cast<unsigned>(groups));
+    const dim3 grid(tiles_of(x.rows) + static_cast<unsigned>(groups), tiles_of(x.n));
     with_types(x.a.type, x.c.type, [&]<typename T, typename C>(T*, C*) {
       grouped_matmul<T, C>
           <<<grid, 256, 0, device.stream()>>>(x, pointers, static_cast<int>(first), groups);

@@ -26,8 +26,7 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-/// `train_iterations`: those of the run where it counts samples (batch_size.h). invalid when the
-/// warm-up is as long as the decay, or a sum of samples does not fit.
+/// invalid when the warm-up is as long as the decay, or a sum of samples does not fit.
 Schedule schedule_of(const TrainArguments& arguments);
 
 /// The learning rate after `samples`; warm-up ends at them. `max_lr`, `min_lr`: a parameter group's

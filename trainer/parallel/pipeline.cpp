@@ -38,6 +38,7 @@ Pipeline::Pipeline(std::vector<ModelChunk> chunks, const Architecture& architect
              grid.experts(), grid.stage(),   options.sequence_parallel},
       positions_(context_positions(options.length, grid.sizes().context, grid.place().context)),
       hidden_(architecture.hidden),
+      has_experts_(architecture.experts > 0),
       slots_(chunks_.size()) {
   const RopeTable table = rope_table(architecture, positions_);
   if (!table.cosine.empty()) {
@@ -122,7 +123,7 @@ void Pipeline::begin_step(int64_t number) {
   }
 }
 
-std::vector<std::pair<std::string, double>> Pipeline::end_step(int64_t micro_batches) {
+Pipeline::Losses Pipeline::router_losses(int64_t micro_batches) {
   using Balance = RouterOptions::Balance;
   std::array<double, 6> sums = {};
   auto& [balance, z, of_micro_batch, of_sequence, of_global_batch, with_z] = sums;
@@ -148,7 +149,7 @@ std::vector<std::pair<std::string, double>> Pipeline::end_step(int64_t micro_bat
   grid_.world().add_numbers(sums);
   const auto own_batches = static_cast<double>(micro_batches);
   const double batches = own_batches * static_cast<double>(grid_.sizes().data);
-  std::vector<std::pair<std::string, double>> losses;
+  Losses losses;
   // Logs have the first name of each kind, with 0 where it is another.
   if (of_micro_batch + of_sequence + of_global_batch > 0) {
     losses.emplace_back("load_balancing_loss",
@@ -161,6 +162,14 @@ std::vector<std::pair<std::string, double>> Pipeline::end_step(int64_t micro_bat
     losses.emplace_back("global_load_balancing_loss", balance / (of_global_batch * own_batches));
   }
   if (with_z > 0) losses.emplace_back("z_loss", z / (with_z * batches));
+  return losses;
+}
+
+Pipeline::Losses Pipeline::end_step(int64_t micro_batches) {
+  Losses losses;
+  if (has_experts_) losses = router_losses(micro_batches);
+  const double batches =
+      static_cast<double>(micro_batches) * static_cast<double>(grid_.sizes().data);
   for (size_t i = 0; i < loss_.predictions.size(); ++i) {
     losses.emplace_back(fmt::format("mtp_{} loss", i + 1), loss_.predictions[i] / batches);
   }
@@ -172,10 +181,21 @@ void Pipeline::train(int64_t micro_batches, double loss_scale, const Source& sou
   const double batches = static_cast<double>(micro_batches * grid_.sizes().data);
   const auto tokens = static_cast<double>(options_.sequences * options_.length);
   const bool by_token = options_.per_token_loss;
-  auxiliary_scale_ = by_token ? loss_scale * tokens : loss_scale / batches;
+  const double mean_scale = loss_scale * rank_divisor() / batches;
+  auxiliary_scale_ = by_token ? loss_scale * tokens : mean_scale;
   run(pipeline_schedule(grid_.sizes().pipeline, grid_.place().stage,
                         static_cast<int64_t>(chunks_.size()), micro_batches),
-      by_token ? loss_scale : loss_scale / batches, source);
+      by_token ? loss_scale : mean_scale, source);
+}
+
+double Pipeline::rank_divisor() const {
+  const GridSizes& sizes = grid_.sizes();
+  if (options_.type != kernels::Type::f16) return 1;
+  return static_cast<double>(sizes.data) * static_cast<double>(sizes.context);
+}
+
+double Pipeline::gradient_divisor() {
+  return options_.per_token_loss ? std::max(tokens(), 1.0) : rank_divisor();
 }
 
 StepLoss Pipeline::evaluate(int64_t micro_batches, const Source& source) {

@@ -40,6 +40,8 @@ class Pipeline {
  public:
   /// Gives the samples of a micro-batch of this data rank.
   using Source = std::function<void(int64_t micro_batch, Batch& batch)>;
+  /// By the names that logs have for them.
+  using Losses = std::vector<std::pair<std::string, double>>;
 
   /// `chunks` are the virtual stages of this rank.
   Pipeline(std::vector<ModelChunk> chunks, const Architecture& architecture, Grid& grid,
@@ -53,19 +55,21 @@ class Pipeline {
   /// Before train(): forgets what experts counted. Dropout depends on the number of the step.
   void begin_step(int64_t number);
 
-  /// Adds the gradient of the mean loss times `loss_scale` to the parameters' gradients: this
-  /// rank's part of the sum over data-parallel ranks. With per_token_loss it is the sum over all
-  /// tokens, tokens() times as large, for their number is known when all were read. Waits for
-  /// nothing that kernels compute but what it says itself (counts of experts' tokens).
+  /// Adds the gradient of the mean loss, times `loss_scale` and gradient_divisor(), to the
+  /// parameters' gradients: this rank's part of the sum over data-parallel ranks. Waits for nothing
+  /// that kernels compute but what it says itself (counts of experts' tokens).
   void train(int64_t micro_batches, double loss_scale, const Source& source);
-  /// Tokens that count, over all ranks, which call it alike behind train(). Waits for no kernels.
-  double tokens();
+  /// With per_token_loss the tokens that count, over all ranks: their number is known when all were
+  /// read. In fp16 the data and context parallel ranks: Megatron-LM divides by them behind the
+  /// passes, and with the same loss scale the same gradients are too large or too small for fp16.
+  /// All ranks call it alike behind train(). Waits for no kernels.
+  double gradient_divisor();
   /// Those of train(), once it is over. All ranks call it.
   StepLoss losses();
   /// Behind losses(): losses beside that of the model, by the names that logs have for them: means
   /// over the layers of what routers add, and the losses of prediction layers. Moves the experts'
   /// biases. All ranks call it.
-  std::vector<std::pair<std::string, double>> end_step(int64_t micro_batches);
+  Losses end_step(int64_t micro_batches);
 
   /// Where the last micro-batch's logits go from now on: [rows, columns of the rank].
   void keep_logits(kernels::Array logits) { logits_ = logits; }
@@ -97,6 +101,9 @@ class Pipeline {
   void run(const std::vector<PipelineAction>& schedule, double loss_scale, const Source& source);
   void forward(Slot& slot, const PipelineAction& action, double loss_scale, const Source& source);
   void backward(Slot& slot, const PipelineAction& action);
+  Losses router_losses(int64_t micro_batches);
+  double rank_divisor() const;
+  double tokens();
   void download_losses(const MicroBatch& micro_batch, const std::vector<double>& tokens);
   Slot& take_slot(int64_t chunk);
   bool has_before(int64_t chunk) const { return !chunks_[static_cast<size_t>(chunk)].is_first(); }
@@ -114,6 +121,7 @@ class Pipeline {
   std::shared_ptr<void> rope_memory_;
   const float *cosine_ = nullptr, *sine_ = nullptr;
   int64_t hidden_;
+  bool has_experts_;
   std::vector<Sizes> sizes_;  // by chunk
   Arena scratch_, transient_;
   std::vector<std::list<Slot>> slots_;  // by chunk

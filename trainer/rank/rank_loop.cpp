@@ -125,6 +125,7 @@ class RankLoop {
   // True when the run is to end.
   bool iterate() {
     const IterationBatch batch = batch_at(batches_, position_.consumed);
+    save_before_change(batch);
     const auto& skipped = arguments_.iterations_to_skip;
     if (std::ranges::find(skipped, position_.progress.iteration + 1) != skipped.end()) {
       skip(batch);
@@ -142,6 +143,16 @@ class RankLoop {
     const bool is_over = decide();
     log_.go_on();
     return is_over;
+  }
+
+  // A run whose batches change can go on from the last step with those before, as Megatron-LM's.
+  void save_before_change(const IterationBatch& batch) {
+    const int64_t before = std::exchange(micro_batches_, batch.micro_batches);
+    if (before == 0 || before == batch.micro_batches) return;
+    if (position_.last_saved == position_.progress.iteration) return;
+    log_.pause();
+    saves_->save(SaveKind::persistent, position_);
+    log_.go_on();
   }
 
   // Takes an iteration's samples, and leaves them.
@@ -231,6 +242,7 @@ class RankLoop {
   BatchSizes batches_;
   RunPosition position_;
   int64_t iterations_ = 0;
+  int64_t micro_batches_ = 0;      // of the iteration before, in this process
   bool trigger_stays_ = false;     // of --save-trigger, which could not be removed; rank 0's
   std::optional<RunSaves> saves_;  // behind the model: it ends before the memory that it saves
   std::optional<TrainingStep> step_;

@@ -120,9 +120,7 @@ void LanguageModel::train(const StepSamples& samples, double loss_scale) {
   });
 }
 
-double LanguageModel::gradient_divisor() {
-  return arguments_.calculate_per_token_loss ? std::max(rank_->pipeline.tokens(), 1.0) : 1.0;
-}
+double LanguageModel::gradient_divisor() { return rank_->pipeline.gradient_divisor(); }
 
 std::vector<LossSum> LanguageModel::losses() { return loss_sums(rank_->pipeline.losses()); }
 

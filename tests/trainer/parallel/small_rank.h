@@ -113,7 +113,7 @@ class SmallRank {
     pipeline_.train(micro_batches(), small_.loss_scale,
                     [&](int64_t number, Batch& batch) { batch = batch_of(step, number); });
     state_.reduce_gradients();
-    const double divisor = small_.options.per_token_loss ? pipeline_.tokens() : 1;
+    const double divisor = pipeline_.gradient_divisor();
     optimizer_.step({.number = step + 1,
                      .learning_rate = 1e-3,
                      .input_and_output_rate = small_.input_and_output_rate,

@@ -48,6 +48,13 @@ TEST_F(Saves, AsynchronousOnesHoldWhatWasThereThen) {
   }
 }
 
+// Also where nothing else is due.
+TEST_F(Saves, OneIsMadeBeforeBatchesGrow) {
+  run("run", "--finetune --rampup-batch-size 4 4 20 --save-interval 100 --exit-interval 8");
+  EXPECT_THAT(left_in("run"), testing::IsSupersetOf({"iter_0000005", "iter_0000008"}));
+  EXPECT_THAT(left_in("run"), testing::SizeIs(3));
+}
+
 // Of both folders together; the run's steps change what is saved as soon as they may.
 TEST_F(Saves, ThoseInPiecesHoldTheSame) {
   for (const std::string layout : {layout::kAlone, layout::kData, layout::kAll}) {

@@ -150,6 +150,10 @@ TEST_F(MemoryFolder, ForeignOrDamagedMarker) {
     memory_->put("x/metadata.json", damaged);
     EXPECT_THAT(message_of(ErrorKind::corrupt, "x"), HasSubstr("metadata.json")) << damaged;
   }
+  const std::string deep = std::string(1000000, '[') + std::string(1000000, ']');
+  memory_->put("x/metadata.json",
+               R"({"sharded_backend": "torch_dist", "sharded_backend_version": )" + deep + "}");
+  EXPECT_THAT(message_of(ErrorKind::corrupt, "x"), HasSubstr("nested deeper"));
   memory_->put("x/metadata.json", R"({"sharded_backend": "torch_dist", "future_field": [1]})");
   OpenOptions options;
   EXPECT_EQ(open_checkpoint(memory_, "x", options).args.value.get("num_layers").integer(), 4);

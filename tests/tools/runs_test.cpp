@@ -232,12 +232,16 @@ TEST_F(Runs, AreExported) {
 TEST_F(Runs, AreCopiedBetweenProjects) {
   make("p/a/run.log", lines(1, 2, 5));
   make("p/a/metrics.jsonl",
-       "{\"iteration\":1,\"lm loss\":NaN}\n{\"iteration\":2,\"lm loss\":3.5,\"grad_norm\":null}\n");
+       "{\"iteration\":1,\"lm loss\":NaN}\n{\"iteration\":2,\"lm loss\":3.5,\"grad_norm\":null}\n"
+       "{\"note\":\"x: NaN\",\"iteration\":3}\n{\"iteration\":" +
+           std::string(1000000, ' ') + "4}\n" + std::string(500000, '[') + "\n");
   make("p/a/weights.bin", "large");
   const std::string copy = "runs copy --from " + path("p") + " --runs a --to ";
   EXPECT_EQ(ferry(copy + path("q")).code, 0);
   EXPECT_EQ(read(path("q/a/run.log")), lines(1, 2, 5));
-  EXPECT_THAT(read(path("q/a/metrics.jsonl")), HasSubstr("{\"iteration\":2,\"lm loss\":3.5}\n"));
+  EXPECT_THAT(read(path("q/a/metrics.jsonl")),
+              AllOf(HasSubstr("{\"iteration\":1}\n{\"iteration\":2,\"lm loss\":3.5}\n"),
+                    HasSubstr("{\"note\":\"x: NaN\",\"iteration\":3}\n")));
   EXPECT_FALSE(std::filesystem::exists(path("q/a/weights.bin")));
   EXPECT_EQ(ferry(copy + path("q")).code, 2);
   EXPECT_EQ(ferry(copy + path("p")).code, 0);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/format/hugging_face/json_events.h"
 #include "ckpt/megatron/state/vocabulary.h"
 #include "ckpt/open.h"
 #include "convert/arguments/arguments.h"
@@ -45,6 +46,13 @@ void take_namespace(EstimateSource& source, const Value& args) {
   if (source.vocabulary == 0) source.vocabulary = vocabulary_of_arguments(args);
 }
 
+bool says(std::span<const std::string> words, std::initializer_list<std::string_view> flags) {
+  return std::ranges::any_of(words, [&](const std::string& word) {
+    return std::ranges::find(flags, std::string_view(word).substr(0, word.find('='))) !=
+           flags.end();
+  });
+}
+
 // Those that the words name replace what is there, by whatever spelling.
 void take_words(EstimateSource& source, std::span<const std::string> words,
                 const FileSystem& files) {
@@ -62,13 +70,17 @@ void take_words(EstimateSource& source, std::span<const std::string> words,
     }
   }
   if (said.vocab_size) source.vocabulary = *said.vocab_size;
-}
-
-bool says(std::span<const std::string> words, std::initializer_list<std::string_view> flags) {
-  return std::ranges::any_of(words, [&](const std::string& word) {
-    return std::ranges::find(flags, std::string_view(word).substr(0, word.find('='))) !=
-           flags.end();
-  });
+  // A checkpoint names what followed from its own tensor ranks, too.
+  if (!says(words, {"--tensor-model-parallel-size"})) return;
+  TrainArguments& a = source.arguments;
+  if (!said.expert_tensor_parallel_size) a.expert_tensor_parallel_size.reset();
+  if (!said.tensor_parallel_num_weight_shards) a.tensor_parallel_num_weight_shards.reset();
+  if (!said.expert_tensor_parallel_num_weight_shards) {
+    a.expert_tensor_parallel_num_weight_shards.reset();
+  }
+  if (!says(words, {"--sequence-parallel"}) && a.tensor_model_parallel_size == 1) {
+    a.sequence_parallel = false;
+  }
 }
 
 // A model alone says nothing of the run that trains it.
@@ -128,9 +140,7 @@ void read_model_config(EstimateSource& source, const nlohmann::json& config,
 }
 
 nlohmann::json read_json(const FileSystem& files, const std::string& path) {
-  const auto json = nlohmann::json::parse(read_file(files, path, kMostConfigBytes), nullptr, false);
-  if (json.is_discarded()) fail(ErrorKind::corrupt, "{}: is not valid JSON", printable(path));
-  return json;
+  return parse_python_json(read_file(files, path, kMostConfigBytes), printable(path));
 }
 
 // Files of arguments are, and no file of a checkpoint is.

@@ -1,12 +1,11 @@
 #include "tools/runs/copy.h"
 
-#include <algorithm>
+#include <cmath>
 #include <filesystem>
-#include <iterator>
 #include <nlohmann/json.hpp>
-#include <regex>
 
 #include "ckpt/base/error.h"
+#include "ckpt/format/hugging_face/json_events.h"
 #include "ckpt/io/staging/claim.h"
 #include "tools/report/training/run_sources.h"
 #include "tools/terminal/text.h"
@@ -27,23 +26,39 @@ void check_name(const std::string& name) {
   }
 }
 
-// JSON lines without members that are no numbers; other lines as they are.
-std::string without_nan(const std::string& text) {
+// Whether a figure is missing: null, or one of Python's names (NaN, Infinity) that JSON has not.
+bool is_no_number(const nlohmann::json& value) {
+  return value.is_null() || (value.is_number_float() && !std::isfinite(value.get<double>()));
+}
+
+// A line without its members that are no numbers; as it is where there are none, or it is no
+// object.
+std::string without_nan(const std::string& line, const std::string& what) {
+  try {
+    std::vector<std::string> dropped;
+    const nlohmann::json members = parse_python_json(line, what);
+    if (!members.is_object()) return line;
+    for (const auto& [name, value] : members.items()) {
+      if (is_no_number(value)) dropped.push_back(name);
+    }
+    if (dropped.empty()) return line;
+    const std::string edited = edit_python_json(line, what, [&](nlohmann::ordered_json& json) {
+      for (const std::string& name : dropped) json.erase(name);
+    });
+    return nlohmann::ordered_json::parse(edited).dump();
+  } catch (const Error&) {
+    return line;
+  } catch (const nlohmann::json::exception&) {  // such a name stands deeper
+    return line;
+  }
+}
+
+std::string lines_without_nan(const std::string& text, const std::string& what) {
   std::string kept;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string line = text.substr(begin, end - begin);
+    kept += without_nan(text.substr(begin, end - begin), what) + "\n";
     begin = end + 1;
-    // Python's json writes names that JSON has not.
-    static const std::regex kNoNumber(":\\s*-?(NaN|Infinity)\\b");
-    const std::string plain = std::regex_replace(line, kNoNumber, ":null");
-    auto json = nlohmann::ordered_json::parse(plain, nullptr, false);
-    if (json.is_object()) {
-      for (auto at = json.begin(); at != json.end();) {
-        at = at->is_null() ? json.erase(at) : std::next(at);
-      }
-    }
-    kept += (json.is_object() ? json.dump() : line) + "\n";
   }
   return kept;
 }
@@ -64,7 +79,7 @@ int copy_folder(const FileSystem& files, const std::string& from, const std::str
     } else if (kind == PathKind::file && (is_run_source(name) || is_event_file(name))) {
       make_folders(files, to);
       const std::string text = read_file(files, source, kMostLogBytes);
-      write_file(files, target, name.ends_with(".jsonl") ? without_nan(text) : text);
+      write_file(files, target, name.ends_with(".jsonl") ? lines_without_nan(text, source) : text);
       ++copied;
     }
   }
@@ -114,7 +129,7 @@ std::vector<std::string> copy_runs(const std::shared_ptr<const FileSystem>& file
       claim.check();
       files.rename(aside, target);
     } catch (...) {
-      files.remove_all(aside);
+      claim.drop_partial();
       throw;
     }
   }

@@ -26,6 +26,9 @@ bool add_numbers(const Value& value, Dims& numbers, int depth = 0) {
   if ((value.kind() != ValueKind::tuple && value.kind() != ValueKind::list) || depth > 4) {
     return false;
   }
+  // Values may be shared: so a few bytes could stand for more empty tuples than can be counted,
+  // whereas numbers are few.
+  if (depth > 0 && value.size() == 0) return false;
   for (size_t i = 0; i < value.size(); ++i) {
     if (!add_numbers(value[i], numbers, depth + 1)) return false;
   }

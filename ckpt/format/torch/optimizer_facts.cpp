@@ -1,10 +1,14 @@
 #include "ckpt/format/torch/optimizer_facts.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <span>
+#include <unordered_set>
+#include <utility>
+#include <vector>
 
 #include "ckpt/base/error.h"
 
@@ -52,13 +56,21 @@ std::optional<int64_t> count_in(const TorchArchive& archive, const ReadableFile&
   }
 }
 
-// The dict that has param_groups, not far inside `value`; none when there is none.
-Value optimizer_in(const Value& value, int depth = 0) {
-  if (value.kind() != ValueKind::dict) return {};
-  const Value groups = value.get("param_groups");
-  if (groups.kind() == ValueKind::list && groups.size() > 0) return value;
-  for (size_t i = 0; i < value.pair_count() && depth < kMostFactDepth && i < 64; ++i) {
-    if (const Value inside = optimizer_in(value.pair_value(i), depth + 1)) return inside;
+// The dict that has param_groups, not far inside `root`; none when there is none. Dicts may be
+// shared: each is looked at once.
+Value optimizer_in(const Value& root) {
+  std::unordered_set<uint32_t> seen;
+  std::vector<Value> level{root};
+  for (int depth = 0; depth <= kMostFactDepth; ++depth) {
+    std::vector<Value> inside;
+    for (const Value& value : level) {
+      if (value.kind() != ValueKind::dict || !seen.insert(value.node()).second) continue;
+      const Value groups = value.get("param_groups");
+      if (groups.kind() == ValueKind::list && groups.size() > 0) return value;
+      const size_t count = std::min<size_t>(value.pair_count(), 64);
+      for (size_t i = 0; i < count; ++i) inside.push_back(value.pair_value(i));
+    }
+    level = std::move(inside);
   }
   return {};
 }

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <unordered_set>
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/dcp/dcp.h"
+#include "ckpt/format/hugging_face/json_events.h"
 #include "ckpt/format/torch/objects.h"
 #include "ckpt/megatron/model/args.h"
 #include "ckpt/megatron/nemo/bridge.h"
@@ -33,8 +33,7 @@ void check_config(const FileSystem& file_system, const std::string& folder) {
          "{{\"sharded_backend\": \"torch_dist\", \"sharded_backend_version\": 1}} there",
          folder);
   }
-  const auto json =
-      nlohmann::json::parse(read_file(file_system, path, kMetadataLimit), nullptr, false);
+  const auto json = parse_json(read_file(file_system, path, kMetadataLimit), path);
   if (!json.is_object() || !json.contains("sharded_backend") ||
       !json["sharded_backend"].is_string()) {
     fail(ErrorKind::corrupt, "{}: expected a JSON object with \"sharded_backend\"", path);

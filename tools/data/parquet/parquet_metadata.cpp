@@ -11,8 +11,10 @@
 namespace ferry::tool {
 namespace {
 
-constexpr uint64_t kFooterBytes = 8;               // the metadata's length, and PAR1
-constexpr uint64_t kMostMetadataBytes = 64 << 20;  // takes some ten times as much memory
+constexpr uint64_t kFooterBytes = 8;  // the metadata's length, and PAR1
+constexpr uint64_t kMostMetadataBytes = 64 << 20;
+// An element of a schema or a group may take one byte of them, and 60 bytes of memory.
+constexpr size_t kMostSchemaElements = 1 << 20, kMostGroups = 1 << 20, kMostChunks = 1 << 22;
 constexpr int64_t kByteArray = 6;
 constexpr size_t kDeepestSchema = 64;
 
@@ -86,7 +88,12 @@ ParquetChunk read_chunk_metadata(ThriftReader& in) {
   return chunk;
 }
 
-ParquetRowGroup read_group(ThriftReader& in) {
+void check_count(size_t count, size_t most, std::string_view what) {
+  if (count >= most) fail(ErrorKind::exhausted, "it has more than {} {}", most, what);
+}
+
+// `chunks` counts those of all groups.
+ParquetRowGroup read_group(ThriftReader& in, size_t& chunks) {
   ParquetRowGroup group;
   in.structure([&](const ThriftField& field) {
     if (field.id == 3) {
@@ -95,6 +102,7 @@ ParquetRowGroup read_group(ThriftReader& in) {
     }
     if (field.id != 1) return false;
     in.structures(field, [&] {
+      check_count(chunks++, kMostChunks, "columns in its groups");
       ParquetChunk chunk;
       in.structure([&](const ThriftField& inner) {
         if (inner.id == 1) {
@@ -148,17 +156,24 @@ class SchemaWalk {
 ParquetMetadata parse_metadata(std::span<const std::byte> bytes) {
   ParquetMetadata metadata;
   std::vector<SchemaElement> elements;
+  size_t chunks = 0;
   ThriftReader in(bytes);
   in.structure([&](const ThriftField& field) {
     switch (field.id) {
       case 2:
-        in.structures(field, [&] { elements.push_back(read_element(in)); });
+        in.structures(field, [&] {
+          check_count(elements.size(), kMostSchemaElements, "elements of its schema");
+          elements.push_back(read_element(in));
+        });
         return true;
       case 3:
         metadata.rows = in.integer(field);
         return true;
       case 4:
-        in.structures(field, [&] { metadata.groups.push_back(read_group(in)); });
+        in.structures(field, [&] {
+          check_count(metadata.groups.size(), kMostGroups, "groups of rows");
+          metadata.groups.push_back(read_group(in, chunks));
+        });
         return true;
       case 8:
         fail(ErrorKind::unsupported, "it is encrypted");

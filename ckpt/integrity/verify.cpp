@@ -54,6 +54,10 @@ class Verification {
     add_blobs();
     check_structure();
     check_bytes();
+    if (refusal_) {
+      if (report_.problems.empty()) throw Error(*refusal_);
+      add_problem({}, refusal_->what());
+    }
     tell_what_is_not_covered();
     if (report_.problems.empty()) check_masters();
     mark.check();
@@ -180,8 +184,13 @@ class Verification {
                            error.kind() == ErrorKind::not_found ||
                            error.kind() == ErrorKind::mismatch || error.kind() == ErrorKind::io ||
                            report_.has_manifest;
-      if (!damaged || error.kind() == ErrorKind::cancelled) throw;
-      add_problem({}, error.what());
+      if (error.kind() == ErrorKind::cancelled) throw;
+      // What cannot be read here may be what a damaged name or number looks like: checksums tell.
+      if (damaged) {
+        add_problem({}, error.what());
+      } else if (!refusal_) {
+        refusal_ = error;
+      }
       return std::nullopt;
     }
   }
@@ -285,6 +294,7 @@ class Verification {
   uint64_t own_bytes_ = 0;                                      // of the manifest
   std::vector<std::pair<std::string, const char*>> not_named_;  // path, and the list
   std::optional<Checkpoint> seen_, stored_;
+  std::optional<Error> refusal_;  // of what cannot be read here, or is damaged
   std::vector<Archive> archives_;
   std::vector<MasterPair> pairs_;  // to be held against each other, of seen_
   std::optional<PassingMasters> passing_;

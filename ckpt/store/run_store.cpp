@@ -158,7 +158,7 @@ std::string RunStore::move_tracker(std::optional<int64_t> iteration, TrackerMove
     claim.check();
     file_system_->replace(claim.partial_path(), tracker);
   } catch (...) {
-    file_system_->remove_all(claim.partial_path());
+    claim.drop_partial();
     throw;
   }
   try {

@@ -271,6 +271,18 @@ TEST(VerifyLegacy, ATruncatedFileIsToldOnce) {
   EXPECT_THAT(problems(memory, "run"), ElementsAre(HasSubstr(file)));
 }
 
+// A name that is damaged names a parameter that is not known, which is no answer.
+TEST(VerifyLegacy, DamagedNamesAreDamage) {
+  const auto memory = std::make_shared<MemoryFileSystem>();
+  test::copy_tree(test::fixture("megatron/llama_legacy_tp2pp2"), *memory, "run");
+  const std::string file = "run/iter_0000005/mp_rank_00_001/model_optim_rng.pt";
+  const size_t at = memory->get(file).find("input_layernorm");
+  ASSERT_NE(at, std::string::npos);
+  flip(*memory, file, at);
+  EXPECT_THAT(problems(memory, "run"),
+              testing::IsSupersetOf({HasSubstr("CRC-32"), HasSubstr("is not known")}));
+}
+
 TEST(VerifyLegacy, RanksFilesAreChecked) {
   const auto memory = std::make_shared<MemoryFileSystem>();
   test::copy_tree(test::fixture("megatron/llama_legacy_tp2pp2"), *memory, "run");

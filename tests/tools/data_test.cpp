@@ -152,6 +152,12 @@ TEST_F(Data, MergeWantsAllPartsOnce) {
   write(path("parts/.ferry-lock.other_text.idx"), "");
   EXPECT_EQ(merge().code, 0);
   EXPECT_EQ(read(path("whole.bin")), read(kA + ".bin") + read(kA + ".bin") + read(kA + ".bin"));
+  const std::string twice = path("parts") + " " + path("parts/c_00000-of-00003_text");
+  EXPECT_THAT(ferry("data merge " + twice + " -o " + path("other")).err,
+              HasSubstr("part 00000 of " + path("parts/c_text") + " is named twice"));
+  EXPECT_EQ(ferry("data merge " + path("parts") + " -o " + path("parts/c_text")).code, 0);
+  EXPECT_THAT(merge(" --overwrite").err, HasSubstr("as a whole and in parts"));
+  for (const char* suffix : {".bin", ".idx"}) fs::remove(path("parts/c_text") + suffix);
   part("00000", "00001");
   EXPECT_THAT(merge(" --overwrite").err, HasSubstr("would be merged twice"));
   const std::string into = path("whole") + " " + kA + " --overwrite -o " + path("whole");

@@ -174,6 +174,16 @@ TEST_F(Estimates, LaunchesAreEstimatedAsTheyAre) {
             8'030'261'248 - int64_t{16} * 218'112'000);
 }
 
+// What a run at two tensor ranks says of itself is not asked of one at another layout.
+TEST_F(Estimates, OfARunAtOtherTensorRanks) {
+  for (const std::string run : {"hot_llama", "llama_legacy_tp2pp2"}) {
+    const json told = estimate(fixture(run) + " -- --tensor-model-parallel-size 1");
+    const json own = estimate(fixture(run));
+    EXPECT_LT(own.at("stages").at(0).at("parameters_held"),
+              told.at("stages").at(0).at("parameters_held"));
+  }
+}
+
 TEST_F(Estimates, LayoutsFitAndAreOrdered) {
   const std::string model = published("Llama-3.1-8B");
   const json told = estimate(model + " --gpus 16 --gpu-memory 80GB").at("layouts");

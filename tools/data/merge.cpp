@@ -52,7 +52,19 @@ std::optional<PartName> part_name(const std::string& prefix) {
 void check_parts(const std::vector<std::string>& prefixes) {
   std::map<std::string, std::map<int64_t, std::set<int64_t>>> parts;  // of each whole and count
   for (const std::string& prefix : prefixes) {
-    if (const auto part = part_name(prefix)) parts[part->whole][part->count].insert(part->number);
+    const auto part = part_name(prefix);
+    if (!part) continue;
+    if (!parts[part->whole][part->count].insert(part->number).second) {
+      fail(ErrorKind::mismatch, "part {:05} of {} is named twice: its texts would be merged twice",
+           part->number, part->whole);
+    }
+    if (std::ranges::find(prefixes, part->whole) != prefixes.end()) {
+      fail(
+          ErrorKind::mismatch,
+          "{} is there as a whole and in parts: its texts would be merged twice; name the prefixes "
+          "that are meant one by one, or remove the others",
+          part->whole);
+    }
   }
   for (const auto& [whole, divisions] : parts) {
     if (divisions.size() > 1) {

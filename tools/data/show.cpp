@@ -25,7 +25,7 @@ constexpr const char* kShowExamples = R"(Examples:
 )";
 
 struct ShowFlags {
-  std::string path, split;
+  std::string path, split, cache_path;
   TokenizerChoice tokenizer;
   int64_t from = 0, count = 3, most_tokens = 512, sequence_length = 0, seed = 1234;
   bool samples = false, json = false;
@@ -66,6 +66,7 @@ std::vector<ShownTokens> samples_of_run(const ShowFlags& flags) {
   options.sequence_length = flags.sequence_length;
   options.seed = flags.seed;
   options.samples.train = flags.from + flags.count;
+  options.cache_path = flags.cache_path;
   const auto dataset = open_datasets(posix_file_system(), options).train;
   std::vector<ShownTokens> shown;
   for (int64_t i = flags.from; dataset && i < std::min(flags.from + flags.count, dataset->size());
@@ -148,6 +149,11 @@ void add_show_data(Command& data) {
   command.add_option("--split", flags->split, "With --samples: the run's")
       .type_name("SHARES")
       .default_text("all for training");
+  command
+      .add_option("--data-cache-path", flags->cache_path,
+                  "With --samples: the run's, where the order of samples is kept")
+      .type_name("FOLDER")
+      .default_text("beside PREFIX");
   add_json_option(command, flags->json);
   command.footer(kShowExamples);
   command.action([flags] { show_data(*flags); });

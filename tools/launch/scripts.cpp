@@ -166,16 +166,21 @@ std::vector<LaunchFile> local_files(const LaunchConfiguration& c,
 void write_launch_files(const std::string& folder, const std::vector<LaunchFile>& files) {
   const auto file_system = posix_file_system();
   make_folders(*file_system, folder);
-  for (const LaunchFile& file : files) {
-    const std::string part = join(folder, fmt::format("{}.{}", file.name, ::getpid()));
-    file_system->remove_all(part);
-    try {
-      write_file(*file_system, part, file.text);
-      file_system->replace(part, join(folder, file.name));
-    } catch (...) {
-      file_system->remove_all(part);
-      throw;
+  const auto part_of = [&](const LaunchFile& file) {
+    return join(folder, fmt::format("{}.{}", file.name, ::getpid()));
+  };
+  // All of them or none: a folder with a few cannot be started.
+  try {
+    for (const LaunchFile& file : files) {
+      file_system->remove_all(part_of(file));
+      write_file(*file_system, part_of(file), file.text);
     }
+  } catch (...) {
+    for (const LaunchFile& file : files) file_system->remove_all(part_of(file));
+    throw;
+  }
+  for (const LaunchFile& file : files) {
+    file_system->replace(part_of(file), join(folder, file.name));
   }
 }
 

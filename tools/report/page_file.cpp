@@ -47,7 +47,7 @@ void write_page(const std::shared_ptr<const FileSystem>& file_system, const Page
     claim.check();
     file_system->replace(aside, target);
   } catch (...) {
-    file_system->remove_all(aside);
+    claim.drop_partial();
     throw;
   }
 }

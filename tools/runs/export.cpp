@@ -40,7 +40,7 @@ void write_aside(const std::shared_ptr<const FileSystem>& files, const std::stri
     claim.check();
     files->rename(claim.partial_path(), path);
   } catch (...) {
-    files->remove_all(claim.partial_path());
+    claim.drop_partial();
     throw;
   }
 }

@@ -23,7 +23,8 @@ constexpr std::array<Row, 10> kRows{{
     {ErrorKind::exhausted, 8, "out of disk, memory budget or a parser's limit"},
     {ErrorKind::internal, 9, "a bug in ferry"},
     {ErrorKind::busy, 10, "another process writes or reads it; try again when it is done"},
-    {ErrorKind::cancelled, 130, "stopped by a signal; nothing is left behind"},
+    {ErrorKind::cancelled, 130,
+     "stopped by a signal; nothing is left behind (train: see docs/trainer.md)"},
 }};
 
 }  // namespace

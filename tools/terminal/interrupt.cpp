@@ -56,8 +56,8 @@ InterruptScope::InterruptScope() {
   }
 }
 
-// Once a signal came, the handler stays: what is told a second time may come while the program ends,
-// which would end it before its exit code and message are out.
+// Once a signal came, the handler stays: what is told a second time may come while the program
+// ends, which would end it before its exit code and message are out.
 InterruptScope::~InterruptScope() {
   if (interrupted) return;
   for (int i = 0; i < 3; ++i) sigaction(kSignals[i], &former[i], nullptr);

@@ -207,7 +207,7 @@ class Sealer {
       claim.check();
       files_->replace(claim.partial_path(), join(report_.path, name));
     } catch (...) {
-      files_->remove_all(claim.partial_path());
+      claim.drop_partial();
       throw;
     }
     files_->sync_folder(report_.path);

@@ -84,6 +84,14 @@ Claim::~Claim() {
   }
 }
 
+void Claim::drop_partial() const noexcept {
+  try {
+    file_system_->remove_all(partial_path());
+  } catch (const std::exception&) {
+    // The next claim on the target removes it.
+  }
+}
+
 void Claim::let_others_claim() {
   if (holds_lock_name()) file_system_->rename(lock_path(), beside(Aside::owner));
 }

@@ -45,6 +45,10 @@ class Claim {
   std::string old_path() const { return beside(Aside::old); }
   std::string trash_path() const { return beside(Aside::trash); }
 
+  /// Removes what stands at partial_path(), where that can be: for a writer that ends with an error
+  /// of its own, which is the one to tell.
+  void drop_partial() const noexcept;
+
   /// Gives the right to the target back; what stands aside stays this claim's until it ends.
   void let_others_claim();
 

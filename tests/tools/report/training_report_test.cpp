@@ -96,6 +96,9 @@ TEST(LogLines, OfFerry) {
   EXPECT_THAT(figures_of(middle.substr(0, middle.find('\n'))),
               ElementsAre(Pair("lm loss validation", 2.25)));
   EXPECT_EQ(read_log_line(middle).iteration, 40);
+  // Of a file that was emptied while a run wrote it.
+  EXPECT_EQ(
+      read_log_line(std::string(100, '\0') + "{\"iteration\": 7, \"lm loss\": 2.5}").iteration, 7);
   EXPECT_THAT(figures_of(validation_json({{"lm loss", 2.25}}, 40, 320)),
               testing::Contains(Pair("lm loss validation", 2.25)));
 }

@@ -1,5 +1,6 @@
 #include "tools/report/training/log_lines.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -221,6 +222,8 @@ LogRecord event_record(std::string_view line) {
 }  // namespace
 
 LogRecord read_log_line(std::string_view line) {
+  // A file that was emptied while it was written has a hole before the next line.
+  line.remove_prefix(std::min(line.find_first_not_of('\0'), line.size()));
   const std::string_view text = trimmed(line);
   if (text.starts_with('{')) return json_record(text);
   if (line.find("\tJob ID: ") != std::string_view::npos) return progress_record(line);

@@ -1,7 +1,11 @@
 #include "ckpt/store/prune.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <set>
 #include <span>
 
@@ -73,6 +77,7 @@ class Pruner {
   struct Victim {
     PrunedItem* item;
     std::unique_ptr<Claim> claim;
+    bool others_may_claim = false;
   };
 
   std::string path_of(const std::string& name) const { return join(store_.path(), name); }
@@ -168,13 +173,48 @@ class Pruner {
     for (PrunedItem& item : report_.iterations) {
       if (item.goes) going.push_back(&item), progress_.bytes_total += item.bytes;
     }
-    for (size_t begin = 0; begin < going.size(); begin += kBatch) {
+    for (size_t begin = 0; begin < going.size() && !is_stopped(); begin += kBatch) {
       const size_t count = std::min(kBatch, going.size() - begin);
-      const auto victims = set_aside(std::span(going).subspan(begin, count));
-      if (victims.empty()) continue;
+      auto victims = set_aside(std::span(going).subspan(begin, count));
+      if (!victims.empty()) remove_or_put_back(victims);
+    }
+    if (stopped_) fail_stopped(going.size());
+  }
+
+  // Whoever stops it finds what was not begun where it was.
+  void remove_or_put_back(std::span<Victim> victims) {
+    if (!is_stopped()) {
       file_system_->sync_folder(store_.path());
-      for (const Victim& victim : victims) victim.claim->let_others_claim();
-      for (const Victim& victim : victims) remove_trash(victim.claim->trash_path());
+      for (Victim& victim : victims) let_others_claim(victim);
+    }
+    size_t begun = 0;
+    for (; begun < victims.size() && !is_stopped(); ++begun) {
+      if (!remove_trash(victims[begun].claim->trash_path())) break;
+      if (stopped_) remaining_.push_back(victims[begun].item->name);
+    }
+    removed_ += begun;
+    if (begun == victims.size()) return;
+    for (const Victim& victim : victims.subspan(begun)) put_back(victim);
+    file_system_->sync_folder(store_.path());
+  }
+
+  static void let_others_claim(Victim& victim) {
+    victim.claim->let_others_claim();
+    victim.others_may_claim = true;
+  }
+
+  // Never over what another put there meanwhile.
+  void put_back(const Victim& victim) {
+    const std::string path = path_of(victim.item->name);
+    try {
+      std::optional<Claim> again;
+      if (victim.others_may_claim) {
+        again.emplace(file_system_, path, ClaimOptions{.to_remove = true});
+      }
+      file_system_->rename(victim.claim->trash_path(), path);
+    } catch (const Error&) {
+      ++removed_;
+      remaining_.push_back(victim.item->name);
     }
   }
 
@@ -186,7 +226,7 @@ class Pruner {
     const RunFolder run = store_.read();
     std::vector<Victim> victims;
     for (PrunedItem* item : batch) {
-      stop_if_cancelled();
+      if (is_stopped()) return victims;
       const IterationFolder* latest = run.latest();
       if (latest && latest->name == item->name) {
         spare(*item, "the latest by now");
@@ -241,20 +281,36 @@ class Pruner {
     return nullptr;
   }
 
-  void remove_trash(const std::string& trash) {
+  // False where it is stopped before anything is deleted; where it is later, a part stays.
+  bool remove_trash(const std::string& trash) {
     std::vector<File> files;
     walk(*file_system_, trash, kMostDepth, files);
     for (const File& file : files) {
-      stop_if_cancelled();
+      if (is_stopped()) return &file != &files.front();
       file_system_->remove_all(file.path);
       progress_.bytes_done += file.bytes;
       if (options_.progress) options_.progress(progress_);
     }
     file_system_->remove_all(trash);
+    return true;
   }
 
-  void stop_if_cancelled() const {
-    if (options_.cancel && *options_.cancel) fail(ErrorKind::cancelled, "stopped on request");
+  // Asked only where something is still to be done: once it is true, something was not.
+  bool is_stopped() {
+    stopped_ = stopped_ || (options_.cancel && *options_.cancel);
+    return stopped_;
+  }
+
+  [[noreturn]] void fail_stopped(size_t count) const {
+    if (removed_ == 0) fail(ErrorKind::cancelled, "stopped on request: no iteration was removed");
+    std::string rest;
+    if (!remaining_.empty()) {
+      rest = fmt::format("; what is left of {} goes with the next prune or save",
+                         fmt::join(remaining_, ", "));
+    }
+    fail(ErrorKind::cancelled,
+         "stopped on request: {} of the {} iterations that were to go {} removed{}", removed_,
+         count, removed_ == 1 ? "is" : "are", rest);
   }
 
   std::shared_ptr<const FileSystem> file_system_;
@@ -265,6 +321,9 @@ class Pruner {
   std::vector<OpenFile> open_files_;  // of other processes, when it was last looked
   PruneReport report_;
   Progress progress_;
+  bool stopped_ = false;
+  size_t removed_ = 0;                  // iterations, also those of which a part still stands aside
+  std::vector<std::string> remaining_;  // those
 };
 
 }  // namespace

@@ -24,7 +24,9 @@ struct PruneOptions {
   IterationChecks checks;  // without it what looks complete is good
   /// Called from one thread after each file, with bytes removed so far.
   std::function<void(const Progress&)> progress;
-  const std::atomic<bool>* cancel = nullptr;  // set: stop soon with Error(cancelled)
+  /// Set: put back what was renamed and is whole, and stop with Error(cancelled), which tells how
+  /// many iterations are removed.
+  const std::atomic<bool>* cancel = nullptr;
 };
 
 struct PrunedItem {

@@ -5,6 +5,7 @@
 
 #include "ckpt/group/message_group.h"
 #include "ckpt/group/tcp/mesh.h"
+#include "tests/group/meshes.h"
 #include "tests/group/ranks.h"
 
 namespace {
@@ -13,25 +14,9 @@ using namespace ferry;
 using namespace ferry::test;
 using testing::HasSubstr;
 
-// A port that was free a moment ago.
-int free_port() { return port_of(listen_on(0)); }
-
-std::vector<std::shared_ptr<TcpMesh>> meshes_of(int size) {
-  const int port = free_port();
-  std::vector<std::shared_ptr<TcpMesh>> meshes(static_cast<size_t>(size));
-  std::vector<std::jthread> threads;
-  for (int rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank] {
-      meshes[static_cast<size_t>(rank)] =
-          std::make_shared<TcpMesh>(MeetingPlace{"localhost", port, rank, size, "a"});
-    });
-  }
-  return meshes;
-}
-
 // As threads of a test, which conclude as processes do.
 std::vector<std::optional<Error>> on_meshes(int size, const std::function<void(Group&)>& work) {
-  const auto meshes = meshes_of(size);
+  const auto meshes = meshes_at(free_port(), size);
   std::vector<std::shared_ptr<Group>> groups;
   for (const auto& mesh : meshes) groups.push_back(message_group(tcp_transport(mesh)));
   auto errors = on_ranks(groups, work);

@@ -36,6 +36,14 @@ class PruneTest : public testing::Test {
   PruneReport run(const Retention& retention) {
     return report_ = prune(memory_, "run", retention, options_);
   }
+  std::string problem(const Retention& retention) {
+    try {
+      run(retention);
+      return "";
+    } catch (const Error& error) {
+      return fmt::format("{}: {}", name(error.kind()), error.what());
+    }
+  }
   static Retention last(int64_t count) { return {count, std::nullopt, false}; }
   static Retention every(int64_t step) { return {std::nullopt, step, false}; }
 
@@ -235,16 +243,78 @@ TEST_F(PruneTest, RemovesWhatTheDeadLeft) {
   EXPECT_EQ(memory_->list("run").size(), 7u);
 }
 
-TEST_F(PruneTest, StopsOnRequestAndTheNextOneGoesOn) {
+// With a file of the first deleted, that one cannot be helped.
+TEST_F(PruneTest, StoppedItPutsBackWhatIsWholeAndTheNextOneGoesOn) {
   std::atomic<bool> cancel = false;
   options_.cancel = &cancel;
-  options_.progress = [&](const Progress&) { cancel = true; };
-  EXPECT_THROW(run(last(1)), Error);
-  EXPECT_THAT(left(), ElementsAre(600));  // renamed before anything was deleted
-  EXPECT_GT(memory_->list("run").size(), 2u);
+  std::vector<int64_t> left_at_first;
+  options_.progress = [&](const Progress&) {
+    left_at_first = left();
+    cancel = true;
+  };
+  EXPECT_EQ(problem(last(1)),
+            "cancelled: stopped on request: 1 of the 5 iterations that were to go is removed; what "
+            "is left of iter_0000100 goes with the next prune or save");
+  EXPECT_THAT(left_at_first, ElementsAre(600));  // renamed before anything was deleted
+  EXPECT_THAT(left(), ElementsAre(200, 300, 400, 500, 600));
+  for (const int64_t iteration : left()) {
+    EXPECT_EQ(memory_->list(path(static_cast<int>(iteration))).size(), 2u) << iteration;
+  }
+  EXPECT_EQ(memory_->list("run").size(), 5 + 1 + 2u);  // the tracker, and a record beside the rest
   options_ = {};
   run(last(1));
-  EXPECT_EQ(memory_->list("run").size(), 2u);
+  EXPECT_THAT(memory_->list("run"),
+              UnorderedElementsAre("iter_0000600", "latest_checkpointed_iteration.txt"));
+}
+
+TEST_F(PruneTest, StoppedBetweenTwoItTellsHowManyAreRemoved) {
+  std::atomic<bool> cancel = false;
+  options_.cancel = &cancel;
+  options_.progress = [&](const Progress& progress) { cancel = progress.bytes_done >= 24; };
+  EXPECT_EQ(problem(last(1)),
+            "cancelled: stopped on request: 2 of the 5 iterations that were to go are removed");
+  EXPECT_THAT(left(), ElementsAre(300, 400, 500, 600));
+  EXPECT_EQ(memory_->list("run").size(), 5u);
+}
+
+TEST_F(PruneTest, StoppedWhileItRenamesItRemovesNothing) {
+  class Cancelling : public MemoryFileSystem {
+   public:
+    void rename(const std::string& from, const std::string& to) const override {
+      MemoryFileSystem::rename(from, to);
+      const auto aside = parse_aside(split_path(to).name);
+      if (aside && aside->kind == Aside::trash && aside->target_name == "iter_0000200") {
+        cancel = true;
+      }
+    }
+    mutable std::atomic<bool> cancel = false;
+  };
+  const auto cancelling = std::make_shared<Cancelling>();
+  memory_ = cancelling;
+  for (const int iteration : {100, 200, 300, 400, 500, 600}) put_complete(iteration);
+  options_.cancel = &cancelling->cancel;
+  EXPECT_EQ(problem(last(1)), "cancelled: stopped on request: no iteration was removed");
+  EXPECT_TRUE(cancelling->cancel);
+  EXPECT_THAT(left(), ElementsAre(100, 200, 300, 400, 500, 600));
+  EXPECT_EQ(memory_->list("run").size(), 6u);
+}
+
+// The new one counts, whoever stops the prune.
+TEST_F(PruneTest, StoppedItPutsNothingBackWhereAnotherWrites) {
+  std::atomic<bool> cancel = false;
+  options_.cancel = &cancel;
+  std::optional<StagedIteration> staged;
+  options_.progress = [&](const Progress&) {
+    if (!cancel) staged.emplace(RunStore(memory_, "run").begin(300, {}));
+    put_unfinished(400);  // by a program that claims nothing
+    cancel = true;
+  };
+  EXPECT_EQ(problem(last(1)),
+            "cancelled: stopped on request: 3 of the 5 iterations that were to go are removed; "
+            "what is left of iter_0000100, iter_0000300, iter_0000400 goes with the next prune or "
+            "save");
+  EXPECT_THAT(left(), ElementsAre(200, 400, 500, 600));
+  EXPECT_THAT(memory_->list(path(400)), ElementsAre("__0_0.distcp"));
 }
 
 TEST_F(PruneTest, TellsOfATrackerThatLies) {

@@ -23,8 +23,7 @@ constexpr std::array<Row, 10> kRows{{
     {ErrorKind::exhausted, 8, "out of disk, memory budget or a parser's limit"},
     {ErrorKind::internal, 9, "a bug in ferry"},
     {ErrorKind::busy, 10, "another process writes or reads it; try again when it is done"},
-    {ErrorKind::cancelled, 130,
-     "stopped by a signal; nothing is left behind (train: see docs/trainer.md)"},
+    {ErrorKind::cancelled, 130, "stopped by a signal; nothing unfinished is left under its name"},
 }};
 
 }  // namespace
@@ -49,7 +48,7 @@ std::string hint(ErrorKind kind) {
     case ErrorKind::internal:
       return "this is a bug in ferry: please report it with the command and this message";
     case ErrorKind::cancelled:
-      return "no target was written";
+      return "nothing unfinished is left under its name";
     default:
       return "";
   }

@@ -23,6 +23,14 @@ struct FrameHello {
 
 constexpr int kLookMilliseconds = 50;
 
+// How long a connection that broke waits for another rank to say why.
+constexpr std::chrono::seconds kReasonPatience{3};
+
+Error broken_connection(int from, int to, const std::string& reason) {
+  return Error(ErrorKind::io,
+               fmt::format("the connection from rank {} to rank {} broke: {}", from, to, reason));
+}
+
 }  // namespace
 
 // What goes over a lifeline.
@@ -73,54 +81,87 @@ void TcpMesh::listen() {
 
 void TcpMesh::take_connection(const std::shared_ptr<TcpSocket>& socket) noexcept {
   try {
-    take_messages(*socket);
+    const std::optional<int> from = take_hello(*socket);
+    if (!from) return;
+    try {
+      take_messages(*socket, *from);
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (const std::exception& error) {
+      tell_of_break(*from, error.what());
+    }
   } catch (const std::bad_alloc&) {
     abort(Error(ErrorKind::exhausted, "out of memory for what other ranks send"));
   } catch (...) {
-    // It is gone. Whoever is at its other end has ended, which the lifelines tell.
+    // It ended before it said whose it is: any program may knock here.
   }
 }
 
-void TcpMesh::take_messages(TcpSocket& socket) {
+// The rank at the other end; nothing where that is none of this run.
+std::optional<int> TcpMesh::take_hello(TcpSocket& socket) {
   FrameHello hello;
   const auto deadline = TcpClock::now() + std::chrono::seconds(10);
-  if (!socket.read(std::as_writable_bytes(std::span(&hello, 1)), deadline)) return;
-  if (hello.token != token_ || hello.rank < 0 || hello.rank >= size()) return;
-  const int from = static_cast<int>(hello.rank);
-  FrameHeader header;
-  while (socket.read(std::as_writable_bytes(std::span(&header, 1)))) {
+  if (!socket.read(std::as_writable_bytes(std::span(&hello, 1)), deadline)) return std::nullopt;
+  if (hello.token != token_ || hello.rank < 0 || hello.rank >= size()) return std::nullopt;
+  return static_cast<int>(hello.rank);
+}
+
+// Throws when the connection ends, however it does.
+void TcpMesh::take_messages(TcpSocket& socket, int from) {
+  const auto read = [&](std::span<std::byte> bytes) {
+    if (!socket.read(bytes)) fail(ErrorKind::io, "it was closed while it was needed");
+  };
+  while (true) {
+    FrameHeader header;
+    read(std::as_writable_bytes(std::span(&header, 1)));
     Message message{header.label, std::string(header.bytes, '\0')};
-    if (header.bytes > 0) socket.read(std::as_writable_bytes(std::span(message.bytes)));
+    if (header.bytes > 0) read(std::as_writable_bytes(std::span(message.bytes)));
     const std::lock_guard lock(mutex_);
     arrivals_[{from, {header.kind, header.number}}].push_back(std::move(message));
     changed_.notify_all();
   }
 }
 
+// What the system had taken for sending may be lost with the connection, and neither side would
+// ever know: so the run fails. No rank closes its connections before all have concluded, except
+// where one has failed or died; then the reason comes by the lifelines, which takes a moment, and
+// says more.
+void TcpMesh::tell_of_break(int from, const std::string& reason) {
+  std::unique_lock lock(mutex_);
+  const auto is_explained = [&] { return failure_ || is_concluded_; };
+  if (changed_.wait_for(lock, kReasonPatience, is_explained)) return;
+  lock.unlock();
+  abort(broken_connection(from, rank_, reason));
+}
+
 void TcpMesh::send(int to, Lane lane, uint64_t label, std::span<const std::byte> bytes) {
   check();
   Peer& peer = *peers_.at(static_cast<size_t>(to));
   const FrameHeader header{lane.kind, lane.number, label, bytes.size()};
+  bool is_connected = false;
   try {
     const std::lock_guard lock(peer.mutex);
-    if (!peer.socket) {
+    const bool is_new = !peer.socket;
+    if (is_new) {
       peer.socket =
           connect_to(peer.place.host, peer.place.port, TcpClock::now() + std::chrono::seconds(60));
       if (!peer.socket) {
         fail(ErrorKind::io, "rank {} cannot be reached at {}:{} from rank {}", to, peer.place.host,
              peer.place.port, rank_);
       }
-      const FrameHello hello{token_, rank_};
-      peer.socket.write(std::as_bytes(std::span(&hello, 1)));
     }
+    is_connected = true;
+    const FrameHello hello{token_, rank_};
+    if (is_new) peer.socket.write(std::as_bytes(std::span(&hello, 1)));
     peer.socket.write(std::as_bytes(std::span(&header, 1)), bytes);
-  } catch (const Error&) {
+  } catch (const Error& error) {
     // A rank that ends says why, which takes a moment.
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, std::chrono::seconds(3), [&] { return failure_.has_value(); });
+    changed_.wait_for(lock, kReasonPatience, [&] { return failure_.has_value(); });
     lock.unlock();
     check();
-    throw;
+    if (!is_connected) throw;
+    throw broken_connection(rank_, to, error.what());
   }
 }
 
@@ -239,6 +280,7 @@ bool TcpMesh::take_notice(size_t line) {
 bool TcpMesh::conclude(std::chrono::seconds patience) noexcept {
   std::unique_lock lock(mutex_);
   is_concluded_ = true;
+  changed_.notify_all();
   const auto have_all = [&] {
     size_t missing = 0;
     for (size_t line = 0; line < lifelines_.size(); ++line) {

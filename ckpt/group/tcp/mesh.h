@@ -29,7 +29,8 @@ namespace ferry {
 /// what the receiver does besides; what came is kept until it is asked for.
 ///
 /// Each rank has a connection to rank 0 as well, which tells who has ended without a word: then,
-/// and where a rank aborts, all hear of it.
+/// and where a rank aborts, all hear of it. So they do, some seconds later, where a connection
+/// breaks while both its ranks live, as messages may be lost with it.
 ///
 /// Any thread may call it.
 class TcpMesh {
@@ -76,7 +77,9 @@ class TcpMesh {
 
   void listen();
   void take_connection(const std::shared_ptr<TcpSocket>& socket) noexcept;
-  void take_messages(TcpSocket& socket);
+  std::optional<int> take_hello(TcpSocket& socket);
+  [[noreturn]] void take_messages(TcpSocket& socket, int from);
+  void tell_of_break(int from, const std::string& reason);
   void watch_lifelines() noexcept;
   bool take_notice(size_t line);
   void tell(size_t line, const Notice& notice) noexcept;

@@ -43,17 +43,20 @@ struct Extent {
   uint64_t decoded_end = 0;
 };
 
+/// How the elements of a chunk are stored.
+struct ChunkStorage {
+  Dims strides;  // of the box in storage, in elements; empty: row-major. Never with a run.
+  Extent extent;
+  MathBits math = {};  // of a view that torch.save left as it was
+};
+
 /// A shard in a file.
-struct Chunk : Shard {
+struct Chunk : Shard, ChunkStorage {
   Chunk() = default;
   // Not an aggregate: of one with a base, GCC 12 destroys the base twice where a later initialiser
   // throws.
   Chunk(Shard shard, Dims strides_, Extent extent_ = {})
-      : Shard(std::move(shard)), strides(std::move(strides_)), extent(extent_) {}
-
-  Dims strides;  // of the box in storage, in elements; empty: row-major. Never with a run.
-  Extent extent;
-  MathBits math = {};  // of a view that torch.save left as it was
+      : Shard(std::move(shard)), ChunkStorage{std::move(strides_), extent_} {}
 };
 
 /// What a tensor is to the run that saved it.

@@ -11,6 +11,9 @@
 namespace ferry {
 namespace {
 
+// Structured bindings name all members of what is packed and unpacked: with a member more they no
+// longer compile, and none is left behind on rank 0.
+
 void pack(Packer& packer, int64_t number) { packer.number(static_cast<uint64_t>(number)); }
 int64_t unpack_number(Unpacker& unpacker) { return static_cast<int64_t>(unpacker.number()); }
 
@@ -25,96 +28,157 @@ Dims unpack_dims(Unpacker& unpacker) {
   return dims;
 }
 
+void pack(Packer& packer, const std::optional<int64_t>& number) {
+  packer.number(number.has_value());
+  if (number) pack(packer, *number);
+}
+
+std::optional<int64_t> unpack_optional_number(Unpacker& unpacker) {
+  if (unpacker.number() == 0) return std::nullopt;
+  return unpack_number(unpacker);
+}
+
 void pack(Packer& packer, const Extent& extent) {
-  packer.number(extent.file).number(extent.offset).number(extent.length).choice(extent.encoding);
-  packer.number(extent.zstd).number(extent.payload_offset).number(extent.decoded_end);
+  const auto& [file, offset, length, encoding, zstd, payload_offset, decoded_end] = extent;
+  packer.number(file).number(offset).number(length).choice(encoding);
+  packer.number(zstd).number(payload_offset).number(decoded_end);
 }
 
 Extent unpack_extent(Unpacker& unpacker) {
   Extent extent;
-  extent.file = static_cast<uint32_t>(unpacker.number());
-  extent.offset = unpacker.number();
-  extent.length = unpacker.number();
-  extent.encoding = unpacker.choice(Encoding::torch_zip);
-  extent.zstd = unpacker.number() != 0;
-  extent.payload_offset = unpacker.number();
-  extent.decoded_end = unpacker.number();
+  auto& [file, offset, length, encoding, zstd, payload_offset, decoded_end] = extent;
+  file = static_cast<uint32_t>(unpacker.number());
+  offset = unpacker.number();
+  length = unpacker.number();
+  encoding = unpacker.choice(Encoding::torch_zip);
+  zstd = unpacker.number() != 0;
+  payload_offset = unpacker.number();
+  decoded_end = unpacker.number();
   return extent;
 }
 
 void pack(Packer& packer, const Chunk& chunk) {
-  pack(packer, chunk.box.offset);
-  pack(packer, chunk.box.size);
-  pack(packer, chunk.rank);
-  packer.number(chunk.tensor);
-  pack(packer, chunk.run_begin);
-  pack(packer, chunk.run_count);
-  pack(packer, chunk.strides);
-  pack(packer, chunk.extent);
+  const auto& [box, rank, tensor, run_begin, run_count] = static_cast<const Shard&>(chunk);
+  pack(packer, box.offset);
+  pack(packer, box.size);
+  pack(packer, rank);
+  packer.number(tensor);
+  pack(packer, run_begin);
+  pack(packer, run_count);
+  const auto& [strides, extent, math] = static_cast<const ChunkStorage&>(chunk);
+  pack(packer, strides);
+  pack(packer, extent);
+  const auto& [conjugated, negated] = math;
+  packer.number(conjugated).number(negated);
 }
 
 Chunk unpack_chunk(Unpacker& unpacker) {
   Chunk chunk;
-  chunk.box.offset = unpack_dims(unpacker);
-  chunk.box.size = unpack_dims(unpacker);
-  chunk.rank = unpack_number(unpacker);
-  chunk.tensor = static_cast<uint32_t>(unpacker.number());
-  chunk.run_begin = unpack_number(unpacker);
-  chunk.run_count = unpack_number(unpacker);
-  chunk.strides = unpack_dims(unpacker);
-  chunk.extent = unpack_extent(unpacker);
+  auto& [box, rank, tensor, run_begin, run_count] = static_cast<Shard&>(chunk);
+  box.offset = unpack_dims(unpacker);
+  box.size = unpack_dims(unpacker);
+  rank = unpack_number(unpacker);
+  tensor = static_cast<uint32_t>(unpacker.number());
+  run_begin = unpack_number(unpacker);
+  run_count = unpack_number(unpacker);
+  auto& [strides, extent, math] = static_cast<ChunkStorage&>(chunk);
+  strides = unpack_dims(unpacker);
+  extent = unpack_extent(unpacker);
+  auto& [conjugated, negated] = math;
+  conjugated = unpacker.number() != 0;
+  negated = unpacker.number() != 0;
   return chunk;
 }
 
+void pack(Packer& packer, const std::optional<Remainders>& remainders) {
+  packer.number(remainders.has_value());
+  if (!remainders) return;
+  const auto& [stored, upper] = *remainders;
+  packer.choice(stored).number(upper);
+}
+
+std::optional<Remainders> unpack_remainders(Unpacker& unpacker) {
+  if (unpacker.number() == 0) return std::nullopt;
+  Remainders remainders;
+  auto& [stored, upper] = remainders;
+  stored = unpacker.choice(DType::f4x2);
+  upper = static_cast<uint32_t>(unpacker.number());
+  return remainders;
+}
+
+void pack(Packer& packer, const Entry& entry) {
+  const auto& [name, dtype, shape, chunks, role, remainders] = entry;
+  packer.text(name).choice(dtype).choice(role);
+  pack(packer, shape);
+  pack(packer, remainders);
+  packer.number(chunks.size());
+  for (const Chunk& chunk : chunks) pack(packer, chunk);
+}
+
+Entry unpack_entry(Unpacker& unpacker) {
+  Entry entry;
+  auto& [name, dtype, shape, chunks, role, remainders] = entry;
+  name = unpacker.text();
+  dtype = unpacker.choice(DType::f4x2);
+  role = unpacker.choice(Role::optimizer);
+  shape = unpack_dims(unpacker);
+  remainders = unpack_remainders(unpacker);
+  chunks.resize(unpacker.count());
+  for (Chunk& chunk : chunks) chunk = unpack_chunk(unpacker);
+  return entry;
+}
+
+void pack(Packer& packer, const Object& object) {
+  const auto& [name, extent, path] = object;
+  packer.text(name);
+  pack(packer, extent);
+  packer.number(path.size());
+  for (const std::string& step : path) packer.text(step);
+}
+
+Object unpack_object(Unpacker& unpacker) {
+  Object object;
+  auto& [name, extent, path] = object;
+  name = unpacker.text();
+  extent = unpack_extent(unpacker);
+  path.resize(unpacker.count());
+  for (std::string& step : path) step = unpacker.text();
+  return object;
+}
+
+// Without the address that a file in memory has: it is rank 0's own.
+void pack(Packer& packer, const FileInfo& file) {
+  const auto& [path, bytes, memory] = file;
+  packer.text(path).number(bytes);
+}
+
+FileInfo unpack_file(Unpacker& unpacker) {
+  FileInfo file;
+  auto& [path, bytes, memory] = file;
+  path = unpacker.text();
+  bytes = unpacker.number();
+  return file;
+}
+
+// No structured binding can name the members of a catalog, some of which are private.
 void pack(Packer& packer, const Catalog& catalog) {
   packer.number(catalog.locator != nullptr).number(catalog.files.size());
-  for (const FileInfo& file : catalog.files) packer.text(file.path).number(file.bytes);
+  for (const FileInfo& file : catalog.files) pack(packer, file);
   packer.number(catalog.entries.size());
-  for (const Entry& entry : catalog.entries) {
-    packer.text(entry.name).choice(entry.dtype).choice(entry.role);
-    pack(packer, entry.shape);
-    packer.number(entry.remainders.has_value());
-    if (entry.remainders) packer.choice(entry.remainders->stored).number(entry.remainders->upper);
-    packer.number(entry.chunks.size());
-    for (const Chunk& chunk : entry.chunks) pack(packer, chunk);
-  }
+  for (const Entry& entry : catalog.entries) pack(packer, entry);
   packer.number(catalog.objects.size());
-  for (const Object& object : catalog.objects) {
-    packer.text(object.name);
-    pack(packer, object.extent);
-    packer.number(object.path.size());
-    for (const std::string& step : object.path) packer.text(step);
-  }
+  for (const Object& object : catalog.objects) pack(packer, object);
 }
 
 Catalog unpack_catalog(Unpacker& unpacker) {
   Catalog catalog;
   if (unpacker.number() != 0) catalog.locator = torch_zip_locator();
   catalog.files.resize(unpacker.count());
-  for (FileInfo& file : catalog.files) {
-    file.path = unpacker.text();
-    file.bytes = unpacker.number();
-  }
+  for (FileInfo& file : catalog.files) file = unpack_file(unpacker);
   catalog.entries.resize(unpacker.count());
-  for (Entry& entry : catalog.entries) {
-    entry.name = unpacker.text();
-    entry.dtype = unpacker.choice(DType::f4x2);
-    entry.role = unpacker.choice(Role::optimizer);
-    entry.shape = unpack_dims(unpacker);
-    if (unpacker.number() != 0) {
-      const DType stored = unpacker.choice(DType::f4x2);
-      entry.remainders = {stored, static_cast<uint32_t>(unpacker.number())};
-    }
-    entry.chunks.resize(unpacker.count());
-    for (Chunk& chunk : entry.chunks) chunk = unpack_chunk(unpacker);
-  }
+  for (Entry& entry : catalog.entries) entry = unpack_entry(unpacker);
   catalog.objects.resize(unpacker.count());
-  for (Object& object : catalog.objects) {
-    object.name = unpacker.text();
-    object.extent = unpack_extent(unpacker);
-    object.path.resize(unpacker.count());
-    for (std::string& step : object.path) step = unpacker.text();
-  }
+  for (Object& object : catalog.objects) object = unpack_object(unpacker);
   return catalog;
 }
 
@@ -130,17 +194,20 @@ LoadedValue unpack_value(Unpacker& unpacker) {
 }
 
 void pack(Packer& packer, const ParallelLayout& layout) {
+  const auto& [tensor, pipeline, virtual_pipeline, expert, expert_tensor, data, context,
+               world_size] = layout;
   for (const int64_t size :
-       {layout.tensor, layout.pipeline, layout.virtual_pipeline, layout.expert,
-        layout.expert_tensor, layout.data, layout.context, layout.world_size}) {
+       {tensor, pipeline, virtual_pipeline, expert, expert_tensor, data, context, world_size}) {
     pack(packer, size);
   }
 }
 
 ParallelLayout unpack_layout(Unpacker& unpacker) {
   ParallelLayout layout;
-  for (int64_t* size : {&layout.tensor, &layout.pipeline, &layout.virtual_pipeline, &layout.expert,
-                        &layout.expert_tensor, &layout.data, &layout.context, &layout.world_size}) {
+  auto& [tensor, pipeline, virtual_pipeline, expert, expert_tensor, data, context, world_size] =
+      layout;
+  for (int64_t* size : {&tensor, &pipeline, &virtual_pipeline, &expert, &expert_tensor, &data,
+                        &context, &world_size}) {
     *size = unpack_number(unpacker);
   }
   return layout;
@@ -149,50 +216,63 @@ ParallelLayout unpack_layout(Unpacker& unpacker) {
 void pack(Packer& packer, const std::optional<ModuleChoice>& modules) {
   packer.number(modules.has_value());
   if (!modules) return;
-  packer.number(modules->norms_in_linears).number(modules->split_latent_down);
-  packer.choice(modules->experts);
+  const auto& [norms_in_linears, split_latent_down, experts] = *modules;
+  packer.number(norms_in_linears).number(split_latent_down).choice(experts);
 }
 
 std::optional<ModuleChoice> unpack_modules(Unpacker& unpacker) {
   if (unpacker.number() == 0) return std::nullopt;
-  const bool norms = unpacker.number() != 0, latent = unpacker.number() != 0;
-  return ModuleChoice{norms, latent, unpacker.choice(ModuleChoice::Experts::grouped_apart)};
+  ModuleChoice modules;
+  auto& [norms_in_linears, split_latent_down, experts] = modules;
+  norms_in_linears = unpacker.number() != 0;
+  split_latent_down = unpacker.number() != 0;
+  experts = unpacker.choice(ModuleChoice::Experts::grouped_apart);
+  return modules;
 }
 
+// Without damage, notes and mark, which are rank 0's.
 std::string pack(const Checkpoint& checkpoint) {
+  const auto& [format, path, writer, iteration, catalog, args, metadata, paths, layout, optimizer,
+               optimizer_problem, param_groups, optimizer_steps, shifted_state,
+               optimizer_unsupported, modules, damage, notes, mark] = checkpoint;
   Packer packer;
-  packer.choice(checkpoint.format).text(checkpoint.path).text(checkpoint.writer);
-  packer.number(checkpoint.iteration.has_value());
-  pack(packer, checkpoint.iteration.value_or(0));
-  pack(packer, checkpoint.catalog);
-  pack(packer, checkpoint.args);
-  pack(packer, checkpoint.metadata);
-  pack(packer, checkpoint.paths);
-  pack(packer, checkpoint.layout);
-  packer.choice(checkpoint.optimizer).text(checkpoint.optimizer_problem);
-  packer.text(checkpoint.shifted_state);
-  pack(packer, checkpoint.modules);
+  packer.choice(format).text(path).text(writer);
+  pack(packer, iteration);
+  pack(packer, catalog);
+  pack(packer, args);
+  pack(packer, metadata);
+  pack(packer, paths);
+  pack(packer, layout);
+  packer.choice(optimizer).text(optimizer_problem);
+  pack(packer, param_groups);
+  pack(packer, optimizer_steps);
+  packer.text(shifted_state).number(optimizer_unsupported);
+  pack(packer, modules);
   return packer.take();
 }
 
 Checkpoint unpack_checkpoint(const std::string& bytes) {
   Unpacker unpacker(bytes);
   Checkpoint checkpoint;
-  checkpoint.format = unpacker.choice(Format::deepspeed);
-  checkpoint.path = unpacker.text();
-  checkpoint.writer = unpacker.text();
-  const bool has_iteration = unpacker.number() != 0;
-  const int64_t iteration = unpack_number(unpacker);
-  if (has_iteration) checkpoint.iteration = iteration;
-  checkpoint.catalog = unpack_catalog(unpacker);
-  checkpoint.args = unpack_value(unpacker);
-  checkpoint.metadata = unpack_value(unpacker);
-  checkpoint.paths = unpack_value(unpacker);
-  checkpoint.layout = unpack_layout(unpacker);
-  checkpoint.optimizer = unpacker.choice(OptimizerLayout::plain);
-  checkpoint.optimizer_problem = unpacker.text();
-  checkpoint.shifted_state = unpacker.text();
-  checkpoint.modules = unpack_modules(unpacker);
+  auto& [format, path, writer, iteration, catalog, args, metadata, paths, layout, optimizer,
+         optimizer_problem, param_groups, optimizer_steps, shifted_state, optimizer_unsupported,
+         modules, damage, notes, mark] = checkpoint;
+  format = unpacker.choice(Format::deepspeed);
+  path = unpacker.text();
+  writer = unpacker.text();
+  iteration = unpack_optional_number(unpacker);
+  catalog = unpack_catalog(unpacker);
+  args = unpack_value(unpacker);
+  metadata = unpack_value(unpacker);
+  paths = unpack_value(unpacker);
+  layout = unpack_layout(unpacker);
+  optimizer = unpacker.choice(OptimizerLayout::plain);
+  optimizer_problem = unpacker.text();
+  param_groups = unpack_value(unpacker);
+  optimizer_steps = unpack_optional_number(unpacker);
+  shifted_state = unpacker.text();
+  optimizer_unsupported = unpacker.number() != 0;
+  modules = unpack_modules(unpacker);
   unpacker.finish();
   return checkpoint;
 }

@@ -14,7 +14,7 @@ namespace ferry {
 /// on rank 0, all throw alike.
 ///
 /// Rank 0's result holds the mark that keeps other processes from removing the checkpoint, and so
-/// must live as long as any rank reads. On the others `notes` and `damage` are empty.
+/// must live as long as any rank reads. On the others `notes`, `damage` and `mark` are empty.
 Checkpoint open_together(std::shared_ptr<const FileSystem> file_system, const std::string& path,
                          Group& group, const OpenOptions& options = {});
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <mutex>
 #include <unordered_map>
 
@@ -82,10 +83,12 @@ void add_whole_files(std::span<const FileInfo> files, const FileSystem& file_sys
 // One thread's part of the work.
 class Looker {
  public:
-  Looker(const Catalog* stored, std::span<const FileInfo> files, const FileSystem& file_system)
-      : stored_(stored), files_(files), file_system_(file_system) {}
+  Looker(const Catalog* stored, std::span<const FileInfo> files, const FileSystem& file_system,
+         const std::atomic<bool>* cancel)
+      : stored_(stored), files_(files), file_system_(file_system), cancel_(cancel) {}
 
   void look(const Archive& archive) {
+    stop_on_request();
     try {
       check(archive);
     } catch (const Error& error) {
@@ -106,24 +109,46 @@ class Looker {
     }
     const bool zstd =
         archive.object ? archive.object->extent.zstd : archive.chunk && archive.chunk->extent.zstd;
-    if (zstd) decode(archive);
+    if (zstd) ++result.zstd;
     if (archive.chunk) {
       ++result.tensors;
-      if (stored_->locator) stored_->locator->locate(*stored_, *archive.entry, *archive.chunk);
+      const Chunk located = stored_->locator
+                                ? stored_->locator->locate(*stored_, *archive.entry, *archive.chunk)
+                                : *archive.chunk;
+      if (zstd) decode(archive, located.extent.decoded_end);
     } else if (archive.object) {
       ++result.objects;
-      read_object(*stored_, *archive.object);
+      read_object(*stored_, *archive.object);  // decodes all of a stream, up to a limit
     } else {
       ++result.whole_files;
     }
     if (!zstd && is_archive(*file_, archive.offset, archive.bytes)) add_records(archive);
   }
 
-  void decode(const Archive& archive) {
-    ++result.zstd;
+  // Up to the checksum at the end, but no further behind the elements than readers go: a small file
+  // can hold any number of zeros. `end` is that of the elements; 0: not known.
+  void decode(const Archive& archive, uint64_t end) {
     buffer_.resize(kReadBytes);
     ZstdStream stream(file_, archive.offset, archive.bytes);
-    while (stream.read_some(buffer_) > 0) continue;
+    do {
+      stop_on_request();
+      if (end > 0 && stream.position() > end && stream.position() - end > kMostStreamTailBytes) {
+        fail(ErrorKind::corrupt,
+             "{} in {} at byte {}: its zstd stream goes on for more than {} bytes behind the "
+             "tensor's elements; the file is damaged or was made to waste time",
+             archive.holds, file_->path(), archive.offset, kMostStreamTailBytes);
+      }
+    } while (stream.read_some(buffer_) > 0);
+    if (stream.position() < end) {
+      fail(ErrorKind::corrupt,
+           "{} in {} at byte {}: its zstd stream ends at decoded byte {} but the tensor's elements "
+           "at {}; the file is damaged",
+           archive.holds, file_->path(), archive.offset, stream.position(), end);
+    }
+  }
+
+  void stop_on_request() const {
+    if (cancel_ && *cancel_) fail(ErrorKind::cancelled, "stopped on request");
   }
 
   void add_records(const Archive& archive) {
@@ -143,6 +168,7 @@ class Looker {
   const Catalog* stored_;
   std::span<const FileInfo> files_;
   const FileSystem& file_system_;
+  const std::atomic<bool>* cancel_;
   std::shared_ptr<const ReadableFile> file_;
   std::vector<std::byte> buffer_;
 };
@@ -178,11 +204,8 @@ ArchiveChecks check_archives(const Catalog* stored, std::span<const Archive> arc
   const auto threads =
       std::min<size_t>(static_cast<size_t>(thread_count(options.threads)), archives.size());
   on_threads(static_cast<int>(threads), [&](int) {
-    Looker looker(stored, files, file_system);
-    for (size_t i = next++; i < archives.size(); i = next++) {
-      if (options.cancel && *options.cancel) fail(ErrorKind::cancelled, "stopped on request");
-      looker.look(archives[i]);
-    }
+    Looker looker(stored, files, file_system, options.cancel);
+    for (size_t i = next++; i < archives.size(); i = next++) looker.look(archives[i]);
     const std::lock_guard lock(mutex);
     append(all, looker.result);
   });

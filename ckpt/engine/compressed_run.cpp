@@ -84,27 +84,22 @@ std::vector<Digest> run_compressed(Plan& plan, const FileSystem& file_system,
   TensorSource source(plan, for_streams, shares.threads, {&file_system, folder});
   ProgressMeter meter(options.progress, plan.target_bytes());
   std::atomic<size_t> next{0};
-  on_threads(shares.threads, [&](int) {
+  const auto make_frames = [&](int, const std::atomic<bool>& stop) {
     PlannedItemReader reader(items, source, shares.part_bytes);
     ZstdEncoder encoder(level);
-    try {
-      for (size_t i = next++; i < order.size(); i = next++) {
-        FrameQueue::Frame frame(frames, i);
-        encoder.begin(plan.items[order[i]].length);
-        reader.read(order[i], [&](std::span<const std::byte> bytes) {
-          if (options.cancel && *options.cancel) fail(ErrorKind::cancelled, "stopped on request");
-          encoder.add(bytes, frame.buffer());
-          frame.grown();
-          meter.add(bytes.size());
-        });
-        frame.finish();
-      }
-    } catch (...) {
-      frames.stop();
-      next = order.size();
-      throw;
+    for (size_t i = next++; i < order.size() && !stop; i = next++) {
+      FrameQueue::Frame frame(frames, i);
+      encoder.begin(plan.items[order[i]].length);
+      reader.read(order[i], [&](std::span<const std::byte> bytes) {
+        if (options.cancel && *options.cancel) fail(ErrorKind::cancelled, "stopped on request");
+        encoder.add(bytes, frame.buffer());
+        frame.grown();
+        meter.add(bytes.size());
+      });
+      frame.finish();
     }
-  });
+  };
+  on_threads(shares.threads, make_frames, [&] { frames.stop(); });
   files.sync();
   meter.finish();
   describe_frames(plan, order, frames);

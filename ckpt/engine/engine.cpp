@@ -36,29 +36,23 @@ std::vector<Digest> execute(const Plan& plan, std::span<WritableFile* const> fil
   TileQueue queue(plan, compiler, threads, bytes_per_thread, options.lent);
   if (options.lent && !queue.has_lent()) options.lent->give_back();
   ItemDigester digester(plan, files, options.cancel);
-  std::atomic<bool> stop{false};
   const FileSystem* file_system = plan.source->file_system.get();
-  on_threads(threads, [&](int thread) {
+  on_threads(threads, [&](int thread, const std::atomic<bool>& stop) {
     TileRunner runner(sources, files, file_system, &digester);
     QuantisingRunner quantiser(plan, compiler, sources, files, digester);
-    try {
-      while (!stop) {
-        if (options.cancel && *options.cancel) fail(ErrorKind::cancelled, "stopped on request");
-        if (const auto tile = queue.next(thread)) {
-          const bool quantised = plan.recipes[tile->entry].quantise.has_value();
-          const std::vector<Transfer> transfers = quantised
-                                                      ? quantiser.run(tile->entry, tile->box)
-                                                      : compiler.compile(tile->entry, tile->box);
-          meter.add(quantised ? bytes_of(transfers) : runner.run(transfers));
-          if (queue.finish(*tile)) options.lent->give_back();
-          digester.wrote(transfers, runner.scratch(read_back_bytes));
-        } else if (!digester.digest_next_literal(runner.scratch(read_back_bytes))) {
-          return;
-        }
+    while (!stop) {
+      if (options.cancel && *options.cancel) fail(ErrorKind::cancelled, "stopped on request");
+      if (const auto tile = queue.next(thread)) {
+        const bool quantised = plan.recipes[tile->entry].quantise.has_value();
+        const std::vector<Transfer> transfers = quantised
+                                                    ? quantiser.run(tile->entry, tile->box)
+                                                    : compiler.compile(tile->entry, tile->box);
+        meter.add(quantised ? bytes_of(transfers) : runner.run(transfers));
+        if (queue.finish(*tile)) options.lent->give_back();
+        digester.wrote(transfers, runner.scratch(read_back_bytes));
+      } else if (!digester.digest_next_literal(runner.scratch(read_back_bytes))) {
+        return;
       }
-    } catch (...) {
-      stop = true;
-      throw;
     }
   });
   return digester.take_digests();

@@ -153,8 +153,8 @@ void TargetFiles::sync() {
 void TargetFiles::for_each(const std::function<void(size_t)>& work) const {
   std::atomic<size_t> next{0};
   const int most = static_cast<int>(std::min<size_t>(files_.size(), INT_MAX));
-  on_threads(std::min(thread_count(options_.threads), most), [&](int) {
-    for (size_t i = next++; i < files_.size(); i = next++) {
+  on_threads(std::min(thread_count(options_.threads), most), [&](int, const auto& stop) {
+    for (size_t i = next++; i < files_.size() && !stop; i = next++) {
       if (options_.cancel && *options_.cancel) fail(ErrorKind::cancelled, "stopped on request");
       work(i);
     }

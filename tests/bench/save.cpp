@@ -103,7 +103,7 @@ void require(bool ok, const char* what) {
 template <typename Work>
 void in_parts(uint64_t bytes, int threads, const Work& work) {
   const uint64_t count = static_cast<uint64_t>(threads);
-  on_threads(threads, [&](int thread) {
+  on_threads(threads, [&](int thread, const std::atomic<bool>&) {
     const uint64_t begin = bytes * static_cast<uint64_t>(thread) / count;
     work(thread, begin, bytes * static_cast<uint64_t>(thread + 1) / count - begin);
   });

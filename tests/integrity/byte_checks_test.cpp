@@ -3,11 +3,15 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <chrono>
 #include <functional>
 #include <random>
+#include <thread>
 
 #include "ckpt/base/error.h"
 #include "ckpt/integrity/manifest/sha256_manifest.h"
+#include "tests/io/forwarding_file_system.h"
 #include "tests/io/memory_file_system.h"
 #include "tests/random_cases.h"
 
@@ -185,6 +189,29 @@ TEST(Sha256Manifest, NamesFilesOfFoldersInside) {
   std::vector<std::string> names;
   for (const auto& [name, hash] : hash_folder(memory, "f", 2)) names.push_back(name);
   EXPECT_EQ(names, (std::vector<std::string>{"b/a/d", "b/c", "z"}));
+}
+
+// One file cannot be opened, the others take their time.
+class OneBadFile final : public ForwardingFileSystem {
+ public:
+  using ForwardingFileSystem::ForwardingFileSystem;
+
+  std::shared_ptr<const ReadableFile> open(const std::string& path) const override {
+    if (path == "f/000") fail(ErrorKind::io, "{}: no luck", path);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    ++opened;
+    return inner().open(path);
+  }
+
+  mutable std::atomic<int> opened{0};
+};
+
+TEST(Sha256Manifest, IsGivenUpAtTheFirstError) {
+  const auto memory = std::make_shared<MemoryFileSystem>();
+  for (int i = 0; i < 500; ++i) memory->put(fmt::format("f/{:03}", i), "x");
+  const OneBadFile files(memory);
+  EXPECT_THROW(hash_folder(files, "f", 2), Error);
+  EXPECT_LT(files.opened, 250);
 }
 
 TEST(Sha256Manifest, RefusesWhatItIsNot) {

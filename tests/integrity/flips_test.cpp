@@ -69,9 +69,10 @@ void expect_all_found(const Make& make) {
   }
   std::atomic<int64_t> found{0};
   const int threads = thread_count(0);
-  on_threads(threads, [&](int thread) {
+  on_threads(threads, [&](int thread, const std::atomic<bool>& stop) {
     const auto written = make();
     for (const std::string& path : paths) {
+      if (stop) return;
       found += flips_found(written.memory, written.kFolder, path, static_cast<size_t>(thread),
                            static_cast<size_t>(threads));
     }

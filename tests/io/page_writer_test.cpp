@@ -133,8 +133,8 @@ TEST_F(Pages, FromManyThreadsAreTheBytesOfPlainWrites) {
       fs::remove(path("a"));
       const auto file = files->create(path("a"), bytes.size());
       std::atomic<size_t> next{0};
-      on_threads(4, [&](int) {
-        for (size_t i = next++; i < pieces.size(); i = next++) {
+      on_threads(4, [&](int, const std::atomic<bool>& stop) {
+        for (size_t i = next++; i < pieces.size() && !stop; i = next++) {
           const auto [at, length] = pieces[i];
           file->write(at, bytes_of(bytes).subspan(at, length));
         }

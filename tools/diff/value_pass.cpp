@@ -99,9 +99,9 @@ class ValuePass {
     b_.begin(options);
     part_bytes_ = std::clamp<uint64_t>(share / kBuffersPerThread, 1, kPartBytes);
     ProgressMeter meter(options.progress, bytes_);
-    on_threads(threads, [&](int) {
+    on_threads(threads, [&](int, const std::atomic<bool>& stop) {
       PartReader reader_a(a_), reader_b(b_);
-      while (const auto part = next_part()) {
+      for (auto part = next_part(); part && !stop; part = next_part()) {
         if (options.cancel && *options.cancel) fail(ErrorKind::cancelled, "stopped on request");
         TensorDiff& diff = *diffs_[part->tensor];
         const auto in_a = reader_a.read(part->tensor, part->box);

@@ -302,8 +302,8 @@ LayoutSearch find_layouts(const EstimateSource& source, const EstimateOptions& o
   search.tried = std::ssize(all);
   const bool is_said = !source.arguments.recompute_granularity.empty();
   std::atomic<size_t> next = 0;
-  on_threads(thread_count(0), [&](int) {
-    for (size_t i = next++; i < all.size(); i = next++) {
+  on_threads(thread_count(0), [&](int, const std::atomic<bool>& stop) {
+    for (size_t i = next++; i < all.size() && !stop; i = next++) {
       Trial& trial = all[i];
       look(trial.arguments, options, trial);
       if (trial.choice || is_said) continue;

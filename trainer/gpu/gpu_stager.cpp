@@ -33,8 +33,8 @@ class PinnedMemory {
     }
     const size_t parts = bytes_.size() / kEachThread + 1;
     std::atomic<size_t> next{0};
-    on_threads(thread_count(0), [&](int) {
-      for (size_t part = next++; part < parts; part = next++) {
+    on_threads(thread_count(0), [&](int, const std::atomic<bool>& stop) {
+      for (size_t part = next++; part < parts && !stop; part = next++) {
         const size_t end = std::min(bytes_.size(), (part + 1) * kEachThread);
         for (size_t at = part * kEachThread; at < end; at += kPageBytes) bytes_[at] = std::byte{};
       }

@@ -203,9 +203,9 @@ ArchiveChecks check_archives(const Catalog* stored, std::span<const Archive> arc
   std::atomic<size_t> next{0};
   const auto threads =
       std::min<size_t>(static_cast<size_t>(thread_count(options.threads)), archives.size());
-  on_threads(static_cast<int>(threads), [&](int) {
+  on_threads(static_cast<int>(threads), [&](int, const std::atomic<bool>& stop) {
     Looker looker(stored, files, file_system, options.cancel);
-    for (size_t i = next++; i < archives.size(); i = next++) looker.look(archives[i]);
+    for (size_t i = next++; i < archives.size() && !stop; i = next++) looker.look(archives[i]);
     const std::lock_guard lock(mutex);
     append(all, looker.result);
   });

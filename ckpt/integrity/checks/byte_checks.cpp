@@ -214,9 +214,9 @@ std::vector<FailedCheck> run_checks(const FileSystem& file_system, std::span<con
   std::vector<FailedCheck> failed;
   std::mutex mutex;
   std::atomic<size_t> next{0};
-  on_threads(threads, [&](int) {
+  on_threads(threads, [&](int, const std::atomic<bool>& stop) {
     Worker worker(file_system, files, checks, order, block_bytes, seer ? seer() : SeeBytes());
-    for (size_t i = next++; i < tasks.size(); i = next++) {
+    for (size_t i = next++; i < tasks.size() && !stop; i = next++) {
       worker.run(tasks[i], meter, options.cancel);
     }
     const std::lock_guard lock(mutex);

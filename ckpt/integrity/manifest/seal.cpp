@@ -37,31 +37,25 @@ void digest_items(const FileSystem& files, const std::string& folder, Manifest& 
   }
   ProgressMeter meter(options.progress, manifest.bytes());
   std::atomic<size_t> next{0};
-  std::atomic<bool> stop{false};
-  on_threads(thread_count(options.threads), [&](int) {
+  on_threads(thread_count(options.threads), [&](int, const std::atomic<bool>& stop) {
     std::vector<std::byte> buffer(kPieceBytes);
     std::shared_ptr<const ReadableFile> file;
     const std::string* open_path = nullptr;
-    try {
-      for (size_t i = next++; i < work.size() && !stop; i = next++) {
-        const auto& [path, item] = work[i];
-        if (path != open_path) file = files.open(join(folder, *path));
-        open_path = path;
-        DigestStream stream;
-        for (uint64_t at = 0; at < item->bytes;) {
-          if (options.cancel && *options.cancel) fail(ErrorKind::cancelled, "stopped on request");
-          const auto piece =
-              std::span(buffer).first(std::min<uint64_t>(buffer.size(), item->bytes - at));
-          file->read(item->offset + at, piece);
-          stream.add(piece);
-          at += piece.size();
-          meter.add(piece.size());
-        }
-        item->digest = stream.digest();
+    for (size_t i = next++; i < work.size() && !stop; i = next++) {
+      const auto& [path, item] = work[i];
+      if (path != open_path) file = files.open(join(folder, *path));
+      open_path = path;
+      DigestStream stream;
+      for (uint64_t at = 0; at < item->bytes && !stop;) {
+        if (options.cancel && *options.cancel) fail(ErrorKind::cancelled, "stopped on request");
+        const auto piece =
+            std::span(buffer).first(std::min<uint64_t>(buffer.size(), item->bytes - at));
+        file->read(item->offset + at, piece);
+        stream.add(piece);
+        at += piece.size();
+        meter.add(piece.size());
       }
-    } catch (...) {
-      stop = true;
-      throw;
+      item->digest = stream.digest();
     }
   });
   meter.finish();

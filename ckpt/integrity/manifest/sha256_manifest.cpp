@@ -16,10 +16,11 @@ constexpr size_t kHashBytes = 1 << 20;
 constexpr std::string_view kAlgorithm = "sha256";
 
 Sha256 hash_file(const FileSystem& file_system, const std::string& path,
-                 std::vector<std::byte>& buffer, const std::atomic<bool>* cancel) {
+                 std::vector<std::byte>& buffer, const std::atomic<bool>* cancel,
+                 const std::atomic<bool>& stop) {
   const auto file = file_system.open(path);
   Sha256Stream stream;
-  for (uint64_t at = 0; at < file->size();) {
+  for (uint64_t at = 0; at < file->size() && !stop;) {
     if (cancel && *cancel) fail(ErrorKind::cancelled, "stopped on request");
     const auto piece =
         std::span(buffer).first(std::min<uint64_t>(buffer.size(), file->size() - at));
@@ -41,10 +42,11 @@ Sha256Files hash_folder(const FileSystem& file_system, const std::string& folder
   }
   std::sort(files.begin(), files.end());
   std::atomic<size_t> next{0};
-  on_threads(std::min<int>(thread_count(threads), static_cast<int>(files.size())), [&](int) {
+  const int most = std::min<int>(thread_count(threads), static_cast<int>(files.size()));
+  on_threads(most, [&](int, const std::atomic<bool>& stop) {
     std::vector<std::byte> buffer(kHashBytes);
-    for (size_t i = next++; i < files.size(); i = next++) {
-      files[i].second = hash_file(file_system, join(folder, files[i].first), buffer, cancel);
+    for (size_t i = next++; i < files.size() && !stop; i = next++) {
+      files[i].second = hash_file(file_system, join(folder, files[i].first), buffer, cancel, stop);
     }
   });
   return files;

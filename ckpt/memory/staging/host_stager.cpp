@@ -37,8 +37,8 @@ class HostStager final : public Stager {
     std::atomic<size_t> next{0};
     const int threads =
         std::min<int>(threads_, static_cast<int>(std::min<size_t>(pieces.size(), 1024)));
-    on_threads(threads, [&](int) {
-      for (size_t i = next++; i < pieces.size(); i = next++) {
+    on_threads(threads, [&](int, const std::atomic<bool>& stop) {
+      for (size_t i = next++; i < pieces.size() && !stop; i = next++) {
         std::memcpy(pieces[i].to, pieces[i].from, pieces[i].bytes);
       }
     });

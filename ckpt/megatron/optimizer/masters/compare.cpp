@@ -73,10 +73,10 @@ class MasterComparison {
     }
     ProgressMeter meter(options_.progress, bytes);
     TensorSource source(plan_, stream_memory(*plan_.source, options_.memory_bytes), threads_);
-    on_threads(threads_, [&](int) {
+    on_threads(threads_, [&](int, const std::atomic<bool>& stop) {
       TensorReader reader(source);
       std::vector<std::byte> master, weight;
-      while (const auto tile = next()) {
+      for (auto tile = next(); tile && !stop; tile = next()) {
         compare(*tile, reader, master, weight);
         meter.add(master.size());
       }

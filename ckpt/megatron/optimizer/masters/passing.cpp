@@ -191,8 +191,8 @@ PassingMasters::PassingMasters(const Catalog& catalog, const std::vector<MasterP
   sums_->places.resize(files.size());
   std::mutex mutex;
   std::atomic<size_t> next{0};
-  on_threads(threads, [&](int) {
-    for (size_t i = next++; i < sums_->tensors.size(); i = next++) {
+  on_threads(threads, [&](int, const std::atomic<bool>& stop) {
+    for (size_t i = next++; i < sums_->tensors.size() && !stop; i = next++) {
       const MasterPair& pair = pairs[i / 2];
       if (pair.weight_dtype != DType::bf16) continue;
       const Recipe& recipe = i % 2 == 0 ? pair.master : pair.weight;

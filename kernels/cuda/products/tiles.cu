@@ -81,7 +81,7 @@ __device__ void multiply_tile(const Matrix<T>& a, const Matrix<T>& b, const T* b
 template <typename T, typename C>
 __global__ void matmul(Matrix<T> a, Matrix<T> b, const T* bias, C* c, int64_t m, int64_t n,
                        int64_t k, bool accumulate) {
-  multiply_tile(a, b, bias, c, m, n, k, blockIdx.y * int64_t{kTile}, blockIdx.x * int64_t{kTile},
+  multiply_tile(a, b, bias, c, m, n, k, blockIdx.x * int64_t{kTile}, blockIdx.y * int64_t{kTile},
                 accumulate);
 }
 

@@ -181,21 +181,14 @@ void Pipeline::train(int64_t micro_batches, double loss_scale, const Source& sou
   const double batches = static_cast<double>(micro_batches * grid_.sizes().data);
   const auto tokens = static_cast<double>(options_.sequences * options_.length);
   const bool by_token = options_.per_token_loss;
-  const double mean_scale = loss_scale * rank_divisor() / batches;
-  auxiliary_scale_ = by_token ? loss_scale * tokens : mean_scale;
+  auxiliary_scale_ = by_token ? loss_scale * tokens : loss_scale / batches;
   run(pipeline_schedule(grid_.sizes().pipeline, grid_.place().stage,
                         static_cast<int64_t>(chunks_.size()), micro_batches),
-      by_token ? loss_scale : mean_scale, source);
-}
-
-double Pipeline::rank_divisor() const {
-  const GridSizes& sizes = grid_.sizes();
-  if (options_.type != kernels::Type::f16) return 1;
-  return static_cast<double>(sizes.data) * static_cast<double>(sizes.context);
+      by_token ? loss_scale : loss_scale / batches, source);
 }
 
 double Pipeline::gradient_divisor() {
-  return options_.per_token_loss ? std::max(tokens(), 1.0) : rank_divisor();
+  return options_.per_token_loss ? std::max(tokens(), 1.0) : 1.0;
 }
 
 StepLoss Pipeline::evaluate(int64_t micro_batches, const Source& source) {

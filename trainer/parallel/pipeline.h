@@ -60,9 +60,7 @@ class Pipeline {
   /// that kernels compute but what it says itself (counts of experts' tokens).
   void train(int64_t micro_batches, double loss_scale, const Source& source);
   /// With per_token_loss the tokens that count, over all ranks: their number is known when all were
-  /// read. In fp16 the data and context parallel ranks: Megatron-LM divides by them behind the
-  /// passes, and with the same loss scale the same gradients are too large or too small for fp16.
-  /// All ranks call it alike behind train(). Waits for no kernels.
+  /// read. Else 1. All ranks call it alike behind train(). Waits for no kernels.
   double gradient_divisor();
   /// Those of train(), once it is over. All ranks call it.
   StepLoss losses();
@@ -102,7 +100,6 @@ class Pipeline {
   void forward(Slot& slot, const PipelineAction& action, double loss_scale, const Source& source);
   void backward(Slot& slot, const PipelineAction& action);
   Losses router_losses(int64_t micro_batches);
-  double rank_divisor() const;
   double tokens();
   void download_losses(const MicroBatch& micro_batch, const std::vector<double>& tokens);
   Slot& take_slot(int64_t chunk);

@@ -52,6 +52,14 @@ void cut(Connection kind, int meeting_port) {
   }
 }
 
+// Ranks of which 1 has a connection to 0.
+std::vector<std::shared_ptr<TcpMesh>> connected(int port, int size) {
+  auto meshes = meshes_at(port, size);
+  send(*meshes[1], 0, "one");
+  EXPECT_EQ(meshes[0]->receive(1, kLane).bytes, "one");
+  return meshes;
+}
+
 // What each rank throws, all of which conclude then; those that wait for longer than `patience` are
 // told that they do.
 std::vector<std::string> problems(const std::vector<std::shared_ptr<TcpMesh>>& meshes,
@@ -83,9 +91,7 @@ std::vector<std::string> problems(const std::vector<std::shared_ptr<TcpMesh>>& m
 // Also where nothing is sent any more, as what was sent may have been on its way.
 TEST(TcpBreak, IsHeardByAllRanks) {
   const int port = free_port();
-  const auto meshes = meshes_at(port, 3);
-  send(*meshes[1], 0, "one");
-  EXPECT_EQ(meshes[0]->receive(1, kLane).bytes, "one");
+  const auto meshes = connected(port, 3);
   cut(Connection::data, port);
   const auto texts = problems(meshes, std::chrono::seconds(20), [](TcpMesh& mesh) {
     mesh.receive((mesh.rank() + 1) % mesh.size(), kLane);
@@ -95,9 +101,7 @@ TEST(TcpBreak, IsHeardByAllRanks) {
 
 TEST(TcpBreak, IsHeardByAllRanksWhereOneSendsOn) {
   const int port = free_port();
-  const auto meshes = meshes_at(port, 3);
-  send(*meshes[1], 0, "one");
-  EXPECT_EQ(meshes[0]->receive(1, kLane).bytes, "one");
+  const auto meshes = connected(port, 3);
   cut(Connection::data, port);
   const auto texts = problems(meshes, std::chrono::seconds(20), [](TcpMesh& mesh) {
     while (mesh.rank() == 1) send(mesh, 0, "two");
@@ -109,9 +113,7 @@ TEST(TcpBreak, IsHeardByAllRanksWhereOneSendsOn) {
 // The end of a process closes all its connections, and what its lifeline tells says more.
 TEST(TcpBreak, OfARankThatDiedIsItsDeath) {
   const int port = free_port();
-  const auto meshes = meshes_at(port, 2);
-  send(*meshes[1], 0, "one");
-  EXPECT_EQ(meshes[0]->receive(1, kLane).bytes, "one");
+  const auto meshes = connected(port, 2);
   cut(Connection::data, port);
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   cut(Connection::lifeline, port);
@@ -147,9 +149,7 @@ TEST(TcpBreak, IsNoneWhereRanksAreDoneAtDifferentTimes) {
 // It needs nothing from there any more.
 TEST(TcpBreak, IsNoneForARankThatIsDone) {
   const int port = free_port();
-  const auto meshes = meshes_at(port, 2);
-  send(*meshes[1], 0, "one");
-  EXPECT_EQ(meshes[0]->receive(1, kLane).bytes, "one");
+  const auto meshes = connected(port, 2);
   std::jthread first([&] { EXPECT_TRUE(meshes[0]->conclude(std::chrono::seconds(20))); });
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   cut(Connection::data, port);

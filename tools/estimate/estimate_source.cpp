@@ -58,6 +58,9 @@ void take_words(EstimateSource& source, std::span<const std::string> words,
                 const FileSystem& files) {
   if (words.empty()) return;
   const TrainArguments said = parse_arguments(words, files);
+  if (says(words, {"--tensor-model-parallel-size"})) {
+    set_tensor_ranks(source.arguments, said.tensor_model_parallel_size);
+  }
   for (const std::string& word : words) {
     const ArgumentRow* row = find_flag(std::string_view(word).substr(0, word.find('=')));
     if (row != nullptr && row->is_bound()) {
@@ -70,17 +73,6 @@ void take_words(EstimateSource& source, std::span<const std::string> words,
     }
   }
   if (said.vocab_size) source.vocabulary = *said.vocab_size;
-  // A checkpoint names what followed from its own tensor ranks, too.
-  if (!says(words, {"--tensor-model-parallel-size"})) return;
-  TrainArguments& a = source.arguments;
-  if (!said.expert_tensor_parallel_size) a.expert_tensor_parallel_size.reset();
-  if (!said.tensor_parallel_num_weight_shards) a.tensor_parallel_num_weight_shards.reset();
-  if (!said.expert_tensor_parallel_num_weight_shards) {
-    a.expert_tensor_parallel_num_weight_shards.reset();
-  }
-  if (!says(words, {"--sequence-parallel"}) && a.tensor_model_parallel_size == 1) {
-    a.sequence_parallel = false;
-  }
 }
 
 // A model alone says nothing of the run that trains it.
@@ -175,6 +167,14 @@ void read_checkpoint(EstimateSource& source, const std::shared_ptr<const FileSys
 }
 
 }  // namespace
+
+void set_tensor_ranks(TrainArguments& arguments, int64_t ranks) {
+  arguments.tensor_model_parallel_size = ranks;
+  arguments.expert_tensor_parallel_size.reset();
+  arguments.tensor_parallel_num_weight_shards.reset();
+  arguments.expert_tensor_parallel_num_weight_shards.reset();
+  if (ranks == 1) arguments.sequence_parallel = false;
+}
 
 EstimateSource read_estimate_source(const std::shared_ptr<const FileSystem>& files,
                                     const std::string& what, std::span<const std::string> words) {

@@ -27,4 +27,8 @@ struct EstimateSource {
 EstimateSource read_estimate_source(const std::shared_ptr<const FileSystem>& files,
                                     const std::string& what, std::span<const std::string> words);
 
+/// And takes back what a run at other tensor ranks says of its own: shards, expert tensor ranks,
+/// sequence parallelism where one rank is left.
+void set_tensor_ranks(TrainArguments& arguments, int64_t ranks);
+
 }  // namespace ferry::tool

@@ -70,19 +70,16 @@ EstimateSource source_of(const EstimateSource& source, const Candidate& candidat
                          Recomputation recomputation) {
   EstimateSource own{source.arguments, source.what, source.vocabulary, {}};
   TrainArguments& a = own.arguments;
-  a.tensor_model_parallel_size = candidate.tensor;
+  set_tensor_ranks(a, candidate.tensor);
   a.pipeline_model_parallel_size = candidate.pipeline;
   a.context_parallel_size = candidate.context;
   a.expert_model_parallel_size = candidate.expert;
-  a.expert_tensor_parallel_size.reset();
   a.sequence_parallel = candidate.tensor > 1;
   a.virtual_pipeline_model_parallel_size.reset();
   a.num_layers_per_virtual_pipeline_stage.reset();
   a.num_virtual_stages_per_pipeline_rank.reset();
   a.decoder_first_pipeline_num_layers.reset();
   a.pipeline_model_parallel_layout.clear();
-  a.tensor_parallel_num_weight_shards.reset();
-  a.expert_tensor_parallel_num_weight_shards.reset();
   a.decoder_last_pipeline_num_layers = last_stage_layers(a, candidate.pipeline);
   if (own.vocabulary > 0) a.padded_vocab_size.reset();
   if (recomputation == Recomputation::full) {

@@ -3,8 +3,8 @@
     torch_steps.py CONFIG    JSON: device, threads, type (fp32, bf16 or, with fp32 parameters, autocast), compile, steps, batch, length, and the shape
 
 For a training (../gpu/real_training.py) also: weights, a folder with GPT-2 as transformers names it; samples, a .npy file of tokens [steps * batch][length + 1];
-rates, the learning rate of each step; weight_decay, of matrices; parameters, 'bf16' where the passes are to see all parameters rounded to bf16 and only the optimizer
-their fp32 copies, as Megatron-LM's do: with autocast alone they see embeddings and norms in fp32. Without them weights begin as Megatron-LM's and ferry's do, and tokens are random. (With PyTorch's
+rates, the learning rate of each step; weight_decay, of matrices. With type bf16 a training's optimizer then has fp32 copies of the parameters, and takes gradients in
+fp32, as Megatron-LM's does. Without them weights begin as Megatron-LM's and ferry's do, and tokens are random. (With PyTorch's
 own beginning of an embedding, which GPT-2's output layer shares, and each token as its own label, the loss is 0 and so are all gradients: a GPU multiplies zeros
 some 10 % faster.) Prints the seconds of each step, its loss, the most memory it had and the number of parameters, as JSON."""
 import json, resource, sys, time
@@ -75,7 +75,8 @@ class Model(nn.Module):
             x = x + self.places.weight
         for layer in self.layers:
             x = layer(x, self.cos, self.sin)
-        return F.cross_entropy(self.output(self.norm(x)).flatten(0, 1), labels.flatten())
+        logits = self.output(self.norm(x)).flatten(0, 1)
+        return F.cross_entropy(logits.float() if 'samples' in c else logits, labels.flatten())
 
 
 @torch.no_grad()
@@ -111,17 +112,18 @@ if 'weights' in c:
     load_gpt2(model, c['weights'])
 else:
     init_weights(model)
+with_copies = c['type'] == 'bf16' and 'samples' in c
+# What the optimizer changes.
+copies = [nn.Parameter(p.detach().clone()) if with_copies else p for p in model.parameters()]
 if c['type'] == 'bf16':
     model = model.bfloat16()
 if 'samples' in c:
     samples = np.load(c['samples'], mmap_mode='r')
-    # What the optimizer changes. Rounding inside of a compiled model would not do: the compiler leaves such casts out.
-    copies = [nn.Parameter(p.detach().clone()) if c.get('parameters') == 'bf16' else p for p in model.parameters()]
     parameter_groups = [{'params': [p for p in copies if p.dim() > 1], 'weight_decay': c['weight_decay']},
                         {'params': [p for p in copies if p.dim() == 1], 'weight_decay': 0}]
     optimizer = torch.optim.AdamW(parameter_groups, lr=torch.tensor(0.0, device=device), betas=(0.9, 0.95), eps=1e-8, fused=True)
 else:
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    optimizer = torch.optim.AdamW(copies, lr=1e-4, fused=True)
 
 
 def batch_of(number):
@@ -144,14 +146,14 @@ for number in range(c['steps']):
     with torch.autocast(device, torch.bfloat16, enabled=c['type'] == 'autocast'):
         loss = step(tokens, labels)
     loss.backward()
-    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    if c.get('parameters') == 'bf16':
+    if with_copies:
         for copy, p in zip(copies, model.parameters()):
-            copy.grad = p.grad
+            copy.grad = p.grad.float()
+    nn.utils.clip_grad_norm_(copies, 1.0)
     optimizer.step()
-    if c.get('parameters') == 'bf16':
-        torch._foreach_copy_([p.data for p in model.parameters()], [copy.data.bfloat16() for copy in copies])
-    optimizer.zero_grad(set_to_none=True)
+    if with_copies:
+        torch._foreach_copy_([p.data for p in model.parameters()], copies)
+        optimizer.zero_grad(set_to_none=True)
     model.zero_grad(set_to_none=True)
     losses.append(float(loss))
     times.append(time.perf_counter() - begin)

@@ -5,8 +5,8 @@
 TEXT: folders with text (.py, .md, .rst, .txt, .h), of which so many tokens are taken, or files. They are tokenised as GPT-2 does (FOLDER has its encoder.json and vocab.bpe).
 The weights are those that ferry begins with: the first step of the warm-up has the learning rate 0, so that they are what a run of one step saves.
 Both train in bf16 with fp32 copies of parameters and fp32 moments, 64 sequences of 1024 tokens a step. Printed are tokens/s of both (medians), and how far the means of
-the losses of 20 steps are from each other; within 1 % is asked for. WORK/report.html has the curves. PyTorch trains twice: as its users do, with autocast, where embeddings
-and norms are in fp32; and with all parameters rounded to bf16 for the passes, which is Megatron-LM's recipe and ferry's. The bar is for the latter.
+the losses of 20 steps are from each other; within 1 % is asked for. WORK/report.html has the curves. PyTorch trains twice: as its users do, with autocast, where embeddings,
+norms and what layers add up are in fp32; and with a model in bf16 whose optimizer has fp32 copies, which is Megatron-LM's recipe and ferry's. The bar is for the latter.
 With --fp8 ferry's own runs with linear layers in FP8, scaled by tensor and delayed, stand in PyTorch's place."""
 import argparse
 import glob
@@ -143,10 +143,10 @@ def begin_alike():
     samples()
 
 
-def train_with_pytorch(name, parameters):
-    """Trains with parameters in fp32 (autocast) or bf16, and returns the losses and the median seconds of steps."""
+def train_with_pytorch(name, type):
+    """Trains with autocast or in bf16, and returns the losses and the median seconds of steps."""
     config = dict(llama=False, layers=a.layers, hidden=HIDDEN, heads=HEADS, groups=HEADS, ffn=4 * HIDDEN, vocabulary=VOCABULARY, length=a.length, batch=a.batch,
-                  device=a.device, threads=os.cpu_count(), steps=steps, compile=a.device == 'cuda', type='autocast', parameters=parameters, weights=path('hf'),
+                  device=a.device, threads=os.cpu_count(), steps=steps, compile=a.device == 'cuda', type=type, weights=path('hf'),
                   samples=path('samples.npy'), rates=[rate(i) for i in range(steps)], weight_decay=0.1)
     peer = json.loads(quietly(sys.executable, os.path.join(here, '../bench/torch_steps.py'), json.dumps(config)).splitlines()[-1])
     with open(path(f'{name}.jsonl'), 'w') as f:
@@ -174,7 +174,7 @@ if a.fp8:
     peers = {f'FP8 {recipe}': train(f'FP8 {recipe}', '--fp8-format', 'hybrid', '--fp8-recipe', recipe) for recipe in ('tensorwise', 'delayed')}
 else:
     begin_alike()
-    peers = {'PyTorch': train_with_pytorch('PyTorch', 'fp32'), 'PyTorch-bf16': train_with_pytorch('PyTorch-bf16', 'bf16')}
+    peers = {'PyTorch': train_with_pytorch('PyTorch', 'autocast'), 'PyTorch-bf16': train_with_pytorch('PyTorch-bf16', 'bf16')}
 quietly(a.ferry, 'report', '--training', *(path(f'{name}.jsonl') for name in ('ferry', *peers)), '-o', path('report.html'), '--overwrite')
 within = {name: compare(name, *peer) for name, peer in peers.items()}
 within.pop('PyTorch', None)

@@ -34,7 +34,7 @@ std::unique_ptr<const TextTokenizer> open_tokenizer(const FileSystem& file_syste
   }
   if (choice.type == "TikTokenizer") {
     require_option(choice.model, choice.type, "--tokenizer-model");
-    require_option(choice.pattern, choice.type, "the name of a pattern");
+    require_option(choice.pattern, choice.type, "the name of a pattern (--tiktoken-pattern)");
     return open_tiktoken_tokenizer(file_system, choice.model, choice.pattern);
   }
   if (is_sentencepiece(choice.type)) {

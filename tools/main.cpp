@@ -261,14 +261,16 @@ int run(LaunchedProcesses& launch, int argc, char** argv, const Reporter& report
   const HelpTexts texts = help_texts(program);
   add_help(commands, texts);
   try {
-    program.parse(argc, argv);
+    std::vector<std::string> arguments = whole_arguments(argc, argv);
+    std::ranges::reverse(arguments);
+    program.parse(std::move(arguments));
     launch.wait_for_all();
     return exit_code;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return exit_with_text(program, error, reporter);
     const bool has_mark = std::find(argv, argv + argc, std::string_view("--")) != argv + argc;
     return reporter.report(
-        ErrorKind::invalid, problem_of(error, program, has_mark),
+        ErrorKind::invalid, without_marks(problem_of(error, program, has_mark)),
         fmt::format("{} --help tells how to use it", given_command(program).words));
   } catch (const SharedError&) {
     return reporter.report_current_exception();

@@ -225,6 +225,15 @@ TEST_F(Bytes, ALineIsADocument) {
 }
 
 // A file is read in pieces of a mebibyte; lines and documents go on from one to the next.
+// A name in brackets is no list of names.
+TEST_F(Bytes, NamesInBracketsAreNames) {
+  write(path("[a,b]"), "ab");
+  EXPECT_EQ(data("bytes " + path("o") + " '" + path("[a,b]") + "'").at("tokens"), 2);
+  std::filesystem::current_path(folder);
+  EXPECT_EQ(data("bytes " + path("p") + " '[a,b]'").at("tokens"), 2);
+  std::filesystem::current_path("/");
+}
+
 TEST_F(Bytes, PiecesLeaveNoTrace) {
   std::string text(3 << 20, 'x');
   for (size_t i = 0; i < text.size(); i += 700'001) text[i] = '\n';
@@ -253,6 +262,8 @@ TEST_F(Bytes, NothingIsReplacedOrLeftBehind) {
   EXPECT_EQ(ferry("data bytes " + path("p") + " " + path("")).code, 2);  // a folder
   EXPECT_EQ(ferry("data bytes " + path("p")).code, 2);
   EXPECT_EQ(ferry("data bytes '' " + path("a")).code, 2);
+  EXPECT_THAT(ferry("data bytes " + path("p/") + " " + path("a")).err,
+              HasSubstr("p/ names a folder: give the prefix"));
   EXPECT_EQ(ferry("data bytes " + path("none/p") + " " + path("a")).code, 3);
   const Outcome itself = ferry("data bytes --overwrite " + path("o") + " " + path("o.bin"));
   EXPECT_EQ(itself.code, 2);

@@ -124,6 +124,14 @@ TEST_F(Diff, ComparesWhatIsAskedFor) {
   EXPECT_EQ(ferry("diff " + both + " --drop nothing").code, 3);
 }
 
+// A set of letters is no list of patterns.
+TEST_F(Diff, PatternsInBracketsStayWhole) {
+  const Outcome outcome = ferry("diff " + kLlama + " " + kLlama + " --only '[de,]*' --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Outcome all = ferry("diff " + kLlama + " " + kLlama + " --only 'd*' 'e*' --json");
+  EXPECT_EQ(outcome.out, all.out);
+}
+
 TEST_F(Diff, ComparesIterationsOfARun) {
   std::filesystem::create_directory(path("run"));
   std::filesystem::copy(kLlama + "/iter_0000005", path("run/iter_0000005"));

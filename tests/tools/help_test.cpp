@@ -72,6 +72,11 @@ TEST_F(Program, ManPagesAreRoff) {
     EXPECT_THAT(read(path("share/man/man1/" + std::string(name) + ".1")), StartsWith(".TH "));
   }
   EXPECT_EQ(read(path("share/bash-completion/completions/ferry")), ferry("completion bash").out);
+  write(path("file"), "");
+  const Outcome at_a_file = ferry("help --write-shared-files " + path("file"));
+  EXPECT_EQ(at_a_file.code, 7);
+  EXPECT_THAT(at_a_file.err, HasSubstr("cannot create " + path("file")));
+  EXPECT_EQ(ferry("help --write-shared-files ''").code, 2);
 }
 
 // What bash offers for a line whose last word is being typed.

@@ -84,7 +84,7 @@ void add_data_bytes(Command& data) {
   command.add_option("OUT", flags->output, "The prefix to write: OUT.bin and OUT.idx")
       .required()
       .type_name("")
-      .check(not_empty("give the prefix of the files to write"));
+      .check(file_prefix());
   command.add_option("FILE", flags->files, "Text; each file is a document")
       .required()
       .type_name("");

@@ -155,7 +155,7 @@ void add_merge_data(Command& data) {
   command.add_option("-o,--output", flags->output, "The prefix to write")
       .required()
       .type_name("OUT")
-      .check(not_empty("give the prefix of the files to write"));
+      .check(file_prefix());
   command.add_flag("--sort", flags->sort, "In the order of the prefixes' names");
   command.add_flag("--allow-missing-parts", flags->allow_missing_parts,
                    "Merge what is there of the parts of 'tokenize --part', too, where some are "

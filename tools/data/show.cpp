@@ -24,6 +24,8 @@ constexpr const char* kShowExamples = R"(Examples:
   ferry data show corpus_text_document --samples --seq-length 1024 --seed 1234 ...
 )";
 
+constexpr int64_t kMostSequenceLength = int64_t{1} << 24;  // a sample is built whole
+
 struct ShowFlags {
   std::string path, split, cache_path;
   TokenizerChoice tokenizer;
@@ -77,6 +79,10 @@ std::vector<ShownTokens> samples_of_run(const ShowFlags& flags) {
         .number = i, .length = std::ssize(sample.tokens), .tokens = sample.tokens, .text = {}};
     one.tokens.resize(static_cast<size_t>(std::min(one.length, flags.most_tokens)));
     shown.push_back(std::move(one));
+  }
+  if (shown.empty()) {
+    fail(ErrorKind::invalid, "{}: --split {} leaves no sample for training", flags.path,
+         options.split);
   }
   return shown;
 }
@@ -141,7 +147,7 @@ void add_show_data(Command& data) {
                    "Samples of training, as a run with these options takes them");
   command.add_option("--seq-length", flags->sequence_length, "With --samples: its tokens")
       .type_name("N")
-      .check(whole_number(1, INT32_MAX));
+      .check(whole_number(1, kMostSequenceLength));
   command.add_option("--seed", flags->seed, "With --samples: the run's")
       .type_name("N")
       .default_text("1234")

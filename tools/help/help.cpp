@@ -46,7 +46,11 @@ const CommandDescription& find(const CommandDescription& program,
 }
 
 void write_file(const fs::path& path, const std::string& content) {
-  fs::create_directories(path.parent_path());
+  std::error_code error;
+  fs::create_directories(path.parent_path(), error);
+  if (error) {
+    fail(ErrorKind::io, "cannot create {}: {}", path.parent_path().string(), error.message());
+  }
   std::ofstream file(path, std::ios::binary);
   file << content;
   file.close();
@@ -95,7 +99,8 @@ void add_help(Command& program, const HelpTexts& texts) {
   help.add_flag("--man", flags->man, "As a man page: ferry help --man convert | man -l -");
   help.add_option("--write-shared-files", flags->folder,
                   "Write man pages and completions to DIR, as an installation has them in share/")
-      .type_name("DIR");
+      .type_name("DIR")
+      .check(not_empty("give the folder to write to"));
   help.footer("Examples:\n  ferry help data merge\n  ferry help --man convert | man -l -\n");
   help.action([flags, &texts] { run_help(*flags, texts); });
 

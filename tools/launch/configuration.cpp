@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <map>
 
 #include "ckpt/base/error.h"
+#include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/megatron/nemo/yaml.h"
 #include "tools/launch/configuration_keys.h"
 #include "tools/launch/presets.h"
@@ -24,10 +26,6 @@ std::string text_of(const Value& value, const std::string& where) {
   switch (value.kind()) {
     case ValueKind::boolean:
       return *value.boolean() ? "true" : "false";
-    case ValueKind::integer:
-      return std::to_string(*value.integer());
-    case ValueKind::real:
-      return fmt::format("{}", *value.real());
     case ValueKind::string: {
       const std::string text(value.string().value_or(""));
       if (text.find('\0') != std::string::npos) {
@@ -72,11 +70,14 @@ void set_number(int64_t& member, const ConfigurationKey& key, const Value& value
                 const std::string& where) {
   const std::vector<std::string> bounds = words_in(key.choices);
   const int64_t least = std::stoll(bounds.at(0)), most = std::stoll(bounds.at(1));
-  const bool is_number = value.kind() == ValueKind::integer;
-  if (!is_number || *value.integer() < least || *value.integer() > most) {
+  const std::string text(value.string().value_or(""));
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_number = error == std::errc() && end == text.data() + text.size();
+  if (!is_number || number < least || number > most) {
     fail(ErrorKind::invalid, "{}: a whole number from {} to {} is wanted", where, least, most);
   }
-  member = *value.integer();
+  member = number;
 }
 
 void set_pair(Pairs& pairs, const std::string& name, std::string text) {
@@ -158,6 +159,20 @@ void refuse_two_spellings(const Value& arguments, const std::string& what) {
   }
 }
 
+// What --set gives is text as it stands, so that nobody needs YAML's quotes besides the shell's. Only
+// lists, mappings, true, false, null and nothing at all are read as in a file.
+std::shared_ptr<const Document> value_of_set(std::string_view text, const std::string& what) {
+  const auto is_between = [&](char first, char last) {
+    return text.starts_with(first) && text.ends_with(last);
+  };
+  const bool is_yaml = text.empty() || text == "true" || text == "false" || text == "null" ||
+                       is_between('[', ']') || is_between('{', '}');
+  if (is_yaml) return parse_yaml(text, what, YamlNumbers::text);
+  Draft draft;
+  const Value value = draft.string(text);
+  return std::move(draft).finish(value).document;
+}
+
 bool has_control(std::string_view text) {
   return std::ranges::any_of(text, [](unsigned char c) { return c < 0x20 || c == 0x7F; });
 }
@@ -165,7 +180,7 @@ bool has_control(std::string_view text) {
 }  // namespace
 
 void ConfigurationReader::take(std::string_view yaml, const std::string& what) {
-  const auto document = parse_yaml(yaml, what);
+  const auto document = parse_yaml(yaml, what, YamlNumbers::text);
   const Value root = document->root();
   if (root.is_none()) return;
   if (root.kind() != ValueKind::dict) {
@@ -192,18 +207,18 @@ void ConfigurationReader::set(const std::string& word) {
          printable(word));
   }
   const std::string key = word.substr(0, equals), what = "--set " + key;
-  const auto document = parse_yaml(word.substr(equals + 1), what);
+  const std::string text = word.substr(equals + 1);
   if (key == "preset") {
     fail(ErrorKind::invalid, "--set preset: a preset comes first; give it as --preset");
   }
   const size_t dot = key.find('.');
   const std::string section = key.substr(0, dot);
+  if (section == "environment" && dot != std::string::npos) {
+    return set_pair(configuration_.environment, key.substr(dot + 1), text);
+  }
+  const auto document = value_of_set(text, what);
   if (section == kArguments && dot != std::string::npos) {
     take_argument(key.substr(dot + 1), document->root(), what);
-  } else if (section == "environment" && dot != std::string::npos) {
-    const Value value = document->root();
-    set_pair(configuration_.environment, key.substr(dot + 1),
-             value.is_none() ? "" : text_of(value, what));
   } else {
     take_value(key, document->root(), "--set");
   }

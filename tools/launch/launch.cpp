@@ -127,10 +127,11 @@ void launch_kubernetes(const LaunchFlags& flags) {
   if (flags.words) return print_words(launch.words);
   const std::string manifest =
       kubernetes_manifest(launch.configuration, launch.words, launch.check.last_iteration);
-  if (flags.submit && flags.output.empty()) {
+  const bool is_printed = flags.output.empty() || flags.output == "-";
+  if (flags.submit && is_printed) {
     fail(ErrorKind::invalid, "--submit: -o says where the manifest is kept that kubectl applies");
   }
-  if (flags.print || flags.output.empty()) return print(manifest);
+  if (flags.print || is_printed) return print(manifest);
   const SplitPath path = split_path(absolute(flags.output));
   write_launch_files(path.parent, {{path.name, manifest}});
   if (flags.submit) become({"kubectl", "apply", "-f", join(path.parent, path.name)});

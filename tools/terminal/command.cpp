@@ -1,6 +1,7 @@
 #include "tools/terminal/command.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <sstream>
 #include <utility>
 
@@ -10,7 +11,44 @@ namespace {
 
 const std::string kWords = "one of ";
 
+// CLI11 takes a value "[a,b]" apart where an option takes several, and here that is a file's name
+// or a set of letters in a pattern. No argument has a zero byte, so one behind the bracket keeps it
+// whole until a value is looked at.
+constexpr char kWholeMark = '\0';
+
+std::string without_mark(std::string& text) {
+  if (text.ends_with(kWholeMark)) text.pop_back();
+  return {};
+}
+
+CLI::Validator unmarked(const Check& check, const std::string& name) {
+  const auto check_unmarked = [check](std::string& text) {
+    without_mark(text);
+    return check(text);
+  };
+  return {check_unmarked, "", name};
+}
+
+// Its values, checked or not, are as they were given.
+Option of_text(CLI::Option* option) {
+  option->transform(CLI::Validator(without_mark, ""));
+  return Option(option);
+}
+
 }  // namespace
+
+std::vector<std::string> whole_arguments(int argc, char** argv) {
+  std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+  for (std::string& argument : arguments) {
+    if (argument.ends_with(']')) argument += kWholeMark;
+  }
+  return arguments;
+}
+
+std::string without_marks(std::string text) {
+  std::erase(text, kWholeMark);
+  return text;
+}
 
 std::vector<std::string> words_of(CLI::Option& option) {
   std::vector<std::string> words;
@@ -46,7 +84,7 @@ Option& Option::group(const std::string& heading) {
 }
 
 Option& Option::check(const Check& check) {
-  option_->transform(CLI::Validator(check, ""));
+  option_->transform(unmarked(check, ""));
   return *this;
 }
 
@@ -54,7 +92,7 @@ Option& Option::check(const Check& check) {
 Option& Option::one_of(const std::vector<std::string>& words) {
   std::string name = kWords;
   for (const std::string& word : words) name += word + " ";
-  option_->transform(CLI::Validator(tool::one_of(words), "", name));
+  option_->transform(unmarked(tool::one_of(words), name));
   return *this;
 }
 
@@ -79,46 +117,46 @@ Command Command::add_command(const std::string& name, const std::string& help) {
 void Command::require_command() { app_->require_subcommand(1); }
 
 Option Command::add_option(const std::string& names, std::string& value, const std::string& help) {
-  return Option(app_->add_option(names, value, help));
+  return of_text(app_->add_option(names, value, help));
 }
 
 Option Command::add_option(const std::string& names, std::optional<std::string>& value,
                            const std::string& help) {
-  return Option(app_->add_option(names, value, help));
+  return of_text(app_->add_option(names, value, help));
 }
 
 Option Command::add_option(const std::string& names, std::vector<std::string>& values,
                            const std::string& help) {
-  return Option(app_->add_option(names, values, help));
+  return of_text(app_->add_option(names, values, help));
 }
 
 Option Command::add_option(const std::string& names, int& value, const std::string& help) {
-  return Option(app_->add_option(names, value, help));
+  return of_text(app_->add_option(names, value, help));
 }
 
 Option Command::add_option(const std::string& names, int64_t& value, const std::string& help) {
-  return Option(app_->add_option(names, value, help));
+  return of_text(app_->add_option(names, value, help));
 }
 
 Option Command::add_option(const std::string& names, std::optional<int64_t>& value,
                            const std::string& help) {
-  return Option(app_->add_option(names, value, help));
+  return of_text(app_->add_option(names, value, help));
 }
 
 Option Command::add_option(const std::string& names, std::optional<double>& value,
                            const std::string& help) {
-  return Option(app_->add_option(names, value, help));
+  return of_text(app_->add_option(names, value, help));
 }
 
 Option Command::add_option(const std::string& names, std::function<void(const std::string&)> take,
                            const std::string& help) {
-  return Option(app_->add_option_function<std::string>(names, std::move(take), help));
+  return of_text(app_->add_option_function<std::string>(names, std::move(take), help));
 }
 
 Option Command::add_list_option(const std::string& names,
                                 std::function<void(const std::vector<std::string>&)> take,
                                 const std::string& help) {
-  return Option(app_->add_option_function<std::vector<std::string>>(names, std::move(take), help));
+  return of_text(app_->add_option_function<std::vector<std::string>>(names, std::move(take), help));
 }
 
 Option Command::add_flag(const std::string& names, bool& value, const std::string& help) {

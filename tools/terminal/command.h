@@ -44,6 +44,11 @@ class Option {
   CLI::Option* option_;
 };
 
+/// The arguments of a process, in order, for CLI::App::parse(), which takes them reversed: with a
+/// mark where CLI11 would take one apart. Values have no mark; what the parser itself says may.
+std::vector<std::string> whole_arguments(int argc, char** argv);
+std::string without_marks(std::string text);
+
 /// The words of Option::one_of(); none where it was not called.
 std::vector<std::string> words_of(CLI::Option& option);
 

@@ -47,6 +47,14 @@ Check not_empty(std::string problem) {
   };
 }
 
+Check file_prefix() {
+  return [](const std::string& text) {
+    if (text.empty()) return std::string("give the prefix of the files to write");
+    if (!text.ends_with('/')) return std::string();
+    return text + " names a folder: give the prefix of the files in it, such as " + text + "corpus";
+  };
+}
+
 Check one_of(std::vector<std::string> words) {
   return [words = std::move(words)](std::string& text) {
     if (std::find(words.begin(), words.end(), text) != words.end()) return std::string();

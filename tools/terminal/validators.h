@@ -21,6 +21,10 @@ Check not_negative();
 /// Any text but none; `problem` is what the refusal says.
 Check not_empty(std::string problem);
 
+/// A prefix that files are to be called by: neither empty nor the name of a folder ("data/"), in
+/// which they would be hidden ones.
+Check file_prefix();
+
 /// One of some words, as they are spelled.
 Check one_of(std::vector<std::string> words);
 

@@ -46,8 +46,11 @@ struct ArgumentRow {
   std::string_view flag() const { return flags.substr(0, flags.find(' ')); }
   /// "AttnBackend." of a default that is a member of an enum; empty otherwise.
   std::string_view enum_prefix() const;
-  /// The default as a command line would give it: "auto" of "AttnBackend.auto".
-  std::string_view initial_word() const { return initial.substr(enum_prefix().size()); }
+  /// The default as a command line would give it: "auto" of "AttnBackend.auto", "fp32" of
+  /// "torch.float32".
+  std::string_view initial_word() const {
+    return kind == ArgumentKind::dtype ? dtype_word(initial) : initial.substr(enum_prefix().size());
+  }
   bool is_bound() const { return member.index() != 0; }
 };
 

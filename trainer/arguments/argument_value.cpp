@@ -83,7 +83,7 @@ std::string parse_dtype(std::string_view flag, std::string_view word) {
   for (const auto& [known, dtype] : kDtypes) {
     if (known == word) return std::string(dtype);
   }
-  fail(ErrorKind::invalid, "{}: '{}' is not fp32, bf16 or fp16", flag, word);
+  fail(ErrorKind::invalid, "{}: '{}' is none of fp32, bf16, fp16, fp8, auto", flag, word);
 }
 
 template <typename T, typename Convert>

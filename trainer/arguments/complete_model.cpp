@@ -153,9 +153,11 @@ void complete_model(TrainArguments& a, Notes& notes) {
              a.layernorm_epsilon);
   check_fits(a.init_method_std >= 0, "--init-method-std {}: 0 or a positive number is wanted",
              a.init_method_std);
-  for (const double p : {a.attention_dropout, a.hidden_dropout}) {
-    check_fits(p >= 0 && p < 1, "a dropout of {}: a part of 1 is wanted", p);
-  }
+  const auto check_dropout = [](std::string_view flag, double p) {
+    check_fits(p >= 0 && p < 1, "{} {}: a number from 0 to below 1 is wanted", flag, p);
+  };
+  check_dropout("--attention-dropout", a.attention_dropout);
+  check_dropout("--hidden-dropout", a.hidden_dropout);
 }
 
 void settle_vocabulary(TrainArguments& a, int64_t tokens) {

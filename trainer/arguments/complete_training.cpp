@@ -105,6 +105,7 @@ void complete_schedule(TrainArguments& a) {
   }
   check_fits(a.lr || a.skip_train, "--lr is missing");
   if (a.lr) {
+    check_fits(*a.lr >= 0, "--lr {}: 0 or a positive number is wanted", *a.lr);
     check_fits(a.min_lr >= 0 && a.min_lr <= *a.lr, "--min-lr {} is not between 0 and --lr {}",
                a.min_lr, *a.lr);
     check_fits(a.lr_warmup_init >= 0 && a.lr_warmup_init <= *a.lr,
@@ -136,8 +137,9 @@ void complete_weight_decay(TrainArguments& a) {
       "both",
       a.weight_decay_incr_style);
   check_fits(*a.start_weight_decay >= 0 && *a.end_weight_decay >= *a.start_weight_decay,
-             "weight decay from {} to {}: it may only grow, from 0 on", *a.start_weight_decay,
-             *a.end_weight_decay);
+             "weight decay from {} to {} (--weight-decay, or --start-weight-decay and "
+             "--end-weight-decay): it may only grow, from 0 on",
+             *a.start_weight_decay, *a.end_weight_decay);
 }
 
 void check_main_dtypes(const TrainArguments& a) {

@@ -96,6 +96,12 @@ class ArgumentParser {
     if (values.empty()) fail(ErrorKind::invalid, "{} wants a value behind it", flag);
     if (flag == "--args-file") return take_file(values.front());
     if (flag == "--yaml-cfg") return take_yaml(values.front());
+    // A script's empty variable: a run would train for days and save nothing.
+    if (row->kind == ArgumentKind::text && row->is_bound() && values.front().empty() &&
+        !row->initial.empty()) {
+      fail(ErrorKind::invalid, "{} is given an empty value; give one, or leave the argument out",
+           flag);
+    }
     set_value(arguments_, *row, parse_argument(row->kind, flag, values));
     if (row->name() == "global_batch_size") arguments_.is_global_batch_size_explicit = true;
   }

@@ -96,7 +96,7 @@ Schedule schedule_of(const TrainArguments& a) {
   if (s.decay <= 0 || s.warmup >= static_cast<double>(s.decay)) {
     fail(ErrorKind::invalid,
          "the learning rate warms up over {} samples and decays until sample {}: the warm-up must "
-         "end before (--lr-warmup-iters, --lr-decay-iters, or their -samples)",
+         "end before (--lr-warmup-iters, --lr-decay-iters, --train-iters, or their -samples)",
          s.warmup, s.decay);
   }
   return s;

@@ -21,9 +21,10 @@ namespace {
 constexpr size_t kMostDepth = 64;
 constexpr size_t kMostKeyBytesTold = 80;
 
-Value plain_scalar(Draft& draft, std::string_view text) {
+Value plain_scalar(Draft& draft, std::string_view text, YamlNumbers numbers) {
   if (text.empty() || text == "null" || text == "~") return draft.none();
   if (text == "true" || text == "false") return draft.boolean(text == "true");
+  if (numbers == YamlNumbers::text) return draft.string(text);
   if (text == ".inf") return draft.real(HUGE_VAL);
   if (text == "-.inf") return draft.real(-HUGE_VAL);
   if (text == ".nan") return draft.real(std::numeric_limits<double>::quiet_NaN());
@@ -49,7 +50,8 @@ std::string_view text_of(const yaml_char_t* text) {
 
 class YamlParser {
  public:
-  YamlParser(std::string_view text, std::string_view what) : what_(what) {
+  YamlParser(std::string_view text, std::string_view what, YamlNumbers numbers)
+      : what_(what), numbers_(numbers) {
     if (!yaml_parser_initialize(&parser_)) {
       fail(ErrorKind::exhausted, "{}: out of memory", what);
     }
@@ -124,7 +126,7 @@ class YamlParser {
     const std::string_view text(reinterpret_cast<const char*>(event.data.scalar.value),
                                 event.data.scalar.length);
     const bool is_plain = event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
-    return is_plain && !expects_key() ? plain_scalar(draft_, text) : draft_.string(text);
+    return is_plain && !expects_key() ? plain_scalar(draft_, text, numbers_) : draft_.string(text);
   }
 
   void put(const Value& value, std::string_view anchor, const yaml_event_t& event) {
@@ -165,6 +167,7 @@ class YamlParser {
   }
 
   std::string_view what_;
+  YamlNumbers numbers_;
   yaml_parser_t parser_;
   Draft draft_;
   std::optional<Value> root_;
@@ -174,8 +177,9 @@ class YamlParser {
 
 }  // namespace
 
-std::shared_ptr<const Document> parse_yaml(std::string_view text, std::string_view what) {
-  return YamlParser(text, what).parse();
+std::shared_ptr<const Document> parse_yaml(std::string_view text, std::string_view what,
+                                           YamlNumbers numbers) {
+  return YamlParser(text, what, numbers).parse();
 }
 
 }  // namespace ferry

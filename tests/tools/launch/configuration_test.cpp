@@ -75,7 +75,7 @@ TEST_F(LaunchConfigurations, ValuesOfAnotherKindAreRefused) {
   EXPECT_THAT(refusal("environment: {\"A B\": 1}\n"), HasSubstr("'A B' is no name of a variable"));
   EXPECT_THAT(refusal("name: a,b\n"), HasSubstr("'a,b' cannot name jobs"));
   EXPECT_THAT(refusal("name: \"a\\nb\"\n"), HasSubstr("cannot name jobs"));
-  const Outcome folder_of_lines = launch("", "--print-words --set 'folder=\"/a\\nb\"'");
+  const Outcome folder_of_lines = launch("", "--print-words --set 'folder=/a\nb'");
   EXPECT_EQ(folder_of_lines.code, 2);
   EXPECT_THAT(folder_of_lines.err, HasSubstr("control characters"));
   EXPECT_THAT(refusal("program: {kind: megatron}\n"), HasSubstr("program.code"));
@@ -86,6 +86,27 @@ TEST_F(LaunchConfigurations, ValuesOfAnotherKindAreRefused) {
   EXPECT_EQ(misspelt.code, 2);
   EXPECT_THAT(misspelt.err, HasSubstr("there is no preset 'one-machin'; the nearest is "
                                       "one-machine; there are "));
+}
+
+TEST_F(LaunchConfigurations, ValuesAreTakenAsTheyAreWritten) {
+  const auto variables = [&](const std::string& yaml, const std::string& more) {
+    const Outcome outcome = launch(yaml, "--print " + more);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out;
+  };
+  const std::string in_file =
+      variables("environment: {A: 1.10, B: 010, C: 1e3, D: 12345678901234567890123, E: \"1\"}\n", "");
+  for (const char* line : {"A=1.10\n", "B=010\n", "C=1e3\n", "D=12345678901234567890123\n", "E=1\n"}) {
+    EXPECT_THAT(in_file, HasSubstr(line));
+  }
+  const std::string set = variables(
+      "", "--set environment.A=1.10 'environment.B=#x' environment.C=null 'environment.D=[a' "
+          "arguments.lr=1.50e-3 'arguments.split=[99, 1, 0]'");
+  for (const char* line : {"A=1.10\n", "B='#x'\n", "C=null\n", "D='[a'\n"}) {
+    EXPECT_THAT(set, HasSubstr(line));
+  }
+  const Outcome words = launch("", "--print-words --set arguments.lr=1.50e-3 'name=a #b'");
+  EXPECT_THAT(words.out + words.err, testing::AnyOf(HasSubstr("1.50e-3"), HasSubstr("'a #b'")));
 }
 
 TEST_F(LaunchConfigurations, WhatCannotTrainIsRefusedBeforeAnythingIsWritten) {

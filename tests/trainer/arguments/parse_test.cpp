@@ -131,10 +131,18 @@ TEST(ParseArguments, RefusesWhatItDoesNotHaveButForTheDefault) {
             "");
 }
 
+// Variables of scripts may be empty: a run would go on without saving.
+TEST(ParseArguments, RefusesEmptyValues) {
+  for (const char* flag : {"--save", "--load", "--metrics-json", "--split"}) {
+    EXPECT_THAT(refusal(std::string(flag) + "="),
+                HasSubstr(std::string(flag) + " is given an empty value"));
+  }
+}
+
 TEST(ParseArguments, TakesDtypesOfEachArgument) {
   EXPECT_EQ(parsed("--main-grads-dtype bf16").main_grads_dtype, "torch.bfloat16");
   EXPECT_EQ(parsed("").exp_avg_dtype, "torch.float32");
-  EXPECT_THAT(refusal("--main-grads-dtype int8"), HasSubstr("'int8' is not fp32, bf16 or fp16"));
+  EXPECT_THAT(refusal("--main-grads-dtype int8"), HasSubstr("'int8' is none of fp32, bf16, fp16"));
   EXPECT_THAT(refusal("--main-grads-dtype fp16"), HasSubstr("none of its choices: fp32 bf16"));
   EXPECT_THAT(refusal("--exp-avg-dtype auto"), HasSubstr("fp32 fp16 bf16 fp8"));
 }

@@ -72,6 +72,7 @@ std::vector<std::string> prefixes_at(const std::string& path) {
 
 std::vector<ListedPair> listed_pairs(const ConfigFlags& flags) {
   const std::vector<std::string> paths = divided(flags.paths);
+  if (paths.empty()) fail(ErrorKind::invalid, "the paths are empty: give prefixes or folders");
   std::vector<double> weights;
   if (!flags.weights.empty()) weights = parse_weights(flags.weights, paths.size(), "paths");
   std::vector<ListedPair> pairs;

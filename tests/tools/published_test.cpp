@@ -15,6 +15,8 @@
 namespace ferry::tool {
 namespace {
 
+using testing::ElementsAre;
+using testing::EndsWith;
 using testing::IsEmpty;
 using testing::UnorderedElementsAre;
 
@@ -53,6 +55,7 @@ TEST_F(Published, FilesOfWandbAreOnDisk) {
   export_wandb(durable, table, path("offline"), "a run");
   ::setenv("PATH", old.c_str(), 1);
   EXPECT_THAT(durable->unsynced_folders(), IsEmpty());
+  EXPECT_THAT(durable->files_synced_for_others(), ElementsAre(EndsWith("/wandb/run")));
   EXPECT_EQ(read(path("offline/wandb/run")), metrics_csv(table));
   EXPECT_EQ(durable->list(path("offline")), std::vector<std::string>{"wandb"});
   EXPECT_THAT(left(), UnorderedElementsAre("bin", "offline"));

@@ -20,7 +20,8 @@ void add_reshard(Command& program, const Processes& processes);
 void add_prune(Command& program);
 void add_report(Command& program);
 void add_launch(Command& program);
-void add_runs(Command& program);
+/// Sets `exit_code`, which must outlive the program, when a signal ended what has no other end.
+void add_runs(Command& program, int& exit_code);
 /// `arguments` are Megatron-LM's, which the line has behind --.
 void add_estimate(Command& program, std::vector<std::string> arguments);
 /// Sets `exit_code`, which must outlive the program, when damage was found.

@@ -245,9 +245,9 @@ int run(LaunchedProcesses& launch, int argc, char** argv, const Reporter& report
   add_prune(commands);
   add_report(commands);
   add_launch(commands);
-  add_runs(commands);
-  add_estimate(commands, std::move(behind));
   int exit_code = kExitOk;
+  add_runs(commands, exit_code);
+  add_estimate(commands, std::move(behind));
   add_data(commands, exit_code);
   program.add_subcommand("train",
                          describe_train().help);  // to be listed: run_train() reads its line

@@ -5,6 +5,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/io/staging/leftovers.h"
+#include "ckpt/io/staging/publish.h"
 
 namespace ferry {
 namespace {
@@ -153,20 +154,8 @@ std::string RunStore::move_tracker(std::optional<int64_t> iteration, TrackerMove
   if (move == TrackerMove::never || names(run.tracker, iteration)) return {};
   const std::string stay = why_stay(run, iteration, move);
   if (!stay.empty()) return stay;
-  try {
-    write_file(*file_system_, claim.partial_path(), word(iteration));
-    claim.check();
-    file_system_->replace(claim.partial_path(), tracker);
-  } catch (...) {
-    claim.drop_partial();
-    throw;
-  }
-  try {
-    file_system_->sync_folder(path_);
-  } catch (const Error& error) {
-    fail(error.kind(), "it names {} now, but that may not outlast a power loss: {}",
-         word(iteration), error.what());
-  }
+  publish_file(*file_system_, claim, tracker, word(iteration), Existing::replace,
+               fmt::format("it names {} now", word(iteration)));
   return {};
 }
 

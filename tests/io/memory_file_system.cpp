@@ -136,7 +136,7 @@ struct MemoryFileSystem::State {
   int64_t clock = 0;
 
   PathKind kind(const std::string& path) const {
-    if (path == ".") return PathKind::folder;
+    if (path == "." || path == "/") return PathKind::folder;
     if (files.contains(path)) return PathKind::file;
     return folders.contains(path) ? PathKind::folder : PathKind::missing;
   }

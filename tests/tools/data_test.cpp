@@ -12,6 +12,7 @@ namespace fs = std::filesystem;
 using ferry::test::Outcome;
 using ferry::test::Program;
 using nlohmann::json;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -152,16 +153,63 @@ TEST_F(Data, MergeWantsAllPartsOnce) {
   write(path("parts/.ferry-lock.other_text.idx"), "");
   EXPECT_EQ(merge().code, 0);
   EXPECT_EQ(read(path("whole.bin")), read(kA + ".bin") + read(kA + ".bin") + read(kA + ".bin"));
-  const std::string twice = path("parts") + " " + path("parts/c_00000-of-00003_text");
-  EXPECT_THAT(ferry("data merge " + twice + " -o " + path("other")).err,
-              HasSubstr("part 00000 of " + path("parts/c_text") + " is named twice"));
-  EXPECT_EQ(ferry("data merge " + path("parts") + " -o " + path("parts/c_text")).code, 0);
+  for (const char* suffix : {".bin", ".idx"}) {
+    fs::copy_file(path("whole") + suffix, path("parts/c_text") + suffix);
+  }
   EXPECT_THAT(merge(" --overwrite").err, HasSubstr("as a whole and in parts"));
   for (const char* suffix : {".bin", ".idx"}) fs::remove(path("parts/c_text") + suffix);
   part("00000", "00001");
   EXPECT_THAT(merge(" --overwrite").err, HasSubstr("would be merged twice"));
-  const std::string into = path("whole") + " " + kA + " --overwrite -o " + path("whole");
-  EXPECT_THAT(ferry("data merge " + into).err, HasSubstr("merged into itself"));
+}
+
+TEST_F(Data, MergeRefusesAnOutputThatIsOrBecomesAnInput) {
+  fs::create_directories(path("tokens/sub"));
+  for (const char* suffix : {".bin", ".idx"}) {
+    fs::copy_file(kA + suffix, path("tokens/a") + suffix);
+    fs::copy_file(kB + suffix, path("tokens/b") + suffix);
+  }
+  const std::string before = read(path("tokens/a.idx"));
+  const auto refused = [&](const std::string& inputs, const std::string& output) {
+    const Outcome outcome = ferry("data merge --overwrite " + inputs + " -o " + path(output));
+    EXPECT_EQ(outcome.code, 2) << inputs << " -o " << output;
+    return outcome.err;
+  };
+  EXPECT_THAT(
+      refused(path("tokens/b") + " " + path("tokens/a"), "./tokens/sub/../a.bin"),
+      AllOf(HasSubstr("-o " + path("./tokens/sub/../a.bin") + " is the input " + path("tokens/a")),
+            HasSubstr("cannot be merged into itself")));
+  EXPECT_THAT(refused(path("tokens/"), "tokens/b"),
+              HasSubstr("-o " + path("tokens/b") + " is the input " + path("tokens/b")));
+  EXPECT_THAT(refused(kA + " " + path("tokens/"), "tokens/whole"),
+              HasSubstr("-o " + path("tokens/whole") + " lies in the input folder " +
+                        path("tokens/") + ","));
+  fs::create_directory_symlink("tokens", path("link"));
+  refused(path("tokens"), "link/whole");
+  EXPECT_EQ(read(path("tokens/a.idx")), before);
+  EXPECT_FALSE(fs::exists(path("tokens/whole.idx")));
+  // The folders below it are none of its own, and pairs that are named stay as many.
+  EXPECT_EQ(ferry("data merge " + path("tokens") + " -o " + path("tokens/sub/whole")).code, 0);
+  const std::string named = path("tokens/a") + " " + path("tokens/b");
+  EXPECT_EQ(ferry("data merge " + named + " -o " + path("tokens/whole")).code, 0);
+  EXPECT_EQ(read(path("tokens/whole.idx")), read(path("tokens/sub/whole.idx")));
+}
+
+TEST_F(Data, MergeRefusesAPairThatIsNamedTwice) {
+  fs::create_directories(path("tokens"));
+  for (const char* suffix : {".bin", ".idx"}) {
+    fs::copy_file(kA + suffix, path("tokens/a") + suffix);
+    fs::copy_file(kA + suffix, path("tokens/the_same") + suffix);  // but another pair
+  }
+  const std::string a = path("tokens/a"), dotted = path("./tokens/a.idx");
+  for (const std::string& inputs : {a + " " + a, dotted + " " + kB + " " + a,
+                                    path("tokens") + " " + dotted + " --allow-missing-parts"}) {
+    const Outcome outcome = ferry("data merge " + inputs + " -o " + path("whole"));
+    EXPECT_EQ(outcome.code, 2) << inputs;
+    EXPECT_THAT(outcome.err, HasSubstr("tokens/a is named twice")) << inputs;
+  }
+  EXPECT_THAT(ferry("data merge " + dotted + " " + a + " -o " + path("whole")).err,
+              HasSubstr(a + " is named twice, the first time as " + path("./tokens/a") + ":"));
+  EXPECT_EQ(ferry("data merge " + path("tokens") + " -o " + path("whole")).code, 0);
 }
 
 TEST_F(Data, MergeRefusesWhatDoesNotFit) {

@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 
 #include <cmath>
+#include <csignal>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -168,11 +169,27 @@ TEST_F(Runs, AreFollowedToTheirEnd) {
   const test::Outcome until = ferry("runs follow --until 3 " + path("all.log"));
   EXPECT_THAT(until.out, HasSubstr("iteration 3/10"));
   EXPECT_THAT(until.out, Not(HasSubstr("iteration 4/10")));
-  // What writes nothing has no target.
-  const std::string stopped = "timeout --preserve-status -s TERM 1 " + std::string(FERRY_PROGRAM) +
-                              " runs follow --until 11 " + log() + " >/dev/null 2>" + path("err");
-  EXPECT_EQ(WEXITSTATUS(std::system(stopped.c_str())), 130);
-  EXPECT_THAT(read(path("err")), Not(HasSubstr("the target's name")));
+}
+
+TEST_F(Runs, AreFollowedUntilASignalWithoutAWordOfIt) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const std::string command = std::string("exec ") + FERRY_PROGRAM + " runs follow --until 11 " +
+                                log() + " >" + path("out") + " 2>" + path("err");
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+      std::_Exit(127);
+    }
+    // By then it takes signals.
+    for (int i = 0; i < 600 && read(path("out")).empty(); ++i) ::usleep(50'000);
+    ::kill(child, signal);
+    const int status = end_of(child);
+    EXPECT_TRUE(WIFEXITED(status)) << signal;
+    EXPECT_EQ(WEXITSTATUS(status), 130) << signal;
+    EXPECT_THAT(read(path("out")), HasSubstr("iteration 5/30")) << signal;
+    EXPECT_EQ(read(path("err")), "") << signal;
+    std::filesystem::remove(path("out"));
+  }
 }
 
 TEST_F(Runs, AreComparedIterationByIteration) {

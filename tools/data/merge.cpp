@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -54,10 +55,7 @@ void check_parts(const std::vector<std::string>& prefixes) {
   for (const std::string& prefix : prefixes) {
     const auto part = part_name(prefix);
     if (!part) continue;
-    if (!parts[part->whole][part->count].insert(part->number).second) {
-      fail(ErrorKind::mismatch, "part {:05} of {} is named twice: its texts would be merged twice",
-           part->number, part->whole);
-    }
+    parts[part->whole][part->count].insert(part->number);
     if (std::ranges::find(prefixes, part->whole) != prefixes.end()) {
       fail(
           ErrorKind::mismatch,
@@ -84,17 +82,50 @@ void check_parts(const std::vector<std::string>& prefixes) {
   }
 }
 
+// The output must be none of the inputs, nor become one: a folder that got it would give its texts
+// twice from then on.
+void check_output(const FileSystem& file_system, const MergeDataFlags& flags,
+                  const MergedTokens& merged) {
+  const std::filesystem::path output = canonical(merged.output + ".idx");
+  for (const std::string& prefix : merged.inputs) {
+    if (canonical(prefix + ".idx") != output) continue;
+    fail(ErrorKind::invalid,
+         "-o {} is the input {}, which cannot be merged into itself; choose another OUT, or name "
+         "the other inputs one by one",
+         flags.output, prefix);
+  }
+  for (const std::string& path : flags.paths) {
+    if (!is_folder_of_tokens(file_system, path) || canonical(path) != output.parent_path())
+      continue;
+    fail(ErrorKind::invalid,
+         "-o {} lies in the input folder {}, all pairs of which are merged: the next time it would "
+         "be one of them; choose an OUT in another folder, or name the inputs one by one",
+         flags.output, path);
+  }
+}
+
+// A prefix and a folder that holds it, or two spellings of one path, name the same pair.
+void check_inputs_differ(const std::vector<std::string>& prefixes) {
+  std::map<std::filesystem::path, std::string> named;  // what was given for each pair
+  for (const std::string& prefix : prefixes) {
+    const auto [first, is_new] = named.emplace(canonical(prefix + ".idx"), prefix);
+    if (is_new) continue;
+    fail(ErrorKind::invalid,
+         "{} is named twice{}: its texts would be merged twice; name each pair once, by PREFIX or "
+         "by one of its two files (weights in the --data-path of 'ferry train' repeat texts)",
+         prefix, first->second == prefix ? "" : ", the first time as " + first->second);
+  }
+}
+
 // The inputs, and what the output will be.
 std::vector<std::shared_ptr<const IndexedDataset>> plan(const MergeDataFlags& flags,
                                                         MergedTokens& merged) {
   merged.output = prefix_of(flags.output);
   merged.dry_run = flags.dry_run;
-  merged.inputs = prefixes_of(*posix_file_system(), flags.paths);
-  for (const std::string& prefix : merged.inputs) {
-    if (!is_same_or_inside(prefix + ".idx", merged.output + ".idx")) continue;
-    fail(ErrorKind::invalid,
-         "{} is to be merged into itself; choose another OUT, or name the others", prefix);
-  }
+  const auto file_system = posix_file_system();
+  merged.inputs = prefixes_of(*file_system, flags.paths);
+  check_output(*file_system, flags, merged);
+  check_inputs_differ(merged.inputs);
   if (!flags.allow_missing_parts) check_parts(merged.inputs);
   if (flags.sort) std::sort(merged.inputs.begin(), merged.inputs.end());
   std::vector<std::shared_ptr<const IndexedDataset>> datasets;
@@ -149,10 +180,13 @@ void add_merge_data(Command& data) {
   Command command = data.add_command("merge", "Write the documents of several token files as one");
   command
       .add_option("PREFIX", flags->paths,
-                  "Of PREFIX.bin and PREFIX.idx, or folders of them; all of the same token type")
+                  "Of PREFIX.bin and PREFIX.idx, or folders of them; all of the same token type, "
+                  "none twice")
       .required()
       .type_name("");
-  command.add_option("-o,--output", flags->output, "The prefix to write")
+  command
+      .add_option("-o,--output", flags->output,
+                  "The prefix to write; no input, and in no folder that is one")
       .required()
       .type_name("OUT")
       .check(file_prefix());

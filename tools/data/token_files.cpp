@@ -152,12 +152,16 @@ std::string prefix_of(const std::string& path) {
   return path;
 }
 
+bool is_folder_of_tokens(const FileSystem& file_system, const std::string& path) {
+  return file_system.status(path).kind == PathKind::folder &&
+         file_system.status(path + ".idx").kind != PathKind::file;
+}
+
 std::vector<std::string> prefixes_of(const FileSystem& file_system,
                                      const std::vector<std::string>& paths) {
   std::vector<std::string> prefixes;
   for (const std::string& path : paths) {
-    if (file_system.status(path).kind != PathKind::folder ||
-        file_system.status(path + ".idx").kind == PathKind::file) {
+    if (!is_folder_of_tokens(file_system, path)) {
       prefixes.push_back(prefix_of(path));
       continue;
     }

@@ -18,6 +18,9 @@ namespace ferry::tool {
 /// "data/corpus" of "data/corpus", "data/corpus.bin" and "data/corpus.idx".
 std::string prefix_of(const std::string& path);
 
+/// Whether a path that is given stands for the pairs of a folder, and not for a pair of that name.
+bool is_folder_of_tokens(const FileSystem& file_system, const std::string& path);
+
 /// Prefixes in the order given; a folder stands for all pairs in it, by name. not_found for a
 /// folder without any.
 std::vector<std::string> prefixes_of(const FileSystem& file_system,

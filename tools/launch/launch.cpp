@@ -114,7 +114,7 @@ void launch_scripts(const LaunchFlags& flags, bool is_slurm) {
       is_slurm ? slurm_files(c, launch.words, launch.check.last_iteration, folder)
                : local_files(c, launch.words, launch.check.last_iteration);
   if (flags.print) return print_files(files);
-  write_launch_files(folder, files);
+  write_launch_files(posix_file_system(), folder, files);
   const std::string start = folder + (is_slurm ? "/submit.sh" : "/run.sh");
   if (flags.submit) become({"bash", start});
   print_done(fmt::format("{}wrote {}\nstart it: bash {}\n", launch.check.plan, printable(folder),
@@ -133,7 +133,7 @@ void launch_kubernetes(const LaunchFlags& flags) {
   }
   if (flags.print || is_printed) return print(manifest);
   const SplitPath path = split_path(absolute(flags.output));
-  write_launch_files(path.parent, {{path.name, manifest}});
+  write_launch_files(posix_file_system(), path.parent, {{path.name, manifest}});
   if (flags.submit) become({"kubectl", "apply", "-f", join(path.parent, path.name)});
   print_done(fmt::format("{}wrote {}\nstart it: kubectl apply -f {}\n", launch.check.plan,
                          printable(flags.output), shell_word(flags.output)),

@@ -1,10 +1,11 @@
 #include "tools/launch/scripts.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
+
+#include <span>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/file_system.h"
+#include "ckpt/io/staging/publish.h"
 #include "tools/launch/presets.h"
 #include "tools/terminal/text.h"
 #include "trainer/arguments/argument_row.h"
@@ -14,6 +15,7 @@ namespace ferry::tool {
 namespace {
 
 constexpr int64_t kSecondsAfterAFailure = 60;
+constexpr double kWaitForWriterSeconds = 2;  // for another process that writes the files
 
 void assign(std::string& text, std::string_view name, std::string_view value) {
   text += fmt::format("{}={}\n", name, shell_word(value));
@@ -163,25 +165,16 @@ std::vector<LaunchFile> local_files(const LaunchConfiguration& c,
           script("run.sh")};
 }
 
-void write_launch_files(const std::string& folder, const std::vector<LaunchFile>& files) {
-  const auto file_system = posix_file_system();
+void write_launch_files(const std::shared_ptr<const FileSystem>& file_system,
+                        const std::string& folder, const std::vector<LaunchFile>& files) {
   make_folders(*file_system, folder);
-  const auto part_of = [&](const LaunchFile& file) {
-    return join(folder, fmt::format("{}.{}", file.name, ::getpid()));
-  };
-  // All of them or none: a folder with a few cannot be started.
-  try {
-    for (const LaunchFile& file : files) {
-      file_system->remove_all(part_of(file));
-      write_file(*file_system, part_of(file), file.text);
-    }
-  } catch (...) {
-    for (const LaunchFile& file : files) file_system->remove_all(part_of(file));
-    throw;
-  }
+  std::vector<NewFile> written;
   for (const LaunchFile& file : files) {
-    file_system->replace(part_of(file), join(folder, file.name));
+    written.push_back({file.name, {std::as_bytes(std::span(file.text))}});
   }
+  const Claim claim(file_system, join(folder, files.front().name),
+                    {.wait_seconds = kWaitForWriterSeconds});
+  publish_files(*file_system, claim, folder, written, Existing::replace);
 }
 
 }  // namespace ferry::tool

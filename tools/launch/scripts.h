@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "ckpt/io/file_system.h"
 #include "tools/launch/configuration.h"
 
 namespace ferry::tool {
@@ -32,7 +34,9 @@ std::vector<LaunchFile> slurm_files(const LaunchConfiguration& configuration,
 std::vector<LaunchFile> local_files(const LaunchConfiguration& configuration,
                                     const std::vector<std::string>& words, int64_t last_iteration);
 
-/// Writes each in one step, replacing what has its name; the folder is made.
-void write_launch_files(const std::string& folder, const std::vector<LaunchFile>& files);
+/// Writes all of them aside, for a folder with a few cannot be started, then puts each in place in
+/// one step, replacing what has its name. The folder is made. busy while another process does so.
+void write_launch_files(const std::shared_ptr<const FileSystem>& file_system,
+                        const std::string& folder, const std::vector<LaunchFile>& files);
 
 }  // namespace ferry::tool

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/staging/claim.h"
+#include "ckpt/io/staging/publish.h"
 #include "tools/report/html.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/text.h"
@@ -41,15 +41,7 @@ void write_page(const std::shared_ptr<const FileSystem>& file_system, const Page
   const std::string target = error ? file.path : behind;  // a link stays one
   const Claim claim(file_system, target, {.wait_seconds = kWaitForWriterSeconds});
   check_page_file(*file_system, file);
-  const std::string aside = claim.partial_path();
-  try {
-    write_file(*file_system, aside, page);
-    claim.check();
-    file_system->replace(aside, target);
-  } catch (...) {
-    claim.drop_partial();
-    throw;
-  }
+  publish_file(*file_system, claim, target, page, Existing::replace);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/json_events.h"
-#include "ckpt/io/staging/claim.h"
+#include "ckpt/io/staging/staging.h"
 #include "tools/report/training/run_sources.h"
 #include "tools/terminal/text.h"
 #include "trainer/loop/growing_file.h"
@@ -119,19 +119,12 @@ std::vector<std::string> copy_runs(const std::shared_ptr<const FileSystem>& file
   for (size_t i = 0; i < names.size(); ++i) {
     const std::string target = join(wanted.to, names[i]);
     make_folders(files, std::filesystem::path(target).parent_path().string());
-    const Claim claim(file_system, target);
-    const std::string aside = claim.partial_path();
-    try {
-      if (copy_folder(files, join(wanted.from, wanted.runs[i]), aside, 0) == 0) {
-        fail(ErrorKind::not_found, "{}: has no logs or metrics to copy",
-             printable(join(wanted.from, wanted.runs[i])));
-      }
-      claim.check();
-      files.rename(aside, target);
-    } catch (...) {
-      claim.drop_partial();
-      throw;
+    StagedFolder staged(file_system, target, false);
+    if (copy_folder(files, join(wanted.from, wanted.runs[i]), staged.path(), 0) == 0) {
+      fail(ErrorKind::not_found, "{}: has no logs or metrics to copy",
+           printable(join(wanted.from, wanted.runs[i])));
     }
+    staged.commit();
   }
   return names;
 }

@@ -5,10 +5,10 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <functional>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/staging/claim.h"
+#include "ckpt/io/staging/publish.h"
+#include "ckpt/io/staging/staging.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/text.h"
 #include "trainer/loop/event_file.h"
@@ -29,19 +29,14 @@ void check_new(const FileSystem& files, const std::string& path) {
   fail(ErrorKind::invalid, "{} exists; choose another name", printable(path));
 }
 
-// It appears under its name when it is complete.
-void write_aside(const std::shared_ptr<const FileSystem>& files, const std::string& path,
-                 const std::function<void(const Claim& claim)>& write) {
-  check_new(*files, path);
-  const Claim claim(files, path);
-  check_new(*files, path);  // another one may have been faster
-  try {
-    write(claim);
-    claim.check();
-    files->rename(claim.partial_path(), path);
-  } catch (...) {
-    claim.drop_partial();
-    throw;
+// What another program wrote into a folder that is to be committed.
+void sync_files(const FileSystem& files, const std::string& folder) {
+  for (const std::string& name : files.list(folder)) {
+    const std::string path = join(folder, name);
+    const PathStatus status = files.status(path);
+    if (status.link) continue;
+    if (status.kind == PathKind::folder) sync_files(files, path);
+    if (status.kind == PathKind::file) files.open_to_write(path)->sync();
   }
 }
 
@@ -86,19 +81,22 @@ void export_csv(const std::shared_ptr<const FileSystem>& files, const Metrics::T
                 const std::string& file) {
   const std::string text = metrics_csv(table);
   if (file == "-") return print(text);
-  write_aside(files, file,
-              [&](const Claim& claim) { write_file(*files, claim.partial_path(), text); });
+  check_new(*files, file);
+  const Claim claim(files, file);
+  check_new(*files, file);  // another one may have been faster
+  publish_file(*files, claim, file, text, Existing::refuse);
 }
 
 void export_tensorboard(const std::shared_ptr<const FileSystem>& files, const Metrics::Table& table,
                         const std::string& folder) {
-  write_aside(files, folder, [&](const Claim& claim) {
-    EventFile events(*files, claim.partial_path());
-    for (const auto& [iteration, values] : table) {
-      for (const auto& [name, value] : values) events.add(name, value, iteration);
-    }
-    events.sync();
-  });
+  check_new(*files, folder);
+  StagedFolder staged(files, folder, false);
+  EventFile events(*files, staged.path());
+  for (const auto& [iteration, values] : table) {
+    for (const auto& [name, value] : values) events.add(name, value, iteration);
+  }
+  events.sync();
+  staged.commit();
 }
 
 void export_wandb(const std::shared_ptr<const FileSystem>& files, const Metrics::Table& table,
@@ -108,15 +106,16 @@ void export_wandb(const std::shared_ptr<const FileSystem>& files, const Metrics:
          "--to wandb: Python has no package wandb here, which writes Weights & Biases' files: "
          "install it, or export --to csv or --to tensorboard");
   }
-  write_aside(files, folder, [&](const Claim& claim) {
-    const std::string csv = claim.trash_path();  // removed after a kill
-    write_file(*files, csv, metrics_csv(table));
-    const int code =
-        shell(fmt::format("python3 -c {} {} {} {} >&2", shell_word(kWandbScript),
-                          shell_word(claim.partial_path()), shell_word(name), shell_word(csv)));
-    files->remove_all(csv);
-    if (code != 0) fail(ErrorKind::io, "--to wandb: its package ended with exit code {}", code);
-  });
+  check_new(*files, folder);
+  StagedFolder staged(files, folder, false);
+  const std::string csv = join(staged.path(), ".ferry-metrics.csv");  // removed after a kill, too
+  write_file(*files, csv, metrics_csv(table));
+  const int code = shell(fmt::format("python3 -c {} {} {} {} >&2", shell_word(kWandbScript),
+                                     shell_word(staged.path()), shell_word(name), shell_word(csv)));
+  files->remove_all(csv);
+  if (code != 0) fail(ErrorKind::io, "--to wandb: its package ended with exit code {}", code);
+  sync_files(*files, staged.path());
+  staged.commit();
 }
 
 }  // namespace ferry::tool

@@ -120,7 +120,7 @@ class Follower {
 
 }  // namespace
 
-void follow_run(const FileSystem& files, const std::string& paths, const FollowOptions& options) {
+bool follow_run(const FileSystem& files, const std::string& paths, const FollowOptions& options) {
   const InterruptScope interrupt;
   Follower follower(files, paths, options);
   follower.look();
@@ -130,9 +130,10 @@ void follow_run(const FileSystem& files, const std::string& paths, const FollowO
   follower.begin();
   while (!options.once && !follower.is_over()) {
     std::this_thread::sleep_for(kLook);
-    interrupt.check();
+    if (*interrupt.flag()) return false;
     follower.look();
   }
+  return true;
 }
 
 }  // namespace ferry::tool

@@ -16,8 +16,8 @@ struct FollowOptions {
 };
 
 /// Prints a line for each iteration, evaluation, save and exit that the run's files tell of. Ends
-/// with the run's last planned iteration, with `until`, or by Ctrl-C. not_found where there is
-/// nothing of a run.
-void follow_run(const FileSystem& files, const std::string& paths, const FollowOptions& options);
+/// with the run's last planned iteration or with `until`; false where a signal (Ctrl-C) ended it
+/// before. not_found where there is nothing of a run.
+bool follow_run(const FileSystem& files, const std::string& paths, const FollowOptions& options);
 
 }  // namespace ferry::tool

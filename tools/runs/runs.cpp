@@ -14,6 +14,7 @@
 #include "tools/runs/metrics.h"
 #include "tools/runs/run_list.h"
 #include "tools/terminal/common_options.h"
+#include "tools/terminal/exit_code.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/text.h"
 
@@ -129,7 +130,7 @@ void add_list(Command& runs) {
   command.action([flags] { list(*flags); });
 }
 
-void add_follow(Command& runs) {
+void add_follow(Command& runs, int& exit_code) {
   auto flags = std::make_shared<RunsFlags>();
   Command command = runs.add_command("follow", "A run's iterations, saves and exits as they come");
   command.add_option("RUN", flags->run, "Log, metrics or run folder").required().type_name("");
@@ -141,8 +142,13 @@ void add_follow(Command& runs) {
       .type_name("N")
       .check(whole_number(0, 1'000'000))
       .default_text("10");
-  command.footer("Examples:\n  ferry runs follow runs/llama\n  ferry runs follow job.log --once\n");
-  command.action([flags] { follow_run(*posix_file_system(), flags->run, flags->follow); });
+  command.footer(
+      "Examples:\n  ferry runs follow runs/llama            until Ctrl-C (exit code 130)\n"
+      "  ferry runs follow job.log --once\n");
+  command.action([flags, &exit_code] {
+    if (follow_run(*posix_file_system(), flags->run, flags->follow)) return;
+    exit_code = ferry::tool::exit_code(ErrorKind::cancelled);  // without a word: it ends so
+  });
 }
 
 void add_compare(Command& runs) {
@@ -194,7 +200,7 @@ void add_copy(Command& runs) {
 
 }  // namespace
 
-void add_runs(Command& program) {
+void add_runs(Command& program, int& exit_code) {
   Command runs = program.add_command(
       "runs", "Tell how runs are, follow and compare them, export and copy their metrics");
   runs.require_command();
@@ -203,7 +209,7 @@ void add_runs(Command& program) {
       "  ferry runs compare runs/a runs/b\n"
       "  ferry runs export --help                   the options of a command\n");
   add_list(runs);
-  add_follow(runs);
+  add_follow(runs, exit_code);
   add_compare(runs);
   add_export(runs);
   add_copy(runs);

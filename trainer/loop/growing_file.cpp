@@ -38,12 +38,14 @@ void make_folders(const FileSystem& files, const std::string& path) {
   const PathKind kind = files.status(path).kind;
   if (kind == PathKind::folder) return;
   if (kind != PathKind::missing) fail(ErrorKind::invalid, "{}: is no folder", path);
-  make_folders(files, split_path(path).parent);
+  const std::string parent = split_path(path).parent;
+  make_folders(files, parent);
   try {
     files.create_folder(path);
   } catch (const Error&) {  // another process was faster
     if (files.status(path).kind != PathKind::folder) throw;
   }
+  files.sync_folder(parent);  // what is synced in the folder would be lost with its name
 }
 
 }  // namespace ferry

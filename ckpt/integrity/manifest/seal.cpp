@@ -19,7 +19,7 @@
 #include "ckpt/integrity/manifest/sha256_manifest.h"
 #include "ckpt/integrity/manifest/stored_items.h"
 #include "ckpt/integrity/verify.h"
-#include "ckpt/io/staging/claim.h"
+#include "ckpt/io/staging/publish.h"
 #include "ckpt/io/staging/read_mark.h"
 #include "ckpt/open.h"
 
@@ -88,7 +88,8 @@ class Sealer {
     if (options_.dry_run) return std::move(report_);
     if (report_.sha256) manifest.add_file(kSha256ManifestName, write_sha256(*claim));
     stored.mark->check();
-    put(*claim, kManifestName, to_text(manifest));
+    publish_file(*files_, *claim, join(report_.path, kManifestName), to_text(manifest),
+                 Existing::replace);
     return std::move(report_);
   }
 
@@ -191,20 +192,8 @@ class Sealer {
              split_path(file.first).name.starts_with(".ferry-");
     });
     std::string text = sha256_manifest_text(hashes);
-    put(claim, kSha256ManifestName, text);
+    publish_file(*files_, claim, join(report_.path, kSha256ManifestName), text, Existing::replace);
     return text;
-  }
-
-  void put(const Claim& claim, const char* name, const std::string& text) {
-    try {
-      write_file(*files_, claim.partial_path(), text);
-      claim.check();
-      files_->replace(claim.partial_path(), join(report_.path, name));
-    } catch (...) {
-      claim.drop_partial();
-      throw;
-    }
-    files_->sync_folder(report_.path);
   }
 
   std::shared_ptr<const FileSystem> files_;

@@ -1,6 +1,7 @@
 #include "ckpt/io/staging/staging.h"
 
 #include "ckpt/base/error.h"
+#include "ckpt/io/staging/publish.h"
 #include "ckpt/io/staging/read_mark.h"
 
 namespace ferry {
@@ -102,12 +103,8 @@ std::unique_ptr<Claim> StagedFolder::commit() {
     file_system_->rename(partial_, target_);
   }
   committed_ = true;
-  try {
-    file_system_->sync_folder(parent);
-  } catch (const Error& error) {
-    fail(error.kind(), "{} is complete and in place, but may not outlast a power loss: {}{}",
-         target_, error.what(), replaces ? fmt::format("; the older one is now {}", partial_) : "");
-  }
+  sync_published(*file_system_, parent, target_ + " is complete and in place",
+                 replaces ? "; the older one is now " + partial_ : "");
   if (replaces) remove_replaced();
   return std::move(claim_);
 }

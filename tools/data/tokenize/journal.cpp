@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ckpt/base/error.h"
+#include "ckpt/io/staging/publish.h"
 #include "tools/terminal/output.h"
 
 namespace ferry::tool {
@@ -92,12 +93,8 @@ void Journal::read(const json& settings) {
 }
 
 void Journal::write(const JournalEntry& entry) {
-  const std::string partial = join(path_, "journal.partial");
   const json stored = {{"settings", json::parse(settings_)}, {"entry", json_of(entry)}};
-  file_system_->remove_all(partial);
-  write_file(*file_system_, partial, json_text(stored));
-  file_system_->replace(partial, join(path_, kName));
-  file_system_->sync_folder(path_);
+  publish_file(*file_system_, *claim_, join(path_, kName), json_text(stored), Existing::replace);
   last_ = entry;
 }
 

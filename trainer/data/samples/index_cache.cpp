@@ -6,7 +6,7 @@
 #include <array>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/staging/claim.h"
+#include "ckpt/io/staging/publish.h"
 
 namespace ferry {
 namespace {
@@ -38,15 +38,6 @@ void create_folders(const FileSystem& file_system, const std::string& path) {
 std::string_view without_padding(std::string_view text) {
   const size_t end = text.find_last_not_of(" \n");
   return text.substr(0, end == std::string_view::npos ? 0 : end + 1);
-}
-
-void write_array(const FileSystem& file_system, const std::string& path,
-                 const IndexCache::File& array) {
-  const auto file = file_system.create(path, array.header.size() + array.bytes.size());
-  file->write(0, std::as_bytes(std::span(array.header)));
-  file->write(array.header.size(), array.bytes);
-  file->sync();
-  file->close();
 }
 
 }  // namespace
@@ -109,38 +100,23 @@ std::optional<FileBytes> IndexCache::load_file(std::string_view name, const std:
   return file;
 }
 
-void IndexCache::store(std::initializer_list<File> files) const {
+void IndexCache::store(std::initializer_list<File> arrays) const {
+  const std::string description = path("description.txt");
+  std::vector<NewFile> files;
+  for (const File& array : arrays) {
+    files.push_back({split_path(path(array.name + ".npy")).name,
+                     {std::as_bytes(std::span(array.header)), array.bytes}});
+  }
+  // The last: it tells that the arrays are there.
+  files.push_back({split_path(description).name, {std::as_bytes(std::span(description_))}});
   try {
     create_folders(*file_system_, folder_);
-    const Claim claim(file_system_, path("description.txt"));
-    write(claim, files);
+    const Claim claim(file_system_, description);
+    publish_files(*file_system_, claim, folder_, files, Existing::replace);
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::busy) return;
     fail(error.kind(), "{}; where the sample order is kept may be chosen with --data-cache-path",
          error.what());
-  }
-}
-
-void IndexCache::write(const Claim& claim, std::initializer_list<File> files) const {
-  const std::string aside = claim.partial_path();
-  try {
-    file_system_->create_folder(aside);
-    for (const File& file : files) write_array(*file_system_, join(aside, file.name), file);
-    write_file(*file_system_, join(aside, "description.txt"), description_);
-    claim.check();
-    for (const File& file : files) {
-      file_system_->replace(join(aside, file.name), path(file.name + ".npy"));
-    }
-    file_system_->replace(join(aside, "description.txt"), path("description.txt"));
-    file_system_->sync_folder(folder_);
-    file_system_->remove_all(aside);
-  } catch (...) {
-    try {
-      file_system_->remove_all(aside);
-    } catch (const std::exception&) {
-      // The next claim of this dataset's files removes it.
-    }
-    throw;
   }
 }
 

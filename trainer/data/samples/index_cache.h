@@ -22,8 +22,6 @@
 
 namespace ferry {
 
-class Claim;
-
 /// An array that was built, or is a mapped file.
 template <typename T>
 class IndexArray {
@@ -96,10 +94,9 @@ class IndexCache {
   }
   /// Replaces all files of the dataset: each appears whole and on disk, the description last. Does
   /// nothing while another process stores the same. io, when the folder cannot be written.
-  void store(std::initializer_list<File> files) const;
+  void store(std::initializer_list<File> arrays) const;
 
  private:
-  void write(const Claim& claim, std::initializer_list<File> files) const;
   std::optional<FileBytes> load_file(std::string_view name, const std::string& header,
                                      size_t* offset) const;
 

@@ -151,6 +151,7 @@ TEST_F(Program, InspectTellsWhatARunIs) {
 
 TEST_F(Program, InspectTakesAPathAfterABarePattern) {
   EXPECT_THAT(ferry("inspect --tensors " + kRun).out, HasSubstr("output_layer.weight"));
+  EXPECT_THAT(ferry("inspect '--tensors=output*' " + kRun).out, HasSubstr("output_layer.weight"));
 }
 
 TEST_F(Program, InspectPrintsArgumentsAndObjects) {

@@ -98,6 +98,7 @@ Option& Option::one_of(const std::vector<std::string>& words) {
 
 Option& Option::expected(int least, int most) {
   option_->expected(least, most);
+  option_->allow_extra_args(false);  // else "--option=VALUE NAME" would be two values
   return *this;
 }
 

@@ -24,7 +24,16 @@ void check_train_data(const TrainArguments& arguments, bool has_train_split) {
                          "split (--train-data-path), or --skip-train"));
 }
 
+void check_outputs(const FileSystem& files, const TrainArguments& arguments) {
+  check_save_folder(files, arguments.save);
+  const std::string& metrics = arguments.metrics_json;
+  if (!metrics.empty() && files.status(metrics).kind == PathKind::folder) {
+    fail(ErrorKind::invalid, "--metrics-json {} is a folder: give the path of a file", metrics);
+  }
+}
+
 void check_inputs(const std::shared_ptr<const FileSystem>& files, const TrainArguments& arguments) {
+  check_outputs(*files, arguments);
   TrainArguments metadata_alone = arguments;
   metadata_alone.verify_integrity = false;  // which reads all
   open_source(files, metadata_alone, *thread_groups(1).front());

@@ -183,7 +183,7 @@ RunEnd train(const TrainArguments& arguments, const RankSetup& setup) {
   parts.make_model = [&] {
     check_run(arguments);
     from_first_together(*setup.group, [&] {
-      check_save_folder(*setup.files, arguments.save);
+      check_outputs(*setup.files, arguments);
       return std::string();
     });
     return std::make_unique<LanguageModel>(arguments, setup);

@@ -161,6 +161,7 @@ void check_save_folder(const FileSystem& files, const std::string& folder) {
   };
   if (path.empty()) return;
   if (iteration_of(split_path(std::string(path)).name)) refuse("is the folder of an iteration");
+  if (files.status(std::string(path)).kind == PathKind::file) refuse("is a file");
   if (!is_there(files, folder) || is_run_folder(files, folder)) return;
   if (format_of_folder(files, folder)) refuse("holds a checkpoint, which a run would hide");
 }

@@ -55,6 +55,11 @@ TEST_F(Program, ADryRunOfTrainingRefusesWhatTheRunWould) {
   refused("--split 0,1,0 --data-cache-path " + path("cache") + " --data-path " + corpus, 2,
           "there is nothing to train on");
   EXPECT_EQ(ferry(kTrain + "--dry-run --data-path " + corpus).code, 0);
+  write(path("file"), "");
+  const std::string save = "--mock-data --save-interval 4 --save ";
+  refused(save + path("file"), 2, "is a file: give a run's folder");
+  refused(save + saved + "/iter_0000004", 2, "is the folder of an iteration");
+  refused("--mock-data --metrics-json " + saved, 2, "is a folder: give the path of a file");
 }
 
 }  // namespace

@@ -46,8 +46,8 @@ std::vector<Digest> execute(const Plan& plan, std::span<WritableFile* const> fil
         const bool quantised = plan.recipes[tile->entry].quantise.has_value();
         const std::vector<Box> parts = quantised ? std::vector{tile->box} : queue.parts(*tile);
         for (const Box& part : parts) {
-          const std::vector<Transfer> transfers = quantised ? quantiser.run(tile->entry, part)
-                                                            : compiler.compile(tile->entry, part);
+          const std::vector<Transfer> transfers =
+              quantised ? quantiser.run(tile->entry, part) : compiler.compile(tile->entry, part);
           meter.add(quantised ? bytes_of(transfers) : runner.run(transfers));
           if (&part == &parts.back() && queue.finish(*tile)) options.lent->give_back();
           digester.wrote(transfers, runner.scratch(read_back_bytes));

@@ -201,8 +201,8 @@ std::optional<std::byte> PosixAppendableFile::last_byte() const {
   if (::fstat(descriptor_.get(), &info) != 0) fail_errno("look at", path_);
   if (info.st_size == 0) return std::nullopt;
   std::byte last{};
-  const ssize_t n = uninterrupted(
-      [&] { return ::pread(descriptor_.get(), &last, 1, info.st_size - 1); });
+  const ssize_t n =
+      uninterrupted([&] { return ::pread(descriptor_.get(), &last, 1, info.st_size - 1); });
   if (n < 0) fail_errno("read", path_);
   if (n == 0) return std::nullopt;  // it was emptied meanwhile
   return last;

@@ -15,9 +15,9 @@
 namespace ferry {
 namespace {
 
-constexpr int64_t kMostValuesOfWhole = 256 << 10;       // of a tensor that is read whole
-constexpr size_t kMostKeptValues = size_t{1} << 20;     // of all that are kept
-constexpr uint64_t kScaleStreamBytes = uint64_t{4} << 20;    // of streams that scales are decoded from
+constexpr int64_t kMostValuesOfWhole = 256 << 10;    // of a tensor that is read whole
+constexpr size_t kMostKeptValues = size_t{1} << 20;  // of all that are kept
+constexpr uint64_t kScaleStreamBytes = 4 << 20;      // of scales in streams, decoded
 
 constexpr int64_t kCodes = 256;
 constexpr int64_t kMaxResultBytes = 8;

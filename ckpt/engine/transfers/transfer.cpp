@@ -379,8 +379,8 @@ std::vector<Box> PlanCompiler::parts(size_t target_entry, const Box& box, uint64
   while (!work.empty()) {
     Box part = std::move(work.back());
     work.pop_back();
-    const bool is_one = std::all_of(part.size.begin(), part.size.end(),
-                                    [](int64_t extent) { return extent <= 1; });
+    const bool is_one =
+        std::all_of(part.size.begin(), part.size.end(), [](int64_t extent) { return extent <= 1; });
     if (is_one || state_->blocks(target_entry, part) <= most) {
       parts.push_back(std::move(part));
       continue;

@@ -44,12 +44,14 @@ std::vector<Digest> execute(const Plan& plan, std::span<WritableFile* const> fil
       if (options.cancel && *options.cancel) fail(ErrorKind::cancelled, "stopped on request");
       if (const auto tile = queue.next(thread)) {
         const bool quantised = plan.recipes[tile->entry].quantise.has_value();
-        const std::vector<Transfer> transfers = quantised
-                                                    ? quantiser.run(tile->entry, tile->box)
-                                                    : compiler.compile(tile->entry, tile->box);
-        meter.add(quantised ? bytes_of(transfers) : runner.run(transfers));
-        if (queue.finish(*tile)) options.lent->give_back();
-        digester.wrote(transfers, runner.scratch(read_back_bytes));
+        const std::vector<Box> parts = quantised ? std::vector{tile->box} : queue.parts(*tile);
+        for (const Box& part : parts) {
+          const std::vector<Transfer> transfers =
+              quantised ? quantiser.run(tile->entry, part) : compiler.compile(tile->entry, part);
+          meter.add(quantised ? bytes_of(transfers) : runner.run(transfers));
+          if (&part == &parts.back() && queue.finish(*tile)) options.lent->give_back();
+          digester.wrote(transfers, runner.scratch(read_back_bytes));
+        }
       } else if (!digester.digest_next_literal(runner.scratch(read_back_bytes))) {
         return;
       }

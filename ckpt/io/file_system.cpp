@@ -47,6 +47,10 @@ std::unique_ptr<WritableFile> FileSystem::open_to_write(const std::string& path)
   fail(ErrorKind::unsupported, "{}: files of this file system have one writer", path);
 }
 
+std::unique_ptr<AppendableFile> FileSystem::open_to_append(const std::string& path) const {
+  fail(ErrorKind::unsupported, "{}: files of this file system do not grow", path);
+}
+
 SplitPath split_path(const std::string& path) {
   const size_t slash = path.rfind('/');
   if (slash == std::string::npos) return {".", path};

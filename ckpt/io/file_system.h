@@ -54,6 +54,22 @@ class WritableFile {
   }
 };
 
+/// A file that only grows by this object, but that others may cut short meanwhile, as programs that
+/// rotate logs do. One thread at a time, and one process: over NFS, appends of two hosts may
+/// overwrite each other.
+class AppendableFile {
+ public:
+  virtual ~AppendableFile() = default;
+  virtual const std::string& path() const noexcept = 0;
+  /// Writes all of `from` behind what the file holds at that moment. On error what was written of
+  /// it is taken back, where the file system lets.
+  virtual void append(std::span<const std::byte> from) = 0;
+  /// The last byte that the file holds at that moment; nothing when it is empty.
+  virtual std::optional<std::byte> last_byte() const = 0;
+  /// Returns when the bytes and the size are on disk.
+  virtual void sync() = 0;
+};
+
 enum class PathKind : uint8_t { missing, file, folder, other /* FIFO, socket, device */ };
 
 struct PathStatus {
@@ -125,6 +141,8 @@ class FileSystem {
   /// Opens a file that another process created, to write parts of it that no other one writes.
   /// unsupported where the file system cannot.
   virtual std::unique_ptr<WritableFile> open_to_write(const std::string& path) const;
+  /// Opens a file that exists, to write behind its end. unsupported where the file system cannot.
+  virtual std::unique_ptr<AppendableFile> open_to_append(const std::string& path) const;
   /// Of the file system that a folder lies in; nothing where it sets no limit or does not tell.
   virtual std::optional<FreeSpace> free_space(const std::string& folder) const {
     static_cast<void>(folder);

@@ -110,6 +110,14 @@ class PosixFileSystem final : public FileSystem {
     return make_file(path, descriptor);
   }
 
+  std::unique_ptr<AppendableFile> open_to_append(const std::string& path) const override {
+    const int descriptor = uninterrupted([&] {
+      return ::open(path.c_str(), O_RDWR | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    });
+    if (descriptor < 0) fail_errno("open", path);
+    return std::make_unique<PosixAppendableFile>(path, descriptor);
+  }
+
   std::optional<FreeSpace> free_space(const std::string& folder) const override {
     struct statfs info {};
     int result = 0;

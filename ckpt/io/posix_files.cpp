@@ -1,6 +1,7 @@
 #include "ckpt/io/posix_files.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -165,6 +166,51 @@ void PosixWritableFile::close() {
 void PosixWritableFile::unmap() {
   if (mapped_) pages_->forget(*mapped_);
   mapped_.reset();
+}
+
+void PosixAppendableFile::append(std::span<const std::byte> from) {
+  size_t written = 0;
+  while (written < from.size()) {
+    const auto rest = from.subspan(written);
+    const ssize_t n =
+        uninterrupted([&] { return ::write(descriptor_.get(), rest.data(), rest.size()); });
+    if (n < 0) {
+      const int code = errno;
+      take_back(written);
+      errno = code;
+      fail_errno("write", path_);
+    }
+    written += static_cast<size_t>(n);
+  }
+}
+
+// The cursor stands behind what was written last: where that is still the end, nobody cut the file
+// short, or wrote to it.
+void PosixAppendableFile::take_back(size_t bytes) {
+  struct stat info {};
+  const off_t end = ::lseek(descriptor_.get(), 0, SEEK_CUR);
+  const auto length = static_cast<off_t>(bytes);
+  if (bytes == 0 || end < length || ::fstat(descriptor_.get(), &info) != 0) return;
+  if (info.st_size != end) return;
+  // Where this fails, too, it is the write's error that tells why.
+  static_cast<void>(uninterrupted([&] { return ::ftruncate(descriptor_.get(), end - length); }));
+}
+
+std::optional<std::byte> PosixAppendableFile::last_byte() const {
+  struct stat info {};
+  if (::fstat(descriptor_.get(), &info) != 0) fail_errno("look at", path_);
+  if (info.st_size == 0) return std::nullopt;
+  std::byte last{};
+  const ssize_t n =
+      uninterrupted([&] { return ::pread(descriptor_.get(), &last, 1, info.st_size - 1); });
+  if (n < 0) fail_errno("read", path_);
+  if (n == 0) return std::nullopt;  // it was emptied meanwhile
+  return last;
+}
+
+void PosixAppendableFile::sync() {
+  if (uninterrupted([&] { return ::fsync(descriptor_.get()); }) != 0)
+    fail_errno("flush to disk", path_);
 }
 
 }  // namespace ferry

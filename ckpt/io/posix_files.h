@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -85,6 +86,24 @@ class PosixWritableFile final : public WritableFile {
   std::shared_ptr<const MappedFile> mapped_;  // for pages_, from the first time on
   std::atomic<int> writers_{0};               // of large pieces, at the moment
   std::atomic<int> crowded_{0};               // so many more pieces count as written by several
+};
+
+class PosixAppendableFile final : public AppendableFile {
+ public:
+  /// Takes the descriptor, which was opened with O_APPEND.
+  PosixAppendableFile(std::string path, int descriptor)
+      : path_(std::move(path)), descriptor_(descriptor) {}
+
+  const std::string& path() const noexcept override { return path_; }
+  void append(std::span<const std::byte> from) override;
+  std::optional<std::byte> last_byte() const override;
+  void sync() override;
+
+ private:
+  void take_back(size_t bytes);
+
+  std::string path_;
+  Descriptor descriptor_;
 };
 
 }  // namespace ferry

@@ -12,7 +12,8 @@
 namespace ferry {
 
 /// What may follow the elements that were wanted of a stream (the rest of their archive) is decoded
-/// up to this length for the sake of its checksum: a small file can hold any number of zeros.
+/// by who reads them up to this length for the sake of its checksum: a small file can hold any
+/// number of zeros. Verification decodes all of it.
 constexpr uint64_t kMostStreamTailBytes = 64 << 20;
 
 /// One thread at a time. Holds about 256 KiB and the stream's window (at most 128 MiB, as large as

@@ -10,6 +10,7 @@
 #include "ckpt/base/cast.h"
 #include "ckpt/base/error.h"
 #include "ckpt/engine/engine.h"
+#include "ckpt/engine/transfers/transfer.h"
 #include "tests/io/memory_file_system.h"
 
 namespace ferry {
@@ -133,6 +134,101 @@ TEST(Dequantise, ScalesMustFit) {
   EXPECT_THAT(world.failure(recipe({0, 2, {kBlockRows, kBlockColumns}})), HasSubstr("no input"));
   world.source.entries[1].dtype = DType::i32;
   EXPECT_THAT(world.failure(recipe(kScales)), HasSubstr("cannot become bfloat16"));
+}
+
+// A square matrix whose blocks are of `block`: scales may be as many as elements.
+struct SmallBlocks {
+  static constexpr int64_t kExtent = 768;
+
+  explicit SmallBlocks(const Dims& of) : block(of) {
+    const int64_t rows = kExtent / block[0], columns = kExtent / block[1];
+    std::string bytes(kExtent * kExtent, '\0');
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(0x30 + i % 31);
+    for (int64_t i = 0; i < rows * columns; ++i) {
+      scales.push_back(static_cast<float>(i % 8191 + 1));
+    }
+    const uint64_t scale_bytes = scales.size() * sizeof(float);
+    source.file_system = files;
+    const uint32_t file = source.add_file("in", bytes.size() + scale_bytes);
+    const auto add = [&](const char* name, DType dtype, const Dims& shape, const Extent& extent) {
+      source.entries.push_back({name, dtype, shape, {{{Box::whole(shape)}, {}, extent}}});
+    };
+    add("w", DType::f8_e4m3, {kExtent, kExtent}, {file, 0, bytes.size()});
+    add("w_scale_inv", DType::f32, {rows, columns}, {file, bytes.size(), scale_bytes});
+    codes = bytes;
+    files->put("in", bytes.append(reinterpret_cast<const char*>(scales.data()), scale_bytes));
+    files->create_folder("out");
+    plan.source = &source;
+    constexpr uint64_t kOutBytes = kExtent * kExtent * 2;
+    plan.target.add_file("data", kOutBytes);
+    const Dims shape{kExtent, kExtent};
+    plan.target.entries = {
+        {"out", DType::bf16, shape, {{{Box::whole(shape)}, {}, {0, 0, kOutBytes}}}}};
+    plan.recipes = {{{0}, {copy_all(shape)}, {}, {{0, 1, block}}}};
+    check(plan);
+  }
+
+  uint16_t expected(int64_t row, int64_t column) const {
+    const auto code = static_cast<std::byte>(codes[static_cast<size_t>(row * kExtent + column)]);
+    const int64_t at = row / block[0] * (kExtent / block[1]) + column / block[1];
+    return bf16(value_of(code) * scales[static_cast<size_t>(at)]);
+  }
+
+  Dims block;
+  std::shared_ptr<MemoryFileSystem> files = std::make_shared<MemoryFileSystem>();
+  Catalog source;
+  Plan plan;
+  std::string codes;
+  std::vector<float> scales;
+};
+
+TEST(Dequantise, BlocksMayBeOfOneElement) {
+  for (const Dims& block : {Dims{1, 1}, Dims{1, 3}, Dims{256, 1}}) {
+    SmallBlocks world(block);
+    EngineOptions options;
+    options.threads = 2;
+    options.memory_bytes = 1 << 20;
+    ferry::run(world.plan, *world.files, "out", options);
+    const std::string out = world.files->get("out/data");
+    for (int64_t i = 0; i < SmallBlocks::kExtent * SmallBlocks::kExtent; ++i) {
+      uint16_t value = 0;
+      std::memcpy(&value, out.data() + 2 * i, 2);
+      ASSERT_EQ(value, world.expected(i / SmallBlocks::kExtent, i % SmallBlocks::kExtent)) << i;
+    }
+  }
+}
+
+// Every block is a transfer: parts keep them within the budget, and cover the box once.
+TEST(Dequantise, SmallBlocksAreDoneInParts) {
+  constexpr uint64_t kMemory = 256 << 10;
+  for (const Dims& block : {Dims{1, 1}, Dims{1, 3}, Dims{256, 1}}) {
+    SmallBlocks world(block);
+    PlanCompiler compiler(world.plan);
+    const Box box{{3, 5}, {400, 700}};
+    int64_t elements = 0;
+    for (const Box& part : compiler.parts(0, box, kMemory)) {
+      const std::vector<Transfer> transfers = compiler.compile(0, part);
+      EXPECT_LE(transfers.size() * sizeof(Transfer), kMemory);
+      for (const Transfer& transfer : transfers) elements += transfer.elements();
+    }
+    EXPECT_EQ(elements, 400 * 700);
+  }
+  SmallBlocks world({128, 128});
+  PlanCompiler compiler(world.plan);
+  EXPECT_EQ(compiler.parts(0, {{3, 5}, {400, 700}}, kMemory).size(), 1u);
+}
+
+TEST(Dequantise, ManyScalesAreReadByTheBox) {
+  SmallBlocks world({1, 1});
+  ScaleReader reader(world.source);
+  const ScaleBox scales = reader.read(1, {{5, 7}, {3, 4}});
+  EXPECT_EQ(scales.blocks, (Box{{5, 7}, {3, 4}}));
+  ASSERT_EQ(scales.values->size(), 12u);
+  for (size_t i = 0; i < 12; ++i) {
+    EXPECT_EQ((*scales.values)[i], world.scales[(5 + i / 4) * SmallBlocks::kExtent + 7 + i % 4]);
+  }
+  SmallBlocks few({256, 1});
+  EXPECT_EQ(ScaleReader(few.source).read(1, {{1, 7}, {1, 4}}).values->size(), few.scales.size());
 }
 
 // An element read as it is would be wrong by its scale: the scales that nobody reads are noticed.

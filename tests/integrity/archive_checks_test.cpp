@@ -1,4 +1,4 @@
-// What a zstd stream that holds a tensor may be: as long as the tensor, and not without end.
+// What a zstd stream that holds a tensor may be: no shorter than the tensor, and whole to its end.
 #include "ckpt/integrity/checks/archive_checks.h"
 
 #include <gmock/gmock.h>
@@ -56,7 +56,11 @@ class TensorStream : public testing::Test {
 
   void put(const std::string& decoded) {
     std::string packed(ZSTD_compressBound(decoded.size()), '\0');
-    packed.resize(ZSTD_compress(packed.data(), packed.size(), decoded.data(), decoded.size(), 1));
+    const std::unique_ptr<ZSTD_CCtx, size_t (*)(ZSTD_CCtx*)> encoder(ZSTD_createCCtx(),
+                                                                     ZSTD_freeCCtx);
+    ZSTD_CCtx_setParameter(encoder.get(), ZSTD_c_checksumFlag, 1);
+    packed.resize(ZSTD_compress2(encoder.get(), packed.data(), packed.size(), decoded.data(),
+                                 decoded.size()));
     memory_->put(kPath, packed);
     catalog_.locator = torch_zip_locator();  // one that has not opened what was there before
     catalog_.files.clear();
@@ -72,6 +76,7 @@ class TensorStream : public testing::Test {
     return check_archives(&catalog_, archives, catalog_.files, *files, options);
   }
 
+  static constexpr uint64_t kLongTailBytes = kMostStreamTailBytes + (8 << 20);
   static constexpr const char* kPath = "__0_0.distcp";
   const std::string archive_ =
       test::tensor_archive(test::tensor_pickle("FloatStorage", 4, 0, {4}, {1}), "sixteen elements");
@@ -80,8 +85,8 @@ class TensorStream : public testing::Test {
   Entry entry_;
 };
 
-TEST_F(TensorStream, HoldsWhatReadersDecode) {
-  for (const uint64_t zeros : {uint64_t{0}, kMostStreamTailBytes / 2}) {
+TEST_F(TensorStream, MayGoOnBehindTheTensor) {
+  for (const uint64_t zeros : {uint64_t{0}, kMostStreamTailBytes / 2, kLongTailBytes}) {
     put(archive_ + std::string(zeros, '\0'));
     const ArchiveChecks checks = check(memory_);
     for (const Problem& problem : checks.problems) ADD_FAILURE() << problem.what;
@@ -90,12 +95,14 @@ TEST_F(TensorStream, HoldsWhatReadersDecode) {
   }
 }
 
-TEST_F(TensorStream, ThatGoesOnIsNotDecodedWithoutEnd) {
-  put(archive_ + std::string(kMostStreamTailBytes + (8 << 20), '\0'));
+TEST_F(TensorStream, IsDecodedToItsEnd) {
+  put(archive_ + std::string(kLongTailBytes, '\0'));
+  const std::string packed = memory_->get(kPath);
+  memory_->put(kPath, packed.substr(0, packed.size() - 1) + "\x7f");
   const ArchiveChecks checks = check(memory_);
   ASSERT_EQ(checks.problems.size(), 1u);
   EXPECT_THAT(checks.problems[0].what,
-              AllOf(HasSubstr("tensor w"), HasSubstr(kPath), HasSubstr("goes on")));
+              AllOf(HasSubstr("tensor w"), HasSubstr(kPath), HasSubstr("checksum")));
 }
 
 TEST_F(TensorStream, ThatEndsWithinTheElementsIsDamaged) {

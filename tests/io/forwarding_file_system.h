@@ -30,6 +30,9 @@ class ForwardingFileSystem : public FileSystem {
   std::unique_ptr<WritableFile> open_to_write(const std::string& path) const override {
     return inner_->open_to_write(path);
   }
+  std::unique_ptr<AppendableFile> open_to_append(const std::string& path) const override {
+    return inner_->open_to_append(path);
+  }
   std::optional<FreeSpace> free_space(const std::string& folder) const override {
     return inner_->free_space(folder);
   }

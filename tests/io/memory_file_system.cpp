@@ -72,6 +72,28 @@ class MemoryWritableFile final : public WritableFile {
   std::shared_ptr<Content> content_;
 };
 
+class MemoryAppendableFile final : public AppendableFile {
+ public:
+  MemoryAppendableFile(std::string path, std::shared_ptr<Content> content)
+      : path_(std::move(path)), content_(std::move(content)) {}
+
+  const std::string& path() const noexcept override { return path_; }
+  void append(std::span<const std::byte> from) override {
+    const std::lock_guard lock(content_->mutex);
+    content_->bytes.append(reinterpret_cast<const char*>(from.data()), from.size());
+  }
+  std::optional<std::byte> last_byte() const override {
+    const std::lock_guard lock(content_->mutex);
+    if (content_->bytes.empty()) return std::nullopt;
+    return static_cast<std::byte>(content_->bytes.back());
+  }
+  void sync() override {}
+
+ private:
+  std::string path_;
+  std::shared_ptr<Content> content_;
+};
+
 class MemoryLockableFile final : public LockableFile {
  public:
   MemoryLockableFile(std::shared_ptr<Content> content, std::function<bool(const Content*)> at_path)
@@ -239,6 +261,12 @@ std::unique_ptr<WritableFile> MemoryFileSystem::open_to_write(const std::string&
   const std::lock_guard lock(state_->mutex);
   if (state_->kind(path) != PathKind::file) fail(ErrorKind::not_found, "no file {}", path);
   return std::make_unique<MemoryWritableFile>(path, state_->files.at(path));
+}
+
+std::unique_ptr<AppendableFile> MemoryFileSystem::open_to_append(const std::string& path) const {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->kind(path) != PathKind::file) fail(ErrorKind::not_found, "no file {}", path);
+  return std::make_unique<MemoryAppendableFile>(path, state_->files.at(path));
 }
 
 void MemoryFileSystem::create_folder(const std::string& path) const {

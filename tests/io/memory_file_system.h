@@ -28,6 +28,7 @@ class MemoryFileSystem : public FileSystem {
   std::shared_ptr<const ReadableFile> open(const std::string& path) const override;
   std::unique_ptr<WritableFile> create(const std::string& path, uint64_t bytes) const override;
   std::unique_ptr<WritableFile> open_to_write(const std::string& path) const override;
+  std::unique_ptr<AppendableFile> open_to_append(const std::string& path) const override;
   void create_folder(const std::string& path) const override;
   void rename(const std::string& from, const std::string& to) const override;
   void replace(const std::string& from, const std::string& to) const override;

@@ -8,23 +8,17 @@ namespace ferry {
 
 GrowingFile::GrowingFile(const FileSystem& files, const std::string& path) {
   const PathStatus status = files.status(path);
-  if (status.kind == PathKind::missing && !status.link) {
-    file_ = files.create(path, 0);
-  } else {
-    file_ = files.open_to_write(files.real_path(path));  // a link stays one
-    end_ = status.bytes;
-  }
+  if (status.kind == PathKind::missing && !status.link) files.create(path, 0);
+  file_ = files.open_to_append(files.real_path(path));  // a link stays one
 }
 
 void GrowingFile::append(std::string_view bytes) {
-  file_->write(end_, std::as_bytes(std::span(bytes.data(), bytes.size())));
-  end_ += bytes.size();
+  file_->append(std::as_bytes(std::span(bytes.data(), bytes.size())));
 }
 
-LineFile::LineFile(const FileSystem& files, const std::string& path) : GrowingFile(files, path) {
-  std::byte last{'\n'};
-  if (end() > 0) read(end() - 1, {&last, 1});
-  if (last != std::byte{'\n'}) append("\n");
+void LineFile::append(std::string_view line) {
+  if (last_byte().value_or(std::byte{'\n'}) == std::byte{'\n'}) return GrowingFile::append(line);
+  GrowingFile::append("\n" + std::string(line));  // at once, so that no other line is cut short
 }
 
 std::unique_ptr<LockableFile> lock_of_writer(const FileSystem& files, const std::string& path) {

@@ -1,8 +1,9 @@
 // A file of a run folder that only grows: logs, events, metrics.
 #pragma once
 
+#include <cstddef>
 #include <memory>
-#include <span>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -10,28 +11,30 @@
 
 namespace ferry {
 
-/// Goes on behind what the file holds, or begins one. One writer at a time; one thread.
+/// Goes on behind what the file holds, or begins one. What others cut off meanwhile, as logrotate's
+/// copytruncate does, is gone, and the next bytes follow what is left; a file that they rename goes
+/// on under its new name. One writer at a time; one thread.
 class GrowingFile {
  public:
   GrowingFile(const FileSystem& files, const std::string& path);
+  /// On error nothing of it stays, where the file system lets.
   void append(std::string_view bytes);
   /// Returns when all of it is on disk.
   void sync() { file_->sync(); }
 
  protected:
-  uint64_t end() const { return end_; }
-  void read(uint64_t offset, std::span<std::byte> into) const { file_->read(offset, into); }
+  std::optional<std::byte> last_byte() const { return file_->last_byte(); }
 
  private:
-  std::unique_ptr<WritableFile> file_;
-  uint64_t end_ = 0;  // bytes
+  std::unique_ptr<AppendableFile> file_;
 };
 
-/// One of lines. A last one without an end, which a kill or a full disk cut short, is ended first:
-/// so it spoils no other.
+/// One of lines, each with its end. A last one without an end, which a kill or a full disk cut
+/// short, is ended first: so it spoils no other.
 class LineFile : public GrowingFile {
  public:
-  LineFile(const FileSystem& files, const std::string& path);
+  using GrowingFile::GrowingFile;
+  void append(std::string_view line);
 };
 
 /// Of a file that is there: for as long as a run writes it alone. busy where another one does.

@@ -57,7 +57,9 @@ void QuantisingRunner::gather(size_t entry, const Box& box, DType values) {
   quantised_ = bytes_.take(elements);
   MemoryTarget target("memory", tile_);
   memory_[0] = &target;
-  gatherer_.run(compiler_.compile_to_memory(entry, box, values));
+  for (const Box& part : compiler_.parts(entry, box, tile_.size())) {
+    gatherer_.run(compiler_.compile_to_memory(entry, box, values, part));
+  }
 }
 
 void QuantisingRunner::quantise(const Box& box, const Quantise& how) {

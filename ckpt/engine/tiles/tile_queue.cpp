@@ -131,6 +131,10 @@ bool TileQueue::refill(Lane& lane) {
   return true;
 }
 
+std::vector<Box> TileQueue::parts(size_t entry, const Box& tile) const {
+  return compiler_.parts(entry, tile, tile_bytes_ / 2);
+}
+
 std::vector<Box> TileQueue::cut(const Part& part) const {
   const Entry& entry = plan_.target.entries[part.entry];
   const int64_t out_bytes = size_bytes(entry.dtype);
@@ -138,13 +142,15 @@ std::vector<Box> TileQueue::cut(const Part& part) const {
   for (uint32_t input : plan_.recipes[part.entry].inputs) {
     in_bytes = std::max(in_bytes, size_bytes(plan_.source->entries[input].dtype));
   }
+  // What is left is for parts().
+  const bool has_blocks = !plan_.recipes[part.entry].scales.empty();
+  const auto tile_bytes = static_cast<int64_t>(has_blocks ? tile_bytes_ / 2 : tile_bytes_);
   if (const auto& quantise = plan_.recipes[part.entry].quantise) {
     const int64_t held = in_bytes + 2 * size_bytes(quantise->values) + out_bytes;
-    const int64_t elements = static_cast<int64_t>(tile_bytes_) / held;
+    const int64_t elements = tile_bytes / held;
     return cut_into_blocks(entry.shape, quantise->block, std::min(elements, kQuantisedElements));
   }
-  const auto most =
-      std::max<int64_t>(1, static_cast<int64_t>(tile_bytes_) / (in_bytes + out_bytes));
+  const auto most = std::max<int64_t>(1, tile_bytes / (in_bytes + out_bytes));
   const auto in_the_entry = [&](Box tile) {
     for (size_t axis = 0; axis < tile.offset.size(); ++axis) {
       tile.offset[axis] += part.box.offset[axis];
@@ -152,7 +158,7 @@ std::vector<Box> TileQueue::cut(const Part& part) const {
     return tile;
   };
   std::vector<Box> tiles = choose_tiles(part.box.size, entry.dtype, most, [&](const Box& tile) {
-    return compiler_.compile(part.entry, in_the_entry(tile));
+    return compiler_.compile(part.entry, parts(part.entry, in_the_entry(tile)).front());
   });
   for (Box& tile : tiles) tile = in_the_entry(std::move(tile));
   return tiles;

@@ -31,6 +31,9 @@ class TileQueue {
     bool is_lent;  // it reads sources that are lent
   };
 
+  /// Parts of a tile to be done one by one, so that what they take besides their bytes fits, too.
+  std::vector<Box> parts(const Tile& tile) const { return parts(tile.entry, tile.box); }
+
   /// The next tile for a thread (counted from 0); nothing when all are handed out.
   std::optional<Tile> next(int thread);
   /// Once a tile is written. True when it was the last that reads what is lent.
@@ -67,6 +70,7 @@ class TileQueue {
   bool take_group(Lane& lane);
   bool refill(Lane& lane);
   std::vector<Box> cut(const Part& part) const;
+  std::vector<Box> parts(size_t entry, const Box& tile) const;
 
   const Plan& plan_;
   PlanCompiler& compiler_;

@@ -3,19 +3,31 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <span>
 
 #include "ckpt/base/cast.h"
-#include "ckpt/base/error.h"
-#include "ckpt/engine/engine.h"
+#include "ckpt/engine/memory_files.h"
+#include "ckpt/engine/source_files.h"
+#include "ckpt/engine/tensor_reader.h"
+#include "ckpt/engine/tiles/tile.h"
+#include "ckpt/engine/transfers/transfer.h"
 
 namespace ferry {
 namespace {
 
-constexpr uint64_t kMaxScaleBytes = uint64_t{64} << 20;  // of one tensor
-constexpr size_t kMaxKeptValues = size_t{4} << 20;       // of all that are kept
+constexpr int64_t kMostValuesOfWhole = 256 << 10;    // of a tensor that is read whole
+constexpr size_t kMostKeptValues = size_t{1} << 20;  // of all that are kept
+constexpr uint64_t kScaleStreamBytes = 4 << 20;      // of scales in streams, decoded
 
 constexpr int64_t kCodes = 256;
 constexpr int64_t kMaxResultBytes = 8;
+// From so many elements of a block on, a table of all results is less work than they are.
+constexpr int64_t kLeastForTable = kCodes;
+
+void dequantise_one(std::byte code, DType in_dtype, float scale, std::byte* out, DType out_dtype) {
+  const float value = static_cast<float>(load_as_double(&code, in_dtype)) * scale;
+  convert(reinterpret_cast<const std::byte*>(&value), 0, DType::f32, out, 0, out_dtype, 1);
+}
 
 // The result for every byte that an element can be.
 class Table {
@@ -23,10 +35,8 @@ class Table {
   Table(DType in_dtype, float scale, DType out_dtype)
       : bytes_(static_cast<size_t>(size_bytes(out_dtype))) {
     for (int64_t code = 0; code < kCodes; ++code) {
-      const auto byte = static_cast<std::byte>(code);
-      const float value = static_cast<float>(load_as_double(&byte, in_dtype)) * scale;
-      convert(reinterpret_cast<const std::byte*>(&value), 0, DType::f32, results_.data() + code * 8,
-              0, out_dtype, 1);
+      dequantise_one(static_cast<std::byte>(code), in_dtype, scale,
+                     results_.data() + code * kMaxResultBytes, out_dtype);
     }
   }
 
@@ -57,74 +67,132 @@ class Table {
   std::array<std::byte, kCodes * kMaxResultBytes> results_{};
 };
 
-void walk(const Table& table, const std::byte* in, std::byte* out,
+// What a table does, for the few elements of a small block.
+struct OneByOne {
+  DType in_dtype;
+  float scale;
+  DType out_dtype;
+
+  void look_up(const std::byte* in, int64_t in_stride, std::byte* out, int64_t out_stride,
+               int64_t count) const {
+    for (int64_t i = 0; i < count; ++i, in += in_stride, out += out_stride) {
+      dequantise_one(*in, in_dtype, scale, out, out_dtype);
+    }
+  }
+};
+
+template <typename Results>
+void walk(const Results& results, const std::byte* in, std::byte* out,
           const std::vector<StridedLoop>& loops, size_t level) {
-  if (loops.empty()) return table.look_up(in, 0, out, 0, 1);
+  if (loops.empty()) return results.look_up(in, 0, out, 0, 1);
   const StridedLoop& loop = loops[level];
   if (level + 1 == loops.size()) {
-    return table.look_up(in, loop.in_stride, out, loop.out_stride, loop.count);
+    return results.look_up(in, loop.in_stride, out, loop.out_stride, loop.count);
   }
   for (int64_t i = 0; i < loop.count; ++i) {
-    walk(table, in + i * loop.in_stride, out + i * loop.out_stride, loops, level + 1);
+    walk(results, in + i * loop.in_stride, out + i * loop.out_stride, loops, level + 1);
   }
 }
 
 }  // namespace
 
-std::shared_ptr<const std::vector<float>> ScaleReader::read(uint32_t position) {
+// One entry of scales, made ready to be read in parts.
+class ScaleReader::Tensor {
+ public:
+  Tensor(const Catalog& catalog, uint32_t position)
+      : plan_(plan_of(catalog, position)),
+        compiler_(plan_),
+        sources_(catalog, {}, stream_memory(catalog.entries[position], kScaleStreamBytes), 1) {}
+
+  ScaleBox read(const Box& blocks) {
+    const int64_t count = element_count(blocks.size, "a box of scales");
+    auto values = std::make_shared<std::vector<float>>(static_cast<size_t>(count));
+    MemoryTarget target("memory", std::as_writable_bytes(std::span(*values)));
+    WritableFile* files[] = {&target};
+    TileRunner runner(sources_, files, nullptr, nullptr);
+    runner.run(compiler_.compile_to_memory(0, blocks, DType::f32, blocks));
+    return {blocks, std::move(values)};
+  }
+
+ private:
+  static Plan plan_of(const Catalog& catalog, uint32_t position) {
+    const Entry& entry = catalog.entries.at(position);
+    Plan plan;
+    plan.source = &catalog;
+    add_read_tensor(plan, entry.name, DType::f32, entry.shape,
+                    {{position}, {copy_all(entry.shape)}, {}});
+    return plan;
+  }
+
+  Plan plan_;
+  PlanCompiler compiler_;
+  SourceFiles sources_;
+};
+
+ScaleReader::ScaleReader(const Catalog& catalog) : catalog_(catalog) {}
+ScaleReader::~ScaleReader() = default;
+
+ScaleReader::Tensor& ScaleReader::tensor(uint32_t position) {
+  const std::lock_guard lock(mutex_);
+  auto& tensor = tensors_[position];
+  if (!tensor) tensor = std::make_unique<Tensor>(catalog_, position);
+  return *tensor;
+}
+
+ScaleBox ScaleReader::read(uint32_t position, const Box& blocks) {
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [entry, values] : kept_) {
-      if (entry == position) return values;
+    for (const auto& [entry, scales] : kept_) {
+      if (entry == position) return scales;
     }
   }
   const Entry& entry = catalog_.entries.at(position);
-  const std::string bytes = read_tensor(catalog_, entry, kMaxScaleBytes);
-  const auto count = static_cast<size_t>(entry.elements());
-  auto values = std::make_shared<std::vector<float>>(count);
-  convert(reinterpret_cast<const std::byte*>(bytes.data()), size_bytes(entry.dtype), entry.dtype,
-          reinterpret_cast<std::byte*>(values->data()), sizeof(float), DType::f32,
-          static_cast<int64_t>(count));
+  if (entry.elements() > kMostValuesOfWhole) return tensor(position).read(blocks);
+  ScaleBox scales = Tensor(catalog_, position).read(Box::whole(entry.shape));
+  const size_t count = scales.values->size();
   const std::lock_guard lock(mutex_);
-  while (!kept_.empty() && kept_values_ + count > kMaxKeptValues) {
-    kept_values_ -= kept_.front().second->size();
+  while (!kept_.empty() && kept_values_ + count > kMostKeptValues) {
+    kept_values_ -= kept_.front().second.values->size();
     kept_.erase(kept_.begin());
   }
   kept_values_ += count;
-  kept_.emplace_back(position, values);
-  return values;
+  kept_.emplace_back(position, scales);
+  return scales;
 }
 
-std::vector<std::pair<Move, float>> cut_by_block(const Move& move, const BlockScales& scales,
-                                                 const std::vector<float>& values,
-                                                 const Dims& shape) {
-  const size_t rank = shape.size();
-  const Box bounds = input_bounds(move, rank);
-  Dims first(rank), last(rank), counts(rank);
-  for (size_t axis = 0; axis < rank; ++axis) {
-    if (bounds.size[axis] == 0) return {};
-    const int64_t block = scales.block[axis];
-    first[axis] = bounds.offset[axis] / block;
-    last[axis] = (bounds.offset[axis] + bounds.size[axis] - 1) / block;
-    counts[axis] = shape[axis] / block + (shape[axis] % block != 0);
+Box blocks_of(const Move& move, const Dims& block) {
+  Box blocks = input_bounds(move, block.size());
+  for (size_t axis = 0; axis < block.size(); ++axis) {
+    if (blocks.size[axis] == 0) continue;
+    const int64_t last = blocks.offset[axis] + blocks.size[axis] - 1;
+    blocks.offset[axis] /= block[axis];
+    blocks.size[axis] = last / block[axis] - blocks.offset[axis] + 1;
   }
-  const Dims strides = row_major_strides(counts);
+  return blocks;
+}
+
+std::vector<std::pair<Move, float>> cut_by_block(const Move& move, const Dims& block,
+                                                 const ScaleBox& scales, const Dims& shape) {
+  const size_t rank = shape.size();
+  const Box blocks = blocks_of(move, block);
+  if (std::find(blocks.size.begin(), blocks.size.end(), 0) != blocks.size.end()) return {};
+  const Dims strides = row_major_strides(scales.blocks.size);
   std::vector<std::pair<Move, float>> parts;
-  for (Dims at = first;;) {
+  for (Dims at = blocks.offset;;) {
     Box box{Dims(rank), Dims(rank)};
     int64_t position = 0;
     for (size_t axis = 0; axis < rank; ++axis) {
-      const int64_t block = scales.block[axis], begin = at[axis] * block;
+      const int64_t begin = at[axis] * block[axis];
       box.offset[axis] = begin;
-      box.size[axis] = std::min(block, shape[axis] - begin);
-      position += at[axis] * strides[axis];
+      box.size[axis] = std::min(block[axis], shape[axis] - begin);
+      position += (at[axis] - scales.blocks.offset[axis]) * strides[axis];
     }
-    const float scale = values.at(static_cast<size_t>(position));
+    const float scale = scales.values->at(static_cast<size_t>(position));
     for (Move& part : clip_input(move, box)) parts.emplace_back(std::move(part), scale);
     size_t axis = rank;
-    while (axis > 0 && at[axis - 1] == last[axis - 1]) {
+    while (axis > 0 && at[axis - 1] == blocks.offset[axis - 1] + blocks.size[axis - 1] - 1) {
       --axis;
-      at[axis] = first[axis];
+      at[axis] = blocks.offset[axis];
     }
     if (axis == 0) return parts;
     ++at[axis - 1];
@@ -133,9 +201,14 @@ std::vector<std::pair<Move, float>> cut_by_block(const Move& move, const BlockSc
 
 void dequantise(const std::byte* in, DType in_dtype, float scale, std::byte* out, DType out_dtype,
                 const std::vector<StridedLoop>& loops) {
-  const bool nothing = std::any_of(loops.begin(), loops.end(),
-                                   [](const StridedLoop& loop) { return loop.count <= 0; });
-  if (!nothing) walk(Table(in_dtype, scale, out_dtype), in, out, loops, 0);
+  int64_t elements = 1;
+  for (const StridedLoop& loop : loops) elements *= std::max<int64_t>(0, loop.count);
+  if (elements == 0) return;
+  if (elements < kLeastForTable) {
+    walk(OneByOne{in_dtype, scale, out_dtype}, in, out, loops, 0);
+  } else {
+    walk(Table(in_dtype, scale, out_dtype), in, out, loops, 0);
+  }
 }
 
 }  // namespace ferry

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -13,28 +14,43 @@
 
 namespace ferry {
 
-/// Reads tensors of scales when they are first asked for, and keeps the last few: those of a large
-/// model are hundreds of megabytes.
+/// The blocks, counted along each axis, that hold everything that a move reads of its input.
+Box blocks_of(const Move& move, const Dims& block);
+
+/// The scales of a box of blocks, row-major.
+struct ScaleBox {
+  Box blocks;
+  std::shared_ptr<const std::vector<float>> values;
+};
+
+/// Reads scales when they are asked for. A tensor of few is read whole and kept for a while, as its
+/// blocks are met tile by tile; those of small blocks may be as large as the model itself, and of
+/// such a tensor no more is read than is asked for.
 class ScaleReader {
  public:
-  explicit ScaleReader(const Catalog& catalog) : catalog_(catalog) {}
+  explicit ScaleReader(const Catalog& catalog);
+  ~ScaleReader();
 
-  /// All elements of an entry as fp32, row-major. Safe from several threads. exhausted when they
-  /// are more than any tensor's scales.
-  std::shared_ptr<const std::vector<float>> read(uint32_t entry);
+  /// At least the scales of `blocks`, which must lie in the entry, as fp32. Safe from several
+  /// threads.
+  ScaleBox read(uint32_t entry, const Box& blocks);
 
  private:
+  class Tensor;
+
+  Tensor& tensor(uint32_t entry);
+
   const Catalog& catalog_;
   std::mutex mutex_;
-  std::vector<std::pair<uint32_t, std::shared_ptr<const std::vector<float>>>> kept_;
+  std::map<uint32_t, std::unique_ptr<Tensor>> tensors_;
+  std::vector<std::pair<uint32_t, ScaleBox>> kept_;
   size_t kept_values_ = 0;
 };
 
-/// A move of a quantised input, cut so that each part reads from one block, with that block's
-/// scale. `values` are the scales of an input of shape `shape`, row-major.
-std::vector<std::pair<Move, float>> cut_by_block(const Move& move, const BlockScales& scales,
-                                                 const std::vector<float>& values,
-                                                 const Dims& shape);
+/// A move of a quantised input of shape `shape`, cut so that each part reads from one block, with
+/// that block's scale. `scales` holds those of blocks_of() the move.
+std::vector<std::pair<Move, float>> cut_by_block(const Move& move, const Dims& block,
+                                                 const ScaleBox& scales, const Dims& shape);
 
 /// For every index of the loops: out[...] = in[...] x scale, multiplied in fp32 and rounded once
 /// more to the target's dtype. Elements of `in` have one byte.

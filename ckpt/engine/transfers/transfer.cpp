@@ -12,6 +12,10 @@
 namespace ferry {
 namespace {
 
+// What it takes to dequantise a block, however few elements it has: its scale, its transfer, and
+// where that reads and writes.
+constexpr double kBlockBytes = 1024;
+
 // A chunk's place in the index of its entry; located and cut when first needed.
 struct IndexedEntry {
   BoxIndex index;
@@ -109,6 +113,7 @@ struct PlanCompiler::State {
   const std::vector<Piece>& source_pieces(uint32_t position, IndexedEntry& indexed, uint32_t chunk);
   IndexedEntry& indexed(std::map<size_t, IndexedEntry>& cache, size_t position, const Entry& entry,
                         const std::vector<Move>& moves);
+  double blocks(size_t target_entry, const Box& wanted);
   void add_transfers(size_t target_entry, const Box& wanted, const OutPiece& out,
                      std::vector<Transfer>& transfers);
   template <typename Consume>
@@ -242,6 +247,25 @@ void set_source(const Located& in, Transfer& transfer) {
 
 }  // namespace
 
+// About how many blocks of quantised inputs the elements of `wanted` are read from.
+double PlanCompiler::State::blocks(size_t target_entry, const Box& wanted) {
+  const Recipe& recipe = plan.recipes.at(target_entry);
+  double blocks = 0;
+  for (const uint32_t position : target(target_entry).moves.overlapping(wanted)) {
+    const Move& move = recipe.moves[position];
+    const BlockScales* scales = recipe.scales_of(move.input);
+    if (scales == nullptr) continue;
+    for (const Move& part : clip_output(move, wanted)) {
+      double in_part = 1;
+      for (const int64_t count : blocks_of(part, scales->block).size) {
+        in_part *= static_cast<double>(count);
+      }
+      blocks += in_part;
+    }
+  }
+  return blocks;
+}
+
 // What writes the elements of `wanted` into `out`, a piece of the target that holds them.
 void PlanCompiler::State::add_transfers(size_t target_entry, const Box& wanted, const OutPiece& out,
                                         std::vector<Transfer>& transfers) {
@@ -296,8 +320,8 @@ void PlanCompiler::State::add_move(const Recipe& recipe, const Move& move, const
       add(std::move(transfer), out, transfers);
     };
     if (blocks == nullptr) return add_exact(exact, std::nullopt);
-    const auto values = scales.read(blocks->scales);
-    for (const auto& [block, scale] : cut_by_block(exact, *blocks, *values, entry.shape)) {
+    const ScaleBox values = scales.read(blocks->scales, blocks_of(exact, blocks->block));
+    for (const auto& [block, scale] : cut_by_block(exact, blocks->block, values, entry.shape)) {
       add_exact(block, scale);
     }
   });
@@ -340,12 +364,43 @@ std::vector<Transfer> PlanCompiler::compile(size_t target_entry, const Box& box)
 }
 
 std::vector<Transfer> PlanCompiler::compile_to_memory(size_t target_entry, const Box& box,
-                                                      DType dtype) {
+                                                      DType dtype, const Box& part) {
   OutPiece out{{box, 0, row_major_strides(box.size)}, 0, dtype};
   for (int64_t& stride : out.piece.strides) stride *= size_bytes(dtype);
   std::vector<Transfer> transfers;
-  state_->add_transfers(target_entry, box, out, transfers);
+  state_->add_transfers(target_entry, part, out, transfers);
   return transfers;
+}
+
+std::vector<Box> PlanCompiler::parts(size_t target_entry, const Box& box, uint64_t memory_bytes) {
+  if (state_->plan.recipes.at(target_entry).scales.empty()) return {box};
+  const double most = static_cast<double>(memory_bytes) / kBlockBytes;
+  std::vector<Box> parts, work{box};
+  while (!work.empty()) {
+    Box part = std::move(work.back());
+    work.pop_back();
+    const bool is_one =
+        std::all_of(part.size.begin(), part.size.end(), [](int64_t extent) { return extent <= 1; });
+    if (is_one || state_->blocks(target_entry, part) <= most) {
+      parts.push_back(std::move(part));
+      continue;
+    }
+    // Along the axis that leaves the fewest blocks, an outer one if in doubt: its rows stay whole.
+    std::pair<Box, Box> halves;
+    double fewest = -1;
+    for (size_t axis = 0; axis < part.size.size(); ++axis) {
+      if (part.size[axis] <= 1) continue;
+      std::pair<Box, Box> cut{part, part};
+      cut.first.size[axis] /= 2;
+      cut.second.offset[axis] += cut.first.size[axis];
+      cut.second.size[axis] -= cut.first.size[axis];
+      const double blocks = state_->blocks(target_entry, cut.second);
+      if (fewest < 0 || blocks < fewest) halves = std::move(cut), fewest = blocks;
+    }
+    work.push_back(std::move(halves.second));  // in order
+    work.push_back(std::move(halves.first));
+  }
+  return parts;
 }
 
 }  // namespace ferry

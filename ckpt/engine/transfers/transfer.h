@@ -55,8 +55,15 @@ class PlanCompiler {
   /// Transfers that write the elements of `box` of a target entry.
   std::vector<Transfer> compile(size_t target_entry, const Box& box);
 
-  /// Transfers that write the elements of `box` as `dtype`, row-major, to byte 0 of file 0.
-  std::vector<Transfer> compile_to_memory(size_t target_entry, const Box& box, DType dtype);
+  /// Transfers that write the elements of `part`, a box inside `box`, to their places among those
+  /// of `box` as `dtype`, row-major, from byte 0 of file 0.
+  std::vector<Transfer> compile_to_memory(size_t target_entry, const Box& box, DType dtype,
+                                          const Box& part);
+
+  /// Cuts a box so that no part's transfers take more than about `memory_bytes`, or have more than
+  /// one element: all of it in one, but where a quantised input has small blocks, as each block is
+  /// a transfer.
+  std::vector<Box> parts(size_t target_entry, const Box& box, uint64_t memory_bytes);
 
  private:
   struct State;

@@ -125,19 +125,13 @@ class Looker {
     if (!zstd && is_archive(*file_, archive.offset, archive.bytes)) add_records(archive);
   }
 
-  // Up to the checksum at the end, but no further behind the elements than readers go: a small file
-  // can hold any number of zeros. `end` is that of the elements; 0: not known.
+  // To the checksum at the end, wherever that is: the rest of a storage that a tensor is a part of
+  // may be of any length. `end` is that of the elements; 0: not known.
   void decode(const Archive& archive, uint64_t end) {
     buffer_.resize(kReadBytes);
     ZstdStream stream(file_, archive.offset, archive.bytes);
     do {
       stop_on_request();
-      if (end > 0 && stream.position() > end && stream.position() - end > kMostStreamTailBytes) {
-        fail(ErrorKind::corrupt,
-             "{} in {} at byte {}: its zstd stream goes on for more than {} bytes behind the "
-             "tensor's elements; the file is damaged or was made to waste time",
-             archive.holds, file_->path(), archive.offset, kMostStreamTailBytes);
-      }
     } while (stream.read_some(buffer_) > 0);
     if (stream.position() < end) {
       fail(ErrorKind::corrupt,

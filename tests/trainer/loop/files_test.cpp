@@ -1,10 +1,15 @@
 // Files that a run leaves for people and programs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/resource.h>
 
 #include <cmath>
+#include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include "ckpt/base/error.h"
 #include "tests/io/memory_file_system.h"
@@ -30,6 +35,68 @@ TEST(GrowingFile, GoesOnBehindWhatIsThere) {
   }
   EXPECT_EQ(files.get("/a/b/c/log"), "one two three");
   EXPECT_THROW(make_folders(files, "/a/b/c/log/d"), Error);
+}
+
+// A file of the operating system, which does not keep every promise that one in memory does.
+class RealFile : public testing::Test {
+ protected:
+  RealFile() {
+    if (::mkdtemp(folder_.data()) == nullptr) throw std::runtime_error("no temporary folder");
+    path_ = folder_ + "/log";
+  }
+  ~RealFile() override { std::filesystem::remove_all(folder_); }
+
+  std::string content(const std::string& path) const { return read_file(*files_, path, 1 << 20); }
+
+  std::string folder_ = testing::TempDir() + "ferry.XXXXXX";
+  const std::shared_ptr<const FileSystem> files_ = posix_file_system();
+  std::string path_;
+};
+
+TEST_F(RealFile, MayBeEmptiedByOthers) {
+  LineFile file(*files_, path_);
+  file.append("one\n");
+  std::filesystem::resize_file(path_, 0);
+  file.append("two\n");
+  file.append("three\n");
+  EXPECT_EQ(content(path_), "two\nthree\n");
+  std::filesystem::resize_file(path_, 5);
+  file.append("four\n");
+  file.sync();
+  EXPECT_EQ(content(path_), "two\nt\nfour\n");
+}
+
+TEST_F(RealFile, MayBeRenamedByOthers) {
+  LineFile file(*files_, path_);
+  file.append("one\n");
+  std::filesystem::rename(path_, path_ + ".1");
+  file.append("two\n");
+  EXPECT_EQ(content(path_ + ".1"), "one\ntwo\n");
+}
+
+TEST_F(RealFile, IsWrittenWhereALinkLeads) {
+  files_->create(folder_ + "/real", 0);
+  std::filesystem::create_symlink("real", path_);
+  LineFile(*files_, path_).append("one\n");
+  EXPECT_EQ(content(folder_ + "/real"), "one\n");
+  EXPECT_TRUE(std::filesystem::is_symlink(path_));
+}
+
+// A limit on the size of files stands for a full disk.
+TEST_F(RealFile, KeepsNoPartOfALineThatFails) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  LineFile file(*files_, path_);
+  file.append("one\n");
+  const rlimit small{6, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  EXPECT_THROW(file.append("two\n"), Error);
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(content(path_), "one\n");
+  file.append("three\n");
+  EXPECT_EQ(content(path_), "one\nthree\n");
 }
 
 TEST(LineFile, EndsALineThatWasCutShort) {

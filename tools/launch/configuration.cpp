@@ -159,8 +159,8 @@ void refuse_two_spellings(const Value& arguments, const std::string& what) {
   }
 }
 
-// What --set gives is text as it stands, so that nobody needs YAML's quotes besides the shell's. Only
-// lists, mappings, true, false, null and nothing at all are read as in a file.
+// What --set gives is text as it stands, so that nobody needs YAML's quotes besides the shell's.
+// Only lists, mappings, true, false, null and nothing at all are read as in a file.
 std::shared_ptr<const Document> value_of_set(std::string_view text, const std::string& what) {
   const auto is_between = [&](char first, char last) {
     return text.starts_with(first) && text.ends_with(last);

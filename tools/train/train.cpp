@@ -122,8 +122,8 @@ constexpr const char* kRanks =
     "where MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE are set. A rank computes on a GPU where\n"
     "ferry was built for GPUs and there are any (--device), else on its share of the host's\n"
     "cores; OMP_NUM_THREADS sets its threads.\n\n"
-    "@FILE, or --args-file FILE, stands for the arguments in FILE, and --yaml-cfg FILE for those in\n"
-    "a YAML file. Later arguments override earlier ones.\n";
+    "@FILE, or --args-file FILE, stands for the arguments in FILE, and --yaml-cfg FILE for those\n"
+    "in a YAML file. Later arguments override earlier ones.\n";
 constexpr const char* kExamples =
     "Examples:\n"
     "  ferry train --load runs/a --use-checkpoint-args --data-path corpus --save runs/a ...\n"

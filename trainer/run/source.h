@@ -27,8 +27,8 @@ struct SourcePlace {
 /// for a --pretrained-checkpoint that is not there.
 std::optional<SourcePlace> find_source(const FileSystem& files, const TrainArguments& arguments);
 
-/// invalid where --save (empty: nothing is saved) is a file, an iteration, or another checkpoint, which
-/// would hold the run, or be hidden by it.
+/// invalid where --save (empty: nothing is saved) is a file, an iteration, or another checkpoint,
+/// which would hold the run, or be hidden by it.
 void check_save_folder(const FileSystem& files, const std::string& folder);
 
 /// What the command line leaves to the source, taken over before complete_arguments():

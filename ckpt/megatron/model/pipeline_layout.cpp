@@ -118,8 +118,8 @@ void PipelineLayout::split_by_letters(const RunArguments& run) {
   }
   if (next != run.layers || next_mtp != run.mtp_layers) {
     fail(ErrorKind::mismatch,
-         "pipeline_model_parallel_layout (--pipeline-model-parallel-layout) holds {} decoder and {} MTP "
-         "layers, the model has {} and {}",
+         "pipeline_model_parallel_layout (--pipeline-model-parallel-layout) holds {} decoder and "
+         "{} MTP layers, the model has {} and {}",
          next, next_mtp, run.layers, run.mtp_layers);
   }
 }

@@ -3,21 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <span>
 
 #include "ckpt/base/cast.h"
-#include "ckpt/engine/memory_files.h"
-#include "ckpt/engine/source_files.h"
-#include "ckpt/engine/tensor_reader.h"
-#include "ckpt/engine/tiles/tile.h"
-#include "ckpt/engine/transfers/transfer.h"
 
 namespace ferry {
 namespace {
 
 constexpr int64_t kMostValuesOfWhole = 256 << 10;    // of a tensor that is read whole
 constexpr size_t kMostKeptValues = size_t{1} << 20;  // of all that are kept
-constexpr uint64_t kScaleStreamBytes = 4 << 20;      // of scales in streams, decoded
 
 constexpr int64_t kCodes = 256;
 constexpr int64_t kMaxResultBytes = 8;
@@ -96,47 +89,11 @@ void walk(const Results& results, const std::byte* in, std::byte* out,
 
 }  // namespace
 
-// One entry of scales, made ready to be read in parts.
-class ScaleReader::Tensor {
- public:
-  Tensor(const Catalog& catalog, uint32_t position)
-      : plan_(plan_of(catalog, position)),
-        compiler_(plan_),
-        sources_(catalog, {}, stream_memory(catalog.entries[position], kScaleStreamBytes), 1) {}
-
-  ScaleBox read(const Box& blocks) {
-    const int64_t count = element_count(blocks.size, "a box of scales");
-    auto values = std::make_shared<std::vector<float>>(static_cast<size_t>(count));
-    MemoryTarget target("memory", std::as_writable_bytes(std::span(*values)));
-    WritableFile* files[] = {&target};
-    TileRunner runner(sources_, files, nullptr, nullptr);
-    runner.run(compiler_.compile_to_memory(0, blocks, DType::f32, blocks));
-    return {blocks, std::move(values)};
-  }
-
- private:
-  static Plan plan_of(const Catalog& catalog, uint32_t position) {
-    const Entry& entry = catalog.entries.at(position);
-    Plan plan;
-    plan.source = &catalog;
-    add_read_tensor(plan, entry.name, DType::f32, entry.shape,
-                    {{position}, {copy_all(entry.shape)}, {}});
-    return plan;
-  }
-
-  Plan plan_;
-  PlanCompiler compiler_;
-  SourceFiles sources_;
-};
-
-ScaleReader::ScaleReader(const Catalog& catalog) : catalog_(catalog) {}
-ScaleReader::~ScaleReader() = default;
-
-ScaleReader::Tensor& ScaleReader::tensor(uint32_t position) {
+BoxReader& ScaleReader::reader(uint32_t position) {
   const std::lock_guard lock(mutex_);
-  auto& tensor = tensors_[position];
-  if (!tensor) tensor = std::make_unique<Tensor>(catalog_, position);
-  return *tensor;
+  auto& reader = readers_[position];
+  if (!reader) reader = std::make_unique<BoxReader>(catalog_, position);
+  return *reader;
 }
 
 ScaleBox ScaleReader::read(uint32_t position, const Box& blocks) {
@@ -147,8 +104,12 @@ ScaleBox ScaleReader::read(uint32_t position, const Box& blocks) {
     }
   }
   const Entry& entry = catalog_.entries.at(position);
-  if (entry.elements() > kMostValuesOfWhole) return tensor(position).read(blocks);
-  ScaleBox scales = Tensor(catalog_, position).read(Box::whole(entry.shape));
+  const auto read_box = [](BoxReader& from, const Box& box) {
+    return ScaleBox{box, std::make_shared<const std::vector<float>>(from.read(box))};
+  };
+  if (entry.elements() > kMostValuesOfWhole) return read_box(reader(position), blocks);
+  BoxReader of_this_time(catalog_, position);
+  ScaleBox scales = read_box(of_this_time, Box::whole(entry.shape));
   const size_t count = scales.values->size();
   const std::lock_guard lock(mutex_);
   while (!kept_.empty() && kept_values_ + count > kMostKeptValues) {

@@ -10,6 +10,7 @@
 
 #include "ckpt/core/catalog.h"
 #include "ckpt/core/recipe.h"
+#include "ckpt/engine/box_reader.h"
 #include "ckpt/engine/elements/strided_copy.h"
 
 namespace ferry {
@@ -28,21 +29,18 @@ struct ScaleBox {
 /// such a tensor no more is read than is asked for.
 class ScaleReader {
  public:
-  explicit ScaleReader(const Catalog& catalog);
-  ~ScaleReader();
+  explicit ScaleReader(const Catalog& catalog) : catalog_(catalog) {}
 
   /// At least the scales of `blocks`, which must lie in the entry, as fp32. Safe from several
   /// threads.
   ScaleBox read(uint32_t entry, const Box& blocks);
 
  private:
-  class Tensor;
-
-  Tensor& tensor(uint32_t entry);
+  BoxReader& reader(uint32_t entry);
 
   const Catalog& catalog_;
   std::mutex mutex_;
-  std::map<uint32_t, std::unique_ptr<Tensor>> tensors_;
+  std::map<uint32_t, std::unique_ptr<BoxReader>> readers_;
   std::vector<std::pair<uint32_t, ScaleBox>> kept_;
   size_t kept_values_ = 0;
 };

@@ -237,6 +237,15 @@ TEST_F(Program, CastsFloats) {
   }
 }
 
+TEST_F(Program, AModelMayLieInARunAndNotInAnIteration) {
+  std::filesystem::copy(kRun, path("run"), std::filesystem::copy_options::recursive);
+  const std::string convert = "convert " + path("run") + " " + path("run/");
+  const Outcome inside = ferry(convert + "iter_0000005/hf --to hf");
+  EXPECT_EQ(inside.code, 2);
+  EXPECT_THAT(inside.err, HasSubstr("lies inside the source's iteration"));
+  EXPECT_EQ(ferry(convert + "hf --to hf").code, 0);
+}
+
 TEST_F(Program, DryRunWritesNothing) {
   const Outcome outcome = ferry("convert " + kRun + " " + path("hf") + " --to hf --dry-run");
   EXPECT_EQ(outcome.code, 0) << outcome.err;

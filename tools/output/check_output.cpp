@@ -45,6 +45,19 @@ void check_run_folder(const FileSystem& file_system, const std::string& folder) 
   if (format == Format::nemo) refuse("is a NeMo checkpoint");
 }
 
+// A model may lie in the folder of the run that it was made of. In one of its iterations it would
+// count as part of that, and go with it.
+void check_outside_iterations(const std::string& target, const std::string& source) {
+  std::filesystem::path folder = canonical(target).parent_path();
+  for (; folder.has_relative_path() && is_same_or_inside(folder.string(), source);
+       folder = folder.parent_path()) {
+    if (!iteration_of(folder.filename().string())) continue;
+    fail(ErrorKind::invalid,
+         "the target {} lies inside the source's iteration {}: choose one outside of it", target,
+         folder.string());
+  }
+}
+
 // Whether all that stands there may be replaced: --overwrite removes the whole folder, with a
 // README, a repository or results that somebody keeps there.
 void check_replaceable(const FileSystem& file_system, const std::string& target, OutputKind kind) {
@@ -80,6 +93,7 @@ void check_output(const FileSystem& file_system, const Output& output, const std
     fail(ErrorKind::invalid, "the target {} lies inside the source {}: choose one outside of it",
          output.path, source);
   }
+  if (output.kind == OutputKind::model_folder) check_outside_iterations(output.path, source);
   const bool new_run = file_system.status(output.path).kind == PathKind::missing;
   const std::string target = new_run ? output.path : output.folder();
   StagedFolder::check_target(file_system, target, overwrite);

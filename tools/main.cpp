@@ -261,9 +261,7 @@ int run(LaunchedProcesses& launch, int argc, char** argv, const Reporter& report
   const HelpTexts texts = help_texts(program);
   add_help(commands, texts);
   try {
-    std::vector<std::string> arguments = whole_arguments(argc, argv);
-    std::ranges::reverse(arguments);
-    program.parse(std::move(arguments));
+    program.parse(whole_arguments(argc, argv));
     launch.wait_for_all();
     return exit_code;
   } catch (const CLI::ParseError& error) {

@@ -3,10 +3,7 @@
 #include <span>
 
 #include "ckpt/engine/memory_files.h"
-#include "ckpt/engine/source_files.h"
 #include "ckpt/engine/tensor_reader.h"
-#include "ckpt/engine/tiles/tile.h"
-#include "ckpt/engine/transfers/transfer.h"
 
 namespace ferry {
 namespace {
@@ -27,12 +24,10 @@ Plan plan_of(const Catalog& catalog, uint32_t position) {
 struct BoxReader::State {
   State(const Catalog& catalog, uint32_t position)
       : plan(plan_of(catalog, position)),
-        compiler(plan),
-        files(catalog, {}, stream_memory(catalog.entries[position], kBoxStreamBytes), 1) {}
+        source(plan, stream_memory(catalog.entries[position], kBoxStreamBytes), 1) {}
 
   Plan plan;
-  PlanCompiler compiler;
-  SourceFiles files;
+  TensorSource source;
 };
 
 BoxReader::BoxReader(const Catalog& catalog, uint32_t entry)
@@ -43,8 +38,8 @@ std::vector<float> BoxReader::read(const Box& box) {
   std::vector<float> values(static_cast<size_t>(element_count(box.size, "a box")));
   MemoryTarget target("memory", std::as_writable_bytes(std::span(values)));
   WritableFile* files[] = {&target};
-  TileRunner runner(state_->files, files, nullptr, nullptr);
-  runner.run(state_->compiler.compile_to_memory(0, box, DType::f32, box));
+  TileRunner runner(state_->source.files, files, nullptr, nullptr);
+  runner.run(state_->source.compiler.compile_to_memory(0, box, DType::f32, box));
   return values;
 }
 

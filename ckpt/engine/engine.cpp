@@ -44,7 +44,7 @@ std::vector<Digest> execute(const Plan& plan, std::span<WritableFile* const> fil
       if (options.cancel && *options.cancel) fail(ErrorKind::cancelled, "stopped on request");
       if (const auto tile = queue.next(thread)) {
         const bool quantised = plan.recipes[tile->entry].quantise.has_value();
-        const std::vector<Box> parts = quantised ? std::vector{tile->box} : queue.parts(*tile);
+        const std::vector<Box> parts = queue.parts(*tile);
         for (const Box& part : parts) {
           const std::vector<Transfer> transfers =
               quantised ? quantiser.run(tile->entry, part) : compiler.compile(tile->entry, part);

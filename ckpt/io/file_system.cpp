@@ -57,6 +57,21 @@ SplitPath split_path(const std::string& path) {
   return {slash == 0 ? "/" : path.substr(0, slash), path.substr(slash + 1)};
 }
 
+void make_folders(const FileSystem& file_system, const std::string& path) {
+  if (path.empty() || path == "." || path == "/") return;
+  const PathKind kind = file_system.status(path).kind;
+  if (kind == PathKind::folder) return;
+  if (kind != PathKind::missing) fail(ErrorKind::invalid, "{}: is no folder", path);
+  const std::string parent = split_path(path).parent;
+  make_folders(file_system, parent);
+  try {
+    file_system.create_folder(path);
+  } catch (const Error&) {  // another process was faster
+    if (file_system.status(path).kind != PathKind::folder) throw;
+  }
+  file_system.sync_folder(parent);  // what is synced in the folder would be lost with its name
+}
+
 void write_file(const FileSystem& file_system, const std::string& path,
                 const std::string& content) {
   const auto file = file_system.create(path, content.size());

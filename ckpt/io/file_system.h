@@ -209,6 +209,9 @@ struct SplitPath {
 };
 SplitPath split_path(const std::string& path);
 
+/// Makes a folder and those above it, where they are missing; their names are on disk then.
+void make_folders(const FileSystem& file_system, const std::string& path);
+
 /// Writes a new small file and syncs it.
 void write_file(const FileSystem& file_system, const std::string& path, const std::string& content);
 

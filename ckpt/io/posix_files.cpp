@@ -39,6 +39,11 @@ bool file_system_shares_blocks(int descriptor) {
   }
 }
 
+void flush(const Descriptor& descriptor, const std::string& path) {
+  if (uninterrupted([&] { return ::fsync(descriptor.get()); }) != 0)
+    fail_errno("flush to disk", path);
+}
+
 // Reserves space, so that a disk which is too small says so now; false with errno when it does. Not
 // every file system can. tmpfs would clear all the memory that is about to be written, which takes
 // as long as writing does: there it is only looked at what is free.
@@ -152,10 +157,7 @@ void PosixWritableFile::read(uint64_t offset, std::span<std::byte> into) const {
   read_all(descriptor_, path_, offset, into);
 }
 
-void PosixWritableFile::sync() {
-  if (uninterrupted([&] { return ::fsync(descriptor_.get()); }) != 0)
-    fail_errno("flush to disk", path_);
-}
+void PosixWritableFile::sync() { flush(descriptor_, path_); }
 
 void PosixWritableFile::close() {
   unmap();
@@ -208,9 +210,6 @@ std::optional<std::byte> PosixAppendableFile::last_byte() const {
   return last;
 }
 
-void PosixAppendableFile::sync() {
-  if (uninterrupted([&] { return ::fsync(descriptor_.get()); }) != 0)
-    fail_errno("flush to disk", path_);
-}
+void PosixAppendableFile::sync() { flush(descriptor_, path_); }
 
 }  // namespace ferry

@@ -6,7 +6,6 @@
 
 #include "ckpt/io/file_system.h"
 #include "pictures.h"
-#include "trainer/loop/growing_file.h"
 
 namespace ferry::mnist {
 namespace {

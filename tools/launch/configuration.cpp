@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <map>
 
 #include "ckpt/base/error.h"
@@ -14,6 +13,7 @@
 #include "tools/launch/presets.h"
 #include "tools/output/paths.h"
 #include "tools/terminal/text.h"
+#include "tools/terminal/validators.h"
 #include "trainer/arguments/argument_row.h"
 
 namespace ferry::tool {
@@ -70,14 +70,11 @@ void set_number(int64_t& member, const ConfigurationKey& key, const Value& value
                 const std::string& where) {
   const std::vector<std::string> bounds = words_in(key.choices);
   const int64_t least = std::stoll(bounds.at(0)), most = std::stoll(bounds.at(1));
-  const std::string text(value.string().value_or(""));
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool is_number = error == std::errc() && end == text.data() + text.size();
-  if (!is_number || number < least || number > most) {
+  std::string text(value.string().value_or(""));
+  if (!whole_number(least, most)(text).empty()) {
     fail(ErrorKind::invalid, "{}: a whole number from {} to {} is wanted", where, least, most);
   }
-  member = number;
+  member = std::stoll(text);
 }
 
 void set_pair(Pairs& pairs, const std::string& name, std::string text) {

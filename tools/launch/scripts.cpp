@@ -9,7 +9,6 @@
 #include "tools/launch/presets.h"
 #include "tools/terminal/text.h"
 #include "trainer/arguments/argument_row.h"
-#include "trainer/loop/growing_file.h"
 
 namespace ferry::tool {
 namespace {

@@ -9,7 +9,6 @@
 #include "ckpt/io/staging/staging.h"
 #include "tools/report/training/run_sources.h"
 #include "tools/terminal/text.h"
-#include "trainer/loop/growing_file.h"
 
 namespace ferry::tool {
 namespace {

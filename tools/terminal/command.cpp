@@ -30,7 +30,7 @@ CLI::Validator unmarked(const Check& check, const std::string& name) {
 }
 
 // Its values, checked or not, are as they were given.
-Option of_text(CLI::Option* option) {
+Option unmarked_option(CLI::Option* option) {
   option->transform(CLI::Validator(without_mark, ""));
   return Option(option);
 }
@@ -42,6 +42,7 @@ std::vector<std::string> whole_arguments(int argc, char** argv) {
   for (std::string& argument : arguments) {
     if (argument.ends_with(']')) argument += kWholeMark;
   }
+  std::ranges::reverse(arguments);
   return arguments;
 }
 
@@ -118,46 +119,47 @@ Command Command::add_command(const std::string& name, const std::string& help) {
 void Command::require_command() { app_->require_subcommand(1); }
 
 Option Command::add_option(const std::string& names, std::string& value, const std::string& help) {
-  return of_text(app_->add_option(names, value, help));
+  return unmarked_option(app_->add_option(names, value, help));
 }
 
 Option Command::add_option(const std::string& names, std::optional<std::string>& value,
                            const std::string& help) {
-  return of_text(app_->add_option(names, value, help));
+  return unmarked_option(app_->add_option(names, value, help));
 }
 
 Option Command::add_option(const std::string& names, std::vector<std::string>& values,
                            const std::string& help) {
-  return of_text(app_->add_option(names, values, help));
+  return unmarked_option(app_->add_option(names, values, help));
 }
 
 Option Command::add_option(const std::string& names, int& value, const std::string& help) {
-  return of_text(app_->add_option(names, value, help));
+  return unmarked_option(app_->add_option(names, value, help));
 }
 
 Option Command::add_option(const std::string& names, int64_t& value, const std::string& help) {
-  return of_text(app_->add_option(names, value, help));
+  return unmarked_option(app_->add_option(names, value, help));
 }
 
 Option Command::add_option(const std::string& names, std::optional<int64_t>& value,
                            const std::string& help) {
-  return of_text(app_->add_option(names, value, help));
+  return unmarked_option(app_->add_option(names, value, help));
 }
 
 Option Command::add_option(const std::string& names, std::optional<double>& value,
                            const std::string& help) {
-  return of_text(app_->add_option(names, value, help));
+  return unmarked_option(app_->add_option(names, value, help));
 }
 
 Option Command::add_option(const std::string& names, std::function<void(const std::string&)> take,
                            const std::string& help) {
-  return of_text(app_->add_option_function<std::string>(names, std::move(take), help));
+  return unmarked_option(app_->add_option_function<std::string>(names, std::move(take), help));
 }
 
 Option Command::add_list_option(const std::string& names,
                                 std::function<void(const std::vector<std::string>&)> take,
                                 const std::string& help) {
-  return of_text(app_->add_option_function<std::vector<std::string>>(names, std::move(take), help));
+  return unmarked_option(
+      app_->add_option_function<std::vector<std::string>>(names, std::move(take), help));
 }
 
 Option Command::add_flag(const std::string& names, bool& value, const std::string& help) {

@@ -44,8 +44,8 @@ class Option {
   CLI::Option* option_;
 };
 
-/// The arguments of a process, in order, for CLI::App::parse(), which takes them reversed: with a
-/// mark where CLI11 would take one apart. Values have no mark; what the parser itself says may.
+/// The arguments of a process as CLI::App::parse() takes them, the last one first, with a mark
+/// where it would take one apart. Values have no mark; what the parser itself says may.
 std::vector<std::string> whole_arguments(int argc, char** argv);
 std::string without_marks(std::string text);
 

@@ -27,19 +27,4 @@ std::unique_ptr<LockableFile> lock_of_writer(const FileSystem& files, const std:
   fail(ErrorKind::busy, "{} is being written by another run; name another file", path);
 }
 
-void make_folders(const FileSystem& files, const std::string& path) {
-  if (path.empty() || path == "." || path == "/") return;
-  const PathKind kind = files.status(path).kind;
-  if (kind == PathKind::folder) return;
-  if (kind != PathKind::missing) fail(ErrorKind::invalid, "{}: is no folder", path);
-  const std::string parent = split_path(path).parent;
-  make_folders(files, parent);
-  try {
-    files.create_folder(path);
-  } catch (const Error&) {  // another process was faster
-    if (files.status(path).kind != PathKind::folder) throw;
-  }
-  files.sync_folder(parent);  // what is synced in the folder would be lost with its name
-}
-
 }  // namespace ferry

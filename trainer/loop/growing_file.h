@@ -40,7 +40,4 @@ class LineFile : public GrowingFile {
 /// Of a file that is there: for as long as a run writes it alone. busy where another one does.
 std::unique_ptr<LockableFile> lock_of_writer(const FileSystem& files, const std::string& path);
 
-/// Makes a folder and those above it, where they are missing; their names are on disk then.
-void make_folders(const FileSystem& files, const std::string& path);
-
 }  // namespace ferry

@@ -13,7 +13,6 @@
 #include "ckpt/store/run_folder.h"
 #include "trainer/arguments/complete.h"
 #include "trainer/checkpoint/run_checkpoint.h"
-#include "trainer/loop/growing_file.h"
 #include "trainer/loop/training_log.h"
 #include "trainer/rank/room.h"
 #include "trainer/rank/staging/host_memory.h"

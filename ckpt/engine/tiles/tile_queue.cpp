@@ -131,6 +131,12 @@ bool TileQueue::refill(Lane& lane) {
   return true;
 }
 
+std::vector<Box> TileQueue::parts(const Tile& tile) const {
+  // Who quantises a tile needs all of it, and takes parts of what it is made of itself.
+  if (plan_.recipes[tile.entry].quantise) return {tile.box};
+  return parts(tile.entry, tile.box);
+}
+
 std::vector<Box> TileQueue::parts(size_t entry, const Box& tile) const {
   return compiler_.parts(entry, tile, tile_bytes_ / 2);
 }

@@ -32,7 +32,7 @@ class TileQueue {
   };
 
   /// Parts of a tile to be done one by one, so that what they take besides their bytes fits, too.
-  std::vector<Box> parts(const Tile& tile) const { return parts(tile.entry, tile.box); }
+  std::vector<Box> parts(const Tile& tile) const;
 
   /// The next tile for a thread (counted from 0); nothing when all are handed out.
   std::optional<Tile> next(int thread);

@@ -14,7 +14,6 @@
 #include "ckpt/memory/torch_snapshot.h"
 #include "nemo/checkpoint_names.h"
 #include "trainer/arguments/namespace.h"
-#include "trainer/loop/growing_file.h"
 
 namespace ferry::mnist {
 namespace {

@@ -24,17 +24,6 @@ std::string md5_hex(std::string_view text) {
   return fmt::format("{:02x}", fmt::join(digest, ""));
 }
 
-void create_folders(const FileSystem& file_system, const std::string& path) {
-  if (file_system.status(path).kind == PathKind::folder) return;
-  const std::string parent = split_path(path).parent;
-  if (parent != path) create_folders(file_system, parent);
-  try {
-    file_system.create_folder(path);
-  } catch (const Error&) {
-    if (file_system.status(path).kind != PathKind::folder) throw;  // not made by another process
-  }
-}
-
 std::string_view without_padding(std::string_view text) {
   const size_t end = text.find_last_not_of(" \n");
   return text.substr(0, end == std::string_view::npos ? 0 : end + 1);
@@ -110,7 +99,7 @@ void IndexCache::store(std::initializer_list<File> arrays) const {
   // The last: it tells that the arrays are there.
   files.push_back({split_path(description).name, {std::as_bytes(std::span(description_))}});
   try {
-    create_folders(*file_system_, folder_);
+    make_folders(*file_system_, folder_);
     const Claim claim(file_system_, description);
     publish_files(*file_system_, claim, folder_, files, Existing::replace);
   } catch (const Error& error) {

@@ -253,11 +253,11 @@ double PlanCompiler::State::blocks(size_t target_entry, const Box& wanted) {
   double blocks = 0;
   for (const uint32_t position : target(target_entry).moves.overlapping(wanted)) {
     const Move& move = recipe.moves[position];
-    const BlockScales* scales = recipe.scales_of(move.input);
-    if (scales == nullptr) continue;
+    const BlockScales* form = recipe.scales_of(move.input);
+    if (form == nullptr) continue;
     for (const Move& part : clip_output(move, wanted)) {
       double in_part = 1;
-      for (const int64_t count : blocks_of(part, scales->block).size) {
+      for (const int64_t count : blocks_of(part, form->block).size) {
         in_part *= static_cast<double>(count);
       }
       blocks += in_part;

@@ -2,6 +2,7 @@
 #include "convert/rewrite/rewrite.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,7 @@
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/hugging_face/json_events.h"
 #include "ckpt/format/other_programs.h"
+#include "convert/check/model_check.h"
 #include "convert/export/lay_out.h"
 #include "convert/export/quantise_fp8.h"
 #include "convert/rewrite/carried_files.h"
@@ -121,6 +123,14 @@ void finish(const Checkpoint& model, const ExportOptions& options, ExportedTenso
   add_carried(model, options, result);
 }
 
+void check_tensors(const Checkpoint& checkpoint, std::vector<std::string>& warnings) {
+  auto [problems, doubts] = check_model(checkpoint);
+  std::move(doubts.begin(), doubts.end(), std::back_inserter(warnings));
+  if (problems.empty()) return;
+  fail(ErrorKind::mismatch, "{}: {}\n  --as-is copies the tensors that are there", checkpoint.path,
+       fmt::join(problems, "\n  "));
+}
+
 }  // namespace
 
 Export plan_rewrite(const Checkpoint& checkpoint, const ExportOptions& options) {
@@ -130,6 +140,11 @@ Export plan_rewrite(const Checkpoint& checkpoint, const ExportOptions& options) 
   }
   Export result;
   result.plan.source = &checkpoint.catalog;
+  result.warnings = checkpoint.notes;
+  if (!options.as_is) {
+    if (!options.ignore_index) require_index(checkpoint);
+    check_tensors(checkpoint, result.warnings);
+  }
   const auto config = read_hugging_face_config(*checkpoint.catalog.file_system, path);
   const bool fills = options.original != nullptr;
   const auto quantisation = look_at_quantisation(
@@ -166,6 +181,7 @@ void fill_up(const ExportOptions& options, ExportedTensors tensors, Export& resu
     fail(ErrorKind::invalid, "{}: is no Hugging Face model, from which a checkpoint is filled up",
          original.path);
   }
+  if (!options.ignore_index) require_index(original);
   const auto config = read_hugging_face_config(*original.catalog.file_system, original.path);
   const auto quantisation = look_at_quantisation(config.get(), true, original.path, result);
   const DType dtype = tensors.dtype;

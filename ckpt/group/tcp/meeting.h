@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ckpt/group/tcp/socket.h"
+#include "ckpt/group/wait_reports.h"
 
 namespace ferry {
 
@@ -22,11 +23,12 @@ struct MeetingPlace {
   std::string job;  // told by the scheduler: ranks of another job are turned away
 };
 
-/// What the environment says of it. Nothing where the four variables are not all there, where they
-/// speak of one process, or where a launcher of MPI has started this one, which has ways of its own
+/// What the environment says of it. Nothing where none of the four variables is there, where they
+/// speak of one process, or where a launcher of MPI has started several, which has ways of its own
 /// (but not where it has started torchrun).
 /// Where torchrun's agent itself listens at MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE), the port is
-/// the next one. invalid for values that cannot be.
+/// the next one. invalid for values that cannot be, and where some of the variables are there and
+/// others are not, naming both: each process would do all the work.
 std::optional<MeetingPlace> meeting_place(
     const std::function<const char*(const char* variable)>& environment);
 
@@ -44,7 +46,8 @@ struct Meeting {
 };
 
 /// All ranks call it alike. exhausted when some do not come within `patience`, naming them;
-/// mismatch for a rank of another size or job, or one that is there twice.
-Meeting meet(const MeetingPlace& place, std::chrono::seconds patience);
+/// mismatch for a rank of another size or job, or one that is there twice. While it waits, `say`
+/// hears for whom.
+Meeting meet(const MeetingPlace& place, std::chrono::seconds patience, const SayWait& say);
 
 }  // namespace ferry

@@ -72,7 +72,8 @@ RankSetup rank_setup(const Run& run, std::shared_ptr<Group> group, std::shared_p
                      int number, RunOutput& output) {
   RankSetup setup{std::move(group),    std::move(links),
                   posix_file_system(), &run.watch,
-                  run.threads,         [&output](std::string_view text) { output.print(text); }};
+                  run.threads,         [&output](std::string_view text) { output.print(text); },
+                  print_aside};
   if (run.gpus > 0) {
     setup.open_device = [&launch = run.launch, group = setup.group, links = setup.links,
                          gpu = number % run.gpus, fused = has_fused_attention(run.arguments)] {
@@ -270,6 +271,9 @@ int run_train(std::span<const std::string> words, const TrainLaunch& launch) {
       const int64_t here = is_rank ? processes_on_host(*processes) : ranks;
       if (processes->rank() == 0) {
         check_inputs(posix_file_system(), arguments);
+        for (const std::string& warning : loop_warnings(arguments)) {
+          print_aside("WARNING: " + warning + "\n");
+        }
         print(plan_text(arguments, plan.model, plan.stages) +
               staging_plan_text(plan.stages, here, available_host_memory()));
       }

@@ -150,6 +150,17 @@ TEST(TcpMeeting, WhoWaitsSaysForWhomAndSinceWhen) {
               HasSubstr("(MASTER_ADDR nobody.invalid: its name cannot be resolved: "));
 }
 
+TEST(TcpMeeting, WhoTurnedARankAwaySaysSo) {
+  const int port = free_port();
+  std::thread other([&] {
+    EXPECT_ANY_THROW(TcpMesh({"localhost", port, 1, 3, ""}, std::chrono::seconds(5)));
+  });
+  EXPECT_THAT(said_in_two_seconds({"localhost", port, 0, 2, ""}),
+              HasSubstr("for rank 1, which has not come (one was turned away: WORLD_SIZE is 3 on "
+                        "rank 1, and 2 on rank 0)"));
+  other.join();
+}
+
 TEST(TcpMeeting, RanksThatMeetAtOnceSayNothing) {
   const int port = free_port();
   std::atomic<int> lines = 0;
@@ -267,6 +278,13 @@ TEST(TcpMeeting, TheEnvironmentTellsWhere) {
   EXPECT_ANY_THROW(place());  // of which rank 1 is none
   variables["RANK"] = "0";
   EXPECT_FALSE(place());
+  variables["WORLD_SIZE"] = "2";
+  for (const char* wrong : {"h:6000", "tcp://h"}) {
+    variables["MASTER_ADDR"] = wrong;
+    EXPECT_ANY_THROW(place()) << wrong;
+  }
+  variables["MASTER_ADDR"] = "fe80::1";
+  EXPECT_EQ(place()->host, "fe80::1");
   for (const char* wrong : {"-1", "x", "99999999999", "3.0"}) {
     variables["WORLD_SIZE"] = wrong;
     EXPECT_ANY_THROW(place()) << wrong;

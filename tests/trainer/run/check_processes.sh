@@ -163,6 +163,6 @@ echo "refused: processes that MPI does not know of"
 # Under MPI and by an address, ranks with other arguments than the first one's.
 code=0
 timeout 60 mpirun -n 1 "$ferry" train $common $four --train-iters 8 : -n 3 "$ferry" train $common $four --train-iters 7 >unlike.log 2>&1 || code=$?
-[ $code = 6 ] && grep -q 'rank 1 has --train-iters 7, and rank 0 --train-iters 8 unlike.log || { cat unlike.log; exit 1; }
+[ $code = 6 ] && grep -q 'rank 1 has --train-iters 7, and rank 0 --train-iters 8' unlike.log || { cat unlike.log; exit 1; }
 echo "unlike: ranks with other arguments are refused"
 echo "all passed"

@@ -163,9 +163,11 @@ std::optional<RunStatus> state_of_run(const FileSystem& files, const FoundRun& r
   status.teraflops = last_value(figures, "teraflops");
   if (!figures.exits.empty()) {
     status.state = "stopped";
-    status.why = figures.exits.back();
+    status.why = figures.last_exit;
   }
-  if (now - last_change(files, figures) < kActiveSeconds) status.state = "active";
+  if (!figures.has_ended && now - last_change(files, figures) < kActiveSeconds) {
+    status.state = "active";
+  }
   if (const QueuedJob* job = job_of(run, jobs)) {
     status.job = job->id + " " + job->state;
     status.state = job->state == "RUNNING" ? "running" : "queued";

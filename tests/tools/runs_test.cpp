@@ -103,6 +103,14 @@ TEST_F(Runs, ThatLogTheirEndAreNoLongerActive) {
   EXPECT_THAT(table, HasSubstr("2026-11-22 06:28:00 exiting program at iteration 4"));
 }
 
+TEST_F(Runs, AreListedBelowFoldersAlone) {
+  make("a.log", lines(1, 2, 5));
+  EXPECT_THAT(ferry("runs list " + path("none")).err, HasSubstr("none does not exist"));
+  const test::Outcome file = ferry("runs list " + path("a.log"));
+  EXPECT_EQ(file.code, 2);
+  EXPECT_THAT(file.err, HasSubstr("'ferry runs follow' and 'compare' take a log"));
+}
+
 // A loss that is no number is the one thing that the list must not hide.
 TEST_F(Runs, ThatDivergedAreListedSo) {
   const std::string of_nan = " iteration 5/ 10 | lm loss: nan | grad norm: 0.5 |\n";
@@ -238,7 +246,10 @@ TEST_F(Runs, AreComparedIterationByIteration) {
   EXPECT_NEAR(runs.at(0).at("least").get<double>(), 4, 1e-9);
   EXPECT_NEAR(runs.at(2).at("least").get<double>(), 4.6, 1e-9);
   EXPECT_THAT(ferry("runs compare " + path("b.log")).out, HasSubstr("4.6 "));
-  EXPECT_EQ(ferry("runs compare --metric none " + path("a.log")).code, 2);
+  const test::Outcome unknown = ferry("runs compare --metric 'lm los' " + path("a.log"));
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("none of the runs tells of 'lm los'; the nearest is lm loss; "
+                                     "they tell of global_batch_size, grad_norm, lm loss"));
 }
 
 // A loss that is no number is another one, and neither the least nor a distance.

@@ -131,8 +131,14 @@ std::optional<std::vector<QueuedJob>> queued_jobs() {
 }
 
 std::vector<FoundRun> find_runs(const FileSystem& files, const std::string& folder) {
-  if (!is_folder(files, folder)) {
-    fail(ErrorKind::not_found, "{}: is no folder", folder);
+  const PathKind kind = files.status(folder).kind;
+  if (kind == PathKind::missing) fail(ErrorKind::not_found, "{} does not exist", folder);
+  if (kind != PathKind::folder) {
+    fail(
+        ErrorKind::invalid,
+        "{} is no folder, below which runs could be listed; 'ferry runs follow' and 'compare' take "
+        "a log",
+        folder);
   }
   std::vector<FoundRun> found;
   search(files, folder, ".", 0, found);

@@ -278,6 +278,33 @@ TEST_F(Tokenize, RefusesWhatDoesNotFit) {
                                            "o_text_document.idx"));
 }
 
+TEST_F(Tokenize, WarnsOfWhatIsLegalAndSeldomMeant) {
+  const std::string input = in(many_lines(3));
+  const Outcome twice = ferry(bytes(input + " " + folder.string() + "/./in.jsonl"));
+  EXPECT_EQ(twice.code, 0);
+  EXPECT_THAT(twice.err, HasSubstr("is named twice: its texts are written twice"));
+  EXPECT_THAT(ferry(bytes(input, "--overwrite")).err, Not(HasSubstr("twice")));
+  const Outcome empty = ferry(bytes(in("\n\n", "empty.jsonl"), "--overwrite"));
+  EXPECT_EQ(empty.code, 0);
+  EXPECT_THAT(empty.out,
+              AllOf(HasSubstr("the inputs hold no document"), Not(HasSubstr("to train on it"))));
+  const std::string address = refused("s3://bucket/in.jsonl", 5, "--overwrite");
+  EXPECT_THAT(address, HasSubstr("give it through a pipe"));
+}
+
+TEST_F(Tokenize, FilesOfOtherKindsAreNamed) {
+  const std::string input = in(many_lines(3));
+  EXPECT_THAT(ferry("data inspect " + input).err, HasSubstr("ferry data tokenize makes of texts"));
+  ASSERT_EQ(ferry(bytes(input)).code, 0);
+  EXPECT_THAT(ferry("data show " + folder.string()).err,
+              HasSubstr("is a folder; give one of the 1 pairs in it: " + path("o_text_document")));
+  EXPECT_EQ(ferry("data show " + path("o_text_document.bin")).code, 0);
+  EXPECT_THAT(ferry("data tokenize --input " + input + " --output-prefix " + path("p") +
+                    " --tokenizer-type HuggingFaceTokenizer --tokenizer-model org/model")
+                  .err,
+              HasSubstr("a name of the hub is none"));
+}
+
 TEST_F(Tokenize, TheTypeIsToldAndMayBeChosen) {
   EXPECT_EQ(tokenized(in("{\"text\":\"ab\"}\n")).at("dtype"), "uint16");
   EXPECT_EQ(tokenized(path("in.jsonl"), "--dtype int32 --overwrite").at("dtype"), "int32");

@@ -164,6 +164,16 @@ json settings_of(const TokenizeFlags& flags, const TokenizePlan& plan, const Par
           {"--no-special-tokens", !flags.tokenizer.add_special}};
 }
 
+// Texts that are named twice are trained on twice, which is legal and seldom meant.
+void warn_of_input_twice(const TokenizePlan& plan) {
+  std::set<std::string> seen;
+  for (const TextInput& input : plan.inputs) {
+    if (!input.is_file || seen.insert(canonical(input.path).string()).second) continue;
+    return print_aside("warning: " + printable(input.path) +
+                       " is named twice: its texts are written twice\n");
+  }
+}
+
 void run_tokenize(const TokenizeFlags& flags) {
   const auto file_system = posix_file_system();
   const Part part = part_of_flags(flags);
@@ -181,6 +191,7 @@ void run_tokenize(const TokenizeFlags& flags) {
   plan.overwrite = flags.overwrite;
   plan.journal_seconds = flags.journal_seconds.value_or(plan.journal_seconds);
   check_options(flags, plan, part);
+  warn_of_input_twice(plan);
   std::optional<SentenceSplitter> splitter;
   if (!flags.punkt.empty()) {
     splitter.emplace(read_punkt_parameters(*file_system, punkt_folder(*file_system, flags)),

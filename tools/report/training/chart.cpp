@@ -126,14 +126,6 @@ std::string line_svg(const ChartLine& line, const Plot& plot) {
   return svg + "</g>";
 }
 
-std::string tick_text(double value) {
-  if (value != 0 && (std::abs(value) >= 1e6 || std::abs(value) < 1e-3)) {
-    return fmt::format("{:.3g}", value);
-  }
-  return std::abs(value) >= 1000 ? grouped(static_cast<int64_t>(std::llround(value)))
-                                 : fmt::format("{:.4g}", value);
-}
-
 std::string axes_svg(const Plot& plot, const std::string& unit) {
   std::string svg;
   for (const double value : ticks(plot.range, 5)) {
@@ -157,6 +149,14 @@ std::string axes_svg(const Plot& plot, const std::string& unit) {
 }
 
 }  // namespace
+
+std::string tick_text(double value) {
+  if (value != 0 && (std::abs(value) >= 1e6 || std::abs(value) < 1e-3)) {
+    return fmt::format("{:.3g}", value);
+  }
+  return std::abs(value) >= 1000 ? grouped(static_cast<int64_t>(std::llround(value)))
+                                 : fmt::format("{:.4g}", value);
+}
 
 int hue_of_run(size_t run) { return kHues[run % kHues.size()]; }
 

@@ -47,6 +47,9 @@ struct ValueRange {
 ValueRange value_range(const std::vector<ChartLine>& lines, bool is_linear = false,
                        const IterationWindow& window = {});
 
+/// A value as axes have it.
+std::string tick_text(double value);
+
 /// The hue, in degrees, that stands for a run.
 int hue_of_run(size_t run);
 

@@ -105,8 +105,8 @@ std::string chart_card(const std::string& title, Chart& chart, const std::vector
   chart.name = title + " over iterations";
   const ValueRange range = value_range(chart.lines, chart.is_linear, chart.window);
   std::string more;
-  if (range.is_cut) more += fmt::format("; some values are above {:.4g}", range.high);
-  if (range.is_cut_below) more += fmt::format("; some values are below {:.4g}", range.low);
+  if (range.is_cut) more += "; some values are above " + tick_text(range.high);
+  if (range.is_cut_below) more += "; some values are below " + tick_text(range.low);
   if (range.is_log) more += "; by powers of ten";
   more += not_finite_text(chart);
   return fmt::format(

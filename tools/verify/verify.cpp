@@ -6,7 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "ckpt/base/error.h"
+#include "ckpt/format/other_programs.h"
+#include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"
+#include "ckpt/store/step_folders.h"
 #include "convert/check/model_check.h"
 #include "convert/check/names.h"
 #include "tools/commands.h"
@@ -65,16 +68,31 @@ TimedReport verify_one(const VerifyFlags& flags, const std::string& path,
   return timed;
 }
 
-// Every complete iteration by itself, and the tracker.
+// Names of the steps of another program's run; none of other folders.
+std::vector<std::string> steps_of(const FileSystem& files, const std::string& path) {
+  std::vector<std::string> steps = step_names(files, path);
+  if (!steps.empty() && !leads_to(files, path, steps.front())) steps.clear();
+  return steps;
+}
+
+// Every complete iteration by itself, and the tracker; of another program's run every step.
 RunReport verify_all(const VerifyFlags& flags, const std::atomic<bool>* cancel) {
   const auto file_system = posix_file_system();
-  if (file_system->status(flags.path).kind != PathKind::folder ||
-      !is_run_folder(*file_system, flags.path)) {
+  const PathKind kind = file_system->status(flags.path).kind;
+  if (kind == PathKind::missing) fail_missing(*file_system, flags.path);
+  RunReport all{flags.path, {}, {}, {}};
+  if (kind == PathKind::folder) {
+    for (const std::string& step : steps_of(*file_system, flags.path)) {
+      all.iterations.push_back(verify_one(flags, flags.path, step, cancel));
+    }
+  }
+  if (!all.iterations.empty()) return all;
+  if (kind != PathKind::folder || !is_run_folder(*file_system, flags.path)) {
     fail(ErrorKind::invalid, "--all checks the iterations of a run folder, but {} is not one",
          flags.path);
   }
   const RunFolder run = read_run_folder(*file_system, flags.path);
-  RunReport all{flags.path, problem_of_tracker(run), {}, {}};
+  all.problem = problem_of_tracker(run);
   if (!all.problem.empty()) all.problem = fmt::format("{} {}", kTrackerName, all.problem);
   for (const IterationFolder& folder : run.iterations) {
     if (folder.complete()) {

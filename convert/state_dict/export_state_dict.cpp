@@ -90,7 +90,7 @@ Export plan_state_dict(const StateDict& state_dict, const ExportOptions& options
   Export result;
   result.family = state_dict.family;
   result.plan = std::move(weights.plan);
-  result.parameters = weights.parameters;
+  result.count = weights.count;
   result.warnings = state_dict.warnings;
   result.small_files.emplace_back("config.json",
                                   config_text(state_dict, result.plan.target, result.warnings));

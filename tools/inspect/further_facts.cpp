@@ -10,6 +10,7 @@
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
+#include "ckpt/format/hugging_face/parameter_count.h"
 #include "ckpt/format/torch/objects.h"
 #include "ckpt/integrity/manifest/manifest.h"
 #include "ckpt/io/file_system.h"
@@ -100,20 +101,27 @@ std::string_view inside_prediction_layer(std::string_view name, const ModelSumma
     return name.substr(number ? number->second : at + prefix.size());
   }
   if (name.starts_with("mtp.")) return name.substr(4);
-  constexpr std::string_view kLayers = "model.layers.";
-  if (model.layers <= 0 || model.mtp_layers <= 0 || !name.starts_with(kLayers)) return {};
-  const auto number = number_at(kLayers.size());
-  return number && number->first >= model.layers ? name.substr(number->second) : std::string_view();
+  if (model.layers <= 0 || model.mtp_layers <= 0) return {};
+  for (const std::string_view prefix :
+       {"model.layers.", "model.language_model.layers.", "language_model.model.layers."}) {
+    if (!name.starts_with(prefix)) continue;
+    const auto number = number_at(prefix.size());
+    if (number && number->first >= model.layers) return name.substr(number->second);
+  }
+  return {};
 }
 
 PredictionLayers prediction_of(const Catalog& catalog, const ModelSummary& model) {
   PredictionLayers found;
-  for (const Entry& entry : catalog.entries) {
+  const std::vector<CountedTensor> kinds = element_kinds(catalog);
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    const Entry& entry = catalog.entries[i];
     if (entry.role != Role::model) continue;
     const std::string_view inside = inside_prediction_layer(entry.name, model);
     if (inside.empty()) continue;
     ++found.tensors;
-    found.parameters = checked_add(found.parameters, entry.elements(), "size of the checkpoint");
+    found.parameters =
+        checked_add(found.parameters, parameters_in(entry, kinds[i]), "size of the checkpoint");
     std::string module(inside.substr(0, inside.find('.')));
     if (std::ranges::find(found.modules, module) == found.modules.end()) {
       found.modules.push_back(std::move(module));

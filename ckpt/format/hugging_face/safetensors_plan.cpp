@@ -32,7 +32,7 @@ SafetensorsExport plan_safetensors(const Catalog& source, const SafetensorsOptio
   result.plan.literals = std::move(layout.literals);
   drop_unused(result.plan, Role::optimizer);
   result.index_json = std::move(layout.index_json);
-  result.parameters = layout.parameters;
+  result.count = layout.count;
   return result;
 }
 

@@ -20,7 +20,7 @@ struct SafetensorsOptions {
 struct SafetensorsExport {
   Plan plan;               // what is not written is named as dropped
   std::string index_json;  // empty when there is one shard
-  int64_t parameters = 0;  // elements written
+  ParameterCount count;    // of what is written
 };
 
 /// `source` must outlive the result. not_found when there is no tensor to write; as

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "ckpt/base/checked.h"
@@ -15,12 +14,11 @@
 #include "ckpt/integrity/manifest/manifest.h"
 #include "ckpt/io/file_system.h"
 #include "ckpt/store/run_folder.h"
+#include "convert/model/quantisation.h"
 #include "tools/terminal/text.h"
 
 namespace ferry::tool {
 namespace {
-
-using nlohmann::json;
 
 constexpr size_t kIterationsShown = 8;
 constexpr size_t kModulesShown = 12;
@@ -40,48 +38,15 @@ std::optional<RunFacts> run_facts(const FileSystem& files, const std::string& gi
   return run;
 }
 
-// The first of these members that is a whole number, wherever it lies.
-std::optional<int64_t> find_number(const json& value, const std::vector<const char*>& names,
-                                   int depth = 0) {
-  if (depth > 4 || !value.is_structured()) return std::nullopt;
-  for (const char* name : names) {
-    if (!value.is_object()) break;
-    const auto at = value.find(name);
-    if (at != value.end() && at->is_number_integer()) return at->get<int64_t>();
-  }
-  for (const json& part : value) {
-    if (const auto found = find_number(part, names, depth + 1)) return found;
-  }
-  return std::nullopt;
-}
-
-std::string quantisation_of(const Checkpoint& checkpoint, int64_t& told_bits) {
+std::optional<Quantisation> quantisation_in(const Checkpoint& checkpoint) {
   if (checkpoint.format != Format::hugging_face) return {};
-  std::shared_ptr<const json> config;
+  const FileSystem& files = *checkpoint.catalog.file_system;
   try {
-    config = read_hugging_face_config(*checkpoint.catalog.file_system, checkpoint.path);
+    const auto config = read_hugging_face_config(files, checkpoint.path);
+    return quantisation_of(config.get(), files, checkpoint.path);
   } catch (const Error&) {
-    return {};  // told where the model is recognised
+    return {};  // reported where the model is recognised
   }
-  if (!config || !config->contains("quantization_config")) return {};
-  const json& how = (*config)["quantization_config"];
-  if (!how.is_object()) return {};
-  const auto method = how.find("quant_method");
-  std::string text = method != how.end() && method->is_string() ? method->get<std::string>()
-                                                                : "by an unnamed method";
-  const auto is_set = [&](const char* name) {
-    const auto at = how.find(name);
-    return at != how.end() && at->is_boolean() && at->get<bool>();
-  };
-  auto bits = find_number(how, {"bits", "w_bit", "num_bits"});
-  if (!bits && is_set("load_in_4bit")) bits = 4;
-  if (!bits && is_set("load_in_8bit")) bits = 8;
-  if (bits && *bits > 0) told_bits = *bits;
-  if (bits) text += fmt::format(", {} bits", *bits);
-  if (const auto group = find_number(how, {"group_size", "q_group_size"}); group && *group > 0) {
-    text += fmt::format(", groups of {}", *group);
-  }
-  return text;
 }
 
 // The part of a prediction layer's tensor's name behind the layer; empty for another tensor.
@@ -190,7 +155,10 @@ FurtherFacts further_facts(const Checkpoint& checkpoint, const ModelSummary& mod
   facts.prediction = prediction_of(checkpoint.catalog, model);
   if (!checkpoint.catalog.file_system) return facts;
   if (!given.empty()) facts.run = run_facts(*checkpoint.catalog.file_system, given);
-  facts.quantisation = quantisation_of(checkpoint, facts.quantisation_bits);
+  if (const auto quantisation = quantisation_in(checkpoint)) {
+    facts.quantisation = to_text(*quantisation);
+    facts.quantisation_bits = quantisation->bits;
+  }
   facts.training = training_facts(checkpoint);
   facts.by_ferry = is_by_ferry(checkpoint);
   return facts;

@@ -15,6 +15,7 @@
 #include "ckpt/base/dtype.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/core/plan.h"
+#include "ckpt/format/hugging_face/parameter_count.h"
 
 namespace ferry {
 
@@ -27,8 +28,7 @@ struct ModelSummary {
   int64_t padded_vocab = 0;  // rows of the embedding
   int64_t experts = 0, experts_per_token = 0, expert_ffn_hidden = 0, shared_expert_ffn_hidden = 0;
   int64_t mtp_layers = 0;
-  int64_t parameters = 0;  // elements of all model tensors, padding rows included
-  int64_t sequence = 0;    // max_position_embeddings
+  int64_t sequence = 0;  // max_position_embeddings
   bool tied_embeddings = false;
 };
 
@@ -74,7 +74,7 @@ struct Export {
   std::vector<std::pair<std::string, std::string>> small_files;
   std::vector<CopiedFile> tokenizer_files;
   std::vector<std::string> warnings;  // one sentence each: what could not be carried over exactly
-  int64_t parameters = 0;             // elements written
+  ParameterCount count;               // of what is written
 };
 
 /// Plans the export of `checkpoint`, which must outlive the result. mismatch when tensors are

@@ -39,7 +39,7 @@ struct Job {
   std::shared_ptr<const Catalog> source;       // of the plan, where that is not the checkpoint's
   PlannedOutput planned;
   std::string family;
-  int64_t parameters = 0;
+  ParameterCount count;
 };
 
 // Options that only some targets heed.
@@ -140,7 +140,7 @@ Job job_of(Export model, const Checkpoint& checkpoint) {
   }
   job.planned.warnings = std::move(model.warnings);
   job.family = std::move(model.family);
-  job.parameters = model.parameters;
+  job.count = model.count;
   return job;
 }
 
@@ -194,7 +194,7 @@ Job plan_tensors(const Checkpoint& checkpoint, const ConvertOptions& options) {
       checkpoint.catalog, {options.optimizer, options.model.dtype, options.model.max_shard_bytes});
   Job job;
   job.planned.plan = std::move(plain.plan);
-  job.parameters = plain.parameters;
+  job.count = plain.count;
   if (!plain.index_json.empty()) {
     job.planned.small_files.emplace_back(kSafetensorsIndexName, std::move(plain.index_json));
   }
@@ -213,7 +213,8 @@ ConvertReport describe(const Checkpoint& checkpoint, const Job& job,
   report.iteration = checkpoint.iteration;
   report.family = job.family;
   report.tensors = static_cast<int64_t>(job.planned.plan.target.entries.size());
-  report.parameters = job.parameters;
+  report.parameters = job.count.parameters;
+  report.integers = job.count.integers;
   return report;
 }
 

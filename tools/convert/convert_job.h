@@ -52,6 +52,7 @@ struct ConvertReport {
   std::string before_loading;
   int64_t tensors = 0;
   int64_t parameters = 0;
+  int64_t integers = 0;  // of quantised weights, whose parameters cannot be counted
   WrittenFiles written;
   std::vector<std::string> warnings;
 };

@@ -87,10 +87,13 @@ json text_or_null(const std::string& text) { return text.empty() ? json(nullptr)
 
 // Null where every element is a parameter.
 json packed_json(const ParameterCount& count) {
-  if (count.packed_elements == 0 && count.quantisation_elements == 0) return nullptr;
+  if (count.packed_elements == 0 && count.integers == 0 && count.quantisation_elements == 0) {
+    return nullptr;
+  }
   return {{"parameters", count.packed_parameters},
           {"elements", count.packed_elements},
           {"bits", known(count.bits)},
+          {"integers", count.integers},
           {"quantisation_elements", count.quantisation_elements}};
 }
 

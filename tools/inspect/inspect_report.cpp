@@ -88,6 +88,8 @@ InspectReport make_report(const Checkpoint& checkpoint, const InspectOptions& op
   report.options = options;
   report.model = recognise(checkpoint);
   report.further = further_facts(checkpoint, report.model, options.given);
+  // What config.json counts of them and no file holds is none.
+  if (report.further.prediction.tensors == 0) report.model.mtp_layers = 0;
   const std::vector<CountedTensor> kinds =
       element_kinds(checkpoint.catalog, report.further.quantisation_bits);
   for (size_t i = 0; i < kinds.size(); ++i) {

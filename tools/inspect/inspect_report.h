@@ -12,11 +12,11 @@
 
 #include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
+#include "ckpt/format/hugging_face/parameter_count.h"
 #include "ckpt/megatron/optimizer/masters/compare.h"
 #include "convert/check/model_check.h"
 #include "convert/convert.h"
 #include "tools/inspect/further_facts.h"
-#include "tools/inspect/parameter_count.h"
 #include "tools/inspect/statistics.h"
 
 namespace ferry::tool {

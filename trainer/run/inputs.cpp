@@ -32,12 +32,17 @@ void check_outputs(const FileSystem& files, const TrainArguments& arguments) {
   }
 }
 
-void check_inputs(const std::shared_ptr<const FileSystem>& files, const TrainArguments& arguments) {
+std::vector<std::string> check_inputs(const std::shared_ptr<const FileSystem>& files,
+                                      const TrainArguments& arguments) {
   check_outputs(*files, arguments);
   TrainArguments metadata_alone = arguments;
   metadata_alone.verify_integrity = false;  // which reads all
-  open_source(files, metadata_alone, *thread_groups(1).front());
+  const auto source = open_source(files, metadata_alone, *thread_groups(1).front());
   check_train_data(arguments, check_datasets(files, data_options(arguments)).train);
+  std::vector<std::string> warnings = loop_warnings(arguments);
+  const std::string of_load = load_warning(arguments, source != nullptr);
+  if (!of_load.empty()) warnings.push_back(of_load);
+  return warnings;
 }
 
 }  // namespace ferry

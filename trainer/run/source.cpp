@@ -190,6 +190,12 @@ void adopt_source_arguments(const std::shared_ptr<const FileSystem>& files,
   notes.insert(notes.end(), import.state.warnings.begin(), import.state.warnings.end());
 }
 
+std::string load_warning(const TrainArguments& arguments, bool is_found) {
+  if (arguments.load.empty() || is_found) return "";
+  return "no checkpoint is in --load " + arguments.load +
+         ": the run will start from random weights (--exit-on-missing-checkpoint ends it instead)";
+}
+
 std::unique_ptr<const Source> open_source(const std::shared_ptr<const FileSystem>& files,
                                           const TrainArguments& arguments, Group& group) {
   // Rank 0 looks: another might see a folder that rank 0 does not see yet.

@@ -139,6 +139,18 @@ TEST_F(ScriptsWords, AreCheckedByALaunchAsByTheJob) {
   EXPECT_THAT(hub.out, HasSubstr("--tokenizer-model org/model is no folder here"));
 }
 
+// What starts here and now is also held against the files that are here.
+TEST_F(ScriptsWords, OfALaunchThatStartsAtOnceNameFilesThatAreThere) {
+  const std::string launch = std::string(FERRY_PROGRAM) +
+                             " launch local --preset one-machine --set arguments.mock-data=null "
+                             "--set arguments.data-path=nowhere --set folder=" +
+                             path("run");
+  EXPECT_EQ(shell(launch).code, 0);  // the data may come before it is started
+  const Outcome refused = shell(launch + " --submit");
+  EXPECT_EQ(refused.code, 3) << refused.out;
+  EXPECT_THAT(refused.out, HasSubstr("nowhere.idx does not exist"));
+}
+
 TEST_F(ScriptsWords, AModelWithoutATypeOfTokenizerIsRefused) {
   const Outcome outcome = train(
       "--num-layers 2 --hidden-size 32 --num-attention-heads 4 --seq-length 32 --mock-data "

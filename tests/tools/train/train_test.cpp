@@ -69,6 +69,8 @@ TEST_F(Program, WarningsOfTheStartComeTwiceOnStandardError) {
   ASSERT_EQ(apart.code, 0) << apart.err;
   EXPECT_THAT(apart.out, Not(HasSubstr("WARNING")));
   EXPECT_NE(apart.err.find(warning), apart.err.rfind(warning));
+  EXPECT_THAT(ferry(kTrain + "--mock-data --dry-run --load " + path("none")).err,
+              HasSubstr(warning));
   const std::string command = std::string(FERRY_PROGRAM) + " " + kTrain + "--mock-data --load " +
                               path("none") + " >" + path("both") + " 2>&1";
   ASSERT_EQ(std::system(command.c_str()), 0);

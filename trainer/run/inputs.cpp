@@ -40,8 +40,9 @@ std::vector<std::string> check_inputs(const std::shared_ptr<const FileSystem>& f
   const auto source = open_source(files, metadata_alone, *thread_groups(1).front());
   check_train_data(arguments, check_datasets(files, data_options(arguments)).train);
   std::vector<std::string> warnings = loop_warnings(arguments);
-  const std::string of_load = load_warning(arguments, source != nullptr);
-  if (!of_load.empty()) warnings.push_back(of_load);
+  for (std::string& warning : folder_warnings(arguments, source != nullptr)) {
+    warnings.push_back(std::move(warning));
+  }
   return warnings;
 }
 

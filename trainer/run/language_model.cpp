@@ -45,8 +45,9 @@ std::unique_ptr<const Source> LanguageModel::take_source() { return std::move(so
 void LanguageModel::build(RunLog& log) {
   timers_ = &log.timers();
   log.tell_arguments();
-  const std::string warning = load_warning(arguments_, !source_path_.empty());
-  if (!warning.empty()) log.warn(warning);
+  for (const std::string& warning : folder_warnings(arguments_, !source_path_.empty())) {
+    log.warn(warning);
+  }
   // Sizes that do not fit are told here.
   if (!arguments_.fp8.empty()) {
     memory_plan(arguments_, model_, kernels::DeviceKind::host, source_path_);

@@ -190,10 +190,17 @@ void adopt_source_arguments(const std::shared_ptr<const FileSystem>& files,
   notes.insert(notes.end(), import.state.warnings.begin(), import.state.warnings.end());
 }
 
-std::string load_warning(const TrainArguments& arguments, bool is_found) {
-  if (arguments.load.empty() || is_found) return "";
-  return "no checkpoint is in --load " + arguments.load +
-         ": the run will start from random weights (--exit-on-missing-checkpoint ends it instead)";
+std::vector<std::string> folder_warnings(const TrainArguments& arguments, bool is_found) {
+  std::vector<std::string> warnings;
+  if (!arguments.load.empty() && !is_found) {
+    warnings.push_back("no checkpoint is in --load " + arguments.load +
+                       ": the run will start from random weights (--exit-on-missing-checkpoint "
+                       "ends it instead)");
+  }
+  if (arguments.save.empty() && arguments.save_interval) {
+    warnings.push_back("--save-interval without --save: nothing will be saved");
+  }
+  return warnings;
 }
 
 std::unique_ptr<const Source> open_source(const std::shared_ptr<const FileSystem>& files,

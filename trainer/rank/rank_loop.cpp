@@ -223,6 +223,7 @@ class RankLoop {
     saves_->save(decision.save, position_);
     if (decision.remove_save_trigger && group_.rank() == 0) remove_save_trigger(*watch);
     if (!decision.why.empty()) log_.tell(time_line(decision.why));
+    if (decision.obeys_exit_trigger && group_.rank() == 0) put_exit_trigger_away(*watch);
     return decision.exit;
   }
 
@@ -232,6 +233,16 @@ class RankLoop {
     } catch (const Error& error) {
       trigger_stays_ = true;
       log_.tell(fmt::format("WARNING: {}: the save trigger is obeyed no more\n", error.what()));
+    }
+  }
+
+  void put_exit_trigger_away(const ExitWatch& watch) {
+    try {
+      watch.put_exit_trigger_away();
+    } catch (const Error& error) {
+      log_.tell(fmt::format(
+          "WARNING: {}: the exit trigger stays, and ends the next run, too; remove {}\n",
+          error.what(), join(arguments_.trigger_path, arguments_.exit_trigger)));
     }
   }
 

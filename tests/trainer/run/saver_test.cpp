@@ -6,7 +6,7 @@
 #include "ckpt/io/staging/claim.h"
 #include "ckpt/megatron/state/state_of.h"
 #include "ckpt/store/prune.h"
-#include "tests/io/forwarding_file_system.h"
+#include "ckpt/io/forwarding_file_system.h"
 #include "tests/trainer/run/runs.h"
 #include "trainer/rank/room.h"
 

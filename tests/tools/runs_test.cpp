@@ -341,12 +341,12 @@ TEST_F(Runs, CheckpointsStayForTheirCommands) {
 TEST_F(Runs, CommandsThatFailOrHangStopNothing) {
   const test::Outcome fails = train("--after-save 'exit 3'");
   EXPECT_EQ(fails.code, 0) << fails.err;
-  EXPECT_THAT(fails.out, HasSubstr("iteration 9 failed: exit code 3"));
+  EXPECT_THAT(fails.err, HasSubstr("iteration 9 failed: exit code 3"));
   std::filesystem::remove_all(path("run"));
   const test::Outcome hangs =
       train("--after-save 'sleep 1000' --after-save-seconds 1 --save-interval 100");
   EXPECT_EQ(hangs.code, 0) << hangs.err;
-  EXPECT_THAT(hangs.out, HasSubstr("it took longer than 1 s"));
+  EXPECT_THAT(hangs.err, HasSubstr("it took longer than 1 s"));
   EXPECT_TRUE(std::filesystem::exists(path("run/iter_0000009")));
 }
 

@@ -74,12 +74,13 @@ std::string own_program() {
   return error ? "ferry" : path.string();
 }
 
-PreparedLaunch prepare_launch(const LaunchFlags& flags, const std::string& program) {
+PreparedLaunch prepare_launch(const LaunchFlags& flags, const std::string& program,
+                              LaunchPlace place) {
   PreparedLaunch launch;
   launch.configuration = read_configuration(flags);
   if (launch.configuration.ferry.empty()) launch.configuration.ferry = program;
   launch.words = training_words(launch.configuration);
-  launch.check = check_launch(launch.configuration, launch.words);
+  launch.check = check_launch(launch.configuration, launch.words, place);
   for (const std::string& note : launch.check.notes) print_aside(note + "\n");
   return launch;
 }
@@ -142,7 +143,10 @@ void require_local_programs(const LaunchConfiguration& c) {
 }
 
 void launch_scripts(const LaunchFlags& flags, bool is_slurm) {
-  const PreparedLaunch launch = prepare_launch(flags, own_program());
+  // What is written now may be started later, when its files are there.
+  const bool starts_here = !is_slurm && flags.submit;
+  const PreparedLaunch launch = prepare_launch(
+      flags, own_program(), starts_here ? LaunchPlace::here_and_now : LaunchPlace::elsewhere);
   if (flags.words) return print_words(launch.words);
   const LaunchConfiguration& c = launch.configuration;
   if (const std::string note = is_slurm ? slurm_note(c) : ""; !note.empty()) {
@@ -169,7 +173,7 @@ void launch_scripts(const LaunchFlags& flags, bool is_slurm) {
 }
 
 void launch_kubernetes(const LaunchFlags& flags) {
-  const PreparedLaunch launch = prepare_launch(flags, "ferry");
+  const PreparedLaunch launch = prepare_launch(flags, "ferry", LaunchPlace::elsewhere);
   if (flags.words) return print_words(launch.words);
   const std::string manifest =
       kubernetes_manifest(launch.configuration, launch.words, launch.check.last_iteration);

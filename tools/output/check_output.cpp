@@ -89,8 +89,9 @@ void check_replaceable(const FileSystem& file_system, const std::string& target,
 
 void check_output(const FileSystem& file_system, const Output& output, const std::string& source,
                   bool overwrite) {
-  if (const std::string url = what_url(output.path); !url.empty()) {
-    fail(ErrorKind::unsupported, "the target {} {}", output.path, url);
+  if (!what_url(output.path).empty()) {
+    fail(ErrorKind::unsupported, "the target {} is a URL: write to a folder here, and copy that",
+         output.path);
   }
   if (output.kind == OutputKind::iteration) check_run_folder(file_system, output.path);
   if (output.kind != OutputKind::model_folder && is_same_or_inside(output.path, source)) {

@@ -15,8 +15,7 @@ struct OtherFormat {
 std::map<std::string, std::string> make_formats() {
   const OtherFormat formats[] = {
       {{"dcp", "torch_dcp"},
-       "`ferry reshard RUN OUT --to dcp` writes a PyTorch DCP of a Megatron-LM run, which `ferry "
-       "convert PATH RUN --to torch_dist` makes of a Hugging Face model"},
+       "`ferry reshard PATH OUT --to dcp` writes a PyTorch DCP of any checkpoint"},
       {{"fsdp_dtensor", "megatron_fsdp", "fsdp"},
        "`ferry reshard RUN OUT --to fsdp_dtensor` writes what Megatron-FSDP loads"},
       {{"megatron", "megatron_lm", "mcore", "megatron_core"},

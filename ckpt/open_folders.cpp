@@ -34,6 +34,8 @@ Checkpoint open_hugging_face_folder(std::shared_ptr<const FileSystem> file_syste
   }
   checkpoint.catalog = std::move(model.catalog);
   checkpoint.notes = std::move(model.notes);
+  checkpoint.notes.insert(checkpoint.notes.end(), model.damage.begin(), model.damage.end());
+  checkpoint.damage = std::move(model.damage);
   if (const auto base = adapter_base(*checkpoint.catalog.file_system, folder)) {
     checkpoint.notes.push_back("the folder " + what_adapter(*base));
   }

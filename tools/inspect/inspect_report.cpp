@@ -88,6 +88,8 @@ InspectReport make_report(const Checkpoint& checkpoint, const InspectOptions& op
   report.options = options;
   report.model = recognise(checkpoint);
   report.further = further_facts(checkpoint, report.model, options.given);
+  // What config.json counts of them and no file holds is none.
+  if (report.further.prediction.tensors == 0) report.model.mtp_layers = 0;
   const std::vector<CountedTensor> kinds =
       element_kinds(checkpoint.catalog, report.further.quantisation_bits);
   for (size_t i = 0; i < kinds.size(); ++i) {
@@ -98,6 +100,7 @@ InspectReport make_report(const Checkpoint& checkpoint, const InspectOptions& op
                                       : report.model_tensors,
         entry);
   }
+  report.check = check_model(checkpoint);
   report.count = count_parameters(checkpoint.catalog, kinds);
   for (const FileInfo& file : checkpoint.catalog.files) report.file_bytes += file.bytes;
   if (options.tensors) report.listed = matching(checkpoint.catalog, *options.tensors);

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -9,6 +10,8 @@
 #include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"
 #include "ckpt/store/step_folders.h"
+#include "convert/check/model_check.h"
+#include "convert/check/names.h"
 #include "tools/commands.h"
 #include "tools/terminal/common_options.h"
 #include "tools/terminal/exit_code.h"
@@ -36,6 +39,20 @@ constexpr const char* kVerifyExamples = R"(Examples:
 Exits with 0 when no damage was found, with 4 when there is some.
 )";
 
+// What a Hugging Face folder lacks or has too much, by its config.json.
+void add_model_problems(VerifyReport& report) {
+  if (report.format != name(Format::hugging_face)) return;
+  Checkpoint checkpoint = open_checkpoint(posix_file_system(), report.path);
+  if (std::string wrapped = unwrap_names(checkpoint); !wrapped.empty()) {
+    report.problems.push_back({{}, {}, {}, {}, std::move(wrapped)});
+  }
+  ModelCheck check = check_model(checkpoint);
+  for (std::string& problem : check.problems) {
+    report.problems.push_back({{}, {}, {}, {}, std::move(problem)});
+  }
+  std::ranges::move(check.warnings, std::back_inserter(report.notes));
+}
+
 TimedReport verify_one(const VerifyFlags& flags, const std::string& path,
                        const std::string& iteration, const std::atomic<bool>* cancel) {
   VerifyOptions options = flags.options;
@@ -46,6 +63,7 @@ TimedReport verify_one(const VerifyFlags& flags, const std::string& path,
   options.engine.progress = [&](const Progress& progress) { line.show(progress); };
   TimedReport timed;
   timed.report = verify(posix_file_system(), path, options);
+  add_model_problems(timed.report);
   timed.seconds = line.seconds();
   return timed;
 }

@@ -47,6 +47,9 @@ struct ExportOptions {
   std::optional<DType> dtype;  // of floating-point tensors; those kept in fp32 by design stay
   /// The weights of linear layers in blocks of fp8 with their scales, and config.json says so.
   bool quantise_fp8 = false;
+  /// Of a Hugging Face model: not held against its config.json.
+  bool as_is = false;
+  bool ignore_index = false;  // of one whose index and shards disagree: take the shards
   uint64_t max_shard_bytes = 5'000'000'000;
   std::string tokenizer_folder;  // tokenizer files to copy; empty: those of the checkpoint, if any
   /// A Hugging Face model whose tensors stand in for those that the checkpoint lacks (a vision

@@ -15,6 +15,7 @@
 #include "ckpt/format/other_programs.h"
 #include "ckpt/megatron/state/vocabulary.h"
 #include "convert/arguments/arguments.h"
+#include "convert/check/model_check.h"
 #include "convert/config_json.h"
 #include "convert/import/import_optimizer.h"
 #include "convert/import/import_tensors.h"
@@ -200,6 +201,7 @@ Import import_model(const Checkpoint& checkpoint, const ImportOptions& options) 
     const auto base = adapter_base(*checkpoint.catalog.file_system, checkpoint.path);
     if (base) fail(ErrorKind::unsupported, "{}: {}", checkpoint.path, what_adapter(*base));
   }
+  if (!options.ignore_index) require_index(checkpoint);
   ReadConfig read = read_model(checkpoint, options);
   const WeightScales scales(checkpoint.catalog, quantisation_of_model(checkpoint, read, options),
                             checkpoint.path);

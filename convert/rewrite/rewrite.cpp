@@ -2,6 +2,7 @@
 #include "convert/rewrite/rewrite.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,7 @@
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/hugging_face/json_events.h"
 #include "ckpt/format/other_programs.h"
+#include "convert/check/model_check.h"
 #include "convert/export/lay_out.h"
 #include "convert/export/quantise_fp8.h"
 #include "convert/model/weight_scales.h"
@@ -157,6 +159,14 @@ void finish(const Checkpoint& model, const ExportOptions& options, ExportedTenso
   }
 }
 
+void check_tensors(const Checkpoint& checkpoint, std::vector<std::string>& warnings) {
+  auto [problems, doubts] = check_model(checkpoint);
+  std::move(doubts.begin(), doubts.end(), std::back_inserter(warnings));
+  if (problems.empty()) return;
+  fail(ErrorKind::mismatch, "{}: {}\n  --as-is copies the tensors that are there", checkpoint.path,
+       fmt::join(problems, "\n  "));
+}
+
 }  // namespace
 
 Export plan_rewrite(const Checkpoint& checkpoint, const ExportOptions& options) {
@@ -166,9 +176,12 @@ Export plan_rewrite(const Checkpoint& checkpoint, const ExportOptions& options) 
   }
   Export result;
   result.plan.source = &checkpoint.catalog;
+  result.warnings = checkpoint.notes;
+  if (!options.as_is && !options.ignore_index) require_index(checkpoint);
   const bool fills = options.original != nullptr;
   const auto quantisation = check_quantisation(
       checkpoint, options.dtype || options.quantise_fp8 || fills, result.warnings);
+  if (!options.as_is) check_tensors(checkpoint, result.warnings);
   if (quantisation && options.quantise_fp8 && !options.dtype) {
     fail(ErrorKind::invalid,
          "{}: the weights are quantised ({}) already; --dtype bf16 too quantises them anew", path,
@@ -200,6 +213,7 @@ void fill_up(const ExportOptions& options, ExportedTensors tensors, Export& resu
     fail(ErrorKind::invalid, "{}: is no Hugging Face model, from which a checkpoint is filled up",
          original.path);
   }
+  if (!options.ignore_index) require_index(original);
   const auto quantisation = check_quantisation(original, true, result.warnings);
   const DType dtype = tensors.dtype;
   result.filled_source = fill_tensors(original, *result.plan.source, options.dtype, quantisation,

@@ -5,6 +5,8 @@
 #include "ckpt/format/hugging_face/safetensors_plan.h"
 #include "ckpt/group/together.h"
 #include "ckpt/megatron/optimizer/masters/weights.h"
+#include "convert/check/model_check.h"
+#include "convert/check/names.h"
 #include "convert/rewrite/rewrite.h"
 #include "convert/state_dict/without_arguments.h"
 #include "convert/tokenizer.h"
@@ -60,6 +62,7 @@ void check_options(const ConvertOptions& options) {
       {"--fill-from", !options.fill_from.empty(), hf},
       {"--tokenizer", !model.tokenizer_folder.empty(), !plain},
       {"--max-shard-size", model.max_shard_bytes != ExportOptions().max_shard_bytes, !megatron},
+      {"--as-is", model.as_is, hf},
       {"--optimizer", options.optimizer, !hf},
       {"--raw", options.open.raw, plain},
       {"--from-masters", options.from_masters, !megatron},
@@ -86,6 +89,10 @@ void check_options(const ConvertOptions& options) {
          torch_name(*model.dtype), spelling(to),
          hf ? "; --quantize fp8 makes them" : ", which Megatron-LM's formats have not");
   }
+  if (model.as_is && (model.dtype || model.quantise_fp8 || !options.fill_from.empty())) {
+    fail(ErrorKind::invalid,
+         "--as-is copies tensors; it excludes --dtype, --quantize and --fill-from");
+  }
   if (model.quantise_fp8 && options.write.group->size() > 1) {
     fail(ErrorKind::invalid, "--quantize is done by one process, not by {}",
          options.write.group->size());
@@ -109,6 +116,10 @@ Export plan_new_form(const Checkpoint& checkpoint, const ExportOptions& options)
 // What the options say of a state dict mean nothing for other checkpoints.
 void check_no_state_dict(const Checkpoint& checkpoint, const ConvertOptions& options,
                          bool made_arguments) {
+  if (options.model.as_is && checkpoint.format != Format::hugging_face) {
+    fail(ErrorKind::invalid, "{}: --as-is is for Hugging Face models, this is {}", checkpoint.path,
+         name(checkpoint.format));
+  }
   const bool given = (!options.config_folder.empty() && !made_arguments) || !options.only.empty() ||
                      !options.renames.empty() || options.import.drop_unknown;
   if (!given) return;
@@ -167,7 +178,7 @@ Job plan_hugging_face(Checkpoint& checkpoint, std::optional<StateDict>& state_di
   std::shared_ptr<Checkpoint> original;
   if (!options.fill_from.empty()) {
     original = std::make_shared<Checkpoint>(
-        open_checkpoint(checkpoint.catalog.file_system, options.fill_from));
+        open_source(checkpoint.catalog.file_system, options.fill_from, options));
     model.original = original.get();
   }
   Job job = job_of(checkpoint.format == Format::hugging_face ? plan_new_form(checkpoint, model)
@@ -209,6 +220,16 @@ ConvertReport describe(const Checkpoint& checkpoint, const Job& job,
 
 }  // namespace
 
+Checkpoint open_source(const std::shared_ptr<const FileSystem>& file_system,
+                       const std::string& path, const ConvertOptions& options) {
+  const bool keeps_names = options.model.as_is || options.to == ConvertTarget::safetensors;
+  Checkpoint checkpoint = keeps_names ? open_checkpoint(file_system, path, options.open)
+                                      : open_model(file_system, path, options.open);
+  const bool is_checked = options.to != ConvertTarget::safetensors;  // when it is planned
+  if (!is_checked && !options.model.ignore_index) require_index(checkpoint);
+  return checkpoint;
+}
+
 ConvertReport convert(const ConvertOptions& options) {
   check_options(options);
   if (options.to == ConvertTarget::torch_dist || options.to == ConvertTarget::torch) {
@@ -221,7 +242,7 @@ ConvertReport convert(const ConvertOptions& options) {
   Job job;
   together(*options.write.group, [&] {
     check_output(*file_system, output, options.source, options.write.overwrite);
-    checkpoint = open_checkpoint(file_system, options.source, options.open);
+    checkpoint = open_source(file_system, options.source, options);
     if (options.from_masters) use_masters_as_weights(checkpoint);
     job = options.to == ConvertTarget::hugging_face
               ? plan_hugging_face(checkpoint, state_dict, options)

@@ -145,6 +145,7 @@ json notes_json(const InspectReport& report) {
   if (!shifted.empty()) notes.push_back(shifted);
   const std::string& training = report.further.training.folder.problem;
   if (!training.empty()) notes.push_back(training);
+  for (const std::string& warning : report.check.warnings) notes.push_back(warning);
   for (const std::string& problem : report.object_problems) notes.push_back(problem);
   return notes;
 }
@@ -208,6 +209,7 @@ json to_json(const InspectReport& report) {
         {"problem", checkpoint.optimizer_problem.empty() ? json(nullptr)
                                                          : json(checkpoint.optimizer_problem)}}},
       {"files", std::move(files)},
+      {"problems", report.check.problems},
       {"notes", notes_json(report)}};
   if (report.options.check_masters) result["masters"] = comparison_json(report);
   if (report.options.stats) result["stats"] = statistics_json(report);

@@ -100,6 +100,7 @@ InspectReport make_report(const Checkpoint& checkpoint, const InspectOptions& op
                                       : report.model_tensors,
         entry);
   }
+  report.check = check_model(checkpoint);
   report.count = count_parameters(checkpoint.catalog, kinds);
   for (const FileInfo& file : checkpoint.catalog.files) report.file_bytes += file.bytes;
   if (options.tensors) report.listed = matching(checkpoint.catalog, *options.tensors);

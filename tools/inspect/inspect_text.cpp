@@ -224,9 +224,13 @@ std::string notes(const InspectReport& report) {
   if (const std::string& problem = report.further.training.folder.problem; !problem.empty()) {
     all.push_back(problem);
   }
+  all.insert(all.end(), report.check.warnings.begin(), report.check.warnings.end());
   all.insert(all.end(), report.object_problems.begin(), report.object_problems.end());
   std::string text = all.empty() ? "" : "\n";
   for (const std::string& note : all) text += "note: " + wrapped(printable(note), "      ") + "\n";
+  for (const std::string& problem : report.check.problems) {
+    text += (text.empty() ? "\nproblem: " : "problem: ") + printable(problem, true) + "\n";
+  }
   return text;
 }
 

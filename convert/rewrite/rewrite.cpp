@@ -10,7 +10,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/hugging_face/json_events.h"
-#include "ckpt/format/other_programs.h"
+#include "convert/base_only.h"
 #include "convert/export/lay_out.h"
 #include "convert/export/quantise_fp8.h"
 #include "convert/rewrite/carried_files.h"
@@ -125,9 +125,7 @@ void finish(const Checkpoint& model, const ExportOptions& options, ExportedTenso
 
 Export plan_rewrite(const Checkpoint& checkpoint, const ExportOptions& options) {
   const std::string& path = checkpoint.path;
-  if (const auto base = adapter_base(*checkpoint.catalog.file_system, path)) {
-    fail(ErrorKind::unsupported, "{}: {}", path, what_adapter(*base));
-  }
+  refuse_adapter_folder(checkpoint);
   Export result;
   result.plan.source = &checkpoint.catalog;
   const auto config = read_hugging_face_config(*checkpoint.catalog.file_system, path);

@@ -5,6 +5,7 @@
 #include "ckpt/format/hugging_face/safetensors_plan.h"
 #include "ckpt/group/together.h"
 #include "ckpt/megatron/optimizer/masters/weights.h"
+#include "convert/base_only.h"
 #include "convert/rewrite/rewrite.h"
 #include "convert/state_dict/without_arguments.h"
 #include "convert/tokenizer.h"
@@ -67,6 +68,7 @@ void check_options(const ConvertOptions& options) {
       {"--config", !options.config_folder.empty(), !plain},
       {"--only", !options.only.empty(), !plain},
       {"--rename", !options.renames.empty(), !plain},
+      {"--base-only", options.base_only, !plain},
       {"--core-release", options.write.release != kNewestCore, to == ConvertTarget::torch_dist},
       {"--compress", options.write.zstd_level.has_value(), to == ConvertTarget::torch_dist},
       {"a layout", options.import.layout != ParallelTarget(), megatron},
@@ -161,6 +163,12 @@ Job plan_hugging_face(Checkpoint& checkpoint, std::optional<StateDict>& state_di
     return job_of(plan_state_dict(*state_dict, options.model), checkpoint);
   }
   std::vector<std::string> warnings;
+  const bool unknown =
+      checkpoint.format == Format::hugging_face && recognise(checkpoint).family.empty();
+  if (std::string warning = settle_adapter(checkpoint, options.base_only, unknown);
+      !warning.empty()) {
+    warnings.push_back(std::move(warning));
+  }
   const bool lacking = lacks_arguments(checkpoint);
   ExportOptions model = lacking ? add_arguments(checkpoint, options, warnings) : options.model;
   check_no_state_dict(checkpoint, options, lacking);
@@ -168,11 +176,16 @@ Job plan_hugging_face(Checkpoint& checkpoint, std::optional<StateDict>& state_di
   if (!options.fill_from.empty()) {
     original = std::make_shared<Checkpoint>(
         open_checkpoint(checkpoint.catalog.file_system, options.fill_from));
+    settle_adapter(*original, false, false);
     model.original = original.get();
   }
   Job job = job_of(checkpoint.format == Format::hugging_face ? plan_new_form(checkpoint, model)
                                                              : plan_export(checkpoint, model),
                    checkpoint);
+  if (options.base_only) {
+    std::erase_if(job.planned.small_files,
+                  [](const auto& file) { return is_adapter_file(file.first); });
+  }
   job.original = std::move(original);
   job.planned.warnings.insert(job.planned.warnings.begin(), warnings.begin(), warnings.end());
   return job;

@@ -18,6 +18,7 @@
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
 #include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"
+#include "convert/base_only.h"
 #include "convert/state_dict/named_optimizer.h"
 #include "tools/convert/state_dict_options.h"
 #include "tools/output/paths.h"
@@ -113,6 +114,9 @@ Model open_model(const std::shared_ptr<const FileSystem>& file_system,
   if (format == Format::hugging_face) {
     std::vector<std::string> warnings;
     if (options.optimizer) warnings = add_optimizer_of_folder(*stored);
+    if (std::string warning = settle_adapter(*stored, options.base_only, false); !warning.empty()) {
+      warnings.push_back(std::move(warning));
+    }
     return {std::move(*stored), format, options.config_folder, std::move(warnings), {}, nullptr};
   }
   if (!is_state_dict(*stored)) {

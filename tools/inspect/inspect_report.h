@@ -13,6 +13,7 @@
 #include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/megatron/optimizer/masters/compare.h"
+#include "convert/adapters.h"
 #include "convert/convert.h"
 #include "tools/inspect/further_facts.h"
 #include "tools/inspect/parameter_count.h"
@@ -45,7 +46,8 @@ struct InspectReport {
   ModelSummary model;
   FurtherFacts further;
   ParameterCount count;
-  TensorGroup model_tensors, optimizer_tensors, training_tensors;
+  AdapterSummary adapter;
+  TensorGroup model_tensors, adapter_tensors, optimizer_tensors, training_tensors;
   uint64_t file_bytes = 0;
   std::vector<const Entry*> listed;  // for --tensors
   std::vector<std::pair<const Entry*, Statistics>> statistics;

@@ -183,6 +183,8 @@ ParameterCount count_parameters(const Catalog& catalog, const std::vector<Counte
       case ElementKind::quantisation:
         add(count.quantisation_elements, entry.elements());
         break;
+      case ElementKind::adapter:
+        break;
       case ElementKind::training:
         ++count.training_tensors;
         add(count.training_elements, entry.elements());

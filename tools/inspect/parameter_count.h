@@ -2,7 +2,7 @@
 //
 // Files of whole training states hold optimizer state beside the model. Quantised models store
 // several parameters in one integer, and scales, zero points and tables beside them, which are no
-// parameters.
+// parameters. Those of adapters are counted apart.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,7 @@ enum class ElementKind : uint8_t {
   packed,        // several parameters in one element
   quantisation,  // scales, zero points, tables, orders
   training,      // of an optimizer, a scheduler, random state
+  adapter,       // LoRA and the like; said by whoever knows (convert/adapters.h)
 };
 
 struct CountedTensor {

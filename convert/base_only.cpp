@@ -120,6 +120,12 @@ void refuse_adapter(const Checkpoint& checkpoint, const AdapterSummary& adapter)
        path, counted(adapter), way_to_merge(checkpoint, adapter));
 }
 
+void check_no_adapter(const Checkpoint& checkpoint) {
+  const Catalog& catalog = checkpoint.catalog;
+  const AdapterSummary adapter = summarise(catalog, adapter_tensors(catalog));
+  if (adapter.any()) refuse_adapter(checkpoint, adapter);
+}
+
 void refuse_adapter_folder(const Checkpoint& checkpoint) {
   const auto base = adapter_base(*checkpoint.catalog.file_system, checkpoint.path);
   if (!base) return;

@@ -16,6 +16,9 @@ namespace ferry {
 /// model.
 void refuse_adapter_folder(const Checkpoint& checkpoint);
 
+/// Refuses a checkpoint with an adapter inside, or alone.
+void check_no_adapter(const Checkpoint& checkpoint);
+
 /// invalid: --base-only means nothing for a checkpoint without an adapter.
 [[noreturn]] void refuse_base_only(const std::string& path);
 

@@ -189,6 +189,7 @@ Import import_model(const Checkpoint& checkpoint, const ImportOptions& options) 
          checkpoint.path);
   }
   if (options.config_folder.empty()) refuse_adapter_folder(checkpoint);
+  check_no_adapter(checkpoint);
   ReadConfig read = read_model(checkpoint, options);
   HuggingFaceTensors model(checkpoint.catalog, *read.family);
   look_at_tensors(model, read);

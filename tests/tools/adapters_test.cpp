@@ -131,6 +131,23 @@ TEST_F(AdapterCommands, NextToAModelIsNoAdapterAlone) {
   expect_model(path("out"));
 }
 
+TEST_F(AdapterCommands, DiffHoldsTheModelAgainstItself) {
+  for (const std::string sides : {"a b", "b a"}) {
+    const std::string with = fixture("adapters/in_model"), plain = fixture("foreign/model");
+    const Outcome outcome =
+        ferry("diff " + (sides == "a b" ? with + " " + plain : plain + " " + with));
+    EXPECT_EQ(outcome.code, 1);
+    EXPECT_THAT(outcome.out, AllOf(HasSubstr("29 tensors: 21 equal"), HasSubstr("8 only in"),
+                                   HasSubstr("holds an adapter (LoRA of rank 2 on q_proj")));
+  }
+}
+
+TEST_F(AdapterCommands, ReshardKeepsAll) {
+  const std::string source = fixture("adapters/dcp");
+  EXPECT_EQ(ferry("reshard " + source + " " + path("out") + " --to dcp").code, 0);
+  EXPECT_EQ(ferry("diff " + source + " " + path("out")).code, 0);
+}
+
 TEST_F(AdapterCommands, ModelsToFillFromHaveNone) {
   const Outcome outcome = ferry("convert " + fixture("foreign/model") + " " + path("out") +
                                 " --to hf --fill-from " + fixture("adapters/in_model"));

@@ -127,8 +127,7 @@ class Summary {
     std::unordered_set<std::string_view> found;
     for (size_t i = 0; i < tensors_.size(); ++i) {
       if (tensors_[i].part != AdapterPart::none) continue;
-      for (std::string module = module_of(tensors_[i].name); !module.empty();
-           module = module_of(module)) {
+      for (const std::string_view module : modules_around(tensors_[i].name)) {
         if (const auto at = modules_.find(module); at != modules_.end()) found.insert(*at);
       }
     }
@@ -139,7 +138,7 @@ class Summary {
   const std::vector<AdapterTensor>& tensors_;
   AdapterSummary result_;
   bool low_rank_ = false, magnitudes_ = false;
-  std::unordered_set<std::string> modules_;          // that are adapted
+  std::unordered_set<std::string_view> modules_;     // that are adapted
   std::unordered_map<std::string, int64_t> stacks_;  // experts of modules with 3-D parameters
   std::map<std::tuple<std::string, std::string, std::string>, Factors> factors_;
 };

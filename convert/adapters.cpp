@@ -19,6 +19,9 @@ namespace {
 using Parts = std::vector<std::string_view>;
 using NameSet = std::unordered_set<std::string_view>;  // of parts of the names of one catalog
 
+// Of a name; hostile ones must not cost the square of their length.
+constexpr size_t kMostParts = 100;
+
 // Around a module's own tensors; what stands next to these inside the module is an adapter's.
 constexpr std::string_view kWrappers[] = {"base_layer", "original_module", "to_wrap"};
 
@@ -138,6 +141,7 @@ class Names {
   explicit Names(const std::vector<std::string>& names) {
     for (const std::string& name : names) {
       const Parts parts = parts_of(name);
+      if (parts.size() > kMostParts) continue;
       for (size_t i = 1; i < parts.size(); ++i) {
         if (is_wrapper(parts[i])) wrapped_.insert(before(parts, i));
         if (lower(parts[i]).starts_with("lora_")) low_rank_.insert(before(parts, i));
@@ -154,6 +158,10 @@ class Names {
     const Parts parts = parts_of(name);
     Parts own;
     AdapterTensor result;
+    if (parts.size() > kMostParts) {
+      result.name = name;
+      return result;
+    }
     for (size_t i = 0; i < parts.size(); ++i) {
       if (is_wrapper(parts[i]) && i > 0) {
         result.wrapped = true;
@@ -229,6 +237,14 @@ class Names {
 
 std::string name_without_wrappers(std::string_view name) {
   return Names({}).of(without_wrappers(name)).name;
+}
+
+std::vector<std::string_view> modules_around(std::string_view name) {
+  const Parts parts = parts_of(name);
+  std::vector<std::string_view> modules;
+  if (parts.size() > kMostParts) return modules;
+  for (size_t i = 1; i < parts.size(); ++i) modules.push_back(before(parts, i));
+  return modules;
 }
 
 std::vector<AdapterTensor> adapter_tensors(const Catalog& catalog) {

@@ -53,6 +53,9 @@ std::vector<AdapterTensor> adapter_tensors(const Catalog& catalog);
 /// A name of the model's own tensor without what wrappers put into it, adapters' and PyTorch's.
 std::string name_without_wrappers(std::string_view name);
 
+/// The modules that a name stands in, from the outermost; of a name as deep as no model's, none.
+std::vector<std::string_view> modules_around(std::string_view name);
+
 struct AdapterSummary {
   int64_t tensors = 0, parameters = 0;
   std::vector<int64_t> ranks;         // rising

@@ -34,7 +34,7 @@ std::string_view way_to_merge(const Checkpoint& checkpoint, const AdapterSummary
   if (is_megatron(checkpoint)) {
     return "Merge them with the program that trained them, and convert the merged model";
   }
-  if (adapter.ranks.empty() && adapter.targets.empty() && adapter.replaced.empty()) {
+  if (adapter.methods == std::vector<std::string>{"prompt_encoder"} && adapter.replaced.empty()) {
     return "What was learnt as a prompt has no place in a model's weights: PEFT loads both";
   }
   return "Merge them with PEFT (get_peft_model(), load_state_dict(), merge_and_unload(), "

@@ -134,9 +134,8 @@ class StateDictReader {
       if (!is_wanted(entries[i])) continue;
       const std::string_view name = tensors[i].name;
       if (tensors[i].part != AdapterPart::none) modules.insert(name);
-      for (size_t dot = name.find('.'); dot != name.npos; dot = name.find('.', dot + 1)) {
-        modules.insert(name.substr(0, dot));
-      }
+      const std::vector<std::string_view> around = modules_around(name);
+      modules.insert(around.begin(), around.end());
     }
     std::vector<AdapterTensor> chosen = tensors;
     for (size_t i = 0; i < entries.size(); ++i) {

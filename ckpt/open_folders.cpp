@@ -15,6 +15,7 @@
 #include "ckpt/megatron/model/args.h"
 #include "ckpt/megatron/torch_dist/torch_dist.h"
 #include "ckpt/store/run_folder.h"
+#include "ckpt/store/step_folders.h"
 
 namespace ferry {
 
@@ -33,6 +34,8 @@ Checkpoint open_hugging_face_folder(std::shared_ptr<const FileSystem> file_syste
   }
   checkpoint.catalog = std::move(model.catalog);
   checkpoint.notes = std::move(model.notes);
+  checkpoint.notes.insert(checkpoint.notes.end(), model.damage.begin(), model.damage.end());
+  checkpoint.damage = std::move(model.damage);
   if (const auto base = adapter_base(*checkpoint.catalog.file_system, folder)) {
     checkpoint.notes.push_back("the folder " + what_adapter(*base));
   }
@@ -83,13 +86,9 @@ Checkpoint checkpoint_of_ranks(Format format, const std::string& folder, RankedC
 }  // namespace
 
 std::optional<int64_t> iteration_by_name(const std::string& folder) {
-  std::string name = folder.substr(folder.find_last_of('/') + 1);
-  for (const std::string_view step : {"step-", "global_step_", "global_step"}) {
-    if (!name.starts_with(step)) continue;
-    name.replace(0, step.size(), "iter_");
-    break;
-  }
-  return iteration_of(name);
+  const std::string name = split_path(folder).name;
+  const auto step = step_number(name);
+  return step ? step : iteration_of(name);
 }
 
 Checkpoint open_deepspeed_folder(std::shared_ptr<const FileSystem> file_system,

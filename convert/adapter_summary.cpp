@@ -156,6 +156,10 @@ AdapterSummary summarise(const Catalog& catalog, const std::vector<AdapterTensor
   return Summary(catalog, tensors).run();
 }
 
+bool has_adapter(const Catalog& catalog) {
+  return summarise(catalog, adapter_tensors(catalog)).any();
+}
+
 std::string to_text(const AdapterSummary& adapter) {
   const std::vector<std::string>& methods = adapter.methods;
   std::string text = methods.empty() ? "trained copies" : methods.front();

@@ -73,6 +73,9 @@ struct AdapterSummary {
 /// Of the tensors of Role::model that `tensors` (of each entry of `catalog`) says are an adapter's.
 AdapterSummary summarise(const Catalog& catalog, const std::vector<AdapterTensor>& tensors);
 
+/// Whether there is one, or its wrappers.
+bool has_adapter(const Catalog& catalog);
+
 /// "LoRA of rank 4 on q_proj, v_proj"; of several adapters or ranks, all.
 std::string to_text(const AdapterSummary& adapter);
 

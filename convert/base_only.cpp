@@ -8,6 +8,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/other_programs.h"
+#include "convert/check/names.h"
 
 namespace ferry {
 namespace {
@@ -157,26 +158,36 @@ std::string left_out_text(const AdapterSummary& adapter) {
       counted(adapter));
 }
 
+AdapterSummary take_adapter_out(Checkpoint& checkpoint) {
+  const std::vector<AdapterTensor> tensors = adapter_tensors(checkpoint.catalog);
+  AdapterSummary adapter = summarise(checkpoint.catalog, tensors);
+  if (!adapter.any()) return adapter;
+  erase_adapter(checkpoint.catalog, tensors);
+  check_names(checkpoint);
+  if (std::string note = unwrap_names(checkpoint); !note.empty()) {
+    checkpoint.notes.push_back(std::move(note));
+  }
+  return adapter;
+}
+
 std::string settle_adapter(Checkpoint& checkpoint, bool base_only, bool keeps_names) {
   const bool has_file = has_adapter_file(checkpoint);
   if (has_file) refuse_adapter_folder(checkpoint);
-  const std::vector<AdapterTensor> tensors = adapter_tensors(checkpoint.catalog);
-  const AdapterSummary adapter = summarise(checkpoint.catalog, tensors);
+  const Catalog& catalog = checkpoint.catalog;
+  const AdapterSummary adapter = summarise(catalog, adapter_tensors(catalog));
   if (!adapter.any() && has_file) return settle_adapter_file(checkpoint.path, base_only);
   if (!adapter.any()) {
     if (base_only) refuse_base_only(checkpoint.path);
     return {};
   }
-  if (!base_only && keeps_names && !adapter.alone && !has_outer_wrapper(checkpoint.catalog)) {
+  if (!base_only && keeps_names && !adapter.alone && !has_outer_wrapper(catalog)) {
     return fmt::format(
         "the model holds an adapter ({}), which is copied under its names: whether the model's "
         "class loads it is not known here",
         counted(adapter));
   }
   if (!base_only || adapter.alone) refuse_adapter(checkpoint, adapter);
-  erase_adapter(checkpoint.catalog, tensors);
-  check_names(checkpoint);
-  return left_out_text(adapter);
+  return left_out_text(take_adapter_out(checkpoint));
 }
 
 }  // namespace ferry

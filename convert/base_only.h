@@ -28,6 +28,10 @@ bool is_adapter_file(const std::string& name);
 /// What to warn of where the adapter's tensors were left out.
 std::string left_out_text(const AdapterSummary& adapter);
 
+/// Removes the adapter's tensors, and what wraps the names of the others; mismatch where two would
+/// have one name. Returns the adapter.
+AdapterSummary take_adapter_out(Checkpoint& checkpoint);
+
 /// Leaves the adapter out of `checkpoint` (no state dict), whose other tensors get their own names,
 /// and returns the warning. Without `base_only` such a checkpoint is refused; but tensors that are
 /// copied under their names for a class that is not known here (`keeps_names`), which may have an

@@ -9,7 +9,7 @@
 
 #include "ckpt/checkpoint.h"
 #include "convert/export/export_tensors.h"
-#include "convert/rewrite/quantisation.h"
+#include "convert/model/quantisation.h"
 
 namespace ferry {
 

@@ -308,6 +308,10 @@ TEST_F(Program, AWordThatIsNoCommandIsNamed) {
                                      "are inspect, convert"));
   EXPECT_THAT(ferry("convret a b").err,
               HasSubstr("'convret' is no command; the nearest is convert;"));
+  EXPECT_THAT(ferry("hlep").err, HasSubstr("'hlep' is no command; the nearest is help;"));
+  EXPECT_THAT(ferry("tokenise x").err, HasSubstr("the nearest is data tokenize;"));
+  EXPECT_THAT(ferry("--hlep").err,
+              HasSubstr("'--hlep' is no option of ferry; the nearest is --help"));
   EXPECT_THAT(ferry("xyzzy").err, HasSubstr("'xyzzy' is no command; the commands are inspect"));
   EXPECT_THAT(
       ferry("runs lst x").err,

@@ -41,11 +41,13 @@ const std::map<std::string, ConvertTarget> kTargets = {{"hf", ConvertTarget::hug
                                                        {"torch", ConvertTarget::torch}};
 
 const std::map<std::string, bool> kQuantisations = {{"fp8", true}};
+const std::map<std::string, bool> kIndexUses = {{"ignore", true}};
 
 void run(const ConvertFlags& flags, std::shared_ptr<Group> group) {
   ConvertOptions options = flags.options;
   options.import.family = options.model.family;
   options.import.dtype = options.model.dtype;
+  options.import.ignore_index = options.model.ignore_index;
   options.import.tokenizer_folder = options.model.tokenizer_folder;
   options.write.group = std::move(group);
   if (flags.verify) {
@@ -117,6 +119,12 @@ void add_model_options(Command& command, ConvertOptions& options) {
       .add_option("--tokenizer", model.tokenizer_folder,
                   "Folder of tokenizer files to copy (default: those of the checkpoint)")
       .type_name("DIR");
+  command
+      .add_choice("--index", options.model.ignore_index, kIndexUses,
+                  "ignore: of a Hugging Face folder whose index and shards disagree, the shards")
+      .type_name("ignore");
+  command.add_flag("--as-is", model.as_is,
+                   "Copy a Hugging Face model's tensors without holding them against config.json");
   command
       .add_option(
           "--max-shard-size",

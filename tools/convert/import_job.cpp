@@ -108,15 +108,14 @@ struct Model {
 
 Model open_model(const std::shared_ptr<const FileSystem>& file_system,
                  const ConvertOptions& options) {
-  auto stored =
-      std::make_unique<Checkpoint>(open_checkpoint(file_system, options.source, options.open));
+  auto stored = std::make_unique<Checkpoint>(open_source(file_system, options.source, options));
   const Format format = stored->format;
   if (format == Format::hugging_face) {
-    std::vector<std::string> warnings;
-    if (options.optimizer) warnings = add_optimizer_of_folder(*stored);
-    if (std::string warning = settle_adapter(*stored, options.base_only, false); !warning.empty()) {
-      warnings.push_back(std::move(warning));
-    }
+    std::string settled = settle_adapter(*stored, options.base_only, false);
+    std::vector<std::string> warnings = stored->notes;
+    if (!settled.empty()) warnings.push_back(std::move(settled));
+    if (options.optimizer)
+      std::ranges::move(add_optimizer_of_folder(*stored), std::back_inserter(warnings));
     return {std::move(*stored), format, options.config_folder, std::move(warnings), {}, nullptr};
   }
   if (!is_state_dict(*stored)) {

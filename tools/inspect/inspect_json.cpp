@@ -87,10 +87,13 @@ json text_or_null(const std::string& text) { return text.empty() ? json(nullptr)
 
 // Null where every element is a parameter.
 json packed_json(const ParameterCount& count) {
-  if (count.packed_elements == 0 && count.quantisation_elements == 0) return nullptr;
+  if (count.packed_elements == 0 && count.integers == 0 && count.quantisation_elements == 0) {
+    return nullptr;
+  }
   return {{"parameters", count.packed_parameters},
           {"elements", count.packed_elements},
           {"bits", known(count.bits)},
+          {"integers", count.integers},
           {"quantisation_elements", count.quantisation_elements}};
 }
 
@@ -156,6 +159,7 @@ json notes_json(const InspectReport& report) {
   if (!shifted.empty()) notes.push_back(shifted);
   const std::string& training = report.further.training.folder.problem;
   if (!training.empty()) notes.push_back(training);
+  for (const std::string& warning : report.check.warnings) notes.push_back(warning);
   for (const std::string& problem : report.object_problems) notes.push_back(problem);
   return notes;
 }
@@ -220,6 +224,7 @@ json to_json(const InspectReport& report) {
         {"problem", checkpoint.optimizer_problem.empty() ? json(nullptr)
                                                          : json(checkpoint.optimizer_problem)}}},
       {"files", std::move(files)},
+      {"problems", report.check.problems},
       {"notes", notes_json(report)}};
   if (report.options.check_masters) result["masters"] = comparison_json(report);
   if (report.options.stats) result["stats"] = statistics_json(report);

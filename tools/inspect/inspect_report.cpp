@@ -94,6 +94,8 @@ InspectReport make_report(const Checkpoint& checkpoint, const InspectOptions& op
   report.options = options;
   report.model = recognise(checkpoint);
   report.further = further_facts(checkpoint, report.model, options.given);
+  // What config.json counts of them and no file holds is none.
+  if (report.further.prediction.tensors == 0) report.model.mtp_layers = 0;
   const std::vector<AdapterTensor> adapter = adapter_tensors(checkpoint.catalog);
   report.adapter = summarise(checkpoint.catalog, adapter);
   std::vector<CountedTensor> kinds =
@@ -104,6 +106,7 @@ InspectReport make_report(const Checkpoint& checkpoint, const InspectOptions& op
     const Entry& entry = checkpoint.catalog.entries[i];
     add(group_of(entry, kinds[i].kind, report), entry);
   }
+  report.check = check_model(checkpoint);
   report.count = count_parameters(checkpoint.catalog, kinds);
   for (const FileInfo& file : checkpoint.catalog.files) report.file_bytes += file.bytes;
   if (options.tensors) report.listed = matching(checkpoint.catalog, *options.tensors);

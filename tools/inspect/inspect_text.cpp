@@ -128,6 +128,26 @@ std::string wrapped(const std::string& value, std::string_view indent) {
   return text + current;
 }
 
+// "4.00 B, of which 3.50 B are 4-bit values packed in 437.5 M elements; 2.1 M of scales besides".
+std::string parameters_line(const ParameterCount& count) {
+  std::string text = human_count(count.parameters);
+  if (count.packed_elements > 0) {
+    const std::string width = count.bits > 0 ? fmt::format("{}-bit ", count.bits) : "";
+    text += fmt::format(", of which {} are {}values packed in {} elements",
+                        human_count(count.packed_parameters), width,
+                        human_count(count.packed_elements));
+  }
+  if (count.integers > 0) {
+    text += fmt::format("; {} integers of quantised weights, which may hold several each",
+                        human_count(count.integers));
+  }
+  if (count.quantisation_elements > 0) {
+    text += fmt::format("; {} of scales and the like besides",
+                        human_count(count.quantisation_elements));
+  }
+  return text;
+}
+
 std::string family_line(const ModelSummary& model) {
   if (!model.family.empty()) return model.family;
   return "not recognised" + (model.reasons.empty() ? "" : ": " + model.reasons.front());
@@ -215,9 +235,13 @@ std::string notes(const InspectReport& report) {
   if (const std::string& problem = report.further.training.folder.problem; !problem.empty()) {
     all.push_back(problem);
   }
+  all.insert(all.end(), report.check.warnings.begin(), report.check.warnings.end());
   all.insert(all.end(), report.object_problems.begin(), report.object_problems.end());
   std::string text = all.empty() ? "" : "\n";
   for (const std::string& note : all) text += "note: " + wrapped(printable(note), "      ") + "\n";
+  for (const std::string& problem : report.check.problems) {
+    text += (text.empty() ? "\nproblem: " : "problem: ") + printable(problem, true) + "\n";
+  }
   return text;
 }
 
@@ -340,7 +364,7 @@ std::vector<std::pair<std::string, std::string>> facts(const InspectReport& repo
   add("vocabulary", vocabulary(report.model));
   if (report.further.prediction.tensors > 0) add("MTP", to_text(report.further.prediction));
   add("quantised", report.further.quantisation);
-  if (!report.adapter.alone) add("parameters", to_text(report.count));
+  if (!report.adapter.alone) add("parameters", parameters_line(report.count));
   add("adapter", adapter_line(report.adapter));
   if (report.optimizer_tensors.tensors > 0 || checkpoint.optimizer != OptimizerLayout::none) {
     add("optimizer", optimizer_line(checkpoint));

@@ -127,6 +127,10 @@ bool follow_run(const FileSystem& files, const std::string& paths, const FollowO
   if (!follower.is_any() && options.once) {
     fail(ErrorKind::not_found, "{} tells of no training yet", printable(paths));
   }
+  if (!follower.is_any()) {
+    print_aside("note: " + printable(paths) +
+                " tells of no training yet: waiting for its first line (Ctrl-C ends)\n");
+  }
   follower.begin();
   while (!options.once && !follower.is_over()) {
     std::this_thread::sleep_for(kLook);

@@ -27,8 +27,8 @@ std::vector<LossSum> loss_sums(const StepLoss& loss) {
 // wrong path it must be seen.
 std::string nothing_loaded(const TrainArguments& arguments) {
   return fmt::format(
-      "WARNING: no checkpoint is in --load {}: the run will start from random weights "
-      "(--exit-on-missing-checkpoint ends it instead)\n",
+      "no checkpoint is in --load {}: the run will start from random weights "
+      "(--exit-on-missing-checkpoint ends it instead)",
       arguments.load);
 }
 
@@ -54,7 +54,7 @@ std::unique_ptr<const Source> LanguageModel::take_source() { return std::move(so
 void LanguageModel::build(RunLog& log) {
   timers_ = &log.timers();
   log.tell_arguments();
-  if (!arguments_.load.empty() && source_path_.empty()) log.tell(nothing_loaded(arguments_));
+  if (!arguments_.load.empty() && source_path_.empty()) log.warn(nothing_loaded(arguments_));
   // Sizes that do not fit are told here.
   if (!arguments_.fp8.empty()) {
     memory_plan(arguments_, model_, kernels::DeviceKind::host, source_path_);

@@ -10,6 +10,7 @@
 #include "ckpt/megatron/state/vocabulary.h"
 #include "ckpt/memory/open_together.h"
 #include "ckpt/store/run_folder.h"
+#include "convert/check/names.h"
 #include "convert/import.h"
 #include "trainer/arguments/namespace.h"
 #include "trainer/arguments/parse.h"
@@ -174,7 +175,7 @@ void adopt_source_arguments(const std::shared_ptr<const FileSystem>& files,
   const bool is_model = is_hugging_face(*files, place->path);
   if (!is_model && !arguments.use_checkpoint_args) return;
   const Checkpoint checkpoint =
-      in_own_words([&] { return open_checkpoint(files, place->path, open_options(*place)); });
+      in_own_words([&] { return open_model(files, place->path, open_options(*place)); });
   if (!is_model) {
     adopt_checkpoint_arguments(arguments, checkpoint.args.value, checkpoint.path, notes);
     return;

@@ -44,8 +44,9 @@ struct TcpMesh::Notice {
   char text[2000] = {};
 };
 
-TcpMesh::TcpMesh(const MeetingPlace& place, std::chrono::seconds patience) : rank_(place.rank) {
-  Meeting meeting = meet(place, patience);
+TcpMesh::TcpMesh(const MeetingPlace& place, std::chrono::seconds patience, SayWait say)
+    : rank_(place.rank), say_(std::move(say)) {
+  Meeting meeting = meet(place, patience, say_);
   token_ = meeting.token;
   listener_ = std::move(meeting.listener);
   lifelines_ = std::move(meeting.lifelines);
@@ -134,6 +135,22 @@ void TcpMesh::tell_of_break(int from, const std::string& reason) {
   abort(broken_connection(from, rank_, reason));
 }
 
+TcpSocket TcpMesh::connect_to_peer(int to) const {
+  const Meeting::Rank& place = peers_.at(static_cast<size_t>(to))->place;
+  WaitReports reports(say_, fmt::format("rank {} of {}", rank_, size()));
+  const auto report = [&](const std::string& problem) {
+    reports.set(fmt::format("for rank {} at {}:{}: {}", to, place.host, place.port, problem));
+  };
+  report("it does not answer");
+  auto [socket, problem] =
+      connect_to(place.host, place.port, TcpClock::now() + std::chrono::seconds(60), report);
+  if (!socket) {
+    fail(ErrorKind::io, "rank {} cannot be reached at {}:{} from rank {}: {}", to, place.host,
+         place.port, rank_, problem);
+  }
+  return std::move(socket);
+}
+
 void TcpMesh::send(int to, Lane lane, uint64_t label, std::span<const std::byte> bytes) {
   check();
   Peer& peer = *peers_.at(static_cast<size_t>(to));
@@ -142,14 +159,7 @@ void TcpMesh::send(int to, Lane lane, uint64_t label, std::span<const std::byte>
   try {
     const std::lock_guard lock(peer.mutex);
     const bool is_new = !peer.socket;
-    if (is_new) {
-      peer.socket =
-          connect_to(peer.place.host, peer.place.port, TcpClock::now() + std::chrono::seconds(60));
-      if (!peer.socket) {
-        fail(ErrorKind::io, "rank {} cannot be reached at {}:{} from rank {}", to, peer.place.host,
-             peer.place.port, rank_);
-      }
-    }
+    if (is_new) peer.socket = connect_to_peer(to);
     is_connected = true;
     const FrameHello hello{token_, rank_};
     if (is_new) peer.socket.write(std::as_bytes(std::span(&hello, 1)));

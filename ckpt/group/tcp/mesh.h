@@ -35,8 +35,9 @@ namespace ferry {
 /// Any thread may call it.
 class TcpMesh {
  public:
+  /// `say` hears of waiting for other ranks: until all have met, and where one cannot be reached.
   explicit TcpMesh(const MeetingPlace& place,
-                   std::chrono::seconds patience = std::chrono::seconds(600));
+                   std::chrono::seconds patience = std::chrono::seconds(600), SayWait say = {});
   ~TcpMesh();
   TcpMesh(const TcpMesh&) = delete;
   TcpMesh& operator=(const TcpMesh&) = delete;
@@ -85,8 +86,10 @@ class TcpMesh {
   void tell(size_t line, const Notice& notice) noexcept;
   void learn(const Failure& failure, size_t from) noexcept;
   size_t rank_of_line(size_t line) const { return rank_ == 0 ? line : 0; }
+  TcpSocket connect_to_peer(int to) const;
 
   int rank_;
+  SayWait say_;
   uint64_t token_;
   TcpSocket listener_;
   std::vector<std::unique_ptr<Peer>> peers_;

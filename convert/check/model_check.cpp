@@ -10,6 +10,8 @@
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/other_programs.h"
+#include "convert/adapters.h"
+#include "convert/base_only.h"
 #include "convert/check/known_model.h"
 #include "convert/check/stacks.h"
 #include "convert/check/unknown_model.h"
@@ -53,11 +55,14 @@ std::vector<std::string> scale_problems(const Checkpoint& checkpoint,
 
 }  // namespace
 
-ModelCheck check_model(const Checkpoint& checkpoint) {
-  const FileSystem& files = *checkpoint.catalog.file_system;
-  if (checkpoint.format != Format::hugging_face || adapter_base(files, checkpoint.path)) return {};
+ModelCheck check_model(const Checkpoint& stored) {
+  const FileSystem& files = *stored.catalog.file_system;
+  if (stored.format != Format::hugging_face || adapter_base(files, stored.path)) return {};
   ModelCheck check;
   try {
+    Checkpoint checkpoint = stored;
+    const AdapterSummary adapter = take_adapter_out(checkpoint);
+    if (adapter.alone) return {};
     const auto config = read_hugging_face_config(files, checkpoint.path);
     if (!config) return {};
     check.warnings = odd_dtypes(checkpoint.catalog);
@@ -67,6 +72,12 @@ ModelCheck check_model(const Checkpoint& checkpoint) {
       std::ranges::move(config_problems(checkpoint.catalog, *config, has_head(*config)),
                         std::back_inserter(check.problems));
       return check;
+    }
+    if (adapter.any()) {
+      check.warnings.push_back(fmt::format(
+          "the folder holds the model and an adapter of it ({}) as one wrapped model, whose names "
+          "transformers does not load",
+          to_text(adapter)));
     }
     const Misfit misfit = model->compare(checkpoint.catalog, has_head(*config));
     if (misfit.any()) {

@@ -6,6 +6,7 @@
 
 #include "ckpt/base/error.h"
 #include "convert/arguments/arguments.h"
+#include "convert/base_only.h"
 #include "convert/config_json.h"
 #include "convert/convert.h"
 #include "convert/export/export_tensors.h"
@@ -51,6 +52,7 @@ Export plan_export(const Checkpoint& checkpoint, const ExportOptions& options) {
   if (options.dtype && !is_floating_point(*options.dtype)) {
     fail(ErrorKind::invalid, "dtype {} is no floating-point type", torch_name(*options.dtype));
   }
+  check_no_adapter(checkpoint);
   ReadArguments read = read_model(checkpoint);
   Architecture& a = read.architecture;
   const Family& family = choose_family(a, options.family, checkpoint.path);

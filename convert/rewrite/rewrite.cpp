@@ -11,7 +11,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/hugging_face/json_events.h"
-#include "ckpt/format/other_programs.h"
+#include "convert/base_only.h"
 #include "convert/check/model_check.h"
 #include "convert/export/lay_out.h"
 #include "convert/export/quantise_fp8.h"
@@ -171,9 +171,7 @@ void check_tensors(const Checkpoint& checkpoint, std::vector<std::string>& warni
 
 Export plan_rewrite(const Checkpoint& checkpoint, const ExportOptions& options) {
   const std::string& path = checkpoint.path;
-  if (const auto base = adapter_base(*checkpoint.catalog.file_system, path)) {
-    fail(ErrorKind::unsupported, "{}: {}", path, what_adapter(*base));
-  }
+  refuse_adapter_folder(checkpoint);
   Export result;
   result.plan.source = &checkpoint.catalog;
   result.warnings = checkpoint.notes;

@@ -11,6 +11,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/state/edit.h"
 #include "ckpt/megatron/state/norm_names.h"
+#include "convert/adapters.h"
 #include "convert/model/expert_names.h"
 #include "convert/state_dict/prefix.h"
 
@@ -207,6 +208,24 @@ void share_norm_names(const Views& a, Views& b, const std::string& path,
   }
 }
 
+// A model with an adapter inside is held against one without under its own names, which wrappers
+// changed; the adapter's tensors stay, and are on one side alone.
+void name_without_adapter(const Checkpoint& with, const Checkpoint& without, Views& views,
+                          std::vector<std::string>& notes) {
+  const std::vector<AdapterTensor> tensors = adapter_tensors(with.catalog);
+  const AdapterSummary adapter = summarise(with.catalog, tensors);
+  const Catalog& other = without.catalog;
+  if (!adapter.any() || summarise(other, adapter_tensors(other)).any()) return;
+  notes.push_back(
+      fmt::format("{}: holds an adapter ({}: {} tensors); its other tensors are compared under the "
+                  "names of the model",
+                  with.path, to_text(adapter), adapter.tensors));
+  for (size_t i = 0; i < tensors.size() && i < views.size(); ++i) {
+    const bool own = tensors[i].part == AdapterPart::none;
+    if (own && with.catalog.entries[i].role == Role::model) views[i].name = tensors[i].name;
+  }
+}
+
 }  // namespace
 
 std::vector<TensorPair> pair_views(Views a, Views b) {
@@ -240,6 +259,8 @@ std::vector<TensorPair> pair_tensors(const Checkpoint& a, const Checkpoint& b,
   const bool map_b = apart && is_hugging_face(a) && !b.args.value.is_none();
   Views of_a = map_a ? mapped_views(a, notes) : stored_views(a.catalog);
   Views of_b = map_b ? mapped_views(b, notes) : stored_views(b.catalog);
+  if (!map_a) name_without_adapter(a, b, of_a, notes);
+  if (!map_b) name_without_adapter(b, a, of_b, notes);
   if (apart && !map_a && !map_b && !drop_prefix(of_a, of_b, a.path, notes)) {
     drop_prefix(of_b, of_a, b.path, notes);
   }

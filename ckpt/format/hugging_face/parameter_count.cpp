@@ -125,6 +125,8 @@ ParameterCount count_parameters(const Catalog& catalog, const std::vector<Counte
         ++count.training_tensors;
         add(count.training_elements, entry.elements());
         break;
+      case ElementKind::adapter:
+        break;
     }
   }
   if (several) count.bits = 0;

@@ -13,6 +13,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
+#include "convert/adapters.h"
 #include "convert/check/known_model.h"
 #include "convert/config_value.h"
 #include "convert/state_dict/prefix.h"
@@ -112,6 +113,9 @@ void check_unique(const Checkpoint& checkpoint, const std::vector<std::string>& 
 
 std::string unwrap_names(Checkpoint& checkpoint) {
   if (checkpoint.format != Format::hugging_face) return {};
+  // What wraps a module for an adapter says which tensors are its own: it stays while the adapter
+  // does.
+  if (has_adapter(checkpoint.catalog)) return {};
   std::vector<Entry>& entries = checkpoint.catalog.entries;
   std::vector<std::string> names;
   for (const Entry& entry : entries) names.push_back(without_wrappers(entry.name));

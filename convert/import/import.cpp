@@ -12,9 +12,9 @@
 #include "ckpt/base/error.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
-#include "ckpt/format/other_programs.h"
 #include "ckpt/megatron/state/vocabulary.h"
 #include "convert/arguments/arguments.h"
+#include "convert/base_only.h"
 #include "convert/check/model_check.h"
 #include "convert/config_json.h"
 #include "convert/import/import_optimizer.h"
@@ -197,10 +197,8 @@ Import import_model(const Checkpoint& checkpoint, const ImportOptions& options) 
     fail(ErrorKind::unsupported, "{}: is no Hugging Face folder (weights and config.json)",
          checkpoint.path);
   }
-  if (options.config_folder.empty()) {
-    const auto base = adapter_base(*checkpoint.catalog.file_system, checkpoint.path);
-    if (base) fail(ErrorKind::unsupported, "{}: {}", checkpoint.path, what_adapter(*base));
-  }
+  if (options.config_folder.empty()) refuse_adapter_folder(checkpoint);
+  check_no_adapter(checkpoint);
   if (!options.ignore_index) require_index(checkpoint);
   ReadConfig read = read_model(checkpoint, options);
   const WeightScales scales(checkpoint.catalog, quantisation_of_model(checkpoint, read, options),

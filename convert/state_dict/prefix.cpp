@@ -16,9 +16,9 @@ constexpr std::string_view kWrappers[] = {"_orig_mod.", "_fsdp_wrapped_module.",
 
 // Names of what programs put around a model's state dict.
 constexpr std::string_view kContainers[] = {
-    "module",           "state_dict", "model_state_dict",  "state",          "app",
-    "model_state",      "policy",     "model_optim",       "pytorch_model",  "actor",
-    "checkpoint_state", "weights",    "state_dict.module", "_forward_module"};
+    "module",           "state_dict", "model_state_dict",  "state",           "app",
+    "model_state",      "policy",     "model_optim",       "pytorch_model",   "actor",
+    "checkpoint_state", "weights",    "state_dict.module", "_forward_module", "base_model"};
 
 // First parts of names inside transformers' models.
 constexpr std::string_view kInner[] = {"model.", "lm_head.", "transformer.", "language_model."};

@@ -28,6 +28,7 @@ struct StateDictOptions {
   std::optional<std::string> family;  // refuse another than this
   bool optimizer = false;             // the state of the model's parameters too
   bool drop_unknown = false;          // leave out what the family has not; else it is refused
+  bool base_only = false;  // leave out the adapter that the model holds; else it is refused
 };
 
 /// True where the tensors have another program's names: what is neither Megatron-LM's nor a Hugging
@@ -58,7 +59,8 @@ struct StateDict {
 
 /// mismatch, naming them, when tensors are missing, left over or of other shapes than config.json
 /// says; invalid when several prefixes have a model behind them, or nothing is left; not_found
-/// without config.json; unsupported for parameters that a program flattened.
+/// without config.json; unsupported for parameters that a program flattened, and for a model with an
+/// adapter.
 /// `checkpoint` must outlive the result.
 StateDict read_state_dict(const Checkpoint& checkpoint, const StateDictOptions& options);
 

@@ -248,8 +248,8 @@ TEST_F(Runs, AreComparedIterationByIteration) {
   EXPECT_THAT(ferry("runs compare " + path("b.log")).out, HasSubstr("4.6 "));
   const test::Outcome unknown = ferry("runs compare --metric 'lm los' " + path("a.log"));
   EXPECT_EQ(unknown.code, 2);
-  EXPECT_THAT(unknown.err, HasSubstr("none of the runs tells of 'lm los'; the nearest is lm loss; "
-                                     "they tell of global_batch_size, grad_norm, lm loss"));
+  EXPECT_THAT(unknown.err, HasSubstr("no run has the metric 'lm los'; the nearest is lm loss; "
+                                     "there are global_batch_size, grad_norm, lm loss"));
 }
 
 // A loss that is no number is another one, and neither the least nor a distance.

@@ -114,6 +114,9 @@ void add_model_options(Command& command, ConvertOptions& options) {
                   "Hugging Face model that gives the tensors that the checkpoint lacks (a vision "
                   "tower, prediction layers), config.json and other files (with --to hf)")
       .type_name("DIR");
+  command.add_flag("--base-only", options.base_only,
+                   "Of a model with an adapter inside (LoRA): without the adapter, under the "
+                   "model's own names");
   command
       .add_option("--tokenizer", model.tokenizer_folder,
                   "Folder of tokenizer files to copy (default: those of the checkpoint)")

@@ -5,6 +5,7 @@
 #include "ckpt/format/hugging_face/safetensors_plan.h"
 #include "ckpt/group/together.h"
 #include "ckpt/megatron/optimizer/masters/weights.h"
+#include "convert/base_only.h"
 #include "convert/check/model_check.h"
 #include "convert/check/names.h"
 #include "convert/rewrite/rewrite.h"
@@ -70,6 +71,7 @@ void check_options(const ConvertOptions& options) {
       {"--config", !options.config_folder.empty(), !plain},
       {"--only", !options.only.empty(), !plain},
       {"--rename", !options.renames.empty(), !plain},
+      {"--base-only", options.base_only, !plain},
       {"--core-release", options.write.release != kNewestCore, to == ConvertTarget::torch_dist},
       {"--compress", options.write.zstd_level.has_value(), to == ConvertTarget::torch_dist},
       {"a layout", options.import.layout != ParallelTarget(), megatron},
@@ -89,9 +91,10 @@ void check_options(const ConvertOptions& options) {
          torch_name(*model.dtype), spelling(to),
          hf ? "; --quantize fp8 makes them" : ", which Megatron-LM's formats have not");
   }
-  if (model.as_is && (model.dtype || model.quantise_fp8 || !options.fill_from.empty())) {
+  if (model.as_is &&
+      (model.dtype || model.quantise_fp8 || !options.fill_from.empty() || options.base_only)) {
     fail(ErrorKind::invalid,
-         "--as-is copies tensors; it excludes --dtype, --quantize and --fill-from");
+         "--as-is copies tensors; it excludes --dtype, --quantize, --fill-from and --base-only");
   }
   if (model.quantise_fp8 && options.write.group->size() > 1) {
     fail(ErrorKind::invalid, "--quantize is done by one process, not by {}",
@@ -158,6 +161,14 @@ ExportOptions add_arguments(Checkpoint& checkpoint, const ConvertOptions& option
   return model;
 }
 
+// What becomes of an adapter inside; of what is copied as it is, nothing.
+std::string settle(Checkpoint& checkpoint, const ConvertOptions& options) {
+  if (options.model.as_is) return {};
+  const bool unknown =
+      checkpoint.format == Format::hugging_face && recognise(checkpoint).family.empty();
+  return settle_adapter(checkpoint, options.base_only, unknown);
+}
+
 // `state_dict` becomes what the plan refers to, where the checkpoint is one.
 Job plan_hugging_face(Checkpoint& checkpoint, std::optional<StateDict>& state_dict,
                       const ConvertOptions& options) {
@@ -172,6 +183,9 @@ Job plan_hugging_face(Checkpoint& checkpoint, std::optional<StateDict>& state_di
     return job_of(plan_state_dict(*state_dict, options.model), checkpoint);
   }
   std::vector<std::string> warnings;
+  if (std::string settled = settle(checkpoint, options); !settled.empty()) {
+    warnings.push_back(std::move(settled));
+  }
   const bool lacking = lacks_arguments(checkpoint);
   ExportOptions model = lacking ? add_arguments(checkpoint, options, warnings) : options.model;
   check_no_state_dict(checkpoint, options, lacking);
@@ -179,11 +193,16 @@ Job plan_hugging_face(Checkpoint& checkpoint, std::optional<StateDict>& state_di
   if (!options.fill_from.empty()) {
     original = std::make_shared<Checkpoint>(
         open_source(checkpoint.catalog.file_system, options.fill_from, options));
+    settle_adapter(*original, false, false);
     model.original = original.get();
   }
   Job job = job_of(checkpoint.format == Format::hugging_face ? plan_new_form(checkpoint, model)
                                                              : plan_export(checkpoint, model),
                    checkpoint);
+  if (options.base_only) {
+    std::erase_if(job.planned.small_files,
+                  [](const auto& file) { return is_adapter_file(file.first); });
+  }
   job.original = std::move(original);
   job.planned.warnings.insert(job.planned.warnings.begin(), warnings.begin(), warnings.end());
   return job;

@@ -34,6 +34,7 @@ struct ConvertOptions {
   std::string config_folder;
   std::vector<std::string> only;
   std::vector<std::pair<std::string, std::string>> renames;
+  bool base_only = false;  // of a model with an adapter inside: without it
   /// Modules that are to load a run of Megatron-LM's; nothing: transformer_engine.
   std::optional<bool> transformer_engine;
   WriteOptions write;  // release, zstd_level: --to torch_dist

@@ -18,6 +18,7 @@
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
 #include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"
+#include "convert/base_only.h"
 #include "convert/state_dict/named_optimizer.h"
 #include "tools/convert/state_dict_options.h"
 #include "tools/output/paths.h"
@@ -112,7 +113,9 @@ Model open_model(const std::shared_ptr<const FileSystem>& file_system,
   auto stored = std::make_unique<Checkpoint>(open_source(file_system, options.source, options));
   const Format format = stored->format;
   if (format == Format::hugging_face) {
+    std::string settled = settle_adapter(*stored, options.base_only, false);
     std::vector<std::string> warnings = stored->notes;
+    if (!settled.empty()) warnings.push_back(std::move(settled));
     if (options.optimizer)
       std::ranges::move(add_optimizer_of_folder(*stored), std::back_inserter(warnings));
     return {std::move(*stored), format, options.config_folder, std::move(warnings), {}, nullptr};

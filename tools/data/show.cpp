@@ -113,7 +113,7 @@ json to_json(const std::vector<ShownTokens>& shown, const char* what) {
   return {{std::string(what) + "s", list}};
 }
 
-// What the tokenizer does not have, it would pass over without a word.
+// decode() leaves out ids that the tokenizer does not have: they are shown as numbers.
 void decode(const TextTokenizer& tokenizer, ShownTokens& one) {
   const std::span<const int32_t> tokens = one.tokens;
   std::string text;

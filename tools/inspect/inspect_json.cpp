@@ -104,6 +104,20 @@ json prediction_json(const PredictionLayers& prediction) {
           {"modules", prediction.modules}};
 }
 
+// Null where there is none.
+json adapter_json(const AdapterSummary& adapter) {
+  if (!adapter.any()) return nullptr;
+  return {{"methods", adapter.methods},
+          {"tensors", adapter.tensors},
+          {"parameters", adapter.parameters},
+          {"ranks", adapter.ranks},
+          {"targets", adapter.targets},
+          {"trained_copies", adapter.replaced},
+          {"names", adapter.names},
+          {"wrapped_tensors", adapter.wrapped},
+          {"alone", adapter.alone}};
+}
+
 json run_json(const std::optional<RunFacts>& run) {
   if (!run) return nullptr;
   return {{"iterations", run->iterations},
@@ -188,13 +202,14 @@ json to_json(const InspectReport& report) {
       {"model", model_json(report.model)},
       {"parameters", report.count.parameters},
       {"packed", packed_json(report.count)},
+      {"adapter", adapter_json(report.adapter)},
       {"quantisation", text_or_null(report.further.quantisation)},
       {"mtp", prediction_json(report.further.prediction)},
       {"run", run_json(report.further.run)},
       {"training", training_json(report.further.training)},
       {"by_ferry", report.further.by_ferry},
-      {"bytes",
-       report.model_tensors.bytes + report.optimizer_tensors.bytes + report.training_tensors.bytes},
+      {"bytes", report.model_tensors.bytes + report.adapter_tensors.bytes +
+                    report.optimizer_tensors.bytes + report.training_tensors.bytes},
       {"tensors", tensors_json(checkpoint.catalog)},
       {"objects", objects_json(report)},
       {"layout", layout_json(checkpoint.layout)},

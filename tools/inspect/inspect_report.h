@@ -14,6 +14,7 @@
 #include "ckpt/engine/engine.h"
 #include "ckpt/format/hugging_face/parameter_count.h"
 #include "ckpt/megatron/optimizer/masters/compare.h"
+#include "convert/adapters.h"
 #include "convert/check/model_check.h"
 #include "convert/convert.h"
 #include "tools/inspect/further_facts.h"
@@ -46,7 +47,8 @@ struct InspectReport {
   ModelSummary model;
   FurtherFacts further;
   ParameterCount count;
-  TensorGroup model_tensors, optimizer_tensors, training_tensors;
+  AdapterSummary adapter;
+  TensorGroup model_tensors, adapter_tensors, optimizer_tensors, training_tensors;
   uint64_t file_bytes = 0;
   std::vector<const Entry*> listed;  // for --tensors
   std::vector<std::pair<const Entry*, Statistics>> statistics;

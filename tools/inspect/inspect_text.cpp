@@ -153,6 +153,16 @@ std::string family_line(const ModelSummary& model) {
   return "not recognised" + (model.reasons.empty() ? "" : ": " + model.reasons.front());
 }
 
+std::string adapter_line(const AdapterSummary& adapter) {
+  if (!adapter.any()) return "";
+  if (adapter.tensors == 0) {
+    return fmt::format("its tensors are not here; {} of the model's are inside its wrappers",
+                       plural(adapter.wrapped, "tensor"));
+  }
+  return fmt::format("{}: {}, {} parameters{}", to_text(adapter), plural(adapter.tensors, "tensor"),
+                     human_count(adapter.parameters), adapter.alone ? ", without the model" : "");
+}
+
 std::string optimizer_line(const Checkpoint& checkpoint) {
   std::string text = checkpoint.optimizer == OptimizerLayout::none
                          ? "none"
@@ -172,7 +182,7 @@ std::string head(const InspectReport& report) {
   std::string text;
   for (const auto& [key, value] : facts(report)) {
     if (key == "model") text += '\n';
-    const bool wraps = key == "optimizer" || key == "beside";
+    const bool wraps = key == "optimizer" || key == "beside" || key == "adapter";
     text += fmt::format("{:<12} {}\n", key,
                         printable(wraps ? wrapped(value, std::string(13, ' ')) : value, wraps));
   }
@@ -187,6 +197,7 @@ std::string tensor_table(const InspectReport& report) {
                     dtypes(group)});
   };
   add("model", report.model_tensors);
+  add("adapter", report.adapter_tensors);
   add("optimizer", report.optimizer_tensors);
   add("training", report.training_tensors);
   return "\n" + table(rows, {false, true, true, true, false}, "");
@@ -353,7 +364,8 @@ std::vector<std::pair<std::string, std::string>> facts(const InspectReport& repo
   add("vocabulary", vocabulary(report.model));
   if (report.further.prediction.tensors > 0) add("MTP", to_text(report.further.prediction));
   add("quantised", report.further.quantisation);
-  add("parameters", parameters_line(report.count));
+  if (!report.adapter.alone) add("parameters", parameters_line(report.count));
+  add("adapter", adapter_line(report.adapter));
   if (report.optimizer_tensors.tensors > 0 || checkpoint.optimizer != OptimizerLayout::none) {
     add("optimizer", optimizer_line(checkpoint));
   }

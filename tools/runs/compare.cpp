@@ -52,7 +52,7 @@ std::optional<double> median(Curve curve) {
 [[noreturn]] void fail_unknown(const std::string& metric, const std::set<std::string>& names) {
   const std::vector<std::string> all(names.begin(), names.end());
   const std::string nearest = nearest_word(metric, all);
-  fail(ErrorKind::invalid, "none of the runs tells of '{}'{}{}; they tell of {}", printable(metric),
+  fail(ErrorKind::invalid, "no run has the metric '{}'{}{}; there are {}", printable(metric),
        nearest.empty() ? "" : "; the nearest is ", printable(nearest),
        printable(fmt::to_string(fmt::join(all, ", "))));
 }

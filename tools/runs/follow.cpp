@@ -129,7 +129,7 @@ bool follow_run(const FileSystem& files, const std::string& paths, const FollowO
   }
   if (!follower.is_any()) {
     print_aside("note: " + printable(paths) +
-                " tells of no training yet: waiting for its first line (Ctrl-C ends)\n");
+                " has no log line yet: waiting for the first (Ctrl-C ends)\n");
   }
   follower.begin();
   while (!options.once && !follower.is_over()) {

@@ -2,7 +2,7 @@
 //
 // Files of whole training states hold optimizer state next to the model. Quantised models store
 // several parameters in one integer, and scales, zero points and tables, which are no parameters
-// (quantised_tensors.h).
+// (quantised_tensors.h). Those of adapters are counted apart.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,7 @@ enum class ElementKind : uint8_t {
   integers,      // of a quantised weight: an unknown number of parameters
   quantisation,  // scales, zero points, tables, orders
   training,      // of an optimizer, a scheduler, random state
+  adapter,       // LoRA and the like; said by whoever knows (convert/adapters.h)
 };
 
 struct CountedTensor {

@@ -401,6 +401,9 @@ TEST(TrainingPage, ShowsTheBeginningWhereARunIsShort) {
   EXPECT_THAT(training_page({a}), Not(HasSubstr("lm loss, iterations")));
   const std::string diverged = log_of(1, 10, 4) + " iteration 11/ 100 | lm loss: nan |\n";
   const std::string page = training_page({run_of({{"c", diverged}}, "c")});
+  const json series = training_json({run_of({{"c", diverged}}, "c")}).at("runs").at(0).at("series");
+  EXPECT_TRUE(series.at("lm loss").at("last").is_null());
+  EXPECT_EQ(series.at("lm loss").at("least"), 4);
   EXPECT_TRUE(page.find("1 NaN or infinite, the first at iteration 11") != std::string::npos);
   EXPECT_TRUE(page.find("<td>nan</td>") != std::string::npos);  // the last loss
 }

@@ -27,7 +27,7 @@ struct EncodeOptions {
   uint64_t longest_line = 64 << 20;  // bytes
   DType type = DType::u16;
   int64_t partitions = 1;  // a line belongs to that of its number's remainder
-  /// Of partitions from the first to before the end lines are encoded. The end may sink meanwhile.
+  /// Lines of partitions in [first, end) are encoded. The end may be lowered meanwhile.
   int64_t first_partition = 0;
   const std::atomic<int64_t>* end_partition = nullptr;  // null: partitions
 };

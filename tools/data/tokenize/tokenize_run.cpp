@@ -246,7 +246,7 @@ class TokenizeRun {
   std::atomic<uint64_t> bytes_read_{0};       // of this pass
   std::atomic<int64_t> end_partition_{0};     // of this pass: those before it are done when it is
   int64_t partitions_of_pass_ = INT64_MAX;    // as many have room in memory
-  std::map<int64_t, EncodedDocuments> held_;  // partitions behind the one that is written
+  std::map<int64_t, EncodedDocuments> held_;  // partitions after the one that is written
   EncodeCounts held_counts_;                  // what progress shows of theirs
   uint64_t held_bytes_ = 0;
   Clock::time_point last_journal_;

@@ -26,7 +26,7 @@ struct Plot {
   int64_t first = 0, last = 1;  // iterations
 
   bool has(const SeriesPoint& point) const { return point.last >= first && point.first <= last; }
-  // Whether a line ends where the eye would pass over it.
+  // Whether a line is too short to be seen next to longer ones.
   bool is_short(const Series& series) const {
     const double begin = std::max(x(static_cast<double>(series.points().front().first)), kLeft);
     const double end = std::min(x(static_cast<double>(series.points().back().last)), kRight);

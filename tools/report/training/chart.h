@@ -41,8 +41,8 @@ struct Chart {
 struct ValueRange {
   double low = 0, high = 1;
   bool is_log = false;        // spread over powers of ten
-  bool is_cut = false;        // some values lie above
-  bool is_cut_below = false;  // some values lie below
+  bool is_cut = false;        // some values are above
+  bool is_cut_below = false;  // some values are below
 };
 ValueRange value_range(const std::vector<ChartLine>& lines, bool is_linear = false,
                        const IterationWindow& window = {});

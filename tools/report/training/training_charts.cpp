@@ -77,7 +77,7 @@ std::string not_finite_text(const Chart& chart) {
                      grouped(first));
 }
 
-// The iterations of a run that is much shorter than others, which has little room beside them;
+// The iterations of a run that is much shorter than others, which has little room next to them;
 // nothing where all are about as long.
 std::optional<IterationWindow> window_of_shortest(const Chart& chart) {
   constexpr int64_t kMuchShorter = 8;

@@ -31,7 +31,7 @@ Values values_of(const ChartLine& line, const IterationWindow& window, double (*
   return values;
 }
 
-// How far upwards values reach that do not lie far away from nearly all: one that diverged, or a
+// The largest value that is not far away from nearly all others: one that diverged, or a
 // first iteration that took a hundred times as long, would press all others into one line.
 double usual_most(const std::vector<double>& sorted, double most) {
   if (sorted.size() < 3) return most;
@@ -51,7 +51,7 @@ double usual_least(const std::vector<double>& sorted, double least) {
   return -usual_most(negated, -least);
 }
 
-// Of each line by itself: a short one that is elsewhere is seen, too.
+// Each line has a range of its own, so that a short one that is elsewhere is seen, too.
 ValueRange range_of(const std::vector<ChartLine>& lines, const IterationWindow& window,
                     double (*scale)(double)) {
   ValueRange range{INFINITY, -INFINITY};
@@ -79,7 +79,7 @@ ValueRange value_range(const std::vector<ChartLine>& lines, bool is_linear,
   if (range.low > range.high) return {};
   if (!is_linear && range.low > 0 && range.high / range.low >= kSpreadForLog) {
     const ValueRange powers = range_of(lines, window, std::log10);
-    if (std::isfinite(powers.low)) {  // else a value that is not above 0 lies among them
+    if (std::isfinite(powers.low)) {  // else some values are not above 0
       return {std::pow(10, powers.low), std::pow(10, powers.high), true, powers.is_cut,
               powers.is_cut_below};
     }
@@ -108,7 +108,7 @@ std::vector<double> ticks(const ValueRange& range, int count) {
     if (step * 1.001 < width) step = std::pow(10, std::floor(std::log10(width))) * factor;
   }
   const double first = std::ceil(range.low / step);
-  // Beyond this, numbers that lie one apart are the same.
+  // Beyond this, whole numbers next to each other are the same.
   if (!std::isfinite(first) || std::abs(first) > kWholeForLines) return {range.low, range.high};
   for (int i = 0; i <= 2 * count && (first + i) * step <= range.high + step * 1e-9; ++i) {
     result.push_back((first + i) * step);

@@ -54,7 +54,12 @@ bool is_candidate(const FileSystem& files, const std::string& folder, const std:
   if (!suffix || other) return false;
   const std::string path = join(folder, name);
   if (files.status(path).kind != PathKind::file) return false;
-  return name.ends_with(".nemo") || is_torch_save_file(*files.open(path));
+  if (name.ends_with(".nemo")) return true;
+  try {
+    return is_torch_save_file(*files.open(path));
+  } catch (const Error&) {
+    return true;  // why it cannot be read is said when it is opened
+  }
 }
 
 Names candidates(const FileSystem& files, const std::string& folder, const Names& names) {

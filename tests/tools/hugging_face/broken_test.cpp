@@ -1,0 +1,221 @@
+// A healthy Hugging Face folder, and ways of breaking it: inspect, verify and convert each say what
+// is wrong, of a model of a known family and of one of a type that is not known.
+#include <gmock/gmock.h>
+
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/support.h"
+#include "tests/tools/program.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using ferry::test::fixture;
+using ferry::test::Outcome;
+using ferry::test::Program;
+using nlohmann::json;
+using testing::HasSubstr;
+
+// A safetensors file: its header, and the bytes after it.
+struct Shard {
+  json header;
+  std::string data;
+
+  explicit Shard(const std::string& path) {
+    const std::string bytes = Program::read(path);
+    size_t length = 0;
+    for (size_t i = 8; i-- > 0;) length = length << 8 | static_cast<unsigned char>(bytes.at(i));
+    header = json::parse(bytes.substr(8, length));
+    data = bytes.substr(8 + length);
+  }
+
+  void save(const std::string& path) const {
+    const std::string text = header.dump();
+    std::string bytes;
+    for (size_t i = 0; i < 8; ++i) bytes += static_cast<char>(text.size() >> (8 * i));
+    Program::write(path, bytes + text + data);
+  }
+
+  // Without a tensor and its bytes.
+  void remove(const std::string& name) {
+    const size_t begin = header[name]["data_offsets"][0], end = header[name]["data_offsets"][1];
+    data.erase(begin, end - begin);
+    header.erase(name);
+    for (auto& [other, tensor] : header.items()) {
+      if (other == "__metadata__" || tensor["data_offsets"][0] < begin) continue;
+      for (json& offset : tensor["data_offsets"]) offset = offset.get<size_t>() - (end - begin);
+    }
+  }
+};
+
+constexpr const char* kNorm = "model.layers.1.input_layernorm.weight";
+constexpr const char* kExpert = "model.layers.1.block_sparse_moe.experts.2.w1.weight";
+
+// inspect wraps its lines.
+std::string on_one_line(const std::string& text) {
+  std::istringstream words(text);
+  std::string line, word;
+  while (words >> word) line += (line.empty() ? "" : " ") + word;
+  return line;
+}
+
+struct Broken : Program {
+  std::string model;
+
+  void SetUp() override {
+    Program::SetUp();
+    model = path("model");
+    const Outcome made = ferry("convert " + fixture("megatron/hot_mixtral") + " " + model +
+                               " --to hf --no-manifest --quantize fp8 --max-shard-size 100kB");
+    ASSERT_EQ(made.code, 0) << made.err;
+    ASSERT_TRUE(fs::exists(index_path()));
+  }
+
+  std::string index_path() const { return model + "/model.safetensors.index.json"; }
+
+  void edit(const std::string& file, const std::function<void(json&)>& change) const {
+    json value = json::parse(read(file));
+    change(value);
+    write(file, value.dump());
+  }
+  void edit_config(const std::string& member, const json& value) const {
+    edit(model + "/config.json", [&](json& config) { config[member] = value; });
+  }
+  void edit_index(const std::function<void(json&)>& change) const {
+    edit(index_path(), [&](json& index) { change(index["weight_map"]); });
+  }
+  std::string shard_of(const std::string& tensor) const {
+    return model + "/" + json::parse(read(index_path()))["weight_map"][tensor].get<std::string>();
+  }
+  void edit_shard(const std::string& tensor, const std::function<void(Shard&)>& change) const {
+    Shard shard(shard_of(tensor));
+    change(shard);
+    shard.save(shard_of(tensor));
+  }
+  void rename(const std::string& from, const std::string& to) const {
+    const std::string file = shard_of(from);
+    edit_shard(from, [&](Shard& shard) {
+      shard.header[to] = shard.header[from];
+      shard.header.erase(from);
+    });
+    edit_index([&](json& map) {
+      map[to] = file.substr(model.size() + 1);
+      map.erase(from);
+    });
+  }
+
+  // All commands say `what`; verify and convert end with an error unless it is a `note`.
+  void expect_said(const std::string& what, bool note = false) const {
+    const Outcome inspect = ferry("inspect " + model), verify = ferry("verify " + model);
+    EXPECT_THAT(on_one_line(inspect.out + inspect.err), HasSubstr(what));
+    EXPECT_EQ(verify.code, note ? 0 : 4);
+    EXPECT_THAT(verify.out + verify.err, HasSubstr(what));
+    for (const std::string options : {"--to hf", "--to hf --dtype bf16"}) {
+      const Outcome convert =
+          ferry("convert " + model + " " + path("out") + " --overwrite " + options);
+      EXPECT_EQ(convert.code == 0, note) << options << convert.out << convert.err;
+      EXPECT_THAT(convert.out + convert.err, HasSubstr(what)) << options;
+    }
+  }
+  void expect_healthy() const {
+    EXPECT_EQ(ferry("verify " + model).code, 0) << ferry("verify " + model).out;
+    EXPECT_EQ(ferry("convert " + model + " " + path("out") + " --overwrite --to hf").code, 0);
+  }
+
+  // Breaks the folder in every way, each time a new copy.
+  void break_in_every_way() {
+    const std::string healthy = model;
+    expect_healthy();
+    int count = 0;
+    const auto way = [&](const std::string& what, const std::function<void()>& change,
+                         bool note = false) {
+      SCOPED_TRACE(what);
+      model = path("broken" + std::to_string(++count));
+      fs::copy(healthy, model, fs::copy_options::recursive);
+      change();
+      expect_said(what, note);
+    };
+    const auto lose = [&](const std::string& name) {
+      return [this, name] {
+        edit_shard(name, [&](Shard& shard) { shard.remove(name); });
+        edit_index([&](json& map) { map.erase(name); });
+      };
+    };
+    way("missing", [&] { fs::remove(shard_of(kNorm)); });
+    way("bytes", [&] { fs::resize_file(shard_of(kNorm), fs::file_size(shard_of(kNorm)) - 8); });
+    way(kNorm, lose(kNorm));
+    way("experts", lose(kExpert));
+    way("lm_head", [&] {  // a model of an unknown type may have no output layer but by this member
+      edit_config("tie_word_embeddings", false);
+      lose("lm_head.weight")();
+    });
+    way("input_layernorm", [&] { rename(kNorm, "model.layers.1.input_layer_norm.weight"); });
+    way("names 1 tensor that none of the shards holds: model.ghost.weight",
+        [&] { edit_index([&](json& map) { map["model.ghost.weight"] = map.front(); }); });
+    way("lacks 1 tensor that the shards hold: " + std::string(kNorm),
+        [&] { edit_index([](json& map) { map.erase(kNorm); }); });
+    way("layers", [&] { edit_config("num_hidden_layers", 40); });
+    way("model.embed_tokens.weight", [&] { edit_config("hidden_size", 72); });
+    way("experts", [&] { edit_config("num_local_experts", 9); });
+    const std::string scales = std::string(kExpert) + "_scale_inv";
+    way(kExpert, lose(scales));
+    way(kExpert, [&] { rename(scales, "model.layers.1.block_sparse_moe.scales"); });
+    way(kNorm, [&] {
+      edit_shard(kNorm, [](Shard& shard) {
+        json& shape = shard.header[kNorm]["shape"];
+        shape.insert(shape.begin(), 1);
+      });
+    });
+    way(
+        std::string(kNorm) + ": is float16",
+        [&] { edit_shard(kNorm, [](Shard& shard) { shard.header[kNorm]["dtype"] = "F16"; }); },
+        true);
+  }
+};
+
+TEST_F(Broken, IsSaidOfAKnownFamily) { break_in_every_way(); }
+
+TEST_F(Broken, IsSaidOfAModelOfAnUnknownType) {
+  edit_config("model_type", "unheard_of");
+  edit_config("architectures", {"UnheardOfForCausalLM"});
+  break_in_every_way();
+}
+
+TEST_F(Broken, APrefixIsTakenOff) {
+  const json map = json::parse(read(index_path()))["weight_map"];
+  for (const auto& [name, file] : map.items()) rename(name, "module._orig_mod." + name);
+  const std::string what = "are wrapped ('module._orig_mod.')";
+  EXPECT_THAT(ferry("inspect " + model).out, HasSubstr("are wrapped"));
+  EXPECT_EQ(ferry("verify " + model).code, 4);
+  EXPECT_THAT(ferry("verify " + model).out, HasSubstr(what));
+  const Outcome convert = ferry("convert " + model + " " + path("out") + " --to hf");
+  EXPECT_EQ(convert.code, 0);
+  EXPECT_THAT(convert.out, HasSubstr(what));
+  EXPECT_THAT(ferry("inspect " + path("out") + " --tensors").out, HasSubstr("\nlm_head.weight"));
+}
+
+TEST_F(Broken, AsIsCopiesIt) {
+  edit_config("num_hidden_layers", 40);
+  EXPECT_EQ(ferry("convert " + model + " " + path("out") + " --to hf").code, 6);
+  EXPECT_EQ(ferry("convert " + model + " " + path("out") + " --to hf --as-is").code, 0);
+  const Outcome refused =
+      ferry("convert " + model + " " + path("b") + " --to hf --as-is --dtype bf16");
+  EXPECT_EQ(refused.code, 2);
+}
+
+TEST_F(Broken, ShardsWithoutTheirIndexAreRead) {
+  edit_index([&](json& map) { map["model.ghost.weight"] = map.front(); });
+  const std::string convert = "convert " + model + " " + path("out") + " --to ";
+  for (const std::string target : {"hf", "torch_dist", "safetensors"}) {
+    const Outcome refused = ferry(convert + target);
+    EXPECT_EQ(refused.code, 6) << target;
+    EXPECT_THAT(refused.err, HasSubstr("--index ignore")) << target;
+  }
+  EXPECT_EQ(ferry(convert + "hf --index ignore").code, 0);
+  EXPECT_EQ(ferry("verify " + path("out")).code, 0);
+}
+
+}  // namespace

@@ -11,6 +11,7 @@
 #include "ckpt/io/staging/read_mark.h"
 #include "ckpt/io/tar_file_system.h"
 #include "ckpt/megatron/nemo/nemo1.h"
+#include "ckpt/open_folders.h"
 #include "ckpt/store/run_folder.h"
 
 namespace ferry {
@@ -91,6 +92,7 @@ Checkpoint open_checkpoint_file(std::shared_ptr<const FileSystem> file_system,
     checkpoint.format = Format::torch_file;
     checkpoint.writer = "torch.save";
     checkpoint.catalog = open_torch_file(std::move(file_system), path);
+    if (!raw) drop_extra_states(checkpoint);
   }
   checkpoint.path = path;
   checkpoint.mark = std::move(mark);

@@ -85,6 +85,17 @@ Checkpoint checkpoint_of_ranks(Format format, const std::string& folder, RankedC
 
 }  // namespace
 
+void drop_extra_states(Checkpoint& checkpoint) {
+  const auto gone = std::erase_if(checkpoint.catalog.entries, [](const Entry& entry) {
+    return entry.dtype == DType::u8 && entry.role == Role::model &&
+           (entry.name == "_extra_state" || entry.name.ends_with("._extra_state"));
+  });
+  if (gone == 0) return;
+  checkpoint.notes.push_back(fmt::format(
+      "{} of Transformer Engine's _extra_state {} left out, as objects of that name are", gone,
+      gone == 1 ? "is" : "are"));
+}
+
 std::optional<int64_t> iteration_by_name(const std::string& folder) {
   const std::string name = split_path(folder).name;
   const auto step = step_number(name);
@@ -92,19 +103,21 @@ std::optional<int64_t> iteration_by_name(const std::string& folder) {
 }
 
 Checkpoint open_deepspeed_folder(std::shared_ptr<const FileSystem> file_system,
-                                 const std::string& folder, bool) {
+                                 const std::string& folder, bool raw) {
   Checkpoint checkpoint = checkpoint_of_ranks(Format::deepspeed, folder,
                                               open_deepspeed(std::move(file_system), folder));
   if (!checkpoint.iteration) checkpoint.iteration = iteration_by_name(folder);
+  if (!raw) drop_extra_states(checkpoint);
   return checkpoint;
 }
 
 Checkpoint open_fsdp_folder(std::shared_ptr<const FileSystem> file_system,
-                            const std::string& folder, bool) {
+                            const std::string& folder, bool raw) {
   Checkpoint checkpoint =
       checkpoint_of_ranks(Format::fsdp, folder, open_fsdp_ranks(std::move(file_system), folder));
   checkpoint.iteration = iteration_by_name(folder);  // global_step_5/actor
   if (!checkpoint.iteration) checkpoint.iteration = iteration_by_name(split_path(folder).parent);
+  if (!raw) drop_extra_states(checkpoint);
   return checkpoint;
 }
 
@@ -136,7 +149,9 @@ Checkpoint open_plain_dcp(std::shared_ptr<const FileSystem> file_system, const s
       checkpoint.optimizer = OptimizerLayout::plain;
     }
   }
-  if (!raw) apply_fsdp_meaning(checkpoint);
+  if (raw) return checkpoint;
+  apply_fsdp_meaning(checkpoint);
+  drop_extra_states(checkpoint);
   return checkpoint;
 }
 

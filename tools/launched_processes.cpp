@@ -40,7 +40,7 @@ std::shared_ptr<Group> LaunchedProcesses::join(Output output) {
 std::shared_ptr<Group> LaunchedProcesses::join_by_address(Output output) {
   const auto place = meeting_place(process_environment());
   if (!place) return join(output);
-  // Before they have met there is no rank 0 that could tell of errors.
+  // Before they have met there is no rank 0 to report errors.
   mesh_ = std::make_shared<TcpMesh>(*place, kPatience, say_wait());
   if (place->rank != 0) silenced_ = silence_standard_error();
   group_ = message_group(tcp_transport(mesh_));

@@ -65,7 +65,7 @@ bool collide(const Recipe& recipe, size_t a, size_t b, size_t rank) {
   return false;
 }
 
-Dims without_ones(Dims shape) {
+Dims without_unit_axes(Dims shape) {
   std::erase(shape, 1);
   return shape;
 }
@@ -90,7 +90,7 @@ void check_scales(const Plan& plan, const Entry& target, const Recipe& recipe) {
     const bool is_block = each.block.size() == input.shape.size() &&
                           std::ranges::all_of(each.block, [](int64_t size) { return size > 0; });
     if (!is_block ||
-        without_ones(scales.shape) != without_ones(block_grid(input.shape, each.block))) {
+        without_unit_axes(scales.shape) != without_unit_axes(block_grid(input.shape, each.block))) {
       fail(ErrorKind::mismatch,
            "tensor {} of shape {}: its scales {} have shape {}, which does not fit blocks of {}",
            input.name, to_string(input.shape), scales.name, to_string(scales.shape),

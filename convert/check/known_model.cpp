@@ -7,6 +7,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
+#include "ckpt/format/hugging_face/quantised_tensors.h"
 #include "convert/config_json.h"
 #include "convert/model/transforms.h"
 
@@ -28,6 +29,11 @@ std::unordered_set<std::string> KnownModel::names() const {
 Misfit KnownModel::compare(const Catalog& catalog, bool has_head) const {
   Misfit misfit;
   HuggingFaceTensors tensors(catalog, *family);
+  const std::vector<QuantisedPart> quantised = quantised_parts(catalog);
+  std::unordered_set<std::string_view> packed;  // parameters that other names stand for
+  for (const QuantisedPart& part : quantised) {
+    if (part.values) packed.insert(part.parameter);
+  }
   Architecture a = architecture;
   if (family->look != nullptr) {
     family->look([&](const std::string& name) { return tensors.has(name); }, a);
@@ -42,9 +48,12 @@ Misfit KnownModel::compare(const Catalog& catalog, bool has_head) const {
       const auto found = tensors.find(name, a);
       if (is_optional) continue;
       if (!found) {
-        if (has_head || name != kHead) misfit.missing.push_back(name);
+        const bool is_needed = has_head || name != kHead;
+        if (is_needed && !packed.contains(name)) misfit.missing.push_back(name);
         continue;
       }
+      const QuantisedRole role = quantised[found->entry].role;
+      if (role == QuantisedRole::packed || role == QuantisedRole::integers) continue;
       const bool fits =
           one_element ? element_count(found->shape, name) == 1 : found->shape == parts[i].shape;
       if (fits) continue;
@@ -54,6 +63,8 @@ Misfit KnownModel::compare(const Catalog& catalog, bool has_head) const {
   }
   for (const uint32_t position : tensors.unused()) {
     const std::string& name = catalog.entries[position].name;
+    const QuantisedPart& part = quantised[position];
+    if (part.role != QuantisedRole::none && (part.values || part.parameter.empty())) continue;
     const bool is_buffer = std::ranges::any_of(
         family->buffers, [&](std::string_view end) { return name.ends_with(end); });
     if (is_buffer || (a.tied && name == kHead)) continue;

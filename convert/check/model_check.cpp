@@ -13,6 +13,7 @@
 #include "convert/check/known_model.h"
 #include "convert/check/stacks.h"
 #include "convert/check/unknown_model.h"
+#include "convert/model/weight_scales.h"
 
 namespace ferry {
 namespace {
@@ -29,6 +30,27 @@ bool has_head(const nlohmann::json& config) {
                      [&](std::string_view end) { return name.ends_with(end); });
 }
 
+// Weights of fp8 without scales, or with scales that do not fit.
+std::vector<std::string> scale_problems(const Checkpoint& checkpoint,
+                                        const nlohmann::json& config) {
+  constexpr size_t kMost = 10;
+  const Catalog& catalog = checkpoint.catalog;
+  const WeightScales scales(
+      catalog, quantisation_of(&config, *catalog.file_system, checkpoint.path), checkpoint.path);
+  std::vector<std::string> problems;
+  size_t more = 0;
+  for (uint32_t i = 0; i < catalog.entries.size(); ++i) {
+    try {
+      scales.scales_of(i, 0);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::mismatch) continue;  // a form that is not read here
+      problems.size() < kMost ? problems.push_back(error.what()) : void(++more);
+    }
+  }
+  if (more > 0) problems.push_back(fmt::format("and {} more weights without their scales", more));
+  return problems;
+}
+
 }  // namespace
 
 ModelCheck check_model(const Checkpoint& checkpoint) {
@@ -39,9 +61,11 @@ ModelCheck check_model(const Checkpoint& checkpoint) {
     const auto config = read_hugging_face_config(files, checkpoint.path);
     if (!config) return {};
     check.warnings = odd_dtypes(checkpoint.catalog);
+    check.problems = scale_problems(checkpoint, *config);
     const auto model = known_model(checkpoint);
     if (!model) {
-      check.problems = config_problems(checkpoint.catalog, *config, has_head(*config));
+      std::ranges::move(config_problems(checkpoint.catalog, *config, has_head(*config)),
+                        std::back_inserter(check.problems));
       return check;
     }
     const Misfit misfit = model->compare(checkpoint.catalog, has_head(*config));

@@ -83,7 +83,8 @@ Export plan_export(const Checkpoint& checkpoint, const ExportOptions& options) {
   complete_tokens(special, tokenizer, result.warnings);
   auto config = config_json(family, a, tensors.dtype, special, result.warnings);
   if (options.quantise_fp8) {
-    config["quantization_config"] = quantise_fp8(tensors, checkpoint.path, result.warnings);
+    config["quantization_config"] =
+        quantise_fp8(tensors, nullptr, checkpoint.path, result.warnings);
   }
   result.small_files.emplace_back("config.json", config.dump(2) + "\n");
   if (!tokenizer.has_generation_config) {

@@ -17,6 +17,7 @@
 #include "convert/export/quantise_fp8.h"
 #include "convert/model/weight_scales.h"
 #include "convert/rewrite/carried_files.h"
+#include "convert/rewrite/expert_forms.h"
 #include "convert/rewrite/fill.h"
 #include "convert/rewrite/stored_tensors.h"
 #include "convert/tokenizer.h"
@@ -129,12 +130,19 @@ void add_carried(const Checkpoint& checkpoint, const ExportOptions& options, Exp
       left.size() > shown ? ", ..." : ""));
 }
 
+const ExpertNames* expert_names(const Checkpoint& model) {
+  for (const std::string& type : model_types(model)) {
+    if (const ExpertNames* names = expert_names_of(type)) return names;
+  }
+  return nullptr;
+}
+
 // Tensors into files, with the config.json and the files of the folder `model`.
 void finish(const Checkpoint& model, const ExportOptions& options, ExportedTensors tensors,
             NewWeights weights, Export& result) {
   const FileSystem& files = *model.catalog.file_system;
   if (options.quantise_fp8) {
-    weights.quantisation = quantise_fp8(tensors, model.path, result.warnings);
+    weights.quantisation = quantise_fp8(tensors, expert_names(model), model.path, result.warnings);
   }
   lay_out(std::move(tensors), options.max_shard_bytes, result);
   const std::string path = join(model.path, "config.json");

@@ -34,7 +34,7 @@ DType dtype_of_most(const Catalog& catalog) {
   return common;
 }
 
-bool is_quantised(const Catalog& catalog) {
+bool has_quantised(const Catalog& catalog) {
   return std::ranges::any_of(quantised_parts(catalog), [](const QuantisedPart& part) {
     return part.role != QuantisedRole::none;
   });
@@ -69,7 +69,7 @@ std::string config_text(const StateDict& state_dict, const Catalog& written,
     *member = dtype;
     changed = true;
   }
-  if (config.contains("quantization_config") && !is_quantised(written)) {
+  if (config.contains("quantization_config") && !has_quantised(written)) {
     warnings.push_back("quantization_config is left out of config.json: the weights are none");
     config.erase("quantization_config");
     changed = true;

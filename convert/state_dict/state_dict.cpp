@@ -351,7 +351,15 @@ std::string find_config_folder(const Checkpoint& checkpoint, const std::string& 
 }
 
 StateDict read_state_dict(const Checkpoint& checkpoint, const StateDictOptions& options) {
-  return StateDictReader(checkpoint, options).read();
+  try {
+    return StateDictReader(checkpoint, options).read();
+  } catch (const Error& error) {
+    const bool other_names =
+        error.kind() == ErrorKind::not_found || error.kind() == ErrorKind::mismatch;
+    if (!other_names || checkpoint.conversion.empty()) throw;
+    fail(error.kind(), "{}; as a checkpoint of {}: {}", error.what(), checkpoint.writer,
+         checkpoint.conversion);
+  }
 }
 
 }  // namespace ferry

@@ -1,6 +1,7 @@
 // Processes that meet by an address: here threads, each with a mesh of its own.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <thread>
@@ -159,6 +160,34 @@ TEST(TcpMeeting, WhoTurnedARankAwaySaysSo) {
               HasSubstr("for rank 1, which has not come (one was turned away: WORLD_SIZE is 3 on "
                         "rank 1, and 2 on rank 0)"));
   other.join();
+}
+
+// One that is stopped keeps its connections, and all would stand still without a word.
+TEST(TcpMesh, SaysWhichRankSendsNothing) {
+  const int port = free_port();
+  std::mutex mutex;
+  std::string said;
+  const auto say = [&](const std::string& line) {
+    const std::lock_guard lock(mutex);
+    said += line + "\n";
+  };
+  const TcpMesh::Lane lane{7, 7};
+  std::thread other([&] {
+    TcpMesh mesh({"localhost", port, 1, 2, ""}, std::chrono::seconds(20));
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    mesh.send(0, lane, 1, {});
+    mesh.conclude(std::chrono::seconds(5));
+  });
+  {
+    TcpMesh mesh({"localhost", port, 0, 2, ""}, std::chrono::seconds(20), say,
+                 std::chrono::milliseconds(100));
+    EXPECT_EQ(mesh.receive(1, lane).label, 1U);
+    mesh.conclude(std::chrono::seconds(5));
+  }
+  other.join();
+  EXPECT_THAT(said, HasSubstr("rank 0 of 2 has waited for 0 s for rank 1, which is connected and "
+                              "sends nothing"));
+  EXPECT_LE(std::ranges::count(said, '\n'), 3);  // after 100, 200, 400 ms
 }
 
 TEST(TcpMeeting, RanksThatMeetAtOnceSayNothing) {

@@ -197,6 +197,15 @@ TEST_F(ForeignFolder, LayoutsThatAreNamed) {
   EXPECT_THAT(problem(ErrorKind::unsupported, "neox"), HasSubstr("convert_neox_to_hf"));
 }
 
+TEST_F(ForeignFolder, ExtraStatesOfTransformerEngineAreLeftOut) {
+  copy("foreign/extra_state", "x");
+  const Checkpoint raw = open_checkpoint(memory_, "x", {"", true});
+  EXPECT_EQ(raw.catalog.entries.size(), 5u);
+  const Checkpoint checkpoint = open("x");
+  EXPECT_EQ(checkpoint.catalog.entries.size(), 3u);
+  EXPECT_THAT(checkpoint.notes, Contains(HasSubstr("2 of Transformer Engine's _extra_state are")));
+}
+
 TEST_F(ForeignFolder, PathsElsewhereAreNamed) {
   EXPECT_THAT(problem(ErrorKind::unsupported, "s3://bucket/run"), HasSubstr("aws s3 sync"));
   EXPECT_THAT(problem(ErrorKind::unsupported, "gs://bucket/run"), HasSubstr("gcloud storage cp"));

@@ -10,6 +10,7 @@
 #include "tools/reshard/renames.h"
 #include "tools/terminal/common_options.h"
 #include "tools/terminal/layout_options.h"
+#include "tools/terminal/other_formats.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/progress.h"
 #include "tools/terminal/text.h"
@@ -76,7 +77,8 @@ void add_places(Command& command, ConvertOptions& options) {
       .add_choice("--to", options.to, kTargets,
                   "hf: a Hugging Face model, of a run, another one or a state dict; safetensors: "
                   "tensors as they are; torch_dist, torch: a Megatron-LM run, of a Hugging Face "
-                  "model or a state dict")
+                  "model or a state dict",
+                  other_formats())
       .required()
       .type_name("FORMAT");
 }

@@ -54,6 +54,8 @@ void say_layout(const ParallelLayout& sizes, const ParallelTarget& wanted,
   say("--decoder-first-pipeline-num-layers", wanted.first_stage_layers);
   say("--decoder-last-pipeline-num-layers", wanted.last_stage_layers);
   say("--pipeline-model-parallel-layout", wanted.stage_letters);
+  if (wanted.embedding_is_a_layer) flags.push_back("--account-for-embedding-in-pipeline-split");
+  if (wanted.loss_is_a_layer) flags.push_back("--account-for-loss-in-pipeline-split");
 }
 
 // The command line that loads it, as far as the checkpoint does not say it.

@@ -71,6 +71,7 @@ void plan_launch(const LaunchConfiguration& configuration, TrainArguments& argum
   }
   check.plan = plan_text(arguments, plan.model, plan.stages) +
                staging_plan_text(plan.stages, 1, UINT64_MAX);  // hosts are elsewhere
+  // The first job of a chain finds nothing in --load.
   if (finds_files_of(place, configuration)) check_inputs(posix_file_system(), arguments);
 }
 

@@ -282,8 +282,7 @@ int run_train(std::span<const std::string> words, const TrainLaunch& launch) {
     if (arguments.dry_run) {
       const int64_t here = is_rank ? processes_on_host(*processes) : ranks;
       if (processes->rank() == 0) {
-        check_inputs(posix_file_system(), arguments);
-        for (const std::string& warning : loop_warnings(arguments)) {
+        for (const std::string& warning : check_inputs(posix_file_system(), arguments)) {
           print_aside("WARNING: " + warning + "\n");
         }
         print(plan_text(arguments, plan.model, plan.stages) +

@@ -104,7 +104,7 @@ class RunLog {
   std::optional<LineFile> metrics_;
   std::unique_ptr<LockableFile> metrics_lock_;
   std::optional<ProgressLog> progress_;
-  std::mutex mutex_;  // of what follows: saves tell from threads of their own
+  std::mutex mutex_;  // of what follows: saves report from threads of their own
   bool has_begun_ = false;
   std::string warnings_;  // of the start
 };

@@ -191,6 +191,19 @@ void adopt_source_arguments(const std::shared_ptr<const FileSystem>& files,
   notes.insert(notes.end(), import.state.warnings.begin(), import.state.warnings.end());
 }
 
+std::vector<std::string> folder_warnings(const TrainArguments& arguments, bool is_found) {
+  std::vector<std::string> warnings;
+  if (!arguments.load.empty() && !is_found) {
+    warnings.push_back("no checkpoint is in --load " + arguments.load +
+                       ": the run will start from random weights (--exit-on-missing-checkpoint "
+                       "ends it instead)");
+  }
+  if (arguments.save.empty() && arguments.save_interval) {
+    warnings.push_back("--save-interval without --save: nothing will be saved");
+  }
+  return warnings;
+}
+
 std::unique_ptr<const Source> open_source(const std::shared_ptr<const FileSystem>& files,
                                           const TrainArguments& arguments, Group& group) {
   // Rank 0 looks: another might see a folder that rank 0 does not see yet.

@@ -59,7 +59,7 @@ bool is_optimizer_alone(const Catalog& catalog) {
   return has_groups && std::ranges::any_of(catalog.entries, is_state);
 }
 
-ElementKind kind_of(QuantisedRole role) {
+ElementKind element_kind_of(QuantisedRole role) {
   switch (role) {
     case QuantisedRole::none:
     case QuantisedRole::codes:
@@ -84,7 +84,7 @@ std::vector<CountedTensor> element_kinds(const Catalog& catalog, int64_t known_b
     const Entry& entry = catalog.entries[i];
     const bool training =
         entry.role == Role::optimizer || optimizer_alone || is_training(entry.name);
-    const ElementKind kind = training ? ElementKind::training : kind_of(parts[i].role);
+    const ElementKind kind = training ? ElementKind::training : element_kind_of(parts[i].role);
     kinds.push_back({kind, kind == ElementKind::packed ? parts[i].bits : 0});
   }
   return kinds;

@@ -73,14 +73,14 @@ constexpr ValuesEnd kValuesEnds[] = {{".weight", ".weight"},
                                      {"._data", ""},
                                      {"", ""}};
 
-bool is_float8(const Entry& entry) {
+bool holds_float8(const Entry& entry) {
   return is_floating_point(entry.dtype) && size_bytes(entry.dtype) == 1 &&
          entry.dtype != DType::f4x2 && entry.dtype != DType::f8_e8m0;
 }
 
 bool may_be_values(const Entry& entry) {
   const DType dtype = entry.dtype;
-  return is_float8(entry) || dtype == DType::f4x2 || dtype == DType::u8 || dtype == DType::i8 ||
+  return holds_float8(entry) || dtype == DType::f4x2 || dtype == DType::u8 || dtype == DType::i8 ||
          dtype == DType::i16 || dtype == DType::i32;
 }
 
@@ -215,7 +215,7 @@ class PartFinder {
     const Entry& entry = catalog_.entries[*scale_part.values];
     part = {Quantised::integers, scale_part.parameter, scale_part.values, 0};
     const bool bytes = entry.dtype == DType::i8 || entry.dtype == DType::u8;
-    if (is_float8(entry) || (bytes && (known_ == 8 || scale.name.ends_with(".SCB")))) {
+    if (holds_float8(entry) || (bytes && (known_ == 8 || scale.name.ends_with(".SCB")))) {
       part.role = Quantised::codes;
       part.bits = 8;
     } else if (bytes && is_of_mxfp4(entry, scale)) {

@@ -30,7 +30,7 @@ int meeting_number(const char* variable, const char* text, int least, int most) 
 std::string meeting_host(std::string_view host) {
   if (std::ranges::count(host, ':') == 1 || host.find('/') != std::string_view::npos) {
     fail(ErrorKind::invalid,
-         "MASTER_ADDR is '{}': a name or an address alone is wanted; the port goes into "
+         "MASTER_ADDR is '{}': it must be a name or an address alone; the port goes into "
          "MASTER_PORT",
          host);
   }

@@ -14,7 +14,7 @@ struct MeetingPlace {
   std::string host;  // of rank 0
   int port = 0;
   int rank = 0, size = 1;
-  std::string job;  // told by the scheduler: ranks of another job are turned away
+  std::string job;  // known from the scheduler: ranks of another job are turned away
 };
 
 /// What the environment says of it. Nothing where none of the four variables is there, where they

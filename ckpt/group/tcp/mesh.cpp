@@ -44,8 +44,9 @@ struct TcpMesh::Notice {
   char text[2000] = {};
 };
 
-TcpMesh::TcpMesh(const MeetingPlace& place, std::chrono::seconds patience, SayWait say)
-    : rank_(place.rank), say_(std::move(say)) {
+TcpMesh::TcpMesh(const MeetingPlace& place, std::chrono::seconds patience, SayWait say,
+                 milliseconds silence)
+    : rank_(place.rank), say_(std::move(say)), silence_(silence) {
   Meeting meeting = meet(place, patience, say_);
   token_ = meeting.token;
   listener_ = std::move(meeting.listener);
@@ -175,11 +176,32 @@ void TcpMesh::send(int to, Lane lane, uint64_t label, std::span<const std::byte>
   }
 }
 
+// A rank that is stopped, or held by its file system, keeps its connections: nothing else would
+// say why all stand still. One of this rank's threads says so for all.
+void TcpMesh::wait_for_message(std::unique_lock<std::mutex>& lock, int from,
+                               const std::function<bool()>& is_there) {
+  const auto begin = TcpClock::now();
+  auto next = begin + silence_;
+  while (!changed_.wait_until(lock, next, is_there)) {
+    const auto now = TcpClock::now();
+    const auto waited = now - begin;
+    next = now + waited;
+    if (!say_ || now < next_report_) continue;
+    next_report_ = next;
+    lock.unlock();
+    say_(
+        fmt::format("rank {} of {} has waited for {} s for rank {}, which is connected and sends "
+                    "nothing: is it at work, stopped, or held by its files?",
+                    rank_, size(), std::chrono::round<std::chrono::seconds>(waited).count(), from));
+    lock.lock();
+  }
+}
+
 Message TcpMesh::receive(int from, Lane lane) {
   std::unique_lock lock(mutex_);
   const std::tuple<int, Lane> key{from, lane};
   auto queue = arrivals_.end();
-  changed_.wait(lock, [&] {
+  wait_for_message(lock, from, [&] {
     queue = arrivals_.find(key);
     return failure_ || queue != arrivals_.end();
   });

@@ -116,6 +116,24 @@ TEST_F(ScriptsWords, OfTheGptTakeTheOtherSizesOfItsGuide) {
   EXPECT_THAT(none.out, HasSubstr("8192"));
 }
 
+// The words that a launcher's guide gives to create_data_mixture.py.
+TEST_F(ScriptsWords, OfAMixtureMakeOne) {
+  const std::string data = std::string(FERRY_FIXTURES) + "/data/corpus_";
+  for (const auto& [place, corpus] :
+       {std::pair{"datasets/fineweb-edu", "a"}, std::pair{"fineweb-2", "b"}}) {
+    fs::create_directories(path(place));
+    for (const char* ending : {".bin", ".idx"}) {
+      const std::string name = std::string(corpus) + "_text_document" + ending;
+      fs::copy(data + name, path(place) + "/" + name);
+    }
+  }
+  const Outcome outcome = shell(std::string(FERRY_PROGRAM) +
+                                " data mix --folders datasets/fineweb-edu fineweb-2 --weights 0.8 "
+                                "0.2 --output datasets/fw-edu-fw-2-mixture");
+  EXPECT_EQ(outcome.code, 0) << outcome.out;
+  EXPECT_TRUE(fs::is_directory(path("datasets/fw-edu-fw-2-mixture")));
+}
+
 // The job of a launch refuses nothing that the launch has taken, nor the other way round.
 TEST_F(ScriptsWords, AreCheckedByALaunchAsByTheJob) {
   const std::string launch =
@@ -137,6 +155,18 @@ TEST_F(ScriptsWords, AreCheckedByALaunchAsByTheJob) {
                             " --set arguments.tokenizer-model=org/model");
   EXPECT_EQ(hub.code, 2) << hub.out;
   EXPECT_THAT(hub.out, HasSubstr("--tokenizer-model org/model is no folder here"));
+}
+
+// What starts here and now is also held against the files that are here.
+TEST_F(ScriptsWords, OfALaunchThatStartsAtOnceNameFilesThatAreThere) {
+  const std::string launch = std::string(FERRY_PROGRAM) +
+                             " launch local --preset one-machine --set arguments.mock-data=null "
+                             "--set arguments.data-path=nowhere --set folder=" +
+                             path("run");
+  EXPECT_EQ(shell(launch).code, 0);  // the data may come before it is started
+  const Outcome refused = shell(launch + " --submit");
+  EXPECT_EQ(refused.code, 3) << refused.out;
+  EXPECT_THAT(refused.out, HasSubstr("nowhere.idx does not exist"));
 }
 
 TEST_F(ScriptsWords, AModelWithoutATypeOfTokenizerIsRefused) {

@@ -151,10 +151,10 @@ echo "signalled: all save and end"
 
 # Launchers that MPI knows nothing of.
 refused() {
-    wanted=$1 text=$2 code=0
+    expected=$1 text=$2 code=0
     shift 2
     env "$@" "$ferry" train $common $four >refused.log 2>&1 || code=$?
-    [ $code = "$wanted" ] && grep -q "$text" refused.log || { cat refused.log; exit 1; }
+    [ $code = "$expected" ] && grep -q "$text" refused.log || { cat refused.log; exit 1; }
 }
 refused 2 'LOCAL_WORLD_SIZE=4, but not MASTER_ADDR, MASTER_PORT' RANK=0 WORLD_SIZE=4 LOCAL_WORLD_SIZE=4
 refused 5 'srun started 4 processes, as SLURM_STEP_NUM_TASKS says' SLURM_STEP_NUM_TASKS=4

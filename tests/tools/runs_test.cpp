@@ -6,6 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "ckpt/base/error.h"
+#include "ckpt/io/forwarding_file_system.h"
+#include "tests/io/memory_file_system.h"
 #include "tests/tools/program.h"
 #include "tools/runs/run_list.h"
 
@@ -109,6 +112,27 @@ TEST_F(Runs, AreListedBelowFoldersAlone) {
   const test::Outcome file = ferry("runs list " + path("a.log"));
   EXPECT_EQ(file.code, 2);
   EXPECT_THAT(file.err, HasSubstr("'ferry runs follow' and 'compare' take a log"));
+}
+
+// Folders of other people, which may not be read, are named and hide no run.
+TEST(RunList, FoldersThatCannotBeReadAreNamed) {
+  struct Locked : ForwardingFileSystem {
+    using ForwardingFileSystem::ForwardingFileSystem;
+    std::vector<std::string> list(const std::string& path) const override {
+      if (path.ends_with("locked")) fail(ErrorKind::io, "cannot list {}: Permission denied", path);
+      return ForwardingFileSystem::list(path);
+    }
+  };
+  const auto memory = std::make_shared<MemoryFileSystem>();
+  memory->put("/runs/a/run.log", Runs::lines(1, 2, 5));
+  memory->put("/runs/locked/run.log", "");
+  const Locked files(memory);
+  std::vector<std::string> unreadable;
+  const auto found = find_runs(files, "/runs", unreadable);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found.front().name, "a");
+  EXPECT_THAT(unreadable, ElementsAre("cannot list /runs/locked: Permission denied"));
+  EXPECT_THROW(find_runs(files, "/runs/locked", unreadable), Error);
 }
 
 // A loss that is no number is the one thing that the list must not hide.

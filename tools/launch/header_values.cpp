@@ -182,6 +182,11 @@ void check_qualified_name(std::string_view key, const std::string& text) {
   if (!is_good) fail_value(key, text, "a name of labels and resources, such as nvidia.com/gpu");
 }
 
+void check_image(std::string_view key, const std::string& text) {
+  if (consists_of(text, "._-/:@") && is_letter_or_digit(text.front())) return;
+  fail_value(key, text, "an image: REGISTRY/NAME:TAG, without blanks");
+}
+
 void check_label_value(std::string_view key, const std::string& text) {
   if (text.empty() || is_name(text, "-_.", 63)) return;
   fail_value(key, text, "a label's value: up to 63 letters, digits, and - _ . between them");

@@ -30,6 +30,8 @@ void check_quantity(std::string_view key, const std::string& text);
 void check_object_name(std::string_view key, const std::string& text);
 /// Names of labels and resources: "nvidia.com/gpu", "node.kubernetes.io/instance-type".
 void check_qualified_name(std::string_view key, const std::string& text);
+/// Images of containers: "registry.example/ferry:1", with a digest as well.
+void check_image(std::string_view key, const std::string& text);
 /// Up to 63 letters, digits, and - _ . between them; may be empty.
 void check_label_value(std::string_view key, const std::string& text);
 

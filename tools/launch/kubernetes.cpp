@@ -52,6 +52,7 @@ void check_for_kubernetes(const LaunchConfiguration& c) {
     check_label_value("kubernetes.node_selector." + label, value);
   }
   if (c.image.empty()) fail(ErrorKind::invalid, "container.image: pods need an image");
+  check_image("container.image", c.image);
   if (!c.volume_claim.empty() && c.volume_path.empty()) {
     fail(ErrorKind::invalid, "kubernetes.volume_path: where is {} mounted?", c.volume_claim);
   }

@@ -35,13 +35,15 @@ bool has_logs(const std::vector<std::string>& names) {
 }
 
 void search(const FileSystem& files, const std::string& path, const std::string& name, int depth,
-            std::vector<FoundRun>& found) {
+            std::vector<FoundRun>& found, std::vector<std::string>& unreadable) {
   if (depth > kMostFoldersDown || found.size() >= kMostRunsFound) return;
   std::vector<std::string> names;
   try {
     names = files.list(path);
-  } catch (const Error&) {
-    return;  // a folder that may not be read
+  } catch (const Error& error) {
+    if (depth == 0) throw;
+    unreadable.push_back(error.what());
+    return;
   }
   std::sort(names.begin(), names.end());
   if (const auto parts = parts_of_experiment(files, path); !parts.empty()) {
@@ -54,7 +56,7 @@ void search(const FileSystem& files, const std::string& path, const std::string&
   for (const std::string& one : names) {
     const std::string below = join(path, one);
     if (is_link(below) || !is_folder(files, below)) continue;
-    search(files, below, name == "." ? one : join(name, one), depth + 1, found);
+    search(files, below, name == "." ? one : join(name, one), depth + 1, found, unreadable);
   }
 }
 
@@ -130,7 +132,8 @@ std::optional<std::vector<QueuedJob>> queued_jobs() {
   return parse_jobs(text);
 }
 
-std::vector<FoundRun> find_runs(const FileSystem& files, const std::string& folder) {
+std::vector<FoundRun> find_runs(const FileSystem& files, const std::string& folder,
+                                std::vector<std::string>& unreadable) {
   const PathKind kind = files.status(folder).kind;
   if (kind == PathKind::missing) fail(ErrorKind::not_found, "{} does not exist", folder);
   if (kind != PathKind::folder) {
@@ -141,7 +144,7 @@ std::vector<FoundRun> find_runs(const FileSystem& files, const std::string& fold
         folder);
   }
   std::vector<FoundRun> found;
-  search(files, folder, ".", 0, found);
+  search(files, folder, ".", 0, found, unreadable);
   return found;
 }
 

@@ -27,8 +27,10 @@ struct FoundRun {
 };
 
 /// Run folders, and folders with logs. Of an experiment folder of ferry launch, its checkpoints/
-/// and logs/ are one run. Links are not followed, iterations not entered.
-std::vector<FoundRun> find_runs(const FileSystem& files, const std::string& folder);
+/// and logs/ are one run. Links are not followed, iterations not entered. Folders below it that
+/// cannot be read are added to `unreadable`, with the reason; the folder itself must be readable.
+std::vector<FoundRun> find_runs(const FileSystem& files, const std::string& folder,
+                                std::vector<std::string>& unreadable);
 
 struct RunStatus {
   std::string name, paths;

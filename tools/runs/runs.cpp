@@ -70,6 +70,19 @@ std::vector<std::string> status_row(const RunStatus& run) {
           shortened(printable(run.why), kMostOfExit)};
 }
 
+// A run of somebody else's, whose files may not be read, does not hide the others.
+std::optional<RunStatus> readable_state(const FileSystem& files, const FoundRun& run,
+                                        const std::vector<QueuedJob>& jobs, int64_t now,
+                                        std::vector<std::string>& unreadable) {
+  try {
+    return state_of_run(files, run, jobs, now);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::io) throw;
+    unreadable.push_back(error.what());
+    return std::nullopt;
+  }
+}
+
 void list(const RunsFlags& flags) {
   const auto files = posix_file_system();
   const auto jobs = queued_jobs();
@@ -79,11 +92,16 @@ void list(const RunsFlags& flags) {
   json all = json::array();
   std::vector<std::vector<std::string>> rows = {
       {"run", "state", "iteration", "loss", "speed", "last good", "job", "exit"}};
-  for (const FoundRun& found : find_runs(*files, flags.folder)) {
-    const auto run = state_of_run(*files, found, jobs.value_or(std::vector<QueuedJob>()), now);
+  std::vector<std::string> unreadable;
+  for (const FoundRun& found : find_runs(*files, flags.folder, unreadable)) {
+    const auto run =
+        readable_state(*files, found, jobs.value_or(std::vector<QueuedJob>()), now, unreadable);
     if (!run) continue;
     all.push_back(status_json(*run));
     rows.push_back(status_row(*run));
+  }
+  for (const std::string& problem : unreadable) {
+    print_aside("warning: left out: " + printable(problem) + "\n");
   }
   if (flags.json) return print(json_text({{"runs", all}, {"queue", jobs.has_value()}}));
   if (rows.size() == 1) return print("no runs below " + printable(flags.folder) + "\n");

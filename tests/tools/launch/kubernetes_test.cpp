@@ -105,6 +105,8 @@ TEST_F(Manifests, WhatKubernetesDoesNotTakeIsRefused) {
     return outcome.err;
   };
   EXPECT_THAT(refusal(""), HasSubstr("container.image: pods need an image"));
+  EXPECT_THAT(refusal("'container.image=x y'"),
+              HasSubstr("container.image: 'x y' is not an image"));
   EXPECT_THAT(refusal("container.image=x name=Big"), HasSubstr("cannot be a name in Kubernetes"));
   EXPECT_THAT(refusal("container.image=x kubernetes.namespace=a_b"), HasSubstr("namespace"));
   for (const char* each :

@@ -33,6 +33,9 @@ Checkpoint open_hugging_face_folder(std::shared_ptr<const FileSystem> file_syste
   }
   checkpoint.catalog = std::move(model.catalog);
   checkpoint.notes = std::move(model.notes);
+  checkpoint.damage = std::move(model.damage);
+  checkpoint.notes.insert(checkpoint.notes.end(), checkpoint.damage.begin(),
+                          checkpoint.damage.end());
   if (const auto base = adapter_base(*checkpoint.catalog.file_system, folder)) {
     checkpoint.notes.push_back("the folder " + what_adapter(*base));
   }

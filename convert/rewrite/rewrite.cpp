@@ -129,6 +129,7 @@ Export plan_rewrite(const Checkpoint& checkpoint, const ExportOptions& options) 
     fail(ErrorKind::unsupported, "{}: {}", path, what_adapter(*base));
   }
   Export result;
+  result.warnings = checkpoint.notes;
   result.plan.source = &checkpoint.catalog;
   const auto config = read_hugging_face_config(*checkpoint.catalog.file_system, path);
   const bool fills = options.original != nullptr;

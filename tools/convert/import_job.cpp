@@ -111,8 +111,9 @@ Model open_model(const std::shared_ptr<const FileSystem>& file_system,
       std::make_unique<Checkpoint>(open_checkpoint(file_system, options.source, options.open));
   const Format format = stored->format;
   if (format == Format::hugging_face) {
-    std::vector<std::string> warnings;
-    if (options.optimizer) warnings = add_optimizer_of_folder(*stored);
+    std::vector<std::string> warnings = stored->notes;
+    if (options.optimizer)
+      std::ranges::move(add_optimizer_of_folder(*stored), std::back_inserter(warnings));
     return {std::move(*stored), format, options.config_folder, std::move(warnings), {}, nullptr};
   }
   if (!is_state_dict(*stored)) {

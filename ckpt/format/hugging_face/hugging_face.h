@@ -3,7 +3,8 @@
 // The weights are, in transformers' order of preference: model.safetensors; the shards that
 // model.safetensors.index.json names; pytorch_model.bin; the shards that
 // pytorch_model.bin.index.json names. Where none of these is there: all *.safetensors of the
-// folder. (Pieces of tensors, as a distributed save leaves them, are ckpt/format/dcp/dcp.h's.)
+// folder but other forms of the model and adapters. Parts of the model in further files are added
+// (further_weights.h). (Pieces of tensors, as a distributed save leaves them, are ckpt/format/dcp/dcp.h's.)
 //
 // Source: transformers modeling_utils, huggingface_hub serialization.
 #pragma once
@@ -27,7 +28,8 @@ struct HuggingFaceModel {
   std::shared_ptr<const nlohmann::json> config;  // of config.json; null when there is none
   HuggingFaceWeights weights = HuggingFaceWeights::safetensors;
   std::map<std::string, std::string> metadata;  // of the first safetensors file
-  std::vector<std::string> notes;               // worth telling, one sentence each
+  std::vector<std::string> notes;               // worth reporting, one sentence each
+  std::vector<std::string> damage;              // as Checkpoint::damage
 };
 
 /// True when `folder` holds weights that open_hugging_face would take.

@@ -49,6 +49,9 @@ struct ExportOptions {
   bool quantise_fp8 = false;
   uint64_t max_shard_bytes = 5'000'000'000;
   std::string tokenizer_folder;  // tokenizer files to copy; empty: those of the checkpoint, if any
+  /// Of a Hugging Face model: the folder of config.json and of what goes with it; empty: its own.
+  std::string config_folder;
+  bool top_files_only = false;  // what the folders in that hold stays there
   /// A Hugging Face model whose tensors stand in for those that the checkpoint lacks (a vision
   /// tower, prediction layers), and whose config.json and other files are taken. Must outlive the
   /// export.

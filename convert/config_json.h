@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "ckpt/base/box.h"
 #include "ckpt/base/dtype.h"
 #include "convert/model/family.h"
+#include "convert/model/quantisation.h"
 #include "convert/special_tokens.h"
 
 namespace ferry {
@@ -43,15 +43,14 @@ struct ReadConfig {
   const Family* family = nullptr;
   Architecture architecture;
   SpecialTokens tokens;
-  Dims fp8_block;  // weights are f8_e4m3 with a scale a block of this many rows and columns; empty:
-                   // they are not quantised
+  std::optional<Quantisation> quantisation;
   std::vector<std::string> warnings;
 };
 
 /// Reads a config.json and proves that what was read says the same: it is written again and
 /// compared. unsupported, with all reasons, when it says what its family's models in Megatron
-/// cannot be; for another model_type, or one that is not `wanted`; for another quantisation than
-/// blocks of fp8.
+/// cannot be; for another model_type, or one that is not `wanted`. How weights are quantised is
+/// read and not judged.
 ReadConfig read_config(const nlohmann::json& config, const std::optional<std::string>& wanted,
                        const std::string& path);
 

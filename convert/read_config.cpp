@@ -302,23 +302,6 @@ SpecialTokens read_tokens(const json& config) {
   return {one("bos_token_id"), one("pad_token_id"), token_ids(config, "eos_token_id")};
 }
 
-Dims read_fp8_block(const json& config, const std::string& path) {
-  const json quantised = config.value("quantization_config", json());
-  if (quantised.is_null()) return {};
-  const std::string method = text_of(quantised, "quant_method", "");
-  const json sizes = quantised.is_object() ? quantised.value("weight_block_size", json()) : json();
-  Dims block;
-  if (sizes.is_array() && sizes.size() == 2) {
-    block = {integer_of(sizes[0], 0), integer_of(sizes[1], 0)};
-  }
-  const bool blocks = block.size() == 2 && block[0] > 0 && block[1] > 0;
-  if (method == "fp8" && blocks && text_of(quantised, "fmt", "e4m3") == "e4m3") return block;
-  fail(ErrorKind::unsupported,
-       "{}: the weights are quantised by {}; of quantised ones, blocks of fp8 (quant_method fp8, "
-       "fmt e4m3, weight_block_size) can be read. Convert a model that is not quantised",
-       path, method.empty() ? shown(quantised) : method);
-}
-
 void refuse(const std::vector<std::string>& reasons, const std::string& path) {
   if (reasons.empty()) return;
   fail(ErrorKind::unsupported, "{}: cannot become a Megatron model:\n  {}", path,
@@ -336,7 +319,7 @@ ReadConfig read_config(const json& config, const std::optional<std::string>& wan
                        const std::string& path) {
   ReadConfig result;
   result.family = &family_of(config, wanted, path);
-  result.fp8_block = read_fp8_block(config, path);
+  result.quantisation = quantisation_of(&config);
   result.tokens = read_tokens(config);
   json whole = completed(*result.family, config);
   refuse(wrong_numbers(*result.family, whole), path);

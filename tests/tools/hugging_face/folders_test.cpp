@@ -88,12 +88,12 @@ TEST_F(Folders, WeightsWithoutConfigTakeAnother) {
 }
 
 TEST_F(Folders, OptionsNameAndChooseTensorsOfAFolder) {
-  rename_into("wrapped", "*=policy.*");
-  fs::copy(path("hf/config.json"), path("wrapped/config.json"));
-  convert("wrapped", "out", "--to hf --rename 'policy.*=*'");
+  rename_into("renamed", "model.norm.weight=model.last_norm.weight");
+  fs::copy(path("hf/config.json"), path("renamed/config.json"));
+  convert("renamed", "out", "--to hf --rename 'model.last_norm.*=model.norm.*'");
   expect_equal("hf", "out");
-  convert("wrapped", "run", "--to torch_dist --only 'policy.*'");
-  EXPECT_NE(ferry("convert " + path("wrapped") + " " + path("no") + " --to hf --only 'x.*'").code,
+  convert("renamed", "run", "--to torch_dist --only '*' --rename 'model.last_norm.*=model.norm.*'");
+  EXPECT_NE(ferry("convert " + path("renamed") + " " + path("no") + " --to hf --only 'x.*'").code,
             0);
 }
 

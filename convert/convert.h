@@ -52,6 +52,9 @@ struct ExportOptions {
   bool ignore_index = false;  // of one whose index and shards disagree: take the shards
   uint64_t max_shard_bytes = 5'000'000'000;
   std::string tokenizer_folder;  // tokenizer files to copy; empty: those of the checkpoint, if any
+  /// Of a Hugging Face model: the folder of config.json and of what goes with it; empty: its own.
+  std::string config_folder;
+  bool top_files_only = false;  // what the folders in that hold stays there
   /// A Hugging Face model whose tensors stand in for those that the checkpoint lacks (a vision
   /// tower, prediction layers), and whose config.json and other files are taken. Must outlive the
   /// export.

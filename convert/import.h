@@ -30,14 +30,16 @@ struct ImportOptions {
   bool ignore_index = false;     // where index and shards disagree: take the shards
   bool optimizer = false;        // the optimizer's state too, which the checkpoint must hold
   bool any_dtype = false;        // let layers of one tensor differ in type: to look, not to write
-  std::string tokenizer_folder;  // tokenizer files to copy; empty: those beside config.json
+  bool top_files_only = false;   // of config.json's folder, what its folders hold stays there
+  std::string tokenizer_folder;  // tokenizer files to copy; empty: those next to config.json
   std::string tokenizer_model;   // the argument of that name: where those files will lie
 };
 
 struct Import {
   std::string family;
   RunState state;
-  std::vector<CopiedFile> tokenizer_files;
+  std::vector<CopiedFile> tokenizer_files;  // and all others that go with the model
+  bool has_tokenizer = false;               // a tokenizer's are among them
   /// What the command line of Megatron-LM must say besides --use-checkpoint-args, which takes the
   /// other arguments from the checkpoint: "--qk-layernorm".
   std::vector<std::string> flags;

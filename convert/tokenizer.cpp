@@ -23,20 +23,12 @@ constexpr int64_t kMaxTokenId = int64_t{1} << 31;
 constexpr const char* kGenerationConfig = "generation_config.json";
 constexpr const char* kTokenizerConfig = "tokenizer_config.json";
 
-constexpr std::string_view kNames[] = {"tokenizer.json",
-                                       "tokenizer_config.json",
-                                       "special_tokens_map.json",
-                                       "added_tokens.json",
-                                       "tokenizer.model",
-                                       "vocab.json",
-                                       "merges.txt",
-                                       "vocab.txt",
-                                       "spiece.model",
-                                       "chat_template.jinja",
-                                       "chat_template.json",
-                                       "tekken.json",
-                                       "tokenizer.model.v3",
-                                       "sentencepiece.bpe.model"};
+constexpr std::string_view kNames[] = {"special_tokens_map.json", "added_tokens.json",
+                                       "tekken.json", "encoder.json", "normalizer.json"};
+constexpr std::string_view kEnds[] = {".tiktoken", ".model", ".spm", ".bpe", ".codes"};
+constexpr std::string_view kBegins[] = {"tokenizer.", "tokenizer_", "tokenization_",
+                                        "vocab.",     "merges.",    "chat_template"};
+constexpr std::string_view kTemplates = "additional_chat_templates/";
 
 constexpr std::string_view kSpecial[] = {"bos_token", "eos_token", "pad_token"};
 
@@ -47,35 +39,22 @@ bool is_among(const std::string_view (&names)[N], std::string_view name) {
 
 class Finder {
  public:
-  Finder(const FileSystem& files, std::string folder) : files_(files), folder_(std::move(folder)) {}
+  Finder(const FileSystem& files, std::vector<CopiedFile> found) : files_(files) {
+    result_.files = std::move(found);
+  }
 
   Tokenizer run() {
-    for (const std::string& name : files_.list(folder_)) {
-      if (!is_tokenizer_file(name)) continue;
-      const std::string path = join(folder_, name);
-      const PathStatus status = files_.status(path);
-      if (status.kind == PathKind::file) result_.files.push_back({path, name, status.bytes});
+    for (const CopiedFile& file : result_.files) {
+      result_.found |= is_tokenizer_file(file.name);
+      result_.has_generation_config |= file.name == kGenerationConfig;
     }
-    const bool is_tokenizer = !result_.files.empty();
-    add_generation_config();
     read_special_tokens();
     read_vocabulary();
     for (const auto& [which, text] : special_) settle(which, text);
-    if (is_tokenizer) return std::move(result_);
-    result_.files.clear();
-    result_.has_generation_config = false;
     return std::move(result_);
   }
 
  private:
-  void add_generation_config() {
-    const std::string path = join(folder_, kGenerationConfig);
-    const PathStatus status = files_.status(path);
-    if (status.kind != PathKind::file) return;
-    result_.files.push_back({path, kGenerationConfig, status.bytes});
-    result_.has_generation_config = true;
-  }
-
   // Ids stand in generation_config.json; of a tokenizer, the texts of its tokens.
   void read_special_tokens() {
     read(kGenerationConfig, [this](auto& path, auto*, auto number) {
@@ -182,7 +161,6 @@ class Finder {
   }
 
   const FileSystem& files_;
-  std::string folder_;
   Tokenizer result_;
   std::map<std::string, int64_t> ids_;          // of those texts
   std::map<std::string, std::string> special_;  // "eos_token" -> its text
@@ -197,11 +175,65 @@ std::string parent(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
+// Of images, sounds and the like.
+bool is_processor_file(std::string_view name) {
+  return name.ends_with("processor_config.json") ||
+         (name.ends_with(".py") && name.find("process") != std::string_view::npos);
+}
+
+// Puts the tokenizer of `folder`, if one is given, in place of the one among `found`.
+void exchange_tokenizer(const FileSystem& files, const std::string& folder,
+                        std::vector<CopiedFile>& found) {
+  if (folder.empty()) return;
+  const PathKind kind = files.status(folder).kind;
+  if (kind != PathKind::folder) {
+    fail(ErrorKind::not_found, "tokenizer folder {} {}", folder,
+         kind == PathKind::missing ? "does not exist" : "is not a folder");
+  }
+  std::vector<CopiedFile> given = carried_files(files, folder, true).files;
+  if (std::none_of(given.begin(), given.end(),
+                   [](const CopiedFile& file) { return is_tokenizer_file(file.name); })) {
+    fail(ErrorKind::not_found,
+         "tokenizer folder {} holds no tokenizer files (tokenizer.json, tokenizer.model, ...)",
+         folder);
+  }
+  std::erase_if(found, [](const CopiedFile& file) { return is_tokenizer_file(file.name); });
+  for (CopiedFile& file : given) {
+    const bool is_new = std::none_of(found.begin(), found.end(), [&](const CopiedFile& other) {
+      return other.name == file.name;
+    });
+    const bool is_wanted = is_tokenizer_file(file.name) || file.name == kGenerationConfig ||
+                           is_processor_file(file.name);
+    if (is_new && is_wanted) found.push_back(std::move(file));
+  }
+}
+
+std::vector<CopiedFile> files_of_run(const FileSystem& files, const Checkpoint& checkpoint) {
+  if (checkpoint.path.empty()) return {};
+  const std::string above = parent(checkpoint.path);
+  const std::string places[] = {join(checkpoint.path, "tokenizer"),
+                                join(above, "tokenizer"),
+                                join(above, "context/nemo_tokenizer"),
+                                join(above, "context/artifacts/tokenizer"),
+                                join(checkpoint.path, "context/nemo_tokenizer"),
+                                join(checkpoint.path, "context/artifacts/tokenizer")};
+  for (const std::string& place : places) {
+    if (files.status(place).kind != PathKind::folder) continue;
+    std::vector<CopiedFile> found = carried_files(files, place).files;
+    if (!found.empty()) return found;
+  }
+  return {};
+}
+
 }  // namespace
 
-bool is_tokenizer_file(std::string_view name) {
-  return is_among(kNames, name) || name.ends_with(".tiktoken") ||
-         (name.starts_with("tokenization_") && name.ends_with(".py"));
+bool is_tokenizer_file(std::string_view path) {
+  if (path.starts_with(kTemplates)) return true;
+  if (path.find('/') != std::string_view::npos) return false;
+  const auto begins = [&](std::string_view part) { return path.starts_with(part); };
+  const auto ends = [&](std::string_view part) { return path.ends_with(part); };
+  return is_among(kNames, path) || std::any_of(std::begin(kBegins), std::end(kBegins), begins) ||
+         std::any_of(std::begin(kEnds), std::end(kEnds), ends);
 }
 
 void complete_tokens(SpecialTokens& tokens, const Tokenizer& tokenizer,
@@ -221,40 +253,22 @@ void complete_tokens(SpecialTokens& tokens, const Tokenizer& tokenizer,
       fmt::join(unknown, ", "), unknown.size() == 1 ? "s" : ""));
 }
 
-Tokenizer tokenizer_beside(const FileSystem& files, const std::string& folder) {
-  return Finder(files, folder).run();
+CarriedFiles files_of_model(const FileSystem& files, const std::string& folder,
+                            const std::string& tokenizer_folder, bool top_only) {
+  CarriedFiles own = carried_files(files, folder, top_only);
+  exchange_tokenizer(files, tokenizer_folder, own.files);
+  return own;
+}
+
+Tokenizer read_tokenizer(const FileSystem& files, std::vector<CopiedFile> found) {
+  return Finder(files, std::move(found)).run();
 }
 
 Tokenizer find_tokenizer(const FileSystem& files, const Checkpoint& checkpoint,
-                         const std::string& folder) {
-  if (!folder.empty()) {
-    const PathKind kind = files.status(folder).kind;
-    if (kind != PathKind::folder) {
-      fail(ErrorKind::not_found, "tokenizer folder {} {}", folder,
-           kind == PathKind::missing ? "does not exist" : "is not a folder");
-    }
-    Tokenizer found = Finder(files, folder).run();
-    if (found.files.empty()) {
-      fail(ErrorKind::not_found,
-           "tokenizer folder {} holds no tokenizer files (tokenizer.json, tokenizer.model, ...)",
-           folder);
-    }
-    return found;
-  }
-  if (checkpoint.path.empty()) return {};
-  const std::string above = parent(checkpoint.path);
-  const std::string places[] = {join(checkpoint.path, "tokenizer"),
-                                join(above, "tokenizer"),
-                                join(above, "context/nemo_tokenizer"),
-                                join(above, "context/artifacts/tokenizer"),
-                                join(checkpoint.path, "context/nemo_tokenizer"),
-                                join(checkpoint.path, "context/artifacts/tokenizer")};
-  for (const std::string& place : places) {
-    if (files.status(place).kind != PathKind::folder) continue;
-    Tokenizer found = Finder(files, place).run();
-    if (!found.files.empty()) return found;
-  }
-  return {};
+                         const std::string& tokenizer_folder) {
+  std::vector<CopiedFile> found = files_of_run(files, checkpoint);
+  exchange_tokenizer(files, tokenizer_folder, found);
+  return read_tokenizer(files, std::move(found));
 }
 
 }  // namespace ferry

@@ -65,7 +65,7 @@ Export plan_export(const Checkpoint& checkpoint, const ExportOptions& options) {
   result.warnings.insert(result.warnings.end(), tokenizer.warnings.begin(),
                          tokenizer.warnings.end());
   result.tokenizer_files = std::move(tokenizer.files);
-  if (result.tokenizer_files.empty()) {
+  if (!tokenizer.found) {
     result.warnings.push_back(
         "the checkpoint holds no tokenizer files; --tokenizer DIR copies them from elsewhere");
   }

@@ -19,6 +19,7 @@
 #include "convert/config_json.h"
 #include "convert/import/import_optimizer.h"
 #include "convert/import/import_tensors.h"
+#include "convert/language_part.h"
 #include "convert/tokenizer.h"
 
 namespace ferry {
@@ -39,10 +40,13 @@ ReadConfig read_model(const Checkpoint& checkpoint, const ImportOptions& options
   const auto config = read_hugging_face_config(*checkpoint.catalog.file_system, folder);
   const std::string path = join(folder, "config.json");
   if (!config) {
-    fail(ErrorKind::not_found, "{}: does not exist; without it nobody knows the model's heads",
+    fail(ErrorKind::not_found,
+         "{}: does not exist, and nothing else says what the model is; --config DIR names a folder "
+         "that holds it",
          path);
   }
-  return read_config(*config, options.family, path);
+  const auto part = language_part(*config, options.family);
+  return read_config(part ? *part : *config, options.family, path);
 }
 
 std::optional<Quantisation> quantisation_of_model(const Checkpoint& checkpoint,
@@ -139,7 +143,7 @@ class Arguments {
     put("vocab_size", read_.architecture.vocab);
     put("make_vocab_size_divisible_by", options_.make_vocab_size_divisible_by);
     write_tokens(read_.tokens, draft_, args_);
-    if (import_.tokenizer_files.empty()) return;
+    if (!import_.has_tokenizer) return;
     put("tokenizer_type", std::string("HuggingFaceTokenizer"));
     put("tokenizer_model", options_.tokenizer_model);
   }
@@ -154,13 +158,16 @@ class Arguments {
 void find_tokenizer_files(const Checkpoint& checkpoint, const ImportOptions& options,
                           SpecialTokens& tokens, Import& import) {
   const FileSystem& files = *checkpoint.catalog.file_system;
-  Tokenizer tokenizer = options.tokenizer_folder.empty()
-                            ? tokenizer_beside(files, config_folder(checkpoint, options))
-                            : find_tokenizer(files, checkpoint, options.tokenizer_folder);
+  CarriedFiles carried = files_of_model(files, config_folder(checkpoint, options),
+                                        options.tokenizer_folder, options.top_files_only);
+  Tokenizer tokenizer = read_tokenizer(files, std::move(carried.files));
+  const bool is_own = !options.top_files_only && !carried.left.empty();
   import.state.warnings = std::move(tokenizer.warnings);
+  if (is_own) import.state.warnings.push_back(left_out(carried.left));
   complete_tokens(tokens, tokenizer, import.state.warnings);
   import.tokenizer_files = std::move(tokenizer.files);
-  if (!import.tokenizer_files.empty()) return;
+  import.has_tokenizer = tokenizer.found;
+  if (tokenizer.found) return;
   import.state.warnings.push_back(
       "the folder holds no tokenizer files; --tokenizer DIR copies them from elsewhere");
 }

@@ -21,6 +21,7 @@ namespace ferry {
 namespace {
 
 constexpr uint64_t kMaxConstantBytes = 1 << 20;
+constexpr uint64_t kCopyComparisonBytes = 8 << 20;
 
 class Importer {
  public:
@@ -93,6 +94,7 @@ class Importer {
       if (tensor == nullptr) tensor = &tensor_of(link, place, found->dtype);
       check_dtype(*tensor, dtype_of(*link.rule, *found), link.hugging_face[i]);
       const uint32_t input = add_input(tensor->recipe, *found);
+      if (parts.size() == 1) sources_.emplace(link.megatron, found->entry);
       for (const Move& move : parts[i].moves) {
         Move back = move.inverse();
         back.input = input;
@@ -183,6 +185,20 @@ class Importer {
     const auto found = model_.find(name, a_);
     drop(found->entry);
     if (found->scales) drop(*found->scales);
+    if (!options_.any_dtype) compare_copy(link.megatron, catalog_.entries[found->entry]);
+  }
+
+  // Megatron has one tensor for a copy and what it was made of, and export writes both from that.
+  void compare_copy(const std::string& megatron, const Entry& copy) {
+    const auto source = sources_.find(megatron);
+    if (source == sources_.end()) return;  // it is missing, which is reported
+    const Entry& original = catalog_.entries[source->second];
+    if (copy.chunks.empty() || original.chunks.empty()) return;
+    if (same_elements(catalog_, original, copy, kCopyComparisonBytes)) return;
+    result_.warnings.push_back(
+        fmt::format("tensor {} is left out though it differs from {}: Megatron has one tensor for "
+                    "both, which becomes the latter",
+                    copy.name, original.name));
   }
 
   void drop(uint32_t entry) {
@@ -240,6 +256,7 @@ class Importer {
   const Architecture& a_;
   const ImportTensorOptions& options_;
   std::unordered_map<std::string, size_t> positions_;  // of the result's tensors
+  std::unordered_map<std::string, uint32_t> sources_;  // entry that is all of a Megatron tensor
   Misfit misfit_;
   ImportedTensors result_;
 };

@@ -17,22 +17,20 @@
 namespace ferry {
 namespace {
 
+constexpr std::string_view kHead = "lm_head.";
 constexpr std::string_view kHeadEnd = "lm_head.weight";
 constexpr size_t kNamesShown = 5;
 
 // How a model of several parts spells the names of its language model.
 struct PartSpelling {
-  std::string_view model, head;  // for "model." and "lm_head."
+  std::string own;          // outermost module of the checkpoint's names: "model."
+  std::string model, head;  // for that and "lm_head."
 };
-constexpr PartSpelling kPartSpellings[] = {{"model.", "lm_head."},
-                                           {"model.language_model.", "lm_head."},
-                                           {"language_model.model.", "language_model.lm_head."},
-                                           {"model.text_model.", "lm_head."}};
 
 std::string spelled(const std::string& name, const PartSpelling& spelling) {
-  for (const auto& [own, other] : {std::pair(kPartSpellings[0].model, spelling.model),
-                                   {kPartSpellings[0].head, spelling.head}}) {
-    if (name.starts_with(own)) return std::string(other) + name.substr(own.size());
+  if (name.starts_with(kHead)) return spelling.head + name.substr(kHead.size());
+  if (!spelling.own.empty() && name.starts_with(spelling.own)) {
+    return spelling.model + name.substr(spelling.own.size());
   }
   return name;
 }
@@ -54,14 +52,19 @@ class Filler {
   }
 
   void spell() {
-    const PartSpelling* best = nullptr;
+    PartSpelling best;
     std::vector<std::string> fewest;
-    for (const PartSpelling& spelling : kPartSpellings) {
-      std::vector<std::string> missing = missing_names(spelling);
-      if (best != nullptr && missing.size() >= fewest.size()) continue;
-      best = &spelling;
+    for (PartSpelling& spelling : possible_spellings()) {
+      std::vector<std::string> missing = misfits(spelling);
+      const bool is_first = best.head.empty();
+      if (!is_first && missing.size() >= fewest.size()) {
+        if (missing.empty() && fewest.empty()) refuse_twice(best, spelling);
+        continue;
+      }
+      best = std::move(spelling);
       fewest = std::move(missing);
     }
+    fewest = missing_names(best);
     if (!fewest.empty()) {
       fail(ErrorKind::mismatch,
            "{}: lacks {} of the {} tensors that the checkpoint gives, so it is not the model that "
@@ -69,7 +72,7 @@ class Filler {
            original_.path, fewest.size(), tensors_.tensors.size(), shown(fewest));
     }
     for (ExportedTensor& tensor : tensors_.tensors) {
-      tensor.entry.name = spelled(tensor.entry.name, *best);
+      tensor.entry.name = spelled(tensor.entry.name, best);
     }
     std::optional<bool> transposed;
     for (const std::string& type : model_types(original_)) {
@@ -120,6 +123,58 @@ class Filler {
   }
 
  private:
+  // The outermost module may have any prefix behind which its longest name stands, and the output
+  // layer any part of that.
+  std::vector<PartSpelling> possible_spellings() const {
+    std::string longest;
+    for (const ExportedTensor& tensor : tensors_.tensors) {
+      const std::string& name = tensor.entry.name;
+      if (!name.starts_with(kHead) && name.size() > longest.size()) longest = name;
+    }
+    const size_t dot = longest.find('.');
+    const std::string own = dot == std::string::npos ? std::string() : longest.substr(0, dot + 1);
+    const std::string rest = longest.substr(own.size());
+    std::vector<PartSpelling> all = {{own, own, std::string(kHead)}};
+    if (rest.empty()) return all;
+    for (const auto& [name, entry] : stored_) {
+      if (!name.ends_with(rest) || name == longest) continue;
+      const std::string model(name.substr(0, name.size() - rest.size()));
+      if (model.empty() || model.back() == '.') all.push_back({own, model, head_of(model)});
+    }
+    std::sort(all.begin() + 1, all.end(),
+              [](const auto& x, const auto& y) { return x.model < y.model; });
+    return all;
+  }
+
+  // "language_model.lm_head." for "language_model.model.", as long as there is one.
+  std::string head_of(std::string outer) const {
+    while (true) {
+      std::string head = outer + std::string(kHead);
+      if (outer.empty() || stored_.contains(head + "weight")) return head;
+      outer.pop_back();
+      const size_t dot = outer.rfind('.');
+      outer.resize(dot == std::string::npos ? 0 : dot + 1);
+    }
+  }
+
+  // Names that the original lacks or has with other shapes.
+  std::vector<std::string> misfits(const PartSpelling& spelling) const {
+    std::vector<std::string> names = missing_names(spelling);
+    for (const ExportedTensor& tensor : tensors_.tensors) {
+      const auto stored = stored_.find(spelled(tensor.entry.name, spelling));
+      if (stored == stored_.end() || stored->second->shape == tensor.entry.shape) continue;
+      names.push_back(stored->second->name);
+    }
+    return names;
+  }
+
+  [[noreturn]] void refuse_twice(const PartSpelling& one, const PartSpelling& other) const {
+    fail(ErrorKind::invalid,
+         "{}: the checkpoint's tensors fit two of its parts, '{}*' and '{}*'; rename them to those "
+         "of one (--rename '{}*={}*')",
+         original_.path, one.model, other.model, one.own, other.model);
+  }
+
   ShapeOf shapes() const {
     return [this](const std::string& name) {
       const auto found = stored_.find(name);

@@ -11,12 +11,12 @@
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/hugging_face/json_events.h"
+#include "ckpt/format/hugging_face/quantised_tensors.h"
 #include "convert/base_only.h"
 #include "convert/check/model_check.h"
 #include "convert/export/lay_out.h"
 #include "convert/export/quantise_fp8.h"
 #include "convert/model/weight_scales.h"
-#include "convert/rewrite/carried_files.h"
 #include "convert/rewrite/expert_forms.h"
 #include "convert/rewrite/fill.h"
 #include "convert/rewrite/stored_tensors.h"
@@ -28,7 +28,6 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr uint64_t kMostConfigBytes = uint64_t{16} << 20;
-constexpr size_t kFilesShown = 5;
 
 // Says the type of the weights wherever the configuration says one: of each part of a model.
 void set_dtype(ordered_json& config, DType dtype) {
@@ -108,26 +107,23 @@ std::optional<Quantisation> check_quantisation(const Checkpoint& model, bool cha
   return quantisation;
 }
 
-void add_carried(const Checkpoint& checkpoint, const ExportOptions& options, Export& result) {
-  const FileSystem& files = *checkpoint.catalog.file_system;
-  std::vector<std::string> left;
-  result.tokenizer_files = carried_files(files, checkpoint.path, left);
-  if (!options.tokenizer_folder.empty()) {
-    std::erase_if(result.tokenizer_files,
-                  [](const CopiedFile& file) { return is_tokenizer_file(file.name); });
-    Tokenizer tokenizer = find_tokenizer(files, checkpoint, options.tokenizer_folder);
-    std::erase_if(tokenizer.files,
-                  [](const CopiedFile& file) { return !is_tokenizer_file(file.name); });
-    result.tokenizer_files.insert(result.tokenizer_files.end(), tokenizer.files.begin(),
-                                  tokenizer.files.end());
+bool holds_quantised(const Catalog& catalog) {
+  return std::ranges::any_of(quantised_parts(catalog), [](const QuantisedPart& part) {
+    return part.role != QuantisedRole::none;
+  });
+}
+
+// A config.json from elsewhere gets the type of these weights: programs load them as that.
+void adopt_config(const nlohmann::json& config, DType dtype, NewWeights& weights,
+                  std::vector<std::string>& warnings) {
+  const std::string name(torch_name(dtype));
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    const auto member = config.find(key);
+    if (member == config.end() || *member == name) continue;
+    warnings.push_back(fmt::format("config.json says {} {}: it becomes {}, as the weights are", key,
+                                   member->dump(), name));
+    weights.dtype = dtype;
   }
-  if (left.empty()) return;
-  const size_t shown = std::min(left.size(), kFilesShown);
-  result.warnings.push_back(fmt::format(
-      "{} file{} beside the model's weights {} left out, as other weights or too large: {}{}",
-      left.size(), left.size() == 1 ? "" : "s", left.size() == 1 ? "is" : "are",
-      fmt::join(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
-      left.size() > shown ? ", ..." : ""));
 }
 
 const ExpertNames* expert_names(const Checkpoint& model) {
@@ -145,14 +141,22 @@ void finish(const Checkpoint& model, const ExportOptions& options, ExportedTenso
     weights.quantisation = quantise_fp8(tensors, expert_names(model), model.path, result.warnings);
   }
   lay_out(std::move(tensors), options.max_shard_bytes, result);
-  const std::string path = join(model.path, "config.json");
+  const std::string& folder = options.config_folder.empty() ? model.path : options.config_folder;
+  const std::string path = join(folder, "config.json");
   if (files.status(path).kind == PathKind::file) {
     result.small_files.emplace_back(
         "config.json", edited_config(read_file(files, path, kMostConfigBytes), path, weights));
   } else {
-    result.warnings.push_back("the folder has no config.json, and neither will the new one");
+    result.warnings.push_back(
+        "the folder has no config.json, and neither will the new one; --config DIR takes it from "
+        "elsewhere");
   }
-  add_carried(model, options, result);
+  CarriedFiles carried =
+      files_of_model(files, folder, options.tokenizer_folder, options.top_files_only);
+  result.tokenizer_files = std::move(carried.files);
+  if (!carried.left.empty() && !options.top_files_only) {
+    result.warnings.push_back(left_out(carried.left));
+  }
   if (weights.is_dequantised || options.quantise_fp8) {  // it describes other weights than these
     std::erase_if(result.tokenizer_files,
                   [](const CopiedFile& file) { return file.name == kModelOptConfig; });
@@ -173,13 +177,23 @@ Export plan_rewrite(const Checkpoint& checkpoint, const ExportOptions& options) 
   const std::string& path = checkpoint.path;
   refuse_adapter_folder(checkpoint);
   Export result;
-  result.plan.source = &checkpoint.catalog;
   result.warnings = checkpoint.notes;
+  result.plan.source = &checkpoint.catalog;
+  const bool has_own_config = options.config_folder.empty() || options.config_folder == path;
   if (!options.as_is && !options.ignore_index) require_index(checkpoint);
   const bool fills = options.original != nullptr;
-  const auto quantisation = check_quantisation(
-      checkpoint, options.dtype || options.quantise_fp8 || fills, result.warnings);
-  if (!options.as_is) check_tensors(checkpoint, result.warnings);
+  Checkpoint described = checkpoint;
+  if (!has_own_config) described.path = options.config_folder;
+  const auto config = read_hugging_face_config(*checkpoint.catalog.file_system, described.path);
+  const bool is_stale = !has_own_config && config && config->contains("quantization_config") &&
+                        !holds_quantised(checkpoint.catalog);
+  std::optional<Quantisation> quantisation;
+  if (!is_stale) {
+    quantisation = check_quantisation(described, options.dtype || options.quantise_fp8 || fills,
+                                      result.warnings);
+  }
+  // A state dict was compared with its config.json when it was read.
+  if (!options.as_is && options.config_folder.empty()) check_tensors(checkpoint, result.warnings);
   if (quantisation && options.quantise_fp8 && !options.dtype) {
     fail(ErrorKind::invalid,
          "{}: the weights are quantised ({}) already; --dtype bf16 too quantises them anew", path,
@@ -200,8 +214,14 @@ Export plan_rewrite(const Checkpoint& checkpoint, const ExportOptions& options) 
     fill_up(options, std::move(tensors), result);
     return result;
   }
-  finish(checkpoint, options, std::move(tensors),
-         {options.dtype, options.dtype && quantisation, {}}, result);
+  NewWeights weights = {options.dtype, options.dtype && quantisation, {}};
+  if (is_stale) {
+    weights.is_dequantised = true;
+    result.warnings.push_back(
+        "quantization_config is left out of config.json: the weights are none");
+  }
+  if (!has_own_config && config) adopt_config(*config, tensors.dtype, weights, result.warnings);
+  finish(checkpoint, options, std::move(tensors), std::move(weights), result);
   return result;
 }
 

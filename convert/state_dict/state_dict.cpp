@@ -16,6 +16,7 @@
 #include "convert/base_only.h"
 #include "convert/config_json.h"
 #include "convert/import.h"
+#include "convert/language_part.h"
 #include "convert/model/hugging_face_tensors.h"
 #include "convert/state_dict/prefix.h"
 #include "convert/state_dict/torchtitan.h"
@@ -24,6 +25,8 @@ namespace ferry {
 namespace {
 
 constexpr size_t kTensorsShown = 4;
+constexpr std::string_view kHead = "lm_head.weight";
+constexpr std::string_view kOwnConfigFolder = "/huggingface";  // in a checkpoint, of verl's
 
 std::string folder_around(const std::string& path) {
   const size_t slash = path.find_last_of('/');
@@ -45,14 +48,16 @@ struct KnownModel {
 };
 
 KnownModel read_known_model(const Checkpoint& checkpoint, const std::string& folder,
-                            const std::optional<std::string>& family) {
+                            const StateDictOptions& options) {
+  const std::optional<std::string>& family = options.family;
   const std::string path = join(folder, "config.json");
   const auto config = read_hugging_face_config(*checkpoint.catalog.file_system, folder);
   if (!config) {
     fail(ErrorKind::not_found, "{}: does not exist; --config names the folder that holds it", path);
   }
   try {
-    return {read_config(*config, family, path), {}};
+    const auto part = options.language_part ? language_part(*config, family) : std::nullopt;
+    return {read_config(part ? *part : *config, family, path), {}};
   } catch (const Error& error) {
     if (family || error.kind() != ErrorKind::unsupported) throw;
     return {std::nullopt, error.what()};
@@ -74,7 +79,10 @@ class StateDictReader {
 
   StateDict read() {
     result_.config_folder = find_config_folder(checkpoint_, options_.config_folder);
-    KnownModel known = read_known_model(checkpoint_, result_.config_folder, options_.family);
+    result_.top_files_only = checkpoint_.format != Format::hugging_face &&
+                             options_.config_folder.empty() &&
+                             !result_.config_folder.ends_with(kOwnConfigFolder);
+    KnownModel known = read_known_model(checkpoint_, result_.config_folder, options_);
     choose();
     if (known.config) expected_ = expected_names(*known.config);
     if (known.config && find_titan(*known.config)) {
@@ -168,6 +176,12 @@ class StateDictReader {
     std::vector<std::string> names;
     for (size_t i = 0; i < chosen_.size(); ++i) {
       if (!names_[i].starts_with(prefix)) {
+        // The output layer of a model of several parts, whose language model has a prefix.
+        if (names_[i] == kHead && expected_.contains(names_[i])) {
+          inside.push_back(chosen_[i]);
+          names.push_back(names_[i]);
+          continue;
+        }
         outside.push_back(checkpoint_.catalog.entries[chosen_[i]].name);
         continue;
       }
@@ -180,8 +194,11 @@ class StateDictReader {
     if (!outside.empty()) {
       result_.warnings.push_back(
           fmt::format("{} tensors without the model's prefix '{}' are left "
-                      "out: {}",
-                      outside.size(), prefix, some_of(outside)));
+                      "out: {}{}",
+                      outside.size(), prefix, some_of(outside),
+                      options_.language_part && has_language_part(checkpoint_, options_.family)
+                          ? "; convert --to hf --fill-from puts them back later"
+                          : ""));
     }
     chosen_ = std::move(inside);
     names_ = std::move(names);
@@ -255,6 +272,9 @@ class StateDictReader {
     model.param_groups = checkpoint_.param_groups;
     model.optimizer_steps = checkpoint_.optimizer_steps;
     model.catalog.file_system = checkpoint_.catalog.file_system;
+    if (checkpoint_.format != Format::hugging_face) return;
+    model.notes = checkpoint_.notes;
+    model.damage = checkpoint_.damage;
   }
 
   void make_model() {
@@ -309,6 +329,7 @@ class StateDictReader {
     ImportOptions import;
     import.family = options_.family;
     import.config_folder = result_.config_folder;
+    import.top_files_only = result_.top_files_only;
     import.drop_unknown = options_.drop_unknown;
     import.any_dtype = true;
     const Import checked = import_model(result_.model, import);
@@ -370,6 +391,12 @@ bool lacks_arguments(const Checkpoint& checkpoint) {
   const bool of_megatron =
       checkpoint.format == Format::torch_dist || checkpoint.format == Format::megatron_torch;
   return of_megatron && !checkpoint.args.value;
+}
+
+bool has_language_part(const Checkpoint& checkpoint, const std::optional<std::string>& family) {
+  if (checkpoint.format != Format::hugging_face) return false;
+  const auto config = read_hugging_face_config(*checkpoint.catalog.file_system, checkpoint.path);
+  return config && language_part(*config, family);
 }
 
 std::string find_config_folder(const Checkpoint& checkpoint, const std::string& wanted) {

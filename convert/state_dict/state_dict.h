@@ -28,6 +28,7 @@ struct StateDictOptions {
   std::optional<std::string> family;  // refuse another than this
   bool optimizer = false;             // the state of the model's parameters too
   bool drop_unknown = false;          // leave out what the family has not; else it is refused
+  bool language_part = false;         // of a model of several parts, its language model alone
   bool base_only = false;  // leave out the adapter that the model holds; else it is refused
 };
 
@@ -39,17 +40,22 @@ bool is_state_dict(const Checkpoint& checkpoint);
 /// config.json tells the model.
 bool lacks_arguments(const Checkpoint& checkpoint);
 
+/// True of a Hugging Face folder whose config.json is of no family but has a language model inside
+/// that is, or is to be read as `family`.
+bool has_language_part(const Checkpoint& checkpoint, const std::optional<std::string>& family);
+
 /// The folder of the config.json that goes with a checkpoint: `wanted`, or the checkpoint's own,
 /// its part `huggingface/`, the folder around it. not_found when there is none.
 std::string find_config_folder(const Checkpoint& checkpoint, const std::string& wanted);
 
 /// A state dict seen as a Hugging Face model.
 struct StateDict {
-  Checkpoint model;           // of format hugging_face; entries have transformers' names, also
-                              // behind "optimizer.state.<kind>."
-  std::string config_folder;  // of its config.json
-  std::string prefix;         // that was taken off the names
-  std::string family;         // whose names and shapes they are; empty: not known, not checked
+  Checkpoint model;             // of format hugging_face; entries have transformers' names, also
+                                // behind "optimizer.state.<kind>."
+  std::string config_folder;    // of its config.json
+  bool top_files_only = false;  // that folder holds more than the model
+  std::string prefix;           // that was taken off the names
+  std::string family;           // whose names and shapes they are; empty: not known, not checked
   std::vector<std::string> warnings;
   /// Of a model in torchtitan's own names: what each entry is made of, in `source`; the entries
   /// have no chunks then. Empty: the entries are where their chunks say.
@@ -59,13 +65,11 @@ struct StateDict {
 
 /// mismatch, naming them, when tensors are missing, left over or of other shapes than config.json
 /// says; invalid when several prefixes have a model behind them, or nothing is left; not_found
-/// without config.json; unsupported for parameters that a program flattened, and for a model with an
-/// adapter.
-/// `checkpoint` must outlive the result.
+/// without config.json; unsupported for parameters that a program flattened, and for a model with
+/// an adapter. `checkpoint`, a state dict or a Hugging Face folder, must outlive the result.
 StateDict read_state_dict(const Checkpoint& checkpoint, const StateDictOptions& options);
 
-/// Plans a Hugging Face folder of it: weights as they are (or cast), config.json with the weights'
-/// type, what lies beside it. `state_dict` must outlive the result.
+/// plan_rewrite() of it. `state_dict` must outlive the result.
 Export plan_state_dict(const StateDict& state_dict, const ExportOptions& options);
 
 }  // namespace ferry

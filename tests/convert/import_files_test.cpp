@@ -75,6 +75,34 @@ TEST(Import, AnOutputLayerOfItsOwnIsNotTied) {
   }
 }
 
+// As GLM and programs that quantise models leave them, in no index.
+TEST(Import, MtpLayersInAFileOfTheirOwnAreTheModels) {
+  File file("deepseek_v3", {{"mtp_num_layers", 1}});
+  const auto expected = file.import();
+  const auto layers = file.config["num_hidden_layers"].get<int64_t>();
+  const std::string prefix = "model.layers." + std::to_string(layers) + ".";
+  std::map<std::string, Bytes> mtp;
+  for (const auto& [name, tensor] : file.tensors) {
+    if (name.starts_with(prefix)) mtp.insert({name, tensor});
+  }
+  ASSERT_GT(mtp.size(), 10u);
+  for (const auto& [name, tensor] : mtp) file.tensors.erase(name);
+  file.open();
+  file.put("hf/mtp.safetensors", mtp);
+  Checkpoint checkpoint = open_checkpoint(file.files, "hf");
+  Import import = import_model(checkpoint, {});
+  EXPECT_EQ(test::tensors_of(test::write_state(import.state, file.files, "megatron")), expected);
+  EXPECT_THAT(import.state.warnings, testing::Not(testing::Contains(HasSubstr("differs from"))));
+
+  mtp.at(prefix + "embed_tokens.weight").data.back() ^= 1;
+  file.put("hf/mtp.safetensors", mtp);
+  checkpoint = open_checkpoint(file.files, "hf");
+  import = import_model(checkpoint, {});
+  EXPECT_THAT(import.state.warnings,
+              testing::Contains(HasSubstr("embed_tokens.weight is left out though it differs from "
+                                          "model.embed_tokens.weight")));
+}
+
 TEST(Import, WhatIsMissingLeftOverOrMisshapenIsNamed) {
   File file("llama");
   file.tensors["model.layers.0.adapter.weight"] = file.tensors["model.norm.weight"];

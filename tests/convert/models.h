@@ -55,16 +55,22 @@ struct File {
   nlohmann::json config;
   std::shared_ptr<MemoryFileSystem> files = std::make_shared<MemoryFileSystem>();
 
-  explicit File(const std::string& name) {
-    Model model(name);
+  explicit File(const std::string& name, const nlohmann::json& changes = nlohmann::json::object()) {
+    Model model(name, changes);
     tensors = tensors_of(model.hugging_face());
     config = nlohmann::json::parse(model.files->get("hf/config.json"));
   }
 
   Checkpoint open() {
     files = std::make_shared<MemoryFileSystem>();
+    put("hf/model.safetensors", tensors);
+    files->put("hf/config.json", config.dump());
+    return open_checkpoint(files, "hf");
+  }
+
+  void put(const std::string& path, const std::map<std::string, Bytes>& stored) const {
     std::vector<Entry> entries;
-    for (const auto& [name, tensor] : tensors) {
+    for (const auto& [name, tensor] : stored) {
       entries.push_back({name, tensor.dtype, tensor.shape, {}, Role::model});
     }
     const HuggingFaceLayout layout = lay_out_hugging_face(entries);
@@ -73,12 +79,10 @@ struct File {
       bytes.replace(literal.offset, literal.bytes.size(), literal.bytes);
     }
     for (const Entry& entry : layout.target.entries) {
-      const std::string& data = tensors.at(entry.name).data;
+      const std::string& data = stored.at(entry.name).data;
       bytes.replace(entry.chunks[0].extent.offset, data.size(), data);
     }
-    files->put("hf/model.safetensors", bytes);
-    files->put("hf/config.json", config.dump());
-    return open_checkpoint(files, "hf");
+    files->put(path, bytes);
   }
 
   std::map<std::string, Bytes> import(const ImportOptions& options = {}) {

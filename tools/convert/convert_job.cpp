@@ -1,5 +1,7 @@
 #include "tools/convert/convert_job.h"
 
+#include <algorithm>
+
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/hugging_face/safetensors_plan.h"
@@ -102,18 +104,16 @@ void check_options(const ConvertOptions& options) {
   }
 }
 
-// Of a Hugging Face model nothing is asked but its files.
-Export plan_new_form(const Checkpoint& checkpoint, const ExportOptions& options) {
-  const std::pair<std::string_view, bool> not_heeded[] = {
-      {"--family", options.family.has_value()},
-      {"--vocab-size", options.vocab_size.has_value()},
-      {"--keep-padding", options.keep_padding}};
-  for (const auto& [flag, given] : not_heeded) {
+// Of a model in transformers' names the vocabulary stays as it is.
+void check_new_form(const Checkpoint& checkpoint, const ExportOptions& options) {
+  const std::pair<std::string_view, bool> refused[] = {
+      {"--vocab-size", options.vocab_size.has_value()}, {"--keep-padding", options.keep_padding}};
+  for (const auto& [flag, given] : refused) {
     if (!given) continue;
-    fail(ErrorKind::invalid, "{}: is a Hugging Face model, of which {} means nothing with --to hf",
+    fail(ErrorKind::invalid,
+         "{}: is a model in Hugging Face's names, of which {} means nothing with --to hf",
          checkpoint.path, flag);
   }
-  return plan_rewrite(checkpoint, options);
 }
 
 // What the options say of a state dict mean nothing for other checkpoints.
@@ -127,8 +127,8 @@ void check_no_state_dict(const Checkpoint& checkpoint, const ConvertOptions& opt
                      !options.renames.empty() || options.import.drop_unknown;
   if (!given) return;
   fail(ErrorKind::invalid,
-       "{}: --config, --only, --rename and --drop-unknown are for state dicts of other programs; "
-       "this checkpoint ({}) tells its model itself",
+       "{}: --config, --only, --rename and --drop-unknown are for state dicts and Hugging "
+       "Face folders; the arguments of this checkpoint ({}) describe its model",
        checkpoint.path, name(checkpoint.format));
 }
 
@@ -155,9 +155,10 @@ ExportOptions add_arguments(Checkpoint& checkpoint, const ConvertOptions& option
   const std::string folder = find_config_folder(checkpoint, options.config_folder);
   give_arguments(checkpoint, folder, warnings);
   const FileSystem& files = *checkpoint.catalog.file_system;
-  if (model.tokenizer_folder.empty() && !tokenizer_beside(files, folder).files.empty()) {
-    model.tokenizer_folder = folder;
-  }
+  const std::vector<CopiedFile> found = files_of_model(files, folder, {}, true).files;
+  const bool has_tokenizer = std::ranges::any_of(
+      found, [](const CopiedFile& file) { return is_tokenizer_file(file.name); });
+  if (model.tokenizer_folder.empty() && has_tokenizer) model.tokenizer_folder = folder;
   return model;
 }
 
@@ -172,15 +173,20 @@ std::string settle(Checkpoint& checkpoint, const ConvertOptions& options) {
 // `state_dict` becomes what the plan refers to, where the checkpoint is one.
 Job plan_hugging_face(Checkpoint& checkpoint, std::optional<StateDict>& state_dict,
                       const ConvertOptions& options) {
-  if (is_state_dict(checkpoint)) {
-    if (options.model.quantise_fp8 || !options.fill_from.empty()) {
-      fail(ErrorKind::invalid,
-           "{}: of a state dict --quantize and --fill-from mean nothing; convert it, and then what "
-           "became of it",
-           checkpoint.path);
-    }
+  std::shared_ptr<Checkpoint> original;
+  if (!options.fill_from.empty()) {
+    original = std::make_shared<Checkpoint>(
+        open_source(checkpoint.catalog.file_system, options.fill_from, options));
+    settle_adapter(*original, false, false);
+  }
+  if (is_read_as_state_dict(checkpoint, options)) {
+    ExportOptions model = options.model;
+    model.original = original.get();
     state_dict = open_state_dict(checkpoint, options);
-    return job_of(plan_state_dict(*state_dict, options.model), checkpoint);
+    check_new_form(checkpoint, model);
+    Job job = job_of(plan_state_dict(*state_dict, model), checkpoint);
+    job.original = std::move(original);
+    return job;
   }
   std::vector<std::string> warnings;
   if (std::string settled = settle(checkpoint, options); !settled.empty()) {
@@ -189,14 +195,9 @@ Job plan_hugging_face(Checkpoint& checkpoint, std::optional<StateDict>& state_di
   const bool lacking = lacks_arguments(checkpoint);
   ExportOptions model = lacking ? add_arguments(checkpoint, options, warnings) : options.model;
   check_no_state_dict(checkpoint, options, lacking);
-  std::shared_ptr<Checkpoint> original;
-  if (!options.fill_from.empty()) {
-    original = std::make_shared<Checkpoint>(
-        open_source(checkpoint.catalog.file_system, options.fill_from, options));
-    settle_adapter(*original, false, false);
-    model.original = original.get();
-  }
-  Job job = job_of(checkpoint.format == Format::hugging_face ? plan_new_form(checkpoint, model)
+  model.original = original.get();
+  if (checkpoint.format == Format::hugging_face) check_new_form(checkpoint, model);
+  Job job = job_of(checkpoint.format == Format::hugging_face ? plan_rewrite(checkpoint, model)
                                                              : plan_export(checkpoint, model),
                    checkpoint);
   if (options.base_only) {

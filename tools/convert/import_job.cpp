@@ -102,11 +102,26 @@ struct Model {
   Checkpoint checkpoint;  // of format hugging_face
   Format format = Format::hugging_face;
   std::string config_folder;
+  bool top_files_only = false;
   std::vector<std::string> warnings;
   // Of torchtitan's own names: what the tensors are made of, of `stored`. Else none.
   std::vector<Recipe> recipes;
   std::unique_ptr<Checkpoint> stored;
 };
+
+Model model_of_state_dict(std::unique_ptr<Checkpoint> stored, const ConvertOptions& options,
+                          std::vector<std::string> warnings) {
+  const Format format = stored->format;
+  StateDict state_dict = open_state_dict(*stored, options);
+  std::ranges::move(state_dict.warnings, std::back_inserter(warnings));
+  return {std::move(state_dict.model),
+          format,
+          std::move(state_dict.config_folder),
+          state_dict.top_files_only,
+          std::move(warnings),
+          std::move(state_dict.recipes),
+          std::move(stored)};
+}
 
 Model open_model(const std::shared_ptr<const FileSystem>& file_system,
                  const ConvertOptions& options) {
@@ -116,9 +131,14 @@ Model open_model(const std::shared_ptr<const FileSystem>& file_system,
     std::string settled = settle_adapter(*stored, options.base_only, false);
     std::vector<std::string> warnings = stored->notes;
     if (!settled.empty()) warnings.push_back(std::move(settled));
-    if (options.optimizer)
+    if (options.optimizer) {
       std::ranges::move(add_optimizer_of_folder(*stored), std::back_inserter(warnings));
-    return {std::move(*stored), format, options.config_folder, std::move(warnings), {}, nullptr};
+    }
+    if (has_language_part(*stored, options.model.family) ||
+        is_read_as_state_dict(*stored, options)) {
+      return model_of_state_dict(std::move(stored), options, std::move(warnings));
+    }
+    return {std::move(*stored), format, {}, false, std::move(warnings), {}, nullptr};
   }
   if (!is_state_dict(*stored)) {
     fail(ErrorKind::invalid,
@@ -128,11 +148,7 @@ Model open_model(const std::shared_ptr<const FileSystem>& file_system,
   }
   std::vector<std::string> warnings;
   if (options.optimizer) warnings = name_optimizer(*stored);
-  StateDict state_dict = open_state_dict(*stored, options);
-  std::ranges::move(state_dict.warnings, std::back_inserter(warnings));
-  return {std::move(state_dict.model),         format,
-          std::move(state_dict.config_folder), std::move(warnings),
-          std::move(state_dict.recipes),       std::move(stored)};
+  return model_of_state_dict(std::move(stored), options, std::move(warnings));
 }
 
 // Tensors that are made of what a program stores in another form are made of that.
@@ -176,6 +192,7 @@ ConvertReport convert_to_megatron(const ConvertOptions& options) {
     ImportOptions import = options.import;
     source = open_model(file_system, options);
     import.config_folder = source.config_folder;
+    import.top_files_only = source.top_files_only;
     import.optimizer = options.optimizer;
     output = output_for(options, checkpoint);
     const std::string folder = output.folder();

@@ -8,6 +8,13 @@
 
 namespace ferry::tool {
 
+bool is_read_as_state_dict(const Checkpoint& checkpoint, const ConvertOptions& options) {
+  if (is_state_dict(checkpoint)) return true;
+  if (checkpoint.format != Format::hugging_face) return false;
+  return options.model.family || !options.config_folder.empty() || !options.only.empty() ||
+         !options.renames.empty() || options.import.drop_unknown;
+}
+
 StateDict open_state_dict(const Checkpoint& checkpoint, const ConvertOptions& options) {
   const auto& entries = checkpoint.catalog.entries;
   for (const std::string& pattern : options.only) {
@@ -31,6 +38,7 @@ StateDict open_state_dict(const Checkpoint& checkpoint, const ConvertOptions& op
   state_dict.config_folder = options.config_folder;
   state_dict.family = options.model.family;
   state_dict.optimizer = options.optimizer;
+  state_dict.language_part = options.to != ConvertTarget::hugging_face;
   state_dict.drop_unknown = options.import.drop_unknown;
   state_dict.base_only = options.base_only;
   StateDict result = read_state_dict(checkpoint, state_dict);

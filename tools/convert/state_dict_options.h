@@ -6,6 +6,9 @@
 
 namespace ferry::tool {
 
+/// True of state dicts, and of Hugging Face folders where an option says what their tensors are.
+bool is_read_as_state_dict(const Checkpoint& checkpoint, const ConvertOptions& options);
+
 /// As read_state_dict(); invalid, too, when a pattern or a name fits no tensor.
 StateDict open_state_dict(const Checkpoint& checkpoint, const ConvertOptions& options);
 

@@ -48,7 +48,9 @@ RunTokenizer tokenizer_of_run(const FileSystem& file_system, const Checkpoint& c
   }
   if (!tokenizer.files.empty()) return tokenizer;
   tokenizer.files = find_tokenizer(file_system, checkpoint, "").files;
-  if (!tokenizer.files.empty()) tokenizer.folder = split_path(tokenizer.files[0].from).parent;
+  if (tokenizer.files.empty()) return tokenizer;
+  const CopiedFile& first = tokenizer.files[0];
+  tokenizer.folder = first.from.substr(0, first.from.size() - first.name.size() - 1);
   return tokenizer;
 }
 

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "ckpt/base/error.h"
+#include "ckpt/format/hugging_face/further_weights.h"
 #include "ckpt/format/hugging_face/json_events.h"
 #include "ckpt/format/hugging_face/safetensors.h"
 #include "ckpt/format/torch/torch_file.h"
@@ -30,14 +31,6 @@ struct Weights {
   bool loose = false;              // files of no agreed name
 };
 
-std::vector<std::string> safetensors_in(const std::vector<std::string>& names) {
-  std::vector<std::string> files;
-  for (const std::string& name : names) {
-    if (name.ends_with(".safetensors") && !name.starts_with('.')) files.push_back(name);
-  }
-  return files;
-}
-
 Weights find_weights(const std::vector<std::string>& names) {
   const auto has = [&](const char* name) {
     return std::find(names.begin(), names.end(), name) != names.end();
@@ -50,7 +43,7 @@ Weights find_weights(const std::vector<std::string>& names) {
   if (has("pytorch_model.bin.index.json")) {
     return {HuggingFaceWeights::torch_bin, "pytorch_model.bin.index.json", {}};
   }
-  return {HuggingFaceWeights::safetensors, "", safetensors_in(names), true};
+  return {HuggingFaceWeights::safetensors, "", unindexed_weights(names), true};
 }
 
 // "a, b, c and 4 more"
@@ -135,6 +128,7 @@ class Opener {
       if (weights.loose) check_no_shard_missing(weights.files, folder_);
       open_files(weights.files);
     }
+    add_further_weights(folder_, names, model_);
     return std::move(model_);
   }
 

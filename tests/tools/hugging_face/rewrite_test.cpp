@@ -160,7 +160,8 @@ TEST_F(Rewrite, RefusesWhatItCannotDo) {
     EXPECT_FALSE(fs::exists(path("out")));
   };
   refused(kFp8, "--quantize fp8", "are quantised (fp8, blocks of [128, 128]) already");
-  refused(kModel, "--family llama", "--family means nothing with --to hf");
+  refused(kModel, "--vocab-size 5", "--vocab-size means nothing with --to hf");
+  refused(kModel, "--family llama", "max_position_embeddings is missing");
   refused(kModel, "--dtype float8_e4m3fn", "--quantize fp8 makes them");
   refused(kModel + " --quantize int4", "", "int4");
 }

@@ -66,23 +66,36 @@ struct Kind {
   std::map<std::string, std::map<int64_t, const Entry*>> tensors;  // experts left out
 };
 
-bool is_other_kind(const Kind& kind, int64_t layer) {
-  return std::any_of(kind.tensors.begin(), kind.tensors.end(), [&](const auto& tensor) {
-    return tensor.second.size() == 1 && tensor.second.contains(layer);
-  });
+// Tensors that a layer alone lacks, and those that it alone has.
+struct Difference {
+  std::vector<std::string> lacks, has;
+};
+
+std::map<int64_t, Difference> differences(const Kind& kind) {
+  std::map<int64_t, Difference> found;
+  for (const auto& [suffix, holders] : kind.tensors) {
+    if (holders.size() == 1) found[holders.begin()->first].has.push_back(suffix);
+    if (holders.size() + 1 != kind.layers.size()) continue;
+    for (const int64_t layer : kind.layers) {
+      if (!holders.contains(layer)) found[layer].lacks.push_back(suffix);
+    }
+  }
+  return found;
 }
 
 void compare_layers(const std::string& prefix, const Kind& kind,
                     std::vector<std::string>& problems) {
   if (kind.layers.size() < kFewest) return;
-  for (const auto& [suffix, holders] : kind.tensors) {
-    if (holders.size() + 1 == kind.layers.size()) {
-      const auto lacking = std::find_if(kind.layers.begin(), kind.layers.end(),
-                                        [&](int64_t layer) { return !holders.contains(layer); });
-      if (is_other_kind(kind, *lacking)) continue;
-      problems.push_back(fmt::format("{}.{}.{} is missing; all other layers of its kind have one",
-                                     prefix, *lacking, suffix));
+  for (const auto& [layer, difference] : differences(kind)) {
+    // One that has several of its own in place of several others is a layer of another kind.
+    if (difference.lacks.size() > 1 && difference.has.size() > 1) continue;
+    for (const std::string& suffix : difference.lacks) {
+      problems.push_back(fmt::format(
+          "{}.{}.{} is missing; all other layers of its kind have one{}", prefix, layer, suffix,
+          difference.has.empty() ? "" : ", and none has " + difference.has.front()));
     }
+  }
+  for (const auto& [suffix, holders] : kind.tensors) {
     std::vector<Dims> shapes;
     std::vector<const Entry*> entries;
     for (const auto& [layer, entry] : holders) {

@@ -50,9 +50,11 @@ struct ReadConfig {
 
 /// Reads a config.json and proves that what was read says the same: it is written again and
 /// compared. unsupported, with all reasons, when it says what its family's models in Megatron
-/// cannot be; for another model_type, or one that is not `wanted`; for another quantisation than
-/// blocks of fp8.
+/// cannot be; for another quantisation than blocks of fp8; for a model_type of no family
+/// (choose_family()), or for members of such a type that the family does not read and that may
+/// change what the model computes. Members named in `ignored` are left out first, with a warning;
+/// invalid for one that is not there.
 ReadConfig read_config(const nlohmann::json& config, const std::optional<std::string>& wanted,
-                       const std::string& path);
+                       const std::string& path, const std::vector<std::string>& ignored = {});
 
 }  // namespace ferry

@@ -41,7 +41,7 @@ ReadConfig read_model(const Checkpoint& checkpoint, const ImportOptions& options
     fail(ErrorKind::not_found, "{}: does not exist; without it nobody knows the model's heads",
          path);
   }
-  return read_config(*config, options.family, path);
+  return read_config(*config, options.family, path, options.ignored_members);
 }
 
 void look_at_tensors(const HuggingFaceTensors& tensors, ReadConfig& read) {

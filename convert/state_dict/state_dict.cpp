@@ -43,16 +43,16 @@ struct KnownModel {
 };
 
 KnownModel read_known_model(const Checkpoint& checkpoint, const std::string& folder,
-                            const std::optional<std::string>& family) {
+                            const StateDictOptions& options) {
   const std::string path = join(folder, "config.json");
   const auto config = read_hugging_face_config(*checkpoint.catalog.file_system, folder);
   if (!config) {
     fail(ErrorKind::not_found, "{}: does not exist; --config names the folder that holds it", path);
   }
   try {
-    return {read_config(*config, family, path), {}};
+    return {read_config(*config, options.family, path, options.ignored_members), {}};
   } catch (const Error& error) {
-    if (family || error.kind() != ErrorKind::unsupported) throw;
+    if (options.family || error.kind() != ErrorKind::unsupported) throw;
     return {std::nullopt, error.what()};
   }
 }
@@ -72,7 +72,7 @@ class StateDictReader {
 
   StateDict read() {
     result_.config_folder = find_config_folder(checkpoint_, options_.config_folder);
-    KnownModel known = read_known_model(checkpoint_, result_.config_folder, options_.family);
+    KnownModel known = read_known_model(checkpoint_, result_.config_folder, options_);
     choose();
     if (known.config) expected_ = expected_names(*known.config);
     if (known.config && find_titan(*known.config)) {

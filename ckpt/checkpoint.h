@@ -81,6 +81,9 @@ struct Checkpoint {
   /// without them. Stands in `optimizer_problem` or `notes`, too.
   std::vector<std::string> damage;
   std::vector<std::string> notes;  // worth telling: a tracker that lies, padding, dropped objects
+  /// Of a model under another program's names: what makes a Hugging Face model of it. Empty: its
+  /// names are transformers', or it is not known whose they are.
+  std::string conversion;
   /// Keeps other ferry processes from removing the checkpoint while this object, or a copy of it,
   /// lives. Whoever has read from it checks the mark before relying on what was read.
   std::shared_ptr<const ReadMark> mark;

@@ -1,8 +1,6 @@
 #include "ckpt/open.h"
 
 #include <algorithm>
-#include <array>
-#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -13,15 +11,17 @@
 #include "ckpt/format/fsdp/fsdp_ranks.h"
 #include "ckpt/format/hugging_face/hub_cache.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
-#include "ckpt/format/hugging_face/training_folder.h"
 #include "ckpt/format/other_programs.h"
-#include "ckpt/format/torch/torch_file.h"
 #include "ckpt/io/staging/read_mark.h"
+#include "ckpt/lone_file.h"
 #include "ckpt/megatron/nemo/nemo.h"
+#include "ckpt/megatron/nemo/nemo1.h"
 #include "ckpt/megatron/rank_folders/rank_folders.h"
 #include "ckpt/megatron/torch_dist/torch_dist.h"
+#include "ckpt/open_file.h"
 #include "ckpt/open_folders.h"
 #include "ckpt/open_optimizer.h"
+#include "ckpt/open_parts.h"
 #include "ckpt/store/run_folder.h"
 #include "ckpt/store/step_folders.h"
 
@@ -54,14 +54,56 @@ struct Folder {
   const Names names;
 };
 
+std::optional<Format> own_format(const Folder& folder);
+Checkpoint open_folder(Files files, const std::string& path, const OpenOptions& options);
+
+std::optional<CheckpointParts> parts_of(const FileSystem& files, const std::string& folder) {
+  return checkpoint_parts(files, folder, [&](const std::string& path) {
+    const Folder part(files, path);
+    return own_format(part) || part.has_suffix(".distcp") || is_run_folder(files, path);
+  });
+}
+
+bool has_parts(const Folder& folder) {
+  try {
+    return parts_of(folder.files, folder.path).has_value();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::invalid) throw;
+    return true;  // several: which is said when it is opened
+  }
+}
+
+// The model in a part of a folder, and the optimizer's state in another.
+Checkpoint open_part(Files files, const std::string& folder, bool raw) {
+  const CheckpointParts parts = parts_of(*files, folder).value();
+  const std::string path = join(folder, parts.model);
+  const bool is_file = files->status(path).kind == PathKind::file;
+  Checkpoint checkpoint = is_file ? open_checkpoint_file(std::move(files), path, raw)
+                                  : open_folder(std::move(files), path, {{}, raw});
+  checkpoint.notes.insert(checkpoint.notes.begin(),
+                          fmt::format("{}: the model is in its part {}", folder, parts.model));
+  if (!checkpoint.iteration) checkpoint.iteration = iteration_by_name(folder);
+  if (parts.optimizer.empty()) {
+    add_optimizer_beside(checkpoint, folder, parts.model);
+  } else {
+    add_optimizer_part(checkpoint, join(folder, parts.optimizer));
+  }
+  return checkpoint;
+}
+
 // One way to store a checkpoint in a folder. Rows come before those that would
 // take theirs, too.
 struct FolderFormat {
-  Format format;
-  const char* known_by;  // empty: said by another row
+  std::optional<Format> format;  // nothing: another's, in a part of the folder
+  const char* known_by;          // empty: said by another row
   bool (*is)(const Folder& folder);
   Checkpoint (*open)(Files files, const std::string& path, bool raw);
 };
+
+// In `folder`: what to do with a layout that is known, and not read.
+[[noreturn]] Checkpoint refuse_other(Files files, const std::string& folder, bool) {
+  fail(ErrorKind::unsupported, "{}: {}", folder, other_folder(*files, folder, files->list(folder)));
+}
 
 const FolderFormat kFolderFormats[] = {
     {Format::nemo, "",
@@ -74,6 +116,8 @@ const FolderFormat kFolderFormats[] = {
      [](const Folder& f) { return f.has("metadata.json"); }, open_torch_dist},
     {Format::dcp, "PyTorch DCP (.metadata)", [](const Folder& f) { return f.has(".metadata"); },
      open_plain_dcp},
+    {Format::torch_file, "NeMo 1 (model_config.yaml, model_weights.ckpt)",
+     [](const Folder& f) { return is_nemo1_folder(f.files, f.path); }, open_nemo1},
     {Format::megatron_torch, "legacy Megatron-LM (mp_rank_*)",
      [](const Folder& f) { return is_legacy_folder(f.files, f.path); }, open_legacy},
     {Format::nemo, "NeMo 2 (weights/, context/)",
@@ -85,11 +129,17 @@ const FolderFormat kFolderFormats[] = {
      open_plain_dcp},
     {Format::fsdp, "FSDP's ranks (model_world_size_W_rank_R.pt, pytorch_model_fsdp_*rankR.bin)",
      [](const Folder& f) { return is_fsdp_folder(f.files, f.path); }, open_fsdp_folder},
+    {Format::deepspeed, "", [](const Folder& f) { return has_pipeline_layers(f.names); },
+     refuse_other},
     {Format::deepspeed, "DeepSpeed (*_model_states.pt, *_optim_states.pt)",
      [](const Folder& f) { return is_deepspeed_folder(f.files, f.path); }, open_deepspeed_folder},
     {Format::hugging_face, "Hugging Face (config.json, *.safetensors, pytorch_model*.bin)",
      [](const Folder& f) { return is_hugging_face_folder(f.files, f.path); },
      open_hugging_face_folder},
+    {std::nullopt, "a step of NeMo-RL, NeMo AutoModel, verl, OLMo-core, prime-rl or Accelerate",
+     has_parts, open_part},
+    {std::nullopt, "one file of torch.save (*.pt, *.pth, *.ckpt), or a .nemo archive",
+     [](const Folder& f) { return has_lone_file(f.files, f.path); }, open_lone_file},
 };
 
 const FolderFormat* recognise(const Folder& folder) {
@@ -98,57 +148,12 @@ const FolderFormat* recognise(const Folder& folder) {
   return found == std::end(kFolderFormats) ? nullptr : &*found;
 }
 
-// A lone file.
-
-enum class FileKind { safetensors, torch, unknown };
-
-FileKind sniff(const ReadableFile& file) {
-  std::array<std::byte, 9> head{};
-  if (file.size() < head.size()) return FileKind::unknown;
-  file.read(0, head);
-  const auto at = [&](size_t i) { return std::to_integer<unsigned char>(head[i]); };
-  if (at(0) == 'P' && at(1) == 'K') return FileKind::torch;
-  if (at(0) == 0x80 && at(1) >= 1 && at(1) <= 5) return FileKind::torch;
-  uint64_t header = 0;
-  for (size_t i = 8; i-- > 0;) header = header << 8 | at(i);
-  const bool plausible = at(8) == '{' && header <= file.size() - 8;
-  return plausible ? FileKind::safetensors : FileKind::unknown;
-}
-
-Checkpoint open_file(Files files, const std::string& path) {
-  const auto file = files->open(path);
-  FileKind kind = sniff(*file);
-  if (path.ends_with(".safetensors")) kind = FileKind::safetensors;
-  const bool torch_suffix =
-      path.ends_with(".pt") || path.ends_with(".pth") || path.ends_with(".bin");
-  if (torch_suffix && kind == FileKind::unknown) kind = FileKind::torch;
-  const std::string_view name = std::string_view(path).substr(path.find_last_of('/') + 1);
-  if (kind != FileKind::safetensors) {
-    const std::string other = other_file(*file);
-    if (!other.empty()) fail(ErrorKind::unsupported, "{}: {}", path, other);
+// Whether the folder itself is stored in one of the formats.
+std::optional<Format> own_format(const Folder& folder) {
+  for (const FolderFormat& format : kFolderFormats) {
+    if (format.format && format.is(folder)) return format.format;
   }
-  const bool inside_checkpoint = name.ends_with(".distcp") || name.ends_with(".metadata") ||
-                                 name == kTrackerName || name == "metadata.json" ||
-                                 name == "config.json" || name.ends_with(".index.json");
-  if (inside_checkpoint || kind == FileKind::unknown) {
-    fail(inside_checkpoint ? ErrorKind::invalid : ErrorKind::unsupported, "{}: {}", path,
-         inside_checkpoint ? "this file is a part of a checkpoint; give the folder that "
-                             "holds it"
-                           : "neither a safetensors file nor one that torch.save wrote");
-  }
-  Checkpoint checkpoint;
-  checkpoint.path = path;
-  checkpoint.mark = std::make_shared<ReadMark>(*files, path);
-  if (kind == FileKind::safetensors) {
-    checkpoint.format = Format::safetensors;
-    checkpoint.writer = "safetensors";
-    checkpoint.catalog = open_safetensors_file(std::move(files), path);
-  } else {
-    checkpoint.format = Format::torch_file;
-    checkpoint.writer = "torch.save";
-    checkpoint.catalog = open_torch_file(std::move(files), path);
-  }
-  return checkpoint;
+  return std::nullopt;
 }
 
 // A folder.
@@ -196,8 +201,6 @@ bool looks_like_checkpoint(const FileSystem& files, const std::string& path) {
        looked_for, first_few(names));
 }
 
-Checkpoint open_folder(Files files, const std::string& path, const OpenOptions& options);
-
 Checkpoint open_run(Files files, const std::string& path, const OpenOptions& options) {
   const RunFolder run = read_run_folder(*files, path);
   std::string note;
@@ -211,44 +214,17 @@ Checkpoint open_run(Files files, const std::string& path, const OpenOptions& opt
   return checkpoint;
 }
 
-// A cache of Hugging Face's downloads: the snapshot that it leads to.
-Checkpoint open_hub(Files files, const std::string& snapshot, const OpenOptions& options) {
-  Checkpoint checkpoint = open_folder(std::move(files), snapshot, options);
-  checkpoint.notes.insert(
-      checkpoint.notes.begin(),
-      fmt::format("a cache of Hugging Face's downloads: {} is read", split_path(snapshot).name));
-  return checkpoint;
-}
-
-// A run of another program: the step that it saved last, or that is asked for.
-Checkpoint open_step(Files files, const std::string& folder, const OpenOptions& options) {
+Checkpoint open_lead(Files files, const CheckpointLead& lead, const OpenOptions& options) {
   OpenOptions inner = options;
-  inner.iteration.clear();
-  return open_folder(std::move(files), folder, inner);
-}
-
-// The model in the folder of a training state.
-Checkpoint open_part(Files files, const std::string& folder, const std::string& part,
-                     const OpenOptions& options) {
-  const std::string path = join(folder, part);
-  const bool is_file = files->status(path).kind == PathKind::file;
-  Checkpoint checkpoint =
-      is_file ? open_file(std::move(files), path) : open_folder(std::move(files), path, options);
-  checkpoint.notes.insert(checkpoint.notes.begin(),
-                          fmt::format("{}: the model lies in its part {}", folder, part));
-  add_optimizer_beside(checkpoint, folder, part);
+  if (lead.by_iteration) inner.iteration.clear();
+  Checkpoint checkpoint = open_folder(std::move(files), lead.path, inner);
+  checkpoint.notes.insert(checkpoint.notes.begin(), lead.notes.begin(), lead.notes.end());
   return checkpoint;
 }
 
 Checkpoint open_folder(Files files, const std::string& path, const OpenOptions& options) {
-  if (const std::string snapshot = hub_snapshot(*files, path); !snapshot.empty()) {
-    return open_hub(std::move(files), snapshot, options);
-  }
-  if (!recognise(Folder(*files, path))) {
-    const auto step = step_folder(*files, path, options.iteration);
-    if (step) return open_step(std::move(files), *step, options);
-    const auto part = model_part(*files, path);
-    if (part) return open_part(std::move(files), path, *part, options);
+  if (const auto lead = leads_to(*files, path, options.iteration)) {
+    return open_lead(std::move(files), *lead, options);
   }
   if (is_run_folder(*files, path)) return open_run(std::move(files), path, options);
   if (!options.iteration.empty()) {
@@ -263,15 +239,37 @@ Checkpoint open_folder(Files files, const std::string& path, const OpenOptions& 
   if (!format) fail_unknown(folder);
   Checkpoint checkpoint = format->open(std::move(files), path, options.raw);
   mark->check();
-  checkpoint.mark = std::move(mark);
+  if (!checkpoint.mark) checkpoint.mark = std::move(mark);
   return checkpoint;
 }
 
 }  // namespace
 
 std::optional<Format> format_of_folder(const FileSystem& file_system, const std::string& path) {
-  const FolderFormat* format = recognise(Folder(file_system, path));
-  return format ? std::optional(format->format) : std::nullopt;
+  return own_format(Folder(file_system, path));
+}
+
+bool is_checkpoint_folder(const FileSystem& file_system, const std::string& path) {
+  return recognise(Folder(file_system, path)) != nullptr;
+}
+
+std::optional<CheckpointLead> leads_to(const FileSystem& file_system, const std::string& path,
+                                       const std::string& iteration) {
+  if (const std::string snapshot = hub_snapshot(file_system, path); !snapshot.empty()) {
+    return CheckpointLead{snapshot,
+                          false,
+                          {fmt::format("a cache of Hugging Face's downloads: {} is read",
+                                       split_path(snapshot).name)}};
+  }
+  if (own_format(Folder(file_system, path))) return std::nullopt;
+  const auto step = step_folder(file_system, path, iteration);
+  if (!step) return std::nullopt;
+  CheckpointLead lead{step->path, true, {}};
+  for (const std::string& part : step->other_parts) {
+    lead.notes.push_back(fmt::format("{}: holds {}, too, which is a checkpoint of its own",
+                                     split_path(step->path).parent, part));
+  }
+  return lead;
 }
 
 Checkpoint open_checkpoint(std::shared_ptr<const FileSystem> file_system, const std::string& given,
@@ -280,9 +278,7 @@ Checkpoint open_checkpoint(std::shared_ptr<const FileSystem> file_system, const 
   std::string path = given;
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   const PathKind kind = file_system->status(path).kind;
-  if (kind == PathKind::missing) {
-    fail(ErrorKind::not_found, "{} does not exist, or is a link to something that does not", path);
-  }
+  if (kind == PathKind::missing) fail_missing(*file_system, path);
   if (kind == PathKind::other) {
     fail(ErrorKind::invalid, "{} is neither a folder nor a regular file (a FIFO, socket or device)",
          path);
@@ -292,7 +288,7 @@ Checkpoint open_checkpoint(std::shared_ptr<const FileSystem> file_system, const 
     fail(ErrorKind::invalid, "--iteration {} chooses from a run folder, but {} is a file",
          options.iteration, path);
   }
-  return open_file(std::move(file_system), path);
+  return open_checkpoint_file(std::move(file_system), path, options.raw);
 }
 
 }  // namespace ferry

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ckpt/checkpoint.h"
 #include "ckpt/io/file_system.h"
@@ -20,6 +21,22 @@ struct OpenOptions {
 /// folder or a single file.
 Checkpoint open_checkpoint(std::shared_ptr<const FileSystem> file_system, const std::string& path,
                            const OpenOptions& options = {});
+
+/// Where a folder leads that holds no checkpoint itself.
+struct CheckpointLead {
+  std::string path;
+  bool by_iteration = false;  // the iteration has been taken into account
+  std::vector<std::string> notes;
+};
+
+/// Of a cache of Hugging Face's downloads, or a run of another program than Megatron-LM: the
+/// snapshot, or the step that is asked for or was saved last. Nothing for all else. Errors as
+/// open_checkpoint().
+std::optional<CheckpointLead> leads_to(const FileSystem& file_system, const std::string& path,
+                                       const std::string& iteration);
+
+/// True where open_checkpoint() takes the folder `path` itself, or a part of it, for a checkpoint.
+bool is_checkpoint_folder(const FileSystem& file_system, const std::string& path);
 
 /// What the folder `path` holds itself, by the names in it; nothing when that
 /// is no checkpoint, or a run folder, which holds several.

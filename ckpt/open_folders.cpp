@@ -15,6 +15,7 @@
 #include "ckpt/megatron/model/args.h"
 #include "ckpt/megatron/torch_dist/torch_dist.h"
 #include "ckpt/store/run_folder.h"
+#include "ckpt/store/step_folders.h"
 
 namespace ferry {
 
@@ -33,6 +34,8 @@ Checkpoint open_hugging_face_folder(std::shared_ptr<const FileSystem> file_syste
   }
   checkpoint.catalog = std::move(model.catalog);
   checkpoint.notes = std::move(model.notes);
+  checkpoint.notes.insert(checkpoint.notes.end(), model.damage.begin(), model.damage.end());
+  checkpoint.damage = std::move(model.damage);
   if (const auto base = adapter_base(*checkpoint.catalog.file_system, folder)) {
     checkpoint.notes.push_back("the folder " + what_adapter(*base));
   }
@@ -82,30 +85,39 @@ Checkpoint checkpoint_of_ranks(Format format, const std::string& folder, RankedC
 
 }  // namespace
 
+void drop_extra_states(Checkpoint& checkpoint) {
+  const auto gone = std::erase_if(checkpoint.catalog.entries, [](const Entry& entry) {
+    return entry.dtype == DType::u8 && entry.role == Role::model &&
+           (entry.name == "_extra_state" || entry.name.ends_with("._extra_state"));
+  });
+  if (gone == 0) return;
+  checkpoint.notes.push_back(fmt::format(
+      "{} of Transformer Engine's _extra_state {} left out, as objects of that name are", gone,
+      gone == 1 ? "is" : "are"));
+}
+
 std::optional<int64_t> iteration_by_name(const std::string& folder) {
-  std::string name = folder.substr(folder.find_last_of('/') + 1);
-  for (const std::string_view step : {"step-", "global_step_", "global_step"}) {
-    if (!name.starts_with(step)) continue;
-    name.replace(0, step.size(), "iter_");
-    break;
-  }
-  return iteration_of(name);
+  const std::string name = split_path(folder).name;
+  const auto step = step_number(name);
+  return step ? step : iteration_of(name);
 }
 
 Checkpoint open_deepspeed_folder(std::shared_ptr<const FileSystem> file_system,
-                                 const std::string& folder, bool) {
+                                 const std::string& folder, bool raw) {
   Checkpoint checkpoint = checkpoint_of_ranks(Format::deepspeed, folder,
                                               open_deepspeed(std::move(file_system), folder));
   if (!checkpoint.iteration) checkpoint.iteration = iteration_by_name(folder);
+  if (!raw) drop_extra_states(checkpoint);
   return checkpoint;
 }
 
 Checkpoint open_fsdp_folder(std::shared_ptr<const FileSystem> file_system,
-                            const std::string& folder, bool) {
+                            const std::string& folder, bool raw) {
   Checkpoint checkpoint =
       checkpoint_of_ranks(Format::fsdp, folder, open_fsdp_ranks(std::move(file_system), folder));
   checkpoint.iteration = iteration_by_name(folder);  // global_step_5/actor
   if (!checkpoint.iteration) checkpoint.iteration = iteration_by_name(split_path(folder).parent);
+  if (!raw) drop_extra_states(checkpoint);
   return checkpoint;
 }
 
@@ -137,7 +149,9 @@ Checkpoint open_plain_dcp(std::shared_ptr<const FileSystem> file_system, const s
       checkpoint.optimizer = OptimizerLayout::plain;
     }
   }
-  if (!raw) apply_fsdp_meaning(checkpoint);
+  if (raw) return checkpoint;
+  apply_fsdp_meaning(checkpoint);
+  drop_extra_states(checkpoint);
   return checkpoint;
 }
 

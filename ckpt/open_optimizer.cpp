@@ -92,13 +92,19 @@ void add_optimizer_beside(Checkpoint& model, const std::string& folder, const st
   if (number == "0") single.push_back(join(folder, "optimizer.bin"));
   const auto file = std::ranges::find_if(
       single, [&](const std::string& path) { return files.status(path).kind == PathKind::file; });
-  const bool is_folder = files.status(parts).kind == PathKind::folder;
-  if (!is_folder && file == single.end()) return;
+  if (files.status(parts).kind == PathKind::folder) {
+    add_optimizer_part(model, parts);
+  } else if (file != single.end()) {
+    add_optimizer_part(model, *file);
+  }
+}
+
+void add_optimizer_part(Checkpoint& model, const std::string& path) {
   try {
-    if (is_folder) {
-      add_dcp(model, parts);
+    if (model.catalog.file_system->status(path).kind == PathKind::folder) {
+      add_dcp(model, path);
     } else {
-      add_file(model, *file);
+      add_file(model, path);
     }
     model.optimizer = OptimizerLayout::plain;
   } catch (const Error& error) {

@@ -18,4 +18,7 @@ namespace ferry {
 /// read, the reason stands in the model's `optimizer_problem`.
 void add_optimizer_beside(Checkpoint& model, const std::string& folder, const std::string& part);
 
+/// The same of a folder with a PyTorch DCP, or a file of torch.save, that is known to hold it.
+void add_optimizer_part(Checkpoint& model, const std::string& path);
+
 }  // namespace ferry

@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "ckpt/base/box.h"
 #include "ckpt/base/dtype.h"
 #include "convert/model/family.h"
+#include "convert/model/quantisation.h"
 #include "convert/special_tokens.h"
 
 namespace ferry {
@@ -43,17 +43,16 @@ struct ReadConfig {
   const Family* family = nullptr;
   Architecture architecture;
   SpecialTokens tokens;
-  Dims fp8_block;  // weights are f8_e4m3 with a scale a block of this many rows and columns; empty:
-                   // they are not quantised
+  std::optional<Quantisation> quantisation;
   std::vector<std::string> warnings;
 };
 
 /// Reads a config.json and proves that what was read says the same: it is written again and
 /// compared. unsupported, with all reasons, when it says what its family's models in Megatron
-/// cannot be; for another quantisation than blocks of fp8; for a model_type of no family
-/// (choose_family()), or for members of such a type that the family does not read and that may
-/// change what the model computes. Members named in `ignored` are left out first, with a warning;
-/// invalid for one that is not there.
+/// cannot be; for a model_type of no family (choose_family()), or for members of such a type that
+/// the family does not read and that may change what the model computes. How weights are quantised
+/// is read and not judged. Members named in `ignored` are left out first, with a warning; invalid
+/// for one that is not there.
 ReadConfig read_config(const nlohmann::json& config, const std::optional<std::string>& wanted,
                        const std::string& path, const std::vector<std::string>& ignored = {});
 

@@ -15,6 +15,7 @@
 #include "ckpt/base/dtype.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/core/plan.h"
+#include "ckpt/format/hugging_face/parameter_count.h"
 
 namespace ferry {
 
@@ -27,8 +28,7 @@ struct ModelSummary {
   int64_t padded_vocab = 0;  // rows of the embedding
   int64_t experts = 0, experts_per_token = 0, expert_ffn_hidden = 0, shared_expert_ffn_hidden = 0;
   int64_t mtp_layers = 0;
-  int64_t parameters = 0;  // elements of all model tensors, padding rows included
-  int64_t sequence = 0;    // max_position_embeddings
+  int64_t sequence = 0;  // max_position_embeddings
   bool tied_embeddings = false;
 };
 
@@ -47,6 +47,9 @@ struct ExportOptions {
   std::optional<DType> dtype;  // of floating-point tensors; those kept in fp32 by design stay
   /// The weights of linear layers in blocks of fp8 with their scales, and config.json says so.
   bool quantise_fp8 = false;
+  /// Of a Hugging Face model: not held against its config.json.
+  bool as_is = false;
+  bool ignore_index = false;  // of one whose index and shards disagree: take the shards
   uint64_t max_shard_bytes = 5'000'000'000;
   std::string tokenizer_folder;  // tokenizer files to copy; empty: those of the checkpoint, if any
   /// A Hugging Face model whose tensors stand in for those that the checkpoint lacks (a vision
@@ -71,7 +74,7 @@ struct Export {
   std::vector<std::pair<std::string, std::string>> small_files;
   std::vector<CopiedFile> tokenizer_files;
   std::vector<std::string> warnings;  // one sentence each: what could not be carried over exactly
-  int64_t parameters = 0;             // elements written
+  ParameterCount count;               // of what is written
 };
 
 /// Plans the export of `checkpoint`, which must outlive the result. mismatch when tensors are

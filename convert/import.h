@@ -28,6 +28,7 @@ struct ImportOptions {
   int64_t make_vocab_size_divisible_by = 128;
   bool drop_unknown = false;     // leave out tensors that the family has not; else they are refused
   std::string config_folder;     // of config.json; empty: beside the weights
+  bool ignore_index = false;     // where index and shards disagree: take the shards
   bool optimizer = false;        // the optimizer's state too, which the checkpoint must hold
   bool any_dtype = false;        // let layers of one tensor differ in type: to look, not to write
   std::string tokenizer_folder;  // tokenizer files to copy; empty: those beside config.json

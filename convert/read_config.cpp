@@ -268,13 +268,16 @@ void check_unread(const FamilyChoice& choice, const Architecture& a, const json&
                                    family.class_name, fmt::join(names, ", ")));
     return;
   }
+  // The class of a type that is known may read the member: its user is not asked.
+  const bool known = choice.how == FamilyChoice::How::same;
   for (const UnreadMember& each : unread) {
-    reasons.push_back(fmt::format(
-        "{} is {}, which family {} does not read: if it changes nothing, --ignore-member {} leaves "
-        "it out",
-        each.name, each.value, family.name, each.name));
+    const std::string hint =
+        known ? ""
+              : fmt::format(": if it changes nothing, --ignore-member {} leaves it out", each.name);
+    reasons.push_back(fmt::format("{} is {}, which family {} does not read{}", each.name,
+                                  each.value, family.name, hint));
   }
-  if (choice.how == FamilyChoice::How::same) return;
+  if (known) return;
   const std::vector<std::string> members = assumed(config, whole);
   warnings.push_back(fmt::format(
       "{}, and is read as {} because --family says so: only its members and tensors were "
@@ -307,23 +310,6 @@ SpecialTokens read_tokens(const json& config) {
   return {one("bos_token_id"), one("pad_token_id"), token_ids(config, "eos_token_id")};
 }
 
-Dims read_fp8_block(const json& config, const std::string& path) {
-  const json quantised = config.value("quantization_config", json());
-  if (quantised.is_null()) return {};
-  const std::string method = text_of(quantised, "quant_method", "");
-  const json sizes = quantised.is_object() ? quantised.value("weight_block_size", json()) : json();
-  Dims block;
-  if (sizes.is_array() && sizes.size() == 2) {
-    block = {integer_of(sizes[0], 0), integer_of(sizes[1], 0)};
-  }
-  const bool blocks = block.size() == 2 && block[0] > 0 && block[1] > 0;
-  if (method == "fp8" && blocks && text_of(quantised, "fmt", "e4m3") == "e4m3") return block;
-  fail(ErrorKind::unsupported,
-       "{}: the weights are quantised by {}; of quantised ones, blocks of fp8 (quant_method fp8, "
-       "fmt e4m3, weight_block_size) can be read. Convert a model that is not quantised",
-       path, method.empty() ? shown(quantised) : method);
-}
-
 void refuse(const std::vector<std::string>& reasons, const std::string& path) {
   if (reasons.empty()) return;
   fail(ErrorKind::unsupported, "{}: cannot become a Megatron model:\n  {}", path,
@@ -344,7 +330,7 @@ ReadConfig read_config(const json& given, const std::optional<std::string>& want
   result.warnings = remove_members(ignored, path, config);
   const FamilyChoice choice = choose_family(config, wanted, path);
   result.family = choice.family;
-  result.fp8_block = read_fp8_block(config, path);
+  result.quantisation = quantisation_of(&given);
   result.tokens = read_tokens(config);
   json whole = completed(*result.family, choice.defaults, config);
   refuse(wrong_numbers(*result.family, whole), path);

@@ -256,15 +256,6 @@ ModelSummary recognise(const Checkpoint& checkpoint) {
   } catch (const Error& error) {
     summary.reasons.push_back(error.what());
   }
-  try {
-    for (const Entry& entry : checkpoint.catalog.entries) {
-      if (entry.role != Role::model) continue;
-      summary.parameters = checked_add(summary.parameters, entry.elements(), entry.name);
-    }
-  } catch (const Error& error) {
-    summary.parameters = 0;
-    summary.reasons.push_back(error.what());
-  }
   return summary;
 }
 

@@ -10,13 +10,26 @@
 #include "ckpt/group/mpi/process_group.h"
 #include "ckpt/group/together.h"
 #include "tools/terminal/output.h"
+#include "tools/terminal/text.h"
 #include "trainer/communicator/mpi/process_links.h"
 #include "trainer/communicator/tcp/tcp_links.h"
 
 namespace ferry::tool {
+namespace {
+
+constexpr std::chrono::seconds kPatience{600};  // until ranks have met
+
+}  // namespace
+
+// Of any rank, also of one that is silent otherwise.
+SayWait LaunchedProcesses::say_wait() const {
+  return [this](const std::string& line) {
+    print_past_silence(silenced_, fmt::format("ferry: {}\n", printable(line)));
+  };
+}
 
 std::shared_ptr<Group> LaunchedProcesses::join(Output output) {
-  group_ = process_group();
+  group_ = process_group(say_wait());
   if (group_->rank() == 0) return group_;
   silenced_ = silence_standard_error();
   set_last_words(silenced_);
@@ -27,13 +40,9 @@ std::shared_ptr<Group> LaunchedProcesses::join(Output output) {
 std::shared_ptr<Group> LaunchedProcesses::join_by_address(Output output) {
   const auto place = meeting_place(process_environment());
   if (!place) return join(output);
+  // Before they have met there is no rank 0 to report errors.
+  mesh_ = std::make_shared<TcpMesh>(*place, kPatience, say_wait());
   if (place->rank != 0) silenced_ = silence_standard_error();
-  try {
-    mesh_ = std::make_shared<TcpMesh>(*place);
-  } catch (const Error&) {
-    restore_standard_error(silenced_);  // there is no rank 0 that could tell it
-    throw;
-  }
   group_ = message_group(tcp_transport(mesh_));
   return group_;
 }
@@ -61,9 +70,8 @@ void LaunchedProcesses::end(int exit_code, const Reporter& reporter) {
 
 // Where rank 0 has gone, each rank tells what it knows.
 void LaunchedProcesses::end_mesh(const Reporter& reporter) {
-  constexpr std::chrono::seconds kPatience{5};
   group_.reset();
-  mesh_->conclude(kPatience);
+  mesh_->conclude(std::chrono::seconds(5));
   const auto failure = mesh_->failure();
   if (mesh_->rank() == 0 || !failure || !failure->is_lost || failure->rank != 0) return;
   restore_standard_error(silenced_);

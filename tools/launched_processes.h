@@ -1,6 +1,7 @@
 // The processes of one launch of the program, as its commands and its end see them.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -33,10 +34,11 @@ class LaunchedProcesses {
 
  private:
   void end_mesh(const Reporter& reporter);
+  SayWait say_wait() const;
 
   std::shared_ptr<Group> group_;
   std::shared_ptr<TcpMesh> mesh_;
-  int silenced_ = -1;  // what restore_standard_error() wants
+  std::atomic<int> silenced_ = -1;  // what restore_standard_error() wants
 };
 
 /// The launcher that speaks of so many processes.

@@ -126,27 +126,40 @@ std::string problem_of_values(const CLI::ParseError& error, const CLI::App& comm
   return "";
 }
 
+std::vector<std::string> names_of_commands(const CLI::App& app, const std::string& before = "") {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    names.push_back(before + command->get_name());
+  }
+  return names;
+}
+
 // The parser's own words where none of the usual mistakes was made.
 std::string problem_of(const CLI::ParseError& error, const CLI::App& program, bool has_mark) {
   const GivenCommand given = given_command(program);
-  std::vector<std::string> names;
-  for (const CLI::App* command : given.app->get_subcommands({})) {
-    names.push_back(command->get_name());
-  }
+  const std::vector<std::string> names = names_of_commands(*given.app);
   if (names.empty()) {
     std::string problem = problem_of_rest(program, given, has_mark);
     if (problem.empty()) problem = problem_of_values(error, *given.app);
     return problem.empty() ? error.what() : problem;
   }
-  const std::string all = fmt::format("{}", fmt::join(names, ", "));
   const std::vector<std::string> rest = program.remaining(true);
-  const std::string of = given.app == &program ? "" : " of " + given.words;
-  if (rest.empty()) return fmt::format("which command? Those{} are {}", of, all);
+  const std::string parent = given.app == &program ? "" : given.words;
+  if (rest.empty()) {
+    return fmt::format("which command? Those{} are {}", parent.empty() ? "" : " of " + parent,
+                       fmt::join(names, ", "));
+  }
   const bool is_option = rest.front().starts_with('-');
-  if (is_option) return fmt::format("'{}' is no option of {}", rest.front(), given.words);
-  const std::string nearest = nearest_word(rest.front(), names);
-  return fmt::format("'{}' is no command{}{}{}; the commands are {}", rest.front(), of,
-                     nearest.empty() ? "" : "; the nearest is ", nearest, all);
+  if (is_option) {
+    return fmt::format("'{}' is no option of {}{}", rest.front(), given.words,
+                       nearest_option(*given.app, rest.front()));
+  }
+  std::vector<std::string> below;
+  for (const CLI::App* command : given.app->get_subcommands({})) {
+    const auto more = names_of_commands(*command, command->get_name() + " ");
+    below.insert(below.end(), more.begin(), more.end());
+  }
+  return unknown_command(rest.front(), parent, names, below);
 }
 
 HelpTexts help_texts(CLI::App& program) {

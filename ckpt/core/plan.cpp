@@ -65,6 +65,11 @@ bool collide(const Recipe& recipe, size_t a, size_t b, size_t rank) {
   return false;
 }
 
+Dims without_unit_axes(Dims shape) {
+  std::erase(shape, 1);
+  return shape;
+}
+
 void check_scales(const Plan& plan, const Entry& target, const Recipe& recipe) {
   for (const BlockScales& each : recipe.scales) {
     if (each.input >= recipe.inputs.size() || each.scales >= plan.source->entries.size() ||
@@ -82,12 +87,10 @@ void check_scales(const Plan& plan, const Entry& target, const Recipe& recipe) {
            target.name, input.name, torch_name(input.dtype), torch_name(scales.dtype),
            torch_name(values));
     }
-    bool fits = each.block.size() == input.shape.size() && scales.shape.size() == each.block.size();
-    for (size_t axis = 0; fits && axis < each.block.size(); ++axis) {
-      const int64_t block = each.block[axis], extent = input.shape[axis];
-      fits = block > 0 && scales.shape[axis] == extent / block + (extent % block != 0);
-    }
-    if (!fits) {
+    const bool is_block = each.block.size() == input.shape.size() &&
+                          std::ranges::all_of(each.block, [](int64_t size) { return size > 0; });
+    if (!is_block ||
+        without_unit_axes(scales.shape) != without_unit_axes(block_grid(input.shape, each.block))) {
       fail(ErrorKind::mismatch,
            "tensor {} of shape {}: its scales {} have shape {}, which does not fit blocks of {}",
            input.name, to_string(input.shape), scales.name, to_string(scales.shape),

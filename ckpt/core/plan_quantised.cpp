@@ -23,15 +23,19 @@ bool fits(const Plan& plan, const Entry& entry, const Quantise& how) {
   if (how.values != DType::bf16 && how.values != DType::f16 && how.values != DType::f32) {
     return false;
   }
-  if (how.block.size() != 2) return false;
-  for (size_t axis = 0; axis < 2; ++axis) {
-    const int64_t block = how.block[axis], extent = entry.shape[axis];
-    if (block <= 0 || scales.shape[axis] != extent / block + (extent % block != 0)) return false;
-  }
-  return true;
+  return how.block.size() == 2 && how.block[0] > 0 && how.block[1] > 0 &&
+         scales.shape == block_grid(entry.shape, how.block);
 }
 
 }  // namespace
+
+Dims block_grid(const Dims& shape, const Dims& block) {
+  Dims grid;
+  for (size_t axis = 0; axis < shape.size(); ++axis) {
+    grid.push_back(shape[axis] / block[axis] + (shape[axis] % block[axis] != 0));
+  }
+  return grid;
+}
 
 void check_quantised(const Plan& plan) {
   std::vector<int> writers(plan.target.entries.size());

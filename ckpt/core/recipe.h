@@ -38,7 +38,8 @@ struct Move {
 /// scales[i / block[0], j / block[1], ...], multiplied in fp32.
 struct BlockScales {
   uint32_t input = 0;   // index into the recipe's inputs, of a dtype of one byte
-  uint32_t scales = 0;  // position in the source catalog: floating-point, one element a block
+  uint32_t scales = 0;  // position in the source catalog: floating-point, one element a block; its
+                        // shape may differ from that grid by axes of one element
   Dims block;           // extents of a block, one an axis of the input; the last may be cut
 };
 

@@ -7,6 +7,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ckpt/io/file_system.h"
@@ -19,6 +20,17 @@ std::string other_file(const ReadableFile& file);
 /// The same of a folder that holds `names`.
 std::string other_folder(const FileSystem& file_system, const std::string& folder,
                          const std::vector<std::string>& names);
+
+/// True of names of files that DeepSpeed's pipeline engine writes, one for each layer.
+bool has_pipeline_layers(const std::vector<std::string>& names);
+
+/// Of a URL (s3://, gs://, hf://, ...): that it is none of a file here, and how it is copied. Empty
+/// for all else.
+std::string what_url(std::string_view path);
+
+/// For a path that leads nowhere: unsupported for a URL, else not_found, which says what to do
+/// where it may name a model of the Hugging Face hub.
+[[noreturn]] void fail_missing(const FileSystem& file_system, const std::string& path);
 
 /// Of a folder with a PEFT adapter: the model that it adapts ("" where that is not said). Nothing
 /// where it holds none.

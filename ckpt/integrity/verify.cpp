@@ -9,6 +9,7 @@
 #include "ckpt/base/threads.h"
 #include "ckpt/format/dcp/dcp.h"
 #include "ckpt/format/hugging_face/hub_cache.h"
+#include "ckpt/format/other_programs.h"
 #include "ckpt/integrity/checks/archive_checks.h"
 #include "ckpt/integrity/checks/failures.h"
 #include "ckpt/integrity/checks/manifest_checks.h"
@@ -37,14 +38,8 @@ class Verification {
   VerifyReport run(const std::string& path) {
     report_.path = path;
     const PathKind kind = file_system_->status(path).kind;
-    if (kind == PathKind::folder && is_run_folder(*file_system_, path)) {
-      RunChoice choice = choose_to_verify(*file_system_, path, options_.iteration);
-      report_.path = join(path, choice.folder.name);
-      report_.iteration = choice.folder.iteration;
-      report_.problems = std::move(choice.problems);
-      report_.notes = std::move(choice.notes);
-    } else if (const std::string snapshot = snapshot_of(path, kind); !snapshot.empty()) {
-      report_.path = snapshot;
+    if (kind == PathKind::folder) {
+      find_checkpoint(path);
     } else if (!options_.iteration.empty()) {
       open_checkpoint(file_system_, path, {options_.iteration, false});  // says what is wrong
     }
@@ -81,6 +76,46 @@ class Verification {
     }
   }
 
+  // As open_checkpoint() does, but of a run of Megatron-LM iterations that are unfinished, too.
+  void find_checkpoint(const std::string& path) {
+    if (auto lead = leads_to(*file_system_, path, options_.iteration)) {
+      report_.path = std::move(lead->path);
+      report_.notes = std::move(lead->notes);
+      if (!options_.iteration.empty() && !lead->by_iteration) {
+        open_checkpoint(file_system_, path, {options_.iteration, false});  // says what is wrong
+      }
+      if (file_system_->status(report_.path).kind == PathKind::folder &&
+          is_run_folder(*file_system_, report_.path)) {
+        choose_iteration_of(report_.path, {});
+      }
+    } else if (is_run_folder(*file_system_, path)) {
+      choose_iteration_of(path, options_.iteration);
+    } else if (!options_.iteration.empty()) {
+      open_checkpoint(file_system_, path, {options_.iteration, false});  // says what is wrong
+    }
+    check_is_checkpoint();
+  }
+
+  void choose_iteration_of(const std::string& run, const std::string& iteration) {
+    RunChoice choice = choose_to_verify(*file_system_, run, iteration);
+    report_.path = join(run, choice.folder.name);
+    report_.iteration = choice.folder.iteration;
+    add_problems(std::move(choice.problems));
+    report_.notes.insert(report_.notes.end(), choice.notes.begin(), choice.notes.end());
+  }
+
+  // A folder that was never a checkpoint is a wrong path, and not a damaged one: the error of who
+  // opens it stands. What has a manifest, or data files, was one.
+  void check_is_checkpoint() const {
+    const std::string& path = report_.path;
+    if (!report_.problems.empty() || is_checkpoint_folder(*file_system_, path)) return;
+    const std::vector<std::string> names = file_system_->list(path);
+    const bool was_one = std::ranges::any_of(names, [](const std::string& name) {
+      return name == kManifestName || name == kSha256ManifestName || name.ends_with(".distcp");
+    });
+    if (!was_one) open_checkpoint(file_system_, path);
+  }
+
   void find_files(PathKind kind) {
     if (kind == PathKind::folder) {
       FolderFiles found = files_below(*file_system_, report_.path, options_.engine.cancel);
@@ -91,10 +126,6 @@ class Verification {
     }
     report_.files = static_cast<int64_t>(files_.size());
     for (const FileInfo& file : files_) report_.bytes += file.bytes;
-  }
-
-  std::string snapshot_of(const std::string& path, PathKind kind) const {
-    return kind == PathKind::folder ? hub_snapshot(*file_system_, path) : std::string();
   }
 
   // Of a snapshot of Hugging Face's cache, the names of what its links lead to.
@@ -163,6 +194,7 @@ class Verification {
     }
     stored_ = open(true);
     if (!stored_) stored_ = open_items();
+    add_members();
     const Catalog* stored = stored_ ? &stored_->catalog : nullptr;
     archives_ = find_archives(stored, files_, *file_system_);
     ArchiveChecks checks =
@@ -174,6 +206,17 @@ class Verification {
     if (checks.without_crc32 > 0) {
       report_.notes.push_back(
           fmt::format("{} archives have records without a CRC-32", checks.without_crc32));
+    }
+  }
+
+  // Of an archive that no manifest covers, its members, whose records have checksums.
+  void add_members() {
+    if (!stored_ || stored_->catalog.file_system == file_system_ || report_.has_manifest) return;
+    file_system_ = stored_->catalog.file_system;
+    for (const FileInfo& file : stored_->catalog.files) {
+      const bool known = std::ranges::any_of(
+          files_, [&](const FileInfo& other) { return other.path == file.path; });
+      if (!known) files_.push_back(file);
     }
   }
 
@@ -308,9 +351,7 @@ VerifyReport verify(std::shared_ptr<const FileSystem> file_system, const std::st
                     const VerifyOptions& options) {
   std::string path = given;
   while (path.size() > 1 && path.back() == '/') path.pop_back();
-  if (file_system->status(path).kind == PathKind::missing) {
-    fail(ErrorKind::not_found, "{} does not exist, or is a link to something that does not", path);
-  }
+  if (file_system->status(path).kind == PathKind::missing) fail_missing(*file_system, path);
   return Verification(std::move(file_system), options).run(path);
 }
 

@@ -7,6 +7,7 @@
 #include "ckpt/format/torch/archive/torch_archive.h"
 #include "ckpt/group/together.h"
 #include "ckpt/group/wire.h"
+#include "ckpt/open_file.h"
 
 namespace ferry {
 namespace {
@@ -234,7 +235,7 @@ std::optional<ModuleChoice> unpack_modules(Unpacker& unpacker) {
 std::string pack(const Checkpoint& checkpoint) {
   const auto& [format, path, writer, iteration, catalog, args, metadata, paths, layout, optimizer,
                optimizer_problem, param_groups, optimizer_steps, shifted_state,
-               optimizer_unsupported, modules, damage, notes, mark] = checkpoint;
+               optimizer_unsupported, modules, damage, notes, conversion, mark] = checkpoint;
   Packer packer;
   packer.choice(format).text(path).text(writer);
   pack(packer, iteration);
@@ -248,6 +249,7 @@ std::string pack(const Checkpoint& checkpoint) {
   pack(packer, optimizer_steps);
   packer.text(shifted_state).number(optimizer_unsupported);
   pack(packer, modules);
+  packer.text(conversion);
   return packer.take();
 }
 
@@ -256,7 +258,7 @@ Checkpoint unpack_checkpoint(const std::string& bytes) {
   Checkpoint checkpoint;
   auto& [format, path, writer, iteration, catalog, args, metadata, paths, layout, optimizer,
          optimizer_problem, param_groups, optimizer_steps, shifted_state, optimizer_unsupported,
-         modules, damage, notes, mark] = checkpoint;
+         modules, damage, notes, conversion, mark] = checkpoint;
   format = unpacker.choice(Format::deepspeed);
   path = unpacker.text();
   writer = unpacker.text();
@@ -273,6 +275,7 @@ Checkpoint unpack_checkpoint(const std::string& bytes) {
   shifted_state = unpacker.text();
   optimizer_unsupported = unpacker.number() != 0;
   modules = unpack_modules(unpacker);
+  conversion = unpacker.text();
   unpacker.finish();
   return checkpoint;
 }
@@ -289,7 +292,7 @@ Checkpoint open_together(std::shared_ptr<const FileSystem> file_system, const st
   if (group.rank() == 0) return checkpoint;
   return or_abort(group, [&] {
     checkpoint = unpack_checkpoint(packed);
-    checkpoint.catalog.file_system = std::move(file_system);
+    checkpoint.catalog.file_system = with_archive(std::move(file_system), checkpoint.path);
     return std::move(checkpoint);
   });
 }

@@ -48,6 +48,13 @@ bool is_torch_dist(const FileSystem& file_system, const std::string& folder) {
   return read_file(file_system, path, kMetadataLimit).find("/shard_") != std::string::npos;
 }
 
+// Whether metadata.json names no other backend, as zarr.
+bool is_of_torch_dist(const FileSystem& file_system, const std::string& folder) {
+  const std::string path = join(folder, "metadata.json");
+  if (file_system.status(path).bytes > kMetadataLimit) return true;
+  return read_file(file_system, path, kMetadataLimit).find("\"zarr\"") == std::string::npos;
+}
+
 // By the files that each format writes last.
 std::string what_is_missing(const FileSystem& file_system, const std::string& folder) {
   bool has_data = false, has_legacy = false, has_manifest = false;
@@ -72,7 +79,8 @@ std::string what_is_missing(const FileSystem& file_system, const std::string& fo
     return {};
   }
   if (has_metadata) return "no metadata.json, which is written last";
-  if (has_config) return "no .metadata";
+  // Another backend's store has no .metadata; who opens it says what it is.
+  if (has_config) return is_of_torch_dist(file_system, folder) ? "no .metadata" : "";
   return has_data ? "neither .metadata nor metadata.json, which are written last"
                   : "no checkpoint in it";
 }

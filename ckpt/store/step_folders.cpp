@@ -1,26 +1,38 @@
 #include "ckpt/store/step_folders.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/name_pattern.h"
 #include "ckpt/store/run_folder.h"
 
 namespace ferry {
 namespace {
 
-constexpr std::string_view kLatest = "latest", kStep = "global_step";
-constexpr std::string_view kCheckpoint = "checkpoint";  // and a number behind '-' or '_'
+constexpr std::string_view kLatest = "latest";
 constexpr std::string_view kTitanStep = "step-";
 constexpr uint64_t kMostTrackerBytes = 4096;
 constexpr size_t kStepsShown = 8;
 
+// Names with numbers in the place of '#', of which the last is the step's.
+constexpr std::string_view kGlobal[] = {"global_step_#", "global_step#", "global_step#_universal"};
+constexpr std::string_view kNumbered[] = {"checkpoint-#", "checkpoint_#",   "step-#", "step_#",
+                                          "step#",        "epoch_#_step_#", "ep#-ba#"};
+
+using Names = std::vector<std::string>;
+using Steps = std::vector<std::pair<int64_t, std::string>>;  // rising
+
 bool is_folder(const FileSystem& files, const std::string& path) {
   return files.status(path).kind == PathKind::folder;
+}
+
+bool contains(const Names& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 std::string tracked(const FileSystem& files, const std::string& path) {
@@ -32,27 +44,21 @@ std::string tracked(const FileSystem& files, const std::string& path) {
 }
 
 // The part of verl's step that has the weights: rank files, or Megatron-LM's checkpoint.
-std::string weights_in(const FileSystem& files, const std::string& step) {
-  const std::string actor = join(step, "actor");
-  if (!is_folder(files, actor)) return step;
-  const std::string sharded = join(actor, "dist_ckpt");
-  return is_folder(files, sharded) ? sharded : actor;
+StepFolder weights_in(const FileSystem& files, const std::string& step) {
+  StepFolder found{join(step, "actor"), {}};
+  if (!is_folder(files, found.path)) return {step, {}};
+  if (is_folder(files, join(step, "critic"))) found.other_parts.push_back("critic");
+  const std::string sharded = join(found.path, "dist_ckpt");
+  if (is_folder(files, sharded)) found.path = sharded;
+  return found;
 }
 
-// N of "checkpoint-N", and of "step-N".
-std::optional<int64_t> checkpoint_number(std::string_view name) {
-  if (name.starts_with(kTitanStep)) {
-    name.remove_prefix(kTitanStep.size());
-  } else {
-    if (!name.starts_with(kCheckpoint)) return std::nullopt;
-    name.remove_prefix(kCheckpoint.size());
-    if (!name.starts_with('-') && !name.starts_with('_')) return std::nullopt;
-    name.remove_prefix(1);
+std::optional<int64_t> number_of(std::span<const std::string_view> patterns,
+                                 std::string_view name) {
+  for (const std::string_view pattern : patterns) {
+    if (const auto number = last_number(pattern, name)) return number;
   }
-  int64_t number = -1;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-  if (error != std::errc() || end != name.data() + name.size() || number < 0) return std::nullopt;
-  return number;
+  return std::nullopt;
 }
 
 // torchtitan's saves are complete with a file that is written last; others are passed over, as it
@@ -64,73 +70,100 @@ bool is_complete(const FileSystem& files, const std::string& folder, std::string
          files.status(join(folder, "model.safetensors.index.json")).kind == PathKind::file;
 }
 
-// Of Trainer's checkpoints that of the number or name `wanted`, or that of the largest number.
-std::optional<std::string> trainer_step(const FileSystem& files, const std::string& path,
-                                        const std::vector<std::string>& names,
-                                        std::string_view wanted) {
-  std::optional<std::string> found;
-  std::vector<std::string> all;
-  int64_t last = -1;
+// Folders that are named by one of `patterns`.
+Steps steps_in(const FileSystem& files, const std::string& path, const Names& names,
+               std::span<const std::string_view> patterns) {
+  Steps steps;
   for (const std::string& name : names) {
-    const auto number = checkpoint_number(name);
-    if (!number || !is_complete(files, join(path, name), name)) continue;
-    if (all.size() < kStepsShown) all.push_back(name);
-    const bool is =
-        wanted.empty() ? *number > last : wanted == name || wanted == fmt::format("{}", *number);
-    if (is) found = name, last = *number;
+    const auto number = number_of(patterns, name);
+    if (number && is_complete(files, join(path, name), name)) steps.emplace_back(*number, name);
   }
-  if (found) return join(path, *found);
-  if (all.empty()) return std::nullopt;
-  fail(ErrorKind::not_found, "{}: holds no step {}; there are {}{}; choose one (--iteration)", path,
-       wanted, fmt::join(all, ", "), all.size() < kStepsShown ? "" : ", ...");
+  std::stable_sort(steps.begin(), steps.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  return steps;
+}
+
+std::string names_of(const Steps& steps) {
+  std::string text;
+  for (size_t i = 0; i < steps.size() && i < kStepsShown; ++i) {
+    text += (i > 0 ? ", " : "") + steps[i].second;
+  }
+  return text + (steps.size() > kStepsShown ? ", ..." : "");
+}
+
+// The name of the step of the number or name `wanted`.
+std::string find_step(const Steps& steps, const std::string& path, std::string_view wanted) {
+  for (const auto& [number, name] : steps) {
+    if (wanted == name || wanted == std::to_string(number)) return name;
+  }
+  fail(ErrorKind::not_found, "{}: holds no step {}; there are {}; choose one (--iteration)", path,
+       wanted, names_of(steps));
+}
+
+// The last step by the files that DeepSpeed and verl leave, and by the steps that there are; empty:
+// nothing says. Nothing when it is no run of these.
+std::optional<std::string> last_global_step(const FileSystem& files, const std::string& path,
+                                            const Names& names, const Steps& steps) {
+  const auto read = [&](std::string_view name) {
+    return tracked(files, join(path, std::string(name)));
+  };
+  if (contains(names, kLatest)) {
+    const std::string name = read(kLatest);
+    const bool is_name = !name.empty() && name.find('/') == std::string::npos && name[0] != '.';
+    if (!is_name || (!contains(names, name) && steps.empty())) return std::nullopt;
+    return name;
+  }
+  if (steps.empty()) return std::nullopt;
+  if (contains(names, kTrackerName)) return fmt::format("global_step_{}", read(kTrackerName));
+  return steps.size() == 1 ? steps.front().second : std::string();
 }
 
 }  // namespace
 
-std::optional<std::string> step_folder(const FileSystem& file_system, const std::string& path,
-                                       std::string_view wanted) {
-  const std::vector<std::string> names = file_system.list(path);
-  std::vector<std::string> steps;
-  for (const std::string& name : names) {
-    if (name.starts_with(kStep) && is_folder(file_system, join(path, name))) steps.push_back(name);
-  }
-  const auto has = [&](std::string_view name) {
-    return std::find(names.begin(), names.end(), name) != names.end();
-  };
-  if (steps.empty() && !has(kLatest) && !has(kTrackerName)) {
-    if (auto step = trainer_step(file_system, path, names, wanted)) return step;
-  }
-  std::string name;
-  if (!wanted.empty()) {
-    if (steps.empty()) return std::nullopt;
-    for (const std::string& step : steps) {
-      const std::string_view number = std::string_view(step).substr(kStep.size());
-      const bool is = step == wanted || number == wanted ||
-                      (number.starts_with('_') && number.substr(1) == wanted);
-      if (is) name = step;
-    }
-  } else if (has(kLatest)) {
-    name = tracked(file_system, join(path, std::string(kLatest)));
-    const bool is_name = !name.empty() && name.find('/') == std::string::npos && name[0] != '.';
-    if (!is_name || (!has(name) && steps.empty())) return std::nullopt;
-  } else if (steps.empty()) {
-    return std::nullopt;
-  } else if (has(kTrackerName)) {
-    name = fmt::format("{}_{}", kStep, tracked(file_system, join(path, std::string(kTrackerName))));
-  } else if (steps.size() == 1) {
-    name = steps.front();
-  }
-  if (!name.empty() && is_folder(file_system, join_untrusted(path, name))) {
+std::optional<StepFolder> step_folder(const FileSystem& file_system, const std::string& path,
+                                      std::string_view wanted) {
+  const Names names = file_system.list(path);
+  const Steps steps = steps_in(file_system, path, names, kGlobal);
+  if (steps.empty() && !contains(names, kLatest) && !contains(names, kTrackerName)) {
+    const Steps numbered = steps_in(file_system, path, names, kNumbered);
+    if (numbered.empty()) return std::nullopt;
+    const std::string name =
+        wanted.empty() ? numbered.back().second : find_step(numbered, path, wanted);
     return weights_in(file_system, join(path, name));
   }
-  const size_t shown = std::min(steps.size(), kStepsShown);
-  fail(name.empty() && wanted.empty() ? ErrorKind::invalid : ErrorKind::not_found,
-       "{}: {}; there are {}{}; choose one (--iteration)", path,
-       !wanted.empty() ? fmt::format("holds no step {}", wanted)
-       : name.empty()  ? std::string("holds several steps, and nothing says which is the last")
-                       : fmt::format("its last save should be {}, which is not there", name),
-       fmt::join(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
-       steps.size() > shown ? ", ..." : "");
+  if (!wanted.empty()) {
+    if (steps.empty()) return std::nullopt;
+    return weights_in(file_system, join(path, find_step(steps, path, wanted)));
+  }
+  const auto name = last_global_step(file_system, path, names, steps);
+  if (!name) return std::nullopt;
+  if (name->empty()) {
+    fail(ErrorKind::invalid,
+         "{}: holds several steps, and nothing says which is the last; there are {}; choose one "
+         "(--iteration)",
+         path, names_of(steps));
+  }
+  if (!is_folder(file_system, join_untrusted(path, *name))) {
+    fail(ErrorKind::not_found,
+         "{}: its last save should be {}, which is not there; there are {}; choose one "
+         "(--iteration)",
+         path, *name, names_of(steps));
+  }
+  return weights_in(file_system, join(path, *name));
+}
+
+std::vector<std::string> step_names(const FileSystem& file_system, const std::string& path) {
+  const Names names = file_system.list(path);
+  Steps steps = steps_in(file_system, path, names, kGlobal);
+  if (steps.empty()) steps = steps_in(file_system, path, names, kNumbered);
+  Names result;
+  for (auto& [number, name] : steps) result.push_back(std::move(name));
+  return result;
+}
+
+std::optional<int64_t> step_number(std::string_view name) {
+  const auto number = number_of(kGlobal, name);
+  return number ? number : number_of(kNumbered, name);
 }
 
 }  // namespace ferry

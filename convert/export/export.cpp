@@ -6,6 +6,7 @@
 
 #include "ckpt/base/error.h"
 #include "convert/arguments/arguments.h"
+#include "convert/base_only.h"
 #include "convert/config_json.h"
 #include "convert/convert.h"
 #include "convert/export/export_tensors.h"
@@ -51,6 +52,7 @@ Export plan_export(const Checkpoint& checkpoint, const ExportOptions& options) {
   if (options.dtype && !is_floating_point(*options.dtype)) {
     fail(ErrorKind::invalid, "dtype {} is no floating-point type", torch_name(*options.dtype));
   }
+  check_no_adapter(checkpoint);
   ReadArguments read = read_model(checkpoint);
   Architecture& a = read.architecture;
   const Family& family = choose_family(a, options.family, checkpoint.path);
@@ -83,7 +85,8 @@ Export plan_export(const Checkpoint& checkpoint, const ExportOptions& options) {
   complete_tokens(special, tokenizer, result.warnings);
   auto config = config_json(family, a, tensors.dtype, special, result.warnings);
   if (options.quantise_fp8) {
-    config["quantization_config"] = quantise_fp8(tensors, checkpoint.path, result.warnings);
+    config["quantization_config"] =
+        quantise_fp8(tensors, nullptr, checkpoint.path, result.warnings);
   }
   result.small_files.emplace_back("config.json", config.dump(2) + "\n");
   if (!tokenizer.has_generation_config) {

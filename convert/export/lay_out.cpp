@@ -17,7 +17,7 @@ void lay_out(ExportedTensors tensors, uint64_t max_shard_bytes, Export& result) 
   plan.literals = std::move(layout.literals);
   std::vector<Entry> placed = std::exchange(layout.target.entries, {});
   plan.target = std::move(layout.target);
-  result.parameters = layout.parameters;
+  result.count = layout.count;
   for (size_t i = 0; i < placed.size(); ++i) {
     ExportedTensor& tensor = tensors.tensors[i];
     if (!tensor.constant.empty()) {

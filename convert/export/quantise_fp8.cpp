@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "convert/rewrite/expert_forms.h"
 
 namespace ferry {
 namespace {
@@ -61,8 +62,9 @@ ExportedTensor scales_of(const Entry& weight) {
 
 }  // namespace
 
-nlohmann::ordered_json quantise_fp8(ExportedTensors& tensors, const std::string& path,
-                                    std::vector<std::string>& warnings) {
+nlohmann::ordered_json quantise_fp8(ExportedTensors& tensors, const ExpertNames* experts,
+                                    const std::string& path, std::vector<std::string>& warnings) {
+  if (experts != nullptr) split_experts(tensors.tensors, *experts);
   std::vector<std::string> left;
   int64_t fused = 0;
   std::vector<ExportedTensor> result;

@@ -100,7 +100,10 @@ void look_for_optional_tensors(const std::function<bool(const std::string&)>& ha
     return has(fmt::format("model.layers.{}.{}", layer, name));
   };
   if (!in_layer(a.layers, "eh_proj.weight")) a.mtp_layers = 0;
-  a.expert_bias = a.experts > 0 && in_layer(a.layers - 1, "mlp.gate.e_score_correction_bias");
+  a.expert_bias = false;  // where one layer has it, all others must
+  for (int64_t layer = 0; a.experts > 0 && layer < a.layers && !a.expert_bias; ++layer) {
+    a.expert_bias = in_layer(layer, "mlp.gate.e_score_correction_bias");
+  }
 }
 
 }  // namespace

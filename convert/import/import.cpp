@@ -12,9 +12,10 @@
 #include "ckpt/base/error.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
-#include "ckpt/format/other_programs.h"
 #include "ckpt/megatron/state/vocabulary.h"
 #include "convert/arguments/arguments.h"
+#include "convert/base_only.h"
+#include "convert/check/model_check.h"
 #include "convert/config_json.h"
 #include "convert/import/import_optimizer.h"
 #include "convert/import/import_tensors.h"
@@ -42,6 +43,14 @@ ReadConfig read_model(const Checkpoint& checkpoint, const ImportOptions& options
          path);
   }
   return read_config(*config, options.family, path, options.ignored_members);
+}
+
+std::optional<Quantisation> quantisation_of_model(const Checkpoint& checkpoint,
+                                                  const ReadConfig& read,
+                                                  const ImportOptions& options) {
+  if (read.quantisation) return read.quantisation;
+  return quantisation_of(nullptr, *checkpoint.catalog.file_system,
+                         config_folder(checkpoint, options));
 }
 
 void look_at_tensors(const HuggingFaceTensors& tensors, ReadConfig& read) {
@@ -188,12 +197,14 @@ Import import_model(const Checkpoint& checkpoint, const ImportOptions& options) 
     fail(ErrorKind::unsupported, "{}: is no Hugging Face folder (weights and config.json)",
          checkpoint.path);
   }
-  if (options.config_folder.empty()) {
-    const auto base = adapter_base(*checkpoint.catalog.file_system, checkpoint.path);
-    if (base) fail(ErrorKind::unsupported, "{}: {}", checkpoint.path, what_adapter(*base));
-  }
+  if (options.config_folder.empty()) refuse_adapter_folder(checkpoint);
+  check_no_adapter(checkpoint);
+  if (!options.ignore_index) require_index(checkpoint);
   ReadConfig read = read_model(checkpoint, options);
-  HuggingFaceTensors model(checkpoint.catalog, *read.family);
+  const WeightScales scales(checkpoint.catalog, quantisation_of_model(checkpoint, read, options),
+                            checkpoint.path);
+  scales.check_readable();
+  HuggingFaceTensors model(checkpoint.catalog, *read.family, &scales);
   look_at_tensors(model, read);
   look_at_output_layer(checkpoint.catalog, model, read);
   Architecture& a = read.architecture;
@@ -204,8 +215,7 @@ Import import_model(const Checkpoint& checkpoint, const ImportOptions& options) 
   find_tokenizer_files(checkpoint, options, read.tokens, result);
   ImportedTensors tensors =
       import_tensors(checkpoint.catalog, model, *read.family, a,
-                     {options.dtype, read.fp8_block, options.drop_unknown, options.any_dtype, {}},
-                     checkpoint.path);
+                     {options.dtype, options.drop_unknown, options.any_dtype, {}}, checkpoint.path);
   RunState& state = result.state;
   if (options.optimizer) {
     add_optimizer(checkpoint, *read.family, a, options.drop_unknown, tensors);

@@ -152,16 +152,7 @@ class Importer {
     if (input > 0 && recipe.inputs.back() == found.entry) return input - 1;  // fused experts
     recipe.inputs.push_back(found.entry);
     if (found.scales) {
-      if (options_.fp8_block.empty()) {
-        fail(ErrorKind::mismatch,
-             "tensor {} is of {}, but config.json has no quantization_config with the size of its "
-             "blocks",
-             entry.name, torch_name(entry.dtype));
-      }
-      Dims block = options_.fp8_block;
-      block.insert(block.begin(), entry.shape.size() - std::min(block.size(), entry.shape.size()),
-                   1);
-      recipe.scales.push_back({input, *found.scales, std::move(block)});
+      recipe.scales.push_back({input, *found.scales, found.block});
     } else if (!can_convert(entry.dtype, options_.dtype.value_or(entry.dtype))) {
       fail(ErrorKind::unsupported, "tensor {}: {} cannot be written as {}", entry.name,
            torch_name(entry.dtype), torch_name(*options_.dtype));
@@ -199,7 +190,14 @@ class Importer {
   }
 
   void drop_unused() {
+    const WeightScales* scales = model_.scales();
+    bool has_other_scales = false;
     for (const uint32_t position : model_.unused()) {
+      if (scales != nullptr && scales->is_used_up(position)) {
+        has_other_scales |= scales->part(position).role != QuantisedRole::weight_scale;
+        drop(position);
+        continue;
+      }
       const std::string& name = catalog_.entries[position].name;
       const bool buffer = std::any_of(family_.buffers.begin(), family_.buffers.end(),
                                       [&](std::string_view end) { return name.ends_with(end); });
@@ -222,6 +220,7 @@ class Importer {
                 : fmt::format("tensor {} is left out: family {} has none", name, family_.name));
       }
     }
+    if (has_other_scales) result_.warnings.push_back(scales->unused_scales());
   }
 
   DType common_dtype() const {

@@ -21,7 +21,6 @@ namespace ferry {
 
 struct ImportTensorOptions {
   std::optional<DType> dtype;  // of floating-point tensors; those kept in fp32 by design stay
-  Dims fp8_block;              // of quantised weights; empty: there must be none
   bool drop_unknown = false;   // leave out what the family does not have; else it is refused
   bool any_dtype = false;      // layers of one tensor may differ in dtype
   /// Optimizer state of this kind, in place of the model: a parameter may be without. Empty: no.

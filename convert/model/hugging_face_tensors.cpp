@@ -11,7 +11,6 @@ namespace ferry {
 namespace {
 
 constexpr std::string_view kHead = "lm_head.";
-constexpr std::string_view kScales = "_scale_inv";
 
 // One expert's tensor in the tensor of all experts of a layer: all of its sub-tensor, or a half.
 struct Fused {
@@ -40,8 +39,9 @@ std::string spelled_as_in_rules(std::string_view name, const Family& family) {
 }  // namespace
 
 HuggingFaceTensors::HuggingFaceTensors(const Catalog& catalog, const Family& family,
+                                       const WeightScales* scales,
                                        const std::string& optimizer_kind)
-    : catalog_(catalog), used_(catalog.entries.size(), true) {
+    : catalog_(catalog), scales_(scales), used_(catalog.entries.size(), true) {
   const Role role = optimizer_kind.empty() ? Role::model : Role::optimizer;
   const std::string prefix =
       optimizer_kind.empty() ? std::string() : optimizer_entry_name(optimizer_kind, "");
@@ -70,8 +70,8 @@ std::optional<FoundTensor> HuggingFaceTensors::find(const std::string& name,
   if (!at) return find_fused(name, architecture);
   const Entry& entry = catalog_.entries[*at];
   used_[*at] = true;
-  FoundTensor found{*at, {}, 0, entry.shape, entry.dtype, std::nullopt};
-  add_scales(name, found);
+  FoundTensor found{*at, {}, 0, entry.shape, entry.dtype, std::nullopt, {}};
+  add_scales(found);
   return found;
 }
 
@@ -95,22 +95,25 @@ std::optional<FoundTensor> HuggingFaceTensors::find_fused(const std::string& nam
     }
     used_[*at] = true;
     const int64_t rows = entry.shape[1] / halves;
-    FoundTensor found{
-        *at,         {expert->number}, fused.half > 0 ? rows : 0, {rows, entry.shape[2]},
-        entry.dtype, std::nullopt};
-    add_scales(all, found);
+    FoundTensor found{*at,
+                      {expert->number},
+                      fused.half > 0 ? rows : 0,
+                      {rows, entry.shape[2]},
+                      entry.dtype,
+                      std::nullopt,
+                      {}};
+    add_scales(found);
     return found;
   }
   return std::nullopt;
 }
 
-void HuggingFaceTensors::add_scales(const std::string& name, FoundTensor& found) {
-  if (!is_floating_point(found.dtype) || size_bytes(found.dtype) != 1) return;
-  found.scales = position(name + std::string(kScales));
-  if (!found.scales) {
-    fail(ErrorKind::mismatch, "tensor {} is of {}, but the file holds no scales {}{}",
-         catalog_.entries[found.entry].name, torch_name(found.dtype), name, kScales);
-  }
+void HuggingFaceTensors::add_scales(FoundTensor& found) {
+  if (scales_ == nullptr) return;
+  auto scales = scales_->scales_of(found.entry, 0);
+  if (!scales) return;
+  found.scales = scales->scales;
+  found.block = std::move(scales->block);
   used_[*found.scales] = true;
   found.dtype = DType::bf16;
 }

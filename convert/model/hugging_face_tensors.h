@@ -3,8 +3,7 @@
 //
 // Files of a bare model lack the outermost module ("layers.0..." for "model.layers.0..."). Newer
 // files may hold the experts of a layer in one tensor: `experts.gate_up_proj` [experts, gate and up
-// rows, in] and `experts.down_proj` [experts, out, in]. Quantised weights have their scales beside
-// them, `<name>_scale_inv`.
+// rows, in] and `experts.down_proj` [experts, out, in].
 //
 // Source: transformers conversion_mapping.py, DeepSeek-V3's own files.
 #pragma once
@@ -19,6 +18,7 @@
 #include "ckpt/core/recipe.h"
 #include "convert/model/architecture.h"
 #include "convert/model/family.h"
+#include "convert/model/weight_scales.h"
 
 namespace ferry {
 
@@ -30,15 +30,19 @@ struct FoundTensor {
   Dims shape;
   DType dtype = DType::f32;        // of the values: of a quantised weight bf16
   std::optional<uint32_t> scales;  // position in the catalog, of a quantised weight
+  Dims block;                      // of these
 };
 
 class HuggingFaceTensors {
  public:
-  /// Refers to the catalog, which must outlive it. `optimizer_kind`: the optimizer's state of this
-  /// kind ("exp_avg"), each under the name of its parameter; empty: the model. corrupt when a
-  /// tensor stands twice under two spellings.
+  /// Refers to the catalog and the scales of its quantised weights (null: none are looked for),
+  /// which must outlive it. `optimizer_kind`: the optimizer's state of this kind ("exp_avg"), each
+  /// under the name of its parameter; empty: the model. corrupt when a tensor stands twice under
+  /// two spellings.
   HuggingFaceTensors(const Catalog& catalog, const Family& family,
-                     const std::string& optimizer_kind = {});
+                     const WeightScales* scales = nullptr, const std::string& optimizer_kind = {});
+
+  const WeightScales* scales() const noexcept { return scales_; }
 
   bool has(const std::string& name) const;
 
@@ -54,9 +58,10 @@ class HuggingFaceTensors {
 
  private:
   std::optional<FoundTensor> find_fused(const std::string& name, const Architecture& architecture);
-  void add_scales(const std::string& name, FoundTensor& found);
+  void add_scales(FoundTensor& found);
 
   const Catalog& catalog_;
+  const WeightScales* scales_;
   std::unordered_map<std::string, uint32_t> positions_;  // by the rules' spelling
   std::vector<bool> used_;
 };

@@ -7,8 +7,8 @@
 
 namespace ferry {
 
-/// Number of insertions, deletions and substitutions that turn `a` into `b`, or `limit` when it is
-/// that or more.
+/// Number of insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`,
+/// or `limit` when it is that or more.
 size_t edit_distance(std::string_view a, std::string_view b, size_t limit);
 
 struct Misfit {

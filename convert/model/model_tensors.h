@@ -9,8 +9,8 @@
 
 namespace ferry {
 
-/// Named and shaped as in a torch_dist checkpoint (convert/import/import_tensors.h), in the order of
-/// the network. `dtype` is the model's; what is kept in fp32 by design is f32.
+/// Named and shaped as in a torch_dist checkpoint (convert/import/import_tensors.h), in the order
+/// of the network. `dtype` is the model's; what is kept in fp32 by design is f32.
 std::vector<ModelTensor> model_tensors(const Architecture& architecture, DType dtype);
 
 }  // namespace ferry

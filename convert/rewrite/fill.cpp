@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "convert/rewrite/expert_forms.h"
 #include "convert/rewrite/stored_tensors.h"
 
 namespace ferry {
@@ -70,11 +71,23 @@ class Filler {
     for (ExportedTensor& tensor : tensors_.tensors) {
       tensor.entry.name = spelled(tensor.entry.name, *best);
     }
+    std::optional<bool> transposed;
+    for (const std::string& type : model_types(original_)) {
+      if (!transposed) transposed = are_experts_transposed(type);
+    }
+    take_form_of(tensors_.tensors, shapes(), transposed);
   }
 
   void check_shapes() const {
     for (const ExportedTensor& tensor : tensors_.tensors) {
-      const Entry& stored = *stored_.at(tensor.entry.name);
+      const auto found = stored_.find(tensor.entry.name);
+      if (found == stored_.end()) {
+        fail(ErrorKind::mismatch,
+             "{}: lacks tensor {}, which the checkpoint gives: it is not the model that was "
+             "trained",
+             original_.path, tensor.entry.name);
+      }
+      const Entry& stored = *found->second;
       if (stored.shape == tensor.entry.shape) continue;
       fail(ErrorKind::mismatch,
            "{}: tensor {} has shape {} there, and {} in the checkpoint: it is not the model that "
@@ -107,11 +120,18 @@ class Filler {
   }
 
  private:
+  ShapeOf shapes() const {
+    return [this](const std::string& name) {
+      const auto found = stored_.find(name);
+      return found == stored_.end() ? nullptr : &found->second->shape;
+    };
+  }
+
   std::vector<std::string> missing_names(const PartSpelling& spelling) const {
     std::vector<std::string> missing;
     for (const ExportedTensor& tensor : tensors_.tensors) {
       std::string name = spelled(tensor.entry.name, spelling);
-      if (!stored_.contains(name)) missing.push_back(std::move(name));
+      if (!is_held(name, tensor.entry.shape, shapes())) missing.push_back(std::move(name));
     }
     return missing;
   }

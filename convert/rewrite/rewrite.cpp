@@ -2,6 +2,7 @@
 #include "convert/rewrite/rewrite.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -10,10 +11,13 @@
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/hugging_face/json_events.h"
-#include "ckpt/format/other_programs.h"
+#include "convert/base_only.h"
+#include "convert/check/model_check.h"
 #include "convert/export/lay_out.h"
 #include "convert/export/quantise_fp8.h"
+#include "convert/model/weight_scales.h"
 #include "convert/rewrite/carried_files.h"
+#include "convert/rewrite/expert_forms.h"
 #include "convert/rewrite/fill.h"
 #include "convert/rewrite/stored_tensors.h"
 #include "convert/tokenizer.h"
@@ -65,19 +69,42 @@ std::string edited_config(const std::string& text, const std::string& path,
   });
 }
 
-std::optional<Quantisation> look_at_quantisation(const nlohmann::json* config, bool changes,
-                                                 const std::string& path, Export& result) {
-  const auto quantisation = quantisation_of(config);
-  if (!quantisation || !quantisation->fp8_block.empty()) return quantisation;
-  if (changes) {
-    fail(ErrorKind::unsupported,
-         "{}: the weights are quantised by {}; of quantised ones, only blocks of fp8 (quant_method "
-         "fp8, fmt e4m3, weight_block_size) can be changed. Without --dtype and --quantize they "
-         "are moved as they are; for another type, take the model that is not quantised",
-         path, quantisation->method);
+// Methods by which a model that was quantised holds tensors of known names.
+bool is_seen_in_tensors(const std::string& method) {
+  return method == "fp8" || method == "mxfp4" || method == "gptq" || method == "awq";
+}
+
+// Weights that are moved as they are: what config.json says and the tensors do not.
+void compare_quantisation(const std::optional<Quantisation>& quantisation, bool is_quantised,
+                          std::vector<std::string>& warnings) {
+  if (quantisation && !is_quantised && is_seen_in_tensors(quantisation->method)) {
+    warnings.push_back(fmt::format(
+        "config.json says that the weights are quantised by {}, but no tensor is: programs will "
+        "not load them as they are",
+        to_text(*quantisation)));
+  } else if (quantisation && !quantisation->is_fp8) {
+    warnings.push_back(fmt::format("the weights are quantised by {} and are moved as they are",
+                                   to_text(*quantisation)));
+  } else if (!quantisation && is_quantised) {
+    warnings.push_back(
+        "weights are quantised, but config.json has no quantization_config, without which programs "
+        "do not know their values");
   }
-  result.warnings.push_back(fmt::format("the weights are quantised by {} and are moved as they are",
-                                        quantisation->method));
+}
+
+// How the weights are quantised; unsupported where they are to change and no values can be made of
+// them.
+std::optional<Quantisation> check_quantisation(const Checkpoint& model, bool changes,
+                                               std::vector<std::string>& warnings) {
+  const FileSystem& files = *model.catalog.file_system;
+  const auto config = read_hugging_face_config(files, model.path);
+  auto quantisation = quantisation_of(config.get(), files, model.path);
+  const WeightScales scales(model.catalog, quantisation, model.path);
+  if (changes) {
+    scales.check_readable();
+  } else {
+    compare_quantisation(quantisation, scales.is_quantised(), warnings);
+  }
   return quantisation;
 }
 
@@ -103,12 +130,19 @@ void add_carried(const Checkpoint& checkpoint, const ExportOptions& options, Exp
       left.size() > shown ? ", ..." : ""));
 }
 
+const ExpertNames* expert_names(const Checkpoint& model) {
+  for (const std::string& type : model_types(model)) {
+    if (const ExpertNames* names = expert_names_of(type)) return names;
+  }
+  return nullptr;
+}
+
 // Tensors into files, with the config.json and the files of the folder `model`.
 void finish(const Checkpoint& model, const ExportOptions& options, ExportedTensors tensors,
             NewWeights weights, Export& result) {
   const FileSystem& files = *model.catalog.file_system;
   if (options.quantise_fp8) {
-    weights.quantisation = quantise_fp8(tensors, model.path, result.warnings);
+    weights.quantisation = quantise_fp8(tensors, expert_names(model), model.path, result.warnings);
   }
   lay_out(std::move(tensors), options.max_shard_bytes, result);
   const std::string path = join(model.path, "config.json");
@@ -119,26 +153,37 @@ void finish(const Checkpoint& model, const ExportOptions& options, ExportedTenso
     result.warnings.push_back("the folder has no config.json, and neither will the new one");
   }
   add_carried(model, options, result);
+  if (weights.is_dequantised || options.quantise_fp8) {  // it describes other weights than these
+    std::erase_if(result.tokenizer_files,
+                  [](const CopiedFile& file) { return file.name == kModelOptConfig; });
+  }
+}
+
+void check_tensors(const Checkpoint& checkpoint, std::vector<std::string>& warnings) {
+  auto [problems, doubts] = check_model(checkpoint);
+  std::move(doubts.begin(), doubts.end(), std::back_inserter(warnings));
+  if (problems.empty()) return;
+  fail(ErrorKind::mismatch, "{}: {}\n  --as-is copies the tensors that are there", checkpoint.path,
+       fmt::join(problems, "\n  "));
 }
 
 }  // namespace
 
 Export plan_rewrite(const Checkpoint& checkpoint, const ExportOptions& options) {
   const std::string& path = checkpoint.path;
-  if (const auto base = adapter_base(*checkpoint.catalog.file_system, path)) {
-    fail(ErrorKind::unsupported, "{}: {}", path, what_adapter(*base));
-  }
+  refuse_adapter_folder(checkpoint);
   Export result;
   result.plan.source = &checkpoint.catalog;
-  const auto config = read_hugging_face_config(*checkpoint.catalog.file_system, path);
+  result.warnings = checkpoint.notes;
+  if (!options.as_is && !options.ignore_index) require_index(checkpoint);
   const bool fills = options.original != nullptr;
-  const auto quantisation = look_at_quantisation(
-      config.get(), options.dtype || options.quantise_fp8 || fills, path, result);
+  const auto quantisation = check_quantisation(
+      checkpoint, options.dtype || options.quantise_fp8 || fills, result.warnings);
+  if (!options.as_is) check_tensors(checkpoint, result.warnings);
   if (quantisation && options.quantise_fp8 && !options.dtype) {
     fail(ErrorKind::invalid,
-         "{}: the weights are quantised (fp8, blocks of {}) already; --dtype bf16 too quantises "
-         "them anew",
-         path, to_string(quantisation->fp8_block));
+         "{}: the weights are quantised ({}) already; --dtype bf16 too quantises them anew", path,
+         to_text(*quantisation));
   }
   if (quantisation && fills && !options.dtype) {
     fail(ErrorKind::invalid, "{}: is quantised; it is filled up as values only (--dtype bf16)",
@@ -166,8 +211,8 @@ void fill_up(const ExportOptions& options, ExportedTensors tensors, Export& resu
     fail(ErrorKind::invalid, "{}: is no Hugging Face model, from which a checkpoint is filled up",
          original.path);
   }
-  const auto config = read_hugging_face_config(*original.catalog.file_system, original.path);
-  const auto quantisation = look_at_quantisation(config.get(), true, original.path, result);
+  if (!options.ignore_index) require_index(original);
+  const auto quantisation = check_quantisation(original, true, result.warnings);
   const DType dtype = tensors.dtype;
   result.filled_source = fill_tensors(original, *result.plan.source, options.dtype, quantisation,
                                       tensors, result.warnings);

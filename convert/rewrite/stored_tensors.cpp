@@ -4,30 +4,22 @@
 
 #include <algorithm>
 #include <map>
-#include <string_view>
-#include <unordered_map>
 #include <utility>
 
 #include "ckpt/base/cast.h"
 #include "ckpt/base/error.h"
+#include "convert/model/weight_scales.h"
 
 namespace ferry {
 namespace {
 
-constexpr std::string_view kScaleEnd = "_scale_inv";
 constexpr size_t kKeptShown = 3;  // names in a warning
-
-bool is_float8(const Entry& entry) {
-  return is_floating_point(entry.dtype) && size_bytes(entry.dtype) == 1;
-}
 
 class Rewriter {
  public:
   Rewriter(const Catalog& catalog, const StoredTensorOptions& options, const std::string& path)
-      : catalog_(catalog), options_(options), path_(path) {
-    for (uint32_t i = 0; i < catalog.entries.size(); ++i) {
-      positions_.emplace(catalog.entries[i].name, i);
-    }
+      : catalog_(catalog), options_(options), scales_(catalog, options.quantisation, path) {
+    if (options.dtype) scales_.check_readable();
     common_ = common_dtype();
   }
 
@@ -35,8 +27,13 @@ class Rewriter {
     ExportedTensors result;
     result.dtype = options_.dtype.value_or(common_);
     for (uint32_t i = 0; i < catalog_.entries.size(); ++i) {
-      if (!is_used_up(catalog_.entries[i])) result.tensors.push_back(tensor(i));
+      if (!options_.dtype || !scales_.is_used_up(i)) {
+        result.tensors.push_back(tensor(i));
+      } else if (scales_.part(i).role != QuantisedRole::weight_scale) {
+        result.dropped.push_back({i, catalog_.entries[i].elements()});
+      }
     }
+    if (!result.dropped.empty()) warnings.push_back(scales_.unused_scales());
     if (!kept_.empty()) warnings.push_back(kept_warning());
     return result;
   }
@@ -45,8 +42,9 @@ class Rewriter {
   // Of most elements; those of quantised weights stand for bf16.
   DType common_dtype() const {
     std::map<DType, double> elements;
-    for (const Entry& entry : catalog_.entries) {
-      if (!is_floating_point(entry.dtype) || is_scales(entry)) continue;
+    for (uint32_t i = 0; i < catalog_.entries.size(); ++i) {
+      const Entry& entry = catalog_.entries[i];
+      if (!is_floating_point(entry.dtype) || scales_.is_used_up(i)) continue;
       const DType dtype = is_float8(entry) ? DType::bf16 : entry.dtype;
       elements[dtype] += static_cast<double>(entry.elements());
     }
@@ -56,20 +54,6 @@ class Rewriter {
     return most == elements.end() ? DType::f32 : most->first;
   }
 
-  // The weight that a tensor of scales belongs to.
-  const Entry* weight_of(const Entry& scales) const {
-    if (!scales.name.ends_with(kScaleEnd)) return nullptr;
-    const std::string_view weight =
-        std::string_view(scales.name).substr(0, scales.name.size() - kScaleEnd.size());
-    const auto found = positions_.find(weight);
-    return found == positions_.end() ? nullptr : &catalog_.entries[found->second];
-  }
-  bool is_scales(const Entry& entry) const {
-    const Entry* weight = weight_of(entry);
-    return weight != nullptr && is_float8(*weight);
-  }
-  bool is_used_up(const Entry& entry) const { return options_.dtype && is_scales(entry); }
-
   ExportedTensor tensor(uint32_t position) {
     const Entry& stored = catalog_.entries[position];
     ExportedTensor tensor;
@@ -78,8 +62,9 @@ class Rewriter {
     tensor.entry.dtype = dtype_of(stored);
     tensor.recipe.inputs = {position};
     tensor.recipe.moves = {copy_all(stored.shape)};
-    if (options_.dtype && is_float8(stored)) {
-      tensor.recipe.scales.push_back({0, scales_of(stored), block_of(stored)});
+    if (!options_.dtype) return tensor;
+    if (auto scales = scales_.scales_of(position, 0)) {
+      tensor.recipe.scales.push_back(std::move(*scales));
     }
     return tensor;
   }
@@ -101,29 +86,6 @@ class Rewriter {
     return wanted;
   }
 
-  uint32_t scales_of(const Entry& weight) const {
-    const auto found = positions_.find(weight.name + std::string(kScaleEnd));
-    if (found != positions_.end()) return found->second;
-    fail(ErrorKind::mismatch,
-         "{}: tensor {} is of {}, but the model holds no scales {}{}, without which its values are "
-         "not known",
-         path_, weight.name, torch_name(weight.dtype), weight.name, kScaleEnd);
-  }
-
-  Dims block_of(const Entry& weight) const {
-    Dims block = options_.quantisation ? options_.quantisation->fp8_block : Dims();
-    if (block.empty()) {
-      fail(ErrorKind::mismatch,
-           "{}: tensor {} is of {}, but config.json has no quantization_config with the size of "
-           "its blocks (weight_block_size)",
-           path_, weight.name, torch_name(weight.dtype));
-    }
-    if (weight.shape.size() > block.size()) {
-      block.insert(block.begin(), weight.shape.size() - block.size(), 1);
-    }
-    return block;
-  }
-
   std::string kept_warning() const {
     std::string names;
     for (size_t i = 0; i < kept_.size() && i < kKeptShown; ++i) {
@@ -138,8 +100,7 @@ class Rewriter {
 
   const Catalog& catalog_;
   const StoredTensorOptions& options_;
-  const std::string& path_;
-  std::unordered_map<std::string_view, uint32_t> positions_;
+  WeightScales scales_;
   DType common_ = DType::f32;
   std::vector<const Entry*> kept_;
 };

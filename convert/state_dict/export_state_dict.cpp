@@ -2,12 +2,14 @@
 // config.json.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/hugging_face/json_events.h"
+#include "ckpt/format/hugging_face/quantised_tensors.h"
 #include "ckpt/format/hugging_face/safetensors_plan.h"
 #include "convert/state_dict/state_dict.h"
 #include "convert/tokenizer.h"
@@ -32,11 +34,10 @@ DType dtype_of_most(const Catalog& catalog) {
   return common;
 }
 
-bool has_bytes(const Catalog& catalog) {
-  for (const Entry& entry : catalog.entries) {
-    if (size_bytes(entry.dtype) == 1) return true;
-  }
-  return false;
+bool has_quantised(const Catalog& catalog) {
+  return std::ranges::any_of(quantised_parts(catalog), [](const QuantisedPart& part) {
+    return part.role != QuantisedRole::none;
+  });
 }
 
 // What of the source is not the model's.
@@ -68,7 +69,7 @@ std::string config_text(const StateDict& state_dict, const Catalog& written,
     *member = dtype;
     changed = true;
   }
-  if (config.contains("quantization_config") && !has_bytes(written)) {
+  if (config.contains("quantization_config") && !has_quantised(written)) {
     warnings.push_back("quantization_config is left out of config.json: the weights are none");
     config.erase("quantization_config");
     changed = true;
@@ -90,7 +91,7 @@ Export plan_state_dict(const StateDict& state_dict, const ExportOptions& options
   Export result;
   result.family = state_dict.family;
   result.plan = std::move(weights.plan);
-  result.parameters = weights.parameters;
+  result.count = weights.count;
   result.warnings = state_dict.warnings;
   result.small_files.emplace_back("config.json",
                                   config_text(state_dict, result.plan.target, result.warnings));

@@ -16,9 +16,9 @@ constexpr std::string_view kWrappers[] = {"_orig_mod.", "_fsdp_wrapped_module.",
 
 // Names of what programs put around a model's state dict.
 constexpr std::string_view kContainers[] = {
-    "module",           "state_dict", "model_state_dict",  "state",          "app",
-    "model_state",      "policy",     "model_optim",       "pytorch_model",  "actor",
-    "checkpoint_state", "weights",    "state_dict.module", "_forward_module"};
+    "module",           "state_dict", "model_state_dict",  "state",           "app",
+    "model_state",      "policy",     "model_optim",       "pytorch_model",   "actor",
+    "checkpoint_state", "weights",    "state_dict.module", "_forward_module", "base_model"};
 
 // First parts of names inside transformers' models.
 constexpr std::string_view kInner[] = {"model.", "lm_head.", "transformer.", "language_model."};
@@ -102,27 +102,34 @@ std::string find_prefix(const std::vector<std::string>& names,
   return most(counts, 2 * best.whole >= best.bare ? &Count::whole : &Count::bare, path);
 }
 
-std::string guess_prefix(const std::vector<std::string>& names) {
+std::string guess_container(const std::vector<std::string>& names) {
   size_t length = 0;
-  if (names.empty()) return {};
-  const auto take = [&](std::string_view part) {
-    if (!all_start(names, length, part)) return false;
-    length += part.size();
-    return true;
-  };
-  for (bool found = true; found;) {
-    found = std::any_of(std::begin(kContainers), std::end(kContainers),
-                        [&](std::string_view part) { return take(std::string(part) + "."); });
-    if (found || !all_start(names, length, "model.")) continue;
-    const size_t inside = length + 6;
-    found = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+  for (bool found = !names.empty(); found;) {
+    found = std::any_of(std::begin(kContainers), std::end(kContainers), [&](std::string_view part) {
+      const std::string module = std::string(part) + ".";
+      if (!all_start(names, length, module)) return false;
+      length += module.size();
+      return true;
+    });
+  }
+  return names.empty() ? std::string() : names.front().substr(0, length);
+}
+
+std::string guess_prefix(const std::vector<std::string>& names) {
+  std::string prefix = guess_container(names);
+  while (!names.empty() && all_start(names, prefix.size(), "model.")) {
+    const size_t inside = prefix.size() + 6;
+    const bool found = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
       return std::any_of(std::begin(kInner), std::end(kInner), [&](std::string_view inner) {
         return std::string_view(name).substr(inside).starts_with(inner);
       });
     });
-    if (found) length = inside;
+    if (!found) break;
+    std::vector<std::string> rest;
+    for (const std::string& name : names) rest.push_back(name.substr(inside));
+    prefix = names.front().substr(0, inside) + guess_container(rest);
   }
-  return names.front().substr(0, length);
+  return prefix;
 }
 
 }  // namespace ferry

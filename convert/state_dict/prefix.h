@@ -19,8 +19,11 @@ std::string find_prefix(const std::vector<std::string>& names,
                         const std::unordered_set<std::string>& expected, std::string_view base,
                         const std::string& path);
 
-/// The same of a model whose names nobody knows: outer parts that all names share and that are no
-/// model's own ("module.", "state_dict.", "model." before another "model.").
+/// Outer parts that all names share and that are no model's own: "module.", "state_dict.".
+std::string guess_container(const std::vector<std::string>& names);
+
+/// The same, and "model." before another "model.", which a state dict of a model inside another
+/// has.
 std::string guess_prefix(const std::vector<std::string>& names);
 
 }  // namespace ferry

@@ -12,6 +12,8 @@
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
+#include "convert/adapters.h"
+#include "convert/base_only.h"
 #include "convert/config_json.h"
 #include "convert/import.h"
 #include "convert/model/hugging_face_tensors.h"
@@ -92,16 +94,23 @@ class StateDictReader {
   }
 
  private:
+  bool is_wanted(const Entry& entry) const {
+    return options_.is_wanted ? options_.is_wanted(entry.name) : entry.role == Role::model;
+  }
+
   void choose() {
     const auto& entries = checkpoint_.catalog.entries;
+    const std::vector<AdapterTensor> adapter = settle_adapter();
     for (uint32_t i = 0; i < entries.size(); ++i) {
       const Entry& entry = entries[i];
-      const bool wanted =
-          options_.is_wanted ? options_.is_wanted(entry.name) : entry.role == Role::model;
-      if (!wanted) continue;
+      if (!is_wanted(entry) || (!adapter.empty() && adapter[i].part != AdapterPart::none)) continue;
       chosen_.push_back(i);
-      names_.push_back(
-          without_wrappers(options_.rename ? options_.rename(entry.name) : entry.name));
+      const std::string name = options_.rename ? options_.rename(entry.name) : entry.name;
+      if (adapter.empty()) {
+        names_.push_back(without_wrappers(name));
+      } else {
+        names_.push_back(name == entry.name ? adapter[i].name : name_without_wrappers(name));
+      }
       if (entry.name.ends_with("_flat_param") || entry.name.ends_with(".flat_param")) {
         fail(ErrorKind::unsupported,
              "{}: tensor {} is a parameter that FSDP flattened, without the shapes of its parts; "
@@ -113,6 +122,36 @@ class StateDictReader {
       fail(ErrorKind::not_found, "{}: holds no tensor of a model ({} tensors in all)",
            checkpoint_.path, entries.size());
     }
+  }
+
+  // What is an adapter's, where it is one of the chosen tensors, or of their modules: a model is
+  // not to be written without it because it was not chosen. Empty: there is none.
+  std::vector<AdapterTensor> settle_adapter() {
+    std::vector<AdapterTensor> tensors = adapter_tensors(checkpoint_.catalog);
+    const auto& entries = checkpoint_.catalog.entries;
+    std::unordered_set<std::string_view> modules = {""};  // of all: learnt prompts
+    for (size_t i = 0; i < entries.size(); ++i) {
+      if (!is_wanted(entries[i])) continue;
+      const std::string_view name = tensors[i].name;
+      if (tensors[i].part != AdapterPart::none) modules.insert(name);
+      const std::vector<std::string_view> around = modules_around(name);
+      modules.insert(around.begin(), around.end());
+    }
+    std::vector<AdapterTensor> chosen = tensors;
+    for (size_t i = 0; i < entries.size(); ++i) {
+      const bool own = tensors[i].part == AdapterPart::none;
+      if (!own && modules.contains(tensors[i].name)) continue;
+      chosen[i].part = AdapterPart::none;
+      chosen[i].wrapped &= own && is_wanted(entries[i]);
+    }
+    const AdapterSummary adapter = summarise(checkpoint_.catalog, chosen);
+    if (!adapter.any()) {
+      if (options_.base_only) refuse_base_only(checkpoint_.path);
+      return {};
+    }
+    if (!options_.base_only || adapter.alone) refuse_adapter(checkpoint_, adapter);
+    result_.warnings.push_back(left_out_text(adapter));
+    return tensors;
   }
 
   void name(const KnownModel& known) {
@@ -351,7 +390,15 @@ std::string find_config_folder(const Checkpoint& checkpoint, const std::string& 
 }
 
 StateDict read_state_dict(const Checkpoint& checkpoint, const StateDictOptions& options) {
-  return StateDictReader(checkpoint, options).read();
+  try {
+    return StateDictReader(checkpoint, options).read();
+  } catch (const Error& error) {
+    const bool other_names =
+        error.kind() == ErrorKind::not_found || error.kind() == ErrorKind::mismatch;
+    if (!other_names || checkpoint.conversion.empty()) throw;
+    fail(error.kind(), "{}; as a checkpoint of {}: {}", error.what(), checkpoint.writer,
+         checkpoint.conversion);
+  }
 }
 
 }  // namespace ferry

@@ -29,6 +29,7 @@ struct StateDictOptions {
   std::vector<std::string> ignored_members;  // of config.json: left out, with a warning
   bool optimizer = false;                    // the state of the model's parameters too
   bool drop_unknown = false;  // leave out what the family has not; else it is refused
+  bool base_only = false;     // leave out the adapter that the model holds; else it is refused
 };
 
 /// True where the tensors have another program's names: what is neither Megatron-LM's nor a Hugging
@@ -59,8 +60,8 @@ struct StateDict {
 
 /// mismatch, naming them, when tensors are missing, left over or of other shapes than config.json
 /// says; invalid when several prefixes have a model behind them, or nothing is left; not_found
-/// without config.json; unsupported for parameters that a program flattened.
-/// `checkpoint` must outlive the result.
+/// without config.json; unsupported for parameters that a program flattened, and for a model with
+/// an adapter. `checkpoint` must outlive the result.
 StateDict read_state_dict(const Checkpoint& checkpoint, const StateDictOptions& options);
 
 /// Plans a Hugging Face folder of it: weights as they are (or cast), config.json with the weights'

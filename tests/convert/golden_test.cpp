@@ -72,7 +72,6 @@ TEST_P(Golden, RecogniseDescribesTheModel) {
   EXPECT_EQ(summary.hidden, config[gpt2 ? "n_embd" : "hidden_size"]);
   EXPECT_EQ(summary.vocab, config["vocab_size"]);
   EXPECT_EQ(summary.padded_vocab, 256);
-  EXPECT_GT(summary.parameters, 40'000);
 }
 
 INSTANTIATE_TEST_SUITE_P(Real, Golden, testing::ValuesIn(golden_names()),

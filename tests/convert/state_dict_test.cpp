@@ -153,9 +153,12 @@ TEST(StateDict, FlatParametersOfFsdpAreRefused) {
 
 TEST(StateDict, WithoutConfigurationItIsAskedFor) {
   std::string message;
-  const Checkpoint checkpoint = open("dcp");
+  Checkpoint checkpoint = open("dcp");
   EXPECT_EQ(kind_of([&] { read_state_dict(checkpoint, {}); }, &message), ErrorKind::not_found);
   EXPECT_THAT(message, HasSubstr("--config DIR"));
+  checkpoint.conversion = "`litgpt convert_from_litgpt` renames them";
+  EXPECT_EQ(kind_of([&] { read_state_dict(checkpoint, {}); }, &message), ErrorKind::not_found);
+  EXPECT_THAT(message, HasSubstr("convert_from_litgpt"));
 }
 
 // A Hugging Face model whose configuration transformers alone knows.

@@ -221,14 +221,16 @@ TEST(Dequantise, SmallBlocksAreDoneInParts) {
 TEST(Dequantise, ManyScalesAreReadByTheBox) {
   SmallBlocks world({1, 1});
   ScaleReader reader(world.source);
-  const ScaleBox scales = reader.read(1, {{5, 7}, {3, 4}});
+  const ScaleBox scales = reader.read(1, {{5, 7}, {3, 4}}, world.source.entries[1].shape);
   EXPECT_EQ(scales.blocks, (Box{{5, 7}, {3, 4}}));
   ASSERT_EQ(scales.values->size(), 12u);
   for (size_t i = 0; i < 12; ++i) {
     EXPECT_EQ((*scales.values)[i], world.scales[(5 + i / 4) * SmallBlocks::kExtent + 7 + i % 4]);
   }
   SmallBlocks few({256, 1});
-  EXPECT_EQ(ScaleReader(few.source).read(1, {{1, 7}, {1, 4}}).values->size(), few.scales.size());
+  EXPECT_EQ(
+      ScaleReader(few.source).read(1, {{1, 7}, {1, 4}}, few.source.entries[1].shape).values->size(),
+      few.scales.size());
 }
 
 // An element read as it is would be wrong by its scale: the scales that nobody reads are noticed.

@@ -129,6 +129,7 @@ const std::vector<Option>& options() {
        {"zstd", "zstd:1", "zstd:19", "zstd:20", "zstd:", "gzip", "zstd:-1", ""},
        "cr"},
       {"--drop-unknown", {}, "c"},
+      {"--base-only", {}, "c"},
       {"--tp", kWholeNumbers, "cr"},
       {"--pp", kWholeNumbers, "cr"},
       {"--vpp", kWholeNumbers, "cr"},

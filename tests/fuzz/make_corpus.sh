@@ -4,7 +4,7 @@
 set -eu
 fixtures=$1 out=$2
 mkdir -p "$out/pickle" "$out/torch_archive" "$out/safetensors" "$out/config" \
-    "$out/dcp_metadata" "$out/tracker" "$out/nemo" "$out/manifest"
+    "$out/dcp_metadata" "$out/tracker" "$out/nemo" "$out/manifest" "$out/tar"
 cp "$fixtures"/pickle/*.pkl "$out/pickle/"
 cp "$fixtures"/torch/*.pt "$out/torch_archive/"
 for file in "$fixtures"/hugging_face/*/*.safetensors; do
@@ -15,6 +15,7 @@ for file in "$fixtures"/hugging_face/*/*.json "$fixtures"/hf_names/*.json; do
 done
 cp "$fixtures"/nemo/context/* "$out/nemo/"
 cp "$fixtures"/manifest/*.json "$out/manifest/"
+cp "$fixtures"/tar/*.tar "$out/tar/"
 for word in 5 release iter_0000005 10 007 ' 5 '; do printf '%s' "$word" > "$out/tracker/$(echo "$word" | tr ' ' _)"; done
 for metadata in "$fixtures"/dcp/*/.metadata "$fixtures"/dcp_zstd/.metadata "$fixtures"/megatron/*/iter_*/.metadata; do
     name=$(echo "${metadata#"$fixtures"/}" | tr / _)

@@ -8,7 +8,7 @@
 
 #include "tests/fuzz/bytes_file.h"
 #include "tests/fuzz/finding.h"
-#include "tests/io/forwarding_file_system.h"
+#include "ckpt/io/forwarding_file_system.h"
 #include "tests/io/memory_file_system.h"
 
 namespace ferry::test {

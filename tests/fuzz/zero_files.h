@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "tests/io/forwarding_file_system.h"
+#include "ckpt/io/forwarding_file_system.h"
 #include "tests/io/memory_file_system.h"
 
 namespace ferry::test {

@@ -50,6 +50,23 @@ TEST(Launcher, SaysHowManyItStarted) {
   }
 }
 
+TEST(Launcher, ARankWithoutTheirNumberIsRefused) {
+  const std::pair<const char*, const char*> kRanks[] = {
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+      {"PMI_RANK", "PMI_SIZE"},
+      {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}};
+  for (const auto& [rank, size] : kRanks) {
+    try {
+      launchers_of({{rank, "1"}});
+      ADD_FAILURE() << rank;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::invalid);
+      EXPECT_THAT(error.what(), HasSubstr(std::string(rank) + "=1, but no " + size));
+    }
+    EXPECT_EQ(launchers_of({{rank, "1"}, {size, "2"}}).size(), 1U);
+  }
+}
+
 // What sbatch and salloc set for a script that runs once, whatever was allocated.
 TEST(Launcher, AnAllocationStartsNothing) {
   const Variables batch = {{"SLURM_JOB_ID", "77"},           {"SLURM_NTASKS", "64"},

@@ -10,7 +10,7 @@
 #include "ckpt/format/torch/archive/torch_archive.h"
 #include "ckpt/io/zstd_stream.h"
 #include "tests/format/torch/zip_builder.h"
-#include "tests/io/forwarding_file_system.h"
+#include "ckpt/io/forwarding_file_system.h"
 #include "tests/io/memory_file_system.h"
 
 namespace ferry {

@@ -11,7 +11,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/integrity/manifest/sha256_manifest.h"
-#include "tests/io/forwarding_file_system.h"
+#include "ckpt/io/forwarding_file_system.h"
 #include "tests/io/memory_file_system.h"
 #include "tests/random_cases.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "tests/io/forwarding_file_system.h"
+#include "ckpt/io/forwarding_file_system.h"
 
 namespace ferry {
 

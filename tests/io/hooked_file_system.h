@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
-#include "tests/io/forwarding_file_system.h"
+#include "ckpt/io/forwarding_file_system.h"
 
 namespace ferry {
 

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "ckpt/memory/async_saver.h"
-#include "tests/io/forwarding_file_system.h"
+#include "ckpt/io/forwarding_file_system.h"
 #include "tests/io/memory_file_system.h"
 #include "tests/memory/random_model.h"
 

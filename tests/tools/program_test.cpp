@@ -22,6 +22,7 @@ namespace fs = std::filesystem;
 using ferry::test::Outcome;
 using ferry::test::Program;
 using nlohmann::json;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 namespace tool = ferry::tool;
@@ -96,6 +97,29 @@ TEST_F(Program, SaysWhatOptionsTake) {
   write(path("file"), "");
   EXPECT_THAT(refusal("convert " + kRun + " " + path("file/x") + " --to hf"),
               HasSubstr("file, which is to hold the target"));
+}
+
+TEST_F(Program, OtherFormatsAreNamedWithWhatWritesThem) {
+  const std::pair<const char*, const char*> formats[] = {
+      {"dcp", "`ferry reshard PATH OUT --to dcp`"},
+      {"Megatron-LM", "torch_dist"},
+      {"gguf", "convert_hf_to_gguf.py"},
+      {"GGUF", "convert_hf_to_gguf.py"}};
+  for (const auto& [format, step] : formats) {
+    const Outcome outcome = ferry(fmt::format("convert x {} --to {}", path("out"), format));
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr("is none of hf"), HasSubstr(step)));
+  }
+  EXPECT_THAT(ferry("reshard x y --to gguf").err, HasSubstr("convert_hf_to_gguf.py"));
+  EXPECT_EQ(
+      ferry("convert x y --to nonsense").err.find("none of hf, safetensors, torch, torch_dist:"),
+      std::string::npos);
+}
+
+TEST_F(Program, TargetsElsewhereAreRefused) {
+  const Outcome outcome = ferry("convert " FERRY_FIXTURES "/foreign/model s3://bucket/out --to hf");
+  EXPECT_EQ(outcome.code, 5);
+  EXPECT_THAT(outcome.err, HasSubstr("write to a folder here"));
 }
 
 TEST_F(Program, ErrorsAreJsonWhereThatIsAskedFor) {
@@ -308,6 +332,10 @@ TEST_F(Program, AWordThatIsNoCommandIsNamed) {
                                      "are inspect, convert"));
   EXPECT_THAT(ferry("convret a b").err,
               HasSubstr("'convret' is no command; the nearest is convert;"));
+  EXPECT_THAT(ferry("hlep").err, HasSubstr("'hlep' is no command; the nearest is help;"));
+  EXPECT_THAT(ferry("tokenise x").err, HasSubstr("the nearest is data tokenize;"));
+  EXPECT_THAT(ferry("--hlep").err,
+              HasSubstr("'--hlep' is no option of ferry; the nearest is --help"));
   EXPECT_THAT(ferry("xyzzy").err, HasSubstr("'xyzzy' is no command; the commands are inspect"));
   EXPECT_THAT(
       ferry("runs lst x").err,

@@ -77,22 +77,61 @@ TEST_F(Runs, AreListedWithTheirState) {
   EXPECT_THAT(ferry("runs list " + folder.string()).out, HasSubstr("10 of 10"));
 }
 
+// An end that is logged is one, however young the files are.
+TEST_F(Runs, ThatLogTheirEndAreNoLongerActive) {
+  const std::string exit = "[exiting program at iteration 4] datetime: 2026-11-22 06:28:00.5 \n";
+  const std::string error =
+      "ferry: error: the loss of iteration 5 is not finite; nothing is saved of it\n";
+  make("at_work/run.log", lines(1, 4, 5));
+  make("failed/run.log", lines(1, 4, 5) + error);
+  make("stopped/run.log", lines(1, 4, 5) + exit);
+  // Its second job goes on, and the log of its first one comes last by name.
+  make("went_on/job-10.out",
+       "[before the start of training step] datetime: 2026-11-22 06:29:00 \n");
+  make("went_on/job-9.out", lines(1, 4, 5) + exit);
+  const json runs = json::parse(ferry("runs list --json " + folder.string()).out).at("runs");
+  ASSERT_EQ(runs.size(), 4u);
+  EXPECT_EQ(runs.at(0).at("state"), "active");
+  EXPECT_EQ(runs.at(1).at("state"), "stopped");
+  EXPECT_THAT(runs.at(1).at("exit").get<std::string>(), HasSubstr("iteration 5 is not finite"));
+  EXPECT_TRUE(runs.at(1).at("loss").is_null());
+  EXPECT_EQ(runs.at(1).at("not_finite"), 1);
+  EXPECT_EQ(runs.at(2).at("state"), "stopped");
+  EXPECT_EQ(runs.at(3).at("state"), "active");
+  const std::string table = ferry("runs list " + folder.string()).out;
+  EXPECT_THAT(table, testing::ContainsRegex("failed +stopped +4 of 10 +nan"));
+  EXPECT_THAT(table, HasSubstr("2026-11-22 06:28:00 exiting program at iteration 4"));
+}
+
+TEST_F(Runs, AreListedBelowFoldersAlone) {
+  make("a.log", lines(1, 2, 5));
+  EXPECT_THAT(ferry("runs list " + path("none")).err, HasSubstr("none does not exist"));
+  const test::Outcome file = ferry("runs list " + path("a.log"));
+  EXPECT_EQ(file.code, 2);
+  EXPECT_THAT(file.err, HasSubstr("'ferry runs follow' and 'compare' take a log"));
+}
+
 // A loss that is no number is the one thing that the list must not hide.
 TEST_F(Runs, ThatDivergedAreListedSo) {
   const std::string of_nan = " iteration 5/ 10 | lm loss: nan | grad norm: 0.5 |\n";
   make("diverged/run.log", lines(1, 4, 5) + of_nan);
+  make("counted/run.log", lines(1, 4, 5) +
+                              " iteration 5/ 10 | number of skipped iterations: 1 | number of nan "
+                              "iterations: 1 |\n");
   make("from_the_first/run.log", " iteration 1/ 10 | lm loss: inf | grad norm: 0.5 |\n");
   make("recovered/run.log", lines(1, 4, 5) + of_nan + lines(6, 7, 5));
   make("started_again/run.log", lines(1, 4, 5) + of_nan + lines(4, 4, 5));
   const json runs = json::parse(ferry("runs list --json " + folder.string()).out).at("runs");
-  ASSERT_EQ(runs.size(), 4u);
+  ASSERT_EQ(runs.size(), 5u);
   EXPECT_TRUE(runs.at(0).at("loss").is_null());
   EXPECT_EQ(runs.at(0).at("not_finite"), 1);
+  EXPECT_THAT(runs.at(0).at("name"), "counted");
   EXPECT_TRUE(runs.at(1).at("loss").is_null());
-  EXPECT_EQ(runs.at(1).at("not_finite"), 1);
-  EXPECT_DOUBLE_EQ(runs.at(2).at("loss").get<double>(), 4.3);
+  EXPECT_TRUE(runs.at(2).at("loss").is_null());
   EXPECT_EQ(runs.at(2).at("not_finite"), 1);
-  EXPECT_DOUBLE_EQ(runs.at(3).at("loss").get<double>(), 4.6);
+  EXPECT_DOUBLE_EQ(runs.at(3).at("loss").get<double>(), 4.3);
+  EXPECT_EQ(runs.at(3).at("not_finite"), 1);
+  EXPECT_DOUBLE_EQ(runs.at(4).at("loss").get<double>(), 4.6);
   const std::string table = ferry("runs list " + folder.string()).out;
   EXPECT_THAT(table, testing::ContainsRegex("diverged +[a-z]+ +5 of 10 +nan"));
   EXPECT_THAT(table, testing::ContainsRegex("from_the_first +[a-z]+ +1 of 10 +inf"));
@@ -207,7 +246,10 @@ TEST_F(Runs, AreComparedIterationByIteration) {
   EXPECT_NEAR(runs.at(0).at("least").get<double>(), 4, 1e-9);
   EXPECT_NEAR(runs.at(2).at("least").get<double>(), 4.6, 1e-9);
   EXPECT_THAT(ferry("runs compare " + path("b.log")).out, HasSubstr("4.6 "));
-  EXPECT_EQ(ferry("runs compare --metric none " + path("a.log")).code, 2);
+  const test::Outcome unknown = ferry("runs compare --metric 'lm los' " + path("a.log"));
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("no run has the metric 'lm los'; the nearest is lm loss; "
+                                     "there are global_batch_size, grad_norm, lm loss"));
 }
 
 // A loss that is no number is another one, and neither the least nor a distance.
@@ -299,12 +341,12 @@ TEST_F(Runs, CheckpointsStayForTheirCommands) {
 TEST_F(Runs, CommandsThatFailOrHangStopNothing) {
   const test::Outcome fails = train("--after-save 'exit 3'");
   EXPECT_EQ(fails.code, 0) << fails.err;
-  EXPECT_THAT(fails.out, HasSubstr("iteration 9 failed: exit code 3"));
+  EXPECT_THAT(fails.err, HasSubstr("iteration 9 failed: exit code 3"));
   std::filesystem::remove_all(path("run"));
   const test::Outcome hangs =
       train("--after-save 'sleep 1000' --after-save-seconds 1 --save-interval 100");
   EXPECT_EQ(hangs.code, 0) << hangs.err;
-  EXPECT_THAT(hangs.out, HasSubstr("it took longer than 1 s"));
+  EXPECT_THAT(hangs.err, HasSubstr("it took longer than 1 s"));
   EXPECT_TRUE(std::filesystem::exists(path("run/iter_0000009")));
 }
 

@@ -8,6 +8,17 @@
 namespace ferry::tool {
 namespace {
 
+TEST(NearestWord, IsAMisspellingOrABeginning) {
+  const std::vector<std::string> words = {"help", "diff", "convert", "completion"};
+  EXPECT_EQ(nearest_word("hlep", words), "help");  // two letters swapped are one mistake
+  EXPECT_EQ(nearest_word("hepl", words), "help");
+  EXPECT_EQ(nearest_word("HELP", words), "help");
+  EXPECT_EQ(nearest_word("conv", words), "convert");
+  EXPECT_EQ(nearest_word("co", words), "");
+  EXPECT_EQ(nearest_word("xyzzy", words), "");
+  EXPECT_EQ(nearest_word("con", {"convert", "conclude"}), "");
+}
+
 TEST(ProgressLine, IsCutToTheTerminal) {
   EXPECT_EQ(cut_to_width("reading  50%", 80), "reading  50%");
   EXPECT_EQ(cut_to_width("reading  50%", 13), "reading  50%");

@@ -192,6 +192,12 @@ std::unique_ptr<const TextTokenizer> open_hugging_face_tokenizer(const FileSyste
                                                                  bool add_special) {
   const bool is_folder = file_system.status(model).kind == PathKind::folder;
   const std::string path = is_folder ? join(model, "tokenizer.json") : model;
+  if (file_system.status(path).kind == PathKind::missing) {
+    fail(ErrorKind::not_found,
+         "{} does not exist; --tokenizer-model is a tokenizer.json, or a folder that holds one (a "
+         "name of the hub is none: download its tokenizer.json first)",
+         path);
+  }
   const nlohmann::json json = read_json(file_system, path);
   if (!json.is_object() || !json.contains("model")) {
     fail(ErrorKind::corrupt, "{} has no member model: it is no tokenizer.json", path);

@@ -10,6 +10,7 @@
 #include "tools/reshard/renames.h"
 #include "tools/terminal/common_options.h"
 #include "tools/terminal/layout_options.h"
+#include "tools/terminal/other_formats.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/progress.h"
 #include "tools/terminal/text.h"
@@ -41,11 +42,13 @@ const std::map<std::string, ConvertTarget> kTargets = {{"hf", ConvertTarget::hug
                                                        {"torch", ConvertTarget::torch}};
 
 const std::map<std::string, bool> kQuantisations = {{"fp8", true}};
+const std::map<std::string, bool> kIndexUses = {{"ignore", true}};
 
 void run(const ConvertFlags& flags, std::shared_ptr<Group> group) {
   ConvertOptions options = flags.options;
   options.import.family = options.model.family;
   options.import.dtype = options.model.dtype;
+  options.import.ignore_index = options.model.ignore_index;
   options.import.tokenizer_folder = options.model.tokenizer_folder;
   options.write.group = std::move(group);
   if (flags.verify) {
@@ -74,7 +77,8 @@ void add_places(Command& command, ConvertOptions& options) {
       .add_choice("--to", options.to, kTargets,
                   "hf: a Hugging Face model, of a run, another one or a state dict; safetensors: "
                   "tensors as they are; torch_dist, torch: a Megatron-LM run, of a Hugging Face "
-                  "model or a state dict")
+                  "model or a state dict",
+                  other_formats())
       .required()
       .type_name("FORMAT");
 }
@@ -117,10 +121,19 @@ void add_model_options(Command& command, ConvertOptions& options) {
                   "Hugging Face model that gives the tensors that the checkpoint lacks (a vision "
                   "tower, prediction layers), config.json and other files (with --to hf)")
       .type_name("DIR");
+  command.add_flag("--base-only", options.base_only,
+                   "Of a model with an adapter inside (LoRA): without the adapter, under the "
+                   "model's own names");
   command
       .add_option("--tokenizer", model.tokenizer_folder,
                   "Folder of tokenizer files to copy (default: those of the checkpoint)")
       .type_name("DIR");
+  command
+      .add_choice("--index", options.model.ignore_index, kIndexUses,
+                  "ignore: of a Hugging Face folder whose index and shards disagree, the shards")
+      .type_name("ignore");
+  command.add_flag("--as-is", model.as_is,
+                   "Copy a Hugging Face model's tensors without holding them against config.json");
   command
       .add_option(
           "--max-shard-size",

@@ -5,6 +5,9 @@
 #include "ckpt/format/hugging_face/safetensors_plan.h"
 #include "ckpt/group/together.h"
 #include "ckpt/megatron/optimizer/masters/weights.h"
+#include "convert/base_only.h"
+#include "convert/check/model_check.h"
+#include "convert/check/names.h"
 #include "convert/rewrite/rewrite.h"
 #include "convert/state_dict/without_arguments.h"
 #include "convert/tokenizer.h"
@@ -37,7 +40,7 @@ struct Job {
   std::shared_ptr<const Catalog> source;       // of the plan, where that is not the checkpoint's
   PlannedOutput planned;
   std::string family;
-  int64_t parameters = 0;
+  ParameterCount count;
 };
 
 // Options that only some targets heed.
@@ -61,6 +64,7 @@ void check_options(const ConvertOptions& options) {
       {"--fill-from", !options.fill_from.empty(), hf},
       {"--tokenizer", !model.tokenizer_folder.empty(), !plain},
       {"--max-shard-size", model.max_shard_bytes != ExportOptions().max_shard_bytes, !megatron},
+      {"--as-is", model.as_is, hf},
       {"--optimizer", options.optimizer, !hf},
       {"--raw", options.open.raw, plain},
       {"--from-masters", options.from_masters, !megatron},
@@ -68,6 +72,7 @@ void check_options(const ConvertOptions& options) {
       {"--config", !options.config_folder.empty(), !plain},
       {"--only", !options.only.empty(), !plain},
       {"--rename", !options.renames.empty(), !plain},
+      {"--base-only", options.base_only, !plain},
       {"--core-release", options.write.release != kNewestCore, to == ConvertTarget::torch_dist},
       {"--compress", options.write.zstd_level.has_value(), to == ConvertTarget::torch_dist},
       {"a layout", options.import.layout != ParallelTarget(), megatron},
@@ -86,6 +91,11 @@ void check_options(const ConvertOptions& options) {
     fail(ErrorKind::invalid, "--dtype {} means nothing with --to {}: 8-bit floats need scales{}",
          torch_name(*model.dtype), spelling(to),
          hf ? "; --quantize fp8 makes them" : ", which Megatron-LM's formats have not");
+  }
+  if (model.as_is &&
+      (model.dtype || model.quantise_fp8 || !options.fill_from.empty() || options.base_only)) {
+    fail(ErrorKind::invalid,
+         "--as-is copies tensors; it excludes --dtype, --quantize, --fill-from and --base-only");
   }
   if (model.quantise_fp8 && options.write.group->size() > 1) {
     fail(ErrorKind::invalid, "--quantize is done by one process, not by {}",
@@ -110,6 +120,10 @@ Export plan_new_form(const Checkpoint& checkpoint, const ExportOptions& options)
 // What the options say of a state dict mean nothing for other checkpoints.
 void check_no_state_dict(const Checkpoint& checkpoint, const ConvertOptions& options,
                          bool made_arguments) {
+  if (options.model.as_is && checkpoint.format != Format::hugging_face) {
+    fail(ErrorKind::invalid, "{}: --as-is is for Hugging Face models, this is {}", checkpoint.path,
+         name(checkpoint.format));
+  }
   const bool given = (!options.config_folder.empty() && !made_arguments) || !options.only.empty() ||
                      !options.renames.empty() || options.import.drop_unknown;
   if (!given) return;
@@ -130,7 +144,7 @@ Job job_of(Export model, const Checkpoint& checkpoint) {
   }
   job.planned.warnings = std::move(model.warnings);
   job.family = std::move(model.family);
-  job.parameters = model.parameters;
+  job.count = model.count;
   return job;
 }
 
@@ -148,6 +162,14 @@ ExportOptions add_arguments(Checkpoint& checkpoint, const ConvertOptions& option
   return model;
 }
 
+// What becomes of an adapter inside; of what is copied as it is, nothing.
+std::string settle(Checkpoint& checkpoint, const ConvertOptions& options) {
+  if (options.model.as_is) return {};
+  const bool unknown =
+      checkpoint.format == Format::hugging_face && recognise(checkpoint).family.empty();
+  return settle_adapter(checkpoint, options.base_only, unknown);
+}
+
 // `state_dict` becomes what the plan refers to, where the checkpoint is one.
 Job plan_hugging_face(Checkpoint& checkpoint, std::optional<StateDict>& state_dict,
                       const ConvertOptions& options) {
@@ -162,6 +184,9 @@ Job plan_hugging_face(Checkpoint& checkpoint, std::optional<StateDict>& state_di
     return job_of(plan_state_dict(*state_dict, options.model), checkpoint);
   }
   std::vector<std::string> warnings;
+  if (std::string settled = settle(checkpoint, options); !settled.empty()) {
+    warnings.push_back(std::move(settled));
+  }
   const bool lacking = lacks_arguments(checkpoint);
   ExportOptions model = lacking ? add_arguments(checkpoint, options, warnings) : options.model;
   check_no_state_dict(checkpoint, options, lacking);
@@ -175,12 +200,17 @@ Job plan_hugging_face(Checkpoint& checkpoint, std::optional<StateDict>& state_di
   std::shared_ptr<Checkpoint> original;
   if (!options.fill_from.empty()) {
     original = std::make_shared<Checkpoint>(
-        open_checkpoint(checkpoint.catalog.file_system, options.fill_from));
+        open_source(checkpoint.catalog.file_system, options.fill_from, options));
+    settle_adapter(*original, false, false);
     model.original = original.get();
   }
   Job job = job_of(checkpoint.format == Format::hugging_face ? plan_new_form(checkpoint, model)
                                                              : plan_export(checkpoint, model),
                    checkpoint);
+  if (options.base_only) {
+    std::erase_if(job.planned.small_files,
+                  [](const auto& file) { return is_adapter_file(file.first); });
+  }
   job.original = std::move(original);
   job.planned.warnings.insert(job.planned.warnings.begin(), warnings.begin(), warnings.end());
   return job;
@@ -191,7 +221,7 @@ Job plan_tensors(const Checkpoint& checkpoint, const ConvertOptions& options) {
       checkpoint.catalog, {options.optimizer, options.model.dtype, options.model.max_shard_bytes});
   Job job;
   job.planned.plan = std::move(plain.plan);
-  job.parameters = plain.parameters;
+  job.count = plain.count;
   if (!plain.index_json.empty()) {
     job.planned.small_files.emplace_back(kSafetensorsIndexName, std::move(plain.index_json));
   }
@@ -210,11 +240,22 @@ ConvertReport describe(const Checkpoint& checkpoint, const Job& job,
   report.iteration = checkpoint.iteration;
   report.family = job.family;
   report.tensors = static_cast<int64_t>(job.planned.plan.target.entries.size());
-  report.parameters = job.parameters;
+  report.parameters = job.count.parameters;
+  report.integers = job.count.integers;
   return report;
 }
 
 }  // namespace
+
+Checkpoint open_source(const std::shared_ptr<const FileSystem>& file_system,
+                       const std::string& path, const ConvertOptions& options) {
+  const bool keeps_names = options.model.as_is || options.to == ConvertTarget::safetensors;
+  Checkpoint checkpoint = keeps_names ? open_checkpoint(file_system, path, options.open)
+                                      : open_model(file_system, path, options.open);
+  const bool is_checked = options.to != ConvertTarget::safetensors;  // when it is planned
+  if (!is_checked && !options.model.ignore_index) require_index(checkpoint);
+  return checkpoint;
+}
 
 ConvertReport convert(const ConvertOptions& options) {
   check_options(options);
@@ -228,7 +269,7 @@ ConvertReport convert(const ConvertOptions& options) {
   Job job;
   together(*options.write.group, [&] {
     check_output(*file_system, output, options.source, options.write.overwrite);
-    checkpoint = open_checkpoint(file_system, options.source, options.open);
+    checkpoint = open_source(file_system, options.source, options);
     if (options.from_masters) use_masters_as_weights(checkpoint);
     job = options.to == ConvertTarget::hugging_face
               ? plan_hugging_face(checkpoint, state_dict, options)

@@ -34,6 +34,7 @@ struct ConvertOptions {
   std::string config_folder;
   std::vector<std::string> only;
   std::vector<std::pair<std::string, std::string>> renames;
+  bool base_only = false;  // of a model with an adapter inside: without it
   /// Modules that are to load a run of Megatron-LM's; nothing: transformer_engine.
   std::optional<bool> transformer_engine;
   WriteOptions write;  // release, zstd_level: --to torch_dist
@@ -52,9 +53,14 @@ struct ConvertReport {
   std::string before_loading;
   int64_t tensors = 0;
   int64_t parameters = 0;
+  int64_t integers = 0;  // of quantised weights, whose parameters cannot be counted
   WrittenFiles written;
   std::vector<std::string> warnings;
 };
+
+/// Opens the checkpoint to convert, or one to fill it from.
+Checkpoint open_source(const std::shared_ptr<const FileSystem>& file_system,
+                       const std::string& path, const ConvertOptions& options);
 
 /// invalid when options exclude each other or the target stands in the way; otherwise as
 /// open_checkpoint, plan_export, import_model, check and run. On any error the target is as it was.

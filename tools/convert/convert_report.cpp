@@ -32,7 +32,7 @@ std::string to_text(const ConvertReport& report) {
   text += fmt::format(") -> {}{}{}\n", printable(report.target),
                       report.family.empty() ? "" : " (" + report.family + ")",
                       layout.empty() ? "" : ", " + layout);
-  text += written_text(report.written, report.tensors, report.parameters);
+  text += written_text(report.written, report.tensors, report.parameters, report.integers);
   text += loading_line(report);
   for (const std::string& warning : report.warnings) text += "note: " + printable(warning) + "\n";
   return text;
@@ -52,6 +52,7 @@ nlohmann::json to_json(const ConvertReport& report) {
        report.before_loading.empty() ? json(nullptr) : json(report.before_loading)},
       {"tensors", report.tensors},
       {"parameters", report.parameters},
+      {"integers", report.integers},
       {"bytes", report.written.bytes()},
       {"free_bytes", report.written.free_bytes ? json(*report.written.free_bytes) : json(nullptr)},
       {"files", written_json(report.written)},

@@ -18,6 +18,7 @@
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
 #include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"
+#include "convert/base_only.h"
 #include "convert/state_dict/named_optimizer.h"
 #include "tools/convert/state_dict_options.h"
 #include "tools/output/paths.h"
@@ -54,6 +55,8 @@ void say_layout(const ParallelLayout& sizes, const ParallelTarget& wanted,
   say("--decoder-first-pipeline-num-layers", wanted.first_stage_layers);
   say("--decoder-last-pipeline-num-layers", wanted.last_stage_layers);
   say("--pipeline-model-parallel-layout", wanted.stage_letters);
+  if (wanted.embedding_is_a_layer) flags.push_back("--account-for-embedding-in-pipeline-split");
+  if (wanted.loss_is_a_layer) flags.push_back("--account-for-loss-in-pipeline-split");
 }
 
 // The command line that loads it, as far as the checkpoint does not say it.
@@ -107,12 +110,14 @@ struct Model {
 
 Model open_model(const std::shared_ptr<const FileSystem>& file_system,
                  const ConvertOptions& options) {
-  auto stored =
-      std::make_unique<Checkpoint>(open_checkpoint(file_system, options.source, options.open));
+  auto stored = std::make_unique<Checkpoint>(open_source(file_system, options.source, options));
   const Format format = stored->format;
   if (format == Format::hugging_face) {
-    std::vector<std::string> warnings;
-    if (options.optimizer) warnings = add_optimizer_of_folder(*stored);
+    std::string settled = settle_adapter(*stored, options.base_only, false);
+    std::vector<std::string> warnings = stored->notes;
+    if (!settled.empty()) warnings.push_back(std::move(settled));
+    if (options.optimizer)
+      std::ranges::move(add_optimizer_of_folder(*stored), std::back_inserter(warnings));
     return {std::move(*stored), format, options.config_folder, std::move(warnings), {}, nullptr};
   }
   if (!is_state_dict(*stored)) {

@@ -33,6 +33,7 @@ StateDict open_state_dict(const Checkpoint& checkpoint, const ConvertOptions& op
   state_dict.ignored_members = options.import.ignored_members;
   state_dict.optimizer = options.optimizer;
   state_dict.drop_unknown = options.import.drop_unknown;
+  state_dict.base_only = options.base_only;
   StateDict result = read_state_dict(checkpoint, state_dict);
   for (size_t i = 0; i < used.size(); ++i) {
     if (used[i]) continue;

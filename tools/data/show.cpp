@@ -36,14 +36,15 @@ struct ShowFlags {
 struct ShownTokens {
   int64_t number = 0, length = 0;  // of all its tokens
   std::vector<int32_t> tokens;     // the first of them
-  std::optional<std::string> text;
+  std::optional<std::string> text = std::nullopt;
+  std::vector<int64_t> outside = {};  // places of ids that the tokenizer does not have
 };
 
 std::vector<ShownTokens> documents_of(const ShowFlags& flags) {
   const auto dataset = open_tokens(flags.path);
   std::vector<ShownTokens> shown;
   for (int64_t d = flags.from; d < std::min(flags.from + flags.count, dataset->documents()); ++d) {
-    ShownTokens one{.number = d, .length = 0, .tokens = {}, .text = {}};
+    ShownTokens one{.number = d, .length = 0, .tokens = {}};
     one.tokens = first_tokens(*dataset, d, flags.most_tokens);
     for (int64_t i = dataset->document_begin(d); i < dataset->document_begin(d + 1); ++i) {
       if (i >= 0 && i < dataset->sequences()) one.length += dataset->length(i);
@@ -75,8 +76,7 @@ std::vector<ShownTokens> samples_of_run(const ShowFlags& flags) {
        ++i) {
     Sample sample;
     dataset->read(i, sample);
-    ShownTokens one{
-        .number = i, .length = std::ssize(sample.tokens), .tokens = sample.tokens, .text = {}};
+    ShownTokens one{.number = i, .length = std::ssize(sample.tokens), .tokens = sample.tokens};
     one.tokens.resize(static_cast<size_t>(std::min(one.length, flags.most_tokens)));
     shown.push_back(std::move(one));
   }
@@ -107,19 +107,54 @@ json to_json(const std::vector<ShownTokens>& shown, const char* what) {
     list.push_back({{"number", one.number},
                     {"length", one.length},
                     {"tokens", one.tokens},
-                    {"text", one.text ? json(*one.text) : json(nullptr)}});
+                    {"text", one.text ? json(*one.text) : json(nullptr)},
+                    {"outside_vocabulary", one.outside}});
   }
   return {{std::string(what) + "s", list}};
 }
 
+// decode() leaves out ids that the tokenizer does not have: they are shown as numbers.
+void decode(const TextTokenizer& tokenizer, ShownTokens& one) {
+  const std::span<const int32_t> tokens = one.tokens;
+  std::string text;
+  size_t begin = 0;  // of ids that it has
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] >= 0 && tokens[i] < tokenizer.vocab_size()) continue;
+    text += tokenizer.decode(tokens.subspan(begin, i - begin)) + fmt::format("<id {}>", tokens[i]);
+    one.outside.push_back(static_cast<int64_t>(i));
+    begin = i + 1;
+  }
+  one.text = text + tokenizer.decode(tokens.subspan(begin));
+}
+
+void warn_of_outside(const std::vector<ShownTokens>& shown, const char* what, int64_t vocabulary) {
+  size_t count = 0;
+  const ShownTokens* first = nullptr;
+  for (const ShownTokens& one : shown) {
+    if (!one.outside.empty() && first == nullptr) first = &one;
+    count += one.outside.size();
+  }
+  if (first == nullptr) return;
+  const int64_t place = first->outside.front();
+  print_aside(fmt::format(
+      "warning: {} of the ids shown {} outside the tokenizer's vocabulary of 0 to {}, the first "
+      "in {} {}, token {}: {}. Another tokenizer wrote these files; see: ferry data check "
+      "--vocab-size {}\n",
+      count, count == 1 ? "is" : "are", vocabulary - 1, what, first->number, place,
+      first->tokens[static_cast<size_t>(place)], vocabulary));
+}
+
 void show_data(const ShowFlags& flags) {
+  int64_t vocabulary = 0;
   std::vector<ShownTokens> shown = flags.samples ? samples_of_run(flags) : documents_of(flags);
   if (!flags.tokenizer.type.empty()) {
     const auto tokenizer = open_tokenizer(*posix_file_system(), flags.tokenizer);
-    for (ShownTokens& one : shown) one.text = tokenizer->decode(one.tokens);
+    for (ShownTokens& one : shown) decode(*tokenizer, one);
+    vocabulary = tokenizer->vocab_size();
   }
   const char* what = flags.samples ? "sample" : "document";
   print(flags.json ? json_text(to_json(shown, what)) : to_text(shown, what));
+  warn_of_outside(shown, what, vocabulary);
 }
 
 }  // namespace

@@ -181,6 +181,21 @@ std::vector<std::string> prefixes_of(const FileSystem& file_system,
 }
 
 std::shared_ptr<const IndexedDataset> open_tokens(const std::string& path) {
+  const auto files = posix_file_system();
+  const std::string prefix = prefix_of(path);
+  if (is_folder_of_tokens(*files, path)) {
+    const std::vector<std::string> prefixes = prefixes_of(*files, {path});
+    fail(ErrorKind::invalid, "{} is a folder; give one of the {} pairs in it: {}", path,
+         prefixes.size(), prefixes.front());
+  }
+  const bool is_other_file = prefix == path && files->status(path).kind == PathKind::file &&
+                             files->status(path + ".idx").kind == PathKind::missing;
+  if (is_other_file) {
+    fail(ErrorKind::invalid,
+         "{} is no token file (PREFIX.bin with PREFIX.idx), which ferry data tokenize makes of "
+         "texts",
+         path);
+  }
   return std::make_shared<IndexedDataset>(posix_file_system(), prefix_of(path));
 }
 

@@ -1,5 +1,10 @@
 #include "tools/data/tokenizer_options.h"
 
+#include <fmt/format.h>
+
+#include "ckpt/io/file_system.h"
+#include "tools/terminal/text.h"
+
 namespace ferry::tool {
 
 void add_tokenizer_options(Command& command, TokenizerChoice& choice, bool required) {
@@ -23,6 +28,30 @@ void add_tokenizer_options(Command& command, TokenizerChoice& choice, bool requi
   command.add_flag(
       "--no-special-tokens", [&choice] { choice.add_special = false; },
       "Without the tokens that the tokenizer's file puts around a text");
+}
+
+std::string training_options(const TokenizerChoice& choice, int64_t vocab_size) {
+  std::string text;
+  const auto add = [&](const char* flag, const std::string& value) {
+    if (value.empty()) return;
+    text += fmt::format("{}{} {}", text.empty() ? "" : " ", flag, shell_word(value));
+  };
+  // Training reads some files itself. Of others it has to know the number of tokens.
+  const SplitPath path = split_path(choice.model);
+  const bool is_tokenizer_json = path.name == "tokenizer.json";
+  const bool is_json = path.name.ends_with(".json");
+  const bool is_bytes = choice.type == "bytes";
+  bool is_known = !is_bytes;
+  if (choice.type == "HuggingFaceTokenizer") is_known = is_tokenizer_json || !is_json;
+  if (choice.type == "TikTokenizer") is_known = is_json;
+  std::string model = choice.model;
+  if (is_tokenizer_json) model = path.parent.empty() ? "." : path.parent;
+  add("--tokenizer-type", is_bytes ? "NullTokenizer" : choice.type);
+  add("--tokenizer-model", model);
+  add("--vocab-file", choice.vocab_file);
+  add("--merge-file", choice.merge_file);
+  if (!is_known) add("--vocab-size", std::to_string(vocab_size));
+  return text;
 }
 
 }  // namespace ferry::tool

@@ -7,6 +7,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/io/staging/read_mark.h"
+#include "convert/check/names.h"
 #include "convert/convert.h"
 #include "tools/diff/value_pass.h"
 #include "tools/terminal/text.h"
@@ -88,8 +89,8 @@ bool DiffReport::equal() const {
 }
 
 DiffReport diff(const DiffOptions& options) {
-  const Checkpoint a = open_checkpoint(posix_file_system(), options.a, options.open_a);
-  const Checkpoint b = open_checkpoint(posix_file_system(), options.b, options.open_b);
+  const Checkpoint a = open_model(posix_file_system(), options.a, options.open_a);
+  const Checkpoint b = open_model(posix_file_system(), options.b, options.open_b);
   DiffReport report;
   report.a = describe(a);
   report.b = describe(b);

@@ -8,8 +8,12 @@
 #include <unordered_set>
 #include <utility>
 
+#include "ckpt/base/error.h"
 #include "ckpt/megatron/state/edit.h"
 #include "ckpt/megatron/state/norm_names.h"
+#include "convert/adapters.h"
+#include "convert/model/expert_names.h"
+#include "convert/state_dict/prefix.h"
 
 namespace ferry::tool {
 namespace {
@@ -91,6 +95,58 @@ bool unstack_like(Views& views, const Views& other) {
   return found;
 }
 
+// Splits fused experts of `views` that `other` has one by one, and gives tensors the names that
+// `other` has for them. Returns how many were split.
+size_t split_like(Views& views, const Views& other) {
+  const Names names = names_of(other);
+  Views result;
+  size_t split = 0;
+  for (TensorView& view : views) {
+    const bool is_known = names.contains(view.name) || !view.constant.empty();
+    const auto has = [&](const std::string& name) { return names.contains(name); };
+    auto form = is_known ? std::nullopt : other_form(view.name, view.shape, has);
+    if (form && !form->parts.empty()) {
+      ++split;
+      std::ranges::move(split_experts(view, std::move(form->parts)), std::back_inserter(result));
+      continue;
+    }
+    if (form && !form->renamed.empty()) view.name = std::move(form->renamed);
+    result.push_back(std::move(view));
+  }
+  views = std::move(result);
+  return split;
+}
+
+void share_expert_names(Views& a, Views& b, const std::string& path_a, const std::string& path_b,
+                        std::vector<std::string>& notes) {
+  const auto note = [&](size_t split, const std::string& path) {
+    if (split == 0) return;
+    notes.push_back(fmt::format("{}: {} tensors of fused experts are compared one expert at a time",
+                                path, split));
+  };
+  note(split_like(a, b), path_a);
+  note(split_like(b, a), path_b);
+}
+
+// Names of `views` that are those of `other` but for a prefix lose it.
+bool drop_prefix(Views& views, const Views& other, const std::string& path,
+                 std::vector<std::string>& notes) {
+  std::vector<std::string> names;
+  for (const TensorView& view : views) names.push_back(view.name);
+  std::string prefix;
+  try {
+    prefix = find_prefix(names, names_of(other), {}, path);
+  } catch (const Error&) {
+    return false;  // several models: which one is meant is not known
+  }
+  if (prefix.empty()) return false;
+  for (TensorView& view : views) {
+    if (view.name.starts_with(prefix)) view.name.erase(0, prefix.size());
+  }
+  notes.push_back(fmt::format("{}: its names are compared without '{}'", path, prefix));
+  return true;
+}
+
 bool is_hugging_face(const Checkpoint& checkpoint) {
   return checkpoint.format == Format::hugging_face || checkpoint.format == Format::safetensors;
 }
@@ -152,6 +208,24 @@ void share_norm_names(const Views& a, Views& b, const std::string& path,
   }
 }
 
+// A model with an adapter inside is held against one without under its own names, which wrappers
+// changed; the adapter's tensors stay, and are on one side alone.
+void name_without_adapter(const Checkpoint& with, const Checkpoint& without, Views& views,
+                          std::vector<std::string>& notes) {
+  const std::vector<AdapterTensor> tensors = adapter_tensors(with.catalog);
+  const AdapterSummary adapter = summarise(with.catalog, tensors);
+  const Catalog& other = without.catalog;
+  if (!adapter.any() || summarise(other, adapter_tensors(other)).any()) return;
+  notes.push_back(
+      fmt::format("{}: holds an adapter ({}: {} tensors); its other tensors are compared under the "
+                  "names of the model",
+                  with.path, to_text(adapter), adapter.tensors));
+  for (size_t i = 0; i < tensors.size() && i < views.size(); ++i) {
+    const bool own = tensors[i].part == AdapterPart::none;
+    if (own && with.catalog.entries[i].role == Role::model) views[i].name = tensors[i].name;
+  }
+}
+
 }  // namespace
 
 std::vector<TensorPair> pair_views(Views a, Views b) {
@@ -185,6 +259,12 @@ std::vector<TensorPair> pair_tensors(const Checkpoint& a, const Checkpoint& b,
   const bool map_b = apart && is_hugging_face(a) && !b.args.value.is_none();
   Views of_a = map_a ? mapped_views(a, notes) : stored_views(a.catalog);
   Views of_b = map_b ? mapped_views(b, notes) : stored_views(b.catalog);
+  if (!map_a) name_without_adapter(a, b, of_a, notes);
+  if (!map_b) name_without_adapter(b, a, of_b, notes);
+  if (apart && !map_a && !map_b && !drop_prefix(of_a, of_b, a.path, notes)) {
+    drop_prefix(of_b, of_a, b.path, notes);
+  }
+  share_expert_names(of_a, of_b, a.path, b.path, notes);
   share_norm_names(of_a, of_b, b.path, notes);
   return pair_views(std::move(of_a), std::move(of_b));
 }

@@ -22,7 +22,8 @@ std::vector<TensorPair> pair_views(std::vector<TensorView> a, std::vector<Tensor
 
 /// The views of both checkpoints, with the names of Hugging Face where one side is Hugging Face,
 /// the other Megatron, and no tensor has the same name in both; norms that the modules of the two
-/// name differently have the names of `a`. Says so in `notes`.
+/// name differently have the names of `a`. A prefix that all names of one side have and none of the
+/// other is left out, and experts that one side fuses are split. Says so in `notes`.
 std::vector<TensorPair> pair_tensors(const Checkpoint& a, const Checkpoint& b,
                                      std::vector<std::string>& notes);
 

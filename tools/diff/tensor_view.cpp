@@ -17,6 +17,14 @@ bool is_vocabulary(const std::string& name) {
                      [&](std::string_view end) { return name.ends_with(end); });
 }
 
+// A box of a view, of one element along the first axis, which is left out.
+void take_part(const TensorView& view, const Box& box, TensorView& part) {
+  part.dtype = view.dtype;
+  part.shape.assign(box.size.begin() + 1, box.size.end());
+  part.vocabulary = view.vocabulary;
+  part.recipe = recipe_of_part(view.recipe, view.shape, box);
+}
+
 }  // namespace
 
 std::vector<TensorView> stored_views(const Catalog& catalog) {
@@ -69,22 +77,20 @@ std::vector<TensorView> unstack(const TensorView& view, size_t position) {
     TensorView& part = parts.emplace_back();
     part.name = view.name;
     part.name.insert(position, std::to_string(index) + ".");
-    part.dtype = view.dtype;
-    part.shape.assign(view.shape.begin() + 1, view.shape.end());
-    part.vocabulary = view.vocabulary;
-    part.recipe.inputs = view.recipe.inputs;
-    part.recipe.scales = view.recipe.scales;
     Box layer = Box::whole(view.shape);
     layer.offset[0] = index;
     layer.size[0] = 1;
-    for (const Move& move : view.recipe.moves) {
-      for (Move& piece : clip_output(move, layer)) {
-        piece.out_origin.erase(piece.out_origin.begin());
-        std::erase_if(piece.loops, [](const Loop& loop) { return loop.out_axis == 0; });
-        for (Loop& loop : piece.loops) --loop.out_axis;
-        part.recipe.moves.push_back(std::move(piece));
-      }
-    }
+    take_part(view, layer, part);
+  }
+  return parts;
+}
+
+std::vector<TensorView> split_experts(const TensorView& view, std::vector<ExpertPart> experts) {
+  std::vector<TensorView> parts;
+  for (ExpertPart& expert : experts) {
+    TensorView& part = parts.emplace_back();
+    part.name = std::move(expert.name);
+    take_part(view, expert.box, part);
   }
   return parts;
 }

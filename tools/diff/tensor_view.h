@@ -6,6 +6,7 @@
 
 #include "ckpt/checkpoint.h"
 #include "ckpt/core/recipe.h"
+#include "convert/model/expert_names.h"
 
 namespace ferry::tool {
 
@@ -31,5 +32,8 @@ std::vector<TensorView> hugging_face_views(const Checkpoint& checkpoint);
 /// One view for each index of the first axis, which is left out: "a.b.c" gives "a.b.0.c", ..., with
 /// the number put in at `position` of the name ("0." before "c").
 std::vector<TensorView> unstack(const TensorView& view, size_t position);
+
+/// One view for each of these parts of a view.
+std::vector<TensorView> split_experts(const TensorView& view, std::vector<ExpertPart> experts);
 
 }  // namespace ferry::tool

@@ -11,6 +11,7 @@
 #include "tools/help/completion.h"
 #include "tools/help/man_page.h"
 #include "tools/terminal/output.h"
+#include "tools/terminal/text.h"
 
 namespace ferry::tool {
 namespace {
@@ -29,6 +30,23 @@ constexpr const char* kCompletionHelp = R"(Examples:
   ferry completion fish > ~/.config/fish/completions/ferry.fish
 )";
 
+[[noreturn]] void fail_unknown(const std::string& word, const CommandDescription& parent) {
+  std::vector<std::string> names, below;
+  for (const CommandDescription& command : parent.commands) {
+    names.push_back(command.words.back());
+    for (const CommandDescription& next : command.commands) {
+      below.push_back(command.words.back() + " " + next.words.back());
+    }
+  }
+  const std::string name = fmt::to_string(fmt::join(parent.words, " "));
+  if (names.empty()) {
+    fail(ErrorKind::invalid, "{} has no command '{}'; see: ferry help {}", name, printable(word),
+         fmt::join(parent.words.begin() + 1, parent.words.end(), " "));
+  }
+  fail(ErrorKind::invalid, "{}",
+       unknown_command(word, parent.words.size() == 1 ? "" : name, names, below));
+}
+
 const CommandDescription& find(const CommandDescription& program,
                                const std::vector<std::string>& words) {
   const CommandDescription* found = &program;
@@ -37,9 +55,7 @@ const CommandDescription& find(const CommandDescription& program,
     for (const CommandDescription& below : found->commands) {
       if (below.words.back() == word) next = &below;
     }
-    if (!next) {
-      fail(ErrorKind::invalid, "'{}' is no command; 'ferry help' lists them", word);
-    }
+    if (!next) fail_unknown(word, *found);
     found = next;
   }
   return *found;

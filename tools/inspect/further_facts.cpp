@@ -4,22 +4,21 @@
 
 #include <algorithm>
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
+#include "ckpt/format/hugging_face/parameter_count.h"
 #include "ckpt/format/torch/objects.h"
 #include "ckpt/integrity/manifest/manifest.h"
 #include "ckpt/io/file_system.h"
 #include "ckpt/store/run_folder.h"
+#include "convert/model/quantisation.h"
 #include "tools/terminal/text.h"
 
 namespace ferry::tool {
 namespace {
-
-using nlohmann::json;
 
 constexpr size_t kIterationsShown = 8;
 constexpr size_t kModulesShown = 12;
@@ -39,48 +38,15 @@ std::optional<RunFacts> run_facts(const FileSystem& files, const std::string& gi
   return run;
 }
 
-// The first of these members that is a whole number, wherever it lies.
-std::optional<int64_t> find_number(const json& value, const std::vector<const char*>& names,
-                                   int depth = 0) {
-  if (depth > 4 || !value.is_structured()) return std::nullopt;
-  for (const char* name : names) {
-    if (!value.is_object()) break;
-    const auto at = value.find(name);
-    if (at != value.end() && at->is_number_integer()) return at->get<int64_t>();
-  }
-  for (const json& part : value) {
-    if (const auto found = find_number(part, names, depth + 1)) return found;
-  }
-  return std::nullopt;
-}
-
-std::string quantisation_of(const Checkpoint& checkpoint, int64_t& told_bits) {
+std::optional<Quantisation> quantisation_in(const Checkpoint& checkpoint) {
   if (checkpoint.format != Format::hugging_face) return {};
-  std::shared_ptr<const json> config;
+  const FileSystem& files = *checkpoint.catalog.file_system;
   try {
-    config = read_hugging_face_config(*checkpoint.catalog.file_system, checkpoint.path);
+    const auto config = read_hugging_face_config(files, checkpoint.path);
+    return quantisation_of(config.get(), files, checkpoint.path);
   } catch (const Error&) {
-    return {};  // told where the model is recognised
+    return {};  // reported where the model is recognised
   }
-  if (!config || !config->contains("quantization_config")) return {};
-  const json& how = (*config)["quantization_config"];
-  if (!how.is_object()) return {};
-  const auto method = how.find("quant_method");
-  std::string text = method != how.end() && method->is_string() ? method->get<std::string>()
-                                                                : "by an unnamed method";
-  const auto is_set = [&](const char* name) {
-    const auto at = how.find(name);
-    return at != how.end() && at->is_boolean() && at->get<bool>();
-  };
-  auto bits = find_number(how, {"bits", "w_bit", "num_bits"});
-  if (!bits && is_set("load_in_4bit")) bits = 4;
-  if (!bits && is_set("load_in_8bit")) bits = 8;
-  if (bits && *bits > 0) told_bits = *bits;
-  if (bits) text += fmt::format(", {} bits", *bits);
-  if (const auto group = find_number(how, {"group_size", "q_group_size"}); group && *group > 0) {
-    text += fmt::format(", groups of {}", *group);
-  }
-  return text;
 }
 
 // The part of a prediction layer's tensor's name behind the layer; empty for another tensor.
@@ -100,20 +66,27 @@ std::string_view inside_prediction_layer(std::string_view name, const ModelSumma
     return name.substr(number ? number->second : at + prefix.size());
   }
   if (name.starts_with("mtp.")) return name.substr(4);
-  constexpr std::string_view kLayers = "model.layers.";
-  if (model.layers <= 0 || model.mtp_layers <= 0 || !name.starts_with(kLayers)) return {};
-  const auto number = number_at(kLayers.size());
-  return number && number->first >= model.layers ? name.substr(number->second) : std::string_view();
+  if (model.layers <= 0 || model.mtp_layers <= 0) return {};
+  for (const std::string_view prefix :
+       {"model.layers.", "model.language_model.layers.", "language_model.model.layers."}) {
+    if (!name.starts_with(prefix)) continue;
+    const auto number = number_at(prefix.size());
+    if (number && number->first >= model.layers) return name.substr(number->second);
+  }
+  return {};
 }
 
 PredictionLayers prediction_of(const Catalog& catalog, const ModelSummary& model) {
   PredictionLayers found;
-  for (const Entry& entry : catalog.entries) {
+  const std::vector<CountedTensor> kinds = element_kinds(catalog);
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    const Entry& entry = catalog.entries[i];
     if (entry.role != Role::model) continue;
     const std::string_view inside = inside_prediction_layer(entry.name, model);
     if (inside.empty()) continue;
     ++found.tensors;
-    found.parameters = checked_add(found.parameters, entry.elements(), "size of the checkpoint");
+    found.parameters =
+        checked_add(found.parameters, parameters_in(entry, kinds[i]), "size of the checkpoint");
     std::string module(inside.substr(0, inside.find('.')));
     if (std::ranges::find(found.modules, module) == found.modules.end()) {
       found.modules.push_back(std::move(module));
@@ -182,7 +155,10 @@ FurtherFacts further_facts(const Checkpoint& checkpoint, const ModelSummary& mod
   facts.prediction = prediction_of(checkpoint.catalog, model);
   if (!checkpoint.catalog.file_system) return facts;
   if (!given.empty()) facts.run = run_facts(*checkpoint.catalog.file_system, given);
-  facts.quantisation = quantisation_of(checkpoint, facts.quantisation_bits);
+  if (const auto quantisation = quantisation_in(checkpoint)) {
+    facts.quantisation = to_text(*quantisation);
+    facts.quantisation_bits = quantisation->bits;
+  }
   facts.training = training_facts(checkpoint);
   facts.by_ferry = is_by_ferry(checkpoint);
   return facts;

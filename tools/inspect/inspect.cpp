@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ckpt/base/error.h"
-#include "ckpt/open.h"
+#include "convert/check/names.h"
 #include "tools/commands.h"
 #include "tools/inspect/inspect_report.h"
 #include "tools/terminal/common_options.h"
@@ -39,7 +39,7 @@ void run(InspectFlags flags, bool list_tensors) {
     flags.tensors.clear();
   }
   if (flags.path.empty()) fail(ErrorKind::invalid, "which checkpoint? Give a PATH");
-  const Checkpoint checkpoint = open_checkpoint(posix_file_system(), flags.path, flags.open);
+  const Checkpoint checkpoint = open_model(posix_file_system(), flags.path, flags.open);
   InspectOptions& options = flags.options;
   options.given = flags.path;
   if (list_tensors) options.tensors = pattern_of(flags);

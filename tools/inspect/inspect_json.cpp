@@ -87,10 +87,13 @@ json text_or_null(const std::string& text) { return text.empty() ? json(nullptr)
 
 // Null where every element is a parameter.
 json packed_json(const ParameterCount& count) {
-  if (count.packed_elements == 0 && count.quantisation_elements == 0) return nullptr;
+  if (count.packed_elements == 0 && count.integers == 0 && count.quantisation_elements == 0) {
+    return nullptr;
+  }
   return {{"parameters", count.packed_parameters},
           {"elements", count.packed_elements},
           {"bits", known(count.bits)},
+          {"integers", count.integers},
           {"quantisation_elements", count.quantisation_elements}};
 }
 
@@ -99,6 +102,20 @@ json prediction_json(const PredictionLayers& prediction) {
   return {{"tensors", prediction.tensors},
           {"parameters", prediction.parameters},
           {"modules", prediction.modules}};
+}
+
+// Null where there is none.
+json adapter_json(const AdapterSummary& adapter) {
+  if (!adapter.any()) return nullptr;
+  return {{"methods", adapter.methods},
+          {"tensors", adapter.tensors},
+          {"parameters", adapter.parameters},
+          {"ranks", adapter.ranks},
+          {"targets", adapter.targets},
+          {"trained_copies", adapter.replaced},
+          {"names", adapter.names},
+          {"wrapped_tensors", adapter.wrapped},
+          {"alone", adapter.alone}};
 }
 
 json run_json(const std::optional<RunFacts>& run) {
@@ -142,6 +159,7 @@ json notes_json(const InspectReport& report) {
   if (!shifted.empty()) notes.push_back(shifted);
   const std::string& training = report.further.training.folder.problem;
   if (!training.empty()) notes.push_back(training);
+  for (const std::string& warning : report.check.warnings) notes.push_back(warning);
   for (const std::string& problem : report.object_problems) notes.push_back(problem);
   return notes;
 }
@@ -184,13 +202,14 @@ json to_json(const InspectReport& report) {
       {"model", model_json(report.model)},
       {"parameters", report.count.parameters},
       {"packed", packed_json(report.count)},
+      {"adapter", adapter_json(report.adapter)},
       {"quantisation", text_or_null(report.further.quantisation)},
       {"mtp", prediction_json(report.further.prediction)},
       {"run", run_json(report.further.run)},
       {"training", training_json(report.further.training)},
       {"by_ferry", report.further.by_ferry},
-      {"bytes",
-       report.model_tensors.bytes + report.optimizer_tensors.bytes + report.training_tensors.bytes},
+      {"bytes", report.model_tensors.bytes + report.adapter_tensors.bytes +
+                    report.optimizer_tensors.bytes + report.training_tensors.bytes},
       {"tensors", tensors_json(checkpoint.catalog)},
       {"objects", objects_json(report)},
       {"layout", layout_json(checkpoint.layout)},
@@ -205,6 +224,7 @@ json to_json(const InspectReport& report) {
         {"problem", checkpoint.optimizer_problem.empty() ? json(nullptr)
                                                          : json(checkpoint.optimizer_problem)}}},
       {"files", std::move(files)},
+      {"problems", report.check.problems},
       {"notes", notes_json(report)}};
   if (report.options.check_masters) result["masters"] = comparison_json(report);
   if (report.options.stats) result["stats"] = statistics_json(report);

@@ -21,6 +21,12 @@ void add(TensorGroup& group, const Entry& entry) {
   ++group.dtypes[std::string(safetensors_name(entry.dtype))];
 }
 
+TensorGroup& group_of(const Entry& entry, ElementKind kind, InspectReport& report) {
+  if (entry.role == Role::optimizer) return report.optimizer_tensors;
+  if (kind == ElementKind::training) return report.training_tensors;
+  return kind == ElementKind::adapter ? report.adapter_tensors : report.model_tensors;
+}
+
 void compute_statistics(InspectReport& report) {
   const Catalog& catalog = report.checkpoint->catalog;
   const InspectOptions& options = report.options;
@@ -88,16 +94,19 @@ InspectReport make_report(const Checkpoint& checkpoint, const InspectOptions& op
   report.options = options;
   report.model = recognise(checkpoint);
   report.further = further_facts(checkpoint, report.model, options.given);
-  const std::vector<CountedTensor> kinds =
+  // What config.json counts of them and no file holds is none.
+  if (report.further.prediction.tensors == 0) report.model.mtp_layers = 0;
+  const std::vector<AdapterTensor> adapter = adapter_tensors(checkpoint.catalog);
+  report.adapter = summarise(checkpoint.catalog, adapter);
+  std::vector<CountedTensor> kinds =
       element_kinds(checkpoint.catalog, report.further.quantisation_bits);
   for (size_t i = 0; i < kinds.size(); ++i) {
+    const bool of_adapter = adapter[i].part != AdapterPart::none;
+    if (of_adapter && kinds[i].kind != ElementKind::training) kinds[i].kind = ElementKind::adapter;
     const Entry& entry = checkpoint.catalog.entries[i];
-    const bool training = kinds[i].kind == ElementKind::training;
-    add(entry.role == Role::optimizer ? report.optimizer_tensors
-        : training                    ? report.training_tensors
-                                      : report.model_tensors,
-        entry);
+    add(group_of(entry, kinds[i].kind, report), entry);
   }
+  report.check = check_model(checkpoint);
   report.count = count_parameters(checkpoint.catalog, kinds);
   for (const FileInfo& file : checkpoint.catalog.files) report.file_bytes += file.bytes;
   if (options.tensors) report.listed = matching(checkpoint.catalog, *options.tensors);

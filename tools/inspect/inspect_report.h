@@ -12,10 +12,12 @@
 
 #include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
+#include "ckpt/format/hugging_face/parameter_count.h"
 #include "ckpt/megatron/optimizer/masters/compare.h"
+#include "convert/adapters.h"
+#include "convert/check/model_check.h"
 #include "convert/convert.h"
 #include "tools/inspect/further_facts.h"
-#include "tools/inspect/parameter_count.h"
 #include "tools/inspect/statistics.h"
 
 namespace ferry::tool {
@@ -45,13 +47,15 @@ struct InspectReport {
   ModelSummary model;
   FurtherFacts further;
   ParameterCount count;
-  TensorGroup model_tensors, optimizer_tensors, training_tensors;
+  AdapterSummary adapter;
+  TensorGroup model_tensors, adapter_tensors, optimizer_tensors, training_tensors;
   uint64_t file_bytes = 0;
   std::vector<const Entry*> listed;  // for --tensors
   std::vector<std::pair<const Entry*, Statistics>> statistics;
   int64_t masters = 0;  // that were held against weights, for --check-masters
   std::vector<MasterMismatch> mismatches;
   std::vector<std::pair<std::string, LoadedValue>> objects;  // for --objects; value none: see below
+  ModelCheck check;  // of a Hugging Face model against its config.json
   std::vector<std::string> object_problems;                  // what could not be parsed, and why
 };
 

@@ -128,9 +128,39 @@ std::string wrapped(const std::string& value, std::string_view indent) {
   return text + current;
 }
 
+// "4.00 B, of which 3.50 B are 4-bit values packed in 437.5 M elements; 2.1 M of scales besides".
+std::string parameters_line(const ParameterCount& count) {
+  std::string text = human_count(count.parameters);
+  if (count.packed_elements > 0) {
+    const std::string width = count.bits > 0 ? fmt::format("{}-bit ", count.bits) : "";
+    text += fmt::format(", of which {} are {}values packed in {} elements",
+                        human_count(count.packed_parameters), width,
+                        human_count(count.packed_elements));
+  }
+  if (count.integers > 0) {
+    text += fmt::format("; {} integers of quantised weights, which may hold several each",
+                        human_count(count.integers));
+  }
+  if (count.quantisation_elements > 0) {
+    text += fmt::format("; {} of scales and the like besides",
+                        human_count(count.quantisation_elements));
+  }
+  return text;
+}
+
 std::string family_line(const ModelSummary& model) {
   if (!model.family.empty()) return model.family;
   return "not recognised" + (model.reasons.empty() ? "" : ": " + model.reasons.front());
+}
+
+std::string adapter_line(const AdapterSummary& adapter) {
+  if (!adapter.any()) return "";
+  if (adapter.tensors == 0) {
+    return fmt::format("its tensors are not here; {} of the model's are inside its wrappers",
+                       plural(adapter.wrapped, "tensor"));
+  }
+  return fmt::format("{}: {}, {} parameters{}", to_text(adapter), plural(adapter.tensors, "tensor"),
+                     human_count(adapter.parameters), adapter.alone ? ", without the model" : "");
 }
 
 std::string optimizer_line(const Checkpoint& checkpoint) {
@@ -152,7 +182,7 @@ std::string head(const InspectReport& report) {
   std::string text;
   for (const auto& [key, value] : facts(report)) {
     if (key == "model") text += '\n';
-    const bool wraps = key == "optimizer" || key == "beside";
+    const bool wraps = key == "optimizer" || key == "beside" || key == "adapter";
     text += fmt::format("{:<12} {}\n", key,
                         printable(wraps ? wrapped(value, std::string(13, ' ')) : value, wraps));
   }
@@ -167,6 +197,7 @@ std::string tensor_table(const InspectReport& report) {
                     dtypes(group)});
   };
   add("model", report.model_tensors);
+  add("adapter", report.adapter_tensors);
   add("optimizer", report.optimizer_tensors);
   add("training", report.training_tensors);
   return "\n" + table(rows, {false, true, true, true, false}, "");
@@ -204,9 +235,13 @@ std::string notes(const InspectReport& report) {
   if (const std::string& problem = report.further.training.folder.problem; !problem.empty()) {
     all.push_back(problem);
   }
+  all.insert(all.end(), report.check.warnings.begin(), report.check.warnings.end());
   all.insert(all.end(), report.object_problems.begin(), report.object_problems.end());
   std::string text = all.empty() ? "" : "\n";
   for (const std::string& note : all) text += "note: " + wrapped(printable(note), "      ") + "\n";
+  for (const std::string& problem : report.check.problems) {
+    text += (text.empty() ? "\nproblem: " : "problem: ") + printable(problem, true) + "\n";
+  }
   return text;
 }
 
@@ -329,7 +364,8 @@ std::vector<std::pair<std::string, std::string>> facts(const InspectReport& repo
   add("vocabulary", vocabulary(report.model));
   if (report.further.prediction.tensors > 0) add("MTP", to_text(report.further.prediction));
   add("quantised", report.further.quantisation);
-  add("parameters", to_text(report.count));
+  if (!report.adapter.alone) add("parameters", parameters_line(report.count));
+  add("adapter", adapter_line(report.adapter));
   if (report.optimizer_tensors.tensors > 0 || checkpoint.optimizer != OptimizerLayout::none) {
     add("optimizer", optimizer_line(checkpoint));
   }

@@ -8,13 +8,33 @@
 #include "trainer/arguments/argument_row.h"
 #include "trainer/arguments/parse.h"
 #include "trainer/loop/batch_size.h"
+#include "trainer/run/inputs.h"
 
 namespace ferry::tool {
 namespace {
 
+bool is_of_ferry(const LaunchConfiguration& configuration) {
+  return configuration.program == "ferry";
+}
+
+// Whether the job finds the files that are found here; in a container there may be others.
+bool finds_files_of(LaunchPlace place, const LaunchConfiguration& configuration) {
+  return place == LaunchPlace::here_and_now && configuration.container == "none" &&
+         is_of_ferry(configuration);
+}
+
+// Whether the job may find what is not found here. Megatron-LM also knows tokenizers by the names
+// of the hub; ferry train reads files alone, and asks for --vocab-size where none are named.
+bool may_have_tokenizer(const LaunchConfiguration& configuration, const TrainArguments& arguments,
+                        const Error& problem) {
+  if (problem.kind() == ErrorKind::not_found) return true;
+  if (arguments.vocab_size || arguments.padded_vocab_size) return false;
+  return !is_of_ferry(configuration) || arguments.tokenizer_model.starts_with('/');
+}
+
 // False, with a note, where its files are on other machines and nothing else tells its size.
 bool settle_tokenizer_elsewhere(const LaunchConfiguration& configuration, TrainArguments& arguments,
-                                LaunchCheck& check) {
+                                LaunchPlace place, LaunchCheck& check) {
   std::string why;
   try {
     TrainArguments settled = arguments;
@@ -22,9 +42,9 @@ bool settle_tokenizer_elsewhere(const LaunchConfiguration& configuration, TrainA
     arguments = std::move(settled);
     return true;
   } catch (const Error& error) {
-    const bool is_elsewhere = error.kind() == ErrorKind::not_found;
-    const bool is_unknown = !arguments.vocab_size && !arguments.padded_vocab_size;
-    if (!is_elsewhere && !is_unknown) throw;
+    const bool is_final = finds_files_of(place, configuration) ||
+                          !may_have_tokenizer(configuration, arguments, error);
+    if (is_final) throw;
     why = error.what();
   }
   if (configuration.vocab_size > 0) {
@@ -43,11 +63,16 @@ bool settle_tokenizer_elsewhere(const LaunchConfiguration& configuration, TrainA
 }
 
 void plan_launch(const LaunchConfiguration& configuration, TrainArguments& arguments,
-                 LaunchCheck& check) {
-  if (!settle_tokenizer_elsewhere(configuration, arguments, check)) return;
+                 LaunchPlace place, LaunchCheck& check) {
+  if (!settle_tokenizer_elsewhere(configuration, arguments, place, check)) return;
   const RunPlan plan = plan_run(arguments, configuration.gpus_per_node > 0);
+  for (const std::string& warning : loop_warnings(arguments)) {
+    check.notes.push_back("WARNING: " + warning);
+  }
   check.plan = plan_text(arguments, plan.model, plan.stages) +
                staging_plan_text(plan.stages, 1, UINT64_MAX);  // hosts are elsewhere
+  // The first job of a chain finds nothing in --load.
+  if (finds_files_of(place, configuration)) check_inputs(posix_file_system(), arguments);
 }
 
 // What Megatron-LM has and ferry has not says nothing of the rest.
@@ -77,16 +102,17 @@ int64_t last_iteration_of(const TrainArguments& arguments) {
 
 }  // namespace
 
-LaunchCheck check_launch(const LaunchConfiguration& c, std::span<const std::string> words) {
+LaunchCheck check_launch(const LaunchConfiguration& c, std::span<const std::string> words,
+                         LaunchPlace place) {
   LaunchCheck check;
-  const bool is_ferry = c.program == "ferry";
+  const bool is_ferry = is_of_ferry(c);
   try {
     const Launch launch{c.ranks() > 1 ? "this launch" : "", c.ranks(), 0};
     std::vector<std::string> known(words.begin(), words.end());
     if (!is_ferry) known = words_that_can_be_checked(words, check.notes);
     TrainArguments arguments = read_arguments_alone(known, launch, check.notes);
     check.last_iteration = last_iteration_of(arguments);
-    plan_launch(c, arguments, check);
+    plan_launch(c, arguments, place, check);
     for (const std::string& note : {no_effect_note(arguments, c.gpus_per_node > 0),
                                     unfused_note(arguments, c.gpus_per_node > 0)}) {
       if (is_ferry && !note.empty()) check.notes.push_back(note);

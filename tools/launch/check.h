@@ -19,9 +19,13 @@ struct LaunchCheck {
   std::string plan;  // what ranks take, for people; empty where it cannot be told
 };
 
-/// `words` are the training program's. Throws what ferry train would; of Megatron-LM, what ferry
-/// alone has not (unsupported) becomes a note.
+/// Where the job starts: on this machine at once, or where and when other files may be there.
+enum class LaunchPlace : uint8_t { here_and_now, elsewhere };
+
+/// `words` are the training program's. Throws what ferry train would; of a job that starts here and
+/// now, also what it would find in the files of the tokenizer, the data and the checkpoint. Of
+/// Megatron-LM, what ferry alone has not (unsupported) becomes a note.
 LaunchCheck check_launch(const LaunchConfiguration& configuration,
-                         std::span<const std::string> words);
+                         std::span<const std::string> words, LaunchPlace place);
 
 }  // namespace ferry::tool

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ckpt/base/error.h"
+#include "tools/launch/header_values.h"
 #include "tools/launch/scripts.h"
 #include "tools/launch/yaml_text.h"
 #include "tools/terminal/text.h"
@@ -39,6 +40,17 @@ void check_label(const char* key, const std::string& text, size_t most) {
 void check_for_kubernetes(const LaunchConfiguration& c) {
   check_label("name", c.name, 50);
   check_label("kubernetes.namespace", c.space, 63);
+  check_qualified_name("kubernetes.gpu_resource", c.gpu_resource);
+  if (!c.volume_claim.empty()) check_object_name("kubernetes.volume_claim", c.volume_claim);
+  if (!c.service_account.empty())
+    check_object_name("kubernetes.service_account", c.service_account);
+  if (!c.priority_class.empty()) check_object_name("kubernetes.priority_class", c.priority_class);
+  if (!c.shared_memory.empty()) check_quantity("kubernetes.shared_memory", c.shared_memory);
+  if (!c.pod_memory.empty()) check_quantity("kubernetes.memory", c.pod_memory);
+  for (const auto& [label, value] : c.node_selector) {
+    check_qualified_name("kubernetes.node_selector", label);
+    check_label_value("kubernetes.node_selector." + label, value);
+  }
   if (c.image.empty()) fail(ErrorKind::invalid, "container.image: pods need an image");
   if (!c.volume_claim.empty() && c.volume_path.empty()) {
     fail(ErrorKind::invalid, "kubernetes.volume_path: where is {} mounted?", c.volume_claim);

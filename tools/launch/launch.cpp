@@ -7,8 +7,10 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <sstream>
 
 #include "ckpt/base/error.h"
+#include "ckpt/group/mpi/launcher.h"
 #include "ckpt/io/file_system.h"
 #include "tools/commands.h"
 #include "tools/launch/check.h"
@@ -72,12 +74,13 @@ std::string own_program() {
   return error ? "ferry" : path.string();
 }
 
-PreparedLaunch prepare_launch(const LaunchFlags& flags, const std::string& program) {
+PreparedLaunch prepare_launch(const LaunchFlags& flags, const std::string& program,
+                              LaunchPlace place) {
   PreparedLaunch launch;
   launch.configuration = read_configuration(flags);
   if (launch.configuration.ferry.empty()) launch.configuration.ferry = program;
   launch.words = training_words(launch.configuration);
-  launch.check = check_launch(launch.configuration, launch.words);
+  launch.check = check_launch(launch.configuration, launch.words, place);
   for (const std::string& note : launch.check.notes) print_aside(note + "\n");
   return launch;
 }
@@ -96,6 +99,40 @@ void print_words(const std::vector<std::string>& words) {
   print(text);
 }
 
+// Whether a program can be started: a path, or a name in $PATH.
+bool has_program(const std::string& name) {
+  if (name.find('/') != std::string::npos) return ::access(name.c_str(), X_OK) == 0;
+  const char* const path = process_environment()("PATH");
+  std::istringstream folders(path == nullptr ? "/usr/bin:/bin" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    if (::access(join(folder.empty() ? "." : folder, name).c_str(), X_OK) == 0) return true;
+  }
+  return false;
+}
+
+void require_program(const std::string& name, const std::string& what_to_do) {
+  if (has_program(name)) return;
+  fail(ErrorKind::not_found, "--submit: there is no {} on this machine; {}", printable(name),
+       what_to_do);
+}
+
+// What the job would end with at once on this machine.
+void require_local_programs(const LaunchConfiguration& c) {
+  const bool is_ferry = c.program == "ferry";
+  if (!c.prefix.empty()) require_program(c.prefix.front(), "program.prefix names it");
+  if (c.container == "none") {
+    require_program(is_ferry ? c.ferry : c.python,
+                    is_ferry ? "program.ferry names it" : "program.python names it");
+    const std::string script = join(c.code, c.script);
+    if (!is_ferry && ::access(script.c_str(), R_OK) != 0) {
+      fail(ErrorKind::not_found,
+           "--submit: there is no {}; program.code and program.script name it", printable(script));
+    }
+  } else {
+    require_program(c.container, "container.kind names it");
+  }
+}
+
 // This process becomes the other program, which has its terminal and signals then.
 [[noreturn]] void become(const std::vector<std::string>& words) {
   std::vector<char*> argv;
@@ -106,14 +143,27 @@ void print_words(const std::vector<std::string>& words) {
 }
 
 void launch_scripts(const LaunchFlags& flags, bool is_slurm) {
-  const PreparedLaunch launch = prepare_launch(flags, own_program());
+  // What is written now may be started later, when its files are there.
+  const bool starts_here = !is_slurm && flags.submit;
+  const PreparedLaunch launch = prepare_launch(
+      flags, own_program(), starts_here ? LaunchPlace::here_and_now : LaunchPlace::elsewhere);
   if (flags.words) return print_words(launch.words);
   const LaunchConfiguration& c = launch.configuration;
+  if (const std::string note = is_slurm ? slurm_note(c) : ""; !note.empty()) {
+    print_aside(note + "\n");
+  }
   const std::string folder = flags.output.empty() ? c.folder + "/launch" : absolute(flags.output);
   const std::vector<LaunchFile> files =
       is_slurm ? slurm_files(c, launch.words, launch.check.last_iteration, folder)
                : local_files(c, launch.words, launch.check.last_iteration);
   if (flags.print) return print_files(files);
+  if (flags.submit && is_slurm) {
+    require_program("sbatch",
+                    "leave --submit out, and start submit.sh where Slurm's commands are; or train "
+                    "here: ferry launch local");
+  } else if (flags.submit) {
+    require_local_programs(c);
+  }
   write_launch_files(posix_file_system(), folder, files);
   const std::string start = folder + (is_slurm ? "/submit.sh" : "/run.sh");
   if (flags.submit) become({"bash", start});
@@ -123,7 +173,7 @@ void launch_scripts(const LaunchFlags& flags, bool is_slurm) {
 }
 
 void launch_kubernetes(const LaunchFlags& flags) {
-  const PreparedLaunch launch = prepare_launch(flags, "ferry");
+  const PreparedLaunch launch = prepare_launch(flags, "ferry", LaunchPlace::elsewhere);
   if (flags.words) return print_words(launch.words);
   const std::string manifest =
       kubernetes_manifest(launch.configuration, launch.words, launch.check.last_iteration);
@@ -132,6 +182,9 @@ void launch_kubernetes(const LaunchFlags& flags) {
     fail(ErrorKind::invalid, "--submit: -o says where the manifest is kept that kubectl applies");
   }
   if (flags.print || is_printed) return print(manifest);
+  if (flags.submit) {
+    require_program("kubectl", "leave --submit out, and apply the manifest where kubectl is");
+  }
   const SplitPath path = split_path(absolute(flags.output));
   write_launch_files(posix_file_system(), path.parent, {{path.name, manifest}});
   if (flags.submit) become({"kubectl", "apply", "-f", join(path.parent, path.name)});

@@ -30,6 +30,9 @@ std::vector<LaunchFile> slurm_files(const LaunchConfiguration& configuration,
                                     const std::vector<std::string>& words, int64_t last_iteration,
                                     const std::string& folder);
 
+/// What is legal there, but not meant; empty: nothing.
+std::string slurm_note(const LaunchConfiguration& configuration);
+
 /// For this machine: run.sh and what it uses. invalid for several nodes.
 std::vector<LaunchFile> local_files(const LaunchConfiguration& configuration,
                                     const std::vector<std::string>& words, int64_t last_iteration);

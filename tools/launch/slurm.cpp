@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ckpt/base/error.h"
+#include "tools/launch/header_values.h"
 #include "tools/launch/presets.h"
 #include "tools/launch/scripts.h"
 #include "tools/terminal/text.h"
@@ -52,6 +53,22 @@ std::string log_path(const std::string& folder, const std::string& name) {
   return path + "/logs/" + name;
 }
 
+void check_header(const LaunchConfiguration& c) {
+  if (!c.account.empty()) check_slurm_names("slurm.account", c.account);
+  if (!c.partition.empty()) check_slurm_names("slurm.partition", c.partition);
+  if (!c.qos.empty()) check_slurm_names("slurm.qos", c.qos);
+  if (!c.reservation.empty()) check_slurm_names("slurm.reservation", c.reservation);
+  if (!c.constraint.empty()) check_slurm_constraint("slurm.constraint", c.constraint);
+  if (!c.time.empty()) check_slurm_time("slurm.time", c.time);
+  if (!c.memory.empty()) check_slurm_memory("slurm.memory", c.memory);
+  for (const std::string& option : c.slurm_options) check_slurm_option(option);
+  for (const std::string& option : c.srun_options) {
+    if (option.starts_with('-')) continue;
+    fail(ErrorKind::invalid, "slurm.srun_options: '{}' is none: --NAME or --NAME=VALUE",
+         printable(option));
+  }
+}
+
 std::string header_of(const LaunchConfiguration& c) {
   SbatchHeader header;
   header.add("--job-name", c.name);
@@ -80,21 +97,25 @@ std::string header_of(const LaunchConfiguration& c) {
   header.add_line("--no-requeue");
   // One job of a name and user at a time; others wait.
   header.add_line("--dependency=singleton");
-  for (const std::string& option : c.slurm_options) {
-    if (!option.starts_with("--")) {
-      fail(ErrorKind::invalid, "slurm.options: '{}' is none: --NAME or --NAME=VALUE",
-           printable(option));
-    }
-    header.add_line(option);
-  }
+  for (const std::string& option : c.slurm_options) header.add_line(option);
   return header.take();
 }
 
 }  // namespace
 
+std::string slurm_note(const LaunchConfiguration& c) {
+  const auto limit = c.time.empty() ? std::nullopt : check_slurm_time("slurm.time", c.time);
+  if (!limit || c.signal_seconds < *limit) return "";
+  return fmt::format(
+      "warning: chain.signal_seconds: {} seconds before the end of a job of {} (slurm.time) are "
+      "before it begins: each job saves and ends at once. Give a longer time, or fewer seconds",
+      c.signal_seconds, c.time);
+}
+
 std::vector<LaunchFile> slurm_files(const LaunchConfiguration& c,
                                     const std::vector<std::string>& words, int64_t last_iteration,
                                     const std::string& folder) {
+  check_header(c);
   const std::string job = "#!/bin/bash\n" + header_of(c) + "LAUNCH_FOLDER=" + shell_word(folder) +
                           "\n" + std::string(embedded_file("scripts/slurm_job.sh"));
   return {{"settings.sh", settings_text(c, words, last_iteration)},

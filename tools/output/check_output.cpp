@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "ckpt/base/error.h"
+#include "ckpt/format/other_programs.h"
 #include "ckpt/io/staging/staging.h"
 #include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"
@@ -88,6 +89,10 @@ void check_replaceable(const FileSystem& file_system, const std::string& target,
 
 void check_output(const FileSystem& file_system, const Output& output, const std::string& source,
                   bool overwrite) {
+  if (!what_url(output.path).empty()) {
+    fail(ErrorKind::unsupported, "the target {} is a URL: write to a folder here, and copy that",
+         output.path);
+  }
   if (output.kind == OutputKind::iteration) check_run_folder(file_system, output.path);
   if (output.kind != OutputKind::model_folder && is_same_or_inside(output.path, source)) {
     fail(ErrorKind::invalid, "the target {} lies inside the source {}: choose one outside of it",

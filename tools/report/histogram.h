@@ -11,11 +11,13 @@ namespace ferry::tool {
 
 struct Histogram {
   Statistics values;
-  std::vector<int64_t>
-      bins;  // of equal width from min to max; empty when there is nothing to count
+  double low = 0, high = 0;   // what the bins span: min to max, but for single values far away
+  std::vector<int64_t> bins;  // of equal width; empty when there is nothing to count
+  int64_t below = 0, above = 0;
 };
 
-/// Reads the tensor twice, each time as statistics().
+/// Reads the tensor twice, each time as statistics(); four times where nearly all values share a
+/// bin, as they do where one is far away from the others. `read` counts the first two.
 Histogram histogram(const Catalog& catalog, const Entry& entry, int bins, uint64_t memory_bytes,
                     const std::function<void(uint64_t)>& read = {});
 

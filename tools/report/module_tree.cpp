@@ -4,6 +4,7 @@
 #include <cctype>
 #include <map>
 
+#include "ckpt/format/hugging_face/parameter_count.h"
 #include "ckpt/megatron/state/edit.h"
 
 namespace ferry::tool {
@@ -33,11 +34,11 @@ struct Building {
   ModuleNode node;
   std::map<std::string, Building, std::less<>> children;
 
-  void count(const Entry& entry) {
+  void count(const Entry& entry, int64_t parameters) {
     const auto bytes = static_cast<uint64_t>(entry.bytes());
     ++node.tensors;
     (entry.role == Role::model ? node.model_bytes : node.optimizer_bytes) += bytes;
-    if (entry.role == Role::model) node.parameters += entry.elements();
+    node.parameters += parameters;
   }
 };
 
@@ -71,9 +72,12 @@ std::string starred(std::string_view name, std::vector<std::string>* numbers) {
 
 ModuleNode module_tree(const Catalog& catalog) {
   Building root;
-  for (const Entry& entry : catalog.entries) {
+  const std::vector<CountedTensor> kinds = element_kinds(catalog);
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    const Entry& entry = catalog.entries[i];
+    const int64_t parameters = parameters_in(entry, kinds[i]);
     Building* at = &root;
-    at->count(entry);
+    at->count(entry, parameters);
     const std::string_view name =
         entry.role == Role::optimizer ? model_name(entry.name) : std::string_view(entry.name);
     for (std::string_view part : parts_of(name)) {
@@ -81,7 +85,7 @@ ModuleNode module_tree(const Catalog& catalog) {
       at = &at->children[key];
       at->node.name = key;
       if (is_number(part)) at->node.numbers.emplace(part);
-      at->count(entry);
+      at->count(entry, parameters);
     }
   }
   return finish(std::move(root));

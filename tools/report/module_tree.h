@@ -14,7 +14,7 @@ namespace ferry::tool {
 struct ModuleNode {
   std::string name;  // parts of a path: "decoder.layers.*"; of the root empty
   int64_t tensors = 0;
-  int64_t parameters = 0;  // elements of the model's tensors
+  int64_t parameters = 0;
   uint64_t model_bytes = 0, optimizer_bytes = 0;
   std::set<std::string, std::less<>> numbers;  // that '*' stands for at the end of the name
   std::vector<ModuleNode> children;            // largest first

@@ -117,6 +117,11 @@ std::vector<RunFigures> read_runs(const FileSystem& file_system, const ReportFla
 void report_training(const std::shared_ptr<const FileSystem>& file_system,
                      const ReportFlags& flags) {
   const std::vector<RunFigures> runs = read_runs(*file_system, flags);
+  for (const RunFigures& run : runs) {
+    if (!run.series.empty()) continue;
+    print_aside("note: " + printable(run.name) +
+                " has saves, but no log or metrics: no figures over iterations\n");
+  }
   if (flags.json) return print(json_text(training_json(runs)));
   write_page_file(file_system, {flags.output, flags.overwrite}, training_page(runs));
 }
@@ -142,9 +147,20 @@ void check_flags(const ReportFlags& flags, bool has_output) {
   }
 }
 
+// A log is no checkpoint, and what is a checkpoint has no such name.
+void refuse_logs(const FileSystem& file_system, const ReportFlags& flags) {
+  for (const std::string& path : flags.paths) {
+    if (flags.training || !is_run_source(split_path(path).name)) continue;
+    if (file_system.status(path).kind != PathKind::file) continue;
+    fail(ErrorKind::invalid, "{} is a log of training, as its name says: give --training",
+         printable(path));
+  }
+}
+
 void run(const ReportFlags& flags, bool has_output) {
   check_flags(flags, has_output);
   const auto file_system = posix_file_system();
+  refuse_logs(*file_system, flags);
   if (has_output) check_page_file(*file_system, {flags.output, flags.overwrite});
   flags.training ? report_training(file_system, flags) : report_checkpoint(file_system, flags);
 }

@@ -9,6 +9,7 @@
 #include "tools/reshard/reshard_job.h"
 #include "tools/terminal/common_options.h"
 #include "tools/terminal/layout_options.h"
+#include "tools/terminal/other_formats.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/progress.h"
 #include "tools/terminal/text.h"
@@ -113,7 +114,7 @@ void add_places(Command& command, ReshardFlags& flags) {
           "alone) or hf")
       .type_name("FORMAT")
       .default_text("torch_dist")
-      .one_of({"torch_dist", "torch", "fsdp_dtensor", "dcp", "hf"});
+      .one_of({"torch_dist", "torch", "fsdp_dtensor", "dcp", "hf"}, other_formats());
 }
 
 void add_content_options(Command& command, ReshardOptions& options) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "ckpt/base/error.h"
 #include "tools/runs/metrics.h"
@@ -48,6 +49,14 @@ std::optional<double> median(Curve curve) {
   return middle->second;
 }
 
+[[noreturn]] void fail_unknown(const std::string& metric, const std::set<std::string>& names) {
+  const std::vector<std::string> all(names.begin(), names.end());
+  const std::string nearest = nearest_word(metric, all);
+  fail(ErrorKind::invalid, "no run has the metric '{}'{}{}; there are {}", printable(metric),
+       nearest.empty() ? "" : "; the nearest is ", printable(nearest),
+       printable(fmt::to_string(fmt::join(all, ", "))));
+}
+
 std::string number(const std::optional<double>& value) {
   return value ? fmt::format("{:.6g}", *value) : "";
 }
@@ -63,8 +72,10 @@ std::vector<ComparedRun> compare_runs(const FileSystem& files, const std::vector
   std::vector<ComparedRun> all;
   Curve first;
   bool is_any = false;
+  std::set<std::string> names;
   for (const std::string& paths : runs) {
     const Metrics::Table table = read_metrics(files, paths);
+    for (const std::string& name : metric_names(table)) names.insert(name);
     const Curve curve = curve_of(table, metric);
     ComparedRun run;
     run.name = paths;
@@ -85,7 +96,7 @@ std::vector<ComparedRun> compare_runs(const FileSystem& files, const std::vector
     }
     all.push_back(std::move(run));
   }
-  if (!is_any) fail(ErrorKind::invalid, "none of the runs tells of '{}'", printable(metric));
+  if (!is_any) fail_unknown(metric, names);
   return all;
 }
 

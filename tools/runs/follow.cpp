@@ -127,6 +127,10 @@ bool follow_run(const FileSystem& files, const std::string& paths, const FollowO
   if (!follower.is_any() && options.once) {
     fail(ErrorKind::not_found, "{} tells of no training yet", printable(paths));
   }
+  if (!follower.is_any()) {
+    print_aside("note: " + printable(paths) +
+                " has no log line yet: waiting for the first (Ctrl-C ends)\n");
+  }
   follower.begin();
   while (!options.once && !follower.is_over()) {
     std::this_thread::sleep_for(kLook);

@@ -131,8 +131,14 @@ std::optional<std::vector<QueuedJob>> queued_jobs() {
 }
 
 std::vector<FoundRun> find_runs(const FileSystem& files, const std::string& folder) {
-  if (!is_folder(files, folder)) {
-    fail(ErrorKind::not_found, "{}: is no folder", folder);
+  const PathKind kind = files.status(folder).kind;
+  if (kind == PathKind::missing) fail(ErrorKind::not_found, "{} does not exist", folder);
+  if (kind != PathKind::folder) {
+    fail(
+        ErrorKind::invalid,
+        "{} is no folder, below which runs could be listed; 'ferry runs follow' and 'compare' take "
+        "a log",
+        folder);
   }
   std::vector<FoundRun> found;
   search(files, folder, ".", 0, found);
@@ -163,9 +169,11 @@ std::optional<RunStatus> state_of_run(const FileSystem& files, const FoundRun& r
   status.teraflops = last_value(figures, "teraflops");
   if (!figures.exits.empty()) {
     status.state = "stopped";
-    status.why = figures.exits.back();
+    status.why = figures.last_exit;
   }
-  if (now - last_change(files, figures) < kActiveSeconds) status.state = "active";
+  if (!figures.has_ended && now - last_change(files, figures) < kActiveSeconds) {
+    status.state = "active";
+  }
   if (const QueuedJob* job = job_of(run, jobs)) {
     status.job = job->id + " " + job->state;
     status.state = job->state == "RUNNING" ? "running" : "queued";

@@ -23,6 +23,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr size_t kMostOfExit = 80;  // bytes in the table
+
 struct RunsFlags {
   std::string folder, run, output, to, name, metric = "lm loss";
   std::vector<std::string> runs;
@@ -64,7 +66,8 @@ std::vector<std::string> status_row(const RunStatus& run) {
           run.loss ? fmt::format("{:.6g}", *run.loss) : "",
           speed,
           run.last_good ? grouped(*run.last_good) : "",
-          printable(run.job)};
+          printable(run.job),
+          shortened(printable(run.why), kMostOfExit)};
 }
 
 void list(const RunsFlags& flags) {
@@ -75,7 +78,7 @@ void list(const RunsFlags& flags) {
                           .count();
   json all = json::array();
   std::vector<std::vector<std::string>> rows = {
-      {"run", "state", "iteration", "loss", "speed", "last good", "job"}};
+      {"run", "state", "iteration", "loss", "speed", "last good", "job", "exit"}};
   for (const FoundRun& found : find_runs(*files, flags.folder)) {
     const auto run = state_of_run(*files, found, jobs.value_or(std::vector<QueuedJob>()), now);
     if (!run) continue;
@@ -84,7 +87,7 @@ void list(const RunsFlags& flags) {
   }
   if (flags.json) return print(json_text({{"runs", all}, {"queue", jobs.has_value()}}));
   if (rows.size() == 1) return print("no runs below " + printable(flags.folder) + "\n");
-  print(table(rows, {false, false, true, true, true, true, false}, ""));
+  print(table(rows, {false, false, true, true, true, true, false, false}, ""));
   if (!jobs) print_aside("note: no queue was asked: there is no squeue, or none answered\n");
 }
 

@@ -90,10 +90,11 @@ Option& Option::check(const Check& check) {
 }
 
 // The parser keeps a validator's name and does not show it.
-Option& Option::one_of(const std::vector<std::string>& words) {
+Option& Option::one_of(const std::vector<std::string>& words,
+                       const std::map<std::string, std::string>& others) {
   std::string name = kWords;
   for (const std::string& word : words) name += word + " ";
-  option_->transform(unmarked(tool::one_of(words), name));
+  option_->transform(unmarked(tool::one_of(words, others), name));
   return *this;
 }
 

@@ -31,8 +31,9 @@ class Option {
   /// The heading of --help under which it stands.
   Option& group(const std::string& heading);
   Option& check(const Check& check);
-  /// One of these, as they are spelled.
-  Option& one_of(const std::vector<std::string>& words);
+  /// One of these, as they are spelled; `others` as of tool::one_of().
+  Option& one_of(const std::vector<std::string>& words,
+                 const std::map<std::string, std::string>& others = {});
   /// How many values may follow it.
   Option& expected(int least, int most);
   Option& excludes(const std::string& name);
@@ -84,7 +85,8 @@ class Command {
   /// One of some words, each with its meaning.
   template <typename Meaning>
   Option add_choice(const std::string& names, Meaning& value,
-                    const std::map<std::string, Meaning>& meanings, const std::string& help);
+                    const std::map<std::string, Meaning>& meanings, const std::string& help,
+                    const std::map<std::string, std::string>& others = {});
 
   Option add_flag(const std::string& names, bool& value, const std::string& help);
   Option add_flag(const std::string& names, std::function<void()> given, const std::string& help);
@@ -100,12 +102,12 @@ class Command {
 
 template <typename Meaning>
 Option Command::add_choice(const std::string& names, Meaning& value,
-                           const std::map<std::string, Meaning>& meanings,
-                           const std::string& help) {
+                           const std::map<std::string, Meaning>& meanings, const std::string& help,
+                           const std::map<std::string, std::string>& others) {
   std::vector<std::string> words;
   for (const auto& [word, meaning] : meanings) words.push_back(word);
   const auto take = [&value, meanings](const std::string& word) { value = meanings.at(word); };
-  return add_option(names, take, help).one_of(words);
+  return add_option(names, take, help).one_of(words, others);
 }
 
 }  // namespace ferry::tool

@@ -5,8 +5,8 @@
 
 namespace ferry::tool {
 
-/// While one lives, SIGINT, SIGTERM and SIGHUP set its flag; another one half a second later, or more,
-/// ends the process as it would without. At most one at a time.
+/// While one lives, SIGINT, SIGTERM and SIGHUP set its flag; another one half a second later, or
+/// more, ends the process as it would without. At most one at a time.
 class InterruptScope {
  public:
   InterruptScope();

@@ -35,6 +35,14 @@ void add_layout_options(Command& command, ParallelTarget& layout, const char* si
                   "Stages by letters, as Megatron-LM takes them: 'Ettt|tt|tL'")
       .type_name("TEXT")
       .group(group);
+  command
+      .add_flag("--account-for-embedding-in-pipeline-split", layout.embedding_is_a_layer,
+                "Count the embedding as a layer of the first stage")
+      .group(group);
+  command
+      .add_flag("--account-for-loss-in-pipeline-split", layout.loss_is_a_layer,
+                "Count the loss as a layer of the last stage")
+      .group(group);
 }
 
 Option add_modules_option(Command& command, std::optional<bool>& transformer_engine) {

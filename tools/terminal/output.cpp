@@ -41,6 +41,15 @@ void restore_standard_error(int silenced) noexcept {
   if (silenced >= 0) ::dup2(silenced, 2);
 }
 
+void print_past_silence(int silenced, std::string_view text) noexcept {
+  const int descriptor = silenced >= 0 ? silenced : 2;
+  while (!text.empty()) {
+    const ssize_t written = ::write(descriptor, text.data(), text.size());
+    if (written <= 0) return;
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
 void print(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
     fail(ErrorKind::io, "standard output: {}", std::strerror(errno));

@@ -16,6 +16,8 @@ void silence_standard_output() noexcept;
 /// The same. Returns what to give restore_standard_error(), for what has to be told all the same.
 int silence_standard_error() noexcept;
 void restore_standard_error(int silenced) noexcept;
+/// Writes to standard error, silenced or not (then `silenced` is negative).
+void print_past_silence(int silenced, std::string_view text) noexcept;
 
 /// Writes to standard output; io when it refuses (a full disk).
 void print(std::string_view text);

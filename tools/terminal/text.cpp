@@ -24,6 +24,14 @@ std::string three_digits(double value) {
   return fmt::format("{:.{}f}", value, decimals);
 }
 
+constexpr size_t kShortestBeginning = 3;  // of a word that stands for the whole
+
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return lower;
+}
+
 // Characters that reorder or hide what stands around them.
 bool is_deceptive(char32_t c) {
   return (c >= 0x80 && c < 0xa0) || c == 0x200e || c == 0x200f || (c >= 0x202a && c <= 0x202e) ||
@@ -196,16 +204,35 @@ bool glob_matches(std::string_view pattern, std::string_view name) {
 }
 
 std::string nearest_word(std::string_view given, const std::vector<std::string>& words) {
-  given = given.substr(0, 100);
-  size_t least = given.size() / 3 + 1;
-  std::string nearest;
+  const std::string typed = lower_case(given.substr(0, 100));
+  size_t least = typed.size() / 3 + 1;
+  std::string nearest, begun;
+  int beginnings = 0;
   for (const std::string& word : words) {
-    const size_t distance = edit_distance(given, word, least);
+    if (typed.size() >= kShortestBeginning && word.starts_with(typed) && beginnings++ == 0) {
+      begun = word;
+    }
+    const size_t distance = edit_distance(typed, lower_case(word), least);
     if (distance >= least) continue;
     least = distance;
     nearest = word;
   }
-  return nearest;
+  return nearest.empty() && beginnings == 1 ? begun : nearest;
+}
+
+std::string unknown_command(std::string_view given, const std::string& parent,
+                            const std::vector<std::string>& names,
+                            const std::vector<std::string>& below) {
+  std::string nearest = nearest_word(given, names);
+  std::vector<std::string> last_words;
+  for (const std::string& name : below) last_words.push_back(name.substr(name.rfind(' ') + 1));
+  if (nearest.empty()) {
+    const auto found = std::ranges::find(last_words, nearest_word(given, last_words));
+    if (found != last_words.end()) nearest = below[static_cast<size_t>(found - last_words.begin())];
+  }
+  return fmt::format("'{}' is no command{}{}{}; the commands are {}", printable(given),
+                     parent.empty() ? "" : " of " + parent,
+                     nearest.empty() ? "" : "; the nearest is ", nearest, fmt::join(names, ", "));
 }
 
 std::string shell_word(std::string_view text) {

@@ -59,8 +59,16 @@ std::string table(const std::vector<std::vector<std::string>>& rows, const std::
 /// `[abc]`, `[a-z]` and `[!a]` one of a set; all other characters are themselves.
 bool glob_matches(std::string_view pattern, std::string_view name);
 
-/// The one of `words` that `given` is most likely a misspelling of; empty: none is near.
+/// The one of `words` that `given` is most likely a misspelling of, whatever the case, or else the
+/// only one that begins so; empty: none is near.
 std::string nearest_word(std::string_view given, const std::vector<std::string>& words);
+
+/// "'lst' is no command of ferry runs; the nearest is list; the commands are list, ..." `parent` is
+/// empty for the program itself. `below`: commands of commands ("data merge"), of which one may be
+/// meant.
+std::string unknown_command(std::string_view given, const std::string& parent,
+                            const std::vector<std::string>& names,
+                            const std::vector<std::string>& below);
 
 /// `text` as one word of a shell, for command lines that a user may paste: in quotes where it holds
 /// more than letters, digits and _@%+=:,./-

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 
@@ -55,10 +56,16 @@ Check file_prefix() {
   };
 }
 
-Check one_of(std::vector<std::string> words) {
-  return [words = std::move(words)](std::string& text) {
+Check one_of(std::vector<std::string> words, std::map<std::string, std::string> others) {
+  return [words = std::move(words), others = std::move(others)](std::string& text) {
     if (std::find(words.begin(), words.end(), text) != words.end()) return std::string();
-    return fmt::format("'{}' is none of {}", printable(text), fmt::join(words, ", "));
+    std::string key = text;
+    for (char& c : key) {
+      c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    }
+    const auto other = others.find(key);
+    return fmt::format("'{}' is none of {}{}", printable(text), fmt::join(words, ", "),
+                       other == others.end() ? "" : ": " + other->second);
   };
 }
 

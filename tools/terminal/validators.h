@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,8 @@ Check not_empty(std::string problem);
 /// which they would be hidden ones.
 Check file_prefix();
 
-/// One of some words, as they are spelled.
-Check one_of(std::vector<std::string> words);
+/// One of some words, as they are spelled. `others` says of words that are none of them what is to
+/// be done, whatever their case and with '-' for '_'.
+Check one_of(std::vector<std::string> words, std::map<std::string, std::string> others = {});
 
 }  // namespace ferry::tool

@@ -10,10 +10,14 @@ namespace ferry::tool {
 
 namespace {
 
-std::string line_of(const WrittenFiles& written, int64_t tensors, int64_t parameters) {
-  const std::string text = fmt::format("{} tensor{}, {} parameter{}, {}", grouped(tensors),
-                                       tensors == 1 ? "" : "s", human_count(parameters),
-                                       parameters == 1 ? "" : "s", human_bytes(written.bytes()));
+std::string line_of(const WrittenFiles& written, int64_t tensors, int64_t parameters,
+                    int64_t integers) {
+  std::string text =
+      fmt::format("{} tensor{}, {} parameter{}", grouped(tensors), tensors == 1 ? "" : "s",
+                  human_count(parameters), parameters == 1 ? "" : "s");
+  if (integers > 0)
+    text += fmt::format(", {} integers of quantised weights", human_count(integers));
+  text += ", " + human_bytes(written.bytes());
   if (written.dry_run) {
     const auto free_bytes = written.free_bytes;
     return "would write " + text +
@@ -48,8 +52,9 @@ uint64_t WrittenFiles::bytes() const {
   return sum;
 }
 
-std::string written_text(const WrittenFiles& written, int64_t tensors, int64_t parameters) {
-  return line_of(written, tensors, parameters) + "\n" + table_of(written);
+std::string written_text(const WrittenFiles& written, int64_t tensors, int64_t parameters,
+                         int64_t integers) {
+  return line_of(written, tensors, parameters, integers) + "\n" + table_of(written);
 }
 
 nlohmann::json written_json(const WrittenFiles& written) {

@@ -20,8 +20,10 @@ struct WrittenFiles {
 };
 
 /// "wrote 27 tensors, 67,808 parameters, 1.4 MB in 0.3 s (4.5 MB/s)", and a table of the files, the
-/// middle of a long list left out.
-std::string written_text(const WrittenFiles& written, int64_t tensors, int64_t parameters);
+/// middle of a long list left out. `integers`: of quantised weights, whose parameters cannot be
+/// counted.
+std::string written_text(const WrittenFiles& written, int64_t tensors, int64_t parameters,
+                         int64_t integers = 0);
 
 /// [{"path", "bytes"}]
 nlohmann::json written_json(const WrittenFiles& written);

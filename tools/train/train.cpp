@@ -21,6 +21,7 @@
 #include "tools/terminal/output.h"
 #include "tools/train/rank_threads.h"
 #include "tools/train/run_check.h"
+#include "trainer/arguments/agreement.h"
 #include "trainer/arguments/argument_row.h"
 #include "trainer/arguments/parse.h"
 #include "trainer/rank/rank_loop.h"
@@ -72,7 +73,8 @@ RankSetup rank_setup(const Run& run, std::shared_ptr<Group> group, std::shared_p
                      int number, RunOutput& output) {
   RankSetup setup{std::move(group),    std::move(links),
                   posix_file_system(), &run.watch,
-                  run.threads,         [&output](std::string_view text) { output.print(text); }};
+                  run.threads,         [&output](std::string_view text) { output.print(text); },
+                  print_aside};
   if (run.gpus > 0) {
     setup.open_device = [&launch = run.launch, group = setup.group, links = setup.links,
                          gpu = number % run.gpus, fused = has_fused_attention(run.arguments)] {
@@ -188,6 +190,16 @@ std::string tokens_of(const TrainArguments& arguments) {
                      data.vocabulary_size, uses_end ? masks.end_of_document : -1, masks.padding);
 }
 
+void check_same_arguments(Group& processes, const TrainArguments& arguments) {
+  if (processes.size() == 1) return;
+  const std::string own = agreement_text(arguments);
+  const std::string first = from_first_together(processes, [&] { return own; });
+  together(processes, [&] {
+    check_agreement(own, first, processes.rank());
+    return std::string();
+  });
+}
+
 // Each process reads the tokenizer for itself. Where its files are on some hosts alone, ranks would
 // read other samples than the rest. `tokens`: tokens_of() each.
 void check_alike(const std::vector<std::string>& tokens, const std::string& tokenizer) {
@@ -255,6 +267,7 @@ int run_train(std::span<const std::string> words, const TrainLaunch& launch) {
     arguments = read_run_arguments(words, {launcher, count, processes->rank()}, notes);
     return tokens_of(arguments);
   });
+  check_same_arguments(*processes, arguments);
   check_alike(tokens, arguments.tokenizer_model);
   for (const std::string& note : notes) print_aside(note + "\n");
   const bool on_gpus = arguments.device == "cuda" || gpus_for(arguments, launch) > 0;
@@ -269,7 +282,9 @@ int run_train(std::span<const std::string> words, const TrainLaunch& launch) {
     if (arguments.dry_run) {
       const int64_t here = is_rank ? processes_on_host(*processes) : ranks;
       if (processes->rank() == 0) {
-        check_inputs(posix_file_system(), arguments);
+        for (const std::string& warning : check_inputs(posix_file_system(), arguments)) {
+          print_aside("WARNING: " + warning + "\n");
+        }
         print(plan_text(arguments, plan.model, plan.stages) +
               staging_plan_text(plan.stages, here, available_host_memory()));
       }

@@ -1,11 +1,17 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "ckpt/base/error.h"
+#include "ckpt/format/other_programs.h"
+#include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"
+#include "ckpt/store/step_folders.h"
+#include "convert/check/model_check.h"
+#include "convert/check/names.h"
 #include "tools/commands.h"
 #include "tools/terminal/common_options.h"
 #include "tools/terminal/exit_code.h"
@@ -33,6 +39,20 @@ constexpr const char* kVerifyExamples = R"(Examples:
 Exits with 0 when no damage was found, with 4 when there is some.
 )";
 
+// What a Hugging Face folder lacks or has too much, by its config.json.
+void add_model_problems(VerifyReport& report) {
+  if (report.format != name(Format::hugging_face)) return;
+  Checkpoint checkpoint = open_checkpoint(posix_file_system(), report.path);
+  if (std::string wrapped = unwrap_names(checkpoint); !wrapped.empty()) {
+    report.problems.push_back({{}, {}, {}, {}, std::move(wrapped)});
+  }
+  ModelCheck check = check_model(checkpoint);
+  for (std::string& problem : check.problems) {
+    report.problems.push_back({{}, {}, {}, {}, std::move(problem)});
+  }
+  std::ranges::move(check.warnings, std::back_inserter(report.notes));
+}
+
 TimedReport verify_one(const VerifyFlags& flags, const std::string& path,
                        const std::string& iteration, const std::atomic<bool>* cancel) {
   VerifyOptions options = flags.options;
@@ -43,20 +63,36 @@ TimedReport verify_one(const VerifyFlags& flags, const std::string& path,
   options.engine.progress = [&](const Progress& progress) { line.show(progress); };
   TimedReport timed;
   timed.report = verify(posix_file_system(), path, options);
+  add_model_problems(timed.report);
   timed.seconds = line.seconds();
   return timed;
 }
 
-// Every complete iteration by itself, and the tracker.
+// Names of the steps of another program's run; none of other folders.
+std::vector<std::string> steps_of(const FileSystem& files, const std::string& path) {
+  std::vector<std::string> steps = step_names(files, path);
+  if (!steps.empty() && !leads_to(files, path, steps.front())) steps.clear();
+  return steps;
+}
+
+// Every complete iteration by itself, and the tracker; of another program's run every step.
 RunReport verify_all(const VerifyFlags& flags, const std::atomic<bool>* cancel) {
   const auto file_system = posix_file_system();
-  if (file_system->status(flags.path).kind != PathKind::folder ||
-      !is_run_folder(*file_system, flags.path)) {
+  const PathKind kind = file_system->status(flags.path).kind;
+  if (kind == PathKind::missing) fail_missing(*file_system, flags.path);
+  RunReport all{flags.path, {}, {}, {}};
+  if (kind == PathKind::folder) {
+    for (const std::string& step : steps_of(*file_system, flags.path)) {
+      all.iterations.push_back(verify_one(flags, flags.path, step, cancel));
+    }
+  }
+  if (!all.iterations.empty()) return all;
+  if (kind != PathKind::folder || !is_run_folder(*file_system, flags.path)) {
     fail(ErrorKind::invalid, "--all checks the iterations of a run folder, but {} is not one",
          flags.path);
   }
   const RunFolder run = read_run_folder(*file_system, flags.path);
-  RunReport all{flags.path, problem_of_tracker(run), {}, {}};
+  all.problem = problem_of_tracker(run);
   if (!all.problem.empty()) all.problem = fmt::format("{} {}", kTrackerName, all.problem);
   for (const IterationFolder& folder : run.iterations) {
     if (folder.complete()) {

@@ -65,7 +65,7 @@ std::string to_text(const TimedReport& timed) {
               ? ": no damage found\n"
               : ": " + counted(static_cast<int64_t>(report.problems.size()), "problem") + "\n";
   for (size_t i = 0; i < report.problems.size() && i < kProblemsShown; ++i) {
-    text += "  " + printable(report.problems[i].what) + "\n";
+    text += "  " + printable(report.problems[i].what, true) + "\n";
   }
   if (report.problems.size() > kProblemsShown) {
     text += fmt::format("  and {} more, with --json\n", report.problems.size() - kProblemsShown);

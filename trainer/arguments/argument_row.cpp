@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <numeric>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "convert/model/mismatch.h"
 #include "trainer/arguments/checks.h"
 
 namespace ferry {
@@ -153,21 +153,6 @@ const ArgumentRow* find(const Index& index, std::string_view key) {
   return found == index.end() ? nullptr : found->second;
 }
 
-// Edits (insertions, removals, replacements) that make b of a: Levenshtein 1966.
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0]++;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i] != b[j]);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
-}
-
 }  // namespace
 
 std::string_view ArgumentRow::enum_prefix() const {
@@ -220,7 +205,7 @@ std::string nearest_flag(std::string_view flag) {
   size_t least = flag.size() / 3 + 1;
   for (const ArgumentRow& row : argument_rows()) {
     if (row.flags.empty() || row.status == ArgumentStatus::removed) continue;
-    const size_t distance = edit_distance(flag, row.flag());
+    const size_t distance = edit_distance(flag, row.flag(), least);
     if (distance >= least) continue;
     least = distance;
     nearest = row.flag();

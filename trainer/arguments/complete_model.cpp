@@ -164,12 +164,17 @@ void settle_vocabulary(TrainArguments& a, int64_t tokens) {
   if (!a.padded_vocab_size) {
     check_fits(
         a.tokenizer_type != "HuggingFaceTokenizer" || a.tokenizer_model.empty() || tokens != 0,
-        "--vocab-size is wanted: --tokenizer-model {} is no folder here, of whose files the "
-        "size of the vocabulary would be taken",
+        "--vocab-size is missing: --tokenizer-model {} is no folder here, from whose files the "
+        "size of the vocabulary would be read",
         a.tokenizer_model);
+    const std::string_view files = a.tokenizer_type == "NullTokenizer" ? ""
+                                   : a.tokenizer_type == "GPT2BPETokenizer"
+                                       ? "--vocab-file, or "
+                                       : "--tokenizer-model, or ";
     check_fits(tokens != 0,
-               "--vocab-size is wanted: there are no files of a tokenizer (--tokenizer-type, "
-               "--tokenizer-model) that tell how large the vocabulary is");
+               "--vocab-size is missing: nothing says how large the vocabulary is of the "
+               "tokenizer, {}. Give {}--vocab-size",
+               a.tokenizer_type, files);
     check_size("the vocabulary", tokens);
     check_size("--make-vocab-size-divisible-by", a.make_vocab_size_divisible_by);
     a.padded_vocab_size =

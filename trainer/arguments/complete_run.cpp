@@ -8,6 +8,8 @@ namespace {
 
 using Notes = std::vector<std::string>;
 
+constexpr const char* kDefaultTokenizer = "GPT2BPETokenizer";
+
 void complete_data(TrainArguments& a) {
   if (a.dataloader_type.empty()) a.dataloader_type = "single";
   if (!a.data_path.empty() && a.split.empty()) a.split = "969, 30, 1";
@@ -18,6 +20,18 @@ void complete_data(TrainArguments& a) {
                 {"--data-args-path", !a.data_args_path.empty()},
                 {"--train-data-path, --valid-data-path, --test-data-path", each_split},
                 {"--per-split-data-args-path", !a.per_split_data_args_path.empty()}});
+}
+
+// Megatron-LM's pretrain_gpt.py has a default of its own (args_defaults), whose tokenizer is made
+// of two files and has no model.
+void complete_tokenizer(TrainArguments& a) {
+  if (!a.tokenizer_type.empty()) return;
+  check_fits(a.tokenizer_model.empty(),
+             "--tokenizer-model {} without --tokenizer-type, which is {} then, as in Megatron-LM, "
+             "and has no model: give --tokenizer-type, HuggingFaceTokenizer for a folder of "
+             "Hugging Face or Llama2Tokenizer for SentencePiece's tokenizer.model",
+             a.tokenizer_model, kDefaultTokenizer);
+  a.tokenizer_type = kDefaultTokenizer;
 }
 
 void complete_saves(TrainArguments& a) {
@@ -57,6 +71,7 @@ std::optional<uint64_t> staging_bytes(const TrainArguments& a) {
 }
 
 void complete_run(TrainArguments& a, Notes&) {
+  complete_tokenizer(a);
   complete_data(a);
   complete_saves(a);
 }

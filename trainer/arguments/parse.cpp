@@ -33,6 +33,16 @@ bool is_flag(std::string_view word) {
   return !number && word.find(' ') == std::string_view::npos;
 }
 
+// What a launcher is given before the program's own words.
+bool is_of_torchrun(std::string flag) {
+  constexpr std::string_view kFlags[] = {
+      "--nproc-per-node", "--nnodes",        "--node-rank", "--master-addr", "--master-port",
+      "--rdzv-backend",   "--rdzv-endpoint", "--rdzv-id",   "--standalone",  "--max-restarts",
+      "--no-python",      "--local-addr",    "--rdzv-conf"};
+  std::ranges::replace(flag, '_', '-');
+  return std::ranges::find(kFlags, flag) != std::end(kFlags);
+}
+
 class ArgumentParser {
  public:
   explicit ArgumentParser(const FileSystem& files)
@@ -47,7 +57,10 @@ class ArgumentParser {
       }
       if (!is_flag(word)) {
         fail(ErrorKind::invalid,
-             "'{}' stands without the name of an argument (they all begin with --)", word);
+             "'{}' stands without the name of an argument (they all begin with --){}", word,
+             files_.status(word).kind == PathKind::file
+                 ? "; a file of arguments is given as @" + word
+                 : "");
       }
       const size_t equals = word.find('=');
       const std::string flag = word.substr(0, equals);
@@ -107,6 +120,12 @@ class ArgumentParser {
   }
 
   [[noreturn]] static void fail_unknown(const std::string& flag) {
+    if (is_of_torchrun(flag)) {
+      fail(ErrorKind::invalid,
+           "{} is an argument of torchrun, not of training: torchrun {} ... --no-python ferry "
+           "train ..., or set MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE for each rank",
+           flag, flag);
+    }
     const std::string nearest = nearest_flag(flag);
     fail(ErrorKind::invalid, "{} is no argument of training{}{}{}", flag,
          nearest.empty() ? "" : "; the nearest is ", nearest,

@@ -262,6 +262,35 @@ void load_tensors(const Checkpoint& checkpoint, const RunState& state, Stager* s
   memory.copy_from_masters();
 }
 
+namespace {
+
+// By iterations, a schedule's lengths are samples of --global-batch-size: another one changes them
+// all. That is what has to be named then, and not the first length that differs.
+LoadedSchedule read_schedule_of(const RunState& state, const Value& value, const Schedule& schedule,
+                                const TrainArguments& arguments, const std::string& path) {
+  const ScheduleChoice choice = schedule_choice(arguments);
+  const auto saved = state.args.value.get("global_batch_size").integer();
+  const bool has_other_batch = saved && arguments.train_iters && arguments.global_batch_size &&
+                               *saved > 0 && *saved != *arguments.global_batch_size;
+  try {
+    return read_schedule(value, schedule, choice, path);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::mismatch || !has_other_batch) throw;
+    TrainArguments with_saved = arguments;
+    with_saved.global_batch_size = saved;
+    // What differs besides is refused by its own name.
+    read_schedule(value, schedule_of(with_saved), choice, path);
+    fail(ErrorKind::mismatch,
+         "{}: --global-batch-size is {} in the checkpoint and {} now, and with --train-iters the "
+         "schedule of the learning rate is counted in samples of it. Give --global-batch-size {}, "
+         "or --use-checkpoint-opt-param-scheduler to go on with the checkpoint's schedule in "
+         "samples, or --override-opt-param-scheduler for that of the arguments",
+         path, *saved, *arguments.global_batch_size, *saved);
+  }
+}
+
+}  // namespace
+
 RunProgress read_progress_of(const RunState& state, const std::string& path,
                              const TrainArguments& arguments, Schedule& schedule,
                              RunProgress progress) {
@@ -271,8 +300,7 @@ RunProgress read_progress_of(const RunState& state, const std::string& path,
     if (name == "num_floating_point_operations_so_far") {
       progress.operations = value.value.real().value_or(0);
     } else if (name == "opt_param_scheduler" && !arguments.no_load_optim) {
-      const LoadedSchedule loaded =
-          read_schedule(value.value, schedule, schedule_choice(arguments), path);
+      const LoadedSchedule loaded = read_schedule_of(state, value.value, schedule, arguments, path);
       schedule = loaded.schedule;
       progress.schedule_samples = loaded.samples;
     }

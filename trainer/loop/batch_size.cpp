@@ -162,6 +162,21 @@ void check_batches(const BatchSizes& sizes, int64_t iterations, int64_t multiple
   }
 }
 
+int64_t samples_for(const BatchSizes& sizes, int64_t iterations) {
+  int64_t consumed = 0;
+  for (size_t i = 0; i < sizes.steps.size() && iterations > 0; ++i) {
+    const bool is_last = i + 1 == sizes.steps.size();
+    const int64_t until = is_last ? INT64_MAX : sizes.steps[i + 1].from_samples;
+    if (until <= consumed) continue;
+    const int64_t running = batch_at(sizes, sizes.steps[i].from_samples).running;
+    const int64_t to_next = (until - consumed - 1) / running + 1;
+    const int64_t count = std::min(iterations, to_next);
+    iterations -= count;
+    consumed += checked_multiply(count, running, "samples of a run");
+  }
+  return consumed;
+}
+
 int64_t iterations_for(const BatchSizes& sizes, int64_t samples) {
   int64_t iterations = 0, consumed = 0;
   for (size_t i = 0; i < sizes.steps.size(); ++i) {

@@ -52,6 +52,9 @@ IterationBatch batch_at(const BatchSizes& sizes, int64_t consumed_samples);
 /// that their micro-batches are a multiple of `multiple`, as virtual pipeline stages need.
 void check_batches(const BatchSizes& sizes, int64_t iterations, int64_t multiple);
 
+/// Samples that so many iterations take.
+int64_t samples_for(const BatchSizes& sizes, int64_t iterations);
+
 /// Iterations of a run by samples: Megatron-LM's --train-iters for its --train-samples. What is
 /// left for no full batch is left out, but for schedules by thresholds. exhausted beyond 2^31.
 int64_t iterations_for(const BatchSizes& sizes, int64_t samples);

@@ -45,6 +45,7 @@ ExitDecision decide_exit(const TrainArguments& a, int64_t iteration, const ExitS
     save(SaveKind::persistent);
     decision.exit = true;
     decision.why = std::move(why);
+    decision.obeys_exit_trigger = signs.exit_trigger;
     return decision;
   };
   if (a.exit_signal_handler && signs.signalled) {
@@ -69,6 +70,7 @@ ExitDecision decide_exit(const TrainArguments& a, int64_t iteration, const ExitS
   }
   if (signs.exit_trigger) {
     decision.exit = true;
+    decision.obeys_exit_trigger = true;
     decision.why = fmt::format("exiting program at iteration {}: {}/{} is there", iteration,
                                a.trigger_path, a.exit_trigger);
   }

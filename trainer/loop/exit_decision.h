@@ -28,6 +28,7 @@ struct ExitDecision {
   SaveKind save = SaveKind::none;
   bool exit = false;
   bool remove_save_trigger = false;  // by rank 0, when the save is done
+  bool obeys_exit_trigger = false;   // rank 0 puts it away
   std::string why;                   // "exiting program at iteration 5"
 
   bool operator==(const ExitDecision&) const = default;
@@ -35,7 +36,8 @@ struct ExitDecision {
 
 /// In this order: signal, --save-interval (else the non-persistent one), duration, --exit-interval
 /// and phase transitions, trigger files (in iterations that are logged). A run that ends saves
-/// first, but for the exit trigger. `minutes`: since it began, for the message.
+/// first, but for the exit trigger. An exit trigger that is found where the run ends anyway is
+/// obeyed, too. `minutes`: since it began, for the message.
 ExitDecision decide_exit(const TrainArguments& arguments, int64_t iteration, const ExitSigns& signs,
                          double minutes);
 

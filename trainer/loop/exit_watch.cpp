@@ -94,4 +94,10 @@ void ExitWatch::remove_save_trigger() const {
   files_.remove_all(join(arguments_.trigger_path, arguments_.save_trigger));
 }
 
+void ExitWatch::put_exit_trigger_away() const {
+  if (!is_there(arguments_.exit_trigger)) return;
+  const std::string path = join(arguments_.trigger_path, arguments_.exit_trigger);
+  files_.rename(path, path + std::string(kObeyed));
+}
+
 }  // namespace ferry

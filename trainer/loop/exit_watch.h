@@ -3,6 +3,8 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "ckpt/io/file_system.h"
 #include "trainer/loop/exit_decision.h"
@@ -27,6 +29,10 @@ class SignalWatch {
   std::unique_ptr<Old> old_;
 };
 
+/// What the name of an exit trigger gets at its end once it was obeyed: whoever started the run
+/// (tools/launch/scripts/chain.sh) sees why it ended, and the next run does not end again.
+inline constexpr std::string_view kObeyed = ".obeyed";
+
 class ExitWatch {
  public:
   using Clock = std::chrono::steady_clock;
@@ -45,6 +51,9 @@ class ExitWatch {
 
   /// On rank 0, when the save that it asked for is done. io where this user must not.
   void remove_save_trigger() const;
+  /// On rank 0, of a run that ends for it: renames it, with kObeyed at its end. io where this user
+  /// must not.
+  void put_exit_trigger_away() const;
 
  private:
   bool is_there(const std::string& name) const;

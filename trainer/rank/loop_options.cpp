@@ -1,11 +1,63 @@
 #include "trainer/rank/loop_options.h"
 
+#include <fmt/format.h>
+
+#include "ckpt/base/error.h"
 #include "trainer/arguments/complete.h"
 #include "trainer/loop/batch_size.h"
 #include "trainer/loop/exit_decision.h"
 #include "trainer/loop/schedules.h"
 
 namespace ferry {
+namespace {
+
+// By --train-iters the schedule's lengths are iterations, each counted as --global-batch-size
+// samples, as Megatron-LM counts them, whatever iterations take.
+struct CountedRun {
+  explicit CountedRun(const TrainArguments& a)
+      : sizes(batch_sizes(a)),
+        schedule(schedule_of(a)),
+        iterations(a.train_iters.value_or(0)),
+        batch(a.global_batch_size.value_or(1)),
+        samples(samples_for(sizes, iterations)),
+        is_counted_apart(!a.skip_train && a.train_iters && samples != iterations * batch) {}
+
+  // "the schedule counts ..., but ..."
+  std::string text() const {
+    const double last = learning_rate(schedule, samples);
+    std::string end = fmt::format("the run ends at a learning rate of {:.6E}", last);
+    if (samples > schedule.decay) {
+      BatchSizes whole = sizes;
+      whole.keep_rest = true;
+      end += fmt::format(", which it has had from iteration {} on",
+                         iterations_for(whole, schedule.decay) + 1);
+    }
+    return fmt::format(
+        "the schedule counts each iteration as {} samples, so that it warms up over {} and decays "
+        "until sample {}, but batches change and {} iterations take {} samples: {} (--min-lr is "
+        "{:.6E}). Give --train-samples {} instead, with --lr-decay-samples and "
+        "--lr-warmup-samples",
+        batch, schedule.warmup, schedule.decay, iterations, samples, end, schedule.min_lr, samples);
+  }
+
+  BatchSizes sizes;
+  Schedule schedule;
+  int64_t iterations, batch, samples;
+  bool is_counted_apart;
+};
+
+bool depends_on_samples(const Schedule& schedule) {
+  return schedule.style != "constant" || schedule.warmup > 0 ||
+         schedule.weight_decay_style != "constant";
+}
+
+}  // namespace
+
+std::vector<std::string> loop_warnings(const TrainArguments& a) {
+  const CountedRun run(a);
+  if (!run.is_counted_apart || !depends_on_samples(run.schedule)) return {};
+  return {fmt::format("--train-iters: {}", run.text())};
+}
 
 void check_loop(const TrainArguments& a) {
   schedule_of(a);
@@ -25,6 +77,9 @@ void check_loop(const TrainArguments& a) {
   const bool has_virtual_stages = a.virtual_pipeline_model_parallel_size.value_or(1) > 1;
   if (a.skip_train) return;
   check_batches(sizes, iterations, has_virtual_stages ? a.pipeline_model_parallel_size : 1);
+  if (a.rampup_batch_size.empty() || !a.train_iters) return;
+  fail(ErrorKind::invalid, "--rampup-batch-size with --train-iters, which Megatron-LM refuses: {}",
+       CountedRun(a).text());
 }
 
 OptimizerOptions optimizer_options(const TrainArguments& arguments) {

@@ -36,9 +36,10 @@ class RankLoop {
         group_(*setup.group),
         model_(parts.make_model()),
         source_(model_->take_source()),
-        log_(arguments, *setup.files, group_, setup.print, parts.observer),
+        log_(arguments, *setup.files, group_, setup.print, setup.print_warning, parts.observer),
         batches_(batch_sizes(arguments)) {
     model_->build(log_);
+    for (const std::string& warning : loop_warnings(arguments)) log_.warn(warning);
     saves_.emplace(arguments, setup, *model_, log_, make_sink(parts));
     step_.emplace(arguments, *model_, log_, saves_->sink(), group_.rank());
   }
@@ -50,6 +51,7 @@ class RankLoop {
     iterations_ = arguments_.train_iters.value_or(0);
     if (arguments_.train_samples) iterations_ = iterations_for(batches_, *arguments_.train_samples);
     tell_model();
+    log_.repeat_warnings();
     log_.begin(position_.progress.iteration, position_.progress.operations);
     const RunEnd end = train_or_settle();
     const RankDevice& device = model_->device();
@@ -221,6 +223,7 @@ class RankLoop {
     saves_->save(decision.save, position_);
     if (decision.remove_save_trigger && group_.rank() == 0) remove_save_trigger(*watch);
     if (!decision.why.empty()) log_.tell(time_line(decision.why));
+    if (decision.obeys_exit_trigger && group_.rank() == 0) put_exit_trigger_away(*watch);
     return decision.exit;
   }
 
@@ -230,6 +233,16 @@ class RankLoop {
     } catch (const Error& error) {
       trigger_stays_ = true;
       log_.tell(fmt::format("WARNING: {}: the save trigger is obeyed no more\n", error.what()));
+    }
+  }
+
+  void put_exit_trigger_away(const ExitWatch& watch) {
+    try {
+      watch.put_exit_trigger_away();
+    } catch (const Error& error) {
+      log_.tell(fmt::format(
+          "WARNING: {}: the exit trigger stays, and ends the next run, too; remove {}\n",
+          error.what(), join(arguments_.trigger_path, arguments_.exit_trigger)));
     }
   }
 

@@ -21,6 +21,8 @@ struct RankSetup {
   int threads = 1;                        // of this rank's kernels
   /// Takes whole lines; rank 0 prints what is told once, the last rank what is told of iterations.
   std::function<void(std::string_view text)> print;
+  /// The same of warnings, which go to standard error; null: `print` takes them, too.
+  std::function<void(std::string_view text)> print_warning = {};
   /// Opens what the rank computes with, on the rank's own thread; null: host_device().
   std::function<RankDevice()> open_device = {};
 

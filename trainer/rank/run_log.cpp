@@ -36,10 +36,11 @@ std::string job_id() {
 }  // namespace
 
 RunLog::RunLog(const TrainArguments& arguments, const FileSystem& files, Group& group, Print print,
-               RunObserver* observer)
+               Print print_warning, RunObserver* observer)
     : arguments_(arguments),
       group_(group),
       print_(std::move(print)),
+      print_warning_(print_warning ? std::move(print_warning) : print_),
       observer_(observer != nullptr ? observer : &nobody_),
       timers_(static_cast<int>(arguments.timing_log_level)) {
   if (is_last() && !arguments.tensorboard_dir.empty()) {
@@ -57,11 +58,21 @@ RunLog::RunLog(const TrainArguments& arguments, const FileSystem& files, Group& 
   }
 }
 
-void RunLog::tell(std::string_view text) const {
-  if (group_.rank() == 0) print_(text);
+void RunLog::tell(std::string_view text) {
+  if (group_.rank() != 0) return;
+  if (!text.starts_with(kWarning)) return print_(text);
+  print_warning_(text);
+  const std::lock_guard lock(mutex_);
+  if (!has_begun_) warnings_ += text;
 }
 
-void RunLog::tell_arguments() const {
+void RunLog::repeat_warnings() {
+  const std::lock_guard lock(mutex_);
+  has_begun_ = true;
+  if (!warnings_.empty()) print_warning_(warnings_);
+}
+
+void RunLog::tell_arguments() {
   const int64_t samples = arguments_.micro_batch_size.value_or(1) * arguments_.data_parallel_size;
   tell(
       world_line(arguments_) + dtype_line(arguments_) + arguments_banner(arguments_) +

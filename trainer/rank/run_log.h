@@ -3,7 +3,9 @@
 
 #include <chrono>
 #include <functional>
+#include <mutex>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "ckpt/group/group.h"
@@ -39,15 +41,23 @@ class RunLog {
  public:
   using Print = std::function<void(std::string_view text)>;
 
-  /// `observer` may be null.
+  /// `print_warning` takes what goes to standard error; empty: `print` takes it, too. `observer`
+  /// may be null.
   RunLog(const TrainArguments& arguments, const FileSystem& files, Group& group, Print print,
-         RunObserver* observer = nullptr);
+         Print print_warning = {}, RunObserver* observer = nullptr);
 
   Timers& timers() noexcept { return timers_; }
-  void tell(std::string_view text) const;  // rank 0
+  /// By rank 0. What begins with kWarning is a warning.
+  void tell(std::string_view text);
+  static constexpr std::string_view kWarning = "WARNING: ";
+  void warn(std::string_view sentence) {
+    tell(std::string(kWarning) + std::string(sentence) + "\n");
+  }
+  /// At the end of the start: what was warned of so far, once more, for it stands far above by now.
+  void repeat_warnings();
 
   /// What Megatron-LM tells before it builds a model: the ranks, the arguments, ...
-  void tell_arguments() const;
+  void tell_arguments();
   /// Right before the first iteration. `operations`: floating-point ones of the run so far.
   void begin(int64_t iteration, double operations);
   /// Of the iteration alone; time, throughput and averages are filled in here. `operations`: of it.
@@ -79,7 +89,7 @@ class RunLog {
 
   const TrainArguments& arguments_;
   Group& group_;
-  Print print_;
+  Print print_, print_warning_;
   RunObserver nobody_;
   RunObserver* observer_;
   Timers timers_;
@@ -94,6 +104,9 @@ class RunLog {
   std::optional<LineFile> metrics_;
   std::unique_ptr<LockableFile> metrics_lock_;
   std::optional<ProgressLog> progress_;
+  std::mutex mutex_;  // of what follows: saves report from threads of their own
+  bool has_begun_ = false;
+  std::string warnings_;  // of the start
 };
 
 }  // namespace ferry

@@ -32,12 +32,18 @@ void check_outputs(const FileSystem& files, const TrainArguments& arguments) {
   }
 }
 
-void check_inputs(const std::shared_ptr<const FileSystem>& files, const TrainArguments& arguments) {
+std::vector<std::string> check_inputs(const std::shared_ptr<const FileSystem>& files,
+                                      const TrainArguments& arguments) {
   check_outputs(*files, arguments);
   TrainArguments metadata_alone = arguments;
   metadata_alone.verify_integrity = false;  // which reads all
-  open_source(files, metadata_alone, *thread_groups(1).front());
+  const auto source = open_source(files, metadata_alone, *thread_groups(1).front());
   check_train_data(arguments, check_datasets(files, data_options(arguments)).train);
+  std::vector<std::string> warnings = loop_warnings(arguments);
+  for (std::string& warning : folder_warnings(arguments, source != nullptr)) {
+    warnings.push_back(std::move(warning));
+  }
+  return warnings;
 }
 
 }  // namespace ferry

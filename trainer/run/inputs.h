@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "ckpt/io/file_system.h"
 #include "trainer/arguments/train_arguments.h"
@@ -16,7 +18,8 @@ void check_outputs(const FileSystem& files, const TrainArguments& arguments);
 
 /// Looks at where the run would save, at the checkpoint that it would begin with, at its metadata
 /// alone, and at its token files, alone what says that they are whole. Writes nothing. Errors are
-/// those of the run.
-void check_inputs(const std::shared_ptr<const FileSystem>& files, const TrainArguments& arguments);
+/// those of the run; returns what it would warn of, loop_warnings() included.
+std::vector<std::string> check_inputs(const std::shared_ptr<const FileSystem>& files,
+                                      const TrainArguments& arguments);
 
 }  // namespace ferry

@@ -23,15 +23,6 @@ std::vector<LossSum> loss_sums(const StepLoss& loss) {
   return {{"lm loss", loss.sum, loss.tokens}};
 }
 
-// A run begins anew where --load has no checkpoint yet, as the first job of a chain does; of a
-// wrong path it must be seen.
-std::string nothing_loaded(const TrainArguments& arguments) {
-  return fmt::format(
-      "WARNING: no checkpoint is in --load {}: the run will start from random weights "
-      "(--exit-on-missing-checkpoint ends it instead)\n",
-      arguments.load);
-}
-
 }  // namespace
 
 LanguageModel::LanguageModel(const TrainArguments& arguments, const RankSetup& setup)
@@ -54,7 +45,9 @@ std::unique_ptr<const Source> LanguageModel::take_source() { return std::move(so
 void LanguageModel::build(RunLog& log) {
   timers_ = &log.timers();
   log.tell_arguments();
-  if (!arguments_.load.empty() && source_path_.empty()) log.tell(nothing_loaded(arguments_));
+  for (const std::string& warning : folder_warnings(arguments_, !source_path_.empty())) {
+    log.warn(warning);
+  }
   // Sizes that do not fit are told here.
   if (!arguments_.fp8.empty()) {
     memory_plan(arguments_, model_, kernels::DeviceKind::host, source_path_);

@@ -10,6 +10,7 @@
 #include "ckpt/megatron/state/vocabulary.h"
 #include "ckpt/memory/open_together.h"
 #include "ckpt/store/run_folder.h"
+#include "convert/check/names.h"
 #include "convert/import.h"
 #include "trainer/arguments/namespace.h"
 #include "trainer/arguments/parse.h"
@@ -174,7 +175,7 @@ void adopt_source_arguments(const std::shared_ptr<const FileSystem>& files,
   const bool is_model = is_hugging_face(*files, place->path);
   if (!is_model && !arguments.use_checkpoint_args) return;
   const Checkpoint checkpoint =
-      in_own_words([&] { return open_checkpoint(files, place->path, open_options(*place)); });
+      in_own_words([&] { return open_model(files, place->path, open_options(*place)); });
   if (!is_model) {
     adopt_checkpoint_arguments(arguments, checkpoint.args.value, checkpoint.path, notes);
     return;
@@ -188,6 +189,19 @@ void adopt_source_arguments(const std::shared_ptr<const FileSystem>& files,
   arguments = parse_arguments(all, *files);
   adopt_checkpoint_arguments(arguments, import.state.args.value, checkpoint.path, notes);
   notes.insert(notes.end(), import.state.warnings.begin(), import.state.warnings.end());
+}
+
+std::vector<std::string> folder_warnings(const TrainArguments& arguments, bool is_found) {
+  std::vector<std::string> warnings;
+  if (!arguments.load.empty() && !is_found) {
+    warnings.push_back("no checkpoint is in --load " + arguments.load +
+                       ": the run will start from random weights (--exit-on-missing-checkpoint "
+                       "ends it instead)");
+  }
+  if (arguments.save.empty() && arguments.save_interval) {
+    warnings.push_back("--save-interval without --save: nothing will be saved");
+  }
+  return warnings;
 }
 
 std::unique_ptr<const Source> open_source(const std::shared_ptr<const FileSystem>& files,

@@ -38,6 +38,10 @@ void adopt_source_arguments(const std::shared_ptr<const FileSystem>& files,
                             const std::vector<std::string>& words, TrainArguments& arguments,
                             std::vector<std::string>& notes);
 
+/// Warnings where --load was given and nothing was found there, as of a chain's first job (of a
+/// wrong path it must be seen), and where saves are asked for that go nowhere.
+std::vector<std::string> folder_warnings(const TrainArguments& arguments, bool is_found);
+
 /// All ranks call it alike. Null where find_source() gives nothing. mismatch when the checkpoint's
 /// model is not that of the arguments.
 std::unique_ptr<const Source> open_source(const std::shared_ptr<const FileSystem>& files,

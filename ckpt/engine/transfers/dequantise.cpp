@@ -87,6 +87,20 @@ void walk(const Results& results, const std::byte* in, std::byte* out,
   }
 }
 
+// A box of a grid in a shape that differs from it by axes of one element.
+Box with_shape_of(const Dims& shape, const Box& box, const Dims& grid) {
+  Box result{Dims(shape.size(), 0), Dims(shape.size(), 1)};
+  size_t from = 0;
+  for (size_t axis = 0; axis < shape.size(); ++axis) {
+    if (shape[axis] == 1) continue;
+    while (from < grid.size() && grid[from] == 1) ++from;
+    result.offset[axis] = box.offset.at(from);
+    result.size[axis] = box.size.at(from);
+    ++from;
+  }
+  return result;
+}
+
 }  // namespace
 
 BoxReader& ScaleReader::reader(uint32_t position) {
@@ -96,7 +110,7 @@ BoxReader& ScaleReader::reader(uint32_t position) {
   return *reader;
 }
 
-ScaleBox ScaleReader::read(uint32_t position, const Box& blocks) {
+ScaleBox ScaleReader::read(uint32_t position, const Box& blocks, const Dims& grid) {
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [entry, scales] : kept_) {
@@ -104,12 +118,13 @@ ScaleBox ScaleReader::read(uint32_t position, const Box& blocks) {
     }
   }
   const Entry& entry = catalog_.entries.at(position);
-  const auto read_box = [](BoxReader& from, const Box& box) {
-    return ScaleBox{box, std::make_shared<const std::vector<float>>(from.read(box))};
+  const auto read_box = [&](BoxReader& from, const Box& box) {
+    const Box stored = with_shape_of(entry.shape, box, grid);
+    return ScaleBox{box, std::make_shared<const std::vector<float>>(from.read(stored))};
   };
   if (entry.elements() > kMostValuesOfWhole) return read_box(reader(position), blocks);
   BoxReader of_this_time(catalog_, position);
-  ScaleBox scales = read_box(of_this_time, Box::whole(entry.shape));
+  ScaleBox scales = read_box(of_this_time, Box::whole(grid));
   const size_t count = scales.values->size();
   const std::lock_guard lock(mutex_);
   while (!kept_.empty() && kept_values_ + count > kMostKeptValues) {

@@ -31,9 +31,9 @@ class ScaleReader {
  public:
   explicit ScaleReader(const Catalog& catalog) : catalog_(catalog) {}
 
-  /// At least the scales of `blocks`, which must lie in the entry, as fp32. Safe from several
-  /// threads.
-  ScaleBox read(uint32_t entry, const Box& blocks);
+  /// At least the scales of `blocks`, of `grid` blocks in all, as fp32. The entry's shape is the
+  /// grid's but for axes of one element, of which either may have more. Safe from several threads.
+  ScaleBox read(uint32_t entry, const Box& blocks, const Dims& grid);
 
  private:
   BoxReader& reader(uint32_t entry);

@@ -6,6 +6,7 @@
 
 #include "ckpt/base/box_index.h"
 #include "ckpt/base/error.h"
+#include "ckpt/core/plan_quantised.h"
 #include "ckpt/engine/transfers/dequantise.h"
 #include "ckpt/engine/transfers/piece.h"
 
@@ -320,7 +321,8 @@ void PlanCompiler::State::add_move(const Recipe& recipe, const Move& move, const
       add(std::move(transfer), out, transfers);
     };
     if (blocks == nullptr) return add_exact(exact, std::nullopt);
-    const ScaleBox values = scales.read(blocks->scales, blocks_of(exact, blocks->block));
+    const ScaleBox values = scales.read(blocks->scales, blocks_of(exact, blocks->block),
+                                        block_grid(entry.shape, blocks->block));
     for (const auto& [block, scale] : cut_by_block(exact, blocks->block, values, entry.shape)) {
       add_exact(block, scale);
     }

@@ -18,6 +18,7 @@ namespace {
 constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
 constexpr uint64_t kMaxIndexBytes = 100'000'000;  // as safetensors' headers
 constexpr size_t kShown = 5;                      // names in one message
+constexpr size_t kMostMissing = 1000;             // shards of one save that are named
 
 using WeightMap = std::vector<std::pair<std::string, std::string>>;
 
@@ -60,25 +61,58 @@ std::string some_of(const std::vector<std::string>& names) {
   return text;
 }
 
-// Shards named model-00002-of-00007.safetensors say how many there must be.
-void check_no_shard_missing(const std::vector<std::string>& files, const std::string& folder) {
-  std::vector<std::string> missing;
-  for (const std::string& file : files) {
-    const size_t of = file.rfind("-of-");
-    if (of == std::string::npos || of < 6 || file[of - 6] != '-') continue;
-    const std::string total = file.substr(of + 4, 5);
+// The shards of one save, model-00002-of-00007.safetensors among them, by what their names share.
+struct ShardSet {
+  size_t total = 0;
+  std::vector<std::string> names;    // that are there
+  std::vector<std::string> missing;  // that the names of the others ask for
+};
+
+std::map<std::string, ShardSet> shard_sets(const std::vector<std::string>& names,
+                                           std::string_view end) {
+  std::map<std::string, ShardSet> sets;
+  for (const std::string& name : names) {
+    const size_t of = name.rfind("-of-");
+    if (name.starts_with('.') || !name.ends_with(end)) continue;
+    if (of == std::string::npos || of < 6 || name[of - 6] != '-') continue;
+    const std::string total = name.substr(of + 4, 5);
     if (total.size() != 5 || !std::all_of(total.begin(), total.end(), ::isdigit)) continue;
-    for (int shard = 1; shard <= std::stoi(total); ++shard) {
-      std::string name = file;
-      name.replace(of - 5, 5, fmt::format("{:05}", shard));
-      if (!std::binary_search(files.begin(), files.end(), name)) missing.push_back(name);
+    std::string shared = name;
+    shared.replace(of - 5, 5, "");
+    ShardSet& set = sets[shared];
+    set.total = static_cast<size_t>(std::stoi(total));
+    set.names.push_back(name);
+  }
+  for (auto& [shared, set] : sets) {
+    const size_t at = shared.rfind("-of-");
+    for (size_t shard = 1; shard <= set.total && set.missing.size() < kMostMissing; ++shard) {
+      std::string name = shared;
+      name.insert(at, fmt::format("{:05}", shard));
+      if (!std::binary_search(set.names.begin(), set.names.end(), name)) {
+        set.missing.push_back(std::move(name));
+      }
     }
-    break;
   }
-  if (!missing.empty()) {
+  return sets;
+}
+
+void check_no_shard_missing(const std::vector<std::string>& files, const std::string& folder) {
+  for (const auto& [shared, set] : shard_sets(files, ".safetensors")) {
+    if (set.missing.empty()) continue;
     fail(ErrorKind::not_found, "{}: shards are missing, as the names of the others say: {}", folder,
-         some_of(missing));
+         some_of(set.missing));
   }
+}
+
+// The only complete set of shards among `names`; empty when there is none, or more than one.
+std::vector<std::string> whole_set(const std::vector<std::string>& names, std::string_view end) {
+  std::vector<std::string> whole;
+  for (auto& [shared, set] : shard_sets(names, end)) {
+    if (!set.missing.empty()) continue;
+    if (!whole.empty()) return {};
+    whole = std::move(set.names);
+  }
+  return whole;
 }
 
 class Opener {
@@ -95,7 +129,7 @@ class Opener {
     model_.config = read_hugging_face_config(*file_system_, folder_);
     note_ignored(names, weights);
     if (!weights.index.empty()) {
-      open_indexed(weights);
+      open_indexed(weights, names);
     } else {
       if (weights.files.empty()) refuse_empty();
       if (weights.loose) check_no_shard_missing(weights.files, folder_);
@@ -125,9 +159,20 @@ class Opener {
     }
   }
 
-  void open_indexed(const Weights& weights) {
+  // The shards that the index names. Where it is of another save, those that are there, if they
+  // are all shards of one: transformers needs no more of an index than the names of files.
+  void open_indexed(const Weights& weights, const std::vector<std::string>& names) {
     const std::string index = join(folder_, weights.index);
-    const WeightMap map = parse_weight_map(read_file(*file_system_, index, kMaxIndexBytes), index);
+    const std::vector<std::string> own =
+        whole_set(names, weights.kind == HuggingFaceWeights::torch_bin ? ".bin" : ".safetensors");
+    WeightMap map;
+    try {
+      map = parse_weight_map(read_file(*file_system_, index, kMaxIndexBytes), index);
+    } catch (const Error& error) {
+      if (own.empty()) throw;
+      model_.damage.push_back(error.what());
+      return open_files(own);
+    }
     std::set<std::string> files;
     for (const auto& [name, file] : map) files.insert(file);
     std::vector<std::string> missing;
@@ -135,12 +180,19 @@ class Opener {
       const PathStatus status = file_system_->status(join_untrusted(folder_, file));
       if (status.kind == PathKind::missing) missing.push_back(file);
     }
-    if (!missing.empty()) {
+    if (missing.empty()) {
+      open_files({files.begin(), files.end()});
+    } else if (!own.empty()) {
+      model_.damage.push_back(
+          fmt::format("{}: {} of the {} shards that it names are missing: {}; the folder has a "
+                      "complete set of {} others, which were read instead",
+                      index, missing.size(), files.size(), some_of(missing), own.size()));
+      open_files(own);
+    } else {
       fail(ErrorKind::not_found,
            "{}: {} of the {} shards that {} names are missing: {}; complete the download or copy",
            folder_, missing.size(), files.size(), weights.index, some_of(missing));
     }
-    open_files({files.begin(), files.end()});
     check_against(map, index);
   }
 
@@ -197,7 +249,7 @@ class Opener {
     }
   }
 
-  void check_against(const WeightMap& map, const std::string& index) const {
+  void check_against(const WeightMap& map, const std::string& index) {
     std::unordered_map<std::string_view, const std::string*> expected;
     expected.reserve(map.size());
     for (const auto& [name, file] : map) expected.emplace(name, &file);
@@ -214,16 +266,19 @@ class Opener {
     for (const auto& [name, file] : map) {
       if (expected.count(name)) missing.push_back(name);
     }
-    refuse_difference(index, missing, "are in none of its shards");
-    refuse_difference(index, surplus, "are in the shards, but not in the index");
-    refuse_difference(index, moved, "lie in other shards than it says");
+    note_difference(index, missing, "names {} that none of the shards holds");
+    note_difference(index, surplus, "lacks {} that the shards hold");
+    if (model_.damage.empty())
+      note_difference(index, moved, "places {} in other shards than hold them");
   }
 
-  static void refuse_difference(const std::string& index, const std::vector<std::string>& names,
-                                std::string_view what) {
+  void note_difference(const std::string& index, const std::vector<std::string>& names,
+                       std::string_view what) {
     if (names.empty()) return;
-    fail(ErrorKind::mismatch, "{}: {} tensors {}: {}; index and shards are of different saves",
-         index, names.size(), what, some_of(names));
+    const std::string count =
+        fmt::format("{} tensor{}", names.size(), names.size() == 1 ? "" : "s");
+    model_.damage.push_back(
+        fmt::format("{}: {}: {}", index, fmt::format(fmt::runtime(what), count), some_of(names)));
   }
 
   std::shared_ptr<const FileSystem> file_system_;

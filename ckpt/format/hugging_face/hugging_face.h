@@ -27,15 +27,17 @@ struct HuggingFaceModel {
   std::shared_ptr<const nlohmann::json> config;  // of config.json; null when there is none
   HuggingFaceWeights weights = HuggingFaceWeights::safetensors;
   std::map<std::string, std::string> metadata;  // of the first safetensors file
-  std::vector<std::string> notes;               // worth telling, one sentence each
+  std::vector<std::string> notes;               // worth knowing, one sentence each
+  /// Where the index and the shards disagree, one sentence each: tensors that it names are in none
+  /// of them, or it is of another save. The catalog has the tensors of the shards.
+  std::vector<std::string> damage;
 };
 
 /// True when `folder` holds weights that open_hugging_face would take.
 bool is_hugging_face_folder(const FileSystem& file_system, const std::string& folder);
 
 /// Opens the folder from headers alone. not_found when weights or shards are missing (names them);
-/// corrupt for bad files, a shard's name that leaves the folder, a tensor that two shards hold;
-/// mismatch when the index and the shards do not hold the same tensors (names some).
+/// corrupt for bad files, a shard's name that leaves the folder, a tensor that two shards hold.
 HuggingFaceModel open_hugging_face(std::shared_ptr<const FileSystem> file_system,
                                    const std::string& folder);
 

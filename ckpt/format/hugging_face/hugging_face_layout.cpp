@@ -48,14 +48,16 @@ std::string index_json(const HuggingFaceLayout& layout) {
     weight_map[entry.name] = layout.target.files[entry.chunks[0].extent.file].path;
   }
   const nlohmann::json index{
-      {"metadata", {{"total_parameters", layout.parameters}, {"total_size", layout.tensor_bytes}}},
+      {"metadata",
+       {{"total_parameters", layout.count.parameters}, {"total_size", layout.tensor_bytes}}},
       {"weight_map", std::move(weight_map)}};
   return index.dump(2, ' ', true) + "\n";
 }
 
 }  // namespace
 
-HuggingFaceLayout lay_out_hugging_face(std::vector<Entry> entries, uint64_t max_shard_bytes) {
+HuggingFaceLayout lay_out_hugging_face(std::vector<Entry> entries, uint64_t max_shard_bytes,
+                                       int64_t known_bits) {
   if (max_shard_bytes == 0) fail(ErrorKind::invalid, "a shard of 0 bytes can hold no tensor");
   check_names(entries);
   HuggingFaceLayout layout;
@@ -68,7 +70,6 @@ HuggingFaceLayout lay_out_hugging_face(std::vector<Entry> entries, uint64_t max_
       Entry& entry = layout.target.entries[i];
       layout.tensor_bytes = checked_add(layout.tensor_bytes, static_cast<uint64_t>(entry.bytes()),
                                         "size of the model");
-      layout.parameters = checked_add(layout.parameters, entry.elements(), "size of the model");
       members.push_back(&entry);
     }
     const uint32_t file = static_cast<uint32_t>(shard);
@@ -78,6 +79,7 @@ HuggingFaceLayout lay_out_hugging_face(std::vector<Entry> entries, uint64_t max_
     layout.literals.push_back({file, 0, std::move(header)});
     layout.target.files.push_back({shard_name(shard, shards), file_bytes});
   }
+  layout.count = count_parameters(layout.target, element_kinds(layout.target, known_bits));
   if (shards > 1) layout.index_json = index_json(layout);
   return layout;
 }

@@ -14,6 +14,7 @@
 
 #include "ckpt/core/catalog.h"
 #include "ckpt/core/plan.h"
+#include "ckpt/format/hugging_face/parameter_count.h"
 
 namespace ferry {
 
@@ -24,15 +25,16 @@ struct HuggingFaceLayout {
   std::vector<Literal> literals;  // the header of each file
   std::string index_json;         // empty when there is one shard
   uint64_t tensor_bytes = 0;      // of all tensors; the index's total_size
-  int64_t parameters = 0;         // elements of all tensors; the index's total_parameters
+  ParameterCount count;           // its parameters are the index's total_parameters
 };
 
 inline constexpr const char* kSafetensorsIndexName = "model.safetensors.index.json";
 
 /// Places `entries` (name, dtype, shape and role are used; chunks are replaced). `max_shard_bytes`
 /// bounds the tensor bytes of a shard. invalid when it is 0 or two names are equal; unsupported for
-/// what safetensors cannot hold.
+/// what safetensors cannot hold. `known_bits`: as quantised_parts().
 HuggingFaceLayout lay_out_hugging_face(std::vector<Entry> entries,
-                                       uint64_t max_shard_bytes = kDefaultMaxShardBytes);
+                                       uint64_t max_shard_bytes = kDefaultMaxShardBytes,
+                                       int64_t known_bits = 0);
 
 }  // namespace ferry

@@ -2,10 +2,28 @@
 
 #include "ckpt/base/cast.h"
 #include "ckpt/base/error.h"
+#include "ckpt/format/hugging_face/quantised_tensors.h"
 
 namespace ferry {
+namespace {
+
+// The numbers of a quantised weight are not its values, and are not made so by another type.
+void check_not_quantised(const Catalog& source) {
+  const std::vector<QuantisedPart> parts = quantised_parts(source);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].role != QuantisedRole::codes) continue;
+    fail(ErrorKind::unsupported,
+         "tensor {} is quantised: its elements are values only with the scales next to it; write "
+         "the tensors as they are, without another type, and make values of a folder with its "
+         "config.json (--to hf --dtype)",
+         source.entries[i].name);
+  }
+}
+
+}  // namespace
 
 SafetensorsExport plan_safetensors(const Catalog& source, const SafetensorsOptions& options) {
+  if (options.dtype) check_not_quantised(source);
   SafetensorsExport result;
   std::vector<Entry> targets;
   for (uint32_t i = 0; i < source.entries.size(); ++i) {
@@ -32,7 +50,7 @@ SafetensorsExport plan_safetensors(const Catalog& source, const SafetensorsOptio
   result.plan.literals = std::move(layout.literals);
   drop_unused(result.plan, Role::optimizer);
   result.index_json = std::move(layout.index_json);
-  result.parameters = layout.parameters;
+  result.count = layout.count;
   return result;
 }
 

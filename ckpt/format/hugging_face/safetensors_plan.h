@@ -20,11 +20,11 @@ struct SafetensorsOptions {
 struct SafetensorsExport {
   Plan plan;               // what is not written is named as dropped
   std::string index_json;  // empty when there is one shard
-  int64_t parameters = 0;  // elements written
+  ParameterCount count;    // of what is written
 };
 
-/// `source` must outlive the result. not_found when there is no tensor to write; as
-/// lay_out_hugging_face otherwise.
+/// `source` must outlive the result. not_found when there is no tensor to write; unsupported where
+/// weights of 8 bits with scales would get another dtype; as lay_out_hugging_face otherwise.
 SafetensorsExport plan_safetensors(const Catalog& source, const SafetensorsOptions& options);
 
 }  // namespace ferry

@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/name_pattern.h"
 #include "ckpt/format/hugging_face/json_events.h"
 
 namespace ferry {
@@ -50,23 +50,6 @@ constexpr Known kFolders[] = {{"optimizer_#", "optimizer"},
                               {"pytorch_model_fsdp_#", "model by FSDP"},
                               {"global_step#", "model and optimizer by DeepSpeed"},
                               {"pytorch_model", "model and optimizer by DeepSpeed"}};
-
-bool is_decimal(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
-
-bool fits_pattern(std::string_view pattern, std::string_view name) {
-  while (!pattern.empty()) {
-    if (name.empty()) return false;
-    if (pattern[0] == '#') {
-      if (!is_decimal(name[0])) return false;
-      while (!name.empty() && is_decimal(name[0])) name.remove_prefix(1);
-    } else {
-      if (pattern[0] != name[0]) return false;
-      name.remove_prefix(1);
-    }
-    pattern.remove_prefix(1);
-  }
-  return name.empty();
-}
 
 std::string with_stars(std::string_view pattern) {
   std::string text(pattern);

@@ -30,14 +30,23 @@ std::vector<Launcher> launchers(const Environment& environment) {
     const char* name;
     const char* variable;
     const char* proof;  // that it was this launcher, where others set the variable, too
-  } kSizes[] = {{"mpirun", "OMPI_COMM_WORLD_SIZE", nullptr},
-                {"mpiexec", "PMI_SIZE", nullptr},
-                {"srun", "SLURM_STEP_NUM_TASKS", nullptr},
-                {"torchrun", "WORLD_SIZE", "LOCAL_WORLD_SIZE"}};
+    const char* rank;   // which it always sets with it; null: another may
+    int least_rank;     // from which on there are several
+  } kSizes[] = {
+      {"mpirun", "OMPI_COMM_WORLD_SIZE", nullptr, "OMPI_COMM_WORLD_RANK", 0},
+      {"mpiexec", "PMI_SIZE", nullptr, "PMI_RANK", 0},
+      {"srun", "SLURM_STEP_NUM_TASKS", nullptr, "SLURM_PROCID", 1},  // a batch script's: 0
+      {"torchrun", "WORLD_SIZE", "LOCAL_WORLD_SIZE", nullptr, 0}};
   std::vector<Launcher> found;
-  for (const auto& [name, variable, proof] : kSizes) {
+  for (const auto& [name, variable, proof, rank, least_rank] : kSizes) {
     const std::optional<int> processes = number(environment(variable));
     if (proof && !environment(proof)) continue;
+    if (rank && !processes && number(environment(rank)).value_or(-1) >= least_rank) {
+      fail(ErrorKind::invalid,
+           "the environment has {}={}, but no {} says how many processes {} started: set it, or "
+           "unset {} where one process is meant to run",
+           rank, environment(rank), variable, name, rank);
+    }
     if (processes && *processes > 0) found.push_back({name, variable, *processes});
   }
   if (!found.empty()) return found;

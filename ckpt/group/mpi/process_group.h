@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "ckpt/group/group.h"
+#include "ckpt/group/wait_reports.h"
 
 namespace ferry {
 
@@ -16,7 +17,9 @@ namespace ferry {
 ///
 /// unsupported when a launcher started several that do not find each other, as this build has no
 /// MPI or another than the launcher's: each would do all the work, in each other's way.
-std::shared_ptr<Group> process_group();
+///
+/// `say` hears of waiting for MPI to begin, which it does when all processes have come.
+std::shared_ptr<Group> process_group(const SayWait& say = {});
 
 /// The last that a program does with it; `exit_code` is what it then exits with. Waits until all
 /// ranks are here. Where the group was aborted it waits 5 seconds at most, and does not return if

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <mpi.h>
 
 #include <chrono>
@@ -17,7 +18,10 @@ constexpr std::chrono::seconds kPatience{5};
 class RunningMpi {
  public:
   // What the process does with it besides may take place on another thread.
-  RunningMpi() {
+  RunningMpi(const SayWait& say, const Launcher& launcher) {
+    WaitReports reports(say, "this process");
+    reports.set(fmt::format("for MPI to begin, with all processes that {} starts ({}={})",
+                            launcher.name, launcher.variable, launcher.processes));
     int provided = 0;
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
   }
@@ -66,15 +70,16 @@ class Ending {
 }  // namespace
 
 // A program that is started alone does without MPI, which takes a while to begin.
-std::shared_ptr<Group> process_group() {
+std::shared_ptr<Group> process_group(const SayWait& say) {
   const std::vector<Launcher> started_by = launchers(process_environment());
   if (!started_several(started_by)) return lone_group();
-  const auto mpi = std::make_shared<RunningMpi>();
+  const auto mpi = std::make_shared<RunningMpi>(say, started_by.front());
   const auto transport = std::make_shared<MpiTransport>(MPI_COMM_WORLD);
   check_group_size(
       started_by, transport->size(),
       "Use the launcher of the MPI that ferry was built with (of Slurm, srun --mpi=pmix or "
-      "another of srun --mpi=list)");
+      "another of srun --mpi=list); ranks of ferry train also find each other by MASTER_ADDR, "
+      "MASTER_PORT, RANK and WORLD_SIZE");
   const std::shared_ptr<Group> group = message_group(transport);
   return {group.get(), Ending(mpi, transport, group)};
 }

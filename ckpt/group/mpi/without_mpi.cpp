@@ -3,7 +3,7 @@
 
 namespace ferry {
 
-std::shared_ptr<Group> process_group() {
+std::shared_ptr<Group> process_group(const SayWait&) {
   check_group_size(launchers(process_environment()), 1,
                    "This ferry was built without MPI: start one, or build with MPI installed");
   return lone_group();

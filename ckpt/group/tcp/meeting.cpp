@@ -4,10 +4,7 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cstring>
 #include <random>
-#include <string_view>
 
 #include "ckpt/base/error.h"
 #include "ckpt/group/wire.h"
@@ -17,19 +14,6 @@ namespace {
 
 constexpr uint64_t kMeetingMagic = 0x3150435459524546;  // "FERYTCP1"
 constexpr uint64_t kMostMeetingBytes = 64 << 20;
-constexpr int kMostMeetingRanks = 1 << 20;
-constexpr int kMostPort = 65535;
-
-int meeting_number(const char* variable, const char* text, int least, int most) {
-  int value = 0;
-  const char* const end = text + std::strlen(text);
-  const auto [last, error] = std::from_chars(text, end, value);
-  if (error != std::errc() || last != end || value < least || value > most) {
-    fail(ErrorKind::invalid, "{} is '{}': a whole number from {} to {} is wanted", variable, text,
-         least, most);
-  }
-  return value;
-}
 
 // A text with its length before it.
 void write_text(TcpSocket& socket, const std::string& text) {
@@ -40,10 +24,12 @@ void write_text(TcpSocket& socket, const std::string& text) {
 std::string read_text(TcpSocket& socket, TcpClock::time_point deadline) {
   uint64_t length = 0;
   if (!socket.read(std::as_writable_bytes(std::span(&length, 1)), deadline)) {
-    fail(ErrorKind::io, "the connection to another rank has ended");
+    fail(ErrorKind::io, "it ended before all ranks had come");
   }
   if (length > kMostMeetingBytes) {
-    fail(ErrorKind::corrupt, "another program answers, which is no rank of this run");
+    fail(ErrorKind::corrupt,
+         "another program answers, which is no rank of this run: check MASTER_ADDR and "
+         "MASTER_PORT");
   }
   std::string text(length, '\0');
   socket.read(std::as_writable_bytes(std::span(text)), deadline);
@@ -60,11 +46,24 @@ std::string greeting_of(const MeetingPlace& place, int listener_port) {
       .take();
 }
 
+std::string who_is(const MeetingPlace& place) {
+  return fmt::format("rank {} of {}", place.rank, place.size);
+}
+
+// Of rank 0, which listens on all addresses, whatever the name: others may find it or not.
+std::string doubt_about(const std::string& host) {
+  const std::string problem = problem_of_name(host);
+  return problem.empty() ? "" : fmt::format(" (MASTER_ADDR {}: {})", host, problem);
+}
+
 // Rank 0's side.
 class Host {
  public:
-  Host(const MeetingPlace& place, TcpClock::time_point deadline)
-      : place_(place), deadline_(deadline), door_(listen_on(place.port)) {
+  Host(const MeetingPlace& place, TcpClock::time_point deadline, const SayWait& say)
+      : place_(place),
+        deadline_(deadline),
+        door_(listen_on(place.port)),
+        reports_(say, who_is(place), [&place] { return doubt_about(place.host); }) {
     meeting_.listener = listen_on(0);
     meeting_.ranks.resize(static_cast<size_t>(place.size));
     meeting_.lifelines.resize(static_cast<size_t>(place.size));
@@ -75,6 +74,8 @@ class Host {
 
   Meeting wait_for_all() {
     for (int missing = place_.size - 1; missing > 0;) {
+      reports_.set(fmt::format("at {}:{} for {}, which {} not come{}", place_.host, place_.port,
+                               missing_ranks(), missing == 1 ? "has" : "have", turned_away_));
       if (wait_for_one()) --missing;
     }
     Packer packer;
@@ -113,6 +114,7 @@ class Host {
     const uint64_t size = greeting.number(), rank = greeting.number(), port = greeting.number();
     const std::string refusal = problem_of(size, rank, greeting.text());
     if (!refusal.empty()) {
+      turned_away_ = fmt::format(" (one was turned away: {})", refusal);
       write_text(guest, Packer().text(refusal).take());
       return false;
     }
@@ -134,35 +136,67 @@ class Host {
     return "";
   }
 
-  [[noreturn]] void fail_incomplete() const {
+  // "ranks 1, 2": the first of them.
+  std::string missing_ranks() const {
+    constexpr int kMostNamed = 8;
     std::string missing;
     int count = 0;
     for (int rank = 1; rank < place_.size; ++rank) {
       if (meeting_.lifelines[static_cast<size_t>(rank)]) continue;
-      if (++count <= 8) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", rank);
+      if (++count <= kMostNamed) missing += fmt::format("{}{}", count == 1 ? "" : ", ", rank);
     }
-    fail(ErrorKind::exhausted, "{} of {} ranks have not come to {}:{} ({}{}): look at their logs",
-         count, place_.size, place_.host, place_.port, missing, count > 8 ? ", ..." : "");
+    const std::string others =
+        count > kMostNamed ? fmt::format(" and {} more", count - kMostNamed) : "";
+    return fmt::format("rank{} {}{}", count == 1 ? "" : "s", missing, others);
+  }
+
+  [[noreturn]] void fail_incomplete() const {
+    fail(ErrorKind::exhausted,
+         "{} of the {} that WORLD_SIZE counts {} not come to {}:{}{}. Check that each was started, "
+         "with the same MASTER_ADDR and MASTER_PORT, and see their logs",
+         missing_ranks(), place_.size, place_.size == 2 ? "has" : "have", place_.host, place_.port,
+         turned_away_);
   }
 
   const MeetingPlace& place_;
   TcpClock::time_point deadline_;
   TcpSocket door_;
+  WaitReports reports_;
+  std::string turned_away_;  // the last refusal
   Meeting meeting_;
 };
 
-Meeting come_to(const MeetingPlace& place, TcpClock::time_point deadline) {
+// Rank 0's, once all have come.
+std::string answer_of(TcpSocket& lifeline, const MeetingPlace& place, int listener_port,
+                      TcpClock::time_point deadline) {
+  try {
+    write_text(lifeline, greeting_of(place, listener_port));
+    return read_text(lifeline, deadline + std::chrono::seconds(10));
+  } catch (const Error& error) {
+    fail(error.kind(), "rank 0 at {}:{} (MASTER_ADDR, MASTER_PORT) was reached, but: {}",
+         place.host, place.port, error.what());
+  }
+}
+
+Meeting come_to(const MeetingPlace& place, TcpClock::time_point deadline, const SayWait& say) {
   Meeting meeting;
   meeting.listener = listen_on(0);
-  TcpSocket lifeline = connect_to(place.host, place.port, deadline);
+  WaitReports reports(say, who_is(place));
+  const auto report = [&](const std::string& problem) {
+    reports.set(fmt::format("for rank 0 at {}:{} (MASTER_ADDR, MASTER_PORT): {}", place.host,
+                            place.port, problem));
+  };
+  report("no answer yet");
+  auto [lifeline, problem] = connect_to(place.host, place.port, deadline, report);
   if (!lifeline) {
     fail(ErrorKind::exhausted,
-         "nobody listens at {}:{} (MASTER_ADDR, MASTER_PORT): has rank 0 begun, and can this host "
-         "reach it?",
-         place.host, place.port);
+         "rank 0 cannot be reached at {}:{} (MASTER_ADDR, MASTER_PORT): {}. Check that rank 0 was "
+         "started, with the same address and port, and that this host reaches its",
+         place.host, place.port, problem);
   }
-  write_text(lifeline, greeting_of(place, port_of(meeting.listener)));
-  const std::string text = read_text(lifeline, deadline + std::chrono::seconds(10));
+  reports.set(fmt::format("for other ranks, which rank 0 at {}:{} names", place.host, place.port),
+              WaitReports::Often::once);
+  const std::string text = answer_of(lifeline, place, port_of(meeting.listener), deadline);
   Unpacker answer(text);
   if (const std::string refusal = answer.text(); !refusal.empty()) {
     fail(ErrorKind::mismatch, "{}", refusal);
@@ -181,43 +215,10 @@ Meeting come_to(const MeetingPlace& place, TcpClock::time_point deadline) {
 
 }  // namespace
 
-std::optional<MeetingPlace> meeting_place(
-    const std::function<const char*(const char* variable)>& environment) {
-  // What started torchrun's agents says nothing of its processes.
-  const char* const torchrun = environment("TORCHELASTIC_RUN_ID");
-  for (const char* other : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"}) {
-    if (environment(other) != nullptr && torchrun == nullptr) return std::nullopt;
-  }
-  const char* const host = environment("MASTER_ADDR");
-  const char* const port = environment("MASTER_PORT");
-  const char* const rank = environment("RANK");
-  const char* const size = environment("WORLD_SIZE");
-  if (host == nullptr || port == nullptr || rank == nullptr || size == nullptr) return std::nullopt;
-  MeetingPlace place;
-  place.size = meeting_number("WORLD_SIZE", size, 1, kMostMeetingRanks);
-  place.rank = meeting_number("RANK", rank, 0, place.size - 1);
-  place.port = meeting_number("MASTER_PORT", port, 1, kMostPort);
-  place.host = host;
-  const char* const agent_listens = environment("TORCHELASTIC_USE_AGENT_STORE");
-  if (agent_listens != nullptr && std::string_view(agent_listens) == "True") {
-    place.port += place.port < kMostPort ? 1 : -1;
-  }
-  if (torchrun != nullptr) {
-    place.job = fmt::format("TORCHELASTIC_RUN_ID={} ", torchrun);
-  } else {
-    for (const char* variable : {"SLURM_JOB_ID", "SLURM_STEP_ID", "JOB"}) {
-      const char* const value = environment(variable);
-      if (value != nullptr) place.job += fmt::format("{}={} ", variable, value);
-    }
-  }
-  if (place.size == 1) return std::nullopt;
-  return place;
-}
-
-Meeting meet(const MeetingPlace& place, std::chrono::seconds patience) {
+Meeting meet(const MeetingPlace& place, std::chrono::seconds patience, const SayWait& say) {
   const auto deadline = TcpClock::now() + patience;
-  if (place.rank == 0) return Host(place, deadline).wait_for_all();
-  return come_to(place, deadline);
+  if (place.rank == 0) return Host(place, deadline, say).wait_for_all();
+  return come_to(place, deadline, say);
 }
 
 }  // namespace ferry

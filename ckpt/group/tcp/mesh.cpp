@@ -44,8 +44,10 @@ struct TcpMesh::Notice {
   char text[2000] = {};
 };
 
-TcpMesh::TcpMesh(const MeetingPlace& place, std::chrono::seconds patience) : rank_(place.rank) {
-  Meeting meeting = meet(place, patience);
+TcpMesh::TcpMesh(const MeetingPlace& place, std::chrono::seconds patience, SayWait say,
+                 milliseconds silence)
+    : rank_(place.rank), say_(std::move(say)), silence_(silence) {
+  Meeting meeting = meet(place, patience, say_);
   token_ = meeting.token;
   listener_ = std::move(meeting.listener);
   lifelines_ = std::move(meeting.lifelines);
@@ -134,6 +136,22 @@ void TcpMesh::tell_of_break(int from, const std::string& reason) {
   abort(broken_connection(from, rank_, reason));
 }
 
+TcpSocket TcpMesh::connect_to_peer(int to) const {
+  const Meeting::Rank& place = peers_.at(static_cast<size_t>(to))->place;
+  WaitReports reports(say_, fmt::format("rank {} of {}", rank_, size()));
+  const auto report = [&](const std::string& problem) {
+    reports.set(fmt::format("for rank {} at {}:{}: {}", to, place.host, place.port, problem));
+  };
+  report("it does not answer");
+  auto [socket, problem] =
+      connect_to(place.host, place.port, TcpClock::now() + std::chrono::seconds(60), report);
+  if (!socket) {
+    fail(ErrorKind::io, "rank {} cannot be reached at {}:{} from rank {}: {}", to, place.host,
+         place.port, rank_, problem);
+  }
+  return std::move(socket);
+}
+
 void TcpMesh::send(int to, Lane lane, uint64_t label, std::span<const std::byte> bytes) {
   check();
   Peer& peer = *peers_.at(static_cast<size_t>(to));
@@ -142,14 +160,7 @@ void TcpMesh::send(int to, Lane lane, uint64_t label, std::span<const std::byte>
   try {
     const std::lock_guard lock(peer.mutex);
     const bool is_new = !peer.socket;
-    if (is_new) {
-      peer.socket =
-          connect_to(peer.place.host, peer.place.port, TcpClock::now() + std::chrono::seconds(60));
-      if (!peer.socket) {
-        fail(ErrorKind::io, "rank {} cannot be reached at {}:{} from rank {}", to, peer.place.host,
-             peer.place.port, rank_);
-      }
-    }
+    if (is_new) peer.socket = connect_to_peer(to);
     is_connected = true;
     const FrameHello hello{token_, rank_};
     if (is_new) peer.socket.write(std::as_bytes(std::span(&hello, 1)));
@@ -165,11 +176,32 @@ void TcpMesh::send(int to, Lane lane, uint64_t label, std::span<const std::byte>
   }
 }
 
+// A rank that is stopped, or held by its file system, keeps its connections: nothing else would
+// say why all stand still. One of this rank's threads says so for all.
+void TcpMesh::wait_for_message(std::unique_lock<std::mutex>& lock, int from,
+                               const std::function<bool()>& is_there) {
+  const auto begin = TcpClock::now();
+  auto next = begin + silence_;
+  while (!changed_.wait_until(lock, next, is_there)) {
+    const auto now = TcpClock::now();
+    const auto waited = now - begin;
+    next = now + waited;
+    if (!say_ || now < next_report_) continue;
+    next_report_ = next;
+    lock.unlock();
+    say_(
+        fmt::format("rank {} of {} has waited for {} s for rank {}, which is connected and sends "
+                    "nothing: is it at work, stopped, or held by its files?",
+                    rank_, size(), std::chrono::round<std::chrono::seconds>(waited).count(), from));
+    lock.lock();
+  }
+}
+
 Message TcpMesh::receive(int from, Lane lane) {
   std::unique_lock lock(mutex_);
   const std::tuple<int, Lane> key{from, lane};
   auto queue = arrivals_.end();
-  changed_.wait(lock, [&] {
+  wait_for_message(lock, from, [&] {
     queue = arrivals_.find(key);
     return failure_ || queue != arrivals_.end();
   });

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -35,8 +36,11 @@ namespace ferry {
 /// Any thread may call it.
 class TcpMesh {
  public:
+  /// `say` hears of waiting for other ranks: until all have met, where one cannot be reached, and
+  /// where nothing comes from one for as long as `silence`, and then again, less and less often.
   explicit TcpMesh(const MeetingPlace& place,
-                   std::chrono::seconds patience = std::chrono::seconds(600));
+                   std::chrono::seconds patience = std::chrono::seconds(600), SayWait say = {},
+                   std::chrono::milliseconds silence = std::chrono::seconds(30));
   ~TcpMesh();
   TcpMesh(const TcpMesh&) = delete;
   TcpMesh& operator=(const TcpMesh&) = delete;
@@ -85,8 +89,14 @@ class TcpMesh {
   void tell(size_t line, const Notice& notice) noexcept;
   void learn(const Failure& failure, size_t from) noexcept;
   size_t rank_of_line(size_t line) const { return rank_ == 0 ? line : 0; }
+  TcpSocket connect_to_peer(int to) const;
+  void wait_for_message(std::unique_lock<std::mutex>& lock, int from,
+                        const std::function<bool()>& is_there);
 
   int rank_;
+  SayWait say_;
+  std::chrono::milliseconds silence_;
+  TcpClock::time_point next_report_ = TcpClock::time_point::min();  // of silence; by `mutex_`
   uint64_t token_;
   TcpSocket listener_;
   std::vector<std::unique_ptr<Peer>> peers_;

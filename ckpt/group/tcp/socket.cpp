@@ -43,7 +43,7 @@ struct Addresses {
   explicit Addresses(const std::string& host, int port) {
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
-    ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &first);
+    error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &first);
   }
   ~Addresses() {
     if (first != nullptr) ::freeaddrinfo(first);
@@ -51,19 +51,45 @@ struct Addresses {
   Addresses(const Addresses&) = delete;
   Addresses& operator=(const Addresses&) = delete;
 
+  std::string problem() const {
+    if (first != nullptr) return "";
+    return std::string("its name cannot be resolved: ") +
+           (error == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(error));
+  }
+
   addrinfo* first = nullptr;
+  int error = 0;
 };
 
-TcpSocket connect_once(const std::string& host, int port) {
+std::string problem_of_connect(int error) {
+  if (error == ECONNREFUSED) return "nobody listens there";
+  if (error == EINPROGRESS || error == EAGAIN || error == ETIMEDOUT) return "it does not answer";
+  return std::strerror(error);
+}
+
+// A host that answers nothing, not even that nobody listens, holds a try for so long.
+constexpr timeval kLongestTry{10, 0};
+
+TcpConnection connect_once(const std::string& host, int port) {
   const Addresses addresses(host, port);
+  TcpConnection connection{{}, addresses.problem()};
   for (const addrinfo* one = addresses.first; one != nullptr; one = one->ai_next) {
     TcpSocket socket(::socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!socket) continue;
-    if (::connect(socket.descriptor(), one->ai_addr, one->ai_addrlen) != 0) continue;
+    const timeval none{};
+    const auto limit_sends = [&](const timeval& time) {  // and the time that connect() takes
+      ::setsockopt(socket.descriptor(), SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
+    };
+    limit_sends(kLongestTry);
+    if (::connect(socket.descriptor(), one->ai_addr, one->ai_addrlen) != 0) {
+      connection.problem = problem_of_connect(errno);
+      continue;
+    }
+    limit_sends(none);
     prepare_connection(socket.descriptor());
-    return socket;
+    return {std::move(socket), ""};
   }
-  return {};
+  return connection;
 }
 
 TcpSocket listen_in(int family, int port) {
@@ -174,14 +200,18 @@ TcpSocket accept_from(const TcpSocket& listener) {
   return socket;
 }
 
-TcpSocket connect_to(const std::string& host, int port, TcpClock::time_point deadline) {
+TcpConnection connect_to(const std::string& host, int port, TcpClock::time_point deadline,
+                         const std::function<void(const std::string& problem)>& on_problem) {
   constexpr milliseconds kFirstPause{20}, kLongestPause{1000};
   for (milliseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
-    TcpSocket socket = connect_once(host, port);
-    if (socket || TcpClock::now() + pause > deadline) return socket;
+    TcpConnection connection = connect_once(host, port);
+    if (connection.socket || TcpClock::now() + pause > deadline) return connection;
+    if (on_problem) on_problem(connection.problem);
     std::this_thread::sleep_for(pause);
   }
 }
+
+std::string problem_of_name(const std::string& host) { return Addresses(host, 0).problem(); }
 
 std::string address_of_peer(const TcpSocket& socket) {
   sockaddr_storage address{};

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -47,9 +48,19 @@ int port_of(const TcpSocket& socket);
 /// The next connection, which came already.
 TcpSocket accept_from(const TcpSocket& listener);
 
+/// What came of trying to connect: a socket, or why there is none ("nobody listens there").
+struct TcpConnection {
+  TcpSocket socket;
+  std::string problem;
+};
+
 /// A host and a port; tries until `deadline` as long as nobody listens there, or the name is not
-/// known yet. Nothing then.
-TcpSocket connect_to(const std::string& host, int port, TcpClock::time_point deadline);
+/// known yet. `on_problem` is called after each try that failed.
+TcpConnection connect_to(const std::string& host, int port, TcpClock::time_point deadline,
+                         const std::function<void(const std::string& problem)>& on_problem = {});
+
+/// Why `host` is no name of a host here ("its name cannot be resolved: ..."); empty: it is one.
+std::string problem_of_name(const std::string& host);
 
 /// The address of the other side, as connect_to() takes it.
 std::string address_of_peer(const TcpSocket& socket);

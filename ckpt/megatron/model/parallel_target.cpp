@@ -130,8 +130,9 @@ class Target {
     const bool other_stages = run_.pipeline != source_.pipeline;
     const bool uneven = wanted_.first_stage_layers || wanted_.last_stage_layers;
     // --vpp alone leaves stages as they are cut, --pp and --vpp make them anew.
-    const bool anew =
-        other_stages || wanted_.stage_letters || (wanted_.pipeline && wanted_.virtual_pipeline);
+    const bool counts = wanted_.embedding_is_a_layer || wanted_.loss_is_a_layer;
+    const bool anew = other_stages || wanted_.stage_letters || counts ||
+                      (wanted_.pipeline && wanted_.virtual_pipeline);
     pipeline_changes_ = anew || uneven || wanted_.virtual_pipeline;
     if (!pipeline_changes_) return;
     const int64_t as_before = other_stages ? 1 : source_.virtual_pipeline;
@@ -145,7 +146,15 @@ class Target {
     if (anew) run_.first_stage_layers = run_.last_stage_layers = std::nullopt;
     if (wanted_.first_stage_layers) run_.first_stage_layers = wanted_.first_stage_layers;
     if (wanted_.last_stage_layers) run_.last_stage_layers = wanted_.last_stage_layers;
-    if (uneven) run_.embedding_is_a_layer = run_.loss_is_a_layer = false;
+    if (counts && (uneven || wanted_.stage_letters)) {
+      fail(ErrorKind::invalid,
+           "--account-for-embedding-in-pipeline-split and --account-for-loss-in-pipeline-split are "
+           "for even stages; leave them out where layers of stages are given");
+    }
+    if (uneven || counts) {
+      run_.embedding_is_a_layer = wanted_.embedding_is_a_layer;
+      run_.loss_is_a_layer = wanted_.loss_is_a_layer;
+    }
     if (wanted_.stage_letters) set_letters(*wanted_.stage_letters, uneven);
   }
 

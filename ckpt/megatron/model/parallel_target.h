@@ -21,6 +21,8 @@ struct ParallelTarget {
   std::optional<int64_t> tensor, pipeline, virtual_pipeline, expert, expert_tensor, data, context;
   std::optional<int64_t> first_stage_layers, last_stage_layers;
   std::optional<std::string> stage_letters;  // --pipeline-model-parallel-layout
+  /// --account-for-embedding-in-pipeline-split and --account-for-loss-in-pipeline-split.
+  bool embedding_is_a_layer = false, loss_is_a_layer = false;
 
   bool operator==(const ParallelTarget&) const = default;
 };

@@ -1,6 +1,8 @@
 #include "ckpt/megatron/model/pipeline_checks.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -32,6 +34,83 @@ bool shares_out(int64_t layers, int64_t stages, int64_t virtual_stages) {
   return stages == 0 ? layers == 0 : layers > 0 && layers % (stages * virtual_stages) == 0;
 }
 
+int64_t counted_layers(const RunArguments& run) {
+  return run.layers + run.embedding_is_a_layer + run.loss_is_a_layer;
+}
+
+bool fits_stages(const RunArguments& run, int64_t stages, int64_t virtual_stages) {
+  const Ends ends(run);
+  return ends.are_filled() && ends.fit_virtual(virtual_stages) &&
+         shares_out(counted_layers(run) - ends.layers(), stages - ends.stages(), virtual_stages);
+}
+
+// How many layers the first, or last, stage takes so that the others share the rest: of those that
+// fit, the nearest to an even share.
+std::optional<int64_t> end_that_fits(RunArguments run, std::optional<int64_t> RunArguments::*end) {
+  std::optional<int64_t> best;
+  const auto distance = [&](int64_t n) { return std::abs(n * run.pipeline - run.layers); };
+  for (int64_t n = 1; n <= run.layers; ++n) {
+    run.*end = n;
+    if (!fits_stages(run, run.pipeline, run.virtual_pipeline)) continue;
+    if (!best || distance(n) < distance(*best)) best = n;
+  }
+  return best;
+}
+
+// Stages by letters, as even as they can be, the middle ones before the first; empty where a stage
+// would have no layer.
+std::string even_letters(const RunArguments& run) {
+  constexpr int64_t kMostStages = 64;  // that anybody reads
+  const int64_t stages = run.pipeline * run.virtual_pipeline;
+  if (run.layers < stages || stages > kMostStages) return {};
+  std::string text;
+  for (int64_t stage = 0; stage < stages; ++stage) {
+    const int64_t place =
+        (stage + stages - 1) % stages;  // the second stage is the first to get one
+    const int64_t layers = run.layers / stages + (place < run.layers % stages);
+    text += stage == 0 ? "E" : "|";
+    text +=
+        layers > 4 ? fmt::format("t*{}", layers) : std::string(static_cast<size_t>(layers), 't');
+  }
+  return text + std::string(static_cast<size_t>(run.mtp_layers), 'm') + "L";
+}
+
+// Of a run whose stages are to be even, and cannot be: how the same stages could be uneven. Empty
+// where no way is known.
+std::string uneven_ways(RunArguments run) {
+  if (run.first_stage_layers || run.last_stage_layers || run.layers > (1 << 16)) return {};
+  std::vector<std::string> ways;
+  const bool counts = run.embedding_is_a_layer || run.loss_is_a_layer;
+  run.embedding_is_a_layer = run.loss_is_a_layer = false;
+  const auto add_end = [&](std::string_view flag, std::optional<int64_t> RunArguments::*end) {
+    const auto layers = end_that_fits(run, end);
+    if (!layers) return;
+    ways.push_back(fmt::format("{} {} (each other stage has {})", flag, *layers,
+                               (run.layers - *layers) / (run.pipeline - 1)));
+  };
+  add_end("--decoder-first-pipeline-num-layers", &RunArguments::first_stage_layers);
+  add_end("--decoder-last-pipeline-num-layers", &RunArguments::last_stage_layers);
+  constexpr std::string_view kEmbedding = "--account-for-embedding-in-pipeline-split";
+  constexpr std::string_view kLoss = "--account-for-loss-in-pipeline-split";
+  const int64_t shares = run.pipeline * run.virtual_pipeline;
+  if (!counts && (run.layers + 1) % shares == 0) {
+    ways.push_back(fmt::format("{} or {}", kEmbedding, kLoss));
+  } else if (!counts && (run.layers + 2) % shares == 0) {
+    ways.push_back(fmt::format("{} with {}", kEmbedding, kLoss));
+  }
+  if (const std::string letters = even_letters(run); !letters.empty()) {
+    ways.push_back(fmt::format("--pipeline-model-parallel-layout '{}'{}", letters,
+                               run.virtual_pipeline > 1 ? " without --vpp" : ""));
+  }
+  if (ways.empty()) return {};
+  std::string text = fmt::format(
+      "; {}for {} uneven stages: ", counts ? "without counting them, " : "", run.pipeline);
+  for (size_t i = 0; i < ways.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 < ways.size() ? ", " : ", or ") + ways[i];
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string those_that_fit(int64_t least, int64_t most, const std::function<bool(int64_t)>& fits) {
@@ -58,10 +137,9 @@ void check_stages(const RunArguments& run) {
          run.virtual_pipeline);
   }
   const Ends ends(run);
-  const int64_t counted = run.layers + run.embedding_is_a_layer + run.loss_is_a_layer;
+  const int64_t counted = counted_layers(run);
   const auto fits = [&](int64_t stages, int64_t virtual_stages) {
-    return ends.are_filled() && ends.fit_virtual(virtual_stages) &&
-           shares_out(counted - ends.layers(), stages - ends.stages(), virtual_stages);
+    return fits_stages(run, stages, virtual_stages);
   };
   if (fits(run.pipeline, run.virtual_pipeline)) return;
   std::string what = fmt::format("{} layers", counted);
@@ -69,8 +147,9 @@ void check_stages(const RunArguments& run) {
   if (ends.stages() > 0) what += fmt::format(", {} of them on {},", ends.layers(), ends.name());
   what += fmt::format(" cannot be split over {} pipeline stages", run.pipeline);
   if (fits(run.pipeline, 1)) {
-    fail(ErrorKind::invalid, "{} of {} virtual stages: for --vpp, {}", what, run.virtual_pipeline,
-         those_that_fit(1, counted, [&](int64_t n) { return fits(run.pipeline, n); }));
+    fail(ErrorKind::invalid, "{} of {} virtual stages: for --vpp, {}{}", what, run.virtual_pipeline,
+         those_that_fit(1, counted, [&](int64_t n) { return fits(run.pipeline, n); }),
+         uneven_ways(run));
   }
   what += ": for --pp, " +
           those_that_fit(1, counted + ends.stages(), [&](int64_t n) { return fits(n, 1); });
@@ -82,7 +161,7 @@ void check_stages(const RunArguments& run) {
                           return shares_out(counted - n, others, 1);
                         }));
   }
-  fail(ErrorKind::invalid, "{}", what);
+  fail(ErrorKind::invalid, "{}{}", what, uneven_ways(run));
 }
 
 void check_stage_letters(const StageLetters& stages, int64_t pipeline) {

@@ -17,7 +17,7 @@ std::string those_that_fit(int64_t least, int64_t most, const std::function<bool
 
 /// For a run without stage letters: layers share out evenly over the stages, those on the first and
 /// last aside, and each stage's over its virtual stages. invalid, naming the number that does not
-/// fit and those that would.
+/// fit, those that would, and uneven stages that would.
 void check_stages(const RunArguments& run);
 
 /// Letters of `pipeline` x virtual stages: one embedding first, one loss last, multi-token

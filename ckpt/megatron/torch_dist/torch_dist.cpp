@@ -41,9 +41,10 @@ void check_config(const FileSystem& file_system, const std::string& folder) {
   const auto& backend = json["sharded_backend"].get_ref<const std::string&>();
   if (backend != "torch_dist") {
     fail(ErrorKind::unsupported,
-         "{}: the checkpoint's sharded backend is '{}'; only torch_dist can be read here. Save it "
-         "again with a Megatron Core that knows both (0.6 to 0.15 for zarr)",
-         path, backend);
+         "{}: the checkpoint's sharded backend is '{}'{}; only torch_dist can be read here. Load it "
+         "with a Megatron Core that knows both (0.6 to 0.15 for zarr) and save it again "
+         "(--ckpt-format torch_dist), and convert that",
+         path, backend, backend == "zarr" ? ", a zarr store of one folder a tensor" : "");
   }
   const auto version = json.find("sharded_backend_version");
   if (version != json.end() && *version != 1) {

@@ -41,7 +41,7 @@ TEST(HuggingFaceLayout, OneShardHasNoIndex) {
   EXPECT_THAT(file_names(layout), ElementsAre("model.safetensors"));
   EXPECT_EQ(layout.index_json, "");
   EXPECT_EQ(layout.tensor_bytes, 16u);
-  EXPECT_EQ(layout.parameters, 8);
+  EXPECT_EQ(layout.count.parameters, 8);
   EXPECT_EQ(layout.target.files[0].bytes, layout.literals.at(0).bytes.size() + 16);
   EXPECT_EQ(layout.target.entries[0].name, "b");
   EXPECT_EQ(layout.target.entries[0].chunks.at(0).extent.offset, layout.literals[0].bytes.size());

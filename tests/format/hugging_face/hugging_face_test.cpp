@@ -116,17 +116,38 @@ TEST_F(HuggingFace, NamesMissingShards) {
   EXPECT_THAT(refusal(ErrorKind::not_found), HasSubstr("a-3.safetensors"));
 }
 
-TEST_F(HuggingFace, RefusesAnIndexThatDiffersFromItsShards) {
+TEST_F(HuggingFace, SaysHowAnIndexDiffersFromItsShards) {
   put_two_shards();
+  const auto damage = [&] { return open_hugging_face(memory, "m").damage; };
+  put_index({{"x", "a-1.safetensors"}, {"z", "a-1.safetensors"}, {"y", "a-2.safetensors"}});
+  EXPECT_THAT(damage(), ElementsAre());
   put_index({{"x", "a-1.safetensors"}, {"y", "a-2.safetensors"}});
-  EXPECT_THAT(refusal(ErrorKind::mismatch), HasSubstr("not in the index: z"));
+  EXPECT_THAT(damage(), ElementsAre(HasSubstr("lacks 1 tensor that the shards hold: z")));
   put_index({{"x", "a-1.safetensors"},
              {"z", "a-1.safetensors"},
              {"y", "a-2.safetensors"},
              {"gone", "a-2.safetensors"}});
-  EXPECT_THAT(refusal(ErrorKind::mismatch), HasSubstr("none of its shards: gone"));
+  EXPECT_THAT(damage(),
+              ElementsAre(HasSubstr("names 1 tensor that none of the shards holds: gone")));
   put_index({{"x", "a-1.safetensors"}, {"z", "a-2.safetensors"}, {"y", "a-2.safetensors"}});
-  EXPECT_THAT(refusal(ErrorKind::mismatch), HasSubstr("other shards than it says: z"));
+  EXPECT_THAT(damage(),
+              ElementsAre(HasSubstr("places 1 tensor in other shards than hold them: z")));
+  EXPECT_THAT(names(), ElementsAre("x", "z", "y"));
+}
+
+TEST_F(HuggingFace, ReadsACompleteSetOfShardsWhoseIndexIsOfAnotherSave) {
+  memory->put("m/model-00001-of-00002.safetensors", shard({"x"}));
+  memory->put("m/model-00002-of-00002.safetensors", shard({"y"}));
+  put_index({{"x", "model-00001-of-00003.safetensors"}, {"y", "model-00003-of-00003.safetensors"}});
+  EXPECT_THAT(names(), ElementsAre("x", "y"));
+  EXPECT_THAT(open_hugging_face(memory, "m").damage,
+              testing::Contains(HasSubstr("2 of the 2 shards that it names are missing")));
+  memory->put("m/model.safetensors.index.json", "{");
+  EXPECT_THAT(open_hugging_face(memory, "m").damage, testing::Contains(HasSubstr("not JSON")));
+  memory->put("m/model-00003-of-00003.safetensors", shard({"z"}));
+  EXPECT_THAT(names(), ElementsAre("x", "y"));  // the other set is not whole
+  memory->put("m/model-00001-of-00001.safetensors", shard({"z"}));
+  EXPECT_THAT(refusal(ErrorKind::corrupt), HasSubstr("not JSON"));  // two sets are whole
 }
 
 TEST_F(HuggingFace, RefusesATensorInTwoShards) {

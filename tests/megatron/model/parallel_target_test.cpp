@@ -150,13 +150,18 @@ TEST(ParallelTarget, SaysWhichNumberDoesNotFitAndWhichWould) {
   target = {};
   target.pipeline = 5;
   EXPECT_EQ(refusal(llama(), target),
-            "12 layers cannot be split over 5 pipeline stages: for --pp, 1, 2, 3, 4, 6 and 12 fit");
+            "12 layers cannot be split over 5 pipeline stages: for --pp, 1, 2, 3, 4, 6 and 12 fit; "
+            "for 5 uneven stages: --decoder-first-pipeline-num-layers 4 (each other stage has 2), "
+            "--decoder-last-pipeline-num-layers 4 (each other stage has 2), or "
+            "--pipeline-model-parallel-layout 'Ett|ttt|ttt|tt|ttL'");
   target.pipeline = 4;
   target.virtual_pipeline = 2;
   EXPECT_EQ(
       refusal(llama(), target),
       "12 layers cannot be split over 4 pipeline stages of 2 virtual stages: for --vpp, 1 and 3 "
-      "fit");
+      "fit; for 4 uneven stages: --decoder-first-pipeline-num-layers 6 (each other stage has 2), "
+      "--decoder-last-pipeline-num-layers 6 (each other stage has 2), or "
+      "--pipeline-model-parallel-layout 'Et|tt|tt|tt|tt|t|t|tL' without --vpp");
   target = {};
   target.first_stage_layers = 12;
   target.last_stage_layers = 2;
@@ -296,6 +301,57 @@ TEST(ParallelTarget, DenseLayersBesideExpertsAreSplitToo) {
   EXPECT_EQ(refusal(numbers, target), "fits");
   numbers["moe_layer_freq"] = 2;
   EXPECT_THAT(refusal(numbers, target), HasSubstr("50 rows of ffn_hidden_size cannot be split"));
+}
+
+// What a message names is taken.
+TEST(ParallelTarget, UnevenStagesThatAreNamedWork) {
+  const auto after = [](const std::string& text, const std::string& flag) {
+    const size_t at = text.find(flag + " ");
+    return at == std::string::npos ? std::string() : text.substr(at + flag.size() + 1);
+  };
+  int named = 0;
+  for (int64_t layers = 1; layers <= 40; ++layers) {
+    for (int64_t stages = 2; stages <= 9; ++stages) {
+      for (int64_t virtual_stages = 1; virtual_stages <= 3; ++virtual_stages) {
+        Numbers model = llama();
+        model["num_layers"] = layers;
+        ParallelTarget target;
+        target.pipeline = stages;
+        if (virtual_stages > 1) target.virtual_pipeline = virtual_stages;
+        if (layers % (stages * virtual_stages) == 0) continue;
+        const std::string text = refusal(model, target);
+        SCOPED_TRACE(text);
+        const auto is_taken = [&](ParallelTarget way) {
+          ++named;
+          EXPECT_EQ(refusal(model, way), "fits");
+        };
+        if (const std::string n = after(text, "--decoder-first-pipeline-num-layers"); !n.empty()) {
+          ParallelTarget way = target;
+          way.first_stage_layers = std::stoll(n);
+          is_taken(way);
+        }
+        if (const std::string n = after(text, "--decoder-last-pipeline-num-layers"); !n.empty()) {
+          ParallelTarget way = target;
+          way.last_stage_layers = std::stoll(n);
+          is_taken(way);
+        }
+        if (const std::string word = after(text, "--pipeline-model-parallel-layout");
+            !word.empty()) {
+          ParallelTarget way = target;
+          way.virtual_pipeline.reset();
+          way.stage_letters = word.substr(1, word.find('\'', 1) - 1);
+          is_taken(way);
+        }
+        const std::string embedding = "--account-for-embedding-in-pipeline-split";
+        if (text.find(embedding) == std::string::npos) continue;
+        ParallelTarget way = target;
+        way.embedding_is_a_layer = true;
+        way.loss_is_a_layer = text.find(embedding + " with ") != std::string::npos;
+        is_taken(way);
+      }
+    }
+  }
+  EXPECT_GT(named, 1000);
 }
 
 TEST(ParallelTarget, RefusesNonsense) {

@@ -79,7 +79,12 @@ TEST(JsonFields, NamesWhatIsBroken) {
   EXPECT_THAT(problem(R"({"text": "\u12g4"})"), HasSubstr("four hexadecimal digits"));
   EXPECT_THAT(problem(R"(["text"])"), HasSubstr("it is no object"));
   EXPECT_THAT(problem("   "), HasSubstr("white space"));
-  EXPECT_THAT(problem(R"({"txt": "a"})"), HasSubstr("it has no key \"text\""));
+  EXPECT_THAT(problem(R"(["text"])"), HasSubstr("jq -c '.[]'"));
+  EXPECT_THAT(problem("plain, text"), HasSubstr("--input-format text"));
+  EXPECT_THAT(problem("\xff\xfe{"), HasSubstr("iconv -f UTF-16 -t UTF-8"));
+  EXPECT_EQ(problem(R"({"txt": "a", "m": {"text": [1, "b"]}})"),
+            "it has no key \"text\", but \"txt\", \"m\"; --json-keys names those to take");
+  EXPECT_EQ(problem("{}"), "it has no key \"text\", and no other");
   EXPECT_THAT(problem("{\"text\": \"\xff\"}"), HasSubstr("byte 0xff in column 11 is not UTF-8"));
   EXPECT_THAT(problem("{\"text\": \"\xed\xa0\x80\"}"), HasSubstr("is not UTF-8"));
   for (const char* value : {"12", "null", "{}", "[1]", "[[\"a\"]]", "[\"a\", null]"}) {

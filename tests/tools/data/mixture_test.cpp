@@ -176,6 +176,21 @@ TEST_F(Mixtures, ShowDecodes) {
   EXPECT_THAT(ferry("data show " + path("t_text_document")).out,
               HasSubstr("document 0: 6 tokens\n102 105 114 115 116 256\n"));
   EXPECT_EQ(ferry("data show " + path("t_text_document") + " --from 3").code, 2);
+  // Ids of another tokenizer are not passed over.
+  const std::string other =
+      "data show " + path("t_text_document") +
+      " --count 1 --tokenizer-type SentencePieceTokenizer --tokenizer-model " + FERRY_FIXTURES +
+      "/tokenizers/spm-char.model";
+  EXPECT_THAT(ferry(other).out, HasSubstr("<id 105><id 114><id 115><id 116><id 256>"));
+  EXPECT_THAT(ferry(other).err,
+              HasSubstr("warning: 5 of the ids shown are outside the tokenizer's "
+                        "vocabulary of 0 to 103, the first in document 0, token 1: "
+                        "105"));
+  EXPECT_EQ(json::parse(ferry(other + " --json 2>/dev/null").out)
+                .at("documents")
+                .at(0)
+                .at("outside_vocabulary"),
+            json::parse("[1, 2, 3, 4, 5]"));
   const json sample = data("show " + path("a/sub/a0") +
                            " --samples --seq-length 16 --count 2 --tokenizer-type bytes")
                           .at("samples");

@@ -1,5 +1,6 @@
 // `ferry data tokenize`: texts of all kinds to token files, broken ones, parts, and runs that stop.
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <csignal>
@@ -206,7 +207,6 @@ TEST_F(Tokenize, PartitionsDealLinesInTurn) {
   tokenized(in("{\"text\":\"a\"}\n{\"text\":\"b\"}\n{\"text\":\"c\"}\n{\"text\":\"d\"}\n"),
             "--partitions 3");
   EXPECT_EQ(text_of("o_text_document"), "adbc");
-  // Each reads all lines, of which there are no more for that.
   EXPECT_THAT(ferry("data tokenize --tokenizer-type bytes --input " + path("in.jsonl") +
                     " --output-prefix " + path("p") + " --partitions 3 --dry-run")
                   .out,
@@ -276,6 +276,33 @@ TEST_F(Tokenize, RefusesWhatDoesNotFit) {
   EXPECT_EQ(ferry(bytes(input, "--overwrite --dry-run")).code, 0);
   EXPECT_THAT(left(), UnorderedElementsAre("in.jsonl", "a.txt", "o_text_document.bin",
                                            "o_text_document.idx"));
+}
+
+TEST_F(Tokenize, WarnsOfWhatIsLegalAndSeldomMeant) {
+  const std::string input = in(many_lines(3));
+  const Outcome twice = ferry(bytes(input + " " + folder.string() + "/./in.jsonl"));
+  EXPECT_EQ(twice.code, 0);
+  EXPECT_THAT(twice.err, HasSubstr("is named twice: its texts are written twice"));
+  EXPECT_THAT(ferry(bytes(input, "--overwrite")).err, Not(HasSubstr("twice")));
+  const Outcome empty = ferry(bytes(in("\n\n", "empty.jsonl"), "--overwrite"));
+  EXPECT_EQ(empty.code, 0);
+  EXPECT_THAT(empty.out,
+              AllOf(HasSubstr("the inputs hold no document"), Not(HasSubstr("to train on it"))));
+  const std::string address = refused("s3://bucket/in.jsonl", 5, "--overwrite");
+  EXPECT_THAT(address, HasSubstr("give it through a pipe"));
+}
+
+TEST_F(Tokenize, FilesOfOtherKindsAreNamed) {
+  const std::string input = in(many_lines(3));
+  EXPECT_THAT(ferry("data inspect " + input).err, HasSubstr("ferry data tokenize makes of texts"));
+  ASSERT_EQ(ferry(bytes(input)).code, 0);
+  EXPECT_THAT(ferry("data show " + folder.string()).err,
+              HasSubstr("is a folder; give one of the 1 pairs in it: " + path("o_text_document")));
+  EXPECT_EQ(ferry("data show " + path("o_text_document.bin")).code, 0);
+  EXPECT_THAT(ferry("data tokenize --input " + input + " --output-prefix " + path("p") +
+                    " --tokenizer-type HuggingFaceTokenizer --tokenizer-model org/model")
+                  .err,
+              HasSubstr("a name of the hub is none"));
 }
 
 TEST_F(Tokenize, TheTypeIsToldAndMayBeChosen) {
@@ -363,6 +390,57 @@ TEST_F(Tokenize, AStopLeavesNothing) {
   EXPECT_NE(std::system(endless.c_str()), 0);
   EXPECT_THAT(read(path("err")), HasSubstr("stopped"));
   EXPECT_THAT(left(), UnorderedElementsAre("in.jsonl", "err"));
+  // A FIFO that nobody writes to: one signal is enough.
+  ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
+  const std::string waiting = "timeout -k 15 -s INT 1 " + std::string(FERRY_PROGRAM) + " " +
+                              bytes(path("fifo")) + " > /dev/null 2>" + path("err");
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_NE(std::system(waiting.c_str()), 0);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+  EXPECT_THAT(read(path("err")), HasSubstr("stopped by a signal"));
+  EXPECT_THAT(left(), UnorderedElementsAre("in.jsonl", "err", "fifo"));
+}
+
+TEST_F(Tokenize, WaitsForOneWhoWritesToAFifo) {
+  ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
+  const std::string writer = "(sleep 0.5; echo '{\"text\": \"late\"}' > " + path("fifo") + ") &";
+  ASSERT_EQ(std::system(writer.c_str()), 0);
+  tokenized(path("fifo"));
+  EXPECT_EQ(text_of("o_text_document"), "late");
+}
+
+// What it prints last can be pasted as it is.
+TEST_F(Tokenize, TellsTrainingItsTokenizer) {
+  const std::string tokenizers = std::string(FERRY_FIXTURES) + "/tokenizers/";
+  in(many_lines(300));
+  fs::create_directories(path("model"));
+  fs::copy_file(tokenizers + "hf-llama3.json", path("model/tokenizer.json"));
+  const std::string all[] = {
+      "bytes",
+      "HuggingFaceTokenizer --tokenizer-model " + path("model/tokenizer.json"),
+      "HuggingFaceTokenizer --tokenizer-model " + path("model"),
+      "HuggingFaceTokenizer --tokenizer-model " + tokenizers + "hf-llama2.json",
+      "Llama2Tokenizer --tokenizer-model " + tokenizers + "spm-bpe.model",
+      "TikTokenizer --tiktoken-pattern r50k --tokenizer-model " + tokenizers +
+          "tiktoken-gpt2.tiktoken",
+      "GPT2BPETokenizer --vocab-file " + tokenizers + "gpt2/encoder.json --merge-file " +
+          tokenizers + "gpt2/vocab.bpe"};
+  for (const std::string& tokenizer : all) {
+    const Outcome written =
+        ferry("data tokenize --overwrite --input " + path("in.jsonl") + " --output-prefix " +
+              path("o") + " --tokenizer-type " + tokenizer);
+    ASSERT_EQ(written.code, 0) << written.err;
+    const std::string mark = "to train on it: ";
+    const size_t at = written.out.find(mark);
+    ASSERT_NE(at, std::string::npos) << written.out;
+    const std::string options = written.out.substr(at + mark.size());
+    const Outcome trained = ferry(
+        "train --dry-run --device cpu --num-layers 1 --hidden-size 32 --num-attention-heads 4 "
+        "--seq-length 64 --max-position-embeddings 64 --micro-batch-size 1 --lr 1e-3 "
+        "--train-iters 2 --split 1,0,0 --eval-iters 0 " +
+        options.substr(0, options.find('\n')));
+    EXPECT_EQ(trained.code, 0) << options << trained.err;
+  }
 }
 
 TEST_F(Tokenize, AFullDiskLeavesNothing) {

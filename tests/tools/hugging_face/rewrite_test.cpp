@@ -186,7 +186,7 @@ TEST_F(Rewrite, NamesOtherQuantisations) {
   EXPECT_THAT(refused.err, HasSubstr("quantised by gptq"));
   const Outcome moved = convert(model, "");
   ASSERT_EQ(moved.code, 0) << moved.err;
-  EXPECT_THAT(moved.out, HasSubstr("quantised by gptq and are moved as they are"));
+  EXPECT_THAT(moved.out, HasSubstr("quantised by gptq, 4 bits, but no tensor is"));
   expect_same_tensors(path("out"), kModel);
 }
 

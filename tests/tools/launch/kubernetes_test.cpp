@@ -107,6 +107,13 @@ TEST_F(Manifests, WhatKubernetesDoesNotTakeIsRefused) {
   EXPECT_THAT(refusal(""), HasSubstr("container.image: pods need an image"));
   EXPECT_THAT(refusal("container.image=x name=Big"), HasSubstr("cannot be a name in Kubernetes"));
   EXPECT_THAT(refusal("container.image=x kubernetes.namespace=a_b"), HasSubstr("namespace"));
+  for (const char* each :
+       {"shared_memory=64GB", "memory=lots", "volume_claim=My_Claim", "service_account=a/b",
+        "gpu_resource=nvidia/com/gpu", "node_selector={gpu: \"a,b\"}"}) {
+    const std::string setting = std::string("kubernetes.") + each;
+    EXPECT_THAT(refusal("container.image=x '" + setting + "'"),
+                HasSubstr("error: " + setting.substr(0, setting.find('='))));
+  }
   EXPECT_THAT(refusal("container.image=x kubernetes.volume_claim=c"), HasSubstr("volume_path"));
   EXPECT_THAT(refusal("container.image=x kubernetes.volume_claim=c kubernetes.volume_path=/fsx"),
               HasSubstr("does not lie in kubernetes.volume_path"));

@@ -130,16 +130,59 @@ TEST_F(LaunchScripts, AJobOfSlurmGetsTheSame) {
 
 TEST_F(LaunchScripts, HeadersSayWhatTheyCanAndRefuseTheRest) {
   const Outcome good =
-      ferry("launch slurm --print " + small("--set 'slurm.account=a b' --set slurm.time=01:00:00 "
-                                            "--set ranks.gpus_per_node=4"));
-  EXPECT_THAT(good.out, HasSubstr("#SBATCH \"--account=a b\"\n"));
+      ferry("launch slurm --print " +
+            small("--set 'slurm.options=[\"--comment=a b\"]' --set slurm.time=01:00:00 "
+                  "--set ranks.gpus_per_node=4"));
+  EXPECT_THAT(good.out, HasSubstr("#SBATCH \"--comment=a b\"\n"));
   EXPECT_THAT(good.out, HasSubstr("#SBATCH --time=01:00:00\n"));
   EXPECT_THAT(good.out, HasSubstr("#SBATCH --signal=USR2@600\n"));
   EXPECT_THAT(good.out, HasSubstr("#SBATCH --gpus-per-node=4\n"));
-  const Outcome bad = ferry("launch slurm --print " + small("--set 'slurm.account=\"a\\nb\"'"));
+  const Outcome bad =
+      ferry("launch slurm --print " + small("--set 'slurm.options=[\"--comment=a\\nb\"]'"));
   EXPECT_EQ(bad.code, 2);
   EXPECT_THAT(bad.err, HasSubstr("the header of a Slurm job cannot say"));
   EXPECT_EQ(ferry("launch slurm --print " + small("--set slurm.options=x")).code, 2);
+}
+
+TEST_F(LaunchScripts, ValuesOfHeadersAreChecked) {
+  const auto printed = [&](const std::string& setting) {
+    return ferry("launch slurm --print " + small("--set '" + setting + "'"));
+  };
+  for (const char* good :
+       {"slurm.time=90", "slurm.time=90:00", "slurm.time=2-12", "slurm.time=2-12:30:00",
+        "slurm.time=UNLIMITED", "slurm.memory=64G", "slurm.memory=500000", "slurm.memory=64GB",
+        "slurm.account=a-1.b_2", "slurm.partition=normal,long", "slurm.constraint=[r1|r2]&gpu",
+        "slurm.options=[--mem-per-cpu=2G]"}) {
+    EXPECT_EQ(printed(good).code, 0) << good;
+  }
+  for (const char* bad :
+       {"slurm.time=24h", "slurm.time=1:2:3:4", "slurm.time=-5", "slurm.time=tomorrow",
+        "slurm.memory=64Gi", "slurm.memory=lots", "slurm.account=my account", "slurm.partition=-p",
+        "slurm.constraint=[r1", "slurm.qos=a\"b", "slurm.options=[--time=x]",
+        "slurm.options=[--nodes=3]", "slurm.srun_options=[x]"}) {
+    const Outcome outcome = printed(bad);
+    EXPECT_EQ(outcome.code, 2) << bad;
+    const std::string setting = bad;
+    EXPECT_THAT(outcome.err, HasSubstr("error: " + setting.substr(0, setting.find('='))));
+  }
+  EXPECT_THAT(printed("slurm.time=10").err, HasSubstr("each job saves and ends at once"));
+}
+
+// Not a shell's 127, and not scripts that nobody asked for.
+TEST_F(LaunchScripts, WhatCannotBeSubmittedHereIsSaid) {
+  const std::string launch = " launch slurm " + small("--submit") + " 2>&1";
+  const Outcome none = shell("PATH=/nowhere " + std::string(FERRY_PROGRAM) + launch);
+  EXPECT_EQ(none.code, 3);
+  EXPECT_THAT(none.out, HasSubstr("--submit: there is no sbatch on this machine"));
+  EXPECT_FALSE(std::filesystem::exists(path("run")));
+  EXPECT_THAT(ferry("launch local " + small("--submit --set program.ferry=/none")).err,
+              HasSubstr("--submit: there is no /none on this machine; program.ferry names it"));
+  // Whoever starts the script itself hears it, too.
+  ASSERT_EQ(ferry("launch slurm " + small("")).code, 0);
+  const Outcome script = shell("mkdir bin; ln -s $(command -v dirname) bin; PATH=$PWD/bin " +
+                               std::string("$(command -v bash) run/launch/submit.sh"));
+  EXPECT_EQ(script.code, 69) << script.out;
+  EXPECT_THAT(script.out, HasSubstr("there is no sbatch here"));
 }
 
 TEST_F(LaunchScripts, ContainersAndDebuggingChangeTheCommand) {

@@ -1,6 +1,9 @@
 // The page of `ferry report`, and what it is drawn from.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "ckpt/base/error.h"
 #include "ckpt/io/staging/claim.h"
 #include "ckpt/open.h"
@@ -283,6 +286,47 @@ TEST_F(ReportProgram, WaitsForAnotherWriterAndLeavesNothing) {
   EXPECT_TRUE(left().empty());
   EXPECT_EQ(ferry(command).code, 0);
   EXPECT_THAT(left(), testing::ElementsAre("r.html"));
+}
+
+TEST_F(ReportProgram, ALogIsNoCheckpoint) {
+  write(path("job.log"), "text\n");
+  const test::Outcome outcome = ferry("report " + path("job.log") + " -o " + path("r.html"));
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("is a log of training, as its name says: give --training"));
+  const test::Outcome saves = ferry("report --training " + std::string(FERRY_FIXTURES) +
+                                    "/megatron/hot_llama -o " + path("r.html"));
+  EXPECT_EQ(saves.code, 0);
+  EXPECT_THAT(saves.err, HasSubstr("has saves, but no log or metrics: no figures over iterations"));
+}
+
+// A weight that went astray does not press all others into one bar.
+TEST_F(ReportProgram, OneValueFarAwayDoesNotFlattenTheRest) {
+  std::vector<float> values;
+  for (int i = 0; i < 1000; ++i) values.push_back(static_cast<float>(std::sin(i)));
+  const std::string header = R"({"w":{"dtype":"F32","shape":[1000],"data_offsets":[0,4000]}})";
+  const uint64_t length = header.size();
+  for (const float astray : {1e30f, -1e30f, 3e38f}) {
+    values[500] = astray;
+    std::string content(reinterpret_cast<const char*>(&length), sizeof length);
+    content += header;
+    content.append(reinterpret_cast<const char*>(values.data()), 4000);
+    write(path("w.safetensors"), content);
+    const Checkpoint checkpoint = open_checkpoint(posix_file_system(), path("w.safetensors"));
+    const Histogram result =
+        histogram(checkpoint.catalog, checkpoint.catalog.entries.front(), 8, 1 << 20);
+    EXPECT_EQ(result.below + result.above, 1);
+    EXPECT_GE(result.low, -2);
+    EXPECT_LE(result.high, 2);
+    int64_t count = 0;
+    for (const int64_t bin : result.bins) count += bin;
+    EXPECT_EQ(count, 999);
+    EXPECT_LT(*std::ranges::max_element(result.bins), 500);
+  }
+  ASSERT_EQ(ferry("report " + path("w.safetensors") + " --histograms w -o " + path("w.html")).code,
+            0);
+  const std::string page = read(path("w.html"));
+  EXPECT_TRUE(page.find("1 above, up to 3e+38") != std::string::npos);
+  EXPECT_TRUE(page.find("elements at most in a bar</text>") != std::string::npos);
 }
 
 TEST(Histogram, CountsEveryFiniteValue) {

@@ -52,6 +52,8 @@ TEST_F(Program, ADryRunOfTrainingRefusesWhatTheRunWould) {
           "hidden_size is 32 in the checkpoint");
   refused("--mock-data --load " + saved + " --ckpt-step 7", 3, "--ckpt-step asks for 7");
   refused("--data-path " + path("none"), 3, "none.idx does not exist");
+  refused("--data-path " + corpus + ".bin", 3, "without their endings: give " + corpus);
+  refused("--data-path " FERRY_FIXTURES "/data", 3, "ferry data config " FERRY_FIXTURES "/data");
   refused("--split 0,1,0 --data-cache-path " + path("cache") + " --data-path " + corpus, 2,
           "there is nothing to train on");
   EXPECT_EQ(ferry(kTrain + "--dry-run --data-path " + corpus).code, 0);
@@ -60,6 +62,41 @@ TEST_F(Program, ADryRunOfTrainingRefusesWhatTheRunWould) {
   refused(save + path("file"), 2, "is a file: give a run's folder");
   refused(save + saved + "/iter_0000004", 2, "is the folder of an iteration");
   refused("--mock-data --metrics-json " + saved, 2, "is a folder: give the path of a file");
+}
+
+// They stand on standard error, after the list of arguments, and once more when the start is over.
+TEST_F(Program, WarningsOfTheStartComeTwiceOnStandardError) {
+  const std::string warning = "WARNING: no checkpoint is in --load " + path("none");
+  const Outcome apart = ferry(kTrain + "--mock-data --load " + path("none"));
+  ASSERT_EQ(apart.code, 0) << apart.err;
+  EXPECT_THAT(apart.out, Not(HasSubstr("WARNING")));
+  EXPECT_NE(apart.err.find(warning), apart.err.rfind(warning));
+  EXPECT_THAT(ferry(kTrain + "--mock-data --dry-run --load " + path("none")).err,
+              HasSubstr(warning));
+  const std::string command = std::string(FERRY_PROGRAM) + " " + kTrain + "--mock-data --load " +
+                              path("none") + " >" + path("both") + " 2>&1";
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  const std::string both = read(path("both"));
+  EXPECT_LT(both.find("end of arguments"), both.find(warning));
+  EXPECT_LT(both.find("memory of a rank"), both.rfind(warning));
+  EXPECT_LT(both.rfind(warning), both.find("[before the start of training step]"));
+}
+
+TEST_F(Program, SavesThatGoNowhereAreWarnedOf) {
+  const std::string warning = "WARNING: --save-interval without --save: nothing will be saved";
+  EXPECT_THAT(ferry(kTrain + "--mock-data --save-interval 2").err, HasSubstr(warning));
+  EXPECT_THAT(ferry(kTrain + "--mock-data --save-interval 2 --dry-run").err, HasSubstr(warning));
+  EXPECT_THAT(ferry(kTrain + "--mock-data").err, Not(HasSubstr("WARNING")));
+}
+
+TEST_F(Program, APartOfALaunchersEnvironmentIsRefused) {
+  for (const char* rank : {"0", "1"}) {
+    const std::string command = "env RANK=" + std::string(rank) + " WORLD_SIZE=2 " + FERRY_PROGRAM +
+                                " " + kTrain + "--mock-data >" + path("out") + " 2>" + path("err");
+    EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 2);
+    EXPECT_THAT(read(path("err")), HasSubstr(", WORLD_SIZE=2, but not MASTER_ADDR, MASTER_PORT"));
+    EXPECT_EQ(read(path("out")), "");
+  }
 }
 
 }  // namespace

@@ -78,6 +78,8 @@ TEST(ParseArguments, ReadsFilesWhereTheyStand) {
   EXPECT_THAT(a.data_path, ElementsAre("a", "b"));
   EXPECT_EQ(parse("--yaml-cfg /a/run.yaml --seed 4").seed, 4);
 
+  EXPECT_THAT(error_of(ErrorKind::invalid, [&] { parse("/a/args"); }),
+              HasSubstr("a file of arguments is given as @/a/args"));
   files.put("/a/loop", "@/a/loop");
   EXPECT_THAT(error_of(ErrorKind::invalid, [&] { parse("@/a/loop"); }), HasSubstr("names itself"));
   files.put("/a/bad.yaml", "num_leyers: 2");
@@ -97,6 +99,8 @@ TEST(ParseArguments, ReadsFilesWhereTheyStand) {
 TEST(ParseArguments, NamesWhatIsWrong) {
   EXPECT_THAT(refusal("--num-layer 3"), HasSubstr("the nearest is --num-layers"));
   EXPECT_THAT(refusal("--xyzzy-plugh 3"), HasSubstr("ferry train --help"));
+  EXPECT_THAT(refusal("--nproc_per_node 2"),
+              HasSubstr("torchrun --nproc_per_node ... --no-python"));
   EXPECT_THAT(refusal("--num-layers 3.5"), HasSubstr("--num-layers: '3.5' is not a whole number"));
   EXPECT_THAT(refusal("--num-layers 99999999999999999999"), HasSubstr("whole number"));
   EXPECT_THAT(refusal("--lr nan"), HasSubstr("--lr: 'nan' is not a number"));

@@ -7,6 +7,8 @@
 
 #include "ckpt/base/error.h"
 #include "tests/random_cases.h"
+#include "tests/trainer/arguments/runs.h"
+#include "trainer/rank/loop_options.h"
 
 namespace ferry {
 namespace {
@@ -102,6 +104,64 @@ TEST(IterationsFor, CountsAsMegatronDoes) {
   sizes.keep_rest = true;
   EXPECT_EQ(iterations_for(sizes, 104 + 24 + 23), 13 + 2);
   EXPECT_EQ(iterations_for(sizes, 20), 3);
+}
+
+TEST(SamplesFor, CountsWhatIterationsTake) {
+  BatchSizes sizes;
+  sizes.micro_batch_size = 2;
+  sizes.steps = {{0, 8}};
+  EXPECT_EQ(samples_for(sizes, 0), 0);
+  EXPECT_EQ(samples_for(sizes, 5), 40);
+  // 8 eight times are 64; the next begins at 64, which is a threshold.
+  sizes.steps = {{0, 8}, {60, 24}, {62, 30}, {130, 6}};
+  EXPECT_EQ(samples_for(sizes, 8), 64);
+  EXPECT_EQ(samples_for(sizes, 9), 94);
+  EXPECT_EQ(samples_for(sizes, 12), 64 + 3 * 30 + 6);
+  sizes.steps = {{0, 9}};
+  sizes.round_down = true;
+  EXPECT_EQ(samples_for(sizes, 3), 24);
+}
+
+std::vector<std::string> warnings_of(const std::string& more) {
+  return loop_warnings(
+      test::completed("--num-layers 2 --hidden-size 32 --num-attention-heads 4 --seq-length 32 "
+                      "--max-position-embeddings 32 --micro-batch-size 2 --lr 1e-3 --min-lr 1e-5 "
+                      "--mock-data --tokenizer-type NullTokenizer --vocab-size 100 " +
+                      more)
+          .arguments);
+}
+
+// Schedules by iterations under batches that change end where the run does not.
+TEST(LoopWarnings, HaveTheFiguresOfSchedulesThatEndElsewhere) {
+  // 0:2 and 8 from sample 4 on (128 tokens): 2 + 2 + 98 x 8 samples, counted as 100 x 2.
+  const std::string grows = "--train-iters 100 --step-batch-size-schedule '0:2 128:8' ";
+  const auto cosine = warnings_of(grows + "--lr-decay-style cosine --lr-warmup-iters 10");
+  ASSERT_EQ(cosine.size(), 1U);
+  EXPECT_EQ(cosine[0],
+            "--train-iters: the schedule counts each iteration as 2 samples, so that it warms up "
+            "over 20 and decays until sample 200, but batches change and 100 iterations take 788 "
+            "samples: the run ends at a learning rate of 1.000000E-05, which it has had from "
+            "iteration 28 on (--min-lr is 1.000000E-05). Give --train-samples 788 instead, with "
+            "--lr-decay-samples and --lr-warmup-samples");
+  // Fewer samples than are counted: the end of the decay is not reached.
+  const std::string shrinks =
+      "--train-iters 100 --global-batch-size 7 --decrease-batch-size-if-needed ";
+  const auto wsd = warnings_of(shrinks + "--lr-decay-style WSD --lr-wsd-decay-iters 20");
+  ASSERT_EQ(wsd.size(), 1U);
+  EXPECT_THAT(wsd[0], testing::HasSubstr("until sample 700, but batches change and 100 iterations "
+                                         "take 600 samples: the run ends at a learning rate of "
+                                         "6.4"));
+}
+
+TEST(LoopWarnings, AreNotOfRunsThatEndTogether) {
+  EXPECT_TRUE(warnings_of("--train-iters 100 --global-batch-size 8").empty());
+  EXPECT_TRUE(warnings_of("--train-samples 800 --step-batch-size-schedule '0:2 128:8'").empty());
+  EXPECT_TRUE(
+      warnings_of("--train-samples 800 --global-batch-size 8 --rampup-batch-size 2 2 64").empty());
+  EXPECT_TRUE(warnings_of("--train-iters 100 --step-batch-size-schedule '0:2 128:8' "
+                          "--lr-decay-style constant")
+                  .empty());
+  EXPECT_TRUE(warnings_of("--train-iters 2 --step-batch-size-schedule '0:2 128:8'").empty());
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ TEST(ExitDecision, TheSignalComesFirst) {
   a.exit_signal_handler = true;
   a.exit_signal = "SIGUSR2";
   a.exit_duration_in_mins = 12;
-  EXPECT_EQ(decide(a, 7, all), (ExitDecision{SaveKind::persistent, true, false,
+  EXPECT_EQ(decide(a, 7, all), (ExitDecision{SaveKind::persistent, true, false, true,
                                              "exiting program after receiving SIGUSR2."}));
   EXPECT_EQ(decide(a, 7, {false, true, true, true}).why, "exiting program after 12.5 minutes");
   a.save.clear();
@@ -52,8 +52,8 @@ TEST(ExitDecision, TheSignalComesFirst) {
 TEST(ExitDecision, LeavesAtIterationsWithoutSavingTwice) {
   TrainArguments a = saving();
   a.exit_interval = 5;
-  EXPECT_EQ(decide(a, 5),
-            (ExitDecision{SaveKind::persistent, true, false, "exiting program at iteration 5"}));
+  EXPECT_EQ(decide(a, 5), (ExitDecision{SaveKind::persistent, true, false, false,
+                                        "exiting program at iteration 5"}));
   EXPECT_EQ(decide(a, 10).save, SaveKind::persistent);
   a.non_persistent_save_interval = 3;
   EXPECT_EQ(decide(a, 15).save, SaveKind::non_persistent);  // as Megatron-LM: saved is saved
@@ -79,6 +79,8 @@ TEST(ExitDecision, HeedsTriggersInIterationsThatAreLogged) {
   const auto only_exit = decide(a, 4, {false, false, false, true});
   EXPECT_EQ(only_exit.save, SaveKind::none);  // stops without a save
   EXPECT_TRUE(only_exit.exit);
+  EXPECT_TRUE(only_exit.obeys_exit_trigger);
+  EXPECT_FALSE(decide(a, 4, {false, false, true, false}).obeys_exit_trigger);
   a.save.clear();
   EXPECT_FALSE(decide(a, 4, {false, false, true, false}).remove_save_trigger);
 }
@@ -130,6 +132,10 @@ TEST(ExitWatch, LooksAtTheClockAndTheFiles) {
   watch.remove_save_trigger();
   EXPECT_FALSE(watch.look(4, start).save_trigger);
   EXPECT_TRUE(watch.look(4, start).exit_trigger);
+  watch.put_exit_trigger_away();
+  watch.put_exit_trigger_away();  // which is there no more
+  EXPECT_FALSE(watch.look(4, start).exit_trigger);
+  EXPECT_EQ(files.status("/t/exit.obeyed").kind, PathKind::file);
   // A folder of that name is no trigger, and what it holds stays.
   files.put("/t/save/iter_0000004/model", "weights");
   EXPECT_FALSE(watch.look(4, start).save_trigger);

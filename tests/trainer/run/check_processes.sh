@@ -151,12 +151,18 @@ echo "signalled: all save and end"
 
 # Launchers that MPI knows nothing of.
 refused() {
-    text=$1 code=0
-    shift
+    expected=$1 text=$2 code=0
+    shift 2
     env "$@" "$ferry" train $common $four >refused.log 2>&1 || code=$?
-    [ $code = 5 ] && grep -q "$text" refused.log || { cat refused.log; exit 1; }
+    [ $code = "$expected" ] && grep -q "$text" refused.log || { cat refused.log; exit 1; }
 }
-refused 'torchrun started 4 processes, as WORLD_SIZE says' RANK=0 WORLD_SIZE=4 LOCAL_WORLD_SIZE=4
-refused 'srun started 4 processes, as SLURM_STEP_NUM_TASKS says' SLURM_STEP_NUM_TASKS=4
+refused 2 'LOCAL_WORLD_SIZE=4, but not MASTER_ADDR, MASTER_PORT' RANK=0 WORLD_SIZE=4 LOCAL_WORLD_SIZE=4
+refused 5 'srun started 4 processes, as SLURM_STEP_NUM_TASKS says' SLURM_STEP_NUM_TASKS=4
 echo "refused: processes that MPI does not know of"
+
+# Under MPI and by an address, ranks with other arguments than the first one's.
+code=0
+timeout 60 mpirun -n 1 "$ferry" train $common $four --train-iters 8 : -n 3 "$ferry" train $common $four --train-iters 7 >unlike.log 2>&1 || code=$?
+[ $code = 6 ] && grep -q 'rank 1 has --train-iters 7, and rank 0 --train-iters 8' unlike.log || { cat unlike.log; exit 1; }
+echo "unlike: ranks with other arguments are refused"
 echo "all passed"

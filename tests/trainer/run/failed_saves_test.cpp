@@ -2,7 +2,7 @@
 #include <chrono>
 #include <thread>
 
-#include "tests/io/forwarding_file_system.h"
+#include "ckpt/io/forwarding_file_system.h"
 #include "tests/trainer/run/runs.h"
 
 namespace ferry::test {

@@ -48,6 +48,16 @@ TEST_F(Refusals, OfSchedulesComeBeforeTheFirstIteration) {
   expect_untrained("--lr-warmup-iters 4", "must end before");
 }
 
+// Megatron-LM refuses the one and runs the other, whose rate it ends far from --min-lr.
+TEST_F(Refusals, OfSchedulesUnderGrowingBatchesNameTheFigures) {
+  // 4 + 4 + 8 + 8 samples.
+  expect_untrained("--rampup-batch-size 4 4 8 --min-lr 1e-4",
+                   "--rampup-batch-size with --train-iters, which Megatron-LM refuses: the "
+                   "schedule counts each iteration as 8 samples, so that it warms up over 0 and "
+                   "decays until sample 32, but batches change and 4 iterations take 24 samples: "
+                   "the run ends at a learning rate of 3.250000E-04 (--min-lr is 1.000000E-04)");
+}
+
 TEST_F(Refusals, OfDataComeBeforeTheModelsMemory) {
   const Outcome outcome = outcome_of(words("--split 100,0,0 --data-path nowhere"));
   EXPECT_THAT(outcome.problem, HasSubstr("nowhere"));
@@ -154,6 +164,21 @@ TEST_F(Refusals, OfAnotherScheduleNameTheCheckpoint) {
   expect_untrained("--lr 2e-3 --train-iters 8 --load " + saved(),
                    "run/iter_0000004: the learning rate (--lr) is 0.001 in the checkpoint's "
                    "scheduler and 0.002 now");
+}
+
+// Batches change all lengths of a schedule by iterations.
+TEST_F(Refusals, OfAnotherBatchNameTheBatch) {
+  const std::string other = "--global-batch-size 16 --load " + saved() + " ";
+  expect_untrained(
+      other, "run/iter_0000004: --global-batch-size is 8 in the checkpoint and 16 now, and with");
+  // What differs besides comes first, by its own name.
+  expect_untrained(other + "--lr 2e-3", "the learning rate (--lr) is 0.001");
+  // Half as many iterations are the same schedule.
+  EXPECT_EQ(outcome_of(words(other + "--train-iters 2")).problem, "");
+  for (const char* choice :
+       {"--override-opt-param-scheduler", "--use-checkpoint-opt-param-scheduler"}) {
+    EXPECT_EQ(outcome_of(words(other + choice)).problem, "") << choice;
+  }
 }
 
 TEST_F(Refusals, OfAnIterationNameThisCommandsFlag) {

@@ -106,6 +106,7 @@ inline Outcome outcome_of(const std::string& text,
             const std::lock_guard lock(mutex);
             outcome.printed += more;
           },
+          {},
           [&, rank] { return open_device(groups[rank], links[rank]); }};
       try {
         train(arguments, setup);

@@ -6,7 +6,7 @@
 #include "ckpt/io/staging/claim.h"
 #include "ckpt/megatron/state/state_of.h"
 #include "ckpt/store/prune.h"
-#include "tests/io/forwarding_file_system.h"
+#include "ckpt/io/forwarding_file_system.h"
 #include "tests/trainer/run/runs.h"
 #include "trainer/rank/room.h"
 
@@ -50,7 +50,16 @@ TEST_F(Saves, AsynchronousOnesHoldWhatWasThereThen) {
 
 // Also where nothing else is due.
 TEST_F(Saves, OneIsMadeBeforeBatchesGrow) {
-  run("run", "--finetune --rampup-batch-size 4 4 20 --save-interval 100 --exit-interval 8");
+  std::string words = "--load " + run_fixture("f32_qwen3") + " --save " + scratch_.path("run") +
+                      common_words(scratch_) +
+                      "--eval-iters 0 --finetune --rampup-batch-size 4 4 20 --save-interval 100 "
+                      "--exit-interval 8";
+  const std::pair<std::string, std::string> kBySamples[] = {
+      {"--train-iters 30", "--train-samples 240"},
+      {"--lr-decay-iters 100", "--lr-decay-samples 800"},
+      {"--lr-warmup-iters 5", "--lr-warmup-samples 40"}};
+  for (const auto& [from, to] : kBySamples) words.replace(words.find(from), from.size(), to);
+  run_of(words);
   EXPECT_THAT(left_in("run"), testing::IsSupersetOf({"iter_0000005", "iter_0000008"}));
   EXPECT_THAT(left_in("run"), testing::SizeIs(3));
 }

@@ -140,6 +140,8 @@ TEST_F(RunSource, MayBeANonPersistentOne) {
   const auto trigger =
       " --trigger-path " + scratch_.path("") + " --log-interval 9 --exit-trigger exit ";
   EXPECT_EQ(outcome_of(words + trigger).problem, "");
+  // It goes once it is obeyed: the next run goes on.
+  EXPECT_FALSE(fs::exists(scratch_.path("exit")));
   EXPECT_EQ(figures_in(run_of(words + "--exit-interval 10 ")).begin()->first, 9);
   // It lies beside what is loaded, wherever the run saves.
   fs::remove_all(run + "/iter_0000010");

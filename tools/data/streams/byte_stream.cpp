@@ -38,8 +38,12 @@ class PipeStream final : public ByteStream {
       : stop_(stop),
         path_(path == "-" ? "standard input" : path),
         descriptor_(path == "-" ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)
-                                : ::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+                                : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (descriptor_.get() < 0) fail_errno("open", path_);
+    // A FIFO opens at once so, and wait() waits for one who writes: an open() that waits itself can
+    // be ended by no other thread.
+    const int flags = ::fcntl(descriptor_.get(), F_GETFL);
+    if (path != "-") ::fcntl(descriptor_.get(), F_SETFL, flags & ~O_NONBLOCK);
   }
 
   size_t read_some(std::span<std::byte> into) override {

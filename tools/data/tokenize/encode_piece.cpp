@@ -61,10 +61,9 @@ PieceEncoder::PieceEncoder(const TextTokenizer& tokenizer, const EncodeOptions& 
 EncodedPiece PieceEncoder::encode(const TextPiece& piece) {
   EncodedPiece encoded;
   encoded.end = piece.end;
-  encoded.documents.resize(options_.keys.size());
   if (piece.is_document) {
-    if (piece.begin.line % options_.partitions == options_.partition) {
-      encode_line(piece, piece.text, 0, encoded);
+    if (EncodedDocuments* const documents = documents_of(piece.begin.line, encoded)) {
+      encode_line(piece, piece.text, 0, *documents);
     }
     return encoded;
   }
@@ -72,12 +71,22 @@ EncodedPiece PieceEncoder::encode(const TextPiece& piece) {
   for (int64_t line = 0; !text.empty(); ++line) {
     const size_t newline = text.find('\n');
     const size_t length = newline == std::string_view::npos ? text.size() : newline + 1;
-    if ((piece.begin.line + line) % options_.partitions == options_.partition) {
-      encode_line(piece, text.substr(0, length), line, encoded);
+    if (EncodedDocuments* const documents = documents_of(piece.begin.line + line, encoded)) {
+      encode_line(piece, text.substr(0, length), line, *documents);
     }
     text.remove_prefix(length);
   }
   return encoded;
+}
+
+// Where a line's documents go; null: its partition is not to be encoded.
+EncodedDocuments* PieceEncoder::documents_of(int64_t line, EncodedPiece& encoded) const {
+  const int64_t partition = line % options_.partitions;
+  const int64_t end = options_.end_partition ? options_.end_partition->load() : options_.partitions;
+  if (partition < options_.first_partition || partition >= end) return nullptr;
+  EncodedDocuments& documents = encoded.partitions[partition];
+  documents.of_keys.resize(options_.keys.size());
+  return &documents;
 }
 
 // What is wrong with a line; empty: nothing.
@@ -97,7 +106,7 @@ std::string PieceEncoder::problem_of(const TextPiece& piece, std::string_view li
 }
 
 void PieceEncoder::encode_line(const TextPiece& piece, std::string_view line, int64_t line_of_piece,
-                               EncodedPiece& encoded) {
+                               EncodedDocuments& encoded) {
   if (line.size() > options_.longest_line) {
     const auto before = static_cast<uint64_t>(line.data() - piece.text.data());
     fail_too_long(inputs_[piece.input], piece.begin.byte + before, options_.longest_line);
@@ -137,7 +146,7 @@ void PieceEncoder::encode_line(const TextPiece& piece, std::string_view line, in
 }
 
 // A document of one sequence, or of its sentences.
-void PieceEncoder::add_text(size_t key, std::string_view text, EncodedPiece& encoded) {
+void PieceEncoder::add_text(size_t key, std::string_view text, EncodedDocuments& encoded) {
   sentences_.clear();
   if (options_.splitter) {
     options_.splitter->split(text, sentences_);
@@ -148,8 +157,8 @@ void PieceEncoder::add_text(size_t key, std::string_view text, EncodedPiece& enc
 }
 
 void PieceEncoder::add_document(size_t key, const std::vector<std::string_view>& texts,
-                                EncodedPiece& encoded) {
-  StoredDocuments& documents = encoded.documents[key];
+                                EncodedDocuments& encoded) {
+  StoredDocuments& documents = encoded.of_keys[key];
   int32_t sequences = 0;
   for (const std::string_view text : texts) {
     ids_.clear();

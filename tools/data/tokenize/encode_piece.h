@@ -3,7 +3,9 @@
 // Source: tools/preprocess_data.py of Megatron-LM (Encoder.encode).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,7 +26,10 @@ struct EncodeOptions {
   bool skip_bad = false;
   uint64_t longest_line = 64 << 20;  // bytes
   DType type = DType::u16;
-  int64_t partition = 0, partitions = 1;  // lines whose number leaves this remainder
+  int64_t partitions = 1;  // a line belongs to that of its number's remainder
+  /// Lines of partitions in [first, end) are encoded. The end may be lowered meanwhile.
+  int64_t first_partition = 0;
+  const std::atomic<int64_t>* end_partition = nullptr;  // null: partitions
 };
 
 /// A line that was left out, and why.
@@ -46,10 +51,14 @@ struct EncodeCounts {
   void add(const EncodeCounts& other);
 };
 
+struct EncodedDocuments {
+  std::vector<StoredDocuments> of_keys;
+  EncodeCounts counts;
+};
+
 struct EncodedPiece {
   TextPosition end;
-  std::vector<StoredDocuments> documents;  // of each key
-  EncodeCounts counts;
+  std::map<int64_t, EncodedDocuments> partitions;  // by number; those that it has lines of
 };
 
 /// For one thread.
@@ -64,10 +73,12 @@ class PieceEncoder {
   EncodedPiece encode(const TextPiece& piece);
 
  private:
+  EncodedDocuments* documents_of(int64_t line, EncodedPiece& encoded) const;
   void encode_line(const TextPiece& piece, std::string_view line, int64_t line_of_piece,
-                   EncodedPiece& encoded);
-  void add_text(size_t key, std::string_view text, EncodedPiece& encoded);
-  void add_document(size_t key, const std::vector<std::string_view>& texts, EncodedPiece& encoded);
+                   EncodedDocuments& encoded);
+  void add_text(size_t key, std::string_view text, EncodedDocuments& encoded);
+  void add_document(size_t key, const std::vector<std::string_view>& texts,
+                    EncodedDocuments& encoded);
   std::string problem_of(const TextPiece& piece, std::string_view line);
   std::string place_of(const TextPiece& piece, const char* begin, int64_t line_of_piece) const;
 

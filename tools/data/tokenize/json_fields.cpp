@@ -11,6 +11,8 @@
 namespace ferry::tool {
 namespace {
 
+constexpr int kMostKeysShown = 8;
+
 constexpr uint64_t kOnes = 0x0101010101010101u, kHighs = 0x8080808080808080u;
 
 // Nonzero where a byte of the word is a quote, a backslash or a control character.
@@ -63,18 +65,49 @@ class JsonFields::Reader {
   void read_line() {
     const size_t good = utf8_prefix(line_, false);
     if (good < line_.size()) {
-      throw Problem{fmt::format("byte 0x{:02x} in column {} is not UTF-8",
-                                static_cast<uint8_t>(line_[good]), good + 1)};
+      const bool is_utf16 = line_.starts_with("\xff\xfe") || line_.starts_with("\xfe\xff");
+      throw Problem{fmt::format(
+          "byte 0x{:02x} in column {} is not UTF-8{}", static_cast<uint8_t>(line_[good]), good + 1,
+          is_utf16 ? ", but how UTF-16 begins, of which iconv -f UTF-16 -t UTF-8 makes it" : "")};
     }
     skip_space();
     if (at_ == line_.size()) fail_here("there is nothing but white space");
-    if (peek() != '{') throw Problem{"it is no object, as {\"text\": \"...\"} is"};
+    if (peek() != '{') {
+      throw Problem{fmt::format(
+          "it is no object, as {{\"text\": \"...\"}} is ({})",
+          peek() == '[' ? "of an array, jq -c '.[]' makes a line an object"
+                        : "of plain text, --input-format text makes each file a document, and "
+                          "lines each line")};
+    }
     read_object();
     skip_space();
     if (at_ < line_.size()) fail_here("something follows the object");
     for (size_t k = 0; k < keys_.size(); ++k) {
-      if (!fields_[k].found) throw Problem{fmt::format("it has no key \"{}\"", keys_[k])};
+      if (!fields_[k].found) throw Problem{problem_of_key(keys_[k])};
     }
+  }
+
+  // The line is sound JSON: it is read once more for the names in it.
+  std::string problem_of_key(const std::string& key) {
+    std::string names;
+    int left = kMostKeysShown;
+    at_ = 0;
+    skip_space();
+    take('{');
+    skip_space();
+    while (peek() == '"' && left-- > 0) {
+      names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", read_string(true).text);
+      skip_space();
+      take(':');
+      skip_space();
+      skip_value();
+      skip_space();
+      take(',');
+      skip_space();
+    }
+    if (names.empty()) return fmt::format("it has no key \"{}\", and no other", key);
+    return fmt::format("it has no key \"{}\", but {}{}; --json-keys names those to take", key,
+                       names, peek() == '"' ? ", ..." : "");
   }
 
   char peek() const { return at_ < line_.size() ? line_[at_] : '\0'; }

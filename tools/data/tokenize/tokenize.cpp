@@ -125,17 +125,6 @@ void check_options(const TokenizeFlags& flags, const TokenizePlan& plan, const P
   }
 }
 
-// Bytes of the plan's inputs, as they are stored; 0: not known.
-uint64_t input_bytes(const TokenizePlan& plan) {
-  uint64_t bytes = 0;
-  for (const InputRange& range : plan.ranges) {
-    const TextInput& input = plan.inputs[range.input];
-    if (!input.is_file) return 0;
-    bytes += std::min(range.end, input.bytes) - range.begin;
-  }
-  return bytes;
-}
-
 // The folder of the language, where --punkt names it or the folder of all; empty: no --punkt.
 std::string punkt_folder(const FileSystem& file_system, const TokenizeFlags& flags) {
   if (flags.punkt.empty()) return {};
@@ -175,6 +164,16 @@ json settings_of(const TokenizeFlags& flags, const TokenizePlan& plan, const Par
           {"--no-special-tokens", !flags.tokenizer.add_special}};
 }
 
+// Texts that are named twice are trained on twice, which is legal and seldom meant.
+void warn_of_input_twice(const TokenizePlan& plan) {
+  std::set<std::string> seen;
+  for (const TextInput& input : plan.inputs) {
+    if (!input.is_file || seen.insert(canonical(input.path).string()).second) continue;
+    return print_aside("warning: " + printable(input.path) +
+                       " is named twice: its texts are written twice\n");
+  }
+}
+
 void run_tokenize(const TokenizeFlags& flags) {
   const auto file_system = posix_file_system();
   const Part part = part_of_flags(flags);
@@ -192,6 +191,7 @@ void run_tokenize(const TokenizeFlags& flags) {
   plan.overwrite = flags.overwrite;
   plan.journal_seconds = flags.journal_seconds.value_or(plan.journal_seconds);
   check_options(flags, plan, part);
+  warn_of_input_twice(plan);
   std::optional<SentenceSplitter> splitter;
   if (!flags.punkt.empty()) {
     splitter.emplace(read_punkt_parameters(*file_system, punkt_folder(*file_system, flags)),
@@ -220,12 +220,11 @@ void run_tokenize(const TokenizeFlags& flags) {
       IndexedDatasetWriter::check_target(*file_system, prefix, plan.overwrite);
     }
   }
-  // Each partition reads all of them.
-  TokenizeLog log(flags.log_interval, flags.json,
-                  tokenized.input_bytes * static_cast<uint64_t>(plan.encode.partitions));
+  TokenizeLog log(flags.log_interval, flags.json, tokenized.input_bytes);
   const auto tokenizer = open_tokenizer(*file_system, flags.tokenizer);
   tokenized.tokenizer = tokenizer->kind();
   tokenized.vocab_size = tokenizer->vocab_size();
+  tokenized.training_options = training_options(flags.tokenizer, tokenized.vocab_size);
   if (plan.encode.append_eod && !tokenizer->end_of_document()) {
     fail(ErrorKind::invalid,
          "--append-eod: the tokenizer ({}) names no token that ends documents; leave it out",
@@ -241,10 +240,10 @@ void run_tokenize(const TokenizeFlags& flags) {
                       settings_of(flags, plan, part, *file_system));
     }
     log.begin(tokenized, journal && journal->last() ? journal->last()->counts : EncodeCounts());
-    tokenized.result =
-        tokenize(file_system, *tokenizer, plan, journal ? &*journal : nullptr,
-                 {[&](const EncodeCounts& counts, uint64_t bytes) { log.show(counts, bytes); },
-                  [&] { interrupt.check(); }});
+    tokenized.result = tokenize(
+        file_system, *tokenizer, plan, journal ? &*journal : nullptr,
+        {[&](const EncodeCounts& counts, uint64_t bytes) { log.show(counts, bytes); },
+         [&] { interrupt.check(); }, [](const std::string& note) { print_aside(note + "\n"); }});
     tokenized.seconds = log.seconds();
   }
   const std::string text = flags.json ? json_text(to_json(tokenized)) : to_text(tokenized);

@@ -73,8 +73,16 @@ std::string to_text(const TokenizedText& tokenized) {
       text += fmt::format("    {}: {}\n", printable(one.place), printable(one.problem));
     }
   }
-  if (tokenized.part.count == 1 && tokenized.outputs.size() == 1) {
-    text += fmt::format("  to train on it: --data-path {}\n", shell_word(tokenized.outputs[0]));
+  if (tokenized.part.count > 1) {
+    text += "  to join the parts, once all are there: ferry data merge\n";
+  }
+  if (counts.lines == 0) {
+    return text + "  warning: the inputs hold no document: there is nothing to train on\n";
+  }
+  for (const std::string& output : tokenized.outputs) {
+    if (tokenized.part.count > 1) break;
+    text += fmt::format("  to train on it: --data-path {} {}\n", shell_word(output),
+                        tokenized.training_options);
   }
   return text;
 }

@@ -14,6 +14,7 @@ struct TokenizedText {
   std::vector<std::string> outputs, inputs;
   std::string tokenizer;
   int64_t vocab_size = 0;
+  std::string training_options;  // that name the tokenizer to ferry train
   DType type = DType::u16;
   Part part;
   int workers = 1;

@@ -1,15 +1,21 @@
 #include "tools/data/tokenize/tokenize_run.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
+#include <map>
 
 #include "ckpt/base/error.h"
 #include "tools/data/tokenize/in_order.h"
+#include "tools/terminal/text.h"
 
 namespace ferry::tool {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr uint64_t kBytesOfAPartition = 512;  // in memory, without its tokens
 
 class TokenizeRun {
  public:
@@ -27,11 +33,7 @@ class TokenizeRun {
   TokenizeResult run() {
     open_writers();
     try {
-      for (; state_.partition < plan_.encode.partitions; ++state_.partition) {
-        run_pass();
-        state_.at = {};
-        bytes_of_passes_ += bytes_read_;
-      }
+      while (state_.partition < plan_.encode.partitions) run_pass();
     } catch (...) {
       leave_journal();
       throw;
@@ -72,13 +74,20 @@ class TokenizeRun {
     return false;
   }
 
+  // Reads the inputs once. Documents of the first partition that is not done are written as they
+  // come, those of the partitions after it wait for that in memory, as many as have room there.
   void run_pass() {
     std::atomic<bool> stop{false};
     bytes_read_ = 0;
     LineReader reader(file_system_, plan_.inputs, plan_.ranges, plan_.reader, state_.at,
                       bytes_read_, stop);
     EncodeOptions options = plan_.encode;
-    options.partition = state_.partition;
+    options.first_partition = state_.partition;
+    options.end_partition = &end_partition_;
+    const int64_t left = plan_.encode.partitions - state_.partition;
+    // What a run before had read of the others is gone.
+    const bool goes_on = state_.at.range > 0 || state_.at.byte > 0;
+    end_partition_ = state_.partition + (goes_on ? 1 : std::min(left, partitions_of_pass_));
     const InOrderLimits limits{
         2 * static_cast<size_t>(plan_.workers) + 2,
         std::max<uint64_t>(32 << 20,
@@ -97,17 +106,99 @@ class TokenizeRun {
           };
         },
         [&](EncodedPiece& encoded) { use(encoded); }, [&] { watch_.check(); });
+    const int64_t end = end_partition_;
+    if (!goes_on) note_passes(end - state_.partition, left);
+    end_partition();
+    while (state_.partition < end) {
+      write(held_[state_.partition]);
+      end_partition();
+      watch_.check();
+    }
+    held_.clear();
+    held_counts_ = {};
+    held_bytes_ = 0;
+  }
+
+  void end_partition() {
+    state_.at = {};
+    ++state_.partition;
+    is_between_pieces_ = true;
+  }
+
+  void note_passes(int64_t done, int64_t left) {
+    if (done < left && partitions_of_pass_ == INT64_MAX && watch_.note) {
+      watch_.note(fmt::format(
+          "note: the tokens of --partitions {} take more than {} of memory: the inputs are read "
+          "{} times",
+          plan_.encode.partitions, human_bytes(plan_.held_bytes), (left + done - 1) / done));
+    }
+    partitions_of_pass_ = std::min(partitions_of_pass_, done);
   }
 
   void use(EncodedPiece& encoded) {
-    is_between_pieces_ = false;
-    for (size_t k = 0; k < writers_.size(); ++k) writers_[k]->add(encoded.documents[k]);
-    state_.counts.add(encoded.counts);
+    for (auto& [partition, documents] : encoded.partitions) {
+      if (partition == state_.partition) {
+        write(documents);
+      } else if (partition < end_partition_) {
+        hold(partition, documents);
+      }
+    }
+    while (held_bytes_ > plan_.held_bytes && end_partition_ > state_.partition + 1) {
+      let_go(--end_partition_);
+    }
     state_.at = encoded.end;
     is_between_pieces_ = true;
-    watch_.piece_done(state_.counts, bytes_of_passes_ + bytes_read_);
+    EncodeCounts counts = state_.counts;
+    counts.add(held_counts_);
+    watch_.piece_done(counts, bytes_done());
     const std::chrono::duration<double> since = Clock::now() - last_journal_;
     if (journal_ && since.count() >= plan_.journal_seconds) write_journal();
+  }
+
+  void write(const EncodedDocuments& documents) {
+    is_between_pieces_ = false;
+    for (size_t k = 0; k < documents.of_keys.size(); ++k) writers_[k]->add(documents.of_keys[k]);
+    state_.counts.add(documents.counts);
+  }
+
+  static uint64_t bytes_of(const EncodedDocuments& documents) {
+    uint64_t bytes = 0;
+    for (const StoredDocuments& one : documents.of_keys) {
+      bytes += one.tokens.size() + sizeof(int32_t) * (one.lengths.size() + one.sequences.size());
+    }
+    return bytes;
+  }
+
+  void hold(int64_t partition, const EncodedDocuments& documents) {
+    const auto [found, is_new] = held_.try_emplace(partition);
+    EncodedDocuments& held = found->second;
+    held.of_keys.resize(documents.of_keys.size());
+    for (size_t k = 0; k < held.of_keys.size(); ++k) {
+      held.of_keys[k].append(documents.of_keys[k]);
+    }
+    held.counts.add(documents.counts);
+    held_counts_.lines += documents.counts.lines;
+    held_counts_.characters += documents.counts.characters;
+    held_bytes_ += bytes_of(documents) + (is_new ? kBytesOfAPartition : 0);
+  }
+
+  void let_go(int64_t partition) {
+    const auto found = held_.find(partition);
+    if (found == held_.end()) return;
+    held_counts_.lines -= found->second.counts.lines;
+    held_counts_.characters -= found->second.counts.characters;
+    held_bytes_ -= bytes_of(found->second) + kBytesOfAPartition;
+    held_.erase(found);
+  }
+
+  uint64_t bytes_done() const {
+    const auto of_pass = static_cast<double>(end_partition_ - state_.partition);
+    const uint64_t all = input_bytes(plan_);
+    if (all == 0) return bytes_read_;
+    const double read = static_cast<double>(bytes_read_) / static_cast<double>(all);
+    return static_cast<uint64_t>(static_cast<double>(all) *
+                                 (static_cast<double>(state_.partition) + of_pass * read) /
+                                 static_cast<double>(plan_.encode.partitions));
   }
 
   void write_journal() {
@@ -152,13 +243,27 @@ class TokenizeRun {
   JournalEntry state_;
   TokenizeResult result_;
   std::vector<std::unique_ptr<IndexedDatasetWriter>> writers_;
-  std::atomic<uint64_t> bytes_read_{0};  // of this pass
-  uint64_t bytes_of_passes_ = 0;         // of those before
+  std::atomic<uint64_t> bytes_read_{0};       // of this pass
+  std::atomic<int64_t> end_partition_{0};     // of this pass: those before it are done when it is
+  int64_t partitions_of_pass_ = INT64_MAX;    // as many have room in memory
+  std::map<int64_t, EncodedDocuments> held_;  // partitions after the one that is written
+  EncodeCounts held_counts_;                  // what progress shows of theirs
+  uint64_t held_bytes_ = 0;
   Clock::time_point last_journal_;
   bool is_between_pieces_ = true;
 };
 
 }  // namespace
+
+uint64_t input_bytes(const TokenizePlan& plan) {
+  uint64_t bytes = 0;
+  for (const InputRange& range : plan.ranges) {
+    const TextInput& input = plan.inputs[range.input];
+    if (!input.is_file) return 0;
+    bytes += std::min(range.end, input.bytes) - range.begin;
+  }
+  return bytes;
+}
 
 TokenizeResult tokenize(std::shared_ptr<const FileSystem> file_system,
                         const TextTokenizer& tokenizer, const TokenizePlan& plan, Journal* journal,

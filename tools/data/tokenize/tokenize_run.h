@@ -25,12 +25,17 @@ struct TokenizePlan {
   int workers = 1;
   bool overwrite = false;
   double journal_seconds = 30;
+  /// Tokens of partitions that wait for those before them. The inputs are read as often as this
+  /// makes necessary: once where all partitions fit.
+  uint64_t held_bytes = 256 << 20;
 };
 
 /// What a run tells while it runs, on the caller's thread.
 struct TokenizeWatch {
-  std::function<void(const EncodeCounts& so_far, uint64_t bytes_read)> piece_done;
-  std::function<void()> check;  // may throw, to stop it
+  /// `bytes_done`: the part of the inputs' bytes that stands for the part of the work that is done.
+  std::function<void(const EncodeCounts& so_far, uint64_t bytes_done)> piece_done;
+  std::function<void()> check;                        // may throw, to stop it
+  std::function<void(const std::string&)> note = {};  // for people; may be empty
 };
 
 struct TokenizeResult {
@@ -38,6 +43,9 @@ struct TokenizeResult {
   std::vector<WrittenTokens> outputs;  // of each key
   bool went_on = false;
 };
+
+/// Bytes of the plan's inputs, as they are stored; 0: not known.
+uint64_t input_bytes(const TokenizePlan& plan);
 
 /// Writes all pairs, and puts them in place when all are whole. With a journal what was written
 /// stays when it is stopped or fails, and the next run goes on there; without, nothing stays.

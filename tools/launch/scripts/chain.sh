@@ -110,18 +110,26 @@ count_job() {
   fi
 }
 
+# Whether training ended for the exit trigger, which ferry train renames when it obeys it.
+has_exit_trigger() {
+  [ -n "$TRIGGER_FOLDER" ] && { [ -f "$TRIGGER_FOLDER/exit" ] || [ -f "$TRIGGER_FOLDER/exit.obeyed" ]; }
+}
+
+remove_exit_trigger() { rm -f -- "${TRIGGER_FOLDER:?}/exit" "$TRIGGER_FOLDER/exit.obeyed"; }
+
 # Triggers that lay there before the chain was started are left over. One that came while the job
 # waited is obeyed. Fails where training shall not begin.
 look_at_triggers() {
   local trigger
   [ -n "$TRIGGER_FOLDER" ] || return 0
+  rm -f -- "$TRIGGER_FOLDER/exit.obeyed" # of an earlier run, which has ended
   for trigger in save exit; do
     [ -f "$TRIGGER_FOLDER/$trigger" ] || continue
     if [ -e "$FOLDER/chain/started" ] && [ "$FOLDER/chain/started" -nt "$TRIGGER_FOLDER/$trigger" ]; then
       say "the trigger $TRIGGER_FOLDER/$trigger is older than this chain, and is removed"
       rm -f -- "${TRIGGER_FOLDER:?}/$trigger"
     elif [ "$trigger" = exit ]; then
-      rm -f -- "$TRIGGER_FOLDER/exit"
+      remove_exit_trigger
       stop_chain "the exit trigger came while job $JOB waited"
       return 1
     fi
@@ -133,8 +141,8 @@ look_at_triggers() {
 judge() {
   local now
   now=$(saved_iteration)
-  if [ -n "$TRIGGER_FOLDER" ] && [ -f "$TRIGGER_FOLDER/exit" ]; then
-    rm -f -- "$TRIGGER_FOLDER/exit"
+  if has_exit_trigger; then
+    remove_exit_trigger
     stop_chain "the exit trigger was found; the last checkpoint is of iteration $now"
   elif [ "$1" = 0 ] && [ "$LAST_ITERATION" -gt 0 ] && [ "$now" -ge "$LAST_ITERATION" ]; then
     stop_chain "training is finished: iteration $now of $LAST_ITERATION is saved"

@@ -31,12 +31,12 @@ run_ranks
 now=$(saved_iteration)
 say "pod $NODE_RANK ends with exit code $CODE; iteration $now is saved"
 if [ "$CODE" != 0 ]; then exit "$CODE"; fi
-if [ -n "$TRIGGER_FOLDER" ] && [ -f "$TRIGGER_FOLDER/exit" ]; then
+if has_exit_trigger; then
   say "the exit trigger was found: training ends"
   # Other pods look for it, too.
   if [ "$NODE_RANK" = 0 ]; then
     sleep 10
-    rm -f -- "${TRIGGER_FOLDER:?}/exit"
+    remove_exit_trigger
   fi
   exit 0
 fi

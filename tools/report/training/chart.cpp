@@ -12,13 +12,12 @@
 namespace ferry::tool {
 namespace {
 
-constexpr double kLeft = 58, kRight = 512, kTop = 8, kBottom = 204, kBelow = 24;  // of the plot
-constexpr int64_t kColumns = 454;      // in each of which a line has one point
-constexpr size_t kMostDots = 60;       // of a line
-constexpr size_t kMostMarks = 60;      // of a chart
-constexpr double kSpreadForLog = 100;  // from which on powers of ten are easier to read
-constexpr double kWholeForLines = 1e15;
-constexpr size_t kMostTicks = 120;  // of a chart
+constexpr double kLeft = 58, kRight = 512, kTop = 26, kBottom = 222, kBelow = 42;  // of the plot
+constexpr int64_t kColumns = 454;     // in each of which a line has one point
+constexpr size_t kMostDots = 60;      // of a line
+constexpr size_t kMostMarks = 60;     // of a chart
+constexpr double kShortPart = 0.125;  // of the width: a line that is as short has dots
+constexpr size_t kMostTicks = 120;    // of a chart
 constexpr std::array kHues = {212, 22, 150, 325, 265, 48, 185, 0};
 constexpr std::array kDashes = {"", "7 3", "2 3", "9 3 2 3"};
 
@@ -26,6 +25,13 @@ struct Plot {
   ValueRange range;
   int64_t first = 0, last = 1;  // iterations
 
+  bool has(const SeriesPoint& point) const { return point.last >= first && point.first <= last; }
+  // Whether a line is too short to be seen next to longer ones.
+  bool is_short(const Series& series) const {
+    const double begin = std::max(x(static_cast<double>(series.points().front().first)), kLeft);
+    const double end = std::min(x(static_cast<double>(series.points().back().last)), kRight);
+    return end - begin < kShortPart * (kRight - kLeft);
+  }
   double x(double iteration) const {
     const double part = (iteration - static_cast<double>(first)) /
                         std::max(1.0, static_cast<double>(last) - static_cast<double>(first));
@@ -52,6 +58,7 @@ std::vector<SeriesPoint> columns_of(const Series& series, const Plot& plot) {
   std::vector<SeriesPoint> columns;
   int64_t before = -1;
   for (const SeriesPoint& point : series.points()) {
+    if (!plot.has(point)) continue;
     const auto column = static_cast<int64_t>((plot.x(middle_of(point)) - kLeft) / (kRight - kLeft) *
                                              static_cast<double>(kColumns));
     if (column != before) {
@@ -99,6 +106,8 @@ std::string band_of(const std::vector<SeriesPoint>& points, const Plot& plot) {
 
 std::string line_svg(const ChartLine& line, const Plot& plot) {
   const std::vector<SeriesPoint> points = columns_of(*line.series, plot);
+  if (points.empty()) return "";
+  const bool has_dots = line.has_dots || plot.is_short(*line.series);
   const int hue = hue_of_run(line.run);
   std::string svg = fmt::format("<g style=\"--h:{}\"><title>{}</title>", hue, html(line.label));
   if (const std::string band = band_of(points, plot); !band.empty()) {
@@ -108,7 +117,7 @@ std::string line_svg(const ChartLine& line, const Plot& plot) {
   svg += fmt::format(
       "<path class=\"line{}\" stroke-linecap=\"round\" stroke-dasharray=\"{}\" d=\"{}\"/>",
       line.has_dots ? " at" : "", *dashes == 0 ? "none" : dashes, path_of(points, plot));
-  if (line.has_dots && points.size() <= kMostDots) {
+  if (has_dots && points.size() <= kMostDots) {
     for (const SeriesPoint& point : points) {
       svg += fmt::format("<circle class=\"dot\" r=\"2.5\" cx=\"{:.1f}\" cy=\"{:.1f}\"/>",
                          plot.x(middle_of(point)), plot.y(point.mean));
@@ -117,15 +126,7 @@ std::string line_svg(const ChartLine& line, const Plot& plot) {
   return svg + "</g>";
 }
 
-std::string tick_text(double value) {
-  if (value != 0 && (std::abs(value) >= 1e6 || std::abs(value) < 1e-3)) {
-    return fmt::format("{:.3g}", value);
-  }
-  return std::abs(value) >= 1000 ? grouped(static_cast<int64_t>(std::llround(value)))
-                                 : fmt::format("{:.4g}", value);
-}
-
-std::string axes_svg(const Plot& plot) {
+std::string axes_svg(const Plot& plot, const std::string& unit) {
   std::string svg;
   for (const double value : ticks(plot.range, 5)) {
     const double y = plot.y(value);
@@ -134,8 +135,7 @@ std::string axes_svg(const Plot& plot) {
         "y=\"{:.1f}\" text-anchor=\"end\">{}</text>",
         kLeft, kRight, y, y, kLeft - 6, y + 4, tick_text(value));
   }
-  const ValueRange iterations{static_cast<double>(plot.first), static_cast<double>(plot.last),
-                              false, false};
+  const ValueRange iterations{static_cast<double>(plot.first), static_cast<double>(plot.last)};
   for (const double value : ticks(iterations, 5)) {
     if (value != std::floor(value)) continue;
     const double x = plot.x(value);
@@ -143,66 +143,19 @@ std::string axes_svg(const Plot& plot) {
     svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"{}\">{}</text>", x, kBottom + 18,
                        anchor, tick_text(value));
   }
-  return svg;
+  svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">iteration</text>", kRight,
+                     kBottom + 36);
+  return svg + fmt::format("<text x=\"0\" y=\"12\">{}</text>", html(unit));
 }
 
 }  // namespace
 
-ValueRange value_range(const std::vector<ChartLine>& lines, bool is_linear) {
-  std::vector<double> means;
-  double least = INFINITY, most = -INFINITY;
-  for (const ChartLine& line : lines) {
-    for (const SeriesPoint& point : line.series->points()) means.push_back(point.mean);
-    least = std::min(least, line.series->least());
-    most = std::max(most, line.series->most());
+std::string tick_text(double value) {
+  if (value != 0 && (std::abs(value) >= 1e6 || std::abs(value) < 1e-3)) {
+    return fmt::format("{:.3g}", value);
   }
-  std::sort(means.begin(), means.end());
-  const auto quantile = [&](double part) {
-    return means[static_cast<size_t>(part * static_cast<double>(means.size() - 1))];
-  };
-  ValueRange range{least, most, false, false};
-  // A first iteration that took a hundred times as long would press all others into one line.
-  const double usual = quantile(0.95) + 3 * (quantile(0.95) - quantile(0.05));
-  if (std::isfinite(usual) && usual > quantile(0.95) && most > usual) {
-    range.high = usual;
-    range.is_cut = true;
-  }
-  if (!is_linear && range.low > 0 && range.high / range.low >= kSpreadForLog) {
-    range.is_log = true;
-    range.high = most;
-    range.is_cut = false;
-    return range;
-  }
-  if (range.low == range.high) {
-    const double around = range.low == 0 ? 1 : std::abs(range.low) / 10;
-    range.low -= around;
-    range.high += around;
-  }
-  return range;
-}
-
-std::vector<double> ticks(const ValueRange& range, int count) {
-  std::vector<double> result;
-  if (range.is_log) {
-    const double first = std::ceil(std::log10(range.low) - 1e-9);
-    const double last = std::floor(std::log10(range.high) + 1e-9);
-    const double step = std::max(1.0, std::ceil((last - first) / count));
-    for (double power = first; power <= last; power += step) result.push_back(std::pow(10, power));
-    return result;
-  }
-  const double width = range.high / count - range.low / count;
-  if (!(width > 0) || !std::isfinite(width)) return {range.low};
-  double step = std::pow(10, std::floor(std::log10(width)));
-  for (const double factor : {2.0, 5.0, 10.0}) {
-    if (step * 1.001 < width) step = std::pow(10, std::floor(std::log10(width))) * factor;
-  }
-  const double first = std::ceil(range.low / step);
-  // Beyond this, numbers that lie one apart are the same.
-  if (!std::isfinite(first) || std::abs(first) > kWholeForLines) return {range.low, range.high};
-  for (int i = 0; i <= 2 * count && (first + i) * step <= range.high + step * 1e-9; ++i) {
-    result.push_back((first + i) * step);
-  }
-  return result;
+  return std::abs(value) >= 1000 ? grouped(static_cast<int64_t>(std::llround(value)))
+                                 : fmt::format("{:.4g}", value);
 }
 
 int hue_of_run(size_t run) { return kHues[run % kHues.size()]; }
@@ -217,18 +170,20 @@ std::string line_sample(size_t run) {
 
 std::string chart_svg(const Chart& chart, size_t number) {
   Plot plot;
-  plot.range = value_range(chart.lines, chart.is_linear);
+  plot.range = value_range(chart.lines, chart.is_linear, chart.window);
   plot.first = INT64_MAX, plot.last = INT64_MIN;
   for (const ChartLine& line : chart.lines) {
     plot.first = std::min(plot.first, line.series->points().front().first);
     plot.last = std::max(plot.last, line.series->points().back().last);
   }
+  plot.first = std::max(plot.first, chart.window.first);
+  plot.last = std::min(plot.last, chart.window.last);
   std::string svg = fmt::format(
       "<svg class=\"chart\" role=\"img\" aria-label=\"{}\" viewBox=\"0 0 {} {}\"><clipPath "
       "id=\"plot{}\"><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/></clipPath>",
       html(chart.name), kRight + 8, kBottom + kBelow, number, kLeft - 3, kTop - 3,
       kRight - kLeft + 6, kBottom - kTop + 6);
-  svg += axes_svg(plot) + fmt::format("<g clip-path=\"url(#plot{})\">", number);
+  svg += axes_svg(plot, chart.unit) + fmt::format("<g clip-path=\"url(#plot{})\">", number);
   for (size_t i = 0; i < chart.marks.size() && i < kMostMarks; ++i) {
     const double x = plot.x(static_cast<double>(chart.marks[i]));
     svg += fmt::format(
@@ -242,7 +197,11 @@ std::string chart_svg(const Chart& chart, size_t number) {
         "d=\"M{:.1f} {}v-7\"/></g>",
         hue_of_run(save.run), save.iteration, plot.x(static_cast<double>(save.iteration)), kBottom);
   }
-  for (const ChartLine& line : chart.lines) svg += line_svg(line, plot);
+  for (const bool is_short : {false, true}) {  // short ones above the others
+    for (const ChartLine& line : chart.lines) {
+      if (plot.is_short(*line.series) == is_short) svg += line_svg(line, plot);
+    }
+  }
   return svg + "</g></svg>";
 }
 

@@ -22,21 +22,33 @@ struct ChartTick {
   size_t run = 0;
 };
 
+/// Iterations from the first to the last.
+struct IterationWindow {
+  int64_t first = INT64_MIN, last = INT64_MAX;
+};
+
 struct Chart {
   std::string name;  // of what is drawn, for those who cannot see it
   std::vector<ChartLine> lines;
   std::vector<int64_t> marks;  // iterations with a line from top to bottom
   std::vector<ChartTick> saves;
-  bool is_linear = false;  // whatever the values
+  bool is_linear = false;       // whatever the values
+  std::string unit = {};        // of the values
+  IterationWindow window = {};  // what is drawn of the lines; at least one has points in it
 };
 
-/// What a chart shows of the values; points of few hold the rest.
+/// What a chart shows of the values: all of them but single ones far away from the others.
 struct ValueRange {
   double low = 0, high = 1;
-  bool is_log = false;  // spread over powers of ten
-  bool is_cut = false;  // some values lie above
+  bool is_log = false;        // spread over powers of ten
+  bool is_cut = false;        // some values are above
+  bool is_cut_below = false;  // some values are below
 };
-ValueRange value_range(const std::vector<ChartLine>& lines, bool is_linear = false);
+ValueRange value_range(const std::vector<ChartLine>& lines, bool is_linear = false,
+                       const IterationWindow& window = {});
+
+/// A value as axes have it.
+std::string tick_text(double value);
 
 /// The hue, in degrees, that stands for a run.
 int hue_of_run(size_t run);

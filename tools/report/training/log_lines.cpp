@@ -8,11 +8,14 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "tools/terminal/text.h"
+
 namespace ferry::tool {
 namespace {
 
 constexpr size_t kMostFigures = 64, kMostName = 80;  // of a line; bytes
 constexpr size_t kDateBytes = 19;                    // "2026-11-22 06:27:19"
+constexpr size_t kMostErrorText = 200;               // bytes
 
 using FigureNames = std::pair<std::string_view, std::string_view>;
 // Of the log, and of --metrics-json.
@@ -107,6 +110,32 @@ void drop_losses_of_none(LogRecord& record) {
                 [](const auto& figure) { return figure.second == 0 && is_loss(figure.first); });
 }
 
+// It prints none where they were NaN, but counts such iterations.
+void add_loss_of_nan(LogRecord& record) {
+  double nan = 0;
+  bool has_loss = false;
+  for (const auto& [name, value] : record.figures) {
+    if (name == "nan_iterations") nan = value;
+    has_loss = has_loss || is_loss(name);
+  }
+  if (nan > 0 && !has_loss) add_figure(record, "lm loss", std::numeric_limits<double>::quiet_NaN());
+}
+
+// "ferry: error: ...", which is the end of a job.
+LogRecord error_record(std::string_view error) {
+  LogRecord record;
+  record.kind = LogRecord::Kind::exit;
+  record.text = "error: " + shortened(std::string(error), kMostErrorText);
+  auto of_loss = error.find(" is not finite") == std::string_view::npos
+                     ? std::nullopt
+                     : behind(error, "the loss of iteration ");
+  const auto iteration = of_loss ? take_whole(*of_loss) : std::nullopt;
+  if (!iteration) return record;
+  record.iteration = *iteration;
+  add_figure(record, "lm loss", std::numeric_limits<double>::quiet_NaN());
+  return record;
+}
+
 // "iteration 5/ 30 | consumed samples: 40 | ... |"
 LogRecord training_record(std::string_view line, std::string_view behind_name) {
   LogRecord record;
@@ -130,6 +159,7 @@ LogRecord training_record(std::string_view line, std::string_view behind_name) {
     behind_name.remove_prefix(bar + 1);
   }
   drop_losses_of_none(record);
+  add_loss_of_nan(record);
   if (!record.figures.empty()) record.kind = LogRecord::Kind::figures;
   return record;
 }
@@ -209,6 +239,8 @@ LogRecord event_record(std::string_view line) {
     record.kind = LogRecord::Kind::exit;
     record.text = "exiting program" + std::string(why->substr(0, why->find(']')));
     record.when = date_in(line);
+  } else if (const auto error = behind(line, "ferry: error: ")) {
+    return error_record(*error);
   } else if (auto dots = behind(line, " seq_length ..")) {
     dots->remove_prefix(std::min(dots->find_first_not_of('.'), dots->size()));
     const auto length = take_whole(*dots);

@@ -19,7 +19,7 @@ struct LogRecord {
     figures,          // of an iteration, or of an evaluation after it
     saved,            // a checkpoint of an iteration
     job_began,        // a process begins to train
-    exit,             // text: why
+    exit,             // text: why; figures: what of `iteration` was not finite
     sequence_length,  // iteration: that many tokens
   };
   Kind kind = Kind::nothing;

@@ -68,11 +68,10 @@ void RunFiguresBuilder::add(const LogRecord& record) {
     case LogRecord::Kind::job_began:
       log_.has_begun = true;
       log_.began = record.when;
+      note_activity(record);
       break;
     case LogRecord::Kind::exit:
-      if (run_.exits.size() < kMostExits) {
-        run_.exits.push_back(record.when.empty() ? record.text : record.when + " " + record.text);
-      }
+      add_exit(record);
       break;
     case LogRecord::Kind::sequence_length:
       sequence_length_ = record.iteration;
@@ -80,6 +79,25 @@ void RunFiguresBuilder::add(const LogRecord& record) {
     case LogRecord::Kind::nothing:
       break;
   }
+}
+
+// Logs of jobs may come in another order than that of the jobs: where there are times, they count.
+void RunFiguresBuilder::add_exit(const LogRecord& record) {
+  for (const auto& [name, value] : record.figures) {
+    add_point(log_.series, name, record.iteration, value);
+  }
+  const std::string text = record.when.empty() ? record.text : record.when + " " + record.text;
+  if (run_.exits.size() < kMostExits) run_.exits.push_back(text);
+  if (record.when.empty() || record.when >= exited_) {
+    run_.last_exit = text;
+    exited_ = record.when;
+  }
+  if (record.when.empty() || record.when >= last_active_) run_.has_ended = true;
+}
+
+void RunFiguresBuilder::note_activity(const LogRecord& record) {
+  if (record.when.empty() || exited_.empty() || record.when > exited_) run_.has_ended = false;
+  last_active_ = std::max(last_active_, record.when);
 }
 
 void RunFiguresBuilder::note_restart(const LogRecord& record, Lineage& lineage) {
@@ -106,6 +124,7 @@ void RunFiguresBuilder::note_restart(const LogRecord& record, Lineage& lineage) 
 
 void RunFiguresBuilder::add_figures(const LogRecord& record, Lineage& lineage) {
   if (!record.is_validation) {
+    if (!record.is_json) note_activity(record);  // JSON lines have no times
     note_restart(record, lineage);
     lineage.last = record.iteration;
     if (!record.when.empty()) lineage.last_when = record.when;

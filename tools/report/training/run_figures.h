@@ -29,6 +29,8 @@ struct RunFigures {
   std::vector<int64_t> on_disk;          // iterations that a run folder holds whole, rising
   std::vector<Restart> restarts;
   std::vector<std::string> exits;  // why jobs ended
+  bool has_ended = false;          // nothing is logged after the last exit
+  std::string last_exit;           // of those with a time the latest
   int64_t first = 0, last = 0;     // iterations with figures
   int64_t planned = 0;             // iterations; 0: not told
   int64_t lines = 0, lines_used = 0;
@@ -64,6 +66,8 @@ class RunFiguresBuilder {
   };
 
   void add_figures(const LogRecord& record, Lineage& lineage);
+  void add_exit(const LogRecord& record);
+  void note_activity(const LogRecord& record);
   void note_restart(const LogRecord& record, Lineage& lineage);
   void add_speed(const LogRecord& record, Lineage& lineage);
   void note(const std::string& text);
@@ -71,6 +75,7 @@ class RunFiguresBuilder {
   RunFigures run_;
   Lineage log_, json_;
   int64_t sequence_length_ = 0;
+  std::string last_active_, exited_;  // times, as far as log lines have them
 };
 
 }  // namespace ferry::tool

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "tools/report/training/training_page.h"
@@ -19,8 +20,9 @@ json series_json(const Series& series) {
                  {"exact", series.is_exact()},
                  {"not_finite", series.not_finite()}};
   if (series.not_finite() > 0) result["first_not_finite"] = series.first_not_finite();
+  const bool is_last_finite = std::isfinite(series.latest());  // JSON has no NaN
+  result["last"] = is_last_finite ? json(series.latest()) : json(nullptr);
   if (series.points().empty()) return result;
-  result["last"] = series.last();
   result["least"] = series.least();
   result["least_at"] = series.iteration_of_least();
   result["most"] = series.most();

@@ -37,8 +37,10 @@ std::string iterations_text(const RunFigures& run) {
 }
 
 std::string last_text(const RunFigures& run, const std::string& name) {
-  const Series* const series = run.find(name);
-  return series == nullptr ? "" : fmt::format("{:.6g}", series->last());
+  for (const auto& [known, series] : run.series) {
+    if (known == name) return fmt::format("{:.6g}", series.latest());  // one that diverged, too
+  }
+  return "";
 }
 
 std::string least_text(const RunFigures& run, const std::string& name) {

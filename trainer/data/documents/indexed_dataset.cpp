@@ -1,5 +1,7 @@
 #include "trainer/data/documents/indexed_dataset.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <limits>
 #include <string_view>
@@ -18,10 +20,16 @@ constexpr std::array kTypes = {DType::u8,  DType::i8,  DType::i16, DType::i32,
 std::string existing(const FileSystem& file_system, const std::string& prefix, const char* suffix) {
   std::string path = prefix + suffix;
   if (file_system.status(path).kind == PathKind::missing) {
+    const bool is_folder = file_system.status(prefix).kind == PathKind::folder;
+    const bool has_ending = prefix.ends_with(".bin") || prefix.ends_with(".idx");
+    const std::string name = has_ending ? prefix.substr(0, prefix.size() - 4) : prefix;
     fail(ErrorKind::not_found,
          "{} does not exist; a dataset is a pair of files, {}.bin and {}.idx, and is named without "
-         "their endings",
-         path, prefix, prefix);
+         "their endings{}",
+         path, name, name,
+         is_folder    ? fmt::format(": ferry data config {} lists those in the folder", prefix)
+         : has_ending ? ": give " + name
+                      : "");
   }
   return path;
 }

@@ -53,6 +53,12 @@ void StoredDocuments::add_sequence(std::span<const int32_t> ids, DType type) {
   extend_last(ids, type);
 }
 
+void StoredDocuments::append(const StoredDocuments& other) {
+  tokens.insert(tokens.end(), other.tokens.begin(), other.tokens.end());
+  lengths.insert(lengths.end(), other.lengths.begin(), other.lengths.end());
+  sequences.insert(sequences.end(), other.sequences.begin(), other.sequences.end());
+}
+
 void StoredDocuments::extend_last(std::span<const int32_t> ids, DType type) {
   if (ids.size() > static_cast<size_t>(INT32_MAX - lengths.back())) {
     fail(ErrorKind::invalid, "a sequence has {} tokens; token files hold sequences of {} at most",

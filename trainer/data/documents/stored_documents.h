@@ -18,6 +18,8 @@ struct StoredDocuments {
 
   /// A sequence more. Errors as those of append_stored(); invalid for 2^31 tokens or more.
   void add_sequence(std::span<const int32_t> ids, DType type);
+  /// Those of `other`, of the same type, after these.
+  void append(const StoredDocuments& other);
   /// More tokens of the last sequence.
   void extend_last(std::span<const int32_t> ids, DType type);
 };

@@ -1,11 +1,11 @@
 // How many parameters packed integers hold, by the rules of the programs that pack them:
 // AutoGPTQ's and AutoAWQ's linear layers, bitsandbytes' Linear4bit, compressed-tensors'
 // pack_to_int32, ModelOpt's NVFP4, gpt-oss' MXFP4.
-#include "tools/inspect/parameter_count.h"
+#include "ckpt/format/hugging_face/parameter_count.h"
 
 #include <gmock/gmock.h>
 
-namespace ferry::tool {
+namespace ferry {
 namespace {
 
 Catalog catalog_of(std::vector<Entry> entries) {
@@ -73,7 +73,8 @@ TEST(ParameterCount, CompressedTensorsPackTo32Bits) {
   EXPECT_EQ(count(compressed_tensors(4, kGroups)).parameters, kIn * kOut);
   EXPECT_EQ(count(compressed_tensors(8, kGroups)).parameters, kIn * kOut);
   // A scale for each row: only config.json tells the bits.
-  EXPECT_EQ(count(compressed_tensors(4, 1)).parameters, kIn * kOut);
+  EXPECT_EQ(count(compressed_tensors(4, 1)).parameters, 0);
+  EXPECT_EQ(count(compressed_tensors(4, 1)).integers, kIn * kOut / 8);
   EXPECT_EQ(count(compressed_tensors(4, 1), 4).parameters, kIn * kOut);
   EXPECT_EQ(count(compressed_tensors(8, 1), 8).parameters, kIn * kOut);
   EXPECT_EQ(count(compressed_tensors(8, 1), 8).bits, 8);
@@ -91,6 +92,28 @@ TEST(ParameterCount, Fp4TakesHalfAByte) {
                         tensor("experts.gate_up_proj_bias", DType::bf16, {4, kOut})}));
   EXPECT_EQ(mxfp4.parameters, 4 * kIn * kOut + 4 * kOut);
   EXPECT_EQ(mxfp4.quantisation_elements, 4 * kOut * kIn / 32);
+}
+
+TEST(ParameterCount, ScalesOfFp8AreNoParameters) {
+  const ParameterCount found =
+      count(catalog_of({tensor("l.weight", DType::f8_e4m3, {kOut, kIn}),
+                        tensor("l.weight_scale_inv", DType::f32, {2, 4}),
+                        tensor("l.activation_scale", DType::f32, {}),
+                        tensor("experts.down_proj", DType::f8_e4m3, {8, kOut, kIn}),
+                        tensor("experts.down_proj_scale_inv", DType::f32, {8, 2, 4}),
+                        tensor("attn.k_scale", DType::f32, {})}));
+  EXPECT_EQ(found.parameters, 9 * kOut * kIn);
+  EXPECT_EQ(found.quantisation_elements, 8 + 1 + 64 + 1);
+}
+
+TEST(ParameterCount, IntegersThatMayHoldAnyNumberOfValuesAreCountedApart) {
+  const ParameterCount found =
+      count(catalog_of({tensor("l.weight", DType::i8, {kOut, kIn / 2}),
+                        tensor("l.weight_scale_inv", DType::f32, {kOut, 1}),
+                        tensor("l.bias", DType::bf16, {kOut})}));
+  EXPECT_EQ(found.parameters, kOut);
+  EXPECT_EQ(found.integers, kOut * kIn / 2);
+  EXPECT_EQ(found.quantisation_elements, kOut);
 }
 
 TEST(ParameterCount, BytesWithoutScalesAreCountedAsTheyAre) {
@@ -118,11 +141,12 @@ TEST(ParameterCount, TrainingStateIsNoModel) {
   const ParameterCount found =
       count(catalog_of({tensor("state_dict.w", DType::f32, {kIn}), moment,
                         tensor("optimizer_states.0.state.0.exp_avg", DType::f32, {kIn}),
-                        tensor("loops.fit.x", DType::f32, {3})}));
+                        tensor("loops.fit.x", DType::f32, {3}),
+                        tensor("app.optim.state.w.exp_avg_sq", DType::f32, {kIn})}));
   EXPECT_EQ(found.parameters, kIn);
-  EXPECT_EQ(found.training_tensors, 3);
-  EXPECT_EQ(found.training_elements, 2 * kIn + 3);
+  EXPECT_EQ(found.training_tensors, 4);
+  EXPECT_EQ(found.training_elements, 3 * kIn + 3);
 }
 
 }  // namespace
-}  // namespace ferry::tool
+}  // namespace ferry

@@ -1,0 +1,32 @@
+// A Hugging Face folder whose config.json is a known family's: which tensors it must hold.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <unordered_set>
+
+#include "ckpt/checkpoint.h"
+#include "convert/model/architecture.h"
+#include "convert/model/family.h"
+#include "convert/model/hugging_face_tensors.h"
+#include "convert/model/mismatch.h"
+
+namespace ferry {
+
+struct KnownModel {
+  const Family* family = nullptr;
+  Architecture architecture;
+
+  /// Names of all tensors, as transformers saves them.
+  std::unordered_set<std::string> names() const;
+  /// What differs between them and those of `catalog`, which Format::hugging_face opened. Buffers,
+  /// constants and copies may be there or not; the output layer may be missing where the model is
+  /// one without it, and be there where it is tied.
+  Misfit compare(const Catalog& catalog, bool has_head) const;
+};
+
+/// Nothing where the folder has no config.json, it is of no family, or it says what the family's
+/// rules do not hold for.
+std::optional<KnownModel> known_model(const Checkpoint& checkpoint);
+
+}  // namespace ferry

@@ -1,0 +1,106 @@
+#include "convert/check/model_check.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "ckpt/base/error.h"
+#include "ckpt/format/hugging_face/hugging_face.h"
+#include "ckpt/format/other_programs.h"
+#include "convert/adapters.h"
+#include "convert/base_only.h"
+#include "convert/check/known_model.h"
+#include "convert/check/stacks.h"
+#include "convert/check/unknown_model.h"
+#include "convert/model/weight_scales.h"
+
+namespace ferry {
+namespace {
+
+// Whether the class that saved the model has an output layer for tokens; a model of embeddings, of
+// rewards or of classes has none, or another.
+bool has_head(const nlohmann::json& config) {
+  const auto names = config.find("architectures");
+  if (names == config.end() || !names->is_array() || names->empty()) return true;
+  if (!names->front().is_string()) return true;
+  const std::string name = names->front().get<std::string>();
+  constexpr std::string_view kEnds[] = {"ForCausalLM", "LMHeadModel", "ForConditionalGeneration"};
+  return std::any_of(std::begin(kEnds), std::end(kEnds),
+                     [&](std::string_view end) { return name.ends_with(end); });
+}
+
+// Weights of fp8 without scales, or with scales that do not fit.
+std::vector<std::string> scale_problems(const Checkpoint& checkpoint,
+                                        const nlohmann::json& config) {
+  constexpr size_t kMost = 10;
+  const Catalog& catalog = checkpoint.catalog;
+  const WeightScales scales(
+      catalog, quantisation_of(&config, *catalog.file_system, checkpoint.path), checkpoint.path);
+  std::vector<std::string> problems;
+  size_t more = 0;
+  for (uint32_t i = 0; i < catalog.entries.size(); ++i) {
+    try {
+      scales.scales_of(i, 0);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::mismatch) continue;  // a form that is not read here
+      problems.size() < kMost ? problems.push_back(error.what()) : void(++more);
+    }
+  }
+  if (more > 0) problems.push_back(fmt::format("and {} more weights without their scales", more));
+  return problems;
+}
+
+}  // namespace
+
+ModelCheck check_model(const Checkpoint& stored) {
+  const FileSystem& files = *stored.catalog.file_system;
+  if (stored.format != Format::hugging_face || adapter_base(files, stored.path)) return {};
+  ModelCheck check;
+  try {
+    Checkpoint checkpoint = stored;
+    const AdapterSummary adapter = take_adapter_out(checkpoint);
+    if (adapter.alone) return {};
+    const auto config = read_hugging_face_config(files, checkpoint.path);
+    if (!config) return {};
+    check.warnings = odd_dtypes(checkpoint.catalog);
+    check.problems = scale_problems(checkpoint, *config);
+    const auto model = known_model(checkpoint);
+    if (!model) {
+      std::ranges::move(config_problems(checkpoint.catalog, *config, has_head(*config)),
+                        std::back_inserter(check.problems));
+      return check;
+    }
+    if (adapter.any()) {
+      check.warnings.push_back(fmt::format(
+          "the folder holds the model and an adapter of it ({}) as one wrapped model, whose names "
+          "transformers does not load",
+          to_text(adapter)));
+    }
+    const Misfit misfit = model->compare(checkpoint.catalog, has_head(*config));
+    if (misfit.any()) {
+      check.problems.push_back(
+          fmt::format("its tensors are not those of the model that config.json describes ({}):{}",
+                      model->family->name, describe(misfit, model->family->name)));
+    }
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::cancelled) throw;
+    check.problems.push_back(error.what());
+  }
+  return check;
+}
+
+void require_index(const Checkpoint& checkpoint) {
+  if (checkpoint.format != Format::hugging_face || checkpoint.damage.empty()) return;
+  const std::vector<std::string> problems = check_model(checkpoint).problems;
+  fail(ErrorKind::mismatch, "{}\n  {}", fmt::join(checkpoint.damage, "\n  "),
+       problems.empty()
+           ? std::string("Without the index the shards are a whole model, as far as config.json "
+                         "and names show, and transformers loads them; --index ignore reads them "
+                         "so")
+           : fmt::format("Without the index, too: {}", fmt::join(problems, "\n  ")));
+}
+
+}  // namespace ferry

@@ -1,0 +1,223 @@
+#include "convert/check/stacks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "ckpt/base/dtype.h"
+
+namespace ferry {
+namespace {
+
+constexpr size_t kFewest = 3;  // layers that show what is usual
+constexpr size_t kFewOdd = 2;  // tensors of another 16-bit type that are an accident
+constexpr std::string_view kExperts = "experts.";
+
+bool is_number(std::string_view part) {
+  return !part.empty() && part.size() < 10 && part.find_first_not_of("0123456789") == part.npos;
+}
+
+int64_t number_of(std::string_view part) {
+  int64_t number = 0;
+  std::from_chars(part.data(), part.data() + part.size(), number);
+  return number;
+}
+
+// `name` after the layer's number, with '*' for further numbers.
+LayerTensor layer_tensor(const Entry& entry, std::string_view rest) {
+  LayerTensor tensor{&entry, {}, -1};
+  while (true) {
+    const size_t dot = rest.find('.');
+    const std::string_view part = rest.substr(0, dot);
+    if (is_number(part) && tensor.suffix.ends_with(kExperts)) tensor.expert = number_of(part);
+    tensor.suffix += is_number(part) ? std::string_view("*") : part;
+    if (dot == std::string_view::npos) return tensor;
+    tensor.suffix += '.';
+    rest.remove_prefix(dot + 1);
+  }
+}
+
+bool is_plain_float(const Entry& entry) {
+  return is_floating_point(entry.dtype) && size_bytes(entry.dtype) > 1;
+}
+
+// Where one value alone differs from all others: the positions of that one and of another.
+template <typename Value>
+std::pair<size_t, size_t> odd_one(const std::vector<Value>& values) {
+  const std::pair<size_t, size_t> none(0, 0);
+  if (values.size() < kFewest) return none;
+  std::map<Value, std::vector<size_t>> places;
+  for (size_t i = 0; i < values.size(); ++i) places[values[i]].push_back(i);
+  if (places.size() != 2) return none;
+  const auto& first = places.begin()->second;
+  const auto& second = std::next(places.begin())->second;
+  if (first.size() == 1) return {first[0], second[0]};
+  if (second.size() == 1) return {second[0], first[0]};
+  return none;
+}
+
+// The layers of one kind: which of them holds a tensor, by suffix.
+struct Kind {
+  std::vector<int64_t> layers;
+  std::map<std::string, std::map<int64_t, const Entry*>> tensors;  // experts left out
+};
+
+bool is_other_kind(const Kind& kind, int64_t layer) {
+  return std::any_of(kind.tensors.begin(), kind.tensors.end(), [&](const auto& tensor) {
+    return tensor.second.size() == 1 && tensor.second.contains(layer);
+  });
+}
+
+void compare_layers(const std::string& prefix, const Kind& kind,
+                    std::vector<std::string>& problems) {
+  if (kind.layers.size() < kFewest) return;
+  for (const auto& [suffix, holders] : kind.tensors) {
+    if (holders.size() + 1 == kind.layers.size()) {
+      const auto lacking = std::find_if(kind.layers.begin(), kind.layers.end(),
+                                        [&](int64_t layer) { return !holders.contains(layer); });
+      if (is_other_kind(kind, *lacking)) continue;
+      problems.push_back(fmt::format("{}.{}.{} is missing; all other layers of its kind have one",
+                                     prefix, *lacking, suffix));
+    }
+    std::vector<Dims> shapes;
+    std::vector<const Entry*> entries;
+    for (const auto& [layer, entry] : holders) {
+      shapes.push_back(entry->shape);
+      entries.push_back(entry);
+    }
+    const auto [odd, usual] = odd_one(shapes);
+    if (odd == usual) continue;
+    problems.push_back(fmt::format("{}: has shape {}; that of all other layers is {}",
+                                   entries[odd]->name, to_string(shapes[odd]),
+                                   to_string(shapes[usual])));
+  }
+}
+
+// "0 to 3, 5"
+std::string ranges(const std::vector<int64_t>& numbers) {
+  std::string text;
+  for (size_t i = 0; i < numbers.size();) {
+    size_t last = i;
+    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
+    text += (text.empty() ? "" : ", ") + std::to_string(numbers[i]);
+    if (last > i) text += fmt::format(" to {}", numbers[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+void compare_experts(const Stack& stack, int64_t experts, std::vector<std::string>& problems) {
+  for (const auto& [layer, tensors] : stack.layers) {
+    std::map<std::string, std::set<int64_t>> found;
+    for (const LayerTensor& tensor : tensors) {
+      if (tensor.expert >= 0) found[tensor.suffix].insert(tensor.expert);
+    }
+    int64_t most = experts;
+    for (const auto& [suffix, numbers] : found) most = std::max(most, *numbers.rbegin() + 1);
+    for (const auto& [suffix, numbers] : found) {
+      if (experts > 0 && most > experts) {
+        problems.push_back(fmt::format("{}.{}.{}: there are {} experts; config.json has {}",
+                                       stack.prefix, layer, suffix, most, experts));
+        break;
+      }
+      if (static_cast<int64_t>(numbers.size()) == most) continue;
+      problems.push_back(fmt::format("{}.{}.{}: {} of {} experts are there: {}", stack.prefix,
+                                     layer, suffix, numbers.size(), most,
+                                     ranges({numbers.begin(), numbers.end()})));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Stack> stacks_of(const Catalog& catalog) {
+  std::map<std::string, Stack> stacks;
+  for (const Entry& entry : catalog.entries) {
+    if (entry.role != Role::model) continue;
+    const std::string_view name = entry.name;
+    for (size_t dot = name.find('.'); dot != name.npos;) {
+      const size_t end = name.find('.', dot + 1);
+      if (end == name.npos) break;
+      const std::string_view part = name.substr(dot + 1, end - dot - 1);
+      if (!is_number(part)) {
+        dot = end;
+        continue;
+      }
+      Stack& stack = stacks[std::string(name.substr(0, dot))];
+      stack.layers[number_of(part)].push_back(layer_tensor(entry, name.substr(end + 1)));
+      stack.elements += entry.elements();
+      break;
+    }
+  }
+  std::vector<Stack> result;
+  for (auto& [prefix, stack] : stacks) {
+    stack.prefix = prefix;
+    result.push_back(std::move(stack));
+  }
+  return result;
+}
+
+std::vector<std::string> odd_dtypes(const Catalog& catalog) {
+  std::vector<std::string> problems;
+  for (const Stack& stack : stacks_of(catalog)) {
+    std::map<std::string, std::vector<const Entry*>> same;
+    for (const auto& [layer, tensors] : stack.layers) {
+      for (const LayerTensor& tensor : tensors) same[tensor.suffix].push_back(tensor.entry);
+    }
+    for (const auto& [suffix, entries] : same) {
+      if (!std::all_of(entries.begin(), entries.end(),
+                       [](const Entry* entry) { return is_plain_float(*entry); })) {
+        continue;  // quantised, and some layers may not be
+      }
+      std::vector<DType> dtypes;
+      for (const Entry* entry : entries) dtypes.push_back(entry->dtype);
+      const auto [odd, usual] = odd_one(dtypes);
+      if (odd == usual) continue;
+      problems.push_back(fmt::format("{}: is {}; that of all other layers is {}",
+                                     entries[odd]->name, torch_name(dtypes[odd]),
+                                     torch_name(dtypes[usual])));
+    }
+  }
+  if (!problems.empty()) return problems;
+  std::map<DType, std::vector<const Entry*>> halves;
+  for (const Entry& entry : catalog.entries) {
+    const bool is_half = entry.dtype == DType::f16 || entry.dtype == DType::bf16;
+    if (is_half && entry.role == Role::model) halves[entry.dtype].push_back(&entry);
+  }
+  if (halves.size() < 2) return problems;
+  const auto& [few, many] = std::minmax(halves.begin()->second, halves.rbegin()->second,
+                                        [](auto& a, auto& b) { return a.size() < b.size(); });
+  if (few.size() > kFewOdd || many.size() <= kFewOdd) return problems;
+  for (const Entry* entry : few) {
+    problems.push_back(fmt::format("{}: is {}; {} other tensors are {}", entry->name,
+                                   torch_name(entry->dtype), many.size(),
+                                   torch_name(many.front()->dtype)));
+  }
+  return problems;
+}
+
+std::vector<std::string> layer_problems(const Stack& stack, const std::vector<std::string>& kinds,
+                                        int64_t experts) {
+  std::vector<std::string> problems;
+  std::map<std::string, Kind> by_kind;
+  for (const auto& [layer, tensors] : stack.layers) {
+    const bool has_experts = std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) {
+      return tensor.suffix.find(kExperts) != std::string::npos;
+    });
+    const auto at = static_cast<size_t>(layer);
+    Kind& kind = by_kind[(at < kinds.size() ? kinds[at] : "") + (has_experts ? " experts" : "")];
+    kind.layers.push_back(layer);
+    for (const LayerTensor& tensor : tensors) {
+      if (tensor.expert < 0) kind.tensors[tensor.suffix].emplace(layer, tensor.entry);
+    }
+  }
+  for (const auto& [name, kind] : by_kind) compare_layers(stack.prefix, kind, problems);
+  compare_experts(stack, experts, problems);
+  return problems;
+}
+
+}  // namespace ferry

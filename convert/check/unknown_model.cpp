@@ -1,0 +1,166 @@
+#include "convert/check/unknown_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "convert/check/stacks.h"
+#include "convert/config_value.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kEmbeddings[] = {"embed_tokens.weight",    "wte.weight",
+                                            "word_embeddings.weight", "embed_in.weight",
+                                            "tok_embeddings.weight",  "embeddings.weight"};
+
+// The part of a configuration that describes the language model.
+const json& language_part(const json& config) {
+  for (const char* key : {"text_config", "llm_config", "language_config", "thinker_config"}) {
+    const auto part = config.find(key);
+    if (part != config.end() && part->is_object()) return language_part(*part);
+  }
+  return config;
+}
+
+int64_t first_of(const json& config, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) {
+    if (const int64_t value = integer_of(config, key, 0); value > 0) return value;
+  }
+  return 0;
+}
+
+class Comparison {
+ public:
+  Comparison(const Catalog& catalog, const json& config, bool has_head)
+      : catalog_(catalog),
+        whole_config_(config),
+        config_(language_part(config)),
+        has_head_(has_head) {}
+
+  std::vector<std::string> run() {
+    find_decoder();
+    if (decoder_ != nullptr) compare_layers();
+    compare_embedding();
+    return std::move(problems_);
+  }
+
+ private:
+  // The stack with as many layers as config.json says, else the largest of several tensors a layer.
+  void find_decoder() {
+    stacks_ = stacks_of(catalog_);
+    layers_ = first_of(config_, {"num_hidden_layers", "n_layer", "n_layers", "num_layers"});
+    for (const Stack& stack : stacks_) {
+      if (stack.layers.begin()->second.size() < 2) continue;
+      const bool fits = is_whole(stack);
+      const bool is_better = decoder_ == nullptr || fits > is_whole(*decoder_) ||
+                             (fits == is_whole(*decoder_) && stack.elements > decoder_->elements);
+      if (is_better) decoder_ = &stack;
+    }
+  }
+
+  bool is_whole(const Stack& stack) const {
+    const auto count = static_cast<int64_t>(stack.layers.size());
+    return stack.layers.rbegin()->first + 1 == count && (count == layers_ || count == with_mtp());
+  }
+  int64_t with_mtp() const {
+    return layers_ + first_of(config_, {"num_nextn_predict_layers", "mtp_num_hidden_layers"});
+  }
+
+  void compare_layers() {
+    if (layers_ > 0 && !is_whole(*decoder_)) {
+      std::string missing;
+      for (int64_t i = 0; i < std::min<int64_t>(layers_, 100000); ++i) {
+        if (!decoder_->layers.contains(i))
+          missing += (missing.empty() ? "" : ", ") + std::to_string(i);
+      }
+      constexpr size_t kMost = 60;
+      if (missing.size() > kMost) missing = missing.substr(0, kMost) + "...";
+      problems_.push_back(fmt::format("{}: there are {} layers; config.json has {}{}",
+                                      decoder_->prefix, decoder_->layers.size(), layers_,
+                                      missing.empty() ? "" : "; missing: " + missing));
+    }
+    std::vector<std::string> kinds;
+    const auto types = config_.find("layer_types");
+    if (types != config_.end() && types->is_array()) {
+      for (const json& type : *types)
+        kinds.push_back(type.is_string() ? type.get<std::string>() : "");
+    }
+    const int64_t experts = first_of(
+        config_, {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"});
+    std::vector<std::string> more = layer_problems(*decoder_, kinds, experts);
+    std::move(more.begin(), more.end(), std::back_inserter(problems_));
+  }
+
+  const Entry* embedding() const {
+    for (const std::string_view end : kEmbeddings) {
+      for (const Entry& entry : catalog_.entries) {
+        const bool is_one = entry.name == end || entry.name.ends_with("." + std::string(end));
+        const bool in_layer = std::any_of(stacks_.begin(), stacks_.end(), [&](const Stack& stack) {
+          return entry.name.starts_with(stack.prefix + ".");
+        });
+        if (is_one && !in_layer && entry.shape.size() == 2) return &entry;
+      }
+    }
+    return nullptr;
+  }
+
+  void compare_embedding() {
+    const Entry* found = embedding();
+    if (found == nullptr) return;
+    const int64_t rows = first_of(config_, {"vocab_size"});
+    const int64_t columns = first_of(
+        config_, {"word_embed_proj_dim", "embedding_size", "hidden_size", "n_embd", "d_model"});
+    const Dims expected = {rows, columns};
+    const bool fits =
+        (rows == 0 || found->shape[0] == rows) && (columns == 0 || found->shape[1] == columns);
+    if (!fits) {
+      problems_.push_back(fmt::format("{}: has shape {}; config.json says {}", found->name,
+                                      to_string(found->shape), to_string(expected)));
+    }
+    if (has_head_ && rows > 0 && is_untied()) compare_head(*found);
+  }
+
+  // Of a model of several parts, the outermost configuration decides.
+  bool is_untied() const {
+    const auto tied = whole_config_.find("tie_word_embeddings");
+    return tied != whole_config_.end() && *tied == false;
+  }
+
+  void compare_head(const Entry& embedding) {
+    const bool has_another =
+        std::any_of(catalog_.entries.begin(), catalog_.entries.end(), [&](const Entry& entry) {
+          return &entry != &embedding && entry.shape.size() == 2 &&
+                 entry.shape[0] >= embedding.shape[0];
+        });
+    if (has_another) return;
+    problems_.push_back(
+        fmt::format("the output layer is missing: config.json says that it is not the embedding "
+                    "(tie_word_embeddings is false), and no tensor but {} has {} rows",
+                    embedding.name, embedding.shape[0]));
+  }
+
+  const Catalog& catalog_;
+  const json& whole_config_;
+  const json& config_;
+  bool has_head_;
+  std::vector<Stack> stacks_;
+  const Stack* decoder_ = nullptr;
+  int64_t layers_ = 0;
+  std::vector<std::string> problems_;
+};
+
+}  // namespace
+
+std::vector<std::string> config_problems(const Catalog& catalog, const nlohmann::json& config,
+                                         bool has_head) {
+  return Comparison(catalog, config, has_head).run();
+}
+
+}  // namespace ferry

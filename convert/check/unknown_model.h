@@ -1,0 +1,19 @@
+// A model of a type that is not known here, compared with what its config.json says in the words
+// that most models use.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "ckpt/core/catalog.h"
+
+namespace ferry {
+
+/// Where numbers of layers and experts, sizes of the embedding or tensors outside the layers are
+/// not those that `config` leads to expect; one sentence each. What a config.json does not say is
+/// not checked.
+std::vector<std::string> config_problems(const Catalog& catalog, const nlohmann::json& config,
+                                         bool has_head);
+
+}  // namespace ferry

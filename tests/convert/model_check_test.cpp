@@ -1,0 +1,219 @@
+// A Hugging Face folder held against its config.json: names that programs wrapped, and tensors that
+// are missing, left over or of another shape or type.
+#include "convert/check/model_check.h"
+
+#include <gmock/gmock.h>
+
+#include "convert/check/names.h"
+#include "tests/convert/models.h"
+
+namespace ferry::test {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+std::vector<std::string> problems(File& file) {
+  Checkpoint checkpoint = file.open();
+  unwrap_names(checkpoint);
+  return check_model(checkpoint).problems;
+}
+
+std::vector<std::string> names_of(const Checkpoint& checkpoint) {
+  std::vector<std::string> names;
+  for (const Entry& entry : checkpoint.catalog.entries) names.push_back(entry.name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void put_before_all(File& file, const std::string& prefix) {
+  std::map<std::string, Bytes> wrapped;
+  for (const auto& [name, tensor] : file.tensors) wrapped[prefix + name] = tensor;
+  file.tensors = std::move(wrapped);
+}
+
+// The same model as one of a type that is not known.
+void make_unknown(File& file) {
+  file.config["model_type"] = "unheard_of";
+  file.config["architectures"] = {"UnheardOfForCausalLM"};
+}
+
+TEST(ModelCheck, FindsNothingInModelsOfAnyFamily) {
+  for (const std::string& name : model_names()) {
+    File file(name);
+    EXPECT_THAT(problems(file), IsEmpty()) << name;
+    make_unknown(file);
+    EXPECT_THAT(problems(file), IsEmpty()) << name;
+  }
+}
+
+TEST(ModelCheck, NamesEveryTensorThatIsMissing) {
+  for (const std::string& name : model_names()) {
+    File file(name);
+    const auto whole = file.tensors;
+    for (const auto& [tensor, bytes] : whole) {
+      if (tensor.find(".experts.1") != tensor.npos) continue;  // as .experts.0
+      file.tensors = whole;
+      file.tensors.erase(tensor);
+      const bool is_constant = tensor.ends_with(".act_fn.beta") || tensor.ends_with(".act_fn.eps");
+      const bool is_copy =
+          tensor.ends_with("shared_head.head.weight") ||
+          (tensor.find(".layers.") != tensor.npos && tensor.ends_with("embed_tokens.weight"));
+      if (is_constant || is_copy) continue;
+      EXPECT_THAT(problems(file), Contains(HasSubstr(tensor))) << name;
+    }
+  }
+}
+
+TEST(ModelCheck, NamesWhatIsLeftOverAndMisshapen) {
+  File file("qwen3");
+  file.tensors["model.layers.0.self_attn.extra.weight"] = file.tensors.begin()->second;
+  file.tensors["model.norm.weight"].shape = {file.tensors["model.norm.weight"].shape[0] / 2, 2};
+  EXPECT_THAT(problems(file),
+              ElementsAre(AllOf(
+                  HasSubstr("left over (1)"), HasSubstr("model.layers.0.self_attn.extra.weight"),
+                  HasSubstr("of another shape (1)"), HasSubstr("model.norm.weight: has ["))));
+}
+
+TEST(ModelCheck, TakesWrappersOffNames) {
+  for (const std::string family : {"qwen3", "gpt2", "deepseek_v3"}) {
+    File file(family);
+    const std::vector<std::string> own = names_of(file.open());
+    const auto whole = file.tensors;
+    for (const std::string prefix :
+         {"_orig_mod.", "module.", "module._orig_mod.", "_orig_mod.module.",
+          "_fsdp_wrapped_module.", "language_model.", "policy.module."}) {
+      file.tensors = whole;
+      put_before_all(file, prefix);
+      Checkpoint checkpoint = file.open();
+      EXPECT_THAT(unwrap_names(checkpoint), HasSubstr("'" + prefix + "'")) << family;
+      EXPECT_EQ(names_of(checkpoint), own) << family << prefix;
+      EXPECT_THAT(check_model(checkpoint).problems, IsEmpty()) << family << prefix;
+      EXPECT_GT(import_model(checkpoint, {}).parameters, 0);
+    }
+  }
+}
+
+TEST(ModelCheck, TakesWrappersOutOfTheMiddleOfNames) {
+  File file("qwen3");
+  const std::vector<std::string> own = names_of(file.open());
+  file.rename(".self_attn.", "._checkpoint_wrapped_module.self_attn._orig_mod.");
+  Checkpoint checkpoint = file.open();
+  EXPECT_NE(unwrap_names(checkpoint), "");
+  EXPECT_EQ(names_of(checkpoint), own);
+}
+
+TEST(ModelCheck, TakesWrappersOffNamesOfUnknownModels) {
+  File file("qwen3");
+  make_unknown(file);
+  const std::vector<std::string> own = names_of(file.open());
+  const auto whole = file.tensors;
+  for (const std::string prefix : {"_orig_mod.", "module.", "module._orig_mod."}) {
+    file.tensors = whole;
+    put_before_all(file, prefix);
+    Checkpoint checkpoint = file.open();
+    EXPECT_NE(unwrap_names(checkpoint), "");
+    EXPECT_EQ(names_of(checkpoint), own) << prefix;
+  }
+  file.tensors = whole;
+  file.rename("model.", "model.language_model.language_model.");
+  Checkpoint checkpoint = file.open();
+  EXPECT_NE(unwrap_names(checkpoint), "");
+  EXPECT_EQ(names_of(checkpoint), own);
+}
+
+TEST(ModelCheck, LeavesNamesAlone) {
+  for (const std::string& name : model_names()) {
+    File file(name);
+    Checkpoint checkpoint = file.open();
+    EXPECT_EQ(unwrap_names(checkpoint), "") << name;
+  }
+  File file("qwen3");  // a vision model's own modules
+  make_unknown(file);
+  file.config["text_config"] = {{"hidden_size", 64}};
+  file.rename("model.", "model.language_model.");
+  file.tensors["model.vision_tower.vision_tower.patch.weight"] = file.tensors.begin()->second;
+  Checkpoint checkpoint = file.open();
+  EXPECT_EQ(unwrap_names(checkpoint), "");
+}
+
+TEST(ModelCheck, RefusesTwoTensorsOfOneName) {
+  File file("qwen3");
+  file.tensors["_orig_mod.model.norm.weight"] = file.tensors["model.norm.weight"];
+  Checkpoint checkpoint = file.open();
+  EXPECT_THROW(unwrap_names(checkpoint), Error);
+}
+
+TEST(ModelCheck, NeedsNoOutputLayerInModelsWithoutOne) {
+  File file("qwen3");
+  file.config["architectures"] = {"Qwen3ForSequenceClassification"};
+  file.config["tie_word_embeddings"] = false;
+  file.tensors.erase("lm_head.weight");
+  file.tensors["score.weight"] = file.tensors["model.norm.weight"];
+  EXPECT_THAT(problems(file), IsEmpty());
+}
+
+TEST(ModelCheck, ComparesUnknownModelsWithTheirConfig) {
+  File file("qwen3_moe");
+  make_unknown(file);
+  file.config["tie_word_embeddings"] = false;
+  ASSERT_THAT(problems(file), IsEmpty());
+  const auto whole = file.tensors;
+  const nlohmann::json config = file.config;
+  const auto with = [&](const char* member, int64_t value) {
+    file.tensors = whole;
+    file.config = config;
+    file.config[member] = value;
+    return problems(file);
+  };
+  EXPECT_THAT(with("num_hidden_layers", 40), Contains(HasSubstr("config.json has 40")));
+  EXPECT_THAT(with("num_experts", 16), Contains(HasSubstr("of 16 experts are there")));
+  EXPECT_THAT(with("num_experts", 2), Contains(HasSubstr("config.json has 2")));
+  EXPECT_THAT(with("hidden_size", 48), Contains(HasSubstr("model.embed_tokens.weight")));
+  EXPECT_THAT(with("vocab_size", 48), Contains(HasSubstr("model.embed_tokens.weight")));
+  const auto without = [&](const std::string& part) {
+    file.tensors = whole;
+    file.config = config;
+    std::erase_if(file.tensors,
+                  [&](auto& each) { return each.first.find(part) != std::string::npos; });
+    return problems(file);
+  };
+  EXPECT_THAT(without("lm_head.weight"), Contains(HasSubstr("the output layer is missing")));
+  EXPECT_THAT(without("layers.0."), Contains(HasSubstr("missing: 0")));
+  EXPECT_THAT(without("layers.0.mlp.experts.2.up_proj"),
+              Contains(HasSubstr("model.layers.0.mlp.experts.*.up_proj.weight: 3 of 4 experts")));
+}
+
+TEST(ModelCheck, ComparesLayersOfUnknownModels) {
+  File file("qwen3");
+  file.config["num_hidden_layers"] = 4;
+  for (const std::string layer : {"2", "3"}) {
+    for (const auto& [name, tensor] : std::map(file.tensors)) {
+      if (name.find("layers.1.") != name.npos) {
+        file.tensors[replaced(name, "layers.1.", "layers." + layer + ".")] = tensor;
+      }
+    }
+  }
+  make_unknown(file);
+  ASSERT_THAT(problems(file), IsEmpty());
+  const auto whole = file.tensors;
+  const std::string norm = "model.layers.2.input_layernorm.weight";
+  file.tensors.erase(norm);
+  EXPECT_THAT(problems(file), ElementsAre(HasSubstr(norm + " is missing")));
+  file.tensors = whole;
+  file.tensors[norm].shape = {1, whole.at(norm).shape[0]};
+  EXPECT_THAT(problems(file), ElementsAre(HasSubstr(norm + ": has shape [1,")));
+  file.tensors = whole;
+  file.tensors[norm].dtype = DType::i32;
+  EXPECT_THAT(problems(file), IsEmpty());  // not a float: quantised, perhaps
+  file.tensors[norm].dtype = DType::bf16;
+  file.tensors[norm].data.resize(whole.at(norm).data.size() / 2);
+  EXPECT_THAT(problems(file), IsEmpty());
+  EXPECT_THAT(check_model(file.open()).warnings, ElementsAre(HasSubstr(norm + ": is bfloat16")));
+}
+
+}  // namespace
+}  // namespace ferry::test

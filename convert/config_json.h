@@ -49,9 +49,11 @@ struct ReadConfig {
 
 /// Reads a config.json and proves that what was read says the same: it is written again and
 /// compared. unsupported, with all reasons, when it says what its family's models in Megatron
-/// cannot be; for another model_type, or one that is not `wanted`. How weights are quantised is
-/// read and not judged.
+/// cannot be; for a model_type of no family (choose_family()), or for members of such a type that
+/// the family does not read and that may change what the model computes. How weights are quantised
+/// is read and not judged. Members named in `ignored` are left out first, with a warning; invalid
+/// for one that is not there.
 ReadConfig read_config(const nlohmann::json& config, const std::optional<std::string>& wanted,
-                       const std::string& path);
+                       const std::string& path, const std::vector<std::string>& ignored = {});
 
 }  // namespace ferry

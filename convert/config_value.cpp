@@ -1,5 +1,6 @@
 #include "convert/config_value.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace ferry {
@@ -42,7 +43,12 @@ std::string text_of(const nlohmann::json& config, const char* key, const std::st
 nlohmann::json rope_scaling_of(const nlohmann::json& config) {
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const nlohmann::json& scaling = at(config, key);
-    if (scaling.is_object() && !scaling.empty()) return scaling;
+    if (!scaling.is_object() || scaling.empty()) continue;
+    const nlohmann::json& first = *scaling.begin();
+    const bool alike =
+        first.is_object() && std::all_of(scaling.begin(), scaling.end(),
+                                         [&](const auto& each) { return each == first; });
+    return alike ? first : scaling;
   }
   return nlohmann::json::object();
 }

@@ -18,7 +18,8 @@ std::string text_of(const nlohmann::json& config, const char* key, const std::st
 int64_t integer_of(const nlohmann::json& value, int64_t otherwise);
 
 /// The scaling of positions: transformers 5 has it in rope_parameters, 4 in rope_scaling. Where
-/// both say something, transformers 5 takes the older one and nothing of the other. An object.
+/// both say something, transformers 5 takes the older one and nothing of the other. An object; one
+/// of objects by kind of layer that are all alike is any of these.
 nlohmann::json rope_scaling_of(const nlohmann::json& config);
 
 }  // namespace ferry

@@ -19,8 +19,9 @@
 namespace ferry {
 
 struct ImportOptions {
-  std::optional<std::string> family;  // refuse another than this
-  ParallelTarget layout;              // 1 rank of each kind where it is silent
+  std::optional<std::string> family;         // refuse another than this
+  std::vector<std::string> ignored_members;  // of config.json: left out, with a warning
+  ParallelTarget layout;                     // 1 rank of each kind where it is silent
   std::optional<DType> dtype;  // of floating-point tensors; those kept in fp32 by design stay
   /// The vocabulary is padded with rows of zeros to a multiple of this times the tensor-parallel
   /// size, as Megatron-LM pads its own.

@@ -16,6 +16,7 @@
 #include "convert/model/config_numbers.h"
 #include "convert/model/sizes.h"
 #include "convert/recognise.h"
+#include "convert/unread_members.h"
 
 namespace ferry {
 namespace {
@@ -38,10 +39,6 @@ constexpr std::string_view kNotCompared[] = {
 constexpr std::string_view kTrainingOnly[] = {
     "initializer_range", "attention_dropout",    "attn_pdrop",    "resid_pdrop",
     "embd_pdrop",        "router_aux_loss_coef", "aux_loss_alpha"};
-
-// Parts of the names of members that change what any model computes.
-constexpr std::string_view kScaling[] = {"multiplier", "softcap",  "logit_scale",      "scale_",
-                                         "_scale",     "clip_qkv", "parallel_residual"};
 
 template <size_t N>
 bool contains(const std::string_view (&names)[N], std::string_view name) {
@@ -105,10 +102,12 @@ void imply(const Family& family, Architecture& a) {
   if (a.head_dim == 0 && a.heads > 0) a.head_dim = a.hidden / a.heads;
 }
 
-// `config` with what its class adds where it is silent.
-json completed(const Family& family, const json& config) {
+// `config` with what its class adds where it is silent; `defaults`: of a class that is not the
+// family's own.
+json completed(const Family& family, std::string_view defaults, const json& config) {
   json whole = json::parse(kDefaults);
   whole.update(json::parse(family.defaults));
+  whole.update(json::parse(defaults));
   // A family's own scaling is for configurations that say nothing of any.
   const auto parameters = config.find("rope_parameters");
   if (parameters != config.end() && parameters->is_object()) whole.erase("rope_scaling");
@@ -240,48 +239,57 @@ class Checker {
   std::set<std::string> odd_;  // members that were refused as they are
 };
 
-// Of a model of another type that is read as one of the family: members that the family does not
-// know may change what the model computes. Those that surely do are refused, the others told.
-void check_forced(const Family& family, const Architecture& a, const json& whole,
-                  std::vector<std::string>& reasons, std::vector<std::string>& warnings) {
-  std::vector<std::string> unused;
-  const json known = config_json(family, a, DType::bf16, {}, unused);
-  std::vector<std::string> names;
+// What the file leaves to a class that is not known: the family's is assumed. What matters for
+// training only is left out.
+std::vector<std::string> assumed(const json& config, const json& whole) {
+  std::vector<std::string> members;
+  const json scaling = rope_scaling_of(config);
   for (const auto& [key, value] : whole.items()) {
-    if (value.is_null() || known.contains(key) || contains(kNotCompared, key)) continue;
-    if (key.starts_with("_") || key == "transformers_version" || key == "auto_map") continue;
-    const bool is_one = value.is_number() && value.get<double>() == 1;
-    const bool scales =
-        std::any_of(std::begin(kScaling), std::end(kScaling),
-                    [&](std::string_view part) { return key.find(part) != std::string::npos; });
-    if (scales && !is_one && value != false) {
-      reasons.push_back(
-          fmt::format("{} is {}, which family {} has not", key, shown(value), family.name));
-    } else {
-      names.push_back(key);
-    }
+    const auto given = config.find(key);
+    const bool said = given != config.end() && !given->is_null();
+    if (said || value.is_null() || scaling.contains(key) || contains(kTrainingOnly, key)) continue;
+    members.push_back(fmt::format("{} {}", key, shown(value)));
   }
-  warnings.push_back(fmt::format(
-      "config.json's model_type is not {}: the model is read as one because --family says so. "
-      "Members that the family does not know: {}",
-      family.name, names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
+  return members;
 }
 
-const Family& family_of(const json& config, const std::optional<std::string>& wanted,
-                        const std::string& path) {
-  const std::string type = text_of(config, "model_type", "");
-  const Family* family = find_family(type);
-  if (family == nullptr && wanted) return named_family(*wanted);
-  if (family == nullptr) {
-    fail(ErrorKind::unsupported,
-         "{}: model_type is '{}'{}; those that can be read are {}. --family NAME reads it as one "
-         "of these, where its tensors fit",
-         path, type, what_config_says(config), fmt::join(export_families(), ", "));
+// Members that the family does not read: they change nothing in the class that it is of, and
+// perhaps the whole computation of another one.
+void check_unread(const FamilyChoice& choice, const Architecture& a, const json& config,
+                  const json& whole, std::vector<std::string>& reasons,
+                  std::vector<std::string>& warnings) {
+  const Family& family = *choice.family;
+  const std::vector<UnreadMember> unread = unread_members(family, a, whole);
+  if (choice.how == FamilyChoice::How::its_own) {
+    std::vector<std::string> names;
+    for (const UnreadMember& each : unread) names.push_back(each.name + " " + each.value);
+    if (names.empty()) return;
+    warnings.push_back(fmt::format("config.json has members that {} does not read: {}",
+                                   family.class_name, fmt::join(names, ", ")));
+    return;
   }
-  if (wanted && *wanted != family->name) {
-    fail(ErrorKind::unsupported, "{}: model_type is '{}', not '{}'", path, type, *wanted);
+  // The class of a type that is known may read the member: its user is not asked.
+  const bool known = choice.how == FamilyChoice::How::same;
+  for (const UnreadMember& each : unread) {
+    const std::string hint =
+        known ? ""
+              : fmt::format(": if it changes nothing, --ignore-member {} leaves it out", each.name);
+    reasons.push_back(fmt::format("{} is {}, which family {} does not read{}", each.name,
+                                  each.value, family.name, hint));
   }
-  return *family;
+  if (known) return;
+  const std::vector<std::string> members = assumed(config, whole);
+  warnings.push_back(fmt::format(
+      "{}, and is read as {} because --family says so: only its members and tensors were "
+      "compared{}",
+      text_of(config, "model_type", "").empty()
+          ? "config.json has no model_type"
+          : fmt::format("config.json's model_type {} is not known",
+                        text_of(config, "model_type", "")),
+      family.name,
+      members.empty()
+          ? ""
+          : fmt::format("; assumed, as config.json does not say: {}", fmt::join(members, ", "))));
 }
 
 std::vector<int64_t> token_ids(const json& config, const char* key) {
@@ -311,17 +319,20 @@ void refuse(const std::vector<std::string>& reasons, const std::string& path) {
 }  // namespace
 
 Architecture read_architecture(const Family& family, const json& config) {
-  json whole = completed(family, config);
+  json whole = completed(family, "{}", config);
   return read(family, whole);
 }
 
-ReadConfig read_config(const json& config, const std::optional<std::string>& wanted,
-                       const std::string& path) {
+ReadConfig read_config(const json& given, const std::optional<std::string>& wanted,
+                       const std::string& path, const std::vector<std::string>& ignored) {
   ReadConfig result;
-  result.family = &family_of(config, wanted, path);
-  result.quantisation = quantisation_of(&config);
+  json config = given;
+  result.warnings = remove_members(ignored, path, config);
+  const FamilyChoice choice = choose_family(config, wanted, path);
+  result.family = choice.family;
+  result.quantisation = quantisation_of(&given);
   result.tokens = read_tokens(config);
-  json whole = completed(*result.family, config);
+  json whole = completed(*result.family, choice.defaults, config);
   refuse(wrong_numbers(*result.family, whole), path);
   const json before = whole;
   result.architecture = read(*result.family, whole);
@@ -330,13 +341,11 @@ ReadConfig read_config(const json& config, const std::optional<std::string>& wan
   checker.check_fields(config);
   checker.compare(whole, config);
   checker.check_rope(before);
-  result.warnings = std::move(checker.warnings);
+  result.warnings.insert(result.warnings.end(), checker.warnings.begin(), checker.warnings.end());
   tell_differences(*result.family, result.architecture, result.warnings);
   std::vector<std::string> reasons = objections(*result.family, result.architecture);
   reasons.insert(reasons.begin(), checker.reasons.begin(), checker.reasons.end());
-  if (text_of(config, "model_type", "") != result.family->name) {
-    check_forced(*result.family, result.architecture, whole, reasons, result.warnings);
-  }
+  check_unread(choice, result.architecture, config, before, reasons, result.warnings);
   refuse(reasons, path);
   check_sizes(result.architecture, path, "its members");
   return result;

@@ -19,6 +19,7 @@
 #include "convert/config_value.h"
 #include "convert/convert.h"
 #include "convert/model/mismatch.h"
+#include "convert/model/types.h"
 #include "convert/tokenizer.h"
 
 namespace ferry {
@@ -152,6 +153,22 @@ void recognise_config(const Checkpoint& checkpoint, ModelSummary& summary) {
   summarise(read_architecture(*family, config), summary);
 }
 
+// Of a config.json of an unknown family: " (GemmaForCausalLM, layers 18, hidden 2048)".
+std::string what_config_says(const nlohmann::json& config) {
+  ModelSummary summary;
+  summarise_unknown(config, summary);
+  std::vector<std::string> parts;
+  if (const std::string name = architecture_name(config); !name.empty()) parts.push_back(name);
+  const auto add = [&](const char* what, int64_t number) {
+    if (number > 0) parts.push_back(fmt::format("{} {}", what, number));
+  };
+  add("layers", summary.layers);
+  add("hidden", summary.hidden);
+  add("heads", summary.heads);
+  add("experts", summary.experts);
+  return parts.empty() ? "" : fmt::format(" ({})", fmt::join(parts, ", "));
+}
+
 }  // namespace
 
 std::vector<std::string> export_families() {
@@ -173,21 +190,6 @@ const Family& named_family(const std::string& name) {
        near.empty() ? "" : "; near it are " + near, names_of_families());
 }
 
-std::string what_config_says(const nlohmann::json& config) {
-  ModelSummary summary;
-  summarise_unknown(config, summary);
-  std::vector<std::string> parts;
-  if (const std::string name = architecture_name(config); !name.empty()) parts.push_back(name);
-  const auto add = [&](const char* what, int64_t number) {
-    if (number > 0) parts.push_back(fmt::format("{} {}", what, number));
-  };
-  add("layers", summary.layers);
-  add("hidden", summary.hidden);
-  add("heads", summary.heads);
-  add("experts", summary.experts);
-  return parts.empty() ? "" : fmt::format(" ({})", fmt::join(parts, ", "));
-}
-
 const Family& choose_family(const Architecture& architecture,
                             const std::optional<std::string>& wanted, const std::string& path) {
   if (!wanted) {
@@ -201,6 +203,44 @@ const Family& choose_family(const Architecture& architecture,
   const std::vector<std::string> reasons = objections(family, architecture);
   if (reasons.empty()) return family;
   fail(ErrorKind::mismatch, "{}: the model is not of family {}:{}", path, *wanted, lines(reasons));
+}
+
+FamilyChoice choose_family(const nlohmann::json& config, const std::optional<std::string>& wanted,
+                           const std::string& path) {
+  using How = FamilyChoice::How;
+  const std::string type = text_of(config, "model_type", "");
+  const Family* family = find_family(type);
+  if (family != nullptr && (!wanted || *wanted == type)) return {family, How::its_own};
+  if (family != nullptr) {
+    fail(ErrorKind::unsupported, "{}: model_type is '{}', not '{}'", path, type, *wanted);
+  }
+  const SameType* same = same_type(type);
+  if (wanted && same != nullptr && *wanted == same->family) {
+    return {&named_family(*wanted), How::same, same->defaults};
+  }
+  if (wanted && same == nullptr && !computes_otherwise(type)) {
+    // A window that the file does not mention is the family's class's own.
+    return {&named_family(*wanted), How::forced, R"({"sliding_window": null})"};
+  }
+  if (wanted) named_family(*wanted);
+  const std::string found =
+      type.empty() ? "model_type is missing" + what_config_says(config)
+                   : fmt::format("model_type is '{}'{}", type, what_config_says(config));
+  if (same != nullptr) {
+    fail(ErrorKind::unsupported,
+         "{}: {}, which computes what {} does: --family {} reads it as that", path, found,
+         same->family, same->family);
+  }
+  if (computes_otherwise(type)) {
+    fail(ErrorKind::unsupported,
+         "{}: {}, which computes otherwise than the families that can be read ({}), whatever its "
+         "members say. `ferry convert --to hf` writes it in another form",
+         path, found, names_of_families());
+  }
+  fail(ErrorKind::unsupported,
+       "{}: {}; those that can be read are {}. If its class computes what one of these does, "
+       "--family NAME reads it as that",
+       path, found, names_of_families());
 }
 
 ModelSummary recognise(const Checkpoint& checkpoint) {

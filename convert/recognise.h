@@ -1,9 +1,11 @@
 // Which family a model is of.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "convert/model/architecture.h"
 #include "convert/model/family.h"
@@ -15,11 +17,24 @@ namespace ferry {
 const Family& choose_family(const Architecture& architecture,
                             const std::optional<std::string>& wanted, const std::string& path);
 
+/// The family that a config.json is read as.
+struct FamilyChoice {
+  enum class How : uint8_t {
+    its_own,  // model_type is the family's
+    same,     // a type known to compute the same
+    forced    // of no known type: the user says so
+  };
+  const Family* family = nullptr;
+  How how = How::its_own;
+  std::string_view defaults = "{}";  // of the type's class, over the family's
+};
+
+/// `wanted`, if any, is the user's word. unsupported for a type that no family is known to compute
+/// as; what it suggests is right, or for the user to judge.
+FamilyChoice choose_family(const nlohmann::json& config, const std::optional<std::string>& wanted,
+                           const std::string& path);
+
 /// The family of that name; invalid, with the nearest ones, when there is none.
 const Family& named_family(const std::string& name);
-
-/// Of a config.json of an unknown family, for messages: " (GemmaForCausalLM, 18 layers, hidden
-/// 2048)"; empty where it says nothing.
-std::string what_config_says(const nlohmann::json& config);
 
 }  // namespace ferry

@@ -46,7 +46,7 @@ ReadConfig read_model(const Checkpoint& checkpoint, const ImportOptions& options
          path);
   }
   const auto part = language_part(*config, options.family);
-  return read_config(part ? *part : *config, options.family, path);
+  return read_config(part ? *part : *config, options.family, path, options.ignored_members);
 }
 
 std::optional<Quantisation> quantisation_of_model(const Checkpoint& checkpoint,

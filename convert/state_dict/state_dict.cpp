@@ -49,17 +49,16 @@ struct KnownModel {
 
 KnownModel read_known_model(const Checkpoint& checkpoint, const std::string& folder,
                             const StateDictOptions& options) {
-  const std::optional<std::string>& family = options.family;
   const std::string path = join(folder, "config.json");
   const auto config = read_hugging_face_config(*checkpoint.catalog.file_system, folder);
   if (!config) {
     fail(ErrorKind::not_found, "{}: does not exist; --config names the folder that holds it", path);
   }
   try {
-    const auto part = options.language_part ? language_part(*config, family) : std::nullopt;
-    return {read_config(part ? *part : *config, family, path), {}};
+    const auto part = options.language_part ? language_part(*config, options.family) : std::nullopt;
+    return {read_config(part ? *part : *config, options.family, path, options.ignored_members), {}};
   } catch (const Error& error) {
-    if (family || error.kind() != ErrorKind::unsupported) throw;
+    if (options.family || error.kind() != ErrorKind::unsupported) throw;
     return {std::nullopt, error.what()};
   }
 }

@@ -25,11 +25,12 @@ struct StateDictOptions {
   std::function<std::string(std::string_view)> rename;
   /// Where config.json is, and what goes with it; empty: it is looked for beside the checkpoint.
   std::string config_folder;
-  std::optional<std::string> family;  // refuse another than this
-  bool optimizer = false;             // the state of the model's parameters too
-  bool drop_unknown = false;          // leave out what the family has not; else it is refused
-  bool language_part = false;         // of a model of several parts, its language model alone
-  bool base_only = false;  // leave out the adapter that the model holds; else it is refused
+  std::optional<std::string> family;         // refuse another than this
+  std::vector<std::string> ignored_members;  // of config.json: left out, with a warning
+  bool optimizer = false;                    // the state of the model's parameters too
+  bool drop_unknown = false;   // leave out what the family has not; else it is refused
+  bool language_part = false;  // of a model of several parts, its language model alone
+  bool base_only = false;      // leave out the adapter that the model holds; else it is refused
 };
 
 /// True where the tensors have another program's names: what is neither Megatron-LM's nor a Hugging

@@ -70,6 +70,8 @@ fi
 "$FERRY_PYTHON" tests/interop/checkpoints/check_export.py "$ferry" tests/fixtures/core $fixtures
 "$FERRY_PYTHON" tests/interop/checkpoints/check_import.py "$ferry"
 "$FERRY_PYTHON" tests/interop/checkpoints/check_rewrite.py "$ferry"
+# Without --every it is all types of transformers, which takes some minutes.
+"$FERRY_PYTHON" tests/interop/checkpoints/check_types.py "$ferry" --every 10
 "$FERRY_PYTHON" tests/interop/checkpoints/check_foreign.py "$ferry"
 "$FERRY_PYTHON" tests/interop/checkpoints/check_source_memory.py "$ferry"
 "$FERRY_PYTHON" tests/interop/trainer/check_kernels.py "$tests/run_operation"

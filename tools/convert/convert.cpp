@@ -92,6 +92,13 @@ void add_model_options(Command& command, ConvertOptions& options) {
                       fmt::format("{}", fmt::join(export_families(), ", ")))
       .type_name("NAME");
   command
+      .add_list_option(
+          "--ignore-member",
+          [&](const std::vector<std::string>& names) { options.import.ignored_members = names; },
+          "A member of config.json to read as if it were not there: one that changes nothing, but "
+          "that the family does not read")
+      .type_name("NAME");
+  command
       .add_option("--vocab-size", model.vocab_size,
                   "Rows to keep of the embedding and the output layer")
       .type_name("N")

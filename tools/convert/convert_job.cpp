@@ -58,6 +58,7 @@ void check_options(const ConvertOptions& options) {
   };
   const Option all[] = {
       {"--family", model.family.has_value(), !plain},
+      {"--ignore-member", !options.import.ignored_members.empty(), !plain},
       {"--vocab-size", model.vocab_size.has_value(), hf},
       {"--force", model.cut_tokens, hf},
       {"--keep-padding", model.keep_padding, hf},
@@ -195,6 +196,13 @@ Job plan_hugging_face(Checkpoint& checkpoint, std::optional<StateDict>& state_di
   const bool lacking = lacks_arguments(checkpoint);
   ExportOptions model = lacking ? add_arguments(checkpoint, options, warnings) : options.model;
   check_no_state_dict(checkpoint, options, lacking);
+  if (!options.import.ignored_members.empty()) {
+    fail(
+        ErrorKind::invalid,
+        "{}: --ignore-member is for a config.json that is read, with --to torch_dist and torch and "
+        "of state dicts",
+        checkpoint.path);
+  }
   model.original = original.get();
   if (checkpoint.format == Format::hugging_face) check_new_form(checkpoint, model);
   Job job = job_of(checkpoint.format == Format::hugging_face ? plan_rewrite(checkpoint, model)

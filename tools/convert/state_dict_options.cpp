@@ -37,6 +37,7 @@ StateDict open_state_dict(const Checkpoint& checkpoint, const ConvertOptions& op
   }
   state_dict.config_folder = options.config_folder;
   state_dict.family = options.model.family;
+  state_dict.ignored_members = options.import.ignored_members;
   state_dict.optimizer = options.optimizer;
   state_dict.language_part = options.to != ConvertTarget::hugging_face;
   state_dict.drop_unknown = options.import.drop_unknown;

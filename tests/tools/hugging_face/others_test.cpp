@@ -103,14 +103,26 @@ struct Forced : Others {
 };
 
 TEST_F(Forced, FamilyReadsAModelOfAnotherType) {
-  const Outcome outcome = convert("llama");
+  const Outcome refused = convert("llama");
+  EXPECT_EQ(refused.code, 5);
+  EXPECT_THAT(refused.err, HasSubstr("--ignore-member sparkle leaves it out"));
+  const Outcome outcome = convert("llama --ignore-member sparkle");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("Members that the family does not know: sparkle"));
+  EXPECT_THAT(outcome.out, HasSubstr("sparkle (3) is ignored"));
   ASSERT_EQ(ferry("convert " + path("run") + " " + path("back") + " --to hf").code, 0);
   EXPECT_EQ(ferry("diff " + path("hf") + " " + path("back")).code, 0);
 }
 
+TEST_F(Forced, MembersAreIgnoredOnlyWhereConfigJsonIsRead) {
+  const std::string command = "convert " + path("hf") + " " + path("run");
+  const Outcome outcome = ferry(command + " --to hf --ignore-member sparkle");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("--ignore-member is for a config.json that is read"));
+}
+
 TEST_F(Forced, FamilyIsRefusedWhereItDoesNotFit) {
+  config.erase("sparkle");
+  save();
   EXPECT_THAT(convert("qwen3").err, HasSubstr("tensors are not those of family qwen3"));
   config["embedding_multiplier"] = 12.0;
   save();

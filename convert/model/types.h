@@ -1,0 +1,24 @@
+// What is known of a config.json's model_type beyond the families.
+#pragma once
+
+#include <string_view>
+
+namespace ferry {
+
+/// A type whose class in transformers computes what a family's does, from the same tensors.
+struct SameType {
+  std::string_view name;
+  std::string_view family;
+  /// What its config.json means where it is silent and the family's class means something else: a
+  /// JSON object.
+  std::string_view defaults = "{}";
+};
+/// Null for a type that is not known to be one.
+const SameType* same_type(std::string_view name);
+
+/// Whether transformers has a causal model of that type, of no family's computation. Its
+/// config.json may not show the difference: the class alone has it, as ernie4_5's interleaved
+/// rotary positions.
+bool computes_otherwise(std::string_view name);
+
+}  // namespace ferry

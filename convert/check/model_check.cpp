@@ -5,7 +5,11 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
@@ -20,16 +24,45 @@
 namespace ferry {
 namespace {
 
+// The name of the class that saved the model; empty: config.json names none.
+std::string class_of(const nlohmann::json& config) {
+  const auto names = config.find("architectures");
+  const bool is_named =
+      names != config.end() && names->is_array() && !names->empty() && names->front().is_string();
+  return is_named ? names->front().get<std::string>() : std::string();
+}
+
 // Whether the class that saved the model has an output layer for tokens; a model of embeddings, of
 // rewards or of classes has none, or another.
 bool has_head(const nlohmann::json& config) {
-  const auto names = config.find("architectures");
-  if (names == config.end() || !names->is_array() || names->empty()) return true;
-  if (!names->front().is_string()) return true;
-  const std::string name = names->front().get<std::string>();
+  const std::string name = class_of(config);
+  if (name.empty()) return true;
   constexpr std::string_view kEnds[] = {"ForCausalLM", "LMHeadModel", "ForConditionalGeneration"};
   return std::any_of(std::begin(kEnds), std::end(kEnds),
                      [&](std::string_view end) { return name.ends_with(end); });
+}
+
+// Rewards, classes and spans come from a layer of their own next to the module that holds the
+// model; transformers draws a random one where the folder has none.
+std::optional<std::string> missing_output_layer(const Catalog& catalog,
+                                                const nlohmann::json& config) {
+  const std::string name = class_of(config);
+  constexpr std::string_view kEnds[] = {"ForSequenceClassification", "ForTokenClassification",
+                                        "ForQuestionAnswering"};
+  if (std::none_of(std::begin(kEnds), std::end(kEnds),
+                   [&](std::string_view end) { return name.ends_with(end); })) {
+    return std::nullopt;
+  }
+  std::set<std::string_view> modules;
+  for (const Entry& entry : catalog.entries) {
+    const std::string_view tensor = entry.name;
+    if (tensor != "lm_head.weight") modules.insert(tensor.substr(0, tensor.find('.')));
+  }
+  if (modules.size() != 1) return std::nullopt;
+  return fmt::format(
+      "config.json names the class {}, but its output layer is missing (all tensors are in {}); "
+      "transformers would initialize it at random",
+      name, *modules.begin());
 }
 
 // Weights of fp8 without scales, or with scales that do not fit.
@@ -67,6 +100,9 @@ ModelCheck check_model(const Checkpoint& stored) {
     if (!config) return {};
     check.warnings = odd_dtypes(checkpoint.catalog);
     check.problems = scale_problems(checkpoint, *config);
+    if (auto missing = missing_output_layer(checkpoint.catalog, *config)) {
+      check.problems.push_back(std::move(*missing));
+    }
     const auto model = known_model(checkpoint);
     if (!model) {
       std::ranges::move(config_problems(checkpoint.catalog, *config, has_head(*config)),

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -26,9 +27,23 @@ constexpr std::string_view kLeftAsTheyAre[] = {
     "wpe.",    "in_proj_a", "in_proj_b", "c_attn.", "c_fc.",  "c_proj."};
 constexpr std::string_view kHeadName = "output.weight";  // InternLM2's
 
-bool is_quantised(const Entry& entry) {
+std::string_view first_module(std::string_view name) { return name.substr(0, name.find('.') + 1); }
+
+// The module that holds most tensors: its name ("roberta_prelayernorm.") is the model's and says
+// nothing of what is in it.
+std::string outermost_module(const std::vector<ExportedTensor>& tensors) {
+  std::map<std::string_view, size_t> counts;
+  for (const ExportedTensor& each : tensors) {
+    const std::string_view module = first_module(each.entry.name);
+    if (++counts[module] * 2 > tensors.size()) return std::string(module);
+  }
+  return {};
+}
+
+bool is_quantised(const Entry& entry, std::string_view outermost) {
+  const size_t from = entry.name.starts_with(outermost) ? outermost.size() : 0;
   const auto holds = [&](std::string_view part) {
-    return entry.name.find(part) != std::string::npos;
+    return entry.name.find(part, from) != std::string::npos;
   };
   return entry.shape.size() == 2 && entry.elements() > 0 && entry.name != kHeadName &&
          entry.name.ends_with(kWeightEnd) && is_floating_point(entry.dtype) &&
@@ -65,6 +80,7 @@ ExportedTensor scales_of(const Entry& weight) {
 nlohmann::ordered_json quantise_fp8(ExportedTensors& tensors, const ExpertNames* experts,
                                     const std::string& path, std::vector<std::string>& warnings) {
   if (experts != nullptr) split_experts(tensors.tensors, *experts);
+  const std::string outermost = outermost_module(tensors.tensors);
   std::vector<std::string> left;
   int64_t fused = 0;
   std::vector<ExportedTensor> result;
@@ -73,7 +89,7 @@ nlohmann::ordered_json quantise_fp8(ExportedTensors& tensors, const ExpertNames*
       fail(ErrorKind::unsupported, "{}: tensor {} is of {} already", path, tensor.entry.name,
            torch_name(tensor.entry.dtype));
     }
-    if (!tensor.constant.empty() || !is_quantised(tensor.entry)) {
+    if (!tensor.constant.empty() || !is_quantised(tensor.entry, outermost)) {
       if (tensor.entry.name.ends_with(kWeightEnd)) left.push_back(module_of(tensor.entry.name));
       if (is_fused(tensor.entry)) {
         ++fused;

@@ -198,6 +198,25 @@ TEST_F(Broken, APrefixIsTakenOff) {
   EXPECT_THAT(ferry("inspect " + path("out") + " --tensors").out, HasSubstr("\nlm_head.weight"));
 }
 
+// What a class of rewards or of spans computes with is missing, or is there.
+TEST_F(Broken, AnOutputLayerOfAnotherKindIsMissed) {
+  for (const char* type : {"mixtral", "unheard_of"}) {
+    edit_config("model_type", type);
+    edit_config("architectures", {"MixtralForSequenceClassification"});
+    const Outcome verify = ferry("verify " + model);
+    EXPECT_EQ(verify.code, 4) << type;
+    EXPECT_THAT(verify.out, HasSubstr("its output layer is missing (all tensors are in model)"));
+    EXPECT_THAT(on_one_line(ferry("inspect " + model).out), HasSubstr("its output layer"));
+    EXPECT_EQ(ferry("convert " + model + " " + path("out") + " --to hf").code, 6);
+  }
+  rename("lm_head.weight", "score.weight");
+  for (const char* type : {"mixtral", "unheard_of"}) {
+    edit_config("model_type", type);
+    const Outcome verify = ferry("verify " + model);
+    EXPECT_EQ(verify.code, 0) << verify.out;
+  }
+}
+
 TEST_F(Broken, AsIsCopiesIt) {
   edit_config("num_hidden_layers", 40);
   EXPECT_EQ(ferry("convert " + model + " " + path("out") + " --to hf").code, 6);

@@ -71,6 +71,31 @@ TEST_F(Rewrite, QuantisesAsThePeersScript) {
   EXPECT_EQ(ferry("verify " + path("out")).code, 0);
 }
 
+// The outermost module's name is the model's: it does not say what its layers are.
+TEST_F(Rewrite, QuantisesAModelWhoseNameHoldsThatOfAModuleLeftAsItIs) {
+  const std::string model = copied(kModel);
+  json config = json::parse(R"({"model_type": "unheard_of", "vocab_size": 0})");
+  write(model + "/config.json", config.dump());
+  const std::string file = model + "/model.safetensors";
+  const std::string bytes = read(file);
+  size_t length = 0;
+  for (size_t i = 8; i-- > 0;) length = length << 8 | static_cast<unsigned char>(bytes.at(i));
+  json header = json::object();
+  const json before = json::parse(bytes.substr(8, length));
+  for (const auto& [name, tensor] : before.items()) {
+    header[name.starts_with("model.") ? "prenorm_" + name : name] = tensor;
+  }
+  const std::string text = header.dump();
+  std::string size;
+  for (size_t i = 0; i < 8; ++i) size += static_cast<char>(text.size() >> (8 * i));
+  write(file, size + text + bytes.substr(8 + length));
+  const Outcome outcome = convert(model, "--quantize fp8");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const std::string tensors = ferry("inspect " + path("out") + " --tensors").out;
+  EXPECT_THAT(tensors, HasSubstr("layers.0.mlp.down_proj.weight_scale_inv"));
+  EXPECT_THAT(tensors, testing::Not(HasSubstr("norm.weight_scale_inv")));
+}
+
 TEST_F(Rewrite, TilesAndThreadsDoNotShowInWhatIsQuantised) {
   for (const char* options :
        {"--memory 8MiB --threads 64", "--max-shard-size 1", "--no-manifest"}) {

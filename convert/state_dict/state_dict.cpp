@@ -327,6 +327,7 @@ class StateDictReader {
     result_.family = config.family->name;
     ImportOptions import;
     import.family = options_.family;
+    import.ignored_members = options_.ignored_members;
     import.config_folder = result_.config_folder;
     import.top_files_only = result_.top_files_only;
     import.drop_unknown = options_.drop_unknown;

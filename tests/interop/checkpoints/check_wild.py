@@ -104,9 +104,11 @@ def all_cases(wild):
         becomes(folder, [to_hf + ' --index ignore'], lambda folder=folder: renamed(f'{folders}/{folder}'))
 
     # Forced families.
-    for folder, member in ('smollm3', 'no_rope_layers'), ('ernie4_5', ''), ('ministral_win', 'layer_types'):
-        for family in 'llama', 'mistral':
-            says(folder, f'convert {{IN}} {{OUT}} --to torch_dist --family {family}', 5, member)
+    for folder in 'smollm3', 'ernie4_5', 'ministral_win':
+        says(folder, 'convert {IN} {OUT} --to torch_dist', 5, f"model_type is '{folder.removesuffix('_win')}'", '!--family llama')
+        for family in 'llama', 'mistral': says(folder, f'convert {{IN}} {{OUT}} --to torch_dist --family {family}', 5)
+    says('ministral_win', 'convert {IN} {OUT} --to torch_dist --family mistral', 5, 'layer_types')
+    for folder in 'smollm3', 'ernie4_5', 'ministral_win':
         becomes(folder, [to_hf], original(folder))
 
     # Files that are on no list.

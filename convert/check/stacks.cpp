@@ -83,14 +83,14 @@ std::map<int64_t, Difference> differences(const Kind& kind) {
   return found;
 }
 
-void compare_layers(const std::string& prefix, const Kind& kind,
-                    std::vector<std::string>& problems) {
+void compare_layers(const std::string& prefix, const Kind& kind, ModelCheck& check) {
   if (kind.layers.size() < kFewest) return;
   for (const auto& [layer, difference] : differences(kind)) {
     // One that has several of its own in place of several others is a layer of another kind.
     if (difference.lacks.size() > 1 && difference.has.size() > 1) continue;
     for (const std::string& suffix : difference.lacks) {
-      problems.push_back(fmt::format(
+      auto& sentences = layer == 0 ? check.warnings : check.problems;
+      sentences.push_back(fmt::format(
           "{}.{}.{} is missing; all other layers of its kind have one{}", prefix, layer, suffix,
           difference.has.empty() ? "" : ", and none has " + difference.has.front()));
     }
@@ -104,9 +104,9 @@ void compare_layers(const std::string& prefix, const Kind& kind,
     }
     const auto [odd, usual] = odd_one(shapes);
     if (odd == usual) continue;
-    problems.push_back(fmt::format("{}: has shape {}; that of all other layers is {}",
-                                   entries[odd]->name, to_string(shapes[odd]),
-                                   to_string(shapes[usual])));
+    check.problems.push_back(fmt::format("{}: has shape {}; that of all other layers is {}",
+                                         entries[odd]->name, to_string(shapes[odd]),
+                                         to_string(shapes[usual])));
   }
 }
 
@@ -121,28 +121,6 @@ std::string ranges(const std::vector<int64_t>& numbers) {
     i = last + 1;
   }
   return text;
-}
-
-void compare_experts(const Stack& stack, int64_t experts, std::vector<std::string>& problems) {
-  for (const auto& [layer, tensors] : stack.layers) {
-    std::map<std::string, std::set<int64_t>> found;
-    for (const LayerTensor& tensor : tensors) {
-      if (tensor.expert >= 0) found[tensor.suffix].insert(tensor.expert);
-    }
-    int64_t most = experts;
-    for (const auto& [suffix, numbers] : found) most = std::max(most, *numbers.rbegin() + 1);
-    for (const auto& [suffix, numbers] : found) {
-      if (experts > 0 && most > experts) {
-        problems.push_back(fmt::format("{}.{}.{}: there are {} experts; config.json has {}",
-                                       stack.prefix, layer, suffix, most, experts));
-        break;
-      }
-      if (static_cast<int64_t>(numbers.size()) == most) continue;
-      problems.push_back(fmt::format("{}.{}.{}: {} of {} experts are there: {}", stack.prefix,
-                                     layer, suffix, numbers.size(), most,
-                                     ranges({numbers.begin(), numbers.end()})));
-    }
-  }
 }
 
 }  // namespace
@@ -213,9 +191,8 @@ std::vector<std::string> odd_dtypes(const Catalog& catalog) {
   return problems;
 }
 
-std::vector<std::string> layer_problems(const Stack& stack, const std::vector<std::string>& kinds,
-                                        int64_t experts) {
-  std::vector<std::string> problems;
+void compare_with_each_other(const Stack& stack, const std::vector<std::string>& kinds,
+                             ModelCheck& check) {
   std::map<std::string, Kind> by_kind;
   for (const auto& [layer, tensors] : stack.layers) {
     const bool has_experts = std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) {
@@ -228,9 +205,31 @@ std::vector<std::string> layer_problems(const Stack& stack, const std::vector<st
       if (tensor.expert < 0) kind.tensors[tensor.suffix].emplace(layer, tensor.entry);
     }
   }
-  for (const auto& [name, kind] : by_kind) compare_layers(stack.prefix, kind, problems);
-  compare_experts(stack, experts, problems);
-  return problems;
+  for (const auto& [name, kind] : by_kind) compare_layers(stack.prefix, kind, check);
+}
+
+void compare_experts(const Stack& stack, int64_t experts, int64_t most,
+                     std::vector<std::string>& problems) {
+  for (const auto& [layer, tensors] : stack.layers) {
+    std::map<std::string, std::set<int64_t>> found;
+    for (const LayerTensor& tensor : tensors) {
+      if (tensor.expert >= 0) found[tensor.suffix].insert(tensor.expert);
+    }
+    int64_t seen = experts;
+    for (const auto& [suffix, numbers] : found) seen = std::max(seen, *numbers.rbegin() + 1);
+    for (const auto& [suffix, numbers] : found) {
+      if (experts > 0 && seen > most) {
+        problems.push_back(fmt::format("{}.{}.{}: there are {} experts; config.json has {}",
+                                       stack.prefix, layer, suffix, seen, experts));
+        break;
+      }
+      const int64_t needed = experts > 0 ? experts : seen;
+      if (static_cast<int64_t>(numbers.size()) >= needed) continue;
+      problems.push_back(fmt::format("{}.{}.{}: {} of {} experts are there: {}", stack.prefix,
+                                     layer, suffix, numbers.size(), needed,
+                                     ranges({numbers.begin(), numbers.end()})));
+    }
+  }
 }
 
 }  // namespace ferry

@@ -15,13 +15,13 @@ namespace {
 
 constexpr size_t kFewest = 3;  // layers that show what is usual
 constexpr size_t kFewOdd = 2;  // tensors of another 16-bit type that are an accident
-constexpr std::string_view kExperts = "experts.";
+constexpr std::string_view kExpertsModule = "experts.";
 
 bool is_number(std::string_view part) {
   return !part.empty() && part.size() < 10 && part.find_first_not_of("0123456789") == part.npos;
 }
 
-int64_t number_of(std::string_view part) {
+int64_t parse_number(std::string_view part) {
   int64_t number = 0;
   std::from_chars(part.data(), part.data() + part.size(), number);
   return number;
@@ -33,7 +33,8 @@ LayerTensor layer_tensor(const Entry& entry, std::string_view rest) {
   while (true) {
     const size_t dot = rest.find('.');
     const std::string_view part = rest.substr(0, dot);
-    if (is_number(part) && tensor.suffix.ends_with(kExperts)) tensor.expert = number_of(part);
+    if (is_number(part) && tensor.suffix.ends_with(kExpertsModule))
+      tensor.expert = parse_number(part);
     tensor.suffix += is_number(part) ? std::string_view("*") : part;
     if (dot == std::string_view::npos) return tensor;
     tensor.suffix += '.';
@@ -61,7 +62,7 @@ std::pair<size_t, size_t> odd_one(const std::vector<Value>& values) {
 }
 
 // The layers of one kind: which of them holds a tensor, by suffix.
-struct Kind {
+struct LayerKind {
   std::vector<int64_t> layers;
   std::map<std::string, std::map<int64_t, const Entry*>> tensors;  // experts left out
 };
@@ -71,7 +72,7 @@ struct Difference {
   std::vector<std::string> lacks, has;
 };
 
-std::map<int64_t, Difference> differences(const Kind& kind) {
+std::map<int64_t, Difference> differences(const LayerKind& kind) {
   std::map<int64_t, Difference> found;
   for (const auto& [suffix, holders] : kind.tensors) {
     if (holders.size() == 1) found[holders.begin()->first].has.push_back(suffix);
@@ -83,7 +84,7 @@ std::map<int64_t, Difference> differences(const Kind& kind) {
   return found;
 }
 
-void compare_layers(const std::string& prefix, const Kind& kind, ModelCheck& check) {
+void compare_layers(const std::string& prefix, const LayerKind& kind, ModelCheck& check) {
   if (kind.layers.size() < kFewest) return;
   for (const auto& [layer, difference] : differences(kind)) {
     // One that has several of its own in place of several others is a layer of another kind.
@@ -139,7 +140,7 @@ std::vector<Stack> stacks_of(const Catalog& catalog) {
         continue;
       }
       Stack& stack = stacks[std::string(name.substr(0, dot))];
-      stack.layers[number_of(part)].push_back(layer_tensor(entry, name.substr(end + 1)));
+      stack.layers[parse_number(part)].push_back(layer_tensor(entry, name.substr(end + 1)));
       stack.elements += entry.elements();
       break;
     }
@@ -193,13 +194,14 @@ std::vector<std::string> odd_dtypes(const Catalog& catalog) {
 
 void compare_with_each_other(const Stack& stack, const std::vector<std::string>& kinds,
                              ModelCheck& check) {
-  std::map<std::string, Kind> by_kind;
+  std::map<std::string, LayerKind> by_kind;
   for (const auto& [layer, tensors] : stack.layers) {
     const bool has_experts = std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) {
-      return tensor.suffix.find(kExperts) != std::string::npos;
+      return tensor.suffix.find(kExpertsModule) != std::string::npos;
     });
     const auto at = static_cast<size_t>(layer);
-    Kind& kind = by_kind[(at < kinds.size() ? kinds[at] : "") + (has_experts ? " experts" : "")];
+    LayerKind& kind =
+        by_kind[(at < kinds.size() ? kinds[at] : "") + (has_experts ? " experts" : "")];
     kind.layers.push_back(layer);
     for (const LayerTensor& tensor : tensors) {
       if (tensor.expert < 0) kind.tensors[tensor.suffix].emplace(layer, tensor.entry);

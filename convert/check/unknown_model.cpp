@@ -21,10 +21,10 @@ constexpr std::string_view kEmbeddings[] = {"embed_tokens.weight",    "wte.weigh
                                             "tok_embeddings.weight",  "embeddings.weight"};
 
 // The part of a configuration that describes the language model.
-const json& language_part(const json& config) {
+const json& text_part(const json& config) {
   for (const char* key : {"text_config", "llm_config", "language_config", "thinker_config"}) {
     const auto part = config.find(key);
-    if (part != config.end() && part->is_object()) return language_part(*part);
+    if (part != config.end() && part->is_object()) return text_part(*part);
   }
   return config;
 }
@@ -39,10 +39,7 @@ int64_t first_of(const json& config, std::initializer_list<const char*> keys) {
 class Comparison {
  public:
   Comparison(const Catalog& catalog, const json& config, bool has_head)
-      : catalog_(catalog),
-        whole_config_(config),
-        config_(language_part(config)),
-        has_head_(has_head) {}
+      : catalog_(catalog), whole_config_(config), config_(text_part(config)), has_head_(has_head) {}
 
   ModelCheck run() {
     find_decoder();

@@ -25,7 +25,7 @@ namespace ferry {
 namespace {
 
 constexpr size_t kTensorsShown = 4;
-constexpr std::string_view kHeadName = "lm_head.weight";
+constexpr std::string_view kOutputHead = "lm_head.weight";
 constexpr std::string_view kOwnConfigFolder = "/huggingface";  // in a checkpoint, of verl's
 
 std::string folder_around(const std::string& path) {
@@ -176,7 +176,7 @@ class StateDictReader {
     for (size_t i = 0; i < chosen_.size(); ++i) {
       if (!names_[i].starts_with(prefix)) {
         // The output layer of a model of several parts, whose language model has a prefix.
-        if (names_[i] == kHeadName && expected_.contains(names_[i])) {
+        if (names_[i] == kOutputHead && expected_.contains(names_[i])) {
           inside.push_back(chosen_[i]);
           names.push_back(names_[i]);
           continue;

@@ -290,7 +290,7 @@ std::vector<std::string> remove_members(const std::vector<std::string>& names,
       const auto outer = config.find(name.substr(0, dot));
       holder = outer != config.end() && outer->is_object() ? &*outer : nullptr;
     }
-    if (holder == nullptr || !holder->is_listed(key)) {
+    if (holder == nullptr || !holder->contains(key)) {
       fail(ErrorKind::invalid, "{}: has no member {}, which --ignore-member names", path, name);
     }
     warnings.push_back(fmt::format("config.json's {} ({}) is ignored: --ignore-member names it",

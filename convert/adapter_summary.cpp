@@ -25,7 +25,7 @@ void add_once(std::vector<std::string>& list, std::string text) {
 
 std::string last_part(const std::string& name) { return name.substr(name.rfind('.') + 1); }
 
-std::string module_of(const std::string& name) {
+std::string adapted_module(const std::string& name) {
   const size_t dot = name.rfind('.');
   return dot == std::string::npos ? std::string() : name.substr(0, dot);
 }
@@ -33,7 +33,7 @@ std::string module_of(const std::string& name) {
 // The last part of a module's name; of Megatron Bridge's parts of a fused one both.
 std::string target_of(const std::string& module) {
   const std::string last = last_part(module);
-  return last.starts_with("adapter_") ? last_part(module_of(module)) + "." + last : last;
+  return last.starts_with("adapter_") ? last_part(adapted_module(module)) + "." + last : last;
 }
 
 // The extent that both factors have: [..., rank, in] and [..., out, rank], or of convolutions
@@ -71,7 +71,7 @@ class Summary {
     const AdapterTensor& tensor = tensors_[i];
     result_.wrapped += tensor.wrapped;
     const Dims& shape = catalog_.entries[i].shape;
-    if (tensor.wrapped && shape.size() == 3) stacks_[module_of(tensor.name)] = shape.front();
+    if (tensor.wrapped && shape.size() == 3) stacks_[adapted_module(tensor.name)] = shape.front();
   }
 
   void add(size_t i) {

@@ -23,7 +23,7 @@ using NameSet = std::unordered_set<std::string_view>;  // of parts of the names 
 constexpr size_t kMostParts = 100;
 
 // Around a module's own tensors; what stands next to these inside the module is an adapter's.
-constexpr std::string_view kWrappers[] = {"base_layer", "original_module", "to_wrap"};
+constexpr std::string_view kAdapterWrappers[] = {"base_layer", "original_module", "to_wrap"};
 
 // First parts of names inside a module, spelled in lower case.
 struct Spelling {
@@ -31,7 +31,7 @@ struct Spelling {
   AdapterPart part;
   std::string_view kind;
 };
-constexpr Spelling kSpellings[] = {
+constexpr Spelling kAdapterSpellings[] = {
     {"lora_a", AdapterPart::factor_in, "lora_"},
     {"lora_b", AdapterPart::factor_out, "lora_"},
     {"lora_down", AdapterPart::factor_in, "lora_"},
@@ -57,7 +57,7 @@ constexpr Spelling kInAdapter[] = {{"linear_in", AdapterPart::factor_in, "linear
                                    {"weight_magnitude", AdapterPart::magnitude, "linear_"}};
 
 bool is_wrapper(std::string_view part) {
-  return std::ranges::find(kWrappers, part) != std::end(kWrappers);
+  return std::ranges::find(kAdapterWrappers, part) != std::end(kAdapterWrappers);
 }
 
 bool is_leaf(std::string_view part) { return part == "weight" || part == "bias"; }
@@ -103,7 +103,7 @@ std::optional<std::string> adapter_name(std::span<const std::string_view> rest) 
 // By the part of the name that begins `rest`, which stands behind the module's.
 std::optional<AdapterTensor> by_spelling(std::span<const std::string_view> rest) {
   const std::string first = lower(rest.front());
-  if (const Spelling* known = spelled(first, kSpellings)) {
+  if (const Spelling* known = spelled(first, kAdapterSpellings)) {
     const bool replaces = known->part == AdapterPart::replacement;  // whole modules, of any depth
     auto adapter =
         replaces && rest.size() > 1 ? std::string(rest[1]) : adapter_name(rest.subspan(1));

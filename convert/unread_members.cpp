@@ -70,7 +70,7 @@ constexpr std::string_view kRopeKnown[] = {"attention_factor",
                                            "type"};
 
 template <size_t N>
-bool contains(const std::string_view (&names)[N], std::string_view name) {
+bool is_listed(const std::string_view (&names)[N], std::string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
@@ -218,9 +218,9 @@ constexpr Neutral kNeutral[] = {
     {"use_sliding_window", has_window},
 };
 
-class Reader {
+class MemberJudge {
  public:
-  Reader(const Family& family, const A& a, const json& config)
+  MemberJudge(const Family& family, const A& a, const json& config)
       : family_(family), a_(a), config_(config), defaults_(json::parse(family.defaults)) {
     std::vector<std::string> unused;
     written_ = config_json(family, a, DType::bf16, {}, unused);
@@ -228,7 +228,7 @@ class Reader {
 
   // `within`: "rope_parameters." of a member of that.
   void judge(const std::string& name, const json& value, const std::string& within = "") {
-    if (value.is_null() || contains(kHarmless, name)) return;
+    if (value.is_null() || is_listed(kHarmless, name)) return;
     const auto* found = std::find_if(std::begin(kNeutral), std::end(kNeutral),
                                      [&](const Neutral& each) { return each.name == name; });
     if (found != std::end(kNeutral) && found->is(a_, config_, value)) return;
@@ -250,7 +250,7 @@ class Reader {
     const std::string within = holds("rope_scaling") ? "rope_scaling." : "rope_parameters.";
     const json parameters = rope_scaling_of(config_);
     for (const auto& [name, value] : parameters.items()) {
-      if (!contains(kRopeKnown, name)) judge(name, value, within);
+      if (!is_listed(kRopeKnown, name)) judge(name, value, within);
     }
   }
 
@@ -270,10 +270,10 @@ std::vector<UnreadMember> unread_members(const Family& family, const Architectur
                                          const json& config) {
   constexpr std::string_view kRope[] = {"original_max_position_embeddings", "partial_rotary_factor",
                                         "rope_parameters", "rope_scaling", "rope_theta"};
-  Reader reader(family, architecture, config);
+  MemberJudge reader(family, architecture, config);
   const bool rotary = family.traits.positions == Positions::rope;
   for (const auto& [key, value] : config.items()) {
-    if (!reader.is_read(key) && !(rotary && contains(kRope, key))) reader.judge(key, value);
+    if (!reader.is_read(key) && !(rotary && is_listed(kRope, key))) reader.judge(key, value);
   }
   if (rotary) reader.judge_rope();
   return std::move(reader.members);

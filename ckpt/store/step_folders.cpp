@@ -31,7 +31,7 @@ bool is_folder(const FileSystem& files, const std::string& path) {
   return files.status(path).kind == PathKind::folder;
 }
 
-bool contains(const Names& names, std::string_view name) {
+bool has_name(const Names& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
@@ -107,14 +107,14 @@ std::optional<std::string> last_global_step(const FileSystem& files, const std::
   const auto read = [&](std::string_view name) {
     return tracked(files, join(path, std::string(name)));
   };
-  if (contains(names, kLatest)) {
+  if (has_name(names, kLatest)) {
     const std::string name = read(kLatest);
     const bool is_name = !name.empty() && name.find('/') == std::string::npos && name[0] != '.';
-    if (!is_name || (!contains(names, name) && steps.empty())) return std::nullopt;
+    if (!is_name || (!has_name(names, name) && steps.empty())) return std::nullopt;
     return name;
   }
   if (steps.empty()) return std::nullopt;
-  if (contains(names, kTrackerName)) return fmt::format("global_step_{}", read(kTrackerName));
+  if (has_name(names, kTrackerName)) return fmt::format("global_step_{}", read(kTrackerName));
   return steps.size() == 1 ? steps.front().second : std::string();
 }
 
@@ -124,7 +124,7 @@ std::optional<StepFolder> step_folder(const FileSystem& file_system, const std::
                                       std::string_view wanted) {
   const Names names = file_system.list(path);
   const Steps steps = steps_in(file_system, path, names, kGlobal);
-  if (steps.empty() && !contains(names, kLatest) && !contains(names, kTrackerName)) {
+  if (steps.empty() && !has_name(names, kLatest) && !has_name(names, kTrackerName)) {
     const Steps numbered = steps_in(file_system, path, names, kNumbered);
     if (numbered.empty()) return std::nullopt;
     const std::string name =

@@ -14,7 +14,7 @@
 namespace ferry {
 namespace {
 
-constexpr std::string_view kHead = "lm_head.weight";
+constexpr std::string_view kOutputLayerName = "lm_head.weight";
 
 }  // namespace
 
@@ -48,7 +48,7 @@ Misfit KnownModel::compare(const Catalog& catalog, bool has_head) const {
       const auto found = tensors.find(name, a);
       if (is_optional) continue;
       if (!found) {
-        const bool is_needed = has_head || name != kHead;
+        const bool is_needed = has_head || name != kOutputLayerName;
         if (is_needed && !packed.contains(name)) misfit.missing.push_back(name);
         continue;
       }
@@ -67,7 +67,7 @@ Misfit KnownModel::compare(const Catalog& catalog, bool has_head) const {
     if (part.role != QuantisedRole::none && (part.values || part.parameter.empty())) continue;
     const bool is_buffer = std::ranges::any_of(
         family->buffers, [&](std::string_view end) { return name.ends_with(end); });
-    if (is_buffer || (a.tied && name == kHead)) continue;
+    if (is_buffer || (a.tied && name == kOutputLayerName)) continue;
     const bool is_other_head = !has_head && !name.starts_with(family->base_prefix);
     if (!is_other_head) misfit.left_over.push_back(name);
   }

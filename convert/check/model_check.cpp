@@ -105,8 +105,9 @@ ModelCheck check_model(const Checkpoint& stored) {
     }
     const auto model = known_model(checkpoint);
     if (!model) {
-      std::ranges::move(config_problems(checkpoint.catalog, *config, has_head(*config)),
-                        std::back_inserter(check.problems));
+      ModelCheck found = compare_with_config(checkpoint.catalog, *config, has_head(*config));
+      std::ranges::move(found.problems, std::back_inserter(check.problems));
+      std::ranges::move(found.warnings, std::back_inserter(check.warnings));
       return check;
     }
     if (adapter.any()) {

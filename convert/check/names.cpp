@@ -22,7 +22,7 @@ namespace ferry {
 namespace {
 
 // Modules that hold the language model of a model with several parts.
-constexpr std::string_view kParts[] = {"language_model.", "model."};
+constexpr std::string_view kNestedModules[] = {"language_model.", "model."};
 
 // Repetitions of a module inside itself, as a save of a wrapped model inside another makes them,
 // become one; more than two of any name, or two of those above.
@@ -33,7 +33,8 @@ std::string without_repetitions(std::string name) {
     const std::string part = name.substr(at, dot + 1 - at);
     size_t count = 1;
     while (name.compare(at + count * part.size(), part.size(), part) == 0) ++count;
-    const bool is_part = std::find(std::begin(kParts), std::end(kParts), part) != std::end(kParts);
+    const bool is_part = std::find(std::begin(kNestedModules), std::end(kNestedModules), part) !=
+                         std::end(kNestedModules);
     const bool is_number = part.find_first_not_of("0123456789.") == std::string::npos;
     if (!is_number && (count > 2 || (count == 2 && is_part))) {
       name.erase(at, (count - 1) * part.size());
@@ -62,9 +63,9 @@ void unwrap_unknown(std::vector<std::string>& names, const nlohmann::json* confi
   // A model that is its language model alone has no module of that name.
   if (!repeated || has_parts(config)) return;
   for (std::string& name : names) {
-    const size_t at = name.find(kParts[0]);
+    const size_t at = name.find(kNestedModules[0]);
     if (at == 0 || (at != std::string::npos && name[at - 1] == '.')) {
-      name.erase(at, kParts[0].size());
+      name.erase(at, kNestedModules[0].size());
     }
   }
 }

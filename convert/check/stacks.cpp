@@ -15,13 +15,13 @@ namespace {
 
 constexpr size_t kFewest = 3;  // layers that show what is usual
 constexpr size_t kFewOdd = 2;  // tensors of another 16-bit type that are an accident
-constexpr std::string_view kExperts = "experts.";
+constexpr std::string_view kExpertsModule = "experts.";
 
 bool is_number(std::string_view part) {
   return !part.empty() && part.size() < 10 && part.find_first_not_of("0123456789") == part.npos;
 }
 
-int64_t number_of(std::string_view part) {
+int64_t parse_number(std::string_view part) {
   int64_t number = 0;
   std::from_chars(part.data(), part.data() + part.size(), number);
   return number;
@@ -33,7 +33,8 @@ LayerTensor layer_tensor(const Entry& entry, std::string_view rest) {
   while (true) {
     const size_t dot = rest.find('.');
     const std::string_view part = rest.substr(0, dot);
-    if (is_number(part) && tensor.suffix.ends_with(kExperts)) tensor.expert = number_of(part);
+    if (is_number(part) && tensor.suffix.ends_with(kExpertsModule))
+      tensor.expert = parse_number(part);
     tensor.suffix += is_number(part) ? std::string_view("*") : part;
     if (dot == std::string_view::npos) return tensor;
     tensor.suffix += '.';
@@ -61,7 +62,7 @@ std::pair<size_t, size_t> odd_one(const std::vector<Value>& values) {
 }
 
 // The layers of one kind: which of them holds a tensor, by suffix.
-struct Kind {
+struct LayerKind {
   std::vector<int64_t> layers;
   std::map<std::string, std::map<int64_t, const Entry*>> tensors;  // experts left out
 };
@@ -71,7 +72,7 @@ struct Difference {
   std::vector<std::string> lacks, has;
 };
 
-std::map<int64_t, Difference> differences(const Kind& kind) {
+std::map<int64_t, Difference> differences(const LayerKind& kind) {
   std::map<int64_t, Difference> found;
   for (const auto& [suffix, holders] : kind.tensors) {
     if (holders.size() == 1) found[holders.begin()->first].has.push_back(suffix);
@@ -83,14 +84,14 @@ std::map<int64_t, Difference> differences(const Kind& kind) {
   return found;
 }
 
-void compare_layers(const std::string& prefix, const Kind& kind,
-                    std::vector<std::string>& problems) {
+void compare_layers(const std::string& prefix, const LayerKind& kind, ModelCheck& check) {
   if (kind.layers.size() < kFewest) return;
   for (const auto& [layer, difference] : differences(kind)) {
     // One that has several of its own in place of several others is a layer of another kind.
     if (difference.lacks.size() > 1 && difference.has.size() > 1) continue;
     for (const std::string& suffix : difference.lacks) {
-      problems.push_back(fmt::format(
+      auto& sentences = layer == 0 ? check.warnings : check.problems;
+      sentences.push_back(fmt::format(
           "{}.{}.{} is missing; all other layers of its kind have one{}", prefix, layer, suffix,
           difference.has.empty() ? "" : ", and none has " + difference.has.front()));
     }
@@ -104,9 +105,9 @@ void compare_layers(const std::string& prefix, const Kind& kind,
     }
     const auto [odd, usual] = odd_one(shapes);
     if (odd == usual) continue;
-    problems.push_back(fmt::format("{}: has shape {}; that of all other layers is {}",
-                                   entries[odd]->name, to_string(shapes[odd]),
-                                   to_string(shapes[usual])));
+    check.problems.push_back(fmt::format("{}: has shape {}; that of all other layers is {}",
+                                         entries[odd]->name, to_string(shapes[odd]),
+                                         to_string(shapes[usual])));
   }
 }
 
@@ -121,28 +122,6 @@ std::string ranges(const std::vector<int64_t>& numbers) {
     i = last + 1;
   }
   return text;
-}
-
-void compare_experts(const Stack& stack, int64_t experts, std::vector<std::string>& problems) {
-  for (const auto& [layer, tensors] : stack.layers) {
-    std::map<std::string, std::set<int64_t>> found;
-    for (const LayerTensor& tensor : tensors) {
-      if (tensor.expert >= 0) found[tensor.suffix].insert(tensor.expert);
-    }
-    int64_t most = experts;
-    for (const auto& [suffix, numbers] : found) most = std::max(most, *numbers.rbegin() + 1);
-    for (const auto& [suffix, numbers] : found) {
-      if (experts > 0 && most > experts) {
-        problems.push_back(fmt::format("{}.{}.{}: there are {} experts; config.json has {}",
-                                       stack.prefix, layer, suffix, most, experts));
-        break;
-      }
-      if (static_cast<int64_t>(numbers.size()) == most) continue;
-      problems.push_back(fmt::format("{}.{}.{}: {} of {} experts are there: {}", stack.prefix,
-                                     layer, suffix, numbers.size(), most,
-                                     ranges({numbers.begin(), numbers.end()})));
-    }
-  }
 }
 
 }  // namespace
@@ -161,7 +140,7 @@ std::vector<Stack> stacks_of(const Catalog& catalog) {
         continue;
       }
       Stack& stack = stacks[std::string(name.substr(0, dot))];
-      stack.layers[number_of(part)].push_back(layer_tensor(entry, name.substr(end + 1)));
+      stack.layers[parse_number(part)].push_back(layer_tensor(entry, name.substr(end + 1)));
       stack.elements += entry.elements();
       break;
     }
@@ -213,24 +192,46 @@ std::vector<std::string> odd_dtypes(const Catalog& catalog) {
   return problems;
 }
 
-std::vector<std::string> layer_problems(const Stack& stack, const std::vector<std::string>& kinds,
-                                        int64_t experts) {
-  std::vector<std::string> problems;
-  std::map<std::string, Kind> by_kind;
+void compare_with_each_other(const Stack& stack, const std::vector<std::string>& kinds,
+                             ModelCheck& check) {
+  std::map<std::string, LayerKind> by_kind;
   for (const auto& [layer, tensors] : stack.layers) {
     const bool has_experts = std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) {
-      return tensor.suffix.find(kExperts) != std::string::npos;
+      return tensor.suffix.find(kExpertsModule) != std::string::npos;
     });
     const auto at = static_cast<size_t>(layer);
-    Kind& kind = by_kind[(at < kinds.size() ? kinds[at] : "") + (has_experts ? " experts" : "")];
+    LayerKind& kind =
+        by_kind[(at < kinds.size() ? kinds[at] : "") + (has_experts ? " experts" : "")];
     kind.layers.push_back(layer);
     for (const LayerTensor& tensor : tensors) {
       if (tensor.expert < 0) kind.tensors[tensor.suffix].emplace(layer, tensor.entry);
     }
   }
-  for (const auto& [name, kind] : by_kind) compare_layers(stack.prefix, kind, problems);
-  compare_experts(stack, experts, problems);
-  return problems;
+  for (const auto& [name, kind] : by_kind) compare_layers(stack.prefix, kind, check);
+}
+
+void compare_experts(const Stack& stack, int64_t experts, int64_t most,
+                     std::vector<std::string>& problems) {
+  for (const auto& [layer, tensors] : stack.layers) {
+    std::map<std::string, std::set<int64_t>> found;
+    for (const LayerTensor& tensor : tensors) {
+      if (tensor.expert >= 0) found[tensor.suffix].insert(tensor.expert);
+    }
+    int64_t seen = experts;
+    for (const auto& [suffix, numbers] : found) seen = std::max(seen, *numbers.rbegin() + 1);
+    for (const auto& [suffix, numbers] : found) {
+      if (experts > 0 && seen > most) {
+        problems.push_back(fmt::format("{}.{}.{}: there are {} experts; config.json has {}",
+                                       stack.prefix, layer, suffix, seen, experts));
+        break;
+      }
+      const int64_t needed = experts > 0 ? experts : seen;
+      if (static_cast<int64_t>(numbers.size()) >= needed) continue;
+      problems.push_back(fmt::format("{}.{}.{}: {} of {} experts are there: {}", stack.prefix,
+                                     layer, suffix, numbers.size(), needed,
+                                     ranges({numbers.begin(), numbers.end()})));
+    }
+  }
 }
 
 }  // namespace ferry

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ckpt/core/catalog.h"
+#include "convert/check/model_check.h"
 
 namespace ferry {
 
@@ -31,9 +32,15 @@ std::vector<Stack> stacks_of(const Catalog& catalog);
 /// kind that the rest of the model is not. One sentence each.
 std::vector<std::string> odd_dtypes(const Catalog& catalog);
 
-/// Layers that lack a tensor that all others of their kind have, or have it in another shape, and
-/// experts of which some are missing. `kinds` names the kind of each layer; empty: not known.
-std::vector<std::string> layer_problems(const Stack& stack, const std::vector<std::string>& kinds,
-                                        int64_t experts);
+/// Adds layers that lack a tensor that all others of their kind have, or have it in another shape.
+/// `kinds` names the kind of each layer; empty: not known. That the first layer has less is a
+/// warning: in some models it has nothing to add to or to normalise.
+void compare_with_each_other(const Stack& stack, const std::vector<std::string>& kinds,
+                             ModelCheck& check);
+
+/// Adds layers in which experts are missing, or are more than `most`. `experts` is how many there
+/// must be; 0: as many as the highest number says.
+void compare_experts(const Stack& stack, int64_t experts, int64_t most,
+                     std::vector<std::string>& problems);
 
 }  // namespace ferry

@@ -21,10 +21,10 @@ constexpr std::string_view kEmbeddings[] = {"embed_tokens.weight",    "wte.weigh
                                             "tok_embeddings.weight",  "embeddings.weight"};
 
 // The part of a configuration that describes the language model.
-const json& language_part(const json& config) {
+const json& text_part(const json& config) {
   for (const char* key : {"text_config", "llm_config", "language_config", "thinker_config"}) {
     const auto part = config.find(key);
-    if (part != config.end() && part->is_object()) return language_part(*part);
+    if (part != config.end() && part->is_object()) return text_part(*part);
   }
   return config;
 }
@@ -39,23 +39,23 @@ int64_t first_of(const json& config, std::initializer_list<const char*> keys) {
 class Comparison {
  public:
   Comparison(const Catalog& catalog, const json& config, bool has_head)
-      : catalog_(catalog),
-        whole_config_(config),
-        config_(language_part(config)),
-        has_head_(has_head) {}
+      : catalog_(catalog), whole_config_(config), config_(text_part(config)), has_head_(has_head) {}
 
-  std::vector<std::string> run() {
+  ModelCheck run() {
     find_decoder();
     if (decoder_ != nullptr) compare_layers();
     compare_embedding();
-    return std::move(problems_);
+    return std::move(check_);
   }
 
  private:
   // The stack with as many layers as config.json says, else the largest of several tensors a layer.
   void find_decoder() {
     stacks_ = stacks_of(catalog_);
-    layers_ = first_of(config_, {"num_hidden_layers", "n_layer", "n_layers", "num_layers"});
+    for (const char* key : {"num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_blocks",
+                            "num_layers_per_stack"}) {
+      if (const int64_t count = integer_of(config_, key, 0); count > 0) counts_.push_back(count);
+    }
     for (const Stack& stack : stacks_) {
       if (stack.layers.begin()->second.size() < 2) continue;
       const bool fits = is_whole(stack);
@@ -67,24 +67,25 @@ class Comparison {
 
   bool is_whole(const Stack& stack) const {
     const auto count = static_cast<int64_t>(stack.layers.size());
-    return stack.layers.rbegin()->first + 1 == count && (count == layers_ || count == with_mtp());
-  }
-  int64_t with_mtp() const {
-    return layers_ + first_of(config_, {"num_nextn_predict_layers", "mtp_num_hidden_layers"});
+    const int64_t mtp = first_of(config_, {"num_nextn_predict_layers", "mtp_num_hidden_layers"});
+    return stack.layers.rbegin()->first + 1 == count &&
+           std::any_of(counts_.begin(), counts_.end(),
+                       [&](int64_t layers) { return count == layers || count == layers + mtp; });
   }
 
   void compare_layers() {
-    if (layers_ > 0 && !is_whole(*decoder_)) {
+    if (!counts_.empty() && !is_whole(*decoder_)) {
+      const int64_t layers = counts_.front();
       std::string missing;
-      for (int64_t i = 0; i < std::min<int64_t>(layers_, 100000); ++i) {
+      for (int64_t i = 0; i < std::min<int64_t>(layers, 100000); ++i) {
         if (!decoder_->layers.contains(i))
           missing += (missing.empty() ? "" : ", ") + std::to_string(i);
       }
       constexpr size_t kMost = 60;
       if (missing.size() > kMost) missing = missing.substr(0, kMost) + "...";
-      problems_.push_back(fmt::format("{}: there are {} layers; config.json has {}{}",
-                                      decoder_->prefix, decoder_->layers.size(), layers_,
-                                      missing.empty() ? "" : "; missing: " + missing));
+      check_.problems.push_back(fmt::format("{}: there are {} layers; config.json has {}{}",
+                                            decoder_->prefix, decoder_->layers.size(), layers,
+                                            missing.empty() ? "" : "; missing: " + missing));
     }
     std::vector<std::string> kinds;
     const auto types = config_.find("layer_types");
@@ -94,8 +95,9 @@ class Comparison {
     }
     const int64_t experts = first_of(
         config_, {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"});
-    std::vector<std::string> more = layer_problems(*decoder_, kinds, experts);
-    std::move(more.begin(), more.end(), std::back_inserter(problems_));
+    const int64_t others = first_of(config_, {"zero_expert_num"});
+    compare_with_each_other(*decoder_, kinds, check_);
+    compare_experts(*decoder_, experts, experts + others, check_.problems);
   }
 
   const Entry* embedding() const {
@@ -118,13 +120,16 @@ class Comparison {
     const int64_t columns = first_of(
         config_, {"word_embed_proj_dim", "embedding_size", "hidden_size", "n_embd", "d_model"});
     const Dims expected = {rows, columns};
-    const bool fits =
-        (rows == 0 || found->shape[0] == rows) && (columns == 0 || found->shape[1] == columns);
-    if (!fits) {
-      problems_.push_back(fmt::format("{}: has shape {}; config.json says {}", found->name,
-                                      to_string(found->shape), to_string(expected)));
+    const bool too_small = found->shape[0] < rows;  // some have rows for tokens of other kinds
+    const bool fits = columns == 0 || found->shape[1] == columns;
+    if (too_small || !fits) {
+      check_.problems.push_back(fmt::format("{}: has shape {}; config.json says {}", found->name,
+                                            to_string(found->shape), to_string(expected)));
+    } else if (rows > 0 && found->shape[0] > rows) {
+      check_.warnings.push_back(fmt::format("{}: has {} rows; config.json's vocab_size is {}",
+                                            found->name, found->shape[0], rows));
     }
-    if (has_head_ && rows > 0 && is_untied()) compare_head(*found);
+    if (has_head_ && rows > 0 && is_untied()) compare_head(*found, rows);
   }
 
   // Of a model of several parts, the outermost configuration decides.
@@ -133,17 +138,17 @@ class Comparison {
     return tied != whole_config_.end() && *tied == false;
   }
 
-  void compare_head(const Entry& embedding) {
+  void compare_head(const Entry& embedding, int64_t rows) {
     const bool has_another =
         std::any_of(catalog_.entries.begin(), catalog_.entries.end(), [&](const Entry& entry) {
           return &entry != &embedding && entry.shape.size() == 2 &&
-                 entry.shape[0] >= embedding.shape[0];
+                 entry.shape[0] >= std::min(rows, embedding.shape[0]);
         });
     if (has_another) return;
-    problems_.push_back(
+    check_.problems.push_back(
         fmt::format("the output layer is missing: config.json says that it is not the embedding "
                     "(tie_word_embeddings is false), and no tensor but {} has {} rows",
-                    embedding.name, embedding.shape[0]));
+                    embedding.name, rows));
   }
 
   const Catalog& catalog_;
@@ -152,14 +157,14 @@ class Comparison {
   bool has_head_;
   std::vector<Stack> stacks_;
   const Stack* decoder_ = nullptr;
-  int64_t layers_ = 0;
-  std::vector<std::string> problems_;
+  std::vector<int64_t> counts_;  // of layers, as members of config.json have them
+  ModelCheck check_;
 };
 
 }  // namespace
 
-std::vector<std::string> config_problems(const Catalog& catalog, const nlohmann::json& config,
-                                         bool has_head) {
+ModelCheck compare_with_config(const Catalog& catalog, const nlohmann::json& config,
+                               bool has_head) {
   return Comparison(catalog, config, has_head).run();
 }
 

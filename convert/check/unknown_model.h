@@ -3,17 +3,14 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
-#include <string>
-#include <vector>
 
 #include "ckpt/core/catalog.h"
+#include "convert/check/model_check.h"
 
 namespace ferry {
 
 /// Where numbers of layers and experts, sizes of the embedding or tensors outside the layers are
-/// not those that `config` leads to expect; one sentence each. What a config.json does not say is
-/// not checked.
-std::vector<std::string> config_problems(const Catalog& catalog, const nlohmann::json& config,
-                                         bool has_head);
+/// not those that `config` leads to expect. What a config.json does not say is not checked.
+ModelCheck compare_with_config(const Catalog& catalog, const nlohmann::json& config, bool has_head);
 
 }  // namespace ferry

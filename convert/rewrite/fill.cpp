@@ -17,7 +17,7 @@
 namespace ferry {
 namespace {
 
-constexpr std::string_view kHead = "lm_head.";
+constexpr std::string_view kFilledHead = "lm_head.";
 constexpr std::string_view kHeadEnd = "lm_head.weight";
 constexpr size_t kNamesShown = 5;
 
@@ -28,7 +28,7 @@ struct PartSpelling {
 };
 
 std::string spelled(const std::string& name, const PartSpelling& spelling) {
-  if (name.starts_with(kHead)) return spelling.head + name.substr(kHead.size());
+  if (name.starts_with(kFilledHead)) return spelling.head + name.substr(kFilledHead.size());
   if (!spelling.own.empty() && name.starts_with(spelling.own)) {
     return spelling.model + name.substr(spelling.own.size());
   }
@@ -129,12 +129,12 @@ class Filler {
     std::string longest;
     for (const ExportedTensor& tensor : tensors_.tensors) {
       const std::string& name = tensor.entry.name;
-      if (!name.starts_with(kHead) && name.size() > longest.size()) longest = name;
+      if (!name.starts_with(kFilledHead) && name.size() > longest.size()) longest = name;
     }
     const size_t dot = longest.find('.');
     const std::string own = dot == std::string::npos ? std::string() : longest.substr(0, dot + 1);
     const std::string rest = longest.substr(own.size());
-    std::vector<PartSpelling> all = {{own, own, std::string(kHead)}};
+    std::vector<PartSpelling> all = {{own, own, std::string(kFilledHead)}};
     if (rest.empty()) return all;
     for (const auto& [name, entry] : stored_) {
       if (!name.ends_with(rest) || name == longest) continue;
@@ -149,7 +149,7 @@ class Filler {
   // "language_model.lm_head." for "language_model.model.", as long as there is one.
   std::string head_of(std::string outer) const {
     while (true) {
-      std::string head = outer + std::string(kHead);
+      std::string head = outer + std::string(kFilledHead);
       if (outer.empty() || stored_.contains(head + "weight")) return head;
       outer.pop_back();
       const size_t dot = outer.rfind('.');

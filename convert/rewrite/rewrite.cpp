@@ -163,12 +163,18 @@ void finish(const Checkpoint& model, const ExportOptions& options, ExportedTenso
   }
 }
 
-void check_tensors(const Checkpoint& checkpoint, std::vector<std::string>& warnings) {
+// Whether the model is whole. A state dict of a known family was compared with its config.json when
+// it was read; what is missing in another one's names is only reported, as its parts are not known.
+void check_tensors(const Checkpoint& checkpoint, bool is_folder,
+                   std::vector<std::string>& warnings) {
   auto [problems, doubts] = check_model(checkpoint);
   std::move(doubts.begin(), doubts.end(), std::back_inserter(warnings));
   if (problems.empty()) return;
-  fail(ErrorKind::mismatch, "{}: {}\n  --as-is copies the tensors that are there", checkpoint.path,
-       fmt::join(problems, "\n  "));
+  if (is_folder) {
+    fail(ErrorKind::mismatch, "{}: {}\n  --as-is copies the tensors that are there",
+         checkpoint.path, fmt::join(problems, "\n  "));
+  }
+  std::move(problems.begin(), problems.end(), std::back_inserter(warnings));
 }
 
 }  // namespace
@@ -192,8 +198,7 @@ Export plan_rewrite(const Checkpoint& checkpoint, const ExportOptions& options) 
     quantisation = check_quantisation(described, options.dtype || options.quantise_fp8 || fills,
                                       result.warnings);
   }
-  // A state dict was compared with its config.json when it was read.
-  if (!options.as_is && options.config_folder.empty()) check_tensors(checkpoint, result.warnings);
+  if (!options.as_is) check_tensors(described, has_own_config, result.warnings);
   if (quantisation && options.quantise_fp8 && !options.dtype) {
     fail(ErrorKind::invalid,
          "{}: the weights are quantised ({}) already; --dtype bf16 too quantises them anew", path,

@@ -25,14 +25,8 @@ namespace ferry {
 namespace {
 
 constexpr size_t kTensorsShown = 4;
-constexpr std::string_view kHead = "lm_head.weight";
+constexpr std::string_view kOutputHead = "lm_head.weight";
 constexpr std::string_view kOwnConfigFolder = "/huggingface";  // in a checkpoint, of verl's
-
-std::string folder_around(const std::string& path) {
-  const size_t slash = path.find_last_of('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
 
 std::string some_of(const std::vector<std::string>& names) {
   const size_t shown = std::min(names.size(), kTensorsShown);
@@ -176,7 +170,7 @@ class StateDictReader {
     for (size_t i = 0; i < chosen_.size(); ++i) {
       if (!names_[i].starts_with(prefix)) {
         // The output layer of a model of several parts, whose language model has a prefix.
-        if (names_[i] == kHead && expected_.contains(names_[i])) {
+        if (names_[i] == kOutputHead && expected_.contains(names_[i])) {
           inside.push_back(chosen_[i]);
           names.push_back(names_[i]);
           continue;
@@ -327,6 +321,7 @@ class StateDictReader {
     result_.family = config.family->name;
     ImportOptions import;
     import.family = options_.family;
+    import.ignored_members = options_.ignored_members;
     import.config_folder = result_.config_folder;
     import.top_files_only = result_.top_files_only;
     import.drop_unknown = options_.drop_unknown;
@@ -371,49 +366,6 @@ class StateDictReader {
 };
 
 }  // namespace
-
-bool is_state_dict(const Checkpoint& checkpoint) {
-  switch (checkpoint.format) {
-    case Format::safetensors:
-    case Format::torch_file:
-    case Format::fsdp:
-    case Format::deepspeed:
-      return true;
-    case Format::dcp:
-      return !checkpoint.args.value;
-    default:
-      return false;
-  }
-}
-
-bool lacks_arguments(const Checkpoint& checkpoint) {
-  const bool of_megatron =
-      checkpoint.format == Format::torch_dist || checkpoint.format == Format::megatron_torch;
-  return of_megatron && !checkpoint.args.value;
-}
-
-bool has_language_part(const Checkpoint& checkpoint, const std::optional<std::string>& family) {
-  if (checkpoint.format != Format::hugging_face) return false;
-  const auto config = read_hugging_face_config(*checkpoint.catalog.file_system, checkpoint.path);
-  return config && language_part(*config, family);
-}
-
-std::string find_config_folder(const Checkpoint& checkpoint, const std::string& wanted) {
-  if (!wanted.empty()) return wanted;
-  const FileSystem& files = *checkpoint.catalog.file_system;
-  const std::string around = folder_around(checkpoint.path);
-  for (const std::string& folder : {checkpoint.path, join(checkpoint.path, "huggingface"), around,
-                                    join(around, "huggingface")}) {
-    if (files.status(folder).kind == PathKind::folder &&
-        files.status(join(folder, "config.json")).kind == PathKind::file) {
-      return folder;
-    }
-  }
-  fail(ErrorKind::not_found,
-       "{}: tells names and shapes of tensors, but not the model; --config DIR names a folder with "
-       "its config.json (and tokenizer files, which are copied)",
-       checkpoint.path);
-}
 
 StateDict read_state_dict(const Checkpoint& checkpoint, const StateDictOptions& options) {
   try {

@@ -25,7 +25,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-constexpr uint64_t kMemory = 1 << 20;
+constexpr uint64_t kAdapterMemory = 1 << 20;
 
 Catalog named(const std::vector<std::pair<std::string, Dims>>& tensors) {
   Catalog catalog;
@@ -43,19 +43,21 @@ AdapterSummary summary_of(const std::vector<std::pair<std::string, Dims>>& tenso
   return summary_of(named(tensors));
 }
 
-std::map<std::string, std::string> contents(const Catalog& catalog) {
+std::map<std::string, std::string> contents_of(const Catalog& catalog) {
   std::map<std::string, std::string> all;
   for (const Entry& entry : catalog.entries) {
-    all[entry.name] = read_tensor(catalog, entry, kMemory);
+    all[entry.name] = read_tensor(catalog, entry, kAdapterMemory);
   }
   return all;
 }
 
-Checkpoint open(const std::string& name) {
+Checkpoint open_fixture(const std::string& name) {
   return open_checkpoint(posix_file_system(), fixture(name));
 }
 
-std::map<std::string, std::string> truth() { return contents(open("foreign/model").catalog); }
+std::map<std::string, std::string> base_tensors() {
+  return contents_of(open_fixture("foreign/model").catalog);
+}
 
 std::string failure(ErrorKind kind, const std::function<void()>& call) {
   try {
@@ -70,7 +72,7 @@ std::string failure(ErrorKind kind, const std::function<void()>& call) {
 
 TEST(Adapters, AreKnownInWhateverSavedThem) {
   for (const char* name : {"in_model", "dcp", "ranks", "old.pt"}) {
-    const Checkpoint checkpoint = open(std::string("adapters/") + name);
+    const Checkpoint checkpoint = open_fixture(std::string("adapters/") + name);
     const AdapterSummary found = summary_of(checkpoint.catalog);
     EXPECT_EQ(found.tensors, 8) << name;
     EXPECT_EQ(found.parameters, 224) << name;
@@ -84,7 +86,7 @@ TEST(Adapters, AreKnownInWhateverSavedThem) {
 }
 
 TEST(Adapters, OfSeveralKindsAreAllNamed) {
-  const AdapterSummary found = summary_of(open("adapters/many.pt").catalog);
+  const AdapterSummary found = summary_of(open_fixture("adapters/many.pt").catalog);
   EXPECT_EQ(found.tensors, 14);
   EXPECT_THAT(found.ranks, ElementsAre(2, 3, 4));
   EXPECT_THAT(found.replaced, ElementsAre("lm_head"));
@@ -95,7 +97,7 @@ TEST(Adapters, OfSeveralKindsAreAllNamed) {
 
 // lora_A of fused experts is [rank * experts, in].
 TEST(Adapters, OfFusedExpertsHaveTheRankOfOne) {
-  const AdapterSummary found = summary_of(open("adapters/experts.pt").catalog);
+  const AdapterSummary found = summary_of(open_fixture("adapters/experts.pt").catalog);
   EXPECT_EQ(to_text(found), "LoRA of rank 2 on q_proj, experts");
   EXPECT_EQ(found.tensors, 6);
 }
@@ -170,7 +172,7 @@ TEST(Adapters, AreNotSeenInModels) {
 
 TEST(Adapters, ModelsAreWrittenWithoutThemOnRequestAlone) {
   for (const char* name : {"dcp", "ranks", "many.pt", "old.pt"}) {
-    const Checkpoint checkpoint = open(std::string("adapters/") + name);
+    const Checkpoint checkpoint = open_fixture(std::string("adapters/") + name);
     StateDictOptions options;
     options.config_folder = fixture("foreign/model");
     for (const bool drop : {false, true}) {
@@ -183,7 +185,7 @@ TEST(Adapters, ModelsAreWrittenWithoutThemOnRequestAlone) {
     options.base_only = true;
     options.drop_unknown = false;
     const StateDict base = read_state_dict(checkpoint, options);
-    EXPECT_EQ(contents(base.model.catalog), truth()) << name;
+    EXPECT_EQ(contents_of(base.model.catalog), base_tensors()) << name;
     EXPECT_THAT(base.warnings,
                 testing::Contains(AllOf(HasSubstr("adapter is left out"), HasSubstr("tensors"))));
   }
@@ -191,7 +193,7 @@ TEST(Adapters, ModelsAreWrittenWithoutThemOnRequestAlone) {
 
 // Choosing or renaming around the adapter writes the model without it, too.
 TEST(Adapters, AreNotLeftOutByChoosingOrRenaming) {
-  const Checkpoint checkpoint = open("adapters/dcp");
+  const Checkpoint checkpoint = open_fixture("adapters/dcp");
   StateDictOptions options;
   options.config_folder = fixture("foreign/model");
   options.drop_unknown = true;
@@ -211,8 +213,8 @@ TEST(Adapters, AreNotLeftOutByChoosingOrRenaming) {
 
 // The average of a model, next to one with an adapter, has none.
 TEST(Adapters, ConcernTheModelThatIsChosen) {
-  Checkpoint checkpoint = open("adapters/old.pt");
-  const Checkpoint plain = open("foreign/average.pt");
+  Checkpoint checkpoint = open_fixture("adapters/old.pt");
+  const Checkpoint plain = open_fixture("foreign/average.pt");
   Catalog& catalog = checkpoint.catalog;
   const uint32_t file = catalog.add_file(plain.catalog.files[0].path, plain.catalog.files[0].bytes);
   for (Entry entry : plain.catalog.entries) {
@@ -223,14 +225,15 @@ TEST(Adapters, ConcernTheModelThatIsChosen) {
   StateDictOptions options;
   options.config_folder = fixture("foreign/model");
   options.is_wanted = [](std::string_view name) { return name.starts_with("average."); };
-  EXPECT_EQ(read_state_dict(checkpoint, options).model.catalog.entries.size(), truth().size());
+  EXPECT_EQ(read_state_dict(checkpoint, options).model.catalog.entries.size(),
+            base_tensors().size());
   options.base_only = true;
   EXPECT_THAT(failure(ErrorKind::invalid, [&] { read_state_dict(checkpoint, options); }),
               HasSubstr("no adapter"));
 }
 
 TEST(Adapters, WithoutTheirModelOrTheirTensorsAreSaidToBeSo) {
-  Checkpoint alone = open("adapters/many.pt");
+  Checkpoint alone = open_fixture("adapters/many.pt");
   std::erase_if(alone.catalog.entries,
                 [](const Entry& entry) { return entry.name.find("lora_") == std::string::npos; });
   StateDictOptions options;
@@ -238,14 +241,14 @@ TEST(Adapters, WithoutTheirModelOrTheirTensorsAreSaidToBeSo) {
   options.base_only = true;
   EXPECT_THAT(failure(ErrorKind::unsupported, [&] { read_state_dict(alone, options); }),
               AllOf(HasSubstr("without its model"), Not(HasSubstr("--base-only"))));
-  Checkpoint wrappers = open("adapters/dcp");
+  Checkpoint wrappers = open_fixture("adapters/dcp");
   std::erase_if(wrappers.catalog.entries,
                 [](const Entry& entry) { return entry.name.find("lora_") != std::string::npos; });
   options.base_only = false;
   EXPECT_THAT(failure(ErrorKind::unsupported, [&] { read_state_dict(wrappers, options); }),
               AllOf(HasSubstr("are not here"), HasSubstr("--base-only")));
   options.base_only = true;
-  EXPECT_EQ(contents(read_state_dict(wrappers, options).model.catalog), truth());
+  EXPECT_EQ(contents_of(read_state_dict(wrappers, options).model.catalog), base_tensors());
 }
 
 // Of Megatron-LM's own checkpoints the optimizer's state goes with its tensor, and what refers to

@@ -73,6 +73,7 @@ fi
 # Without --every it is all types of transformers, which takes some minutes.
 "$FERRY_PYTHON" tests/interop/checkpoints/check_types.py "$ferry" --every 10
 "$FERRY_PYTHON" tests/interop/checkpoints/check_foreign.py "$ferry"
+[ ! -d ../shared/peers/wild ] || "$FERRY_PYTHON" tests/interop/checkpoints/check_wild.py "$ferry" ../shared/peers/wild
 "$FERRY_PYTHON" tests/interop/checkpoints/check_source_memory.py "$ferry"
 "$FERRY_PYTHON" tests/interop/trainer/check_kernels.py "$tests/run_operation"
 "$FERRY_PYTHON" tests/interop/trainer/check_training.py "$ferry"

@@ -18,7 +18,7 @@ namespace ferry {
 namespace {
 
 constexpr uint64_t kMostIndexBytes = 100'000'000;
-constexpr std::string_view kEnd = ".safetensors";
+constexpr std::string_view kSafetensorsEnd = ".safetensors";
 constexpr std::string_view kIndexEnd = ".safetensors.index.json";
 constexpr std::string_view kOwnIndex = "model.safetensors.index.json";
 constexpr std::string_view kOtherForm = "consolidated";  // Mistral's name for it
@@ -35,7 +35,7 @@ bool is_number(std::string_view text) {
 using SeriesName = std::pair<std::string, std::string>;
 
 SeriesName series_of(const std::string& file) {
-  const std::string stem = file.substr(0, file.size() - kEnd.size());
+  const std::string stem = file.substr(0, file.size() - kSafetensorsEnd.size());
   const size_t of = stem.rfind("-of-");
   const size_t dash = of == std::string::npos || of == 0 ? of : stem.rfind('-', of - 1);
   if (dash == std::string::npos) return {stem, ""};
@@ -153,7 +153,7 @@ class Adder {
       : folder_(folder), model_(model), files_(*model.catalog.file_system), own_(model.catalog) {
     for (const FileInfo& file : model.catalog.files) {
       const std::string name = split_path(file.path).name;
-      if (name.ends_with(kEnd)) own_series_.insert(series_of(name));
+      if (name.ends_with(kSafetensorsEnd)) own_series_.insert(series_of(name));
     }
     for (const Entry& entry : model.catalog.entries) {
       holders_.emplace(entry.name, file_of(entry));
@@ -289,7 +289,7 @@ class Adder {
 std::vector<std::string> unindexed_weights(const std::vector<std::string>& names) {
   std::vector<std::string> all, own;
   for (const std::string& name : names) {
-    if (!name.ends_with(kEnd) || name.starts_with('.')) continue;
+    if (!name.ends_with(kSafetensorsEnd) || name.starts_with('.')) continue;
     all.push_back(name);
     if (!name.starts_with(kOtherForm) && !name.starts_with("adapter_")) own.push_back(name);
   }
@@ -303,7 +303,7 @@ void add_further_weights(const std::string& folder, const std::vector<std::strin
   std::vector<std::string> further;
   for (const std::string& name : names) {
     const bool is_file =
-        name.ends_with(kEnd) && !name.starts_with('.') &&
+        name.ends_with(kSafetensorsEnd) && !name.starts_with('.') &&
         model.catalog.file_system->status(join(folder, name)).kind == PathKind::file;
     if (is_file && !opened.contains(name)) further.push_back(name);
   }

@@ -43,6 +43,46 @@ def renamed(folder, *wrappers):
     return logits_of(model)
 
 
+def dequantised(folder):
+    """The model of config.json without its quantization, with every 8-bit weight times the scale of its block, row, tensor or expert."""
+    config = AutoConfig.from_pretrained(folder)
+    if hasattr(config, 'quantization_config'): del config.quantization_config
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    stored, values = tensors_of(folder), {}
+    for name, tensor in stored.items():
+        if re.search(r'_scale(_inv)?$', name): continue
+        scale = next((stored[name + end] for end in ('_scale', '_scale_inv') if name + end in stored), None)
+        if scale is not None:
+            scale = scale.float()
+            for axis, (rows, parts) in enumerate(zip(tensor.shape[-scale.dim():], scale.shape)) if scale.dim() else ():
+                scale = scale.repeat_interleave(-(-rows // parts), axis).narrow(axis, 0, rows)
+            tensor = (tensor.float() * scale).bfloat16()
+        values[name] = tensor
+    experts = {}
+    for name in [n for n in values if '.experts.' in n and n.endswith('.weight')]:  # as the class holds them: of all experts, gate over up
+        layer, expert, part = re.fullmatch(r'(.*\.experts)\.(\d+)\.(\w+)\.weight', name).groups()
+        experts.setdefault(layer, {})[int(expert), part] = values.pop(name)
+    for layer, parts in experts.items():
+        count = max(expert for expert, _ in parts) + 1
+        values[f'{layer}.gate_up_proj'] = torch.stack([torch.cat([parts[i, 'gate_proj'], parts[i, 'up_proj']]) for i in range(count)])
+        values[f'{layer}.down_proj'] = torch.stack([parts[i, 'down_proj'] for i in range(count)])
+    missing, unexpected = model.load_state_dict(values, strict=False)
+    if missing or unexpected: raise AssertionError(f'the test: {missing[:3]} {unexpected[:3]}')
+    return logits_of(model)
+
+
+def of_torch_save(folder, config_folder):
+    """The model of a file of torch.save, wherever in it the state dict is."""
+    def find(value):
+        if isinstance(value, dict) and any(str(key).endswith('lm_head.weight') for key in value): return value
+        return next((found for found in map(find, value.values()) if found), None) if isinstance(value, dict) else None
+    tensors = find(torch.load(glob.glob(f'{folder}/*.pt')[0], weights_only=False, map_location='cpu'))
+    prefix = next(key for key in tensors if key.endswith('lm_head.weight')).removesuffix('lm_head.weight')
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config_folder), dtype=torch.float32)
+    model.load_state_dict({name.removeprefix(prefix): tensor for name, tensor in tensors.items()})
+    return logits_of(model)
+
+
 class Wild:
     def __init__(self, ferry, folders):
         self.ferry, self.folders, self.cases = ferry, folders, []
@@ -77,6 +117,19 @@ class Wild:
         self.cases.append((folder, ' and '.join(commands), check))
 
 
+    def keeps(self, folder, commands, expected, but=()):
+        """The last command's {OUT} has the tensors of the folders `expected`, bit for bit; those of `but` may be of another dtype."""
+        def check(out):
+            for i, arguments in enumerate(commands):
+                code, text = self.run(arguments.replace('{MID}', f'{out}{i - 1}'), folder, f'{out}{i}')
+                if code: return [f'{arguments}: exit code {code}: {text[:300]}']
+            a, b = tensors_of(f'{out}{len(commands) - 1}'), tensors_of(f'{self.folders}/{expected}')
+            if a.keys() != b.keys(): return [f'names: {sorted(a.keys() ^ b.keys())[:4]}']
+            same = lambda name: torch.equal(a[name].float(), b[name].float()) and (a[name].dtype == b[name].dtype or name.endswith(tuple(but)))
+            return [f'differs: {name}' for name in a if not same(name)][:4]
+        self.cases.append((folder, ' and '.join(commands), check))
+
+
 def all_cases(wild):
     says, becomes, folders = wild.says, wild.becomes, wild.folders
     original = lambda folder: lambda: loaded(f'{folders}/{folder}')
@@ -104,18 +157,30 @@ def all_cases(wild):
         becomes(folder, [to_hf + ' --index ignore'], lambda folder=folder: renamed(f'{folders}/{folder}'))
 
     # Forced families.
-    for folder, member in ('smollm3', 'no_rope_layers'), ('ernie4_5', ''), ('ministral_win', 'layer_types'):
-        for family in 'llama', 'mistral':
-            says(folder, f'convert {{IN}} {{OUT}} --to torch_dist --family {family}', 5, member)
+    for folder in 'smollm3', 'ernie4_5', 'ministral_win':
+        says(folder, 'convert {IN} {OUT} --to torch_dist', 5, f"model_type is '{folder.removesuffix('_win')}'", '!--family llama')
+        for family in 'llama', 'mistral': says(folder, f'convert {{IN}} {{OUT}} --to torch_dist --family {family}', 5)
+    says('ministral_win', 'convert {IN} {OUT} --to torch_dist --family mistral', 5, 'layer_types')
+    for folder in 'smollm3', 'ernie4_5', 'ministral_win':
         becomes(folder, [to_hf], original(folder))
 
     # Files that are on no list.
     says('kimi', to_hf, 0, 'tiktoken.model')
     says('dsv3_mtp', 'inspect {IN}', 0, 'mtp.safetensors')
+    keeps = wild.keeps
+    keeps('dsv3_mtp', [to_hf], 'dsv3_mtp')
+    keeps('dsv3_mtp', both_ways, 'dsv3_mtp', but=['e_score_correction_bias'])
+    keeps('kimi', [to_hf], 'kimi')
+    keeps('kimi', ['convert {IN} {OUT} --to torch_dist --family deepseek_v3', both_ways[1]], 'kimi', but=['e_score_correction_bias'])
+    for folder in 'internvl_qwen3', 'omni_full':  # the language part of a model of several
+        keeps(folder, [both_ways[0], both_ways[1] + ' --fill-from {IN}'], folder)
+    says('thinker_trained', to_hf + ' --fill-from {FOLDERS}/omni_full', 0, '49 tensors')
 
     # Quantised weights.
     for folder in 'qwen3_ct_fp8', 'qwen3_moe_ct_fp8', 'qwen3_fp8_tensor', 'qwen3_moe_fp8_fused':
-        says(folder, to_hf + ' --dtype bf16', 0)
+        becomes(folder, [to_hf + ' --dtype bf16'], lambda folder=folder: dequantised(f'{folders}/{folder}'))
+        becomes(folder, ['convert {IN} {OUT} --to torch_dist --dtype bf16', both_ways[1]], lambda folder=folder: dequantised(f'{folders}/{folder}'))
+    becomes('ministral3_fp8_tensor', [to_hf + ' --dtype bf16'], lambda: dequantised(f'{folders}/ministral3_fp8_tensor'))
     for folder in 'gpt_oss_mxfp4', 'qwen3_fp8_e8m0', 'v4_style', 'int8_experts':
         says(folder, to_hf + ' --dtype bf16', 5)
         says(folder, to_hf, 0)
@@ -125,7 +190,14 @@ def all_cases(wild):
         says(folder, 'inspect {IN}', 0, 'LoRA')
         says(folder, to_hf + ' --config {FOLDERS}/lora_fsdp.want' * (folder == 'lora_fsdp'), 5, '--base-only')
 
+    becomes('lora_in_model', [to_hf + ' --base-only'], lambda: base_of(f'{folders}/lora_in_model'))
+
     # Other programs' folders.
+    a_config = ' --config {FOLDERS}/orig_mod'
+    for folder, options in ('composer', a_config), ('fp32_pt', ''):
+        becomes(folder, [to_hf + options], lambda folder=folder: of_torch_save(f'{folders}/{folder}', f'{folders}/orig_mod'))
+    for folder, options in ('verl_plain', ''), ('nemorl_v1', a_config), ('extra_state', ''):
+        says(folder, to_hf + options, 0)
     says('extra_state', 'verify {IN}', 0)
     for folder in 'verl_plain', 'nemorl_v1', 'fp32_pt', 'composer', 'nemo1':
         says(folder, 'inspect {IN}', 0)
@@ -139,6 +211,14 @@ def all_cases(wild):
 def logits_with(folder, folders):
     model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(f'{folders}/lora_fsdp.want'), dtype=torch.float32)
     model.load_state_dict(tensors_of(f'{folders}/{folder}'))
+    return logits_of(model)
+
+
+def base_of(folder):
+    """The base model of a folder with LoRA in it."""
+    tensors = {re.sub(r'^base_model\.model\.', '', name).replace('.base_layer', ''): t for name, t in tensors_of(folder).items() if 'lora_' not in name}
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.float32)
+    model.load_state_dict(tensors)
     return logits_of(model)
 
 

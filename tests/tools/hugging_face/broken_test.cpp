@@ -238,4 +238,17 @@ TEST_F(Broken, ShardsWithoutTheirIndexAreRead) {
   EXPECT_EQ(ferry("verify " + path("out")).code, 0);
 }
 
+TEST_F(Broken, WhatAStateDictOfAnUnknownTypeLacksIsSaid) {
+  const std::string plain = path("plain");
+  ASSERT_EQ(ferry("convert " + fixture("megatron/hot_llama") + " " + plain + " --to hf").code, 0);
+  edit(plain + "/config.json", [](json& config) { config["model_type"] = "unheard_of"; });
+  Shard shard(plain + "/model.safetensors");
+  shard.remove("model.layers.1.input_layernorm.weight");
+  shard.save(path("part.safetensors"));
+  const Outcome outcome = ferry("convert " + path("part.safetensors") + " " + path("out") +
+                                " --to hf --config " + plain);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("model.layers.1.input_layernorm.weight is missing"));
+}
+
 }  // namespace

@@ -14,13 +14,14 @@ constexpr double kFarAway = 3;       // spreads of the usual values
 constexpr double kFarFromOne = 9;    // times the one value that all others have
 
 // The values of a line's points within the chart, through `scale`.
-struct Values {
+struct CountedValues {
   std::vector<double> means;  // sorted
   double least = INFINITY, most = -INFINITY;
 };
 
-Values values_of(const ChartLine& line, const IterationWindow& window, double (*scale)(double)) {
-  Values values;
+CountedValues values_of(const ChartLine& line, const IterationWindow& window,
+                        double (*scale)(double)) {
+  CountedValues values;
   for (const SeriesPoint& point : line.series->points()) {
     if (point.last < window.first || point.first > window.last) continue;
     values.means.push_back(scale(point.mean));
@@ -57,7 +58,7 @@ ValueRange range_of(const std::vector<ChartLine>& lines, const IterationWindow& 
   ValueRange range{INFINITY, -INFINITY};
   double least = INFINITY, most = -INFINITY;
   for (const ChartLine& line : lines) {
-    const Values values = values_of(line, window, scale);
+    const CountedValues values = values_of(line, window, scale);
     if (values.means.empty()) continue;
     range.low = std::min(range.low, usual_least(values.means, values.least));
     range.high = std::max(range.high, usual_most(values.means, values.most));

@@ -22,6 +22,7 @@ set(public_headers
     ckpt/core/recipe.h
     ckpt/core/shard.h
     ckpt/engine/engine.h
+    ckpt/format/hugging_face/parameter_count.h
     ckpt/format/pickle/values/draft.h
     ckpt/format/pickle/values/value.h
     ckpt/format/torch/archive/torch_archive_writer.h

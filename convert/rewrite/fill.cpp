@@ -35,7 +35,7 @@ std::string spelled(const std::string& name, const PartSpelling& spelling) {
   return name;
 }
 
-std::string shown(const std::vector<std::string>& names) {
+std::string some_names(const std::vector<std::string>& names) {
   const size_t count = std::min(names.size(), kNamesShown);
   std::string text = fmt::format(
       "{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(count), ", "));
@@ -69,7 +69,7 @@ class Filler {
       fail(ErrorKind::mismatch,
            "{}: lacks {} of the {} tensors that the checkpoint gives, so it is not the model that "
            "was trained, or it names or fuses tensors otherwise: {}",
-           original_.path, fewest.size(), tensors_.tensors.size(), shown(fewest));
+           original_.path, fewest.size(), tensors_.tensors.size(), some_names(fewest));
     }
     for (ExportedTensor& tensor : tensors_.tensors) {
       tensor.entry.name = spelled(tensor.entry.name, best);
@@ -223,7 +223,7 @@ class Filler {
     std::vector<std::string> texts;
     for (const auto& [part, count] : parts) texts.push_back(fmt::format("{} ({})", part, count));
     return fmt::format("{} tensors that the checkpoint lacks are those of {}: {}", added.size(),
-                       original_.path, shown(texts));
+                       original_.path, some_names(texts));
   }
 
   const Checkpoint& original_;

@@ -80,7 +80,8 @@ ValueRange value_range(const std::vector<ChartLine>& lines, bool is_linear,
   if (range.low > range.high) return {};
   if (!is_linear && range.low > 0 && range.high / range.low >= kSpreadForLog) {
     const ValueRange powers = range_of(lines, window, std::log10);
-    if (std::isfinite(powers.low)) {  // else some values are not above 0
+    // Else some values are not above 0, or all that are usual are one.
+    if (std::isfinite(powers.low) && powers.low < powers.high) {
       return {std::pow(10, powers.low), std::pow(10, powers.high), true, powers.is_cut,
               powers.is_cut_below};
     }

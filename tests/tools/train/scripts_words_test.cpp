@@ -74,7 +74,11 @@ TEST_F(ScriptsWords, OfTheGptTrain) {
       train(words("aws-gpt") +
             "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 "
             "--max-position-embeddings 32 --global-batch-size 2 --train-samples 8 "
-            "--lr-decay-samples 8 --lr-warmup-samples 1 --eval-iters 0 --exit-interval 2 ");
+            "--lr-decay-samples 8 --lr-warmup-samples 1 --eval-iters 0 --exit-interval 2 "
+            // Without it the cache goes into a folder named after the token files, in the fixtures.
+            "--data-cache-path " +
+            path("cache") + " ");
+  EXPECT_TRUE(fs::exists(path("cache")));
   EXPECT_EQ(outcome.code, 0) << outcome.out;
   EXPECT_THAT(outcome.out, HasSubstr("tokenizer_type .................................. "
                                      "GPT2BPETokenizer"));

@@ -14,6 +14,7 @@
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
 #include "convert/adapters.h"
 #include "convert/base_only.h"
+#include "convert/check/known_model.h"
 #include "convert/config_json.h"
 #include "convert/import.h"
 #include "convert/language_part.h"
@@ -36,13 +37,13 @@ std::string some_of(const std::vector<std::string>& names) {
 }
 
 // What config.json says, if it is of a model that is known here.
-struct KnownModel {
+struct ReadModel {
   std::optional<ReadConfig> config;
   std::string problem;  // why not; empty where it is
 };
 
-KnownModel read_known_model(const Checkpoint& checkpoint, const std::string& folder,
-                            const StateDictOptions& options) {
+ReadModel read_known_model(const Checkpoint& checkpoint, const std::string& folder,
+                           const StateDictOptions& options) {
   const std::string path = join(folder, "config.json");
   const auto config = read_hugging_face_config(*checkpoint.catalog.file_system, folder);
   if (!config) {
@@ -57,14 +58,6 @@ KnownModel read_known_model(const Checkpoint& checkpoint, const std::string& fol
   }
 }
 
-std::unordered_set<std::string> expected_names(const ReadConfig& config) {
-  std::unordered_set<std::string> names;
-  for (const Link& link : expand(*config.family, config.architecture)) {
-    names.insert(link.hugging_face.begin(), link.hugging_face.end());
-  }
-  return names;
-}
-
 class StateDictReader {
  public:
   StateDictReader(const Checkpoint& checkpoint, const StateDictOptions& options)
@@ -75,9 +68,10 @@ class StateDictReader {
     result_.top_files_only = checkpoint_.format != Format::hugging_face &&
                              options_.config_folder.empty() &&
                              !result_.config_folder.ends_with(kOwnConfigFolder);
-    KnownModel known = read_known_model(checkpoint_, result_.config_folder, options_);
+    ReadModel known = read_known_model(checkpoint_, result_.config_folder, options_);
     choose();
-    if (known.config) expected_ = expected_names(*known.config);
+    if (known.config)
+      expected_ = KnownModel{known.config->family, known.config->architecture}.names();
     if (known.config && find_titan(*known.config)) {
       make_titan_model(*known.config);
     } else {
@@ -155,7 +149,7 @@ class StateDictReader {
     return tensors;
   }
 
-  void name(const KnownModel& known) {
+  void name(const ReadModel& known) {
     std::string base;
     if (known.config) {
       base = known.config->family->base_prefix;

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "convert/model/architecture.h"
+#include "ckpt/megatron/model/architecture.h"
 #include "convert/model/family.h"
 
 namespace ferry {

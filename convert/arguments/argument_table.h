@@ -10,7 +10,7 @@
 #include <string_view>
 #include <variant>
 
-#include "convert/model/architecture.h"
+#include "ckpt/megatron/model/architecture.h"
 
 namespace ferry {
 

@@ -10,7 +10,7 @@
 
 #include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/format/pickle/values/value.h"
-#include "convert/model/architecture.h"
+#include "ckpt/megatron/model/architecture.h"
 
 namespace ferry {
 

@@ -6,7 +6,7 @@
 #include <unordered_set>
 
 #include "ckpt/checkpoint.h"
-#include "convert/model/architecture.h"
+#include "ckpt/megatron/model/architecture.h"
 #include "convert/model/family.h"
 #include "convert/model/hugging_face_tensors.h"
 #include "convert/model/mismatch.h"

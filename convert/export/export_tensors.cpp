@@ -77,9 +77,9 @@ class Tensors {
     return common;
   }
 
-  DType dtype_of(const Rule& rule, DType stored, const std::string& name) const {
+  DType dtype_of(const Link& link, DType stored, const std::string& name) const {
     DType dtype = stored;
-    if (rule.fp32) {
+    if (link.fp32) {
       dtype = DType::f32;
     } else if (dtype_ && is_floating_point(stored)) {
       dtype = *dtype_;
@@ -99,7 +99,7 @@ class Tensors {
       ExportedTensor tensor;
       tensor.entry.name = link.hugging_face[i];
       tensor.entry.shape = parts[i].shape;
-      tensor.entry.dtype = dtype_of(*link.rule, located.dtype, link.megatron);
+      tensor.entry.dtype = dtype_of(link, located.dtype, link.megatron);
       for (const Placed& part : located.parts) tensor.recipe.inputs.push_back(part.entry);
       for (const Move& move : parts[i].moves) {
         for (Move& piece : from_entries(move, located, 0)) {
@@ -118,7 +118,7 @@ class Tensors {
     ExportedTensor tensor;
     tensor.entry.name = link.hugging_face.front();
     tensor.entry.shape = link.shape;
-    tensor.entry.dtype = link.rule->fp32 ? DType::f32 : result_.dtype;
+    tensor.entry.dtype = link.fp32 ? DType::f32 : result_.dtype;
     if (link.rule->value == 0) {
       tensor.recipe.zeros.push_back(Box::whole(link.shape));
     } else {

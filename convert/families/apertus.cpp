@@ -13,21 +13,14 @@ namespace {
 std::vector<Rule> apertus_mlp() {
   return {
       {"decoder.layers.{layer}.mlp.linear_fc1.layer_norm_weight",
-       {"model.layers.{layer}.feedforward_layernorm.weight"},
-       Transform::copy,
-       {Size::hidden}},
-      {"decoder.layers.{layer}.mlp.linear_fc1.weight",
-       {"model.layers.{layer}.mlp.up_proj.weight"},
-       Transform::copy,
-       {Size::fc1, Size::hidden}},
+       {"model.layers.{layer}.feedforward_layernorm.weight"}},
+      {"decoder.layers.{layer}.mlp.linear_fc1.weight", {"model.layers.{layer}.mlp.up_proj.weight"}},
       {"decoder.layers.{layer}.mlp.activation_func.alpha_p",
        {"model.layers.{layer}.mlp.act_fn.alpha_p"},
-       Transform::single,
-       {Size::one}},
+       Transform::single},
       {"decoder.layers.{layer}.mlp.activation_func.alpha_n",
        {"model.layers.{layer}.mlp.act_fn.alpha_n"},
-       Transform::single,
-       {Size::one}},
+       Transform::single},
       {.megatron = "",
        .hugging_face = {"model.layers.{layer}.mlp.act_fn.beta"},
        .transform = Transform::constant,
@@ -39,9 +32,7 @@ std::vector<Rule> apertus_mlp() {
        .shape = {},
        .value = -1e-6},
       {"decoder.layers.{layer}.mlp.linear_fc2.weight",
-       {"model.layers.{layer}.mlp.down_proj.weight"},
-       Transform::copy,
-       {Size::hidden, Size::ffn}},
+       {"model.layers.{layer}.mlp.down_proj.weight"}},
   };
 }
 

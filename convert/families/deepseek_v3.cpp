@@ -10,9 +10,6 @@
 namespace ferry {
 namespace {
 
-bool has_expert_bias(const Architecture& a, int64_t layer) {
-  return a.is_moe(layer) && a.expert_bias;
-}
 bool lacks_expert_bias(const Architecture& a, int64_t layer) {
   return a.is_moe(layer) && !a.expert_bias;
 }
@@ -21,16 +18,12 @@ bool is_tied(const Architecture& a, int64_t) { return a.tied; }
 std::vector<Rule> expert_bias() {
   return {
       {.megatron = "decoder.layers.{layer}.mlp.router.expert_bias",
-       .hugging_face = {"model.layers.{layer}.mlp.gate.e_score_correction_bias"},
-       .transform = Transform::copy,
-       .shape = {Size::experts},
-       .when = has_expert_bias,
-       .fp32 = true},
+       .hugging_face = {"model.layers.{layer}.mlp.gate.e_score_correction_bias"}},
       {.megatron = "",
        .hugging_face = {"model.layers.{layer}.mlp.gate.e_score_correction_bias"},
        .transform = Transform::constant,
-       .shape = {Size::experts},
        .when = lacks_expert_bias,
+       .shape = {[](const Architecture& a) { return a.experts; }},
        .fp32 = true,
        .value = 0},
   };
@@ -39,39 +32,23 @@ std::vector<Rule> expert_bias() {
 // Hugging Face repeats the embedding and the output layer in each prediction layer.
 std::vector<Rule> prediction_layers() {
   return {
-      {"mtp.layers.{mtp}.enorm.weight",
-       {"model.layers.{layer}.enorm.weight"},
-       Transform::copy,
-       {Size::hidden}},
-      {"mtp.layers.{mtp}.hnorm.weight",
-       {"model.layers.{layer}.hnorm.weight"},
-       Transform::copy,
-       {Size::hidden}},
-      {"mtp.layers.{mtp}.eh_proj.weight",
-       {"model.layers.{layer}.eh_proj.weight"},
-       Transform::copy,
-       {Size::hidden, Size::twice_hidden}},
-      {"mtp.layers.{mtp}.final_layernorm.weight",
-       {"model.layers.{layer}.shared_head.norm.weight"},
-       Transform::copy,
-       {Size::hidden}},
+      {"mtp.layers.{mtp}.enorm.weight", {"model.layers.{layer}.enorm.weight"}},
+      {"mtp.layers.{mtp}.hnorm.weight", {"model.layers.{layer}.hnorm.weight"}},
+      {"mtp.layers.{mtp}.eh_proj.weight", {"model.layers.{layer}.eh_proj.weight"}},
+      {"mtp.layers.{mtp}.final_layernorm.weight", {"model.layers.{layer}.shared_head.norm.weight"}},
       {.megatron = "embedding.word_embeddings.weight",
        .hugging_face = {"model.layers.{layer}.embed_tokens.weight"},
        .transform = Transform::vocabulary,
-       .shape = {Size::padded_vocab, Size::hidden},
        .copies = true},
       {.megatron = "output_layer.weight",
        .hugging_face = {"model.layers.{layer}.shared_head.head.weight"},
        .transform = Transform::vocabulary,
-       .shape = {Size::padded_vocab, Size::hidden},
-       .when = shared::untied,
        .copies = true},
       {.megatron = "embedding.word_embeddings.weight",
        .hugging_face = {"model.layers.{layer}.shared_head.head.weight"},
        .transform = Transform::vocabulary,
-       .shape = {Size::padded_vocab, Size::hidden},
-       .when = is_tied,
-       .copies = true},
+       .copies = true,
+       .when = is_tied},
   };
 }
 

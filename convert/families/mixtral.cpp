@@ -11,22 +11,15 @@ namespace {
 std::vector<Rule> mixtral_experts() {
   return {
       {"decoder.layers.{layer}.pre_mlp_layernorm.weight",
-       {"model.layers.{layer}.post_attention_layernorm.weight"},
-       Transform::copy,
-       {Size::hidden}},
+       {"model.layers.{layer}.post_attention_layernorm.weight"}},
       {"decoder.layers.{layer}.mlp.router.weight",
-       {"model.layers.{layer}.block_sparse_moe.gate.weight"},
-       Transform::copy,
-       {Size::experts, Size::hidden}},
+       {"model.layers.{layer}.block_sparse_moe.gate.weight"}},
       {"decoder.layers.{layer}.mlp.experts.experts.{expert}.linear_fc1.weight",
        {"model.layers.{layer}.block_sparse_moe.experts.{expert}.w1.weight",
         "model.layers.{layer}.block_sparse_moe.experts.{expert}.w3.weight"},
-       Transform::gate_up,
-       {Size::expert_fc1, Size::hidden}},
+       Transform::gate_up},
       {"decoder.layers.{layer}.mlp.experts.experts.{expert}.linear_fc2.weight",
-       {"model.layers.{layer}.block_sparse_moe.experts.{expert}.w2.weight"},
-       Transform::copy,
-       {Size::hidden, Size::expert_ffn}},
+       {"model.layers.{layer}.block_sparse_moe.experts.{expert}.w2.weight"}},
   };
 }
 

@@ -14,19 +14,11 @@ std::vector<Rule> shared_expert() {
       {"decoder.layers.{layer}.mlp.shared_experts.linear_fc1.weight",
        {"model.layers.{layer}.mlp.shared_expert.gate_proj.weight",
         "model.layers.{layer}.mlp.shared_expert.up_proj.weight"},
-       Transform::gate_up,
-       {Size::shared_fc1, Size::hidden},
-       shared::is_moe},
+       Transform::gate_up},
       {"decoder.layers.{layer}.mlp.shared_experts.linear_fc2.weight",
-       {"model.layers.{layer}.mlp.shared_expert.down_proj.weight"},
-       Transform::copy,
-       {Size::hidden, Size::shared_ffn},
-       shared::is_moe},
+       {"model.layers.{layer}.mlp.shared_expert.down_proj.weight"}},
       {"decoder.layers.{layer}.mlp.shared_experts.gate_weight",
-       {"model.layers.{layer}.mlp.shared_expert_gate.weight"},
-       Transform::copy,
-       {Size::one, Size::hidden},
-       shared::is_moe},
+       {"model.layers.{layer}.mlp.shared_expert_gate.weight"}},
   };
 }
 

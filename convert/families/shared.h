@@ -10,14 +10,6 @@
 
 namespace ferry::shared {
 
-// Conditions of rules.
-bool is_dense(const Architecture& a, int64_t layer);
-bool is_moe(const Architecture& a, int64_t layer);
-bool untied(const Architecture& a, int64_t layer);
-bool has_linear_bias(const Architecture& a, int64_t layer);
-bool has_qkv_bias(const Architecture& a, int64_t layer);  // with or without the other biases
-bool has_qk_norm(const Architecture& a, int64_t layer);
-
 /// Concatenation, in order.
 std::vector<Rule> rules(std::initializer_list<std::vector<Rule>> groups);
 

@@ -14,7 +14,7 @@
 #include "ckpt/format/torch/optimizer_facts.h"
 #include "ckpt/format/torch/torch_file.h"
 #include "ckpt/io/file_system.h"
-#include "ckpt/megatron/model/parameter_rules.h"
+#include "ckpt/megatron/model/parameter_names.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
 #include "convert/import/parameter_order.h"
 

@@ -9,9 +9,9 @@
 #pragma once
 
 #include "ckpt/checkpoint.h"
+#include "ckpt/megatron/model/architecture.h"
 #include "ckpt/megatron/state/run_state.h"
 #include "convert/import/import_tensors.h"
-#include "convert/model/architecture.h"
 #include "convert/model/family.h"
 
 namespace ferry {

@@ -92,7 +92,7 @@ class Importer {
       const auto found = locate(link.hugging_face[i], parts[i].shape, one_element);
       if (!found) continue;
       if (tensor == nullptr) tensor = &tensor_of(link, place, found->dtype);
-      check_dtype(*tensor, dtype_of(*link.rule, *found), link.hugging_face[i]);
+      check_dtype(*tensor, dtype_of(link, *found), link.hugging_face[i]);
       const uint32_t input = add_input(tensor->recipe, *found);
       if (parts.size() == 1) sources_.emplace(link.megatron, found->entry);
       for (const Move& move : parts[i].moves) {
@@ -131,12 +131,12 @@ class Importer {
     tensor.shape.insert(tensor.shape.end(), link.shape.begin(), link.shape.end());
     FoundTensor first;
     first.dtype = stored;
-    tensor.dtype = dtype_of(*link.rule, first);
+    tensor.dtype = dtype_of(link, first);
     return tensor;
   }
 
-  DType dtype_of(const Rule& rule, const FoundTensor& found) const {
-    if (rule.fp32) return DType::f32;
+  DType dtype_of(const Link& link, const FoundTensor& found) const {
+    if (link.fp32) return DType::f32;
     return options_.dtype && is_floating_point(found.dtype) ? *options_.dtype : found.dtype;
   }
 

@@ -9,7 +9,7 @@
 
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
-#include "ckpt/megatron/model/parameter_rules.h"
+#include "ckpt/megatron/model/parameter_names.h"
 
 namespace ferry {
 namespace {

@@ -1,10 +1,11 @@
 #include "convert/model/family.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
-#include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
+#include "ckpt/megatron/model/parameter_names.h"
 
 namespace ferry {
 namespace {
@@ -46,10 +47,24 @@ std::string fill(std::string_view pattern, const Indices& at) {
   return name;
 }
 
+// The row of the block tables that a rule is about; nothing for a constant.
+std::optional<NamedParameter> parameter_of(const Rule& rule) {
+  if (rule.megatron.empty()) return std::nullopt;
+  std::string name(rule.megatron);
+  for (const std::string_view number : {"{layer}.", "{mtp}.", "{expert}."}) {
+    if (const size_t at = name.find(number); at != std::string::npos) name.erase(at, number.size());
+  }
+  auto parameter = find_parameter(name);
+  if (!parameter) fail(ErrorKind::internal, "{}: no block has this parameter", rule.megatron);
+  return parameter;
+}
+
 class Expansion {
  public:
   Expansion(const Family& family, const Architecture& architecture)
-      : rules_(family.rules), a_(architecture) {}
+      : rules_(family.rules), a_(architecture) {
+    for (const Rule& rule : rules_) parameters_.push_back(parameter_of(rule));
+  }
 
   std::vector<Link> run() {
     for (size_t begin = 0; begin < rules_.size();) {
@@ -57,7 +72,7 @@ class Expansion {
       if (mentions(rules_[begin], "{layer}")) {
         all_layers(begin, end);
       } else {
-        for (size_t i = begin; i < end; ++i) add(rules_[i], {});
+        for (size_t i = begin; i < end; ++i) add(i, {});
       }
       begin = end;
     }
@@ -80,84 +95,37 @@ class Expansion {
         const size_t stop = run_end(i, end, "{expert}");
         const int64_t times = mentions(rules_[i], "{expert}") ? a_.experts : 1;
         for (int64_t expert = 0; expert < times; ++expert) {
-          for (size_t r = i; r < stop; ++r) add(rules_[r], {at.layer, expert, at.mtp});
+          for (size_t r = i; r < stop; ++r) add(r, {at.layer, expert, at.mtp});
         }
         i = stop;
       }
     }
   }
 
-  void add(const Rule& rule, const Indices& at) {
+  void add(size_t number, const Indices& at) {
+    const Rule& rule = rules_[number];
+    const auto& parameter = parameters_[number];
     const bool for_mtp_only = mentions(rule, "{mtp}") || rule.copies;
     if (for_mtp_only && at.mtp < 0) return;
     if (rule.when != nullptr && !rule.when(a_, at.layer)) return;
+    if (parameter && !has_parameter(parameter->block, *parameter->row, a_, at.layer)) return;
     Link link;
     link.rule = &rule;
+    link.fp32 = parameter ? parameter->row->buffer : rule.fp32;
     link.megatron = fill(rule.megatron, at);
     for (std::string_view name : rule.hugging_face) link.hugging_face.push_back(fill(name, at));
-    for (Size size : rule.shape) link.shape.push_back(size_of(size, a_));
+    if (parameter) link.shape = parameter->row->extents(a_);
+    for (const AxisSize size : rule.shape) link.shape.push_back(size(a_));
     links_.push_back(std::move(link));
   }
 
   const std::vector<Rule>& rules_;
+  std::vector<std::optional<NamedParameter>> parameters_;  // of the rules; nothing for a constant
   const Architecture& a_;
   std::vector<Link> links_;
 };
 
 }  // namespace
-
-bool Architecture::all_moe() const {
-  return experts > 0 && std::find(moe_layers.begin(), moe_layers.end(), false) == moe_layers.end();
-}
-
-int64_t size_of(Size size, const Architecture& a) {
-  const auto times = [](int64_t x, int64_t y) { return checked_multiply(x, y, "size of a layer"); };
-  const auto plus = [](int64_t x, int64_t y) { return checked_add(x, y, "size of a layer"); };
-  const int64_t halves = a.gated() ? 2 : 1;
-  switch (size) {
-    case Size::one:
-      return 1;
-    case Size::hidden:
-      return a.hidden;
-    case Size::twice_hidden:
-      return times(2, a.hidden);
-    case Size::padded_vocab:
-      return a.padded_vocab;
-    case Size::positions:
-      return a.positions;
-    case Size::qkv:
-      return times(plus(a.heads, times(2, a.groups)), a.head_dim);
-    case Size::attention:
-      return times(a.heads, a.mla ? a.v_dim : a.head_dim);
-    case Size::head:
-      return a.head_dim;
-    case Size::fc1:
-      return times(halves, a.ffn);
-    case Size::ffn:
-      return a.ffn;
-    case Size::experts:
-      return a.experts;
-    case Size::expert_fc1:
-      return times(halves, a.expert_ffn);
-    case Size::expert_ffn:
-      return a.expert_ffn;
-    case Size::shared_fc1:
-      return times(halves, a.shared_ffn);
-    case Size::shared_ffn:
-      return a.shared_ffn;
-    case Size::q_lora:
-      return a.q_lora_rank;
-    case Size::q_up:
-      return times(a.heads, plus(a.qk_nope_dim, a.qk_rope_dim));
-    case Size::kv_lora:
-      return a.kv_lora_rank;
-    case Size::kv_down:
-      return plus(a.kv_lora_rank, a.qk_rope_dim);
-    case Size::kv_up:
-      return times(a.heads, plus(a.qk_nope_dim, a.v_dim));
-  }
-  fail(ErrorKind::internal, "unknown size");
-}
 
 std::vector<Link> expand(const Family& family, const Architecture& architecture) {
   return Expansion(family, architecture).run();

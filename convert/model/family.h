@@ -13,7 +13,8 @@
 #include <vector>
 
 #include "ckpt/base/box.h"
-#include "convert/model/architecture.h"
+#include "ckpt/megatron/model/architecture.h"
+#include "ckpt/megatron/model/blocks.h"
 #include "convert/model/sizes.h"
 
 namespace ferry {
@@ -31,44 +32,20 @@ enum class Transform : uint8_t {
   constant,       // only in Hugging Face: filled with Rule::value
 };
 
-/// Extent of an axis, by meaning; size_of() gives the number.
-enum class Size : uint8_t {
-  one,
-  hidden,
-  twice_hidden,
-  padded_vocab,
-  positions,
-  qkv,
-  attention,
-  head,  // rows of the fused QKV; heads x head_dim (of values); head_dim
-  fc1,
-  ffn,  // fc1: both halves when gated
-  experts,
-  expert_fc1,
-  expert_ffn,
-  shared_fc1,
-  shared_ffn,
-  q_lora,
-  q_up,
-  kv_lora,
-  kv_down,
-  kv_up,  // latent attention
-};
-int64_t size_of(Size size, const Architecture& architecture);
-
-/// Patterns hold {layer}, {expert} and {mtp}; a rule stands for all their values. Layer rules
-/// under "decoder.layers.{layer}." hold for multi-token prediction layers too, as
-/// "mtp.layers.{mtp}.transformer_layer." and as layer L + k of L.
+/// A parameter of the block tables (ckpt/megatron/model/blocks.h), whose shape and presence they
+/// give, and what it is in Hugging Face. Patterns hold {layer}, {expert} and {mtp}; a rule stands
+/// for all their values. Layer rules under "decoder.layers.{layer}." hold for multi-token
+/// prediction layers too, as "mtp.layers.{mtp}.transformer_layer." and as layer L + k of L.
 struct Rule {
   std::string_view
       megatron;  // canonical name (convert/model/megatron_model.h); empty for a constant
   std::vector<std::string_view> hugging_face;
   Transform transform = Transform::copy;
-  std::vector<Size> shape;  // of the canonical Megatron tensor; of a constant, in Hugging Face
-  bool (*when)(const Architecture&, int64_t layer) = nullptr;  // null: always
-  bool fp32 = false;    // stays fp32 whatever the model's dtype
-  bool copies = false;  // Hugging Face stores the tensor once more; import ignores it
-  double value = 0;     // of a constant
+  bool copies = false;               // Hugging Face stores the tensor once more; import ignores it
+  Condition when = nullptr;          // beyond the parameter's own condition; null: always
+  std::vector<AxisSize> shape = {};  // of a constant, in Hugging Face
+  bool fp32 = false;                 // of a constant: it stays fp32 whatever the model's dtype
+  double value = 0;                  // of a constant
 };
 
 /// config.json key <-> member. Values equal to the Megatron side's member in both directions.
@@ -150,7 +127,8 @@ struct Link {
   const Rule* rule = nullptr;
   std::string megatron;  // canonical; empty for a constant
   std::vector<std::string> hugging_face;
-  Dims shape;  // canonical
+  Dims shape;         // canonical
+  bool fp32 = false;  // whatever the model's dtype
 };
 
 /// All links of a model, in the order of the network.

@@ -16,7 +16,7 @@
 
 #include "ckpt/core/catalog.h"
 #include "ckpt/core/recipe.h"
-#include "convert/model/architecture.h"
+#include "ckpt/megatron/model/architecture.h"
 #include "convert/model/family.h"
 #include "convert/model/weight_scales.h"
 

@@ -22,7 +22,7 @@
 
 #include "ckpt/core/catalog.h"
 #include "ckpt/core/recipe.h"
-#include "convert/model/architecture.h"
+#include "ckpt/megatron/model/architecture.h"
 
 namespace ferry {
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "ckpt/base/dtype.h"
+#include "ckpt/megatron/model/architecture.h"
 #include "ckpt/megatron/model/model_layout.h"
-#include "convert/model/architecture.h"
 
 namespace ferry {
 

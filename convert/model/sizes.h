@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "convert/model/architecture.h"
+#include "ckpt/megatron/model/architecture.h"
 
 namespace ferry {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "ckpt/base/box.h"
-#include "convert/model/architecture.h"
+#include "ckpt/megatron/model/architecture.h"
 
 namespace ferry {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ckpt/format/pickle/values/value.h"
-#include "convert/model/architecture.h"
+#include "ckpt/megatron/model/architecture.h"
 #include "trainer/checkpoint/state_layout.h"
 #include "trainer/model/layer.h"
 

@@ -1,7 +1,7 @@
 // Token and position embeddings.
 #pragma once
 
-#include "convert/model/architecture.h"
+#include "ckpt/megatron/model/architecture.h"
 #include "trainer/model/parameters.h"
 #include "trainer/model/pass/pass.h"
 

@@ -4,6 +4,8 @@
 #include <functional>
 #include <string_view>
 
+#include "ckpt/base/error.h"
+#include "ckpt/megatron/model/parameter_names.h"
 #include "trainer/model/parameters.h"
 
 namespace ferry {
@@ -18,15 +20,24 @@ struct Start {
 };
 
 Start start_of(std::string_view name, const Architecture& a) {
-  const auto ends = [&](std::string_view end) { return name.ends_with(end); };
-  if (ends(".bias") || ends("layer_norm_bias") || ends(".expert_bias")) return {};
-  if (ends("norm.weight") || ends("layer_norm_weight")) return {1, 0};
-  // The parameters before the softplus that gives 0.8 and, with 0.5 added to it, 0.8.
-  if (ends(".alpha_p")) return {std::log(std::expm1(0.8)), 0};
-  if (ends(".alpha_n")) return {std::log(std::expm1(0.3)), 0};
-  const bool into_residual = ends("linear_proj.weight") || ends("linear_fc2.weight");
-  const double layers = static_cast<double>(a.layers);
-  return {0, into_residual ? a.init_std / std::sqrt(2 * layers) : a.init_std};
+  const auto found = find_parameter(name);
+  if (!found)
+    fail(ErrorKind::internal, "{}: the values that training starts from are not known", name);
+  switch (found->row->first_values) {
+    case FirstValues::normal:
+      return {0, a.init_std};
+    case FirstValues::scaled_normal:
+      return {0, a.init_std / std::sqrt(2 * static_cast<double>(a.layers))};
+    case FirstValues::zeros:
+      return {};
+    case FirstValues::ones:
+      return {1, 0};
+    case FirstValues::xielu_positive:
+      return {std::log(std::expm1(0.8)), 0};
+    case FirstValues::xielu_negative:
+      return {std::log(std::expm1(0.3)), 0};
+  }
+  fail(ErrorKind::internal, "{}: unknown first values", name);
 }
 
 uint64_t key_of(std::string_view name, int64_t seed) {

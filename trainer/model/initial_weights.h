@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <span>
 
+#include "ckpt/megatron/model/architecture.h"
 #include "ckpt/memory/region.h"
-#include "convert/model/architecture.h"
 #include "kernels/kernels.h"
 
 namespace ferry {

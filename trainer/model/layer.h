@@ -4,7 +4,7 @@
 #include <optional>
 #include <variant>
 
-#include "convert/model/architecture.h"
+#include "ckpt/megatron/model/architecture.h"
 #include "trainer/model/attention/attention.h"
 #include "trainer/model/attention/latent_attention.h"
 #include "trainer/model/mixture/moe.h"

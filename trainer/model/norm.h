@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "convert/model/architecture.h"
+#include "ckpt/megatron/model/architecture.h"
 #include "trainer/model/parameters.h"
 #include "trainer/model/pass/pass.h"
 

@@ -1,7 +1,7 @@
 // The output layer and the loss.
 #pragma once
 
-#include "convert/model/architecture.h"
+#include "ckpt/megatron/model/architecture.h"
 #include "trainer/model/parameters.h"
 #include "trainer/model/pass/micro_batch.h"
 #include "trainer/model/pass/pass.h"

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <string_view>
 #include <utility>
 
@@ -14,15 +13,6 @@ namespace ferry {
 using kernels::Array;
 
 namespace {
-
-// Norms that Transformer Engine's linears hold: {there, as a module}.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kFusedNorms{{
-    {"self_attention.linear_qkv.layer_norm_", "input_layernorm."},
-    {"mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm."},
-    {"self_attention.linear_q_up_proj.layer_norm_", "self_attention.q_layernorm."},
-    {"self_attention.linear_kv_up_proj.layer_norm_", "self_attention.kv_layernorm."},
-    {"self_attention.linear_q_proj.layer_norm_", "input_layernorm."},
-}};
 
 // Puts `number` behind `prefix` where the name goes on without one.
 void put_number(std::string& name, std::string_view prefix, int64_t number) {
@@ -93,11 +83,12 @@ std::string canonical_name(const ModelLayout& layout, const LocalParameter& para
   std::string name = layout.tensors()[parameter.shards.front().tensor].name;
   put_number(name, "decoder.layers.", parameter.layer);
   put_number(name, kRoutedExperts, parameter.expert);
-  if (name.ends_with("_w") || name.ends_with("_v")) name.resize(name.size() - 2);
-  for (const auto& [fused, apart] : kFusedNorms) {
-    const size_t at = name.find(fused);
-    if (at != std::string::npos) name.replace(at, fused.size(), apart);
-  }
+  const auto found = find_parameter(name);
+  if (!found) return name;
+  if (found->half != Half::none) name.resize(name.size() - 2);
+  const std::string_view separate = found->row->separate_norm;
+  if (!separate.empty())
+    name.replace(name.size() - found->row->name.size(), std::string::npos, separate);
   return name;
 }
 

@@ -10,7 +10,7 @@
 #include "ckpt/megatron/fsdp/fsdp_model.h"
 #include "ckpt/megatron/fsdp/fsdp_names.h"
 #include "ckpt/megatron/fsdp/fsdp_optimizer.h"
-#include "ckpt/megatron/model/parameter_rules.h"
+#include "ckpt/megatron/model/parameter_names.h"
 #include "ckpt/megatron/model/run_arguments.h"
 
 namespace ferry {
@@ -26,7 +26,7 @@ std::optional<std::string_view> fsdp_parameter_of(const Entry& entry) {
 
 bool is_fsdp_parameter(const Entry& entry) {
   const auto name = fsdp_parameter_of(entry);
-  return name && tensor_split(*name).has_value();
+  return name && find_parameter(*name).has_value();
 }
 
 Format fsdp_format_of(const Checkpoint& checkpoint) {

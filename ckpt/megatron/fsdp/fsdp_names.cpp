@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "ckpt/megatron/model/parameter_rules.h"
+#include "ckpt/megatron/model/parameter_names.h"
 
 namespace ferry {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/fsdp/fsdp_names.h"
-#include "ckpt/megatron/model/parameter_rules.h"
+#include "ckpt/megatron/model/parameter_names.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
 #include "ckpt/megatron/rank_folders/parameter_kind.h"
 

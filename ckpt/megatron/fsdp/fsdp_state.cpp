@@ -14,7 +14,7 @@
 #include "ckpt/megatron/fsdp/fsdp.h"
 #include "ckpt/megatron/fsdp/fsdp_names.h"
 #include "ckpt/megatron/fsdp/state_dict.h"
-#include "ckpt/megatron/model/parameter_rules.h"
+#include "ckpt/megatron/model/parameter_names.h"
 #include "ckpt/megatron/model/run_arguments.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
 #include "ckpt/megatron/state/edit.h"

@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include "ckpt/megatron/model/parameter_rules.h"
+#include "ckpt/megatron/model/parameter_names.h"
 
 namespace ferry {
 namespace {

@@ -11,16 +11,11 @@ namespace {
 constexpr std::string_view kDecoderLayers = "decoder.layers.";
 constexpr std::string_view kMtpLayers = "mtp.layers.";
 
-// Of a tensor of a layer whose norms are modules of their own, whatever they are called: the norm
-// before attention comes first, those of latent attention behind its projections.
-int leading_order(std::string_view suffix, const ParameterRule& rule) {
-  if (rule.attention_norm) return leading_norm_order(suffix);
-  for (const auto& [apart, in_linear] : kLatentNorms) {
-    if (!suffix.starts_with(in_linear)) continue;
-    const std::string_view attribute = suffix.substr(in_linear.size());
-    if (const auto module = layer_rule(std::string(apart).append(attribute))) return module->order;
-  }
-  return rule.order;
+bool is_bias(const ParameterRow& row) { return row.name.ends_with(".bias"); }
+
+// Which of a routed expert's two projections a parameter belongs to, by how its weight is split.
+Split projection_of(const ParameterRow& row) {
+  return row.split == Split::gated_rows ? Split::gated_rows : Split::columns;
 }
 
 }  // namespace
@@ -52,7 +47,7 @@ ModelLayout::ModelLayout(std::vector<ModelTensor> tensors, const RunArguments& r
   for (std::vector<Layer>* layers : {&decoder_, &mtp_}) {
     for (Layer& layer : *layers) {
       std::stable_sort(layer.begin(), layer.end(), [](const LayerTensor& a, const LayerTensor& b) {
-        return a.rule.order < b.rule.order;
+        return a.parameter.order < b.parameter.order;
       });
     }
   }
@@ -121,34 +116,18 @@ std::optional<ModelLayout::LayerTensor> ModelLayout::describe(uint32_t tensor,
                                                               std::string_view suffix, bool mtp) {
   LayerTensor described;
   described.tensor = tensor;
-  if (mtp) {
-    const auto inner = inside_mtp(suffix);
-    if (!inner) {
-      const auto rule = mtp_rule(suffix);
-      if (!rule) return std::nullopt;
-      described.rule = *rule;
-      described.leading_order = rule->order;
-      return described;
-    }
-    suffix = *inner;
-  }
-  if (const auto expert = expert_rule(suffix)) {
-    described.routed = true;
-    described.expert = *expert;
-    described.rule.order = experts_order();
-    described.rule.half = expert->half;
-    described.rule.split = expert->split();
-    described.prefix_axes = expert->expert < 0 ? 1 : 0;
+  const auto inner = mtp ? inside_mtp(suffix) : std::optional(suffix);
+  const auto parameter = inner ? layer_parameter(*inner) : mtp_parameter(suffix);
+  if (!parameter) return std::nullopt;
+  described.parameter = *parameter;
+  const ParameterRow& row = *parameter->row;
+  if (row.routed) {
+    described.prefix_axes = parameter->expert < 0 ? 1 : 0;
     has_experts_ = true;
-    has_expert_biases_ |= expert->bias;
-  } else if (const auto rule = layer_rule(suffix)) {
-    described.rule = *rule;
-    has_attention_norms_ |= rule->attention_norm;
-    has_latent_down_ |= rule->split == Split::latent_rows;
-  } else {
-    return std::nullopt;
+    has_expert_biases_ |= is_bias(row);
   }
-  described.leading_order = leading_order(suffix, described.rule);
+  has_attention_norms_ |= row.separate_norm.starts_with("input_layernorm.");
+  has_latent_down_ |= row.split == Split::latent_rows;
   return described;
 }
 
@@ -220,7 +199,7 @@ class ModelLayout::Builder {
     Layer layer = layers[number];
     if (!choice_.norms_in_linears) {
       std::stable_sort(layer.begin(), layer.end(), [](const LayerTensor& a, const LayerTensor& b) {
-        return a.leading_order < b.leading_order;
+        return a.parameter.separate_order < b.parameter.separate_order;
       });
     }
     Layer experts;
@@ -229,16 +208,17 @@ class ModelLayout::Builder {
       experts.clear();
     };
     for (const LayerTensor& tensor : layer) {
-      if (tensor.routed) {
+      if (tensor.parameter.row->routed) {
         experts.push_back(tensor);
         continue;
       }
       flush();
-      if (tensor.rule.half != Half::up || parameters_.empty()) add_parameter(number);
+      const ParameterRow& row = *tensor.parameter.row;
+      const Half half = tensor.parameter.half;
+      if (half != Half::up || parameters_.empty()) add_parameter(number);
       LocalParameter& parameter = parameters_.back();
-      parameter.trainable = tensor.rule.trainable;
-      append_piece(parameter, tensor.tensor, prefix(tensor, number, -1), tensor.rule.split,
-                   tensor.rule.half, false);
+      parameter.trainable = !row.buffer;
+      append_piece(parameter, tensor.tensor, prefix(tensor, number, -1), row.split, half, false);
     }
     flush();
   }
@@ -247,7 +227,7 @@ class ModelLayout::Builder {
     const RunArguments& run = layout_.run_;
     int64_t total = run.experts;
     for (const LayerTensor& tensor : tensors) {
-      if (tensor.expert.expert >= 0) continue;
+      if (tensor.parameter.expert >= 0) continue;
       const size_t axis = tensor.prefix_axes - 1;
       const Dims& shape = layout_.tensors_[tensor.tensor].shape;
       if (axis >= shape.size() || (total > 0 && shape[axis] != total)) {
@@ -261,17 +241,19 @@ class ModelLayout::Builder {
            run.expert);
     }
     const int64_t count = total / run.expert, first = rank_.expert * count;
-    const auto add = [&](int64_t expert, int projection, bool bias) {
+    const auto add = [&](int64_t expert, Split projection, bool bias) {
       add_expert(tensors, layer, expert, projection, bias);
     };
+    constexpr Split kProjections[] = {Split::gated_rows, Split::columns};  // linear_fc1, linear_fc2
     using Experts = ModuleChoice::Experts;
     if (choice_.experts == Experts::sequential) {
       for (int64_t e = first; e < first + count; ++e) {
-        for (int projection : {0, 1}) add(e, projection, false), add(e, projection, true);
+        for (const Split projection : kProjections)
+          add(e, projection, false), add(e, projection, true);
       }
       return;
     }
-    for (int projection : {0, 1}) {
+    for (const Split projection : kProjections) {
       for (int64_t e = first; e < first + count; ++e) {
         add(e, projection, false);
         if (choice_.experts == Experts::grouped) add(e, projection, true);
@@ -281,30 +263,31 @@ class ModelLayout::Builder {
     }
   }
 
-  void add_expert(const Layer& tensors, int64_t layer, int64_t expert, int projection, bool bias) {
+  void add_expert(const Layer& tensors, int64_t layer, int64_t expert, Split projection,
+                  bool bias) {
     bool found = false;
     for (Half half : {Half::none, Half::gate, Half::up}) {
       for (const LayerTensor& tensor : tensors) {
-        if (tensor.expert.projection != projection || tensor.expert.bias != bias ||
-            tensor.expert.half != half ||
-            (tensor.expert.expert >= 0 && tensor.expert.expert != expert)) {
+        const NamedParameter& parameter = tensor.parameter;
+        if (projection_of(*parameter.row) != projection || is_bias(*parameter.row) != bias ||
+            parameter.half != half || (parameter.expert >= 0 && parameter.expert != expert)) {
           continue;
         }
         if (!found) {
-          LocalParameter& parameter = add_parameter(layer);
-          parameter.expert = expert;
-          parameter.routed_expert = true;
+          LocalParameter& added = add_parameter(layer);
+          added.expert = expert;
+          added.routed_expert = true;
           found = true;
         }
         append_piece(parameters_.back(), tensor.tensor, prefix(tensor, layer, expert),
-                     tensor.rule.split, half, true);
+                     parameter.row->split, half, true);
       }
     }
   }
 
   static Dims prefix(const LayerTensor& tensor, int64_t layer, int64_t expert) {
     Dims axes;
-    const bool expert_axis = tensor.routed && tensor.expert.expert < 0;
+    const bool expert_axis = tensor.parameter.row->routed && tensor.parameter.expert < 0;
     if (tensor.prefix_axes > (expert_axis ? 1 : 0)) axes.push_back(layer);
     if (expert_axis) axes.push_back(expert);
     return axes;

@@ -15,7 +15,7 @@
 #include "ckpt/base/dtype.h"
 #include "ckpt/core/shard.h"
 #include "ckpt/megatron/model/module_choice.h"
-#include "ckpt/megatron/model/parameter_rules.h"
+#include "ckpt/megatron/model/parameter_names.h"
 #include "ckpt/megatron/model/pipeline_layout.h"
 #include "ckpt/megatron/model/run_arguments.h"
 
@@ -76,10 +76,7 @@ class ModelLayout {
   struct LayerTensor {
     uint32_t tensor = 0;
     int prefix_axes = 0;  // layer axis, expert axis
-    ParameterRule rule;
-    int leading_order = 0;  // rule.order where norms are modules of their own
-    bool routed = false;
-    ExpertRule expert;
+    NamedParameter parameter;
   };
   using Layer = std::vector<LayerTensor>;
   class Builder;

@@ -8,7 +8,7 @@
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/model/global_names.h"
-#include "ckpt/megatron/model/parameter_rules.h"
+#include "ckpt/megatron/model/parameter_names.h"
 
 namespace ferry {
 namespace {
@@ -101,19 +101,20 @@ class Placer {
   }
 
   Dims global_shape(const LocalView& view, const GlobalName& global) {
-    const auto split = tensor_split(global.name);
-    if (!split) {
+    const auto parameter = find_parameter(global.name);
+    if (!parameter) {
       fail(ErrorKind::unsupported,
            "where the ranks hold tensor {} is not known (it is no parameter of a plain GPT model); "
            "--raw shows each rank's tensors as they are",
            view.name);
     }
-    const int64_t ranks = split->routed_expert ? run_.expert_tensor : run_.tensor;
+    const Split split = parameter->row->split;
+    const int64_t ranks = parameter->row->routed ? run_.expert_tensor : run_.tensor;
     Dims shape = view.shape;
-    const bool by_rows = split->split == Split::rows || split->split == Split::gated_rows ||
-                         (split->split == Split::latent_rows && latent_is_split(view));
+    const bool by_rows = split == Split::rows || split == Split::gated_rows ||
+                         (split == Split::latent_rows && latent_is_split(view));
     if (by_rows && !shape.empty()) shape[0] = checked_multiply(shape[0], ranks, view.name);
-    if (split->split == Split::columns && shape.size() > 1) {
+    if (split == Split::columns && shape.size() > 1) {
       shape[1] = checked_multiply(shape[1], ranks, view.name);
     }
     if (global.expert_axis) shape.insert(shape.begin(), run_.experts);

@@ -6,7 +6,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/pickle/values/draft.h"
-#include "ckpt/megatron/model/parameter_rules.h"
+#include "ckpt/megatron/model/parameter_names.h"
 
 namespace ferry {
 namespace {

@@ -4,15 +4,15 @@
 #include <utility>
 
 #include "ckpt/format/pickle/values/draft.h"
-#include "ckpt/megatron/model/parameter_rules.h"
+#include "ckpt/megatron/model/parameter_names.h"
 #include "ckpt/megatron/model/run_arguments.h"
 #include "ckpt/megatron/state/edit.h"
 
 namespace ferry {
 namespace {
 
-constexpr std::string_view kNormBeforeMlp = "pre_mlp_layernorm.",
-                           kNormInMlp = "mlp.linear_fc1.layer_norm_";
+constexpr std::string_view kNormBeforeAttention = "input_layernorm.",
+                           kNormBeforeMlp = "pre_mlp_layernorm.";
 
 // "decoder.layers.3." or, of stacked layers, "decoder.layers.", and what follows it.
 struct NormLayer {
@@ -46,20 +46,21 @@ std::string NormNames::of(std::string_view name) const {
   const auto part = norm_layer(name);
   if (!part) return std::string(name);
   const bool latent = latent_.contains(part->layer);
-  const auto renamed = [&](std::string_view from, std::string_view to) {
-    return std::string(part->layer).append(to).append(part->suffix.substr(from.size()));
+  const auto is_separate = [&](std::string_view norm) -> std::optional<bool> {
+    if (norm.starts_with(kNormBeforeMlp)) {
+      return transformer_engine_ ? with_experts_.contains(part->layer) : latent;
+    }
+    const bool is_of_attention = norm.starts_with(kNormBeforeAttention);
+    return latent && !is_of_attention ? std::optional(!transformer_engine_) : std::nullopt;
   };
-  const auto settled = [&](std::string_view apart, std::string_view in_linear,
-                           bool is_apart) -> std::optional<std::string> {
-    if (is_apart && part->suffix.starts_with(in_linear)) return renamed(in_linear, apart);
-    if (!is_apart && part->suffix.starts_with(apart)) return renamed(apart, in_linear);
-    return std::nullopt;
-  };
-  const bool before_mlp = transformer_engine_ ? with_experts_.contains(part->layer) : latent;
-  if (auto found = settled(kNormBeforeMlp, kNormInMlp, before_mlp)) return *found;
-  for (const LatentNorm& norm : kLatentNorms) {
-    if (!latent) break;
-    if (auto found = settled(norm.apart, norm.in_linear, !transformer_engine_)) return *found;
+  for (const Block& block : layer_blocks()) {
+    for (const ParameterRow& row : block.parameters) {
+      if (row.separate_norm.empty()) continue;
+      if (part->suffix != row.name && part->suffix != row.separate_norm) continue;
+      if (const auto separate = is_separate(row.separate_norm)) {
+        return std::string(part->layer).append(*separate ? row.separate_norm : row.name);
+      }
+    }
   }
   return std::string(name);
 }

@@ -14,7 +14,7 @@
 #include "ckpt/format/torch/objects.h"
 #include "ckpt/megatron/fsdp/fsdp.h"
 #include "ckpt/megatron/fsdp/fsdp_state.h"
-#include "ckpt/megatron/model/parameter_rules.h"
+#include "ckpt/megatron/model/parameter_names.h"
 #include "ckpt/megatron/optimizer/param_groups.h"
 
 namespace ferry {
@@ -85,7 +85,7 @@ std::string_view other_than_run(const Checkpoint& checkpoint) {
     case Format::dcp:
       break;
   }
-  const auto is_known = [](const Entry& entry) { return tensor_split(entry.name).has_value(); };
+  const auto is_known = [](const Entry& entry) { return find_parameter(entry.name).has_value(); };
   const auto& entries = checkpoint.catalog.entries;
   if (checkpoint.args.value && std::any_of(entries.begin(), entries.end(), is_known)) return {};
   return "a PyTorch distributed checkpoint without Megatron-LM's names or arguments";

@@ -10,7 +10,7 @@
 
 #include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/format/torch/archive/torch_archive_writer.h"
-#include "ckpt/megatron/model/parameter_rules.h"
+#include "ckpt/megatron/model/parameter_names.h"
 
 namespace ferry {
 namespace {
@@ -32,8 +32,8 @@ Dims stacked_axes(const StateTensor& tensor) {
   if (layers == std::string::npos) return {};
   std::string_view suffix = std::string_view(tensor.name).substr(layers + kLayers.size());
   size_t axes = leading_number(suffix, &suffix) ? 0 : 1;
-  const auto expert = expert_rule(inside_mtp(suffix).value_or(suffix));
-  if (expert && expert->expert < 0) ++axes;
+  const auto found = layer_parameter(inside_mtp(suffix).value_or(suffix));
+  if (found && found->row->routed && found->expert < 0) ++axes;
   if (axes > tensor.shape.size()) return {};
   return Dims(tensor.shape.begin(), tensor.shape.begin() + static_cast<std::ptrdiff_t>(axes));
 }

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "convert/model/architecture.h"
+#include "ckpt/megatron/model/architecture.h"
 
 namespace ferry {
 

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <string_view>
 
+#include "ckpt/megatron/model/blocks.h"
 #include "trainer/model/float8/float8_linear.h"
 
 namespace ferry {
@@ -16,26 +16,24 @@ using kernels::Float8Scale;
 
 namespace {
 
-// Of a layer: what attention of either kind, dense MLPs and shared experts have.
-constexpr std::array<std::string_view, 11> kLinears{
-    "self_attention.linear_qkv",
-    "self_attention.linear_proj",
-    "self_attention.linear_q_proj",
-    "self_attention.linear_q_down_proj",
-    "self_attention.linear_q_up_proj",
-    "self_attention.linear_kv_down_proj",
-    "self_attention.linear_kv_up_proj",
-    "mlp.linear_fc1",
-    "mlp.linear_fc2",
-    "mlp.shared_experts.linear_fc1",
-    "mlp.shared_experts.linear_fc2",
-};
+// The modules whose weights are matrices of a layer that all its tokens go through.
+std::vector<std::string_view> linear_modules() {
+  std::vector<std::string_view> modules;
+  for (const Block& block : layer_blocks()) {
+    for (const ParameterRow& row : block.parameters) {
+      const std::string_view module = row.name.substr(0, row.name.rfind('.'));
+      const bool is_linear = module.substr(module.rfind('.') + 1).starts_with("linear_");
+      if (is_linear && !row.routed && row.name.ends_with(".weight")) modules.push_back(module);
+    }
+  }
+  return modules;
+}
 
 }  // namespace
 
 Float8State::Float8State(const Float8Options& options) : options_(options) {
   const auto add = [&](const std::string& layer) {
-    for (const std::string_view linear : kLinears) {
+    for (const std::string_view linear : linear_modules()) {
       names_.push_back(fmt::format("{}.{}", layer, linear));
     }
   };

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "convert/model/architecture.h"
+#include "ckpt/megatron/model/architecture.h"
 #include "trainer/model/mixture/expert_linear.h"
 #include "trainer/model/mlp.h"
 

@@ -43,27 +43,23 @@ class StateNamer {
   }
 
   std::string module(std::string_view suffix) const {
-    if (const auto expert = expert_rule(suffix)) return of_expert(*expert);
-    std::string name(suffix);
+    const auto found = layer_parameter(suffix);
+    if (found && found->row->routed) return of_expert(*found);
     // The two halves of a gated projection that torch_dist may store apart are one parameter.
-    if (name.ends_with("weight_w") || name.ends_with("bias_w")) name.resize(name.size() - 2);
-    if (modules_.norms_in_linears) return name;
-    const auto take_out = [&](std::string_view from, std::string_view to) {
-      if (name.starts_with(from)) name.replace(0, from.size(), to);
-    };
-    take_out("self_attention.linear_qkv.layer_norm_", "input_layernorm.");
-    take_out("mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm.");
-    return name;
+    if (found && found->half != Half::none) return std::string(found->row->name);
+    // Latent attention's own norms are named by their modules already (state/norm_names.h).
+    const std::string separate = separate_norm_name(suffix);
+    const bool is_named = modules_.norms_in_linears || separate.starts_with("self_attention.");
+    return is_named ? std::string(suffix) : separate;
   }
 
-  std::string of_expert(const ExpertRule& expert) const {
-    const int64_t number = expert.expert - first_expert_;
-    const std::string_view attribute = expert.bias ? "bias" : "weight";
+  std::string of_expert(const NamedParameter& parameter) const {
+    const int64_t number = parameter.expert - first_expert_;
+    const std::string_view name = parameter.row->name.substr(kRoutedExperts.size());
     if (modules_.experts == ModuleChoice::Experts::sequential) {
-      return fmt::format("mlp.experts.local_experts.{}.linear_fc{}.{}", number,
-                         expert.projection + 1, attribute);
+      return fmt::format("mlp.experts.local_experts.{}.{}", number, name);
     }
-    return fmt::format("mlp.experts.linear_fc{}.{}{}", expert.projection + 1, attribute, number);
+    return fmt::format("mlp.experts.{}{}", name, number);
   }
 
   const ModuleChoice& modules_;

@@ -3,6 +3,7 @@
 // sizes and conditions from it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -93,7 +94,7 @@ struct Architecture {
     const auto count = static_cast<int64_t>(moe_layers.size());
     return moe_layers[static_cast<size_t>(layer < count ? layer : count - 1)];
   }
-  bool all_moe() const;
+  bool all_moe() const { return experts > 0 && std::ranges::count(moe_layers, false) == 0; }
   bool gated() const {
     return activation == Activation::swiglu || activation == Activation::quick_geglu;
   }

@@ -1,0 +1,282 @@
+#include "ckpt/megatron/model/blocks.h"
+
+#include "ckpt/base/checked.h"
+
+namespace ferry {
+namespace {
+
+using A = Architecture;
+using enum Split;
+using enum FirstValues;
+
+int64_t times(int64_t x, int64_t y) { return checked_multiply(x, y, "size of a layer"); }
+int64_t plus(int64_t x, int64_t y) { return checked_add(x, y, "size of a layer"); }
+
+// Rows of a projection that holds gate and up, where the MLP is gated.
+int64_t both_halves(const A& a, int64_t half) { return times(a.gated() ? 2 : 1, half); }
+
+int64_t one(const A&) { return 1; }
+int64_t hidden(const A& a) { return a.hidden; }
+int64_t twice_hidden(const A& a) { return times(2, a.hidden); }
+int64_t padded_vocab(const A& a) { return a.padded_vocab; }
+int64_t positions(const A& a) { return a.positions; }
+int64_t head_dim(const A& a) { return a.head_dim; }
+int64_t qkv(const A& a) { return times(plus(a.heads, times(2, a.groups)), a.head_dim); }
+int64_t all_heads(const A& a) { return times(a.heads, a.mla ? a.v_dim : a.head_dim); }
+int64_t q_lora(const A& a) { return a.q_lora_rank; }
+int64_t q_up(const A& a) { return times(a.heads, plus(a.qk_nope_dim, a.qk_rope_dim)); }
+int64_t kv_lora(const A& a) { return a.kv_lora_rank; }
+int64_t kv_down(const A& a) { return plus(a.kv_lora_rank, a.qk_rope_dim); }
+int64_t kv_up(const A& a) { return times(a.heads, plus(a.qk_nope_dim, a.v_dim)); }
+int64_t ffn(const A& a) { return a.ffn; }
+int64_t fc1(const A& a) { return both_halves(a, a.ffn); }
+int64_t experts(const A& a) { return a.experts; }
+int64_t expert_ffn(const A& a) { return a.expert_ffn; }
+int64_t expert_fc1(const A& a) { return both_halves(a, a.expert_ffn); }
+int64_t shared_ffn(const A& a) { return a.shared_ffn; }
+int64_t shared_fc1(const A& a) { return both_halves(a, a.shared_ffn); }
+
+bool is_mla(const A& a, int64_t) { return a.mla; }
+bool is_not_mla(const A& a, int64_t) { return !a.mla; }
+bool is_dense(const A& a, int64_t layer) { return !a.is_moe(layer); }
+bool is_moe(const A& a, int64_t layer) { return a.is_moe(layer); }
+bool has_layer_norm(const A& a, int64_t) { return a.norm == Norm::layer; }
+bool has_linear_bias(const A& a, int64_t) { return a.linear_bias; }
+bool has_qkv_bias(const A& a, int64_t) { return a.qkv_bias || a.linear_bias; }
+bool has_qk_norm(const A& a, int64_t) { return a.qk_norm; }
+bool has_qk_layer_norm(const A& a, int64_t) { return a.qk_norm && a.norm == Norm::layer; }
+bool compresses_queries(const A& a, int64_t) { return a.q_lora_rank > 0; }
+bool does_not_compress_queries(const A& a, int64_t) { return a.q_lora_rank == 0; }
+bool has_q_norm(const A& a, int64_t) { return a.qk_norm && a.q_lora_rank > 0; }
+bool has_q_layer_norm(const A& a, int64_t layer) {
+  return has_q_norm(a, layer) && a.norm == Norm::layer;
+}
+bool has_xielu(const A& a, int64_t) { return a.activation == Activation::xielu; }
+bool has_expert_bias(const A& a, int64_t) { return a.expert_bias; }
+bool has_shared_expert(const A& a, int64_t layer) { return a.is_moe(layer) && a.shared_ffn > 0; }
+bool has_shared_gate(const A& a, int64_t) { return a.shared_gate; }
+bool learns_positions(const A& a, int64_t) { return a.position_kind == Positions::learned; }
+bool is_untied(const A& a, int64_t) { return !a.tied; }
+
+constexpr ParameterRow kEmbedding[] = {
+    {"embedding.word_embeddings.weight", rows, normal, {padded_vocab, hidden}},
+    {"embedding.position_embeddings.weight",
+     replicated,
+     normal,
+     {positions, hidden},
+     learns_positions},
+    {"embedding.tokentype_embeddings.weight"},
+};
+
+// Where no linear module takes the norm in.
+constexpr ParameterRow kInputNorm[] = {
+    {"input_layernorm.weight", replicated, ones, {hidden}},
+    {"input_layernorm.bias", replicated, zeros, {hidden}, has_layer_norm},
+};
+
+constexpr ParameterRow kAttentionOutput[] = {
+    {"self_attention.core_attention.softmax_offset", rows},
+    {"self_attention.linear_proj.weight", columns, scaled_normal, {hidden, all_heads}},
+    {"self_attention.linear_proj.bias", replicated, zeros, {hidden}, has_linear_bias},
+    {"self_attention.linear_proj.post_layernorm.weight", replicated, ones},
+    {"self_attention.linear_proj.post_layernorm.bias", replicated, zeros},
+};
+
+constexpr ParameterRow kAttention[] = {
+    {.name = "self_attention.linear_qkv.layer_norm_weight",
+     .first_values = ones,
+     .shape = {hidden},
+     .separate_norm = "input_layernorm.weight"},
+    {.name = "self_attention.linear_qkv.layer_norm_bias",
+     .first_values = zeros,
+     .shape = {hidden},
+     .when = has_layer_norm,
+     .separate_norm = "input_layernorm.bias"},
+    {"self_attention.linear_qkv.weight", rows, normal, {qkv, hidden}},
+    {"self_attention.linear_qkv.bias", rows, zeros, {qkv}, has_qkv_bias},
+};
+
+constexpr ParameterRow kLatentAttention[] = {
+    {.name = "self_attention.linear_q_proj.layer_norm_weight",
+     .first_values = ones,
+     .separate_norm = "input_layernorm.weight"},
+    {.name = "self_attention.linear_q_proj.layer_norm_bias",
+     .first_values = zeros,
+     .separate_norm = "input_layernorm.bias"},
+    {"self_attention.linear_q_proj.weight",
+     rows,
+     normal,
+     {q_up, hidden},
+     does_not_compress_queries},
+    {"self_attention.linear_q_proj.bias", rows, zeros},
+    {"self_attention.linear_q_down_proj.weight",
+     latent_rows,
+     normal,
+     {q_lora, hidden},
+     compresses_queries},
+    {"self_attention.linear_q_down_proj.bias", latent_rows, zeros},
+    {.name = "self_attention.linear_q_up_proj.layer_norm_weight",
+     .first_values = ones,
+     .shape = {q_lora},
+     .when = has_q_norm,
+     .separate_norm = "self_attention.q_layernorm.weight"},
+    {.name = "self_attention.linear_q_up_proj.layer_norm_bias",
+     .first_values = zeros,
+     .shape = {q_lora},
+     .when = has_q_layer_norm,
+     .separate_norm = "self_attention.q_layernorm.bias"},
+    {"self_attention.linear_q_up_proj.weight", rows, normal, {q_up, q_lora}, compresses_queries},
+    {"self_attention.linear_q_up_proj.bias", rows, zeros},
+    {"self_attention.linear_kv_down_proj.weight", latent_rows, normal, {kv_down, hidden}},
+    {"self_attention.linear_kv_down_proj.bias", latent_rows, zeros},
+    {.name = "self_attention.linear_kv_up_proj.layer_norm_weight",
+     .first_values = ones,
+     .shape = {kv_lora},
+     .when = has_qk_norm,
+     .separate_norm = "self_attention.kv_layernorm.weight"},
+    {.name = "self_attention.linear_kv_up_proj.layer_norm_bias",
+     .first_values = zeros,
+     .shape = {kv_lora},
+     .when = has_qk_layer_norm,
+     .separate_norm = "self_attention.kv_layernorm.bias"},
+    {"self_attention.linear_kv_up_proj.weight", rows, normal, {kv_up, kv_lora}},
+    {"self_attention.linear_kv_up_proj.bias", rows, zeros},
+};
+
+constexpr ParameterRow kHeadNorms[] = {
+    {"self_attention.q_layernorm.weight", replicated, ones, {head_dim}, has_qk_norm},
+    {"self_attention.q_layernorm.bias", replicated, zeros, {head_dim}, has_qk_layer_norm},
+    {"self_attention.k_layernorm.weight", replicated, ones, {head_dim}, has_qk_norm},
+    {"self_attention.k_layernorm.bias", replicated, zeros, {head_dim}, has_qk_layer_norm},
+};
+
+// Latent attention's norm of keys and values where norms are modules of their own.
+constexpr ParameterRow kLatentNorms[] = {
+    {"self_attention.kv_layernorm.weight", replicated, ones},
+    {"self_attention.kv_layernorm.bias", replicated, zeros},
+};
+
+// Where no linear module takes the norm in: routers take the same input.
+constexpr ParameterRow kMixtureNorm[] = {
+    {"pre_mlp_layernorm.weight", replicated, ones, {hidden}},
+    {"pre_mlp_layernorm.bias", replicated, zeros, {hidden}, has_layer_norm},
+};
+
+constexpr ParameterRow kMlp[] = {
+    {.name = "mlp.linear_fc1.layer_norm_weight",
+     .first_values = ones,
+     .shape = {hidden},
+     .separate_norm = "pre_mlp_layernorm.weight"},
+    {.name = "mlp.linear_fc1.layer_norm_bias",
+     .first_values = zeros,
+     .shape = {hidden},
+     .when = has_layer_norm,
+     .separate_norm = "pre_mlp_layernorm.bias"},
+    {"mlp.linear_fc1.weight", gated_rows, normal, {fc1, hidden}},
+    {"mlp.linear_fc1.bias", gated_rows, zeros, {fc1}, has_linear_bias},
+    {"mlp.activation_func.alpha_p", replicated, xielu_positive, {one}, has_xielu},
+    {"mlp.activation_func.alpha_n", replicated, xielu_negative, {one}, has_xielu},
+    {"mlp.linear_fc2.weight", columns, scaled_normal, {hidden, ffn}},
+    {"mlp.linear_fc2.bias", replicated, zeros, {hidden}, has_linear_bias},
+    {"mlp.linear_fc2.post_layernorm.weight", replicated, ones},
+    {"mlp.linear_fc2.post_layernorm.bias", replicated, zeros},
+};
+
+constexpr ParameterRow kMixture[] = {
+    {"mlp.router.weight", replicated, normal, {experts, hidden}},
+    {"mlp.router.bias", replicated, zeros},
+    {.name = "mlp.router.expert_bias",
+     .first_values = zeros,
+     .shape = {experts},
+     .when = has_expert_bias,
+     .buffer = true},
+    {.name = "mlp.router.local_tokens_per_expert", .first_values = zeros, .buffer = true},
+    {.name = "mlp.router.global_tokens_per_expert", .first_values = zeros, .buffer = true},
+    {"mlp.fc1_latent_proj.weight"},
+    {"mlp.fc1_latent_proj.bias", replicated, zeros},
+    {"mlp.fc2_latent_proj.weight"},
+    {"mlp.fc2_latent_proj.bias", replicated, zeros},
+    {.name = "mlp.experts.experts.linear_fc1.weight",
+     .split = gated_rows,
+     .shape = {expert_fc1, hidden},
+     .routed = true},
+    {.name = "mlp.experts.experts.linear_fc1.bias",
+     .split = gated_rows,
+     .first_values = zeros,
+     .routed = true},
+    {.name = "mlp.experts.experts.linear_fc2.weight",
+     .split = columns,
+     .first_values = scaled_normal,
+     .shape = {hidden, expert_ffn},
+     .routed = true},
+    {.name = "mlp.experts.experts.linear_fc2.bias", .first_values = zeros, .routed = true},
+};
+
+constexpr ParameterRow kSharedExpert[] = {
+    {"mlp.shared_experts.gate_weight", replicated, normal, {one, hidden}, has_shared_gate},
+    {"mlp.shared_experts.linear_fc1.weight", gated_rows, normal, {shared_fc1, hidden}},
+    {"mlp.shared_experts.linear_fc1.bias", gated_rows, zeros},
+    {"mlp.shared_experts.linear_fc2.weight", columns, scaled_normal, {hidden, shared_ffn}},
+    {"mlp.shared_experts.linear_fc2.bias", replicated, zeros},
+};
+
+constexpr Block kLayerBlocks[] = {
+    {"norm before latent attention", is_mla, kInputNorm},
+    {"attention output", nullptr, kAttentionOutput},
+    {"attention", is_not_mla, kAttention},
+    {"latent attention", is_mla, kLatentAttention},
+    {"query and key norms", is_not_mla, kHeadNorms},
+    {"latent attention's separate norms", is_mla, kLatentNorms},
+    {"norm before experts", is_moe, kMixtureNorm},
+    {"MLP", is_dense, kMlp},
+    {"mixture of experts", is_moe, kMixture},
+    {"shared expert", has_shared_expert, kSharedExpert},
+};
+
+constexpr ParameterRow kMtpInput[] = {
+    {"enorm.weight", replicated, ones, {hidden}},
+    {"enorm.bias", replicated, zeros, {hidden}, has_layer_norm},
+    {"hnorm.weight", replicated, ones, {hidden}},
+    {"hnorm.bias", replicated, zeros, {hidden}, has_layer_norm},
+    {"eh_proj.weight", rows, normal, {hidden, twice_hidden}},
+    {"eh_proj.bias", rows, zeros},
+};
+
+constexpr ParameterRow kMtpOutput[] = {
+    {"final_layernorm.weight", replicated, ones, {hidden}},
+    {"final_layernorm.bias", replicated, zeros, {hidden}, has_layer_norm},
+};
+
+constexpr ParameterRow kHead[] = {
+    {"decoder.final_layernorm.weight", replicated, ones, {hidden}},
+    {"decoder.final_layernorm.bias", replicated, zeros, {hidden}, has_layer_norm},
+    {"output_layer.weight", rows, normal, {padded_vocab, hidden}, is_untied},
+    {"output_layer.bias", rows, zeros},
+};
+
+}  // namespace
+
+Dims ParameterRow::extents(const Architecture& architecture) const {
+  Dims extents;
+  for (const AxisSize size : shape) {
+    if (size != nullptr) extents.push_back(size(architecture));
+  }
+  return extents;
+}
+
+std::span<const Block> layer_blocks() { return kLayerBlocks; }
+std::span<const ParameterRow> embedding_parameters() { return kEmbedding; }
+std::span<const ParameterRow> mtp_input_parameters() { return kMtpInput; }
+std::span<const ParameterRow> mtp_output_parameters() { return kMtpOutput; }
+std::span<const ParameterRow> head_parameters() { return kHead; }
+
+bool has_parameter(const Block* block, const ParameterRow& parameter,
+                   const Architecture& architecture, int64_t layer) {
+  if (parameter.shape[0] == nullptr) return false;
+  const auto holds = [&](Condition condition) {
+    return condition == nullptr || condition(architecture, layer);
+  };
+  return (block == nullptr || holds(block->when)) && holds(parameter.when);
+}
+
+}  // namespace ferry

@@ -1,0 +1,91 @@
+// Which parameters each block of a transformer has, as tables: the one list that readers, writers,
+// converters and the trainer take names, shapes, splits and first values from. A block is a part of
+// a layer (attention, MLP, mixture of experts, ...) or of the model outside its layers.
+//
+// Rows stand in the order in which Megatron-LM's modules register their parameters, which is the
+// order of the flat gradient buffers (reversed there): a module's own parameters first, then its
+// submodules in the order of construction. Checkpoints confirm it for plain attention, dense layers
+// and mixtures of experts; for latent attention, the shared expert's gate, latent projections,
+// learned softmax offsets and MTP layers it is derived from the source alone.
+//
+// Source: megatron/core/transformer/{transformer_layer,attention,multi_latent_attention,mlp,
+// multi_token_prediction}.py, moe/{moe_layer,router,shared_experts,experts}.py,
+// extensions/transformer_engine.py; first values: megatron/core/utils.py (init_method_normal,
+// scaled_init_method_normal), swiss-ai/Megatron-LM for xIELU.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "ckpt/base/box.h"
+#include "ckpt/megatron/model/architecture.h"
+
+namespace ferry {
+
+/// How tensor parallelism splits a parameter. Routed experts are split over the expert-tensor
+/// ranks, all else over the tensor ranks.
+enum class Split : uint8_t {
+  replicated,
+  rows,         // axis 0
+  gated_rows,   // axis 0 holds gate, then up, each of them split (rows where there is no gate)
+  columns,      // axis 1
+  latent_rows,  // MLA down-projections: rows, or replicated, as the module was chosen
+};
+
+/// The values that training starts from.
+enum class FirstValues : uint8_t {
+  normal,         // standard deviation Architecture::init_std
+  scaled_normal,  // the same divided by sqrt(2 x layers): the outputs into the residual stream
+  zeros,
+  ones,
+  xielu_positive,  // before the softplus that gives 0.8
+  xielu_negative,  // before the softplus that gives 0.3, to which 0.5 is added
+};
+
+/// The extent of an axis, computed from the architecture.
+using AxisSize = int64_t (*)(const Architecture&);
+/// Whether a layer has something. Layers are numbered as by Architecture::is_moe().
+using Condition = bool (*)(const Architecture&, int64_t layer);
+
+struct ParameterRow {
+  /// After the name of the layer; whole outside of layers. Norms are named as Transformer Engine
+  /// names them, inside the linear module after them where it has one. Routed experts share a row,
+  /// named without the expert's number.
+  std::string_view name;
+  Split split = Split::replicated;
+  FirstValues first_values = FirstValues::normal;
+  /// Nothing after the last axis; no axes where Architecture does not describe the parameter, so
+  /// that only files which have it do.
+  std::array<AxisSize, 2> shape = {};
+  Condition when = nullptr;             // null: wherever the block is
+  std::string_view separate_norm = {};  // its name where norms are modules of their own
+  bool buffer = false;                  // not trained, without optimizer state, always fp32
+  bool routed = false;                  // of each routed expert
+
+  /// The axes' extents; empty where the architecture does not describe the parameter.
+  Dims extents(const Architecture& architecture) const;
+};
+
+struct Block {
+  std::string_view name;
+  Condition when = nullptr;  // null: in every layer
+  std::span<const ParameterRow> parameters;
+};
+
+/// The blocks of a layer. Alternatives (attention and latent attention, MLP and mixture) follow one
+/// another.
+std::span<const Block> layer_blocks();
+
+/// Before the layers, before and after the layer inside an MTP layer, and after all layers.
+std::span<const ParameterRow> embedding_parameters();
+std::span<const ParameterRow> mtp_input_parameters();
+std::span<const ParameterRow> mtp_output_parameters();
+std::span<const ParameterRow> head_parameters();
+
+/// Whether a model has a parameter in a layer. `block`: null outside of layers.
+bool has_parameter(const Block* block, const ParameterRow& parameter,
+                   const Architecture& architecture, int64_t layer);
+
+}  // namespace ferry

@@ -1,0 +1,141 @@
+#include "ckpt/megatron/model/parameter_names.h"
+
+#include <algorithm>
+#include <charconv>
+#include <unordered_map>
+
+namespace ferry {
+namespace {
+
+constexpr std::string_view kDecoderLayerNames = "decoder.layers.", kMtpLayerNames = "mtp.layers.";
+
+// The rows of a list of blocks by name, each with its place in the list.
+class RowIndex {
+ public:
+  void add(std::span<const ParameterRow> rows, const Block* block = nullptr) {
+    for (const ParameterRow& row : rows) {
+      rows_.emplace(row.name, NamedParameter{&row, block, next_, next_});
+      next_ += kOrders;
+    }
+  }
+
+  // After the last row: norms are registered where their own modules are.
+  void place_separate_norms() {
+    for (auto& [name, parameter] : rows_) {
+      const auto found = rows_.find(parameter.row->separate_norm);
+      if (found != rows_.end()) parameter.separate_order = found->second.order;
+    }
+  }
+
+  std::optional<NamedParameter> find(std::string_view name) const {
+    const auto found = rows_.find(name);
+    return found != rows_.end() ? std::optional(found->second) : std::nullopt;
+  }
+
+  // Also halves of gated projections.
+  std::optional<NamedParameter> find_part(std::string_view name) const {
+    if (auto whole = find(name)) return whole;
+    const Half half = name.ends_with("_w")   ? Half::gate
+                      : name.ends_with("_v") ? Half::up
+                                             : Half::none;
+    if (half == Half::none) return std::nullopt;
+    auto part = find(name.substr(0, name.size() - 2));
+    if (!part || part->row->split != Split::gated_rows) return std::nullopt;
+    part->half = half;
+    part->order += half == Half::up ? 1 : 0;
+    part->separate_order = part->order;
+    return part;
+  }
+
+ private:
+  static constexpr int kOrders = 2;  // of a row: it may be stored in two halves
+  std::unordered_map<std::string_view, NamedParameter> rows_;
+  int next_ = 0;
+};
+
+const RowIndex& layer_rows() {
+  static const RowIndex kRows = [] {
+    RowIndex rows;
+    for (const Block& block : layer_blocks()) rows.add(block.parameters, &block);
+    rows.place_separate_norms();
+    return rows;
+  }();
+  return kRows;
+}
+
+RowIndex index_of(std::span<const ParameterRow> rows) {
+  RowIndex index;
+  index.add(rows);
+  return index;
+}
+
+}  // namespace
+
+std::optional<NamedParameter> layer_parameter(std::string_view suffix) {
+  if (!suffix.starts_with(kRoutedExperts)) return layer_rows().find_part(suffix);
+  std::string_view rest = suffix.substr(kRoutedExperts.size());
+  const auto number = leading_number(rest, &rest);
+  auto found = layer_rows().find_part(std::string(kRoutedExperts).append(rest));
+  if (found) found->expert = number.value_or(-1);
+  return found;
+}
+
+std::optional<NamedParameter> mtp_parameter(std::string_view suffix) {
+  static const RowIndex kInput = index_of(mtp_input_parameters());
+  static const RowIndex kOutput = index_of(mtp_output_parameters());
+  constexpr int kAfterAll = 1 << 20;  // parameters of the inner layer
+  auto found = kInput.find(suffix);
+  const int first = found ? -kAfterAll : kAfterAll;
+  if (!found) found = kOutput.find(suffix);
+  if (found) found->separate_order = found->order += first;
+  return found;
+}
+
+std::optional<NamedParameter> find_parameter(std::string_view name) {
+  static const RowIndex kOutside = [] {
+    RowIndex rows;
+    rows.add(embedding_parameters());
+    rows.add(head_parameters());
+    return rows;
+  }();
+  const bool mtp = name.starts_with(kMtpLayerNames);
+  if (!mtp && !name.starts_with(kDecoderLayerNames)) return kOutside.find(name);
+  std::string_view suffix = name.substr(mtp ? kMtpLayerNames.size() : kDecoderLayerNames.size());
+  leading_number(suffix, &suffix);
+  if (!mtp) return layer_parameter(suffix);
+  if (const auto inner = inside_mtp(suffix)) return layer_parameter(*inner);
+  return mtp_parameter(suffix);
+}
+
+bool is_buffer(std::string_view name) {
+  const auto found = find_parameter(name);
+  return found && found->row->buffer;
+}
+
+std::optional<std::string_view> inside_mtp(std::string_view suffix) {
+  for (std::string_view prefix : {"transformer_layer.", "mtp_model_layer."}) {
+    if (suffix.starts_with(prefix)) return suffix.substr(prefix.size());
+  }
+  return std::nullopt;
+}
+
+std::string separate_norm_name(std::string_view suffix) {
+  const auto found = layer_parameter(suffix);
+  const bool is_inside = found && !found->row->separate_norm.empty();
+  return std::string(is_inside ? found->row->separate_norm : suffix);
+}
+
+std::optional<int64_t> leading_number(std::string_view text, std::string_view* rest) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  constexpr int64_t kMost = int64_t{1} << 30;  // layers, experts
+  if (error != std::errc() || number < 0 || number > kMost || text.starts_with('-')) {
+    return std::nullopt;
+  }
+  const size_t used = end - text.data();
+  if (used < text.size() && text[used] != '.') return std::nullopt;
+  *rest = text.substr(std::min(text.size(), used + 1));
+  return number;
+}
+
+}  // namespace ferry

@@ -1,0 +1,54 @@
+// Finds the row of the block tables (blocks.h) that a tensor's name in a checkpoint means.
+//
+// Names are those of torch_dist checkpoints: "decoder.layers.<suffix>" where layers are stacked,
+// "decoder.layers.<number>.<suffix>" where each has a tensor, "mtp.layers.<number>." likewise;
+// "mlp.experts.experts.[<number>.]linear_fc1.weight" of routed experts. A gated projection may be
+// stored in two halves, whose names end with "_w" and "_v".
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "ckpt/megatron/model/blocks.h"
+
+namespace ferry {
+
+enum class Half : uint8_t { none, gate, up };  // of a gated projection stored under two keys
+
+struct NamedParameter {
+  const ParameterRow* row = nullptr;
+  const Block* block = nullptr;  // null outside of layers
+  int order = 0;                 // among the parameters of its layer, as modules register them
+  int separate_order = 0;        // the same where norms are modules of their own
+  Half half = Half::none;
+  int64_t expert = -1;  // the number in the name; -1: not a routed expert, or an axis of the tensor
+};
+
+/// `suffix` follows the layer's name ("mlp.linear_fc1.weight"). Nothing when it is not known.
+std::optional<NamedParameter> layer_parameter(std::string_view suffix);
+
+/// A parameter around the inner layer of an MTP layer ("eh_proj.weight").
+std::optional<NamedParameter> mtp_parameter(std::string_view suffix);
+
+/// A whole name, with or without the number of the layer.
+std::optional<NamedParameter> find_parameter(std::string_view name);
+
+/// Whether a tensor is no parameter: not trained, and kept in fp32.
+bool is_buffer(std::string_view name);
+
+/// What the names of routed experts' parameters begin with, after the layer's number.
+inline constexpr std::string_view kRoutedExperts = "mlp.experts.experts.";
+
+/// Without "transformer_layer." or "mtp_model_layer.", if `suffix` starts so; else nothing.
+std::optional<std::string_view> inside_mtp(std::string_view suffix);
+
+/// Renames a norm inside a linear module to the module that it otherwise is; other suffixes of
+/// layers stay.
+std::string separate_norm_name(std::string_view suffix);
+
+/// The number that `text` starts with, before a dot or its end, and the rest after the dot.
+std::optional<int64_t> leading_number(std::string_view text, std::string_view* rest);
+
+}  // namespace ferry

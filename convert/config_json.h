@@ -18,6 +18,9 @@
 
 namespace ferry {
 
+/// What the rows of the family write.
+nlohmann::json members_json(const Family& family, const Architecture& architecture);
+
 /// The config of a model. Adds to `warnings` what has no counterpart.
 nlohmann::json config_json(const Family& family, const Architecture& architecture, DType dtype,
                            const SpecialTokens& tokens, std::vector<std::string>& warnings);
@@ -27,12 +30,6 @@ void tell_differences(const Family& family, const Architecture& architecture,
                       std::vector<std::string>& warnings);
 
 nlohmann::json generation_config_json(const SpecialTokens& tokens);
-
-/// YaRN's attention factor is one of these, or the quotient of two.
-double yarn_scale(double factor, double mscale);
-
-/// The activation of transformers' name; `other` for one that is not known.
-Activation activation_of(std::string_view name);
 
 /// What a config.json of a family says, however it says it; what is absent or of another kind
 /// leaves the class's default, or nothing. Members that arguments have and a config.json implies

@@ -1,6 +1,7 @@
 #include "convert/config_value.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 namespace ferry {
@@ -38,6 +39,17 @@ bool boolean_of(const nlohmann::json& config, const char* key, bool otherwise) {
 std::string text_of(const nlohmann::json& config, const char* key, const std::string& otherwise) {
   const nlohmann::json& value = at(config, key);
   return value.is_string() ? value.get<std::string>() : otherwise;
+}
+
+std::string shown(const nlohmann::json& value) {
+  constexpr size_t kMostShown = 80;  // bytes
+  if (value.is_number_float() && !std::isfinite(value.get<double>())) {
+    const double number = value.get<double>();
+    return std::isnan(number) ? "NaN" : number > 0 ? "Infinity" : "-Infinity";
+  }
+  std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  if (text.size() > kMostShown) text.resize(kMostShown), text += "...";
+  return text;
 }
 
 nlohmann::json rope_scaling_of(const nlohmann::json& config) {

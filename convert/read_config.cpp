@@ -2,18 +2,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
-#include <variant>
 
 #include "ckpt/base/error.h"
+#include "convert/config/expressible.h"
+#include "convert/config/number_checks.h"
 #include "convert/config_json.h"
 #include "convert/config_value.h"
 #include "convert/convert.h"
-#include "convert/model/config_numbers.h"
 #include "convert/model/sizes.h"
 #include "convert/recognise.h"
 #include "convert/unread_members.h"
@@ -22,8 +21,6 @@ namespace ferry {
 namespace {
 
 using nlohmann::json;
-
-constexpr double kSameFactor = 1e-6;  // relative
 
 // What a config.json of any family means where it is silent; Family::defaults come first.
 constexpr const char* kDefaults = R"({
@@ -45,63 +42,6 @@ bool contains(const std::string_view (&names)[N], std::string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
-void read_fields(const Family& family, const json& config, Architecture& a) {
-  for (const ConfigField& field : family.fields) {
-    const std::string key(field.key);
-    std::visit(
-        [&](auto member) {
-          using T = std::remove_reference_t<decltype(a.*member)>;
-          if constexpr (std::is_same_v<T, bool>) {
-            a.*member = boolean_of(config, key.c_str(), a.*member);
-          } else if constexpr (std::is_same_v<T, double>) {
-            a.*member = number_of(config, key.c_str(), a.*member);
-          } else {
-            a.*member = integer_of(config, key.c_str(), a.*member);
-          }
-        },
-        field.member);
-  }
-}
-
-std::string scaling_type(const json& scaling) {
-  return text_of(scaling, "rope_type", text_of(scaling, "type", "default"));
-}
-
-void read_rope(const json& config, Architecture& a) {
-  const json scaling = rope_scaling_of(config);
-  a.rope_theta = number_of(scaling, "rope_theta", number_of(config, "rope_theta", a.rope_theta));
-  const std::string type = scaling_type(scaling);
-  if (type == "linear") a.rope_scaling = RopeScaling::linear;
-  if (type == "llama3") a.rope_scaling = RopeScaling::llama3;
-  if (type == "yarn") a.rope_scaling = RopeScaling::yarn;
-  if (a.rope_scaling == RopeScaling::none) return;
-  a.rope_factor = number_of(scaling, "factor", 1);
-  if (a.rope_scaling == RopeScaling::linear) return;
-  const char* original = "original_max_position_embeddings";
-  a.rope_original_positions =
-      integer_of(scaling, original, integer_of(config, original, a.positions));
-  a.rope_low_freq_factor = number_of(scaling, "low_freq_factor", a.rope_low_freq_factor);
-  a.rope_high_freq_factor = number_of(scaling, "high_freq_factor", a.rope_high_freq_factor);
-  a.rope_beta_fast = number_of(scaling, "beta_fast", a.rope_beta_fast);
-  a.rope_beta_slow = number_of(scaling, "beta_slow", a.rope_beta_slow);
-  a.rope_mscale = number_of(scaling, "mscale", a.rope_mscale);
-  a.rope_mscale_all_dim = number_of(scaling, "mscale_all_dim", a.rope_mscale_all_dim);
-}
-
-// What the family has that no member of config.json says.
-void imply(const Family& family, Architecture& a) {
-  const Traits& traits = family.traits;
-  a.norm = traits.norm;
-  a.position_kind = traits.positions;
-  a.mla = traits.mla == Has::yes;
-  a.qkv_bias = traits.qkv_bias == Has::yes;
-  a.qk_norm = traits.qk_norm == Has::yes;
-  a.shared_gate = traits.shared_gate == Has::yes;
-  a.router_score = traits.scores.front();
-  if (a.groups == 0) a.groups = a.heads;
-  if (a.head_dim == 0 && a.heads > 0) a.head_dim = a.hidden / a.heads;
-}
-
 // `config` with what its class adds where it is silent; `defaults`: of a class that is not the
 // family's own.
 json completed(const Family& family, std::string_view defaults, const json& config) {
@@ -115,20 +55,19 @@ json completed(const Family& family, std::string_view defaults, const json& conf
   return whole;
 }
 
-// Puts `config` into write_config's words as it reads it.
+// Puts `config` into the words that the rows write.
 Architecture read(const Family& family, json& config) {
   Architecture a;
-  read_fields(family, config, a);
-  if (a.layers < 0 || a.layers > kMaxLayers) {
-    fail(ErrorKind::invalid, "config.json: {} layers; from 1 to {} are supported", a.layers,
-         kMaxLayers);
+  for (const ConfigRow& row : family.config) {
+    if (row.read) row.read(config, a);
+    if (a.layers < 0 || a.layers > kMaxLayers) {
+      fail(ErrorKind::invalid, "config.json: {} layers; from 1 to {} are supported", a.layers,
+           kMaxLayers);
+    }
   }
-  if (family.traits.positions == Positions::rope) {
-    a.activation = activation_of(text_of(config, "hidden_act", ""));
-    read_rope(config, a);
-  }
-  imply(family, a);
-  if (family.read_config != nullptr) family.read_config(config, a);
+  if (a.groups == 0) a.groups = a.heads;
+  if (a.mla && a.heads > 0) a.head_dim = std::max<int64_t>(1, a.hidden / a.heads);
+  if (a.head_dim == 0 && a.heads > 0) a.head_dim = a.hidden / a.heads;
   if (a.experts > 0 && a.moe_layers.empty()) a.moe_layers.assign(a.layers, true);
   return a;
 }
@@ -140,11 +79,7 @@ class Checker {
   // `config` as read() left it, `given` as the file has it.
   void compare(const json& config, const json& given) {
     std::vector<std::string> unused;
-    json written = config_json(family_, a_, DType::bf16, {}, unused);
-    if (config.contains("hidden_act") && written.contains("hidden_act") &&
-        activation_of(text_of(config, "hidden_act", "")) == a_.activation) {
-      written["hidden_act"] = config["hidden_act"];  // several names for one
-    }
+    const json written = config_json(family_, a_, DType::bf16, {}, unused);
     const json defaults = json::parse(family_.defaults);
     for (const auto& [key, value] : config.items()) {
       if (value.is_null() || contains(kNotCompared, key) || odd_.contains(key)) continue;
@@ -166,74 +101,37 @@ class Checker {
   // Members of another kind than they should be, and those that contradict each other because
   // Megatron has one setting for all of them. They are not compared any more.
   void check_fields(const json& given) {
-    for (const ConfigField& field : family_.fields) {
-      const std::string key(field.key);
+    for (const ConfigRow& row : family_.config) {
+      if (row.flag == nullptr) continue;
+      const std::string& key = row.keys.front();
       const json value = given.value(key, json());
-      const bool is_flag = std::holds_alternative<bool Architecture::*>(field.member);
-      if (value.is_null() || !is_flag || value.is_boolean()) continue;
+      if (value.is_null() || value.is_boolean()) continue;
       odd_.insert(key);
       reasons.push_back(fmt::format("{} is {}, not true or false", key, shown(value)));
     }
-    for (const ConfigField& field : family_.fields) {
-      for (const ConfigField& other : family_.fields) {
-        if (&other <= &field || other.member != field.member) continue;
-        const bool one = boolean_of(given, std::string(field.key).c_str(), false);
-        const bool another = boolean_of(given, std::string(other.key).c_str(), false);
-        if (!std::holds_alternative<bool Architecture::*>(field.member) || one == another) continue;
-        odd_.insert({std::string(field.key), std::string(other.key)});
+    for (const ConfigRow& row : family_.config) {
+      for (const ConfigRow& other : family_.config) {
+        if (&other <= &row || row.flag == nullptr || other.flag != row.flag) continue;
+        const std::string &key = row.keys.front(), &another = other.keys.front();
+        const bool one = boolean_of(given, key.c_str(), false);
+        const bool two = boolean_of(given, another.c_str(), false);
+        if (one == two) continue;
+        odd_.insert({key, another});
         reasons.push_back(fmt::format("{} is {} and {} is {}: Megatron has one setting for both",
-                                      field.key, one, other.key, another));
+                                      key, one, another, two));
       }
     }
   }
 
-  void check_rope(const json& config) {
-    if (family_.traits.positions != Positions::rope) return;
-    const json scaling = rope_scaling_of(config);
-    for (const char* key : {"rope_parameters", "rope_scaling"}) {
-      const json value = config.value(key, json());
-      if (value.is_null() || value.is_object()) continue;
-      reasons.push_back(fmt::format("{} is {}, not an object", key, shown(value)));
+  void check_rows(const json& config) {
+    for (const ConfigRow& row : family_.config) {
+      if (row.check) row.check(config, a_, reasons);
     }
-    const std::string type = scaling_type(scaling);
-    const bool known = type == "default" || a_.rope_scaling != RopeScaling::none;
-    const bool nested = std::any_of(scaling.begin(), scaling.end(),
-                                    [](const json& value) { return value.is_object(); });
-    if (!known || nested) {
-      reasons.push_back(fmt::format("the scaling of positions is {}, which Megatron has not",
-                                    nested ? "by kind of layer" : type));
-    }
-    const double rotated =
-        number_of(scaling, "partial_rotary_factor", number_of(config, "partial_rotary_factor", 1));
-    if (rotated != 1) {
-      reasons.push_back(
-          fmt::format("partial_rotary_factor is {}, here all of a head is rotated", rotated));
-    }
-    if (a_.rope_scaling == RopeScaling::yarn) check_yarn(scaling);
   }
 
   std::vector<std::string> reasons, warnings;
 
  private:
-  // transformers takes the quotient only where both factors are said.
-  void check_yarn(const json& scaling) {
-    const double scale = number_of(scaling, "mscale", 0);
-    const double all = number_of(scaling, "mscale_all_dim", 0);
-    const bool both = scale != 0 && all != 0;
-    const double usual = both ? yarn_scale(a_.rope_factor, scale) / yarn_scale(a_.rope_factor, all)
-                              : yarn_scale(a_.rope_factor, 1);
-    const double wanted = number_of(scaling, "attention_factor", usual);
-    const double megatron = yarn_scale(a_.rope_factor, a_.rope_mscale) /
-                            yarn_scale(a_.rope_factor, a_.rope_mscale_all_dim);
-    if (std::fabs(wanted - megatron) > kSameFactor * std::fabs(wanted)) {
-      reasons.push_back(fmt::format("YaRN's attention factor is {}, Megatron's formula gives {}",
-                                    wanted, megatron));
-    }
-    if (!boolean_of(scaling, "truncate", true)) {
-      reasons.push_back("YaRN's truncate is false, Megatron always rounds the bounds");
-    }
-  }
-
   const Family& family_;
   const Architecture& a_;
   std::set<std::string> odd_;  // members that were refused as they are
@@ -340,10 +238,10 @@ ReadConfig read_config(const json& given, const std::optional<std::string>& want
   Checker checker(*result.family, result.architecture);
   checker.check_fields(config);
   checker.compare(whole, config);
-  checker.check_rope(before);
+  checker.check_rows(before);
   result.warnings.insert(result.warnings.end(), checker.warnings.begin(), checker.warnings.end());
   tell_differences(*result.family, result.architecture, result.warnings);
-  std::vector<std::string> reasons = objections(*result.family, result.architecture);
+  std::vector<std::string> reasons = unsupported_reasons(*result.family, result.architecture);
   reasons.insert(reasons.begin(), checker.reasons.begin(), checker.reasons.end());
   check_unread(choice, result.architecture, config, before, reasons, result.warnings);
   refuse(reasons, path);

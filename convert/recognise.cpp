@@ -15,6 +15,7 @@
 #include "ckpt/io/file_system.h"
 #include "ckpt/megatron/state/vocabulary.h"
 #include "convert/arguments/arguments.h"
+#include "convert/config/expressible.h"
 #include "convert/config_json.h"
 #include "convert/config_value.h"
 #include "convert/convert.h"
@@ -40,12 +41,12 @@ std::string names_of_families() {
   return text;
 }
 
-// The family with the fewest objections, and those.
+// The family that can express most of a model, and why it cannot express the rest.
 std::pair<const Family*, std::vector<std::string>> nearest_family(const Architecture& a) {
   const Family* nearest = nullptr;
   std::vector<std::string> fewest;
   for (const Family& family : families()) {
-    std::vector<std::string> reasons = objections(family, a);
+    std::vector<std::string> reasons = unsupported_reasons(family, a);
     if (nearest == nullptr || reasons.size() < fewest.size()) {
       nearest = &family;
       fewest = std::move(reasons);
@@ -200,7 +201,7 @@ const Family& choose_family(const Architecture& architecture,
          names_of_families(), family->name, lines(reasons));
   }
   const Family& family = named_family(*wanted);
-  const std::vector<std::string> reasons = objections(family, architecture);
+  const std::vector<std::string> reasons = unsupported_reasons(family, architecture);
   if (reasons.empty()) return family;
   fail(ErrorKind::mismatch, "{}: the model is not of family {}:{}", path, *wanted, lines(reasons));
 }

@@ -11,7 +11,6 @@
 #include "ckpt/base/error.h"
 #include "convert/config_json.h"
 #include "convert/config_value.h"
-#include "convert/model/config_numbers.h"
 
 namespace ferry {
 namespace {
@@ -89,14 +88,9 @@ bool are_kinds(const json& value, const A& a, Kind kind) {
   return true;
 }
 
-bool is_windowed(const A& a, int64_t layer) {
-  const auto at = static_cast<size_t>(layer);
-  return a.window > 0 && (a.windowed_layers.empty() || a.windowed_layers[at]);
-}
-
 bool same_attention(const A& a, const json&, const json& value) {
   return are_kinds(value, a, [&](int64_t layer) {
-    return is_windowed(a, layer) ? "sliding_attention" : "full_attention";
+    return a.has_window(layer) ? "sliding_attention" : "full_attention";
   });
 }
 bool same_experts(const A& a, const json&, const json& value) {
@@ -236,10 +230,7 @@ class MemberJudge {
   }
 
   bool is_read(std::string_view key) const {
-    const auto is_key = [&](const auto& each) { return each.key == key; };
-    return written_.contains(key) || defaults_.contains(key) ||
-           std::any_of(family_.fields.begin(), family_.fields.end(), is_key) ||
-           std::any_of(family_.numbers.begin(), family_.numbers.end(), is_key);
+    return written_.contains(key) || defaults_.contains(key) || family_.has_member(key);
   }
 
   void judge_rope() {
@@ -268,12 +259,10 @@ class MemberJudge {
 
 std::vector<UnreadMember> unread_members(const Family& family, const Architecture& architecture,
                                          const json& config) {
-  constexpr std::string_view kRope[] = {"original_max_position_embeddings", "partial_rotary_factor",
-                                        "rope_parameters", "rope_scaling", "rope_theta"};
   MemberJudge reader(family, architecture, config);
-  const bool rotary = family.traits.positions == Positions::rope;
+  const bool rotary = family.has_member("rope_parameters");
   for (const auto& [key, value] : config.items()) {
-    if (!reader.is_read(key) && !(rotary && is_listed(kRope, key))) reader.judge(key, value);
+    if (!reader.is_read(key)) reader.judge(key, value);
   }
   if (rotary) reader.judge_rope();
   return std::move(reader.members);

@@ -98,6 +98,7 @@ class Reader {
                            ? Positions::rope
                            : value_of(position_words(), kind.value_or(""), Positions::other);
     if (is("use_rotary_position_embeddings", true)) a_.position_kind = Positions::rope;
+    read_unrotated_layers();
     if (a_.mla) return read_latent_positions();
     if (const auto factor = get("rotary_seq_len_interpolation_factor").real();
         factor.value_or(1) != 1) {
@@ -116,6 +117,23 @@ class Reader {
     a_.rope_high_freq_factor = get("high_freq_factor").real().value_or(fixed.high_freq_factor);
     a_.rope_original_positions =
         get("old_context_len").integer().value_or(fixed.original_positions);
+  }
+
+  // A whole number n leaves out every n-th layer, a list those whose entry is 1.
+  void read_unrotated_layers() {
+    const Value freq = get("no_rope_freq");
+    const int64_t every = freq.integer().value_or(0);
+    const bool is_list = freq.kind() == ValueKind::list;
+    if (!is_list && every <= 0) return;
+    for (int64_t layer = 0; layer < std::min(a_.layers, kMaxLayers); ++layer) {
+      const auto at = static_cast<size_t>(layer);
+      a_.unrotated_layers.push_back(is_list ? at < freq.size() && freq[at].integer() == 1
+                                            : (layer + 1) % every == 0);
+    }
+    if (is_list && static_cast<int64_t>(freq.size()) != a_.layers) {
+      problem("no_rope_freq has {} entries for {} layers", freq.size(), a_.layers);
+    }
+    if (std::ranges::count(a_.unrotated_layers, true) == 0) a_.unrotated_layers.clear();
   }
 
   // Latent attention scales by YaRN unless told otherwise; a factor of 1 makes that plain RoPE.
@@ -260,13 +278,12 @@ void Reader::check_expressible() {
                "retro_add_retriever", "use_mup"},
               false);
   check_flags({"attn_layernorm", "mlp_layernorm", "final_layernorm"}, true);
-  check_unset({"no_rope_freq", "linear_attention_freq", "experimental_attention_variant",
-               "hybrid_layer_pattern", "hybrid_override_pattern", "moe_latent_size",
-               "activation_func_clamp_value", "softmax_scale", "mrope_section",
-               "heterogeneous_layers_config_path", "heterogeneous_layers_config_encoded_json"});
+  check_unset({"linear_attention_freq", "experimental_attention_variant", "hybrid_layer_pattern",
+               "hybrid_override_pattern", "moe_latent_size", "activation_func_clamp_value",
+               "softmax_scale", "mrope_section", "heterogeneous_layers_config_path",
+               "heterogeneous_layers_config_encoded_json"});
   check_number("glu_linear_offset", 0);
   check_number("input_embeddings_multiplier", 1);
-  if (a_.position_kind == Positions::rope) check_number("rotary_percent", 1);
   if (!a_.mla) check_flags({"rotary_interleaved"}, false);
   if (const auto kind = get("softmax_type").string(); kind && kind != "vanilla") {
     problem("softmax_type is {}, which no Hugging Face family can express", *kind);

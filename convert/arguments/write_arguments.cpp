@@ -93,9 +93,12 @@ class Writer {
     put("position_embedding_type", word);
     put("add_position_embedding", true);
     put("use_rotary_position_embeddings", false);
-    put("rotary_percent", 1.0);
     put("rotary_interleaved", false);
     put("use_rope_scaling", a_.rope_scaling == RopeScaling::llama3);
+    if (!a_.unrotated_layers.empty()) {
+      put("no_rope_freq", a_.unrotated_layers);
+      say("--no-rope-freq [{:d}]", fmt::join(a_.unrotated_layers, ","));
+    }
     if (a_.mla) return write_latent_positions();
     switch (a_.rope_scaling) {
       case RopeScaling::none:

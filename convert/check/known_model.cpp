@@ -35,9 +35,7 @@ Misfit KnownModel::compare(const Catalog& catalog, bool has_head) const {
     if (part.values) packed.insert(part.parameter);
   }
   Architecture a = architecture;
-  if (family->look != nullptr) {
-    family->look([&](const std::string& name) { return tensors.has(name); }, a);
-  }
+  family->read_tensors([&](const std::string& name) { return tensors.has(name); }, a);
   for (const Link& link : expand(*family, a)) {
     const bool is_optional = link.rule->copies || link.rule->transform == Transform::constant;
     const bool one_element = link.rule->transform == Transform::single;

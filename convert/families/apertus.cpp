@@ -1,7 +1,5 @@
 // Apertus (transformers/models/apertus): query/key norms, an MLP without gate and the xIELU
 // activation, whose two learned numbers a layer both sides keep before their softplus.
-#include <nlohmann/json.hpp>
-
 #include "convert/families/list.h"
 #include "convert/families/shared.h"
 
@@ -45,32 +43,24 @@ std::vector<Rule> apertus_attention() {
 }  // namespace
 
 Family apertus_family() {
-  using A = Architecture;
-  Family family;
-  family.name = "apertus";
-  family.class_name = "ApertusForCausalLM";
-  family.traits.activations = {Activation::xielu};
-  family.traits.qk_norm = Has::yes;
-  family.rules =
-      shared::rules({shared::embedding(), apertus_attention(), apertus_mlp(), shared::head()});
-  family.fields = shared::config_fields();
-  family.numbers = shared::head_dim_number();
-  family.write_config = [](const A& a, nlohmann::json& config, std::vector<std::string>&) {
-    shared::write_head_dim_if_unusual(a, config);
-    config["attention_bias"] = false;
-  };
-  family.differences = [](const A&, std::vector<std::string>& warnings) {
-    warnings.push_back(
-        "Megatron takes the softplus of xIELU's alphas in bf16, transformers in the model's dtype: "
-        "logits agree to about 1e-3 of their mean size");
-  };
-  family.read_config = shared::read_head_dim;
-  family.defaults = R"({"num_key_value_heads": 32, "rms_norm_eps": 1e-5, "rope_theta": 12e6,
-                        "hidden_act": "xielu",
-                        "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
-                                         "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-                                         "original_max_position_embeddings": 8192}})";
-  return family;
+  return {.name = "apertus",
+          .class_name = "ApertusForCausalLM",
+          .rules = shared::join(
+              {shared::embedding(), apertus_attention(), apertus_mlp(), shared::head()}),
+          .config =
+              shared::join({shared::llama_config(Activation::xielu),
+                            {codec::implied(&Architecture::qk_norm, true),
+                             codec::constant("attention_bias", false), codec::unusual_head_dim()}}),
+          .defaults = R"({"num_key_value_heads": 32, "rms_norm_eps": 1e-5, "rope_theta": 12e6,
+                          "hidden_act": "xielu",
+                          "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+                                           "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                                           "original_max_position_embeddings": 8192}})",
+          .differences = [](const Architecture&, std::vector<std::string>& warnings) {
+            warnings.push_back(
+                "Megatron takes the softplus of xIELU's alphas in bf16, transformers in the "
+                "model's dtype: logits agree to about 1e-3 of their mean size");
+          }};
 }
 
 }  // namespace ferry

@@ -1,12 +1,6 @@
 // GPT-2 (transformers/models/gpt2): learned positions, LayerNorm, biases everywhere, and linear
 // layers stored as [in, out].
-#include <fmt/format.h>
-
-#include <nlohmann/json.hpp>
-
 #include "ckpt/base/checked.h"
-#include "convert/config_json.h"
-#include "convert/config_value.h"
 #include "convert/families/list.h"
 #include "convert/families/shared.h"
 
@@ -50,58 +44,51 @@ std::vector<Rule> gpt2_rules() {
   };
 }
 
+// Four times the hidden size unless given.
+ConfigRow inner_size() {
+  ConfigRow row = codec::plain("n_inner", &Architecture::ffn);
+  row.read = [read = row.read](nlohmann::json& config, Architecture& a) {
+    read(config, a);
+    if (a.ffn == 0) a.ffn = checked_multiply<int64_t>(4, a.hidden, "n_embd");
+    config["n_inner"] = a.ffn;
+  };
+  return row;
+}
+
+ConfigRow context_size() {
+  return {.keys = {"n_ctx"}, .write = [](const Architecture& a, nlohmann::json& config) {
+            config["n_ctx"] = a.positions;
+          }};
+}
+
 }  // namespace
 
 Family gpt2_family() {
   using A = Architecture;
-  Family family;
-  family.name = "gpt2";
-  family.class_name = "GPT2LMHeadModel";
-  family.traits.norm = Norm::layer;
-  family.traits.activations = {Activation::gelu_tanh, Activation::gelu};
-  family.traits.positions = Positions::learned;
-  family.traits.linear_bias = Has::yes;
-  family.traits.grouped_queries = Has::no;
-  family.rules = gpt2_rules();
-  family.fields = {
-      {"vocab_size", &A::vocab},
-      {"n_embd", &A::hidden},
-      {"n_inner", &A::ffn},
-      {"n_layer", &A::layers},
-      {"n_head", &A::heads},
-      {"n_positions", &A::positions},
-      {"layer_norm_epsilon", &A::norm_eps},
-      {"initializer_range", &A::init_std},
-      {"attn_pdrop", &A::attention_dropout},
-      {"resid_pdrop", &A::hidden_dropout},
-      {"embd_pdrop", &A::hidden_dropout},
-      {"tie_word_embeddings", &A::tied},
-  };
-  family.write_config = [](const A& a, nlohmann::json& config, std::vector<std::string>&) {
-    config["activation_function"] = a.activation == Activation::gelu ? "gelu" : "gelu_new";
-    config["n_ctx"] = a.positions;
-    config["scale_attn_weights"] = true;
-  };
-  family.read_config = [](nlohmann::json& config, A& a) {
-    a.linear_bias = true;
-    a.activation = activation_of(text_of(config, "activation_function", ""));
-    if (a.activation == Activation::gelu_tanh) config["activation_function"] = "gelu_new";
-    if (a.ffn == 0) a.ffn = checked_multiply<int64_t>(4, a.hidden, "n_embd");
-    config["n_inner"] = a.ffn;
-  };
-  family.defaults = R"({"activation_function": "gelu_new", "layer_norm_epsilon": 1e-5,
-                        "tie_word_embeddings": true, "attn_pdrop": 0.1, "resid_pdrop": 0.1,
-                        "embd_pdrop": 0.1, "scale_attn_by_inverse_layer_idx": false,
-                        "add_cross_attention": false})";
-  family.base_prefix = "transformer.";
-  family.buffers = {".attn.bias", ".attn.masked_bias"};
-  family.objections = [](const A& a, std::vector<std::string>& reasons) {
-    if (a.heads * a.head_dim != a.hidden) {
-      reasons.push_back(fmt::format("{} heads of {} are not the hidden size {}, as in gpt2",
-                                    a.heads, a.head_dim, a.hidden));
-    }
-  };
-  return family;
+  return {.name = "gpt2",
+          .class_name = "GPT2LMHeadModel",
+          .rules = gpt2_rules(),
+          .config = {codec::implied(&A::norm, Norm::layer),
+                     codec::implied(&A::position_kind, Positions::learned),
+                     codec::implied(&A::linear_bias, true), codec::plain("vocab_size", &A::vocab),
+                     codec::plain("n_embd", &A::hidden), inner_size(),
+                     codec::plain("n_layer", &A::layers), codec::plain("n_head", &A::heads),
+                     codec::plain("n_positions", &A::positions), context_size(),
+                     codec::plain("layer_norm_epsilon", &A::norm_eps),
+                     codec::plain("initializer_range", &A::init_std),
+                     codec::plain("attn_pdrop", &A::attention_dropout),
+                     codec::plain("resid_pdrop", &A::hidden_dropout),
+                     codec::plain("embd_pdrop", &A::hidden_dropout),
+                     codec::plain("tie_word_embeddings", &A::tied),
+                     codec::activation({Activation::gelu_tanh, Activation::gelu},
+                                       "activation_function"),
+                     codec::constant("scale_attn_weights", true)},
+          .defaults = R"({"activation_function": "gelu_new", "layer_norm_epsilon": 1e-5,
+                          "tie_word_embeddings": true, "attn_pdrop": 0.1, "resid_pdrop": 0.1,
+                          "embd_pdrop": 0.1, "scale_attn_by_inverse_layer_idx": false,
+                          "add_cross_attention": false})",
+          .base_prefix = "transformer.",
+          .buffers = {".attn.bias", ".attn.masked_bias"}};
 }
 
 }  // namespace ferry

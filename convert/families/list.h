@@ -8,7 +8,9 @@ namespace ferry {
 Family apertus_family();
 Family deepseek_v2_family();
 Family deepseek_v3_family();
+Family glm4_moe_family();
 Family gpt2_family();
+Family kimi_k2_family();
 Family llama_family();
 Family mistral_family();
 Family mixtral_family();
@@ -16,5 +18,7 @@ Family qwen2_family();
 Family qwen2_moe_family();
 Family qwen3_family();
 Family qwen3_moe_family();
+Family seed_oss_family();
+Family smollm3_family();
 
 }  // namespace ferry

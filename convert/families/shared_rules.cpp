@@ -1,12 +1,14 @@
 #include "convert/families/shared.h"
 
 namespace ferry::shared {
+namespace {
 
-std::vector<Rule> rules(std::initializer_list<std::vector<Rule>> groups) {
-  std::vector<Rule> all;
-  for (const std::vector<Rule>& group : groups) all.insert(all.end(), group.begin(), group.end());
-  return all;
+bool lacks_expert_bias(const Architecture& a, int64_t layer) {
+  return a.is_moe(layer) && !a.expert_bias;
 }
+bool is_tied(const Architecture& a, int64_t) { return a.tied; }
+
+}  // namespace
 
 std::vector<Rule> embedding() {
   return {
@@ -99,6 +101,42 @@ std::vector<Rule> shared_experts() {
        Transform::gate_up},
       {"decoder.layers.{layer}.mlp.shared_experts.linear_fc2.weight",
        {"model.layers.{layer}.mlp.shared_experts.down_proj.weight"}},
+  };
+}
+
+std::vector<Rule> router_bias() {
+  return {
+      {.megatron = "decoder.layers.{layer}.mlp.router.expert_bias",
+       .hugging_face = {"model.layers.{layer}.mlp.gate.e_score_correction_bias"}},
+      {.megatron = "",
+       .hugging_face = {"model.layers.{layer}.mlp.gate.e_score_correction_bias"},
+       .transform = Transform::constant,
+       .when = lacks_expert_bias,
+       .shape = {[](const Architecture& a) { return a.experts; }},
+       .fp32 = true,
+       .value = 0},
+  };
+}
+
+std::vector<Rule> mtp_layers() {
+  return {
+      {"mtp.layers.{mtp}.enorm.weight", {"model.layers.{layer}.enorm.weight"}},
+      {"mtp.layers.{mtp}.hnorm.weight", {"model.layers.{layer}.hnorm.weight"}},
+      {"mtp.layers.{mtp}.eh_proj.weight", {"model.layers.{layer}.eh_proj.weight"}},
+      {"mtp.layers.{mtp}.final_layernorm.weight", {"model.layers.{layer}.shared_head.norm.weight"}},
+      {.megatron = "embedding.word_embeddings.weight",
+       .hugging_face = {"model.layers.{layer}.embed_tokens.weight"},
+       .transform = Transform::vocabulary,
+       .copies = true},
+      {.megatron = "output_layer.weight",
+       .hugging_face = {"model.layers.{layer}.shared_head.head.weight"},
+       .transform = Transform::vocabulary,
+       .copies = true},
+      {.megatron = "embedding.word_embeddings.weight",
+       .hugging_face = {"model.layers.{layer}.shared_head.head.weight"},
+       .transform = Transform::vocabulary,
+       .copies = true,
+       .when = is_tied},
   };
 }
 

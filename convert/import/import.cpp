@@ -57,10 +57,10 @@ std::optional<Quantisation> quantisation_of_model(const Checkpoint& checkpoint,
                          config_folder(checkpoint, options));
 }
 
-void look_at_tensors(const HuggingFaceTensors& tensors, ReadConfig& read) {
-  if (read.family->look == nullptr) return;
+void read_tensors(const HuggingFaceTensors& tensors, ReadConfig& read) {
   const int64_t before = read.architecture.mtp_layers;
-  read.family->look([&](const std::string& name) { return tensors.has(name); }, read.architecture);
+  read.family->read_tensors([&](const std::string& name) { return tensors.has(name); },
+                            read.architecture);
   if (read.architecture.mtp_layers == before) return;
   read.warnings.push_back(fmt::format(
       "config.json counts {} prediction layers, but the file holds none: the model will have none",
@@ -212,7 +212,7 @@ Import import_model(const Checkpoint& checkpoint, const ImportOptions& options) 
                             checkpoint.path);
   scales.check_readable();
   HuggingFaceTensors model(checkpoint.catalog, *read.family, &scales);
-  look_at_tensors(model, read);
+  read_tensors(model, read);
   look_at_output_layer(checkpoint.catalog, model, read);
   Architecture& a = read.architecture;
   a.padded_vocab = padded_rows(a.vocab, options);

@@ -131,6 +131,18 @@ std::vector<Link> expand(const Family& family, const Architecture& architecture)
   return Expansion(family, architecture).run();
 }
 
+bool Family::has_member(std::string_view key) const {
+  return std::ranges::any_of(config, [&](const ConfigRow& row) {
+    return std::ranges::find(row.keys, key) != row.keys.end();
+  });
+}
+
+void Family::read_tensors(const HasTensor& has, Architecture& architecture) const {
+  for (const ConfigRow& row : config) {
+    if (row.read_tensors) row.read_tensors(has, architecture);
+  }
+}
+
 const Family* find_family(std::string_view name) {
   for (const Family& family : families()) {
     if (family.name == name) return &family;

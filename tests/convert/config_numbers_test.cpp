@@ -69,14 +69,13 @@ TEST_P(ConfigNumbers, WhereASizeIsExpectedNothingElseIsTaken) {
   const Architecture a = read_config(config, std::nullopt, "x").architecture;
   const std::vector<int64_t A::*> may_be_left_out = {&A::groups, &A::head_dim, &A::mtp_layers};
   const std::vector<int64_t A::*> of_experts = {&A::experts, &A::expert_ffn, &A::experts_per_token};
-  for (const ConfigField& field : family.fields) {
-    const auto* member = std::get_if<int64_t A::*>(&field.member);
-    if (member == nullptr) continue;
-    const std::string key(field.key);
+  for (const ConfigRow& row : family.config) {
+    if (row.size == nullptr) continue;
+    const std::string& key = row.keys.front();
     SCOPED_TRACE(key);
     for (const json& value : kNoSizes) expect_refused(config, key, value);
     const auto is_one_of = [&](const std::vector<int64_t A::*>& members) {
-      return std::find(members.begin(), members.end(), *member) != members.end();
+      return std::find(members.begin(), members.end(), row.size) != members.end();
     };
     const bool optional = is_one_of(may_be_left_out) || key == "n_inner" || !config.contains(key) ||
                           (a.experts == 0 && is_one_of(of_experts));
@@ -92,11 +91,15 @@ TEST_P(ConfigNumbers, WhereASizeIsExpectedNothingElseIsTaken) {
   }
 }
 
-TEST_P(ConfigNumbers, WhatIsReadBesideTheFieldsIsANumberToo) {
+TEST_P(ConfigNumbers, WhateverElseIsReadAsANumberIsOneToo) {
   const json config = config_of(GetParam());
   const Family& family = *find_family(config["model_type"].get<std::string>());
-  for (const ConfigNumber& number : family.numbers) {
-    const std::string key(number.key);
+  std::vector<ConfigNumber> numbers;
+  for (const ConfigRow& row : family.config) {
+    if (row.size == nullptr) numbers.insert(numbers.end(), row.numbers.begin(), row.numbers.end());
+  }
+  for (const ConfigNumber& number : numbers) {
+    const std::string& key = number.key;
     SCOPED_TRACE(key);
     json used = config;
     if (!number.with.empty()) used[std::string(number.with)] = true;

@@ -2,11 +2,14 @@
 // unchanged, through runs of random layouts, too.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "ckpt/base/error.h"
 #include "convert/arguments/argument_table.h"
 #include "convert/arguments/arguments.h"
+#include "convert/config/expressible.h"
+#include "convert/config_json.h"
 #include "convert/recognise.h"
 #include "tests/convert/round_trip.h"
 #include "tests/random_cases.h"
@@ -14,38 +17,62 @@
 namespace ferry {
 namespace {
 
+// Makes a model of a family by changes at random, of which those stay that the family can express.
 class Maker {
  public:
-  Maker(const Family& family, uint64_t seed) : traits_(family.traits), random_(seed) {
-    latent_ = traits_.mla == Has::yes;
-    qwen_windows_ = family.name == "qwen2" || family.name == "qwen3";
-    gpt2_ = family.name == "gpt2";
-    mixtral_ = family.name == "mixtral";
-  }
-
-  Architecture make() {
+  Maker(const Family& family, uint64_t seed)
+      : family_(family), random_(seed), a_(read_architecture(family, nlohmann::json::object())) {
     a_.layers = pick(1, 4);
     const int64_t even = pick(1, 2);  // numbers that tensor ranks can share
     a_.heads = a_.groups = even * pick(1, 3);
-    if (traits_.grouped_queries != Has::no && !latent_) a_.heads *= pick(1, 3);
     a_.head_dim = 2 * pick(1, 3);
-    a_.hidden = gpt2_ || coin() ? a_.heads * a_.head_dim : a_.heads * pick(1, 6);
+    a_.hidden = a_.heads * a_.head_dim;
     a_.ffn = even * pick(3, 9);
     a_.positions = pick(8, 99);
     a_.vocab = pick(5, 40);
-    a_.tied = coin();
-    a_.norm = traits_.norm;
-    a_.norm_eps = coin() ? 1e-6 : 1e-5;
-    a_.activation = any_of(traits_.activations);
-    a_.position_kind = traits_.positions;
-    a_.qkv_bias = has(traits_.qkv_bias);
-    a_.linear_bias = has(traits_.linear_bias);
-    a_.qk_norm = has(traits_.qk_norm);
-    if (traits_.positions == Positions::rope) make_positions();
-    if (latent_) make_latent();
-    if (has(traits_.window)) make_window();
-    if (has(traits_.moe)) make_experts();
-    if (has(traits_.mtp)) a_.mtp_layers = pick(0, 2);
+    a_.window = 0;
+    a_.rope_scaling = RopeScaling::none;
+    a_.rope_factor = 1;
+    a_.unrotated_layers.clear();
+    if (a_.mla) make_latent();
+  }
+
+  Architecture make() {
+    change([&](auto& a) { make_experts(a); });
+    change([&](auto& a) { a.shared_ffn = a.experts > 0 ? a.expert_ffn * pick(1, 2) : 0; });
+    change([&](auto& a) { a.expert_bias = a.experts > 0; });
+    for (int64_t i = 0; i < a_.layers; ++i) {
+      change([&](auto& a) {
+        if (a.experts > 0) a.moe_layers[static_cast<size_t>(pick(0, a.layers - 1))] = coin();
+      });
+    }
+    change([&](auto& a) { a.router_pre_softmax = a.experts > 0 && coin(); });
+    change([&](auto& a) { a.router_scale = a.experts > 0 ? 2.5 : 0; });
+    change([&](auto& a) {
+      if (a.experts == 4) a.router_groups = 2, a.router_groups_per_token = 1;
+    });
+    change([&](auto& a) { a.heads *= pick(1, 3), a.hidden = a.heads * a.head_dim; });
+    if (a_.mla) a_.groups = a_.heads, a_.head_dim = a_.hidden / a_.heads;
+    change([&](auto& a) { a.hidden = a.heads * pick(1, 6); });
+    if (a_.mla) a_.head_dim = a_.hidden / a_.heads;
+    change([&](auto& a) { a.tied = coin(); });
+    change([&](auto& a) { a.norm_eps = coin() ? 1e-6 : 1e-5; });
+    change([&](auto& a) { a.activation = coin() ? Activation::gelu : Activation::gelu_tanh; });
+    change([&](auto& a) { a.qkv_bias = coin(); });
+    change([&](auto& a) { a.linear_bias = coin(); });
+    change([&](auto& a) { a.qk_norm = coin(); });
+    change([&](auto& a) { a.rope_theta = coin() ? 500000 : 10000.5; });
+    change([&](auto& a) { scale_positions(a); });
+    if (a_.position_kind == Positions::rope) {
+      change([&](auto& a) { a.rotary_fraction = 0.5; });
+      change([&](auto& a) { a.unrotated_layers = some_layers(); });
+    }
+    change([&](auto& a) { a.window = pick(1, 64); });
+    change([&](auto& a) {
+      if (a.window > 0) a.windowed_layers = some_layers();
+    });
+    change([&](auto& a) { a.mtp_layers = pick(0, 2); });
+    EXPECT_EQ(unsupported_reasons(family_, a_), std::vector<std::string>()) << family_.name;
     return a_;
   }
 
@@ -55,35 +82,43 @@ class Maker {
 
  private:
   bool coin() { return pick(0, 1) == 1; }
-  bool has(Has what) { return what == Has::yes || (what == Has::either && coin()); }
-  template <typename T>
-  T any_of(const std::vector<T>& values) {
-    return values[static_cast<size_t>(pick(0, static_cast<int64_t>(values.size()) - 1))];
+
+  template <typename Change>
+  void change(Change make_change) {
+    const size_t before = unsupported_reasons(family_, a_).size();
+    if (before == 0 && coin()) return;
+    Architecture changed = a_;
+    make_change(changed);
+    if (unsupported_reasons(family_, changed).size() <= before) a_ = std::move(changed);
   }
 
-  void make_positions() {
-    a_.rope_theta = coin() ? 500000 : 10000.5;
-    if (coin()) return;
-    if (latent_) {
-      a_.rope_scaling = RopeScaling::yarn;
-      a_.rope_factor = static_cast<double>(pick(2, 40));
-      a_.rope_original_positions = YarnConstants().original_positions;
-      a_.rope_mscale_all_dim = coin() ? 0.7 : 0;
-      a_.rope_mscale = a_.rope_mscale_all_dim == 0 ? 1 : 0.5;
+  // Neither none nor all.
+  std::vector<bool> some_layers() {
+    std::vector<bool> layers;
+    for (int64_t layer = 0; layer < a_.layers; ++layer) layers.push_back(coin());
+    layers[0] = true;
+    if (a_.layers > 1) layers[1] = false;
+    return a_.layers > 1 ? layers : std::vector<bool>();
+  }
+
+  void scale_positions(Architecture& a) {
+    if (a.mla) {
+      a.rope_scaling = RopeScaling::yarn;
+      a.rope_factor = static_cast<double>(pick(2, 40));
+      a.rope_original_positions = YarnConstants().original_positions;
+      a.rope_mscale_all_dim = coin() ? 0.7 : 0;
+      a.rope_mscale = a.rope_mscale_all_dim == 0 ? 1 : 0.5;
     } else if (coin()) {
-      a_.rope_scaling = RopeScaling::linear;
-      a_.rope_factor = static_cast<double>(pick(2, 9));
+      a.rope_scaling = RopeScaling::linear;
+      a.rope_factor = static_cast<double>(pick(2, 9));
     } else {
-      a_.rope_scaling = RopeScaling::llama3;
-      a_.rope_factor = 8.5;
-      a_.rope_original_positions = Llama3Constants().original_positions;
+      a.rope_scaling = RopeScaling::llama3;
+      a.rope_factor = 8.5;
+      a.rope_original_positions = Llama3Constants().original_positions;
     }
   }
 
   void make_latent() {
-    a_.mla = a_.qk_norm = true;
-    a_.groups = a_.heads;
-    a_.head_dim = a_.hidden / a_.heads;
     a_.q_lora_rank = coin() ? 0 : pick(2, 5);
     a_.kv_lora_rank = pick(2, 5);
     a_.qk_nope_dim = pick(1, 4);
@@ -91,37 +126,16 @@ class Maker {
     a_.v_dim = pick(1, 4);
   }
 
-  void make_window() {
-    a_.window = pick(1, 64);
-    if (!qwen_windows_ || a_.layers == 1 || coin()) return;
-    for (int64_t layer = 0; layer < a_.layers; ++layer) a_.windowed_layers.push_back(coin());
-    a_.windowed_layers[0] = true;
-    a_.windowed_layers[1] = false;
+  void make_experts(Architecture& a) {
+    a.experts = 2 * pick(1, 2);
+    a.experts_per_token = pick(1, a.experts);
+    a.expert_ffn = 2 * pick(1, 3);
+    a.moe_layers.assign(static_cast<size_t>(a.layers), true);
+    a.aux_loss_coeff = coin() ? 0 : 0.01;
+    if (family_.name == "mixtral") a.ffn = a.expert_ffn;  // one member of config.json
   }
 
-  void make_experts() {
-    a_.experts = 2 * pick(1, 2);
-    a_.experts_per_token = pick(1, a_.experts);
-    a_.expert_ffn = 2 * pick(1, 3);
-    a_.router_score = traits_.scores.front();
-    a_.router_pre_softmax = !mixtral_ && (latent_ || coin());
-    a_.aux_loss_coeff = coin() ? 0 : 0.01;
-    a_.expert_bias = traits_.expert_bias != Has::no;
-    a_.shared_gate = traits_.shared_gate == Has::yes;
-    if (has(traits_.shared_expert)) a_.shared_ffn = a_.expert_ffn * pick(1, 2);
-    if (mixtral_) a_.ffn = a_.expert_ffn;
-    if (latent_ && coin()) a_.router_scale = 2.5;
-    if (latent_ && a_.experts == 4 && coin()) a_.router_groups = 2, a_.router_groups_per_token = 1;
-    const int64_t dense = has(traits_.dense_layers) ? pick(0, a_.layers - 1) : 0;
-    for (int64_t layer = 0; layer < a_.layers; ++layer) {
-      a_.moe_layers.push_back(layer >= dense);
-    }
-    // The dense layers of DeepSeek's models come first, those of others anywhere.
-    if (!latent_) std::shuffle(a_.moe_layers.begin(), a_.moe_layers.end(), random_);
-  }
-
-  const Traits& traits_;
-  bool latent_ = false, qwen_windows_ = false, gpt2_ = false, mixtral_ = false;
+  const Family& family_;
   std::mt19937_64 random_;
   Architecture a_;
 };
@@ -141,10 +155,14 @@ void expect_same(const Architecture& found, const Architecture& expected) {
   EXPECT_EQ(found.rope_factor, expected.rope_factor);
   EXPECT_EQ(found.rope_mscale, expected.rope_mscale);
   EXPECT_EQ(found.rope_mscale_all_dim, expected.rope_mscale_all_dim);
+  EXPECT_EQ(found.rotary_fraction, expected.rotary_fraction);
+  EXPECT_EQ(found.unrotated_layers, expected.unrotated_layers);
   EXPECT_EQ(found.window, expected.window);
   EXPECT_EQ(found.windowed_layers, expected.windowed_layers);
   EXPECT_EQ(found.moe_layers, expected.moe_layers);
-  EXPECT_EQ(found.router_score, expected.router_score);
+  if (expected.experts > 0) {
+    EXPECT_EQ(found.router_score, expected.router_score);
+  }
 }
 
 // A Hugging Face model at a random layout that it divides into.

@@ -48,6 +48,8 @@ struct Architecture {
   double hidden_dropout = 0;
 
   Positions position_kind = Positions::rope;
+  double rotary_fraction = 1;          // of each head's elements, from the first on
+  std::vector<bool> unrotated_layers;  // without positions; empty: none
   double rope_theta = 10000;
   RopeScaling rope_scaling = RopeScaling::none;
   double rope_factor = 1;
@@ -95,6 +97,17 @@ struct Architecture {
     return moe_layers[static_cast<size_t>(layer < count ? layer : count - 1)];
   }
   bool all_moe() const { return experts > 0 && std::ranges::count(moe_layers, false) == 0; }
+  /// Whether tokens may go to experts of some groups only.
+  bool limits_groups() const {
+    return experts > 0 && router_groups > 0 && router_groups_per_token > 0 &&
+           router_groups_per_token < router_groups;
+  }
+  bool has_window(int64_t layer) const {
+    return window > 0 && (windowed_layers.empty() || windowed_layers[static_cast<size_t>(layer)]);
+  }
+  bool is_rotated(int64_t layer) const {
+    return unrotated_layers.empty() || !unrotated_layers[static_cast<size_t>(layer)];
+  }
   bool gated() const {
     return activation == Activation::swiglu || activation == Activation::quick_geglu;
   }

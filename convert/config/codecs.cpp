@@ -1,0 +1,446 @@
+#include "convert/config/codecs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "ckpt/base/checked.h"
+#include "convert/config/activation_names.h"
+#include "convert/config_value.h"
+
+namespace ferry::codec {
+namespace {
+
+using nlohmann::json;
+using A = Architecture;
+
+ConfigNumber size_number(std::string_view key, int64_t A::*member) {
+  struct Range {
+    int64_t A::*member;
+    int64_t least, most;
+  };
+  constexpr Range kRanges[] = {
+      {&A::layers, 1, kMaxLayers},        {&A::mtp_layers, 0, kMaxLayers},
+      {&A::heads, 1, kMaxHeads},          {&A::groups, 1, kMaxHeads},
+      {&A::head_dim, 1, kMaxHeads},       {&A::experts, 0, kMaxExperts},
+      {&A::expert_ffn, 0, kMaxModelSize}, {&A::experts_per_token, 0, kMaxExperts},
+      {&A::shared_ffn, 0, kMaxModelSize},
+  };
+  const auto* found = std::ranges::find(kRanges, member, &Range::member);
+  if (found == std::end(kRanges)) return {.key = std::string(key), .least = 1};
+  return {.key = std::string(key), .least = found->least, .most = found->most};
+}
+
+json or_null(int64_t value) { return value > 0 ? json(value) : json(); }
+
+// "full_attention" and "sliding_attention" of each layer.
+json window_types(const A& a) {
+  json types = json::array();
+  for (int64_t layer = 0; layer < a.layers; ++layer) {
+    types.push_back(a.has_window(layer) ? "sliding_attention" : "full_attention");
+  }
+  return types;
+}
+
+constexpr std::string_view kExperts = "experts (num_experts)";
+constexpr std::string_view kSharedExpert = "a shared expert (moe_shared_expert_intermediate_size)";
+
+std::string always_has(std::string_view feature, std::string_view family) {
+  return fmt::format("the model lacks {}, {} always has that", feature, family);
+}
+
+void require_shared_expert(const A& a, std::string_view family, std::vector<std::string>& reasons) {
+  if (a.experts > 0 && a.shared_ffn == 0) reasons.push_back(always_has(kSharedExpert, family));
+}
+
+// A list of one value a layer.
+bool is_of_layers(const json& list, const A& a) {
+  return list.is_array() && static_cast<int64_t>(list.size()) == a.layers;
+}
+
+}  // namespace
+
+ConfigRow plain(std::string_view key, int64_t A::*member) {
+  const std::string name(key);
+  return {
+      .keys = {name},
+      .numbers = {size_number(key, member)},
+      .size = member,
+      .read = [=](json& config, A& a) { a.*member = integer_of(config, name.c_str(), a.*member); },
+      .write = [=](const A& a, json& config) { config[name] = a.*member; }};
+}
+
+ConfigRow plain(std::string_view key, double A::*member) {
+  const std::string name(key);
+  return {
+      .keys = {name},
+      .numbers = {{.key = name, .real = true, .epsilon = member == &A::norm_eps}},
+      .read = [=](json& config, A& a) { a.*member = number_of(config, name.c_str(), a.*member); },
+      .write = [=](const A& a, json& config) { config[name] = a.*member; }};
+}
+
+ConfigRow plain(std::string_view key, bool A::*member) {
+  const std::string name(key);
+  return {
+      .keys = {name},
+      .flag = member,
+      .read = [=](json& config, A& a) { a.*member = boolean_of(config, name.c_str(), a.*member); },
+      .write = [=](const A& a, json& config) { config[name] = a.*member; }};
+}
+
+ConfigRow experts(std::string_view key) {
+  ConfigRow row = plain(key, &A::experts);
+  row.unsupported = [](const A& a, std::string_view family, std::vector<std::string>& reasons) {
+    if (a.experts == 0) reasons.push_back(always_has(kExperts, family));
+  };
+  return row;
+}
+
+ConfigRow shared_expert(std::string_view key) {
+  ConfigRow row = plain(key, &A::shared_ffn);
+  row.unsupported = require_shared_expert;
+  return row;
+}
+
+ConfigRow null_at_zero(std::string_view key, int64_t A::*member) {
+  const std::string name(key);
+  return {.keys = {name},
+          .numbers = {{.key = name, .least = 1}},
+          .read = [=](json& config, A& a) { a.*member = integer_of(config, name.c_str(), 0); },
+          .write = [=](const A& a, json& config) { config[name] = or_null(a.*member); }};
+}
+
+ConfigRow one_at_zero(std::string_view key, double A::*member) {
+  const std::string name(key);
+  return {.keys = {name},
+          .numbers = {{.key = name, .real = true}},
+          .read =
+              [=](json& config, A& a) {
+                const double factor = number_of(config, name.c_str(), 1);
+                a.*member = factor == 1 ? 0 : factor;
+              },
+          .write =
+              [=](const A& a, json& config) {
+                if (a.experts > 0) config[name] = a.*member == 0 ? 1.0 : a.*member;
+              }};
+}
+
+ConfigRow constant(std::string_view key, json value) {
+  const std::string name(key);
+  return {.keys = {name}, .write = [=](const A&, json& config) { config[name] = value; }};
+}
+
+ConfigRow of_mixtures(std::string_view key, json value) {
+  const std::string name(key);
+  return {.keys = {name}, .write = [=](const A& a, json& config) {
+            if (a.experts > 0) config[name] = value;
+          }};
+}
+
+ConfigRow activation(std::vector<Activation> supported, std::string_view key) {
+  const std::string name(key);
+  return {.keys = {name},
+          .read =
+              [=](json& config, A& a) {
+                a.activation = activation_of(text_of(config, name.c_str(), ""));
+                if (a.activation != Activation::other) config[name] = name_of(a.activation);
+              },
+          .write = [=](const A& a, json& config) { config[name] = name_of(a.activation); },
+          .unsupported =
+              [=](const A& a, std::string_view family, std::vector<std::string>& reasons) {
+                if (std::ranges::count(supported, a.activation) > 0) return;
+                reasons.push_back(fmt::format("the model's activation is {}, {} has {}",
+                                              in_words(a.activation), family,
+                                              in_words(supported.front())));
+              }};
+}
+
+ConfigRow partial_rotary() {
+  const std::string name = "partial_rotary_factor";
+  return {.keys = {name},
+          .numbers = {{.key = name, .real = true}},
+          .read =
+              [=](json& config, A& a) {
+                a.rotary_fraction = number_of(rope_scaling_of(config), name.c_str(),
+                                              number_of(config, name.c_str(), 1));
+                config[name] = a.rotary_fraction;
+              },
+          .write =
+              [=](const A& a, json& config) {
+                config[name] = a.rotary_fraction;
+                for (const char* parameters : {"rope_parameters", "rope_scaling"}) {
+                  if (config.contains(parameters)) config[parameters][name] = a.rotary_fraction;
+                }
+              }};
+}
+
+ConfigRow no_rope_layers() {
+  const std::string list = "no_rope_layers", interval = "no_rope_layer_interval";
+  const auto rotated = [](const A& a) {
+    json layers = json::array();
+    for (int64_t layer = 0; layer < a.layers; ++layer) {
+      layers.push_back(a.is_rotated(layer) ? 1 : 0);
+    }
+    return layers;
+  };
+  return {.keys = {list, interval},
+          .numbers = {{.key = interval, .least = 1}},
+          .read =
+              [=](json& config, A& a) {
+                const json layers = config.value(list, json());
+                const int64_t every = std::max<int64_t>(1, integer_of(config, interval.c_str(), 1));
+                a.unrotated_layers.clear();
+                for (int64_t layer = 0; layer < a.layers; ++layer) {
+                  a.unrotated_layers.push_back(is_of_layers(layers, a)
+                                                   ? layers[static_cast<size_t>(layer)] == 0
+                                                   : (layer + 1) % every == 0);
+                }
+                if (std::ranges::count(a.unrotated_layers, true) == 0) a.unrotated_layers.clear();
+                if (layers.is_null() || is_of_layers(layers, a)) config[list] = rotated(a);
+                config.erase(interval);
+              },
+          .write = [=](const A& a, json& config) { config[list] = rotated(a); }};
+}
+
+ConfigRow unusual_head_dim() {
+  return {.keys = {"head_dim"},
+          .numbers = {{.key = "head_dim", .least = 1, .most = kMaxHeads}},
+          .read =
+              [](json& config, A& a) {
+                a.head_dim = integer_of(config, "head_dim", 0);
+                if (a.head_dim == 0 && a.heads > 0) a.head_dim = a.hidden / a.heads;
+                const int64_t width = checked_multiply(a.head_dim, a.heads, "head_dim");
+                if (width == a.hidden) config.erase("head_dim");
+              },
+          .write =
+              [](const A& a, json& config) {
+                if (a.head_dim * a.heads != a.hidden) config["head_dim"] = a.head_dim;
+              }};
+}
+
+ConfigRow qkv_bias(std::string_view key) {
+  const std::string name(key);
+  return {.keys = {name},
+          .read = [=](json& config, A& a) { a.qkv_bias = boolean_of(config, name.c_str(), false); },
+          .write = [=](const A& a, json& config) { config[name] = a.qkv_bias || a.linear_bias; }};
+}
+
+ConfigRow heads_for_groups() {
+  return {.keys = {"num_key_value_heads"},
+          .write = [](const A& a, json& config) { config["num_key_value_heads"] = a.heads; }};
+}
+
+ConfigRow window() { return null_at_zero("sliding_window", &A::window); }
+
+// Layers from max_window_layers on have the window, unless layer_types says which.
+ConfigRow layer_windows() {
+  const auto first_windowed = [](const A& a) {
+    int64_t first = 0;
+    while (first < a.layers && !a.has_window(first)) ++first;
+    return first;
+  };
+  constexpr std::string_view kUsed = "use_sliding_window";
+  return {.keys = {"use_sliding_window", "sliding_window", "max_window_layers", "layer_types"},
+          .numbers = {{.key = "sliding_window", .least = 1, .with = kUsed},
+                      {.key = "max_window_layers", .with = kUsed}},
+          .read =
+              [](json& config, A& a) {
+                const bool used = boolean_of(config, "use_sliding_window", false);
+                a.window = used ? integer_of(config, "sliding_window", 0) : 0;
+                a.windowed_layers.clear();
+                if (a.window > 0) {
+                  const int64_t first = integer_of(config, "max_window_layers", 0);
+                  const json types = config.value("layer_types", json());
+                  for (int64_t layer = 0; layer < a.layers; ++layer) {
+                    a.windowed_layers.push_back(is_of_layers(types, a)
+                                                    ? types[static_cast<size_t>(layer)] ==
+                                                          "sliding_attention"
+                                                    : layer >= first);
+                  }
+                  const auto windowed = std::ranges::count(a.windowed_layers, true);
+                  if (windowed == 0) a.window = 0;
+                  if (windowed == 0 || windowed == a.layers) a.windowed_layers.clear();
+                }
+                // What is said of windows that no layer has does not matter.
+                config.erase("max_window_layers");
+                if (a.window > 0) return;
+                config["use_sliding_window"] = false;
+                config["sliding_window"] = nullptr;
+                config.erase("layer_types");
+              },
+          .write =
+              [=](const A& a, json& config) {
+                config["use_sliding_window"] = a.window > 0;
+                config["sliding_window"] = or_null(a.window);
+                config["max_window_layers"] = first_windowed(a);
+                if (a.window > 0) config["layer_types"] = window_types(a);
+              }};
+}
+
+// The class has the window in all layers, whatever max_window_layers says.
+ConfigRow optional_window() {
+  ConfigRow row = layer_windows();
+  row.read = [read = row.read](json& config, A& a) {
+    config.erase("max_window_layers");
+    read(config, a);
+  };
+  row.write = [](const A& a, json& config) {
+    config["use_sliding_window"] = a.window > 0;
+    config["sliding_window"] = or_null(a.window);
+  };
+  return row;
+}
+
+ConfigRow sparse_steps() {
+  const auto write = [](const A& a, json& config) {
+    json dense = json::array();
+    for (int64_t layer = 0; layer < a.layers; ++layer) {
+      if (!a.is_moe(layer)) dense.push_back(layer);
+    }
+    config["decoder_sparse_step"] = 1;
+    config["mlp_only_layers"] = std::move(dense);
+  };
+  return {.keys = {"decoder_sparse_step", "mlp_only_layers"},
+          .numbers = {{.key = "decoder_sparse_step", .least = 1}},
+          .read =
+              [=](json& config, A& a) {
+                const int64_t every =
+                    std::max<int64_t>(1, integer_of(config, "decoder_sparse_step", 1));
+                const json dense = config.value("mlp_only_layers", json::array());
+                std::set<int64_t> listed;
+                for (const json& layer : dense) listed.insert(integer_of(layer, -1));
+                for (int64_t layer = 0; a.experts > 0 && layer < a.layers; ++layer) {
+                  a.moe_layers.push_back((layer + 1) % every == 0 && !listed.contains(layer));
+                }
+                if (dense.is_array()) write(a, config);  // else it is compared as it is
+              },
+          .write = write};
+}
+
+ConfigRow first_dense_layers(std::string_view experts_key) {
+  const std::string experts(experts_key);
+  return {.keys = {"first_k_dense_replace"},
+          .numbers = {{.key = "first_k_dense_replace"}},
+          .read =
+              [=](json& config, A& a) {
+                const int64_t dense = integer_of(config, "first_k_dense_replace", 0);
+                if (dense >= a.layers) {
+                  a.experts = 0;
+                  config[experts] = 0;
+                  config["first_k_dense_replace"] = a.layers;
+                }
+                for (int64_t layer = 0; a.experts > 0 && layer < a.layers; ++layer) {
+                  a.moe_layers.push_back(layer >= dense);
+                }
+              },
+          .write =
+              [](const A& a, json& config) {
+                int64_t first = 0;
+                while (first < a.layers && !a.is_moe(first)) ++first;
+                config["first_k_dense_replace"] = first;
+              }};
+}
+
+ConfigRow shared_expert_count() {
+  return {.keys = {"n_shared_experts"},
+          .numbers = {{.key = "n_shared_experts", .most = kMaxExperts}},
+          .read =
+              [](json& config, A& a) {
+                if (a.experts == 0) return;
+                const int64_t count = integer_of(config, "n_shared_experts", 0);
+                a.shared_ffn = checked_multiply(count, a.expert_ffn, "n_shared_experts");
+                config["n_shared_experts"] = count;
+              },
+          .write =
+              [](const A& a, json& config) {
+                if (a.experts > 0 && a.expert_ffn > 0) {
+                  config["n_shared_experts"] = a.shared_ffn / a.expert_ffn;
+                }
+              },
+          .unsupported = require_shared_expert};
+}
+
+ConfigRow router_groups() {
+  return {.keys = {"n_group", "topk_group"},
+          .numbers = {{.key = "n_group", .most = kMaxExperts},
+                      {.key = "topk_group", .most = kMaxExperts}},
+          .read =
+              [](json& config, A& a) {
+                if (a.experts == 0) return;
+                const int64_t groups = integer_of(config, "n_group", 1);
+                const int64_t chosen = integer_of(config, "topk_group", 1);
+                const bool limited = groups > 1 && chosen > 0 && chosen < groups &&
+                                     text_of(config, "topk_method", "group_limited") != "greedy";
+                if (limited) {
+                  a.router_groups = groups;
+                  a.router_groups_per_token = chosen;
+                } else {
+                  config["n_group"] = config["topk_group"] = 1;
+                }
+              },
+          .write =
+              [](const A& a, json& config) {
+                if (a.experts == 0) return;
+                const bool limited = a.limits_groups();
+                config["n_group"] = limited ? a.router_groups : 1;
+                config["topk_group"] = limited ? a.router_groups_per_token : 1;
+              },
+          .unsupported =
+              [](const A& a, std::string_view, std::vector<std::string>& reasons) {
+                if (a.experts == 0 || a.router_groups <= 0 || a.experts % a.router_groups == 0) {
+                  return;
+                }
+                reasons.push_back(fmt::format("{} experts do not divide into {} groups", a.experts,
+                                              a.router_groups));
+              }};
+}
+
+ConfigRow renormalises(std::string_view key) {
+  const std::string name(key);
+  return {.keys = {name},
+          .read = [=](json& config,
+                      A& a) { a.router_pre_softmax = !boolean_of(config, name.c_str(), false); },
+          .write = [=](const A& a, json& config) { config[name] = !a.router_pre_softmax; }};
+}
+
+ConfigRow renormalises_chosen(std::string_view key) {
+  const std::string name(key);
+  return {.keys = {name}, .write = [=](const A& a, json& config) {
+            if (a.experts > 0) config[name] = a.experts_per_token > 1;
+          }};
+}
+
+ConfigRow router_bias(std::string_view name) {
+  const std::string tensor(name);
+  return {
+      .read_tensors =
+          [=](const HasTensor& has, A& a) {
+            a.expert_bias = false;  // where one layer has it, all others must
+            for (int64_t layer = 0; layer < a.layers && !a.expert_bias; ++layer) {
+              a.expert_bias =
+                  a.is_moe(layer) && has(fmt::format("model.layers.{}.{}", layer, tensor));
+            }
+          },
+      .take_from_tensors = [](const A& model, A& read) { read.expert_bias = model.expert_bias; }};
+}
+
+ConfigRow mtp_layers(std::string_view key) {
+  ConfigRow row = plain(key, &A::mtp_layers);
+  row.read_tensors = [](const HasTensor& has, A& a) {
+    if (!has(fmt::format("model.layers.{}.eh_proj.weight", a.layers))) a.mtp_layers = 0;
+  };
+  return row;
+}
+
+ConfigRow even_heads() {
+  return {
+      .unsupported = [](const A& a, std::string_view family, std::vector<std::string>& reasons) {
+        if (a.heads <= 0 || a.hidden % a.heads == 0) return;
+        reasons.push_back(fmt::format("hidden_size {} is not a multiple of {} heads, as {} demands",
+                                      a.hidden, a.heads, family));
+      }};
+}
+
+}  // namespace ferry::codec

@@ -1,0 +1,95 @@
+// The kinds of rows that config.json files of the families are made of.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "convert/config/config_row.h"
+
+namespace ferry::codec {
+
+/// A member that is one of the architecture's.
+ConfigRow plain(std::string_view key, int64_t Architecture::*member);
+ConfigRow plain(std::string_view key, double Architecture::*member);
+ConfigRow plain(std::string_view key, bool Architecture::*member);
+
+/// The number of experts, of a class that always has some, and the width of a shared expert that
+/// all its mixtures have.
+ConfigRow experts(std::string_view key);
+ConfigRow shared_expert(std::string_view key);
+
+/// The same where 0 is written as null.
+ConfigRow null_at_zero(std::string_view key, int64_t Architecture::*member);
+/// A factor; 0, which stands for none, is written as 1.
+ConfigRow one_at_zero(std::string_view key, double Architecture::*member);
+
+/// A member that the class must have, with the only value that Megatron computes.
+ConfigRow constant(std::string_view key, nlohmann::json value);
+
+/// The same, in models with experts alone.
+ConfigRow of_mixtures(std::string_view key, nlohmann::json value);
+
+/// What the class always is, whatever its config.json says.
+template <typename T>
+ConfigRow implied(T Architecture::*member, T value) {
+  return {.read = [=](nlohmann::json&, Architecture& a) { a.*member = value; }};
+}
+
+/// The activation's name. `supported`: those that the class's MLP makes one of; a class whose MLP
+/// is gated makes a gated one of any name.
+ConfigRow activation(std::vector<Activation> supported = {Activation::swiglu},
+                     std::string_view key = "hidden_act");
+
+/// rope_theta, rope_scaling and rope_parameters.
+ConfigRow rope();
+/// The part of each head that is rotated: partial_rotary_factor, also inside rope_parameters.
+ConfigRow partial_rotary();
+/// no_rope_layers: 1 for each layer with rotary positions, 0 for the others; where it is missing,
+/// every no_rope_layer_interval-th has none.
+ConfigRow no_rope_layers();
+
+/// head_dim, written only where it is not hidden / heads; read as that where it is missing.
+ConfigRow unusual_head_dim();
+
+/// Whether queries, keys and values have biases, alone or with all other linear layers. Comes after
+/// what says that the others do.
+ConfigRow qkv_bias(std::string_view key);
+
+/// num_key_value_heads of latent attention, which has none: the number of heads.
+ConfigRow heads_for_groups();
+
+/// One window for all layers, or null.
+ConfigRow window();
+/// use_sliding_window, sliding_window, and max_window_layers or layer_types: which layers have it.
+ConfigRow layer_windows();
+/// use_sliding_window and sliding_window, for all layers or none.
+ConfigRow optional_window();
+
+/// decoder_sparse_step and mlp_only_layers: which layers have experts.
+ConfigRow sparse_steps();
+/// first_k_dense_replace: as many layers without experts come first. `experts_key` says how many
+/// there are, of which a model of dense layers alone has 0.
+ConfigRow first_dense_layers(std::string_view experts_key);
+
+/// n_shared_experts: the shared expert is as wide as so many routed ones.
+ConfigRow shared_expert_count();
+/// n_group and topk_group: of how many groups of experts a token may use how many.
+ConfigRow router_groups();
+/// Whether the scores of the chosen experts are renormalised, where they are a softmax's.
+ConfigRow renormalises(std::string_view key);
+/// A sigmoid router renormalises the scores of the chosen experts, unless there is one.
+ConfigRow renormalises_chosen(std::string_view key);
+
+/// A bias of the router's scores, which the class always has: config.json says nothing of it. A
+/// model without one gets zeros. `name`: of the tensor in a layer, in Hugging Face.
+ConfigRow router_bias(std::string_view name);
+/// The number of MTP layers, which transformers keeps when it leaves their tensors out.
+ConfigRow mtp_layers(std::string_view key);
+
+/// hidden_size must be a multiple of the number of heads, whatever head_dim is.
+ConfigRow even_heads();
+
+}  // namespace ferry::codec

@@ -27,7 +27,6 @@ constexpr Argument kPlain[] = {
     {"attention_dropout", &A::attention_dropout},
     {"hidden_dropout", &A::hidden_dropout},
     {"rotary_base", &A::rope_theta, kAll, ArgumentForm::whole},
-    {"rotary_percent", &A::rotary_fraction, kAll, kPlainForm, "--rotary-percent"},
     {"multi_latent_attention", &A::mla, kAll, kPlainForm, "--multi-latent-attention"},
     {"q_lora_rank", &A::q_lora_rank, kLatent, kOrNone, "--q-lora-rank"},
     {"kv_lora_rank", &A::kv_lora_rank, kLatent, kPlainForm, "--kv-lora-rank"},

@@ -98,6 +98,7 @@ class Reader {
                            ? Positions::rope
                            : value_of(position_words(), kind.value_or(""), Positions::other);
     if (is("use_rotary_position_embeddings", true)) a_.position_kind = Positions::rope;
+    a_.rotary_fraction = get("rotary_percent").real().value_or(1);
     read_unrotated_layers();
     if (a_.mla) return read_latent_positions();
     if (const auto factor = get("rotary_seq_len_interpolation_factor").real();

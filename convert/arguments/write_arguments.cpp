@@ -93,6 +93,8 @@ class Writer {
     put("position_embedding_type", word);
     put("add_position_embedding", true);
     put("use_rotary_position_embeddings", false);
+    put("rotary_percent", a_.rotary_fraction);
+    if (a_.rotary_fraction != 1) say("--rotary-percent {}", a_.rotary_fraction);
     put("rotary_interleaved", false);
     put("use_rope_scaling", a_.rope_scaling == RopeScaling::llama3);
     if (!a_.unrotated_layers.empty()) {

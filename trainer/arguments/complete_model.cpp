@@ -68,15 +68,18 @@ void complete_positions(TrainArguments& a) {
              "--no-position-embedding: give --position-embedding-type rope for a model without "
              "learned positions");
   check_fits(a.rotary_percent > 0 && a.rotary_percent <= 1,
-             "--rotary-percent {}: a part of 1 is wanted", a.rotary_percent);
+             "--rotary-percent {}: must be between 0 and 1", a.rotary_percent);
   check_fits(a.multi_latent_attention || a.rope_type.empty() || a.rope_type == "rope",
              "--rope-type {} is for --multi-latent-attention", a.rope_type);
   if (a.position_embedding_type != "rope" && !a.multi_latent_attention) return;
-  const int64_t turned = a.multi_latent_attention ? a.qk_pos_emb_head_dim : *a.kv_channels;
-  check_fits(turned % 2 == 0,
-             "{} {}: rotary positions turn pairs of a head's elements; an even "
-             "number is wanted",
-             a.multi_latent_attention ? "--qk-pos-emb-head-dim" : "--kv-channels", turned);
+  const auto part = static_cast<int64_t>(static_cast<double>(*a.kv_channels) * a.rotary_percent);
+  const int64_t rotated = a.multi_latent_attention ? a.qk_pos_emb_head_dim : part;
+  check_fits(rotated % 2 == 0,
+             "{}: rotary positions rotate pairs of a head's elements, and {} is not even",
+             a.multi_latent_attention ? "--qk-pos-emb-head-dim"
+             : a.rotary_percent == 1  ? "--kv-channels"
+                                      : "--kv-channels and --rotary-percent",
+             rotated);
 }
 
 bool has_layer_of_experts(const TrainArguments& a) {

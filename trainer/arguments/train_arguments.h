@@ -30,6 +30,7 @@ struct ModelArguments {
   bool use_rotary_position_embeddings = false, add_position_embedding = false;
   int64_t rotary_base = 0;
   double rotary_percent = 0;
+  LayerPattern no_rope_freq;  // 1: the layer has no rotary positions
   bool rotary_interleaved = false;
   std::optional<int64_t> rotary_seq_len_interpolation_factor;
   bool use_rope_scaling = false;

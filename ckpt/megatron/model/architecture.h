@@ -108,6 +108,10 @@ struct Architecture {
   bool is_rotated(int64_t layer) const {
     return unrotated_layers.empty() || !unrotated_layers[static_cast<size_t>(layer)];
   }
+  /// How many elements of a head are rotated, from the first on; not for latent attention.
+  int64_t rotary_dim() const {
+    return static_cast<int64_t>(static_cast<double>(head_dim) * rotary_fraction);
+  }
   bool gated() const {
     return activation == Activation::swiglu || activation == Activation::quick_geglu;
   }

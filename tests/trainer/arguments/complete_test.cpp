@@ -100,7 +100,7 @@ TEST(CompleteArguments, NamesSizesThatDoNotFit) {
   EXPECT_THAT(refusal("--disable-bias-linear --num-experts 4 --moe-layer-freq [1]*3"),
               HasSubstr("3 elements"));
   EXPECT_THAT(refusal("--kv-channels 7 --position-embedding-type rope"),
-              HasSubstr("--kv-channels 7: rotary positions turn pairs"));
+              HasSubstr("--kv-channels 7: rotary positions rotate pairs"));
   EXPECT_THAT(refusal("--multi-latent-attention --qk-pos-emb-head-dim 5 "
                       "--position-embedding-type rope"),
               HasSubstr("--qk-pos-emb-head-dim 5"));

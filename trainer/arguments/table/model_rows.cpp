@@ -24,6 +24,7 @@ constexpr ArgumentRow kModelRows[] = {
      "add_position_embedding"},
     {"--rotary-base", integer, "10000", &A::rotary_base, "1.."},
     {"--rotary-percent", real, "1.0", &A::rotary_percent},
+    {"--no-rope-freq", pattern, "None", &A::no_rope_freq},
     {"--rotary-interleaved", flag, "False", &A::rotary_interleaved},
     {"--rotary-seq-len-interpolation-factor", integer, "None",
      &A::rotary_seq_len_interpolation_factor, "1.."},

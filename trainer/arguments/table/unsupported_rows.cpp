@@ -91,7 +91,6 @@ constexpr ArgumentRow kUnsupportedRows[] = {
      "yarn_correction_range_round_to_int"},
     {"--relative-attention-num-buckets", integer, "32"},
     {"--relative-attention-max-distance", integer, "128"},
-    {"--no-rope-freq", text, "None"},
     {"--optimizer-cpu-offload", flag, "False"},
     {"--optimizer-offload-fraction", real, "1.0"},
     {"--use-torch-optimizer-for-cpu-offload", flag, "False"},

@@ -26,7 +26,8 @@ Attention::Attention(const ParameterSet& parameters, const std::string& prefix,
   const bool is_windowed =
       a.windowed_layers.empty() || a.windowed_layers[static_cast<size_t>(place)];
   window_ = is_windowed ? a.window : 0;
-  rotary_dim_ = a.position_kind == Positions::rope ? dim_ : 0;
+  const bool is_rotary = a.position_kind == Positions::rope && a.is_rotated(place);
+  rotary_dim_ = is_rotary ? a.rotary_dim() : 0;
 }
 
 NormRows Attention::rows_of(const Pass& pass, const Part& part) const {

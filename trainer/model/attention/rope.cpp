@@ -60,7 +60,7 @@ RopeTable rope_table(const Architecture& a, std::span<const int64_t> positions) 
   RopeTable table;
   // Latent attention has positions of its own, whatever the embeddings have.
   if (a.position_kind != Positions::rope && !a.mla) return table;
-  table.dim = a.mla ? a.qk_rope_dim : a.head_dim;
+  table.dim = a.mla ? a.qk_rope_dim : a.rotary_dim();
   const int64_t pairs = table.dim / 2;
   const Yarn yarn(a, table.dim);
   std::vector<float> frequencies;

@@ -15,9 +15,11 @@
 #include "ckpt/io/file_system.h"
 #include "ckpt/megatron/state/vocabulary.h"
 #include "convert/arguments/arguments.h"
+#include "convert/check/mtp.h"
 #include "convert/config_json.h"
 #include "convert/config_value.h"
 #include "convert/convert.h"
+#include "convert/language_part.h"
 #include "convert/model/mismatch.h"
 #include "convert/model/types.h"
 #include "convert/tokenizer.h"
@@ -102,9 +104,7 @@ std::string architecture_name(const nlohmann::json& config) {
 // The shape that the configuration of any model tells, in the words that most of them use; of a
 // model of several parts, that of its language model.
 void summarise_unknown(const nlohmann::json& config, ModelSummary& summary) {
-  const auto inner = config.find("text_config");
-  const bool has_inner = inner != config.end() && inner->is_object();
-  const nlohmann::json& text = has_inner ? *inner : config;
+  const nlohmann::json& text = language_config(config);
   const auto first_of = [&](std::initializer_list<const char*> keys) {
     for (const char* key : keys) {
       const int64_t value = integer_of(text, key, 0);
@@ -122,6 +122,7 @@ void summarise_unknown(const nlohmann::json& config, ModelSummary& summary) {
   summary.experts = first_of({"num_experts", "num_local_experts", "n_routed_experts"});
   summary.experts_per_token = first_of({"num_experts_per_tok", "top_k_experts"});
   summary.expert_ffn_hidden = first_of({"moe_intermediate_size"});
+  if (const auto mtp = counted_mtp(text)) summary.mtp_layers = mtp->layers;
   summary.sequence = first_of({"max_position_embeddings", "n_positions"});
   summary.tied_embeddings = boolean_of(text, "tie_word_embeddings", false);
 }

@@ -17,6 +17,7 @@
 #include "convert/adapters.h"
 #include "convert/base_only.h"
 #include "convert/check/known_model.h"
+#include "convert/check/mtp.h"
 #include "convert/check/stacks.h"
 #include "convert/check/unknown_model.h"
 #include "convert/model/weight_scales.h"
@@ -100,6 +101,9 @@ ModelCheck check_model(const Checkpoint& stored) {
     if (!config) return {};
     check.warnings = odd_dtypes(checkpoint.catalog);
     check.problems = scale_problems(checkpoint, *config);
+    if (auto missing = missing_mtp(checkpoint.catalog, *config)) {
+      check.warnings.push_back(std::move(*missing));
+    }
     if (auto missing = missing_output_layer(checkpoint.catalog, *config)) {
       check.problems.push_back(std::move(*missing));
     }

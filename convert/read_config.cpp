@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/name_list.h"
 #include "convert/config_json.h"
 #include "convert/config_value.h"
 #include "convert/convert.h"
@@ -39,11 +40,6 @@ constexpr std::string_view kNotCompared[] = {
 constexpr std::string_view kTrainingOnly[] = {
     "initializer_range", "attention_dropout",    "attn_pdrop",    "resid_pdrop",
     "embd_pdrop",        "router_aux_loss_coef", "aux_loss_alpha"};
-
-template <size_t N>
-bool contains(const std::string_view (&names)[N], std::string_view name) {
-  return std::find(std::begin(names), std::end(names), name) != std::end(names);
-}
 
 void read_fields(const Family& family, const json& config, Architecture& a) {
   for (const ConfigField& field : family.fields) {
@@ -147,11 +143,11 @@ class Checker {
     }
     const json defaults = json::parse(family_.defaults);
     for (const auto& [key, value] : config.items()) {
-      if (value.is_null() || contains(kNotCompared, key) || odd_.contains(key)) continue;
+      if (value.is_null() || has_name(kNotCompared, key) || odd_.contains(key)) continue;
       const json& expected = written.contains(key) ? written : defaults;
       if (!expected.contains(key) || expected[key] == value) continue;
       const json& found = given.contains(key) ? given[key] : value;
-      if (contains(kTrainingOnly, key)) {
+      if (has_name(kTrainingOnly, key)) {
         warnings.push_back(
             fmt::format("config.json's {} is {}; it becomes {}, which matters for "
                         "further training only",
@@ -247,7 +243,7 @@ std::vector<std::string> assumed(const json& config, const json& whole) {
   for (const auto& [key, value] : whole.items()) {
     const auto given = config.find(key);
     const bool said = given != config.end() && !given->is_null();
-    if (said || value.is_null() || scaling.contains(key) || contains(kTrainingOnly, key)) continue;
+    if (said || value.is_null() || scaling.contains(key) || has_name(kTrainingOnly, key)) continue;
     members.push_back(fmt::format("{} {}", key, shown(value)));
   }
   return members;

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/name_list.h"
 #include "convert/config_json.h"
 #include "convert/config_value.h"
 #include "convert/model/config_numbers.h"
@@ -68,11 +69,6 @@ constexpr std::string_view kRopeKnown[] = {"attention_factor",
                                            "rope_type",
                                            "truncate",
                                            "type"};
-
-template <size_t N>
-bool is_listed(const std::string_view (&names)[N], std::string_view name) {
-  return std::find(std::begin(names), std::end(names), name) != std::end(names);
-}
 
 bool is(const json& value, double number) {
   return value.is_number() &&
@@ -228,7 +224,7 @@ class MemberJudge {
 
   // `within`: "rope_parameters." of a member of that.
   void judge(const std::string& name, const json& value, const std::string& within = "") {
-    if (value.is_null() || is_listed(kHarmless, name)) return;
+    if (value.is_null() || has_name(kHarmless, name)) return;
     const auto* found = std::find_if(std::begin(kNeutral), std::end(kNeutral),
                                      [&](const Neutral& each) { return each.name == name; });
     if (found != std::end(kNeutral) && found->is(a_, config_, value)) return;
@@ -250,7 +246,7 @@ class MemberJudge {
     const std::string within = holds("rope_scaling") ? "rope_scaling." : "rope_parameters.";
     const json parameters = rope_scaling_of(config_);
     for (const auto& [name, value] : parameters.items()) {
-      if (!is_listed(kRopeKnown, name)) judge(name, value, within);
+      if (!has_name(kRopeKnown, name)) judge(name, value, within);
     }
   }
 
@@ -273,7 +269,7 @@ std::vector<UnreadMember> unread_members(const Family& family, const Architectur
   MemberJudge reader(family, architecture, config);
   const bool rotary = family.traits.positions == Positions::rope;
   for (const auto& [key, value] : config.items()) {
-    if (!reader.is_read(key) && !(rotary && is_listed(kRope, key))) reader.judge(key, value);
+    if (!reader.is_read(key) && !(rotary && has_name(kRope, key))) reader.judge(key, value);
   }
   if (rotary) reader.judge_rope();
   return std::move(reader.members);

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/name_list.h"
 #include "ckpt/base/threads.h"
 #include "ckpt/format/dcp/dcp.h"
 #include "ckpt/format/hugging_face/hub_cache.h"
@@ -25,10 +26,6 @@ namespace ferry {
 namespace {
 
 constexpr uint64_t kMostJsonBytes = uint64_t{64} << 20;
-
-bool contains(const std::vector<std::string>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
 
 class Verification {
  public:
@@ -172,7 +169,7 @@ class Verification {
     add_problems(std::move(checks.problems));
     for (uint32_t number : checks.not_named) {
       const std::string name = name_of(files_[number].path);
-      if (contains(exempt, name)) continue;
+      if (has_name(exempt, name)) continue;
       not_named_.push_back({files_[number].path, list_name});
     }
   }
@@ -187,7 +184,7 @@ class Verification {
       for (const std::string& what : seen->damage) add_problem({}, what);
       if (!seen->optimizer_problem.empty()) seen->notes.push_back(seen->optimizer_problem);
       for (std::string& note : seen->notes) {
-        if (!contains(seen->damage, note)) report_.notes.push_back(std::move(note));
+        if (!has_name(seen->damage, note)) report_.notes.push_back(std::move(note));
       }
       check_coverage(seen->catalog);
       seen_ = std::move(seen);

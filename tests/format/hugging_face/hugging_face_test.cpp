@@ -196,5 +196,40 @@ TEST_F(HuggingFace, OpensALoneFile) {
   EXPECT_EQ(open_safetensors_file(memory, "m/some.safetensors").entries.at(0).name, "a");
 }
 
+// Without an index the names of the shards that are there say which others there must be.
+TEST_F(HuggingFace, NamesTheShardsThatAreMissingWithoutAnIndex) {
+  for (const auto& [front, back, numbers, missing] :
+       std::vector<std::tuple<std::string, std::string, std::vector<std::string>, std::string>>{
+           {"model-", "-of-00003.safetensors", {"00001", "00003"}, "00002"},
+           {"model-", "-of-3.safetensors", {"1", "2"}, "3"},
+           {"model-", "-of-00003.safetensors", {"00000", "00001"}, "00002"},
+           {"pytorch_model-", "-of-00003.bin", {"00001", "00003"}, "00002"}}) {
+    memory = std::make_shared<MemoryFileSystem>();
+    for (const std::string& number : numbers) {
+      memory->put("m/" + front + number + back, shard({"x" + number}));
+    }
+    EXPECT_TRUE(is_hugging_face_folder(*memory, "m"));
+    EXPECT_THAT(refusal(ErrorKind::not_found),
+                HasSubstr("1 of 3 shards are missing, as the names of the others say: " + front +
+                          missing + back + "; complete the download or copy"));
+    if (back.ends_with(".bin")) continue;
+    memory->put("m/" + front + missing + back, shard({"x" + missing}));
+    EXPECT_EQ(names().size(), 3u);
+  }
+}
+
+TEST_F(HuggingFace, SaysWhichOfSeveralWeightsAreRead) {
+  memory->put("m/model.safetensors", shard({"x"}));
+  memory->put("m/optimizer.bin", "");
+  EXPECT_THAT(open_hugging_face(memory, "m").notes, testing::IsEmpty());
+  for (const std::string other : {"pytorch_model.bin", "pytorch_model-00001-of-00002.bin",
+                                  "consolidated.00.pth", "tf_model.h5", "flax_model.msgpack"}) {
+    memory->put("m/" + other, "");
+    EXPECT_THAT(open_hugging_face(memory, "m").notes,
+                ElementsAre(HasSubstr("read from model.safetensors; " + other)));
+    memory->remove_all("m/" + other);
+  }
+}
+
 }  // namespace
 }  // namespace ferry

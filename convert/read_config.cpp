@@ -277,7 +277,8 @@ void check_unread(const FamilyChoice& choice, const Architecture& a, const json&
   const std::vector<std::string> members = assumed(config, whole);
   warnings.push_back(fmt::format(
       "{}, and is read as {} because --family says so: only its members and tensors were "
-      "compared{}",
+      "compared, and classes that share both may compute otherwise (ernie4_5 and helium rotate "
+      "positions otherwise than llama); compare logits before you use it{}",
       text_of(config, "model_type", "").empty()
           ? "config.json has no model_type"
           : fmt::format("config.json's model_type {} is not known",
@@ -286,6 +287,19 @@ void check_unread(const FamilyChoice& choice, const Architecture& a, const json&
       members.empty()
           ? ""
           : fmt::format("; assumed, as config.json does not say: {}", fmt::join(members, ", "))));
+}
+
+// Classes that the folder brings along, which transformers takes with trust_remote_code.
+void warn_of_code(const json& config, const Family& family, std::vector<std::string>& warnings) {
+  const auto map = config.find("auto_map");
+  if (map == config.end() || !map->is_object() || map->empty()) return;
+  const std::string model = text_of(*map, "AutoModelForCausalLM", "");
+  warnings.push_back(fmt::format(
+      "config.json names code of the folder's own (auto_map{}), whose computation is not known: "
+      "the "
+      "model is read as {}'s class; auto_map is not carried along, convert --to hf --fill-from "
+      "FOLDER puts it back",
+      model.empty() ? "" : ": " + model, family.name));
 }
 
 std::vector<int64_t> token_ids(const json& config, const char* key) {
@@ -333,6 +347,7 @@ ReadConfig read_config(const json& given, const std::optional<std::string>& want
   const json before = whole;
   result.architecture = read(*result.family, whole);
   refuse(missing_sizes(*result.family, result.architecture, before), path);
+  warn_of_code(config, *result.family, result.warnings);
   Checker checker(*result.family, result.architecture);
   checker.check_fields(config);
   checker.compare(whole, config);

@@ -209,7 +209,9 @@ const Family& choose_family(const Architecture& architecture,
 FamilyChoice choose_family(const nlohmann::json& config, const std::optional<std::string>& wanted,
                            const std::string& path) {
   using How = FamilyChoice::How;
-  const std::string type = text_of(config, "model_type", "");
+  const std::string given = text_of(config, "model_type", "");
+  const std::string type =
+      given.empty() ? std::string(type_of_class(architecture_name(config))) : given;
   const Family* family = find_family(type);
   if (family != nullptr && (!wanted || *wanted == type)) return {family, How::its_own};
   if (family != nullptr) {
@@ -225,8 +227,9 @@ FamilyChoice choose_family(const nlohmann::json& config, const std::optional<std
   }
   if (wanted) named_family(*wanted);
   const std::string found =
-      type.empty() ? "model_type is missing" + what_config_says(config)
-                   : fmt::format("model_type is '{}'{}", type, what_config_says(config));
+      given.empty() ? "model_type is missing" + what_config_says(config) +
+                          (type.empty() ? "" : fmt::format("; its class is that of '{}'", type))
+                    : fmt::format("model_type is '{}'{}", type, what_config_says(config));
   if (same != nullptr) {
     fail(ErrorKind::unsupported,
          "{}: {}, which computes what {} does: --family {} reads it as that", path, found,

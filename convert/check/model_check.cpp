@@ -104,7 +104,9 @@ ModelCheck check_model(const Checkpoint& stored) {
     if (auto missing = missing_mtp(checkpoint.catalog, *config)) {
       check.warnings.push_back(std::move(*missing));
     }
-    if (auto missing = missing_output_layer(checkpoint.catalog, *config)) {
+    // An adapter may have trained a copy of it, which went with the adapter's tensors.
+    auto missing = missing_output_layer(checkpoint.catalog, *config);
+    if (missing && adapter.replaced.empty()) {
       check.problems.push_back(std::move(*missing));
     }
     const auto model = known_model(checkpoint);

@@ -82,8 +82,8 @@ std::optional<std::string> missing_mtp(const Catalog& catalog, const nlohmann::j
   }
   return fmt::format(
       "config.json counts {} MTP layer{} ({}), but no tensor is of one: transformers loads the "
-      "model without them, speculative decoding by them fails; set {} to 0, or take them from the "
-      "original model (convert --fill-from DIR)",
+      "model without such layers, speculative decoding by them fails; set {} to 0, or take them "
+      "from the original model (convert --fill-from DIR)",
       counted->layers, counted->layers == 1 ? "" : "s", counted->member, counted->member);
 }
 

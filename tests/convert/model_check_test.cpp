@@ -256,5 +256,22 @@ TEST(ModelCheck, SaysThatMtpLayersHaveNoTensors) {
   EXPECT_THAT(warnings(known), ElementsAre(HasSubstr("no tensor is of one")));
 }
 
+// PEFT's modules_to_save: a trained copy of the output layer, with the module's own or without.
+TEST(ModelCheck, FindsTheOutputLayerThatAnAdapterTrained) {
+  for (const bool with_own : {true, false}) {
+    File file("qwen3");
+    file.config["architectures"] = {"Qwen3ForSequenceClassification"};
+    const Bytes head = file.tensors.at("model.norm.weight");
+    file.tensors.erase("lm_head.weight");
+    if (with_own) file.tensors["score.original_module.weight"] = head;
+    file.tensors["score.modules_to_save.default.weight"] = head;
+    put_before_all(file, "base_model.model.");
+    EXPECT_THAT(problems(file), IsEmpty()) << with_own;
+    file.tensors.erase("base_model.model.score.modules_to_save.default.weight");
+    file.tensors["base_model.model.model.layers.0.self_attn.q_proj.lora_A.default.weight"] = head;
+    EXPECT_EQ(problems(file).empty(), with_own);
+  }
+}
+
 }  // namespace
 }  // namespace ferry::test

@@ -93,14 +93,6 @@ void recognise_arguments(const Checkpoint& checkpoint, ModelSummary& summary) {
   summarise(read.architecture, summary);
 }
 
-// The first of `architectures`.
-std::string architecture_name(const nlohmann::json& config) {
-  const auto names = config.find("architectures");
-  const bool said =
-      names != config.end() && names->is_array() && !names->empty() && names->front().is_string();
-  return said ? names->front().get<std::string>() : "";
-}
-
 // The shape that the configuration of any model tells, in the words that most of them use; of a
 // model of several parts, that of its language model.
 void summarise_unknown(const nlohmann::json& config, ModelSummary& summary) {
@@ -143,7 +135,7 @@ void recognise_config(const Checkpoint& checkpoint, ModelSummary& summary) {
   const Family* family =
       type != config.end() && type->is_string() ? find_family(type->get<std::string>()) : nullptr;
   if (family == nullptr) {
-    const std::string architecture = architecture_name(config);
+    const std::string architecture = class_name_of(config);
     summary.reasons.push_back(fmt::format("model_type '{}'{} is none of the families",
                                           text_of(config, "model_type", ""),
                                           architecture.empty() ? "" : " (" + architecture + ")"));
@@ -159,7 +151,7 @@ std::string what_config_says(const nlohmann::json& config) {
   ModelSummary summary;
   summarise_unknown(config, summary);
   std::vector<std::string> parts;
-  if (const std::string name = architecture_name(config); !name.empty()) parts.push_back(name);
+  if (const std::string name = class_name_of(config); !name.empty()) parts.push_back(name);
   const auto add = [&](const char* what, int64_t number) {
     if (number > 0) parts.push_back(fmt::format("{} {}", what, number));
   };
@@ -211,7 +203,7 @@ FamilyChoice choose_family(const nlohmann::json& config, const std::optional<std
   using How = FamilyChoice::How;
   const std::string given = text_of(config, "model_type", "");
   const std::string type =
-      given.empty() ? std::string(type_of_class(architecture_name(config))) : given;
+      given.empty() ? std::string(type_of_class(class_name_of(config))) : given;
   const Family* family = find_family(type);
   if (family != nullptr && (!wanted || *wanted == type)) return {family, How::its_own};
   if (family != nullptr) {

@@ -20,23 +20,16 @@
 #include "convert/check/mtp.h"
 #include "convert/check/stacks.h"
 #include "convert/check/unknown_model.h"
+#include "convert/config_value.h"
 #include "convert/model/weight_scales.h"
 
 namespace ferry {
 namespace {
 
-// The name of the class that saved the model; empty: config.json names none.
-std::string class_of(const nlohmann::json& config) {
-  const auto names = config.find("architectures");
-  const bool is_named =
-      names != config.end() && names->is_array() && !names->empty() && names->front().is_string();
-  return is_named ? names->front().get<std::string>() : std::string();
-}
-
 // Whether the class that saved the model has an output layer for tokens; a model of embeddings, of
 // rewards or of classes has none, or another.
 bool has_head(const nlohmann::json& config) {
-  const std::string name = class_of(config);
+  const std::string name = class_name_of(config);
   if (name.empty()) return true;
   constexpr std::string_view kEnds[] = {"ForCausalLM", "LMHeadModel", "ForConditionalGeneration"};
   return std::any_of(std::begin(kEnds), std::end(kEnds),
@@ -47,7 +40,7 @@ bool has_head(const nlohmann::json& config) {
 // model; transformers draws a random one where the folder has none.
 std::optional<std::string> missing_output_layer(const Catalog& catalog,
                                                 const nlohmann::json& config) {
-  const std::string name = class_of(config);
+  const std::string name = class_name_of(config);
   constexpr std::string_view kEnds[] = {"ForSequenceClassification", "ForTokenClassification",
                                         "ForQuestionAnswering"};
   if (std::none_of(std::begin(kEnds), std::end(kEnds),
@@ -109,7 +102,7 @@ ModelCheck check_model(const Checkpoint& stored) {
     if (missing && adapter.replaced.empty()) {
       check.problems.push_back(std::move(*missing));
     }
-    const auto model = known_model(checkpoint);
+    const auto model = known_model(*config, checkpoint.path);
     if (!model) {
       ModelCheck found = compare_with_config(checkpoint.catalog, *config, has_head(*config));
       std::ranges::move(found.problems, std::back_inserter(check.problems));

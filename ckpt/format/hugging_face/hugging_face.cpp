@@ -10,6 +10,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/name_list.h"
+#include "ckpt/engine/engine.h"
 #include "ckpt/format/hugging_face/further_weights.h"
 #include "ckpt/format/hugging_face/json_events.h"
 #include "ckpt/format/hugging_face/safetensors.h"
@@ -20,6 +21,7 @@ namespace ferry {
 namespace {
 
 constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
+constexpr uint64_t kComparisonBytes = 8 << 20;
 constexpr uint64_t kMaxIndexBytes = 100'000'000;  // as safetensors' headers
 
 using WeightMap = std::vector<std::pair<std::string, std::string>>;
@@ -171,7 +173,7 @@ class Opener {
       if (status.kind == PathKind::missing) missing.push_back(file);
     }
     if (missing.empty()) {
-      open_files({files.begin(), files.end()});
+      open_files({files.begin(), files.end()}, map);
     } else if (!own.empty()) {
       model_.damage.push_back(
           fmt::format("{}: {} of the {} shards that it names are missing: {}; the folder has a "
@@ -186,7 +188,7 @@ class Opener {
     check_against(map, index);
   }
 
-  void open_files(const std::vector<std::string>& files) {
+  void open_files(const std::vector<std::string>& files, const WeightMap& map = {}) {
     for (const std::string& file : files) {
       const std::string path = join_untrusted(folder_, file);
       if (model_.weights == HuggingFaceWeights::torch_bin) {
@@ -195,7 +197,7 @@ class Opener {
         add_safetensors(path);
       }
     }
-    check_names();
+    resolve_repeated(map);
   }
 
   void add_safetensors(const std::string& path) {
@@ -228,15 +230,42 @@ class Opener {
     return model_.catalog.files[entry.chunks.at(0).extent.file].path;
   }
 
-  void check_names() {
-    std::unordered_map<std::string_view, const Entry*> seen;
-    seen.reserve(model_.catalog.entries.size());
-    for (const Entry& entry : model_.catalog.entries) {
-      const auto [at, added] = seen.emplace(entry.name, &entry);
-      if (added) continue;
-      fail(ErrorKind::corrupt, "tensor {} lies in {} and in {}; one model holds it once",
-           entry.name, path_of(*at->second), path_of(entry));
+  // A tensor that several files hold with the same values is taken from that which `map` names, or
+  // the first. Of other values, programs take one or the other.
+  void resolve_repeated(const WeightMap& map) {
+    std::vector<Entry>& entries = model_.catalog.entries;
+    std::unordered_map<std::string_view, size_t> seen;
+    std::vector<std::pair<size_t, size_t>> repeated;
+    seen.reserve(entries.size());
+    for (size_t i = 0; i < entries.size(); ++i) {
+      const auto [at, added] = seen.emplace(entries[i].name, i);
+      if (!added) repeated.emplace_back(at->second, i);
     }
+    if (repeated.empty()) return;
+    std::unordered_map<std::string_view, std::string> named;
+    for (const auto& [name, file] : map) named.emplace(name, join(folder_, file));
+    std::vector<bool> dropped(entries.size());
+    std::vector<std::string> names;
+    for (const auto& [first, other] : repeated) {
+      const Entry &a = entries[first], &b = entries[other];
+      const auto by_index = named.find(a.name);
+      if (!same_elements(model_.catalog, a, b, kComparisonBytes)) {
+        fail(ErrorKind::corrupt,
+             "tensor {} is in {} and in {} with other values ({} tensors are in more than one "
+             "file); programs take one or the other. Remove it from the file that is not of the "
+             "model{}",
+             a.name, path_of(a), path_of(b), repeated.size(),
+             by_index == named.end() ? "" : "; the index names " + by_index->second);
+      }
+      names.push_back(a.name);
+      const bool takes_other = by_index != named.end() && by_index->second == path_of(b);
+      dropped[takes_other ? first : other] = true;
+    }
+    model_.notes.push_back(
+        fmt::format("{} tensors are in more than one file, with the same values: {}", names.size(),
+                    some_of(names)));
+    size_t position = 0;
+    std::erase_if(entries, [&](const Entry&) { return dropped[position++]; });
   }
 
   void check_against(const WeightMap& map, const std::string& index) {

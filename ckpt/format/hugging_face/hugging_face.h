@@ -39,8 +39,9 @@ struct HuggingFaceModel {
 /// True when `folder` holds weights that open_hugging_face would take.
 bool is_hugging_face_folder(const FileSystem& file_system, const std::string& folder);
 
-/// Opens the folder from headers alone. not_found when weights or shards are missing (names them);
-/// corrupt for bad files, a shard's name that leaves the folder, a tensor that two shards hold.
+/// Opens the folder from headers alone; only of tensors that two shards hold elements are read, to
+/// compare them. not_found when weights or shards are missing (names them); corrupt for bad files,
+/// a shard's name that leaves the folder, a tensor that two shards hold with other values.
 HuggingFaceModel open_hugging_face(std::shared_ptr<const FileSystem> file_system,
                                    const std::string& folder);
 

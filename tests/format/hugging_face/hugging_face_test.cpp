@@ -150,11 +150,26 @@ TEST_F(HuggingFace, ReadsACompleteSetOfShardsWhoseIndexIsOfAnotherSave) {
   EXPECT_THAT(refusal(ErrorKind::corrupt), HasSubstr("not JSON"));  // two sets are whole
 }
 
-TEST_F(HuggingFace, RefusesATensorInTwoShards) {
-  put_two_shards();
-  memory->put("m/a-2.safetensors", shard({"y", "x"}));
-  put_index({{"x", "a-1.safetensors"}, {"z", "a-1.safetensors"}, {"y", "a-2.safetensors"}});
-  EXPECT_THAT(refusal(ErrorKind::corrupt), HasSubstr("tensor x lies in"));
+// With the same values it is taken from one of them; with others nobody knows which is meant.
+TEST_F(HuggingFace, ComparesATensorInTwoShards) {
+  for (const std::string named : {"a-1.safetensors", "a-2.safetensors"}) {
+    memory->put("m/a-1.safetensors", shard({"x", "z"}));
+    memory->put("m/a-2.safetensors", shard({"y", "x"}));
+    put_index({{"x", named}, {"y", "a-2.safetensors"}, {"z", "a-1.safetensors"}});
+    const HuggingFaceModel model = open_hugging_face(memory, "m");
+    EXPECT_EQ(model.catalog.entries.size(), 3u);
+    EXPECT_THAT(model.damage, testing::IsEmpty());
+    EXPECT_THAT(model.notes, ElementsAre("1 tensors are in more than one file, with the same "
+                                         "values: x"));
+    const Entry& x = *model.catalog.find("x");
+    EXPECT_EQ(model.catalog.files[x.chunks[0].extent.file].path, "m/" + named);
+  }
+  std::string other = shard({"y", "x"});
+  other.back() = 1;
+  memory->put("m/a-2.safetensors", other);
+  EXPECT_THAT(refusal(ErrorKind::corrupt),
+              testing::AllOf(HasSubstr("x is in m/a-1.safetensors and in m/a-2.safetensors with"),
+                             HasSubstr("the index names m/a-2.safetensors")));
 }
 
 TEST_F(HuggingFace, RefusesShardsOutsideTheFolder) {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/name_list.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/other_programs.h"
 #include "convert/adapters.h"
@@ -59,6 +60,21 @@ std::optional<std::string> missing_output_layer(const Catalog& catalog,
       name, *modules.begin());
 }
 
+// Weights without elements. Of quantised models some parts are so, and stay.
+std::optional<std::string> empty_weights(const Catalog& catalog) {
+  std::vector<std::string> names;
+  for (const Entry& entry : catalog.entries) {
+    const bool is_weight = entry.name.ends_with(".weight") && is_floating_point(entry.dtype);
+    if (is_weight && entry.elements() == 0) names.push_back(entry.name);
+  }
+  if (names.empty()) return std::nullopt;
+  return fmt::format(
+      "{} weight{} no elements: {}. DeepSpeed's ZeRO stage 3 saves models so where it did not "
+      "gather their weights (stage3_gather_16bit_weights_on_model_save): they are in its own "
+      "checkpoint (global_stepN), which ferry reads",
+      names.size(), names.size() == 1 ? " has" : "s have", some_of(names));
+}
+
 // Weights of fp8 without scales, or with scales that do not fit.
 std::vector<std::string> scale_problems(const Checkpoint& checkpoint,
                                         const nlohmann::json& config) {
@@ -94,6 +110,7 @@ ModelCheck check_model(const Checkpoint& stored) {
     if (!config) return {};
     check.warnings = odd_dtypes(checkpoint.catalog);
     check.problems = scale_problems(checkpoint, *config);
+    if (auto empty = empty_weights(checkpoint.catalog)) check.problems.push_back(std::move(*empty));
     if (auto missing = missing_mtp(checkpoint.catalog, *config)) {
       check.warnings.push_back(std::move(*missing));
     }

@@ -273,5 +273,17 @@ TEST(ModelCheck, FindsTheOutputLayerThatAnAdapterTrained) {
   }
 }
 
+// As DeepSpeed's ZeRO stage 3 leaves them, whatever the model's type.
+TEST(ModelCheck, FindsWeightsWithoutElements) {
+  for (const bool known : {true, false}) {
+    File file("qwen3");
+    if (!known) make_unknown(file);
+    for (auto& [name, tensor] : file.tensors) {
+      if (tensor.shape.size() == 2) tensor = {{0}, tensor.dtype, ""};
+    }
+    EXPECT_THAT(problems(file), Contains(HasSubstr("weights have no elements: "))) << known;
+  }
+}
+
 }  // namespace
 }  // namespace ferry::test

@@ -261,9 +261,10 @@ class Opener {
       const bool takes_other = by_index != named.end() && by_index->second == path_of(b);
       dropped[takes_other ? first : other] = true;
     }
+    const bool one = names.size() == 1;
     model_.notes.push_back(
-        fmt::format("{} tensors are in more than one file, with the same values: {}", names.size(),
-                    some_of(names)));
+        fmt::format("{} tensor{} in more than one file, with the same values: {}", names.size(),
+                    one ? " is" : "s are", some_of(names)));
     size_t position = 0;
     std::erase_if(entries, [&](const Entry&) { return dropped[position++]; });
   }

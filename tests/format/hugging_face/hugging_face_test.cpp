@@ -159,7 +159,7 @@ TEST_F(HuggingFace, ComparesATensorInTwoShards) {
     const HuggingFaceModel model = open_hugging_face(memory, "m");
     EXPECT_EQ(model.catalog.entries.size(), 3u);
     EXPECT_THAT(model.damage, testing::IsEmpty());
-    EXPECT_THAT(model.notes, ElementsAre("1 tensors are in more than one file, with the same "
+    EXPECT_THAT(model.notes, ElementsAre("1 tensor is in more than one file, with the same "
                                          "values: x"));
     const Entry& x = *model.catalog.find("x");
     EXPECT_EQ(model.catalog.files[x.chunks[0].extent.file].path, "m/" + named);

@@ -265,10 +265,15 @@ TEST(ModelCheck, FindsTheOutputLayerThatAnAdapterTrained) {
     file.tensors.erase("lm_head.weight");
     if (with_own) file.tensors["score.original_module.weight"] = head;
     file.tensors["score.modules_to_save.default.weight"] = head;
+    const std::string layer = "model.layers.0.self_attn.q_proj.";
+    file.tensors[layer + "base_layer.weight"] = file.tensors.at(layer + "weight");
+    file.tensors.erase(layer + "weight");
+    for (const std::string factor : {"lora_A", "lora_B"}) {
+      file.tensors[layer + factor + ".default.weight"] = file.tensors[layer + "base_layer.weight"];
+    }
     put_before_all(file, "base_model.model.");
     EXPECT_THAT(problems(file), IsEmpty()) << with_own;
     file.tensors.erase("base_model.model.score.modules_to_save.default.weight");
-    file.tensors["base_model.model.model.layers.0.self_attn.q_proj.lora_A.default.weight"] = head;
     EXPECT_EQ(problems(file).empty(), with_own);
   }
 }

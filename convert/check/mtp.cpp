@@ -14,18 +14,18 @@ namespace {
 
 // DeepSeek's and most others'; Qwen3.5's; those of Inkling and Mellum; Megatron-LM's, which some
 // exporters keep; MiniMax's.
-constexpr const char* kMembers[] = {"num_nextn_predict_layers", "mtp_num_hidden_layers",
-                                    "num_mtp_layers", "mtp_num_layers", "num_mtp_modules"};
-constexpr std::string_view kModules[] = {"mtp", "nextn"};  // begins of their names
+constexpr const char* kMtpMembers[] = {"num_nextn_predict_layers", "mtp_num_hidden_layers",
+                                       "num_mtp_layers", "mtp_num_layers", "num_mtp_modules"};
+constexpr std::string_view kMtpModules[] = {"mtp", "nextn"};  // begins of their names
 constexpr std::string_view kDecoders[] = {"model.", "language_model.", "decoder."};
-constexpr std::string_view kLayers = "layers.";
+constexpr std::string_view kLayersModule = "layers.";
 
 std::string_view module_at(std::string_view name, size_t begin) {
   return name.substr(begin, name.find('.', begin) - begin);
 }
 
 // Reads the "3." that `rest` begins with, and takes it off; -1 where it begins otherwise.
-int64_t take_number(std::string_view& rest) {
+int64_t read_number(std::string_view& rest) {
   int64_t number = 0;
   const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
   const auto length = static_cast<size_t>(end - rest.data());
@@ -38,7 +38,7 @@ int64_t take_number(std::string_view& rest) {
 
 std::optional<MtpCount> counted_mtp(const nlohmann::json& config) {
   const nlohmann::json& model = language_config(config);
-  for (const char* member : kMembers) {
+  for (const char* member : kMtpMembers) {
     const int64_t layers = integer_of(model, member, 0);
     if (layers > 0) return MtpCount{member, layers};
   }
@@ -51,20 +51,20 @@ std::string_view inside_mtp_layer(std::string_view name, int64_t decoder_layers)
     const size_t next = begin + module.size() + 1;
     if (next >= name.size()) return {};
     const bool is_mtp = std::ranges::any_of(
-        kModules, [&](std::string_view start) { return module.starts_with(start); });
+        kMtpModules, [&](std::string_view start) { return module.starts_with(start); });
     if (is_mtp) {
       std::string_view rest = name.substr(next);
-      if (rest.starts_with(kLayers)) rest.remove_prefix(kLayers.size());
-      take_number(rest);
+      if (rest.starts_with(kLayersModule)) rest.remove_prefix(kLayersModule.size());
+      read_number(rest);
       return rest;
     }
     const std::string_view before = name.substr(0, begin);
     const bool is_decoder = begin == 0 || std::ranges::any_of(kDecoders, [&](std::string_view end) {
                               return before.ends_with(end);
                             });
-    if (decoder_layers > 0 && is_decoder && name.substr(begin).starts_with(kLayers)) {
+    if (decoder_layers > 0 && is_decoder && name.substr(begin).starts_with(kLayersModule)) {
       std::string_view rest = name.substr(next);
-      return take_number(rest) >= decoder_layers ? rest : std::string_view();
+      return read_number(rest) >= decoder_layers ? rest : std::string_view();
     }
     begin = next;
   }

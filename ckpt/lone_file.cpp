@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/name_list.h"
 #include "ckpt/base/name_pattern.h"
 #include "ckpt/format/other_programs.h"
 #include "ckpt/open_file.h"
@@ -17,8 +18,6 @@ namespace ferry {
 namespace {
 
 using Names = std::vector<std::string>;
-
-constexpr size_t kNamesShown = 8;
 
 // What stands next to a model, and is none.
 constexpr std::string_view kOthers[] = {
@@ -94,13 +93,6 @@ const Program* program_of(const std::string& file, const Names& names) {
     return fits_pattern(program.pattern, file) && has_beside(names, program.beside);
   });
   return found == std::end(kPrograms) ? nullptr : &*found;
-}
-
-std::string some_of(const Names& names) {
-  std::string text;
-  for (size_t i = 0; i < names.size() && i < kNamesShown; ++i) text += (i ? ", " : "") + names[i];
-  if (names.size() > kNamesShown) text += fmt::format(" and {} more", names.size() - kNamesShown);
-  return text;
 }
 
 // Of several files the last step's, where all are steps of one program.

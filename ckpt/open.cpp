@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/name_list.h"
 #include "ckpt/format/dcp/dcp_safetensors.h"
 #include "ckpt/format/deepspeed/deepspeed.h"
 #include "ckpt/format/fsdp/fsdp_ranks.h"
@@ -158,13 +159,6 @@ std::optional<Format> own_format(const Folder& folder) {
 
 // A folder.
 
-std::string first_few(const Names& names) {
-  std::string text;
-  for (size_t i = 0; i < names.size() && i < 8; ++i) text += (i ? ", " : "") + names[i];
-  if (names.size() > 8) text += fmt::format(" and {} more", names.size() - 8);
-  return text;
-}
-
 bool looks_like_checkpoint(const FileSystem& files, const std::string& path) {
   if (files.status(path).kind != PathKind::folder) return false;
   const Folder folder(files, path);
@@ -189,7 +183,7 @@ bool looks_like_checkpoint(const FileSystem& files, const std::string& path) {
   if (!inside.empty()) {
     fail(ErrorKind::not_found,
          "{} is no checkpoint itself, but these folders in it look like one: {}", folder.path,
-         first_few(inside));
+         some_of(inside, 8));
   }
   const std::string other = other_folder(folder.files, folder.path, names);
   if (!other.empty()) fail(ErrorKind::unsupported, "{}: {}", folder.path, other);
@@ -198,7 +192,7 @@ bool looks_like_checkpoint(const FileSystem& files, const std::string& path) {
     if (*format.known_by) looked_for += std::string(", ") + format.known_by;
   }
   fail(ErrorKind::unsupported, "{}: no checkpoint recognised: looked for {}; found {}", folder.path,
-       looked_for, first_few(names));
+       looked_for, some_of(names, 8));
 }
 
 Checkpoint open_run(Files files, const std::string& path, const OpenOptions& options) {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "ckpt/base/checked.h"
+#include "ckpt/base/name_list.h"
 #include "convert/adapters.h"
 
 namespace ferry {
@@ -143,13 +144,6 @@ class Summary {
   std::map<std::tuple<std::string, std::string, std::string>, Factors> factors_;
 };
 
-std::string listed(const std::vector<std::string>& all) {
-  const auto end = all.begin() + static_cast<std::ptrdiff_t>(std::min(all.size(), kShown));
-  std::string text = fmt::format("{}", fmt::join(all.begin(), end, ", "));
-  if (all.size() > kShown) text += fmt::format(" and {} more", all.size() - kShown);
-  return text;
-}
-
 }  // namespace
 
 AdapterSummary summarise(const Catalog& catalog, const std::vector<AdapterTensor>& tensors) {
@@ -167,13 +161,14 @@ std::string to_text(const AdapterSummary& adapter) {
     text += fmt::format(" of rank{} {}", adapter.ranks.size() > 1 ? "s" : "",
                         fmt::join(adapter.ranks, ", "));
   }
-  if (!adapter.targets.empty()) text += " on " + listed(adapter.targets);
-  if (methods.size() > 1) text += ", with " + listed({methods.begin() + 1, methods.end()});
+  if (!adapter.targets.empty()) text += " on " + some_of(adapter.targets, kShown);
+  if (methods.size() > 1) text += ", with " + some_of({methods.begin() + 1, methods.end()}, kShown);
   if (!adapter.replaced.empty()) {
     text += methods.empty() ? " of " : ", with trained copies of ";
-    text += listed(adapter.replaced);
+    text += some_of(adapter.replaced, kShown);
   }
-  if (adapter.names.size() > 1) text += fmt::format(" (adapters {})", listed(adapter.names));
+  if (adapter.names.size() > 1)
+    text += fmt::format(" (adapters {})", some_of(adapter.names, kShown));
   return text;
 }
 

@@ -1,12 +1,11 @@
 #include "convert/carried_files.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <span>
 #include <string_view>
 
+#include "ckpt/base/name_list.h"
 #include "ckpt/base/utf8.h"
 #include "ckpt/integrity/manifest/manifest.h"
 #include "ckpt/integrity/manifest/sha256_manifest.h"
@@ -17,7 +16,6 @@ namespace {
 constexpr int kMostFolders = 4;  // a link may lead back to its own folder
 constexpr size_t kMostCarriedFiles = 1000;
 constexpr uint64_t kMostCarriedBytes = uint64_t{256} << 20;  // of one file
-constexpr size_t kLeftShown = 5;
 constexpr std::string_view kTemplateFolder = "additional_chat_templates";
 constexpr std::string_view kTrainerState = "trainer_state.json";
 
@@ -35,14 +33,10 @@ bool is_training_state(std::string_view name) {
           (name.starts_with("random_states_") || name.starts_with("custom_checkpoint_")));
 }
 
-bool is_among(std::string_view name, std::span<const std::string_view> names) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 // The model's own weights, which are converted.
 bool is_model_file(const std::string& path) {
   if (path.find('/') != std::string::npos) return false;
-  return path.ends_with(".safetensors") || is_among(path, kModelIndexes) ||
+  return path.ends_with(".safetensors") || has_name(kModelIndexes, path) ||
          (path.starts_with("pytorch_model") && path.ends_with(".bin"));
 }
 
@@ -83,7 +77,7 @@ class Collector {
   }
 
   void add(const std::string& path, const std::string& name, uint64_t bytes) {
-    if (is_model_file(path) || is_among(path, kOwnFiles)) return;
+    if (is_model_file(path) || has_name(kOwnFiles, path)) return;
     const bool is_weight = std::any_of(std::begin(kWeightEnds), std::end(kWeightEnds),
                                        [&](std::string_view end) { return path.ends_with(end); });
     if (is_weight || is_training_state(name) || bytes > kMostCarriedBytes ||
@@ -109,13 +103,10 @@ CarriedFiles carried_files(const FileSystem& file_system, const std::string& fol
 
 std::string left_out(const std::vector<std::string>& left) {
   if (left.empty()) return {};
-  const size_t shown = std::min(left.size(), kLeftShown);
   return fmt::format(
       "{} file{} next to the model's weights {} left out, as other weights, state of a training or "
-      "too large: {}{}",
-      left.size(), left.size() == 1 ? "" : "s", left.size() == 1 ? "is" : "are",
-      fmt::join(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
-      left.size() > shown ? ", ..." : "");
+      "too large: {}",
+      left.size(), left.size() == 1 ? "" : "s", left.size() == 1 ? "is" : "are", some_of(left));
 }
 
 }  // namespace ferry

@@ -65,4 +65,11 @@ nlohmann::json rope_scaling_of(const nlohmann::json& config) {
   return nlohmann::json::object();
 }
 
+std::string class_name_of(const nlohmann::json& config) {
+  const auto names = config.find("architectures");
+  const bool is_named =
+      names != config.end() && names->is_array() && !names->empty() && names->front().is_string();
+  return is_named ? names->front().get<std::string>() : std::string();
+}
+
 }  // namespace ferry

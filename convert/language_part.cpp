@@ -37,6 +37,8 @@ std::vector<const json*> path_inside(const json& config) {
 
 }  // namespace
 
+const json& language_config(const json& config) { return *path_inside(config).back(); }
+
 std::optional<json> language_part(const json& config, const std::optional<std::string>& family) {
   if (!config.is_object() || find_family(text_of(config, "model_type", ""))) return std::nullopt;
   const std::vector<const json*> path = path_inside(config);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/name_list.h"
 #include "convert/config/expressible.h"
 #include "convert/config/number_checks.h"
 #include "convert/config_json.h"
@@ -34,13 +35,8 @@ constexpr std::string_view kNotCompared[] = {
 
 // Members that matter for further training alone: another value is told, not refused.
 constexpr std::string_view kTrainingOnly[] = {
-    "initializer_range", "attention_dropout",    "attn_pdrop",    "resid_pdrop",
-    "embd_pdrop",        "router_aux_loss_coef", "aux_loss_alpha"};
-
-template <size_t N>
-bool contains(const std::string_view (&names)[N], std::string_view name) {
-  return std::find(std::begin(names), std::end(names), name) != std::end(names);
-}
+    "initializer_range", "attention_dropout", "attn_pdrop",           "resid_pdrop",
+    "embd_pdrop",        "residual_dropout",  "router_aux_loss_coef", "aux_loss_alpha"};
 
 // `config` with what its class adds where it is silent; `defaults`: of a class that is not the
 // family's own.
@@ -82,11 +78,11 @@ class Checker {
     const json written = config_json(family_, a_, DType::bf16, {}, unused);
     const json defaults = json::parse(family_.defaults);
     for (const auto& [key, value] : config.items()) {
-      if (value.is_null() || contains(kNotCompared, key) || odd_.contains(key)) continue;
+      if (value.is_null() || has_name(kNotCompared, key) || odd_.contains(key)) continue;
       const json& expected = written.contains(key) ? written : defaults;
       if (!expected.contains(key) || expected[key] == value) continue;
       const json& found = given.contains(key) ? given[key] : value;
-      if (contains(kTrainingOnly, key)) {
+      if (has_name(kTrainingOnly, key)) {
         warnings.push_back(
             fmt::format("config.json's {} is {}; it becomes {}, which matters for "
                         "further training only",
@@ -145,7 +141,7 @@ std::vector<std::string> assumed(const json& config, const json& whole) {
   for (const auto& [key, value] : whole.items()) {
     const auto given = config.find(key);
     const bool said = given != config.end() && !given->is_null();
-    if (said || value.is_null() || scaling.contains(key) || contains(kTrainingOnly, key)) continue;
+    if (said || value.is_null() || scaling.contains(key) || has_name(kTrainingOnly, key)) continue;
     members.push_back(fmt::format("{} {}", key, shown(value)));
   }
   return members;
@@ -179,7 +175,8 @@ void check_unread(const FamilyChoice& choice, const Architecture& a, const json&
   const std::vector<std::string> members = assumed(config, whole);
   warnings.push_back(fmt::format(
       "{}, and is read as {} because --family says so: only its members and tensors were "
-      "compared{}",
+      "compared, and classes that share both may compute otherwise (ernie4_5 and helium rotate "
+      "positions otherwise than llama); compare logits before you use it{}",
       text_of(config, "model_type", "").empty()
           ? "config.json has no model_type"
           : fmt::format("config.json's model_type {} is not known",
@@ -188,6 +185,19 @@ void check_unread(const FamilyChoice& choice, const Architecture& a, const json&
       members.empty()
           ? ""
           : fmt::format("; assumed, as config.json does not say: {}", fmt::join(members, ", "))));
+}
+
+// Classes that the folder brings along, which transformers takes with trust_remote_code.
+void warn_of_code(const json& config, const Family& family, std::vector<std::string>& warnings) {
+  const auto map = config.find("auto_map");
+  if (map == config.end() || !map->is_object() || map->empty()) return;
+  const std::string model = text_of(*map, "AutoModelForCausalLM", "");
+  warnings.push_back(fmt::format(
+      "config.json names code of the folder's own (auto_map{}), whose computation is not known: "
+      "the "
+      "model is read as {}'s class; auto_map is not carried along, convert --to hf --fill-from "
+      "FOLDER puts it back",
+      model.empty() ? "" : ": " + model, family.name));
 }
 
 std::vector<int64_t> token_ids(const json& config, const char* key) {
@@ -235,6 +245,7 @@ ReadConfig read_config(const json& given, const std::optional<std::string>& want
   const json before = whole;
   result.architecture = read(*result.family, whole);
   refuse(missing_sizes(*result.family, result.architecture, before), path);
+  warn_of_code(config, *result.family, result.warnings);
   Checker checker(*result.family, result.architecture);
   checker.check_fields(config);
   checker.compare(whole, config);

@@ -15,10 +15,12 @@
 #include "ckpt/io/file_system.h"
 #include "ckpt/megatron/state/vocabulary.h"
 #include "convert/arguments/arguments.h"
+#include "convert/check/mtp.h"
 #include "convert/config/expressible.h"
 #include "convert/config_json.h"
 #include "convert/config_value.h"
 #include "convert/convert.h"
+#include "convert/language_part.h"
 #include "convert/model/mismatch.h"
 #include "convert/model/types.h"
 #include "convert/tokenizer.h"
@@ -92,20 +94,10 @@ void recognise_arguments(const Checkpoint& checkpoint, ModelSummary& summary) {
   summarise(read.architecture, summary);
 }
 
-// The first of `architectures`.
-std::string architecture_name(const nlohmann::json& config) {
-  const auto names = config.find("architectures");
-  const bool said =
-      names != config.end() && names->is_array() && !names->empty() && names->front().is_string();
-  return said ? names->front().get<std::string>() : "";
-}
-
 // The shape that the configuration of any model tells, in the words that most of them use; of a
 // model of several parts, that of its language model.
 void summarise_unknown(const nlohmann::json& config, ModelSummary& summary) {
-  const auto inner = config.find("text_config");
-  const bool has_inner = inner != config.end() && inner->is_object();
-  const nlohmann::json& text = has_inner ? *inner : config;
+  const nlohmann::json& text = language_config(config);
   const auto first_of = [&](std::initializer_list<const char*> keys) {
     for (const char* key : keys) {
       const int64_t value = integer_of(text, key, 0);
@@ -123,6 +115,7 @@ void summarise_unknown(const nlohmann::json& config, ModelSummary& summary) {
   summary.experts = first_of({"num_experts", "num_local_experts", "n_routed_experts"});
   summary.experts_per_token = first_of({"num_experts_per_tok", "top_k_experts"});
   summary.expert_ffn_hidden = first_of({"moe_intermediate_size"});
+  if (const auto mtp = counted_mtp(text)) summary.mtp_layers = mtp->layers;
   summary.sequence = first_of({"max_position_embeddings", "n_positions"});
   summary.tied_embeddings = boolean_of(text, "tie_word_embeddings", false);
 }
@@ -143,7 +136,7 @@ void recognise_config(const Checkpoint& checkpoint, ModelSummary& summary) {
   const Family* family =
       type != config.end() && type->is_string() ? find_family(type->get<std::string>()) : nullptr;
   if (family == nullptr) {
-    const std::string architecture = architecture_name(config);
+    const std::string architecture = class_name_of(config);
     summary.reasons.push_back(fmt::format("model_type '{}'{} is none of the families",
                                           text_of(config, "model_type", ""),
                                           architecture.empty() ? "" : " (" + architecture + ")"));
@@ -159,7 +152,7 @@ std::string what_config_says(const nlohmann::json& config) {
   ModelSummary summary;
   summarise_unknown(config, summary);
   std::vector<std::string> parts;
-  if (const std::string name = architecture_name(config); !name.empty()) parts.push_back(name);
+  if (const std::string name = class_name_of(config); !name.empty()) parts.push_back(name);
   const auto add = [&](const char* what, int64_t number) {
     if (number > 0) parts.push_back(fmt::format("{} {}", what, number));
   };
@@ -209,7 +202,9 @@ const Family& choose_family(const Architecture& architecture,
 FamilyChoice choose_family(const nlohmann::json& config, const std::optional<std::string>& wanted,
                            const std::string& path) {
   using How = FamilyChoice::How;
-  const std::string type = text_of(config, "model_type", "");
+  const std::string given = text_of(config, "model_type", "");
+  const std::string type =
+      given.empty() ? std::string(type_of_class(class_name_of(config))) : given;
   const Family* family = find_family(type);
   if (family != nullptr && (!wanted || *wanted == type)) return {family, How::its_own};
   if (family != nullptr) {
@@ -225,8 +220,9 @@ FamilyChoice choose_family(const nlohmann::json& config, const std::optional<std
   }
   if (wanted) named_family(*wanted);
   const std::string found =
-      type.empty() ? "model_type is missing" + what_config_says(config)
-                   : fmt::format("model_type is '{}'{}", type, what_config_says(config));
+      given.empty() ? "model_type is missing" + what_config_says(config) +
+                          (type.empty() ? "" : fmt::format("; its class is that of '{}'", type))
+                    : fmt::format("model_type is '{}'{}", type, what_config_says(config));
   if (same != nullptr) {
     fail(ErrorKind::unsupported,
          "{}: {}, which computes what {} does: --family {} reads it as that", path, found,

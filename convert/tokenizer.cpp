@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/name_list.h"
 #include "ckpt/io/file_system.h"
 #include "convert/json_scalars.h"
 
@@ -31,11 +32,6 @@ constexpr std::string_view kBegins[] = {"tokenizer.", "tokenizer_", "tokenizatio
 constexpr std::string_view kTemplates = "additional_chat_templates/";
 
 constexpr std::string_view kSpecial[] = {"bos_token", "eos_token", "pad_token"};
-
-template <size_t N>
-bool is_among(const std::string_view (&names)[N], std::string_view name) {
-  return std::find(std::begin(names), std::end(names), name) != std::end(names);
-}
 
 class Finder {
  public:
@@ -64,7 +60,7 @@ class Finder {
     const auto on_special = [this](auto& path, auto* text, auto) {
       const bool content = path.size() == 2 && path[1] == "content";
       const bool is_one = path.size() == 1 || content;
-      if (text && is_one && is_among(kSpecial, path[0])) special_.emplace(path[0], *text);
+      if (text && is_one && has_name(kSpecial, path[0])) special_.emplace(path[0], *text);
     };
     const bool has_config = read(kTokenizerConfig, on_special);
     read("special_tokens_map.json", on_special);
@@ -232,7 +228,7 @@ bool is_tokenizer_file(std::string_view path) {
   if (path.find('/') != std::string_view::npos) return false;
   const auto begins = [&](std::string_view part) { return path.starts_with(part); };
   const auto ends = [&](std::string_view part) { return path.ends_with(part); };
-  return is_among(kNames, path) || std::any_of(std::begin(kBegins), std::end(kBegins), begins) ||
+  return has_name(kNames, path) || std::any_of(std::begin(kBegins), std::end(kBegins), begins) ||
          std::any_of(std::begin(kEnds), std::end(kEnds), ends);
 }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/name_list.h"
 #include "convert/config_json.h"
 #include "convert/config_value.h"
 
@@ -67,11 +68,6 @@ constexpr std::string_view kRopeKnown[] = {"attention_factor",
                                            "rope_type",
                                            "truncate",
                                            "type"};
-
-template <size_t N>
-bool is_listed(const std::string_view (&names)[N], std::string_view name) {
-  return std::find(std::begin(names), std::end(names), name) != std::end(names);
-}
 
 bool is(const json& value, double number) {
   return value.is_number() &&
@@ -222,7 +218,7 @@ class MemberJudge {
 
   // `within`: "rope_parameters." of a member of that.
   void judge(const std::string& name, const json& value, const std::string& within = "") {
-    if (value.is_null() || is_listed(kHarmless, name)) return;
+    if (value.is_null() || has_name(kHarmless, name)) return;
     const auto* found = std::find_if(std::begin(kNeutral), std::end(kNeutral),
                                      [&](const Neutral& each) { return each.name == name; });
     if (found != std::end(kNeutral) && found->is(a_, config_, value)) return;
@@ -241,7 +237,7 @@ class MemberJudge {
     const std::string within = holds("rope_scaling") ? "rope_scaling." : "rope_parameters.";
     const json parameters = rope_scaling_of(config_);
     for (const auto& [name, value] : parameters.items()) {
-      if (!is_listed(kRopeKnown, name)) judge(name, value, within);
+      if (!has_name(kRopeKnown, name)) judge(name, value, within);
     }
   }
 

@@ -35,7 +35,7 @@ std::vector<Digest> execute(const Plan& plan, std::span<WritableFile* const> fil
   SourceFiles sources(*plan.source, spool, for_streams, threads, options.lent);
   TileQueue queue(plan, compiler, threads, bytes_per_thread, options.lent);
   if (options.lent && !queue.has_lent()) options.lent->give_back();
-  ItemDigester digester(plan, files, options.cancel);
+  ItemDigester digester(plan, files, options.cancel, options.values);
   const FileSystem* file_system = plan.source->file_system.get();
   on_threads(threads, [&](int thread, const std::atomic<bool>& stop) {
     TileRunner runner(sources, files, file_system, &digester);

@@ -21,7 +21,8 @@
 
 namespace ferry {
 
-class LentSources;  // ckpt/engine/lent_sources.h
+class LentSources;    // ckpt/engine/lent_sources.h
+class PassingValues;  // ckpt/core/passing_values.h
 
 struct Progress {
   uint64_t bytes_done = 0;  // of target files
@@ -36,6 +37,8 @@ struct EngineOptions {
   const std::atomic<bool>* cancel = nullptr;  // set: stop soon with Error(cancelled)
   /// Of the plan's source: what is read first, as somebody waits for it.
   const LentSources* lent = nullptr;
+  /// Of the plan's target and its files: is shown the bytes of the plan's items.
+  PassingValues* values = nullptr;
 };
 
 /// Writes the plan's files into `folder` of `file_system` (which must exist and hold none of them)

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/name_list.h"
 #include "ckpt/base/name_pattern.h"
 #include "ckpt/format/hugging_face/json_events.h"
 
@@ -77,10 +78,6 @@ bool has_zarr_array(const FileSystem& files, const std::string& folder,
     if (files.status(join(inside, ".zarray")).kind == PathKind::file) return true;
   }
   return false;
-}
-
-bool has_name(const std::vector<std::string>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 // Its steps are folders that are called by their numbers.

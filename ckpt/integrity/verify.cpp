@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/name_list.h"
 #include "ckpt/base/threads.h"
 #include "ckpt/format/dcp/dcp.h"
 #include "ckpt/format/hugging_face/hub_cache.h"
@@ -25,10 +26,6 @@ namespace ferry {
 namespace {
 
 constexpr uint64_t kMostJsonBytes = uint64_t{64} << 20;
-
-bool contains(const std::vector<std::string>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
 
 class Verification {
  public:
@@ -172,7 +169,7 @@ class Verification {
     add_problems(std::move(checks.problems));
     for (uint32_t number : checks.not_named) {
       const std::string name = name_of(files_[number].path);
-      if (contains(exempt, name)) continue;
+      if (has_name(exempt, name)) continue;
       not_named_.push_back({files_[number].path, list_name});
     }
   }
@@ -187,7 +184,7 @@ class Verification {
       for (const std::string& what : seen->damage) add_problem({}, what);
       if (!seen->optimizer_problem.empty()) seen->notes.push_back(seen->optimizer_problem);
       for (std::string& note : seen->notes) {
-        if (!contains(seen->damage, note)) report_.notes.push_back(std::move(note));
+        if (!has_name(seen->damage, note)) report_.notes.push_back(std::move(note));
       }
       check_coverage(seen->catalog);
       seen_ = std::move(seen);
@@ -280,14 +277,33 @@ class Verification {
     }
     report_.covered_bytes = covered_bytes(list_.checks) + own_bytes_;
     find_masters();
-    std::function<SeeBytes()> seer;
-    if (!pairs_.empty()) {
-      passing_.emplace(seen_->catalog, pairs_, files_, thread_count(options_.engine.threads));
-      seer = [this] { return passing_->reader(); };
+    const int threads = thread_count(options_.engine.threads);
+    if (!pairs_.empty()) passing_.emplace(seen_->catalog, pairs_, files_, threads);
+    if (options_.values && seen_) {
+      values_.emplace(seen_->catalog, files_, threads);
+      for (const ByteCheck& read : reads_of_uncovered(list_.checks, values_->ranges())) {
+        list_.add(read);
+      }
     }
+    std::function<SeeBytes()> seer;
+    if (passing_ || values_) seer = [this] { return reader(); };
     const auto failed = run_checks(*file_system_, files_, list_.checks, options_.engine, seer);
+    if (values_) report_.non_finite = values_->found();
+    if (std::string note = to_text(report_.non_finite); !note.empty()) {
+      report_.notes.push_back(std::move(note));
+    }
     add_problems(
         problems_of(list_, failed, files_, report_.path, stored_ ? &stored_->catalog : nullptr));
+  }
+
+  SeeBytes reader() {
+    SeeBytes masters = passing_ ? passing_->reader() : SeeBytes();
+    if (!values_) return masters;
+    return [masters = std::move(masters), values = values_->reader()](
+               uint32_t file, uint64_t offset, std::span<const std::byte> bytes) {
+      if (masters) masters(file, offset, bytes);
+      values(file, offset, bytes);
+    };
   }
 
   // None where there is damage: only of sound tensors is it known where their elements lie.
@@ -342,6 +358,7 @@ class Verification {
   std::vector<Archive> archives_;
   std::vector<MasterPair> pairs_;  // to be held against each other, of seen_
   std::optional<PassingMasters> passing_;
+  std::optional<PassingValues> values_;
   CheckList list_;
 };
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "ckpt/core/passing_values.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/integrity/problem.h"
 #include "ckpt/io/file_system.h"
@@ -23,6 +24,8 @@ struct VerifyOptions {
   EngineOptions engine;  // progress counts the bytes that checksums are computed of
   /// Hold the files against the manifests that lie beside them.
   bool manifests = true;
+  /// Look for NaN and infinite values, for which tensors under no checksum are read, too.
+  bool values = true;
 };
 
 struct VerifyReport {
@@ -32,6 +35,9 @@ struct VerifyReport {
   bool has_manifest = false;
   std::vector<Problem> problems;
   std::vector<std::string> notes;  // what could not be checked, and what is worth telling
+
+  /// Of floating-point tensors that are stored as plain bytes; a note names the first.
+  std::vector<NonFiniteTensor> non_finite;
 
   int64_t files = 0;
   uint64_t bytes = 0;          // of the files
@@ -47,9 +53,10 @@ struct VerifyReport {
 /// large files (files missing, too short, too long, damaged, not
 /// named); the CRC-32 of every record of .distcp items and .pt files; what the readers check; that
 /// the chunks of every tensor cover it once; that the optimizer's fp32 masters, where it has some,
-/// are what the model's weights are rounded from. What is wrong is in the report. Throws what keeps
-/// it from looking: not_found, invalid, unsupported without a manifest, cancelled; busy when the
-/// checkpoint was replaced or removed meanwhile.
+/// are what the model's weights are rounded from. Values that are not finite are no damage: the
+/// report lists them. What is wrong is in the report. Throws what keeps it from looking: not_found,
+/// invalid, unsupported without a manifest, cancelled; busy when the checkpoint was replaced or
+/// removed meanwhile.
 VerifyReport verify(std::shared_ptr<const FileSystem> file_system, const std::string& path,
                     const VerifyOptions& options);
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/name_list.h"
 #include "ckpt/base/name_pattern.h"
 #include "ckpt/store/run_folder.h"
 
@@ -29,10 +30,6 @@ using Steps = std::vector<std::pair<int64_t, std::string>>;  // rising
 
 bool is_folder(const FileSystem& files, const std::string& path) {
   return files.status(path).kind == PathKind::folder;
-}
-
-bool has_name(const Names& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 std::string tracked(const FileSystem& files, const std::string& path) {

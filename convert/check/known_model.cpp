@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "ckpt/base/error.h"
-#include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/hugging_face/quantised_tensors.h"
 #include "convert/config_json.h"
 #include "convert/model/transforms.h"
@@ -72,11 +71,9 @@ Misfit KnownModel::compare(const Catalog& catalog, bool has_head) const {
   return misfit;
 }
 
-std::optional<KnownModel> known_model(const Checkpoint& checkpoint) {
+std::optional<KnownModel> known_model(const nlohmann::json& config, const std::string& folder) {
   try {
-    const auto config = read_hugging_face_config(*checkpoint.catalog.file_system, checkpoint.path);
-    if (!config) return std::nullopt;
-    ReadConfig read = read_config(*config, std::nullopt, checkpoint.path);
+    ReadConfig read = read_config(config, std::nullopt, folder);
     read.architecture.padded_vocab = read.architecture.vocab;
     return KnownModel{read.family, std::move(read.architecture)};
   } catch (const Error& error) {

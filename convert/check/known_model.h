@@ -1,11 +1,12 @@
 // A Hugging Face folder whose config.json is a known family's: which tensors it must hold.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <unordered_set>
 
-#include "ckpt/checkpoint.h"
+#include "ckpt/core/catalog.h"
 #include "ckpt/megatron/model/architecture.h"
 #include "convert/model/family.h"
 #include "convert/model/hugging_face_tensors.h"
@@ -25,8 +26,8 @@ struct KnownModel {
   Misfit compare(const Catalog& catalog, bool has_head) const;
 };
 
-/// Nothing where the folder has no config.json, it is of no family, or it says what the family's
-/// rules do not hold for.
-std::optional<KnownModel> known_model(const Checkpoint& checkpoint);
+/// The model of the config.json of `folder`; nothing where it is of no family, or says what the
+/// family's rules do not hold for.
+std::optional<KnownModel> known_model(const nlohmann::json& config, const std::string& folder);
 
 }  // namespace ferry

@@ -12,30 +12,25 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/name_list.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/other_programs.h"
 #include "convert/adapters.h"
 #include "convert/base_only.h"
 #include "convert/check/known_model.h"
+#include "convert/check/mtp.h"
 #include "convert/check/stacks.h"
 #include "convert/check/unknown_model.h"
+#include "convert/config_value.h"
 #include "convert/model/weight_scales.h"
 
 namespace ferry {
 namespace {
 
-// The name of the class that saved the model; empty: config.json names none.
-std::string class_of(const nlohmann::json& config) {
-  const auto names = config.find("architectures");
-  const bool is_named =
-      names != config.end() && names->is_array() && !names->empty() && names->front().is_string();
-  return is_named ? names->front().get<std::string>() : std::string();
-}
-
 // Whether the class that saved the model has an output layer for tokens; a model of embeddings, of
 // rewards or of classes has none, or another.
 bool has_head(const nlohmann::json& config) {
-  const std::string name = class_of(config);
+  const std::string name = class_name_of(config);
   if (name.empty()) return true;
   constexpr std::string_view kEnds[] = {"ForCausalLM", "LMHeadModel", "ForConditionalGeneration"};
   return std::any_of(std::begin(kEnds), std::end(kEnds),
@@ -46,7 +41,7 @@ bool has_head(const nlohmann::json& config) {
 // model; transformers draws a random one where the folder has none.
 std::optional<std::string> missing_output_layer(const Catalog& catalog,
                                                 const nlohmann::json& config) {
-  const std::string name = class_of(config);
+  const std::string name = class_name_of(config);
   constexpr std::string_view kEnds[] = {"ForSequenceClassification", "ForTokenClassification",
                                         "ForQuestionAnswering"};
   if (std::none_of(std::begin(kEnds), std::end(kEnds),
@@ -63,6 +58,21 @@ std::optional<std::string> missing_output_layer(const Catalog& catalog,
       "config.json names the class {}, but its output layer is missing (all tensors are in {}); "
       "transformers would initialize it at random",
       name, *modules.begin());
+}
+
+// Weights without elements. Of quantised models some parts are so, and stay.
+std::optional<std::string> empty_weights(const Catalog& catalog) {
+  std::vector<std::string> names;
+  for (const Entry& entry : catalog.entries) {
+    const bool is_weight = entry.name.ends_with(".weight") && is_floating_point(entry.dtype);
+    if (is_weight && entry.elements() == 0) names.push_back(entry.name);
+  }
+  if (names.empty()) return std::nullopt;
+  return fmt::format(
+      "{} weight{} no elements: {}. DeepSpeed's ZeRO stage 3 saves models so where it did not "
+      "gather their weights (stage3_gather_16bit_weights_on_model_save): they are in its own "
+      "checkpoint (global_stepN), which ferry reads",
+      names.size(), names.size() == 1 ? " has" : "s have", some_of(names));
 }
 
 // Weights of fp8 without scales, or with scales that do not fit.
@@ -100,10 +110,16 @@ ModelCheck check_model(const Checkpoint& stored) {
     if (!config) return {};
     check.warnings = odd_dtypes(checkpoint.catalog);
     check.problems = scale_problems(checkpoint, *config);
-    if (auto missing = missing_output_layer(checkpoint.catalog, *config)) {
+    if (auto empty = empty_weights(checkpoint.catalog)) check.problems.push_back(std::move(*empty));
+    if (auto missing = missing_mtp(checkpoint.catalog, *config)) {
+      check.warnings.push_back(std::move(*missing));
+    }
+    // An adapter may have trained a copy of it, which went with the adapter's tensors.
+    auto missing = missing_output_layer(checkpoint.catalog, *config);
+    if (missing && adapter.replaced.empty()) {
       check.problems.push_back(std::move(*missing));
     }
-    const auto model = known_model(checkpoint);
+    const auto model = known_model(*config, checkpoint.path);
     if (!model) {
       ModelCheck found = compare_with_config(checkpoint.catalog, *config, has_head(*config));
       std::ranges::move(found.problems, std::back_inserter(check.problems));

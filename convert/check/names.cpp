@@ -122,11 +122,11 @@ std::string unwrap_names(Checkpoint& checkpoint) {
   for (const Entry& entry : entries) names.push_back(without_wrappers(entry.name));
   if (names.empty()) return {};
   try {
-    if (const auto model = known_model(checkpoint)) {
+    const auto config = read_hugging_face_config(*checkpoint.catalog.file_system, checkpoint.path);
+    const auto model = config ? known_model(*config, checkpoint.path) : std::nullopt;
+    if (model) {
       unwrap_known(names, *model, checkpoint.path);
     } else {
-      const auto config =
-          read_hugging_face_config(*checkpoint.catalog.file_system, checkpoint.path);
       unwrap_unknown(names, config.get());
     }
   } catch (const Error&) {

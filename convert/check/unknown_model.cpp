@@ -8,8 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "convert/check/mtp.h"
 #include "convert/check/stacks.h"
 #include "convert/config_value.h"
+#include "convert/language_part.h"
 
 namespace ferry {
 namespace {
@@ -19,15 +21,6 @@ using nlohmann::json;
 constexpr std::string_view kEmbeddings[] = {"embed_tokens.weight",    "wte.weight",
                                             "word_embeddings.weight", "embed_in.weight",
                                             "tok_embeddings.weight",  "embeddings.weight"};
-
-// The part of a configuration that describes the language model.
-const json& text_part(const json& config) {
-  for (const char* key : {"text_config", "llm_config", "language_config", "thinker_config"}) {
-    const auto part = config.find(key);
-    if (part != config.end() && part->is_object()) return text_part(*part);
-  }
-  return config;
-}
 
 int64_t first_of(const json& config, std::initializer_list<const char*> keys) {
   for (const char* key : keys) {
@@ -39,7 +32,10 @@ int64_t first_of(const json& config, std::initializer_list<const char*> keys) {
 class Comparison {
  public:
   Comparison(const Catalog& catalog, const json& config, bool has_head)
-      : catalog_(catalog), whole_config_(config), config_(text_part(config)), has_head_(has_head) {}
+      : catalog_(catalog),
+        whole_config_(config),
+        config_(language_config(config)),
+        has_head_(has_head) {}
 
   ModelCheck run() {
     find_decoder();
@@ -67,7 +63,8 @@ class Comparison {
 
   bool is_whole(const Stack& stack) const {
     const auto count = static_cast<int64_t>(stack.layers.size());
-    const int64_t mtp = first_of(config_, {"num_nextn_predict_layers", "mtp_num_hidden_layers"});
+    const auto counted = counted_mtp(config_);
+    const int64_t mtp = counted ? counted->layers : 0;
     return stack.layers.rbegin()->first + 1 == count &&
            std::any_of(counts_.begin(), counts_.end(),
                        [&](int64_t layers) { return count == layers || count == layers + mtp; });

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/name_list.h"
 #include "convert/rewrite/expert_forms.h"
 
 namespace ferry {
@@ -50,9 +51,11 @@ bool is_quantised(const Entry& entry, std::string_view outermost) {
          std::none_of(std::begin(kLeftAsTheyAre), std::end(kLeftAsTheyAre), holds);
 }
 
+// A matrix for each expert, whatever it is called; the weights of convolutions have three axes,
+// too.
 bool is_fused(const Entry& entry) {
   return entry.shape.size() == 3 && is_floating_point(entry.dtype) &&
-         entry.name.find("experts") != std::string::npos;
+         entry.name.find("conv") == std::string::npos;
 }
 
 std::string module_of(const std::string& name) {
@@ -82,7 +85,7 @@ nlohmann::ordered_json quantise_fp8(ExportedTensors& tensors, const ExpertNames*
   if (experts != nullptr) split_experts(tensors.tensors, *experts);
   const std::string outermost = outermost_module(tensors.tensors);
   std::vector<std::string> left;
-  int64_t fused = 0;
+  std::vector<std::string> fused;
   std::vector<ExportedTensor> result;
   for (ExportedTensor& tensor : tensors.tensors) {
     if (is_floating_point(tensor.entry.dtype) && size_bytes(tensor.entry.dtype) == 1) {
@@ -92,7 +95,7 @@ nlohmann::ordered_json quantise_fp8(ExportedTensors& tensors, const ExpertNames*
     if (!tensor.constant.empty() || !is_quantised(tensor.entry, outermost)) {
       if (tensor.entry.name.ends_with(kWeightEnd)) left.push_back(module_of(tensor.entry.name));
       if (is_fused(tensor.entry)) {
-        ++fused;
+        fused.push_back(tensor.entry.name);
         left.push_back(tensor.entry.name.substr(0, tensor.entry.name.rfind('.')));
       }
       result.push_back(std::move(tensor));
@@ -115,12 +118,12 @@ nlohmann::ordered_json quantise_fp8(ExportedTensors& tensors, const ExpertNames*
   tensors.tensors = std::move(result);
   std::sort(left.begin(), left.end());
   left.erase(std::unique(left.begin(), left.end()), left.end());
-  if (fused > 0) {
+  if (!fused.empty()) {
+    const bool one = fused.size() == 1;
     warnings.push_back(fmt::format(
-        "{} tensor{} of experts that are fused (three axes) {} as {}: quantised models have them "
-        "one by one",
-        fused, fused == 1 ? "" : "s", fused == 1 ? "stays" : "stay",
-        fused == 1 ? "it is" : "they are"));
+        "{} tensor{} of experts that are fused (three axes) {} not quantised: {}; programs that "
+        "serve fp8 expect experts one by one",
+        fused.size(), one ? "" : "s", one ? "is" : "are", some_of(fused, 3)));
   }
   return {{"activation_scheme", "dynamic"},
           {"fmt", "e4m3"},

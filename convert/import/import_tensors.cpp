@@ -20,6 +20,7 @@
 namespace ferry {
 namespace {
 
+constexpr std::string_view kTokenHead = "lm_head.weight";
 constexpr uint64_t kMaxConstantBytes = 1 << 20;
 constexpr uint64_t kCopyComparisonBytes = 8 << 20;
 
@@ -42,14 +43,35 @@ class Importer {
     drop_unused();
     if (is_state()) finish_state();
     if (misfit_.any()) {
-      fail(ErrorKind::mismatch, "{}: its tensors are not those of family {}:{}", path, family_.name,
-           describe(misfit_, family_.name));
+      fail(ErrorKind::mismatch, "{}: its tensors are not those of family {}:{}{}", path,
+           family_.name, describe(misfit_, family_.name), next_step());
     }
     result_.dtype = common_dtype();
     return std::move(result_);
   }
 
  private:
+  // What to do about a model that is whole but for its head.
+  std::string next_step() const {
+    const bool lacks_head = misfit_.missing == std::vector<std::string>{std::string(kTokenHead)};
+    if (is_state() || !misfit_.misshapen.empty() || (!misfit_.missing.empty() && !lacks_head)) {
+      return {};
+    }
+    std::string text;
+    if (lacks_head) {
+      text +=
+          "\n  Megatron-LM's GPT has an output layer for tokens, which this model (a base model, "
+          "one of embeddings, rewards or classes) has not: with a config.json whose "
+          "tie_word_embeddings is true (--config DIR), the embedding is taken for it";
+    }
+    if (!misfit_.left_over.empty()) {
+      text +=
+          "\n  what is left over (a head for values, rewards or classes, say) has no place in "
+          "Megatron-LM's GPT: --drop-unknown leaves it out";
+    }
+    return text + "\n  convert --to hf --fill-from FOLDER writes the model as it was, later";
+  }
+
   bool is_state() const { return !options_.optimizer_kind.empty(); }
 
   // Names of the state's tensors, each of which must be whole.
@@ -217,7 +239,7 @@ class Importer {
       const std::string& name = catalog_.entries[position].name;
       const bool buffer = std::any_of(family_.buffers.begin(), family_.buffers.end(),
                                       [&](std::string_view end) { return name.ends_with(end); });
-      const bool tied_head = a_.tied && name == "lm_head.weight";
+      const bool tied_head = a_.tied && name == kTokenHead;
       if (is_state()) {  // whatever it belongs to was looked at with the model
         drop(position);
         continue;

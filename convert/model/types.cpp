@@ -3,7 +3,9 @@
 #include "convert/model/types.h"
 
 #include <algorithm>
+#include <cctype>
 #include <iterator>
+#include <string>
 
 namespace ferry {
 namespace {
@@ -194,6 +196,16 @@ constexpr std::string_view kOthers[] = {"afmoe",
                                         "zamba2",
                                         "zaya"};
 
+// Letters and digits, in lower case.
+std::string bare(std::string_view name) {
+  std::string result;
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalnum(byte) != 0) result += static_cast<char>(std::tolower(byte));
+  }
+  return result;
+}
+
 }  // namespace
 
 const SameType* same_type(std::string_view name) {
@@ -205,6 +217,22 @@ const SameType* same_type(std::string_view name) {
 bool computes_otherwise(std::string_view name) {
   static_assert(std::ranges::is_sorted(kOthers));
   return std::ranges::binary_search(kOthers, name);
+}
+
+std::string_view type_of_class(std::string_view class_name) {
+  constexpr std::string_view kEnds[] = {"ForCausalLM", "ForConditionalGeneration", "LMHeadModel",
+                                        "Model"};
+  const auto* end = std::ranges::find_if(
+      kEnds, [&](std::string_view each) { return class_name.ends_with(each); });
+  if (end == std::end(kEnds)) return {};
+  const std::string wanted = bare(class_name.substr(0, class_name.size() - end->size()));
+  for (const SameType& each : kSame) {
+    if (bare(each.name) == wanted) return each.name;
+  }
+  for (const std::string_view each : kOthers) {
+    if (bare(each) == wanted) return each;
+  }
+  return {};
 }
 
 }  // namespace ferry

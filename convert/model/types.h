@@ -21,4 +21,8 @@ const SameType* same_type(std::string_view name);
 /// rotary positions.
 bool computes_otherwise(std::string_view name);
 
+/// The type, of those above, that a class is called by: "ernie4_5" of "Ernie4_5ForCausalLM". Empty
+/// where there is none.
+std::string_view type_of_class(std::string_view class_name);
+
 }  // namespace ferry

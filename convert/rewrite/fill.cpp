@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/name_list.h"
 #include "convert/rewrite/expert_forms.h"
 #include "convert/rewrite/stored_tensors.h"
 
@@ -19,7 +20,6 @@ namespace {
 
 constexpr std::string_view kFilledHead = "lm_head.";
 constexpr std::string_view kHeadEnd = "lm_head.weight";
-constexpr size_t kNamesShown = 5;
 
 // How a model of several parts spells the names of its language model.
 struct PartSpelling {
@@ -33,14 +33,6 @@ std::string spelled(const std::string& name, const PartSpelling& spelling) {
     return spelling.model + name.substr(spelling.own.size());
   }
   return name;
-}
-
-std::string some_names(const std::vector<std::string>& names) {
-  const size_t count = std::min(names.size(), kNamesShown);
-  std::string text = fmt::format(
-      "{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(count), ", "));
-  if (names.size() > count) text += fmt::format(" and {} more", names.size() - count);
-  return text;
 }
 
 class Filler {
@@ -69,7 +61,7 @@ class Filler {
       fail(ErrorKind::mismatch,
            "{}: lacks {} of the {} tensors that the checkpoint gives, so it is not the model that "
            "was trained, or it names or fuses tensors otherwise: {}",
-           original_.path, fewest.size(), tensors_.tensors.size(), some_names(fewest));
+           original_.path, fewest.size(), tensors_.tensors.size(), some_of(fewest));
     }
     for (ExportedTensor& tensor : tensors_.tensors) {
       tensor.entry.name = spelled(tensor.entry.name, best);
@@ -223,7 +215,7 @@ class Filler {
     std::vector<std::string> texts;
     for (const auto& [part, count] : parts) texts.push_back(fmt::format("{} ({})", part, count));
     return fmt::format("{} tensors that the checkpoint lacks are those of {}: {}", added.size(),
-                       original_.path, some_names(texts));
+                       original_.path, some_of(texts));
   }
 
   const Checkpoint& original_;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/name_list.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
 #include "convert/adapters.h"
@@ -25,16 +26,8 @@
 namespace ferry {
 namespace {
 
-constexpr size_t kTensorsShown = 4;
 constexpr std::string_view kOutputHead = "lm_head.weight";
 constexpr std::string_view kOwnConfigFolder = "/huggingface";  // in a checkpoint, of verl's
-
-std::string some_of(const std::vector<std::string>& names) {
-  const size_t shown = std::min(names.size(), kTensorsShown);
-  std::string text = fmt::format("{}", fmt::join(names.begin(), names.begin() + shown, ", "));
-  if (names.size() > shown) text += fmt::format(" and {} more", names.size() - shown);
-  return text;
-}
 
 // What config.json says, if it is of a model that is known here.
 struct ReadModel {

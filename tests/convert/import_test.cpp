@@ -19,6 +19,7 @@ using test::Model;
 using test::names_in;
 using testing::Contains;
 using testing::HasSubstr;
+using testing::Not;
 
 class RealCheckpoints : public testing::TestWithParam<std::string> {};
 
@@ -197,6 +198,27 @@ TEST(Import, LayoutsThatDoNotFitAreRefused) {
   options.layout.pipeline = 1;
   options.layout.expert = 2;
   EXPECT_THROW(import_model(checkpoint, options), Error);
+}
+
+// A model of embeddings, rewards or values: what Megatron-LM has no place for, and what to do.
+TEST(Import, HeadsOfOtherKindsHaveANextStep) {
+  test::File file("qwen3");
+  const test::Bytes norm = file.tensors.at("model.norm.weight");
+  file.tensors["v_head.summary.weight"] = norm;
+  const std::string value = file.failure(ErrorKind::mismatch);
+  EXPECT_THAT(value, HasSubstr("--drop-unknown leaves it out"));
+  EXPECT_THAT(value, Not(HasSubstr("tie_word_embeddings")));
+  file.config["tie_word_embeddings"] = false;
+  file.tensors.erase("lm_head.weight");
+  const std::string both = file.failure(ErrorKind::mismatch);
+  EXPECT_THAT(both, HasSubstr("--drop-unknown leaves it out"));
+  EXPECT_THAT(both, HasSubstr("whose tie_word_embeddings is true (--config DIR)"));
+  file.config["tie_word_embeddings"] = true;
+  ImportOptions options;
+  options.drop_unknown = true;
+  EXPECT_FALSE(file.import(options).empty());
+  file.tensors.erase("model.norm.weight");  // no head is what is missing
+  EXPECT_THAT(file.failure(ErrorKind::mismatch), Not(HasSubstr("--drop-unknown")));
 }
 
 }  // namespace

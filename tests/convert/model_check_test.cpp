@@ -2,6 +2,7 @@
 // are missing, left over or of another shape or type.
 #include "convert/check/model_check.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "convert/check/names.h"
@@ -216,6 +217,77 @@ TEST(ModelCheck, ComparesLayersOfUnknownModels) {
   file.tensors[norm].data.resize(whole.at(norm).data.size() / 2);
   EXPECT_THAT(problems(file), IsEmpty());
   EXPECT_THAT(check_model(file.open()).warnings, ElementsAre(HasSubstr(norm + ": is bfloat16")));
+}
+
+// transformers drops MTP layers when it saves a model, but not their number.
+TEST(ModelCheck, SaysThatMtpLayersHaveNoTensors) {
+  const auto warnings = [](File& file) { return check_model(file.open()).warnings; };
+  for (const std::string member : {"num_nextn_predict_layers", "mtp_num_hidden_layers"}) {
+    for (const bool nested : {false, true}) {
+      File file("qwen3_moe");
+      make_unknown(file);
+      const int64_t layers = file.config["num_hidden_layers"];
+      EXPECT_THAT(warnings(file), IsEmpty());
+      if (nested) {
+        file.config = {{"model_type", "unheard_of"}, {"text_config", file.config}};
+        file.config["text_config"][member] = 1;
+      } else {
+        file.config[member] = 1;
+      }
+      EXPECT_THAT(warnings(file),
+                  ElementsAre(HasSubstr("counts 1 MTP layer (" + member + "), but")));
+      EXPECT_THAT(problems(file), IsEmpty());
+      for (const std::string& name :
+           {fmt::format("model.layers.{}.eh_proj.weight", layers), std::string("mtp.fc.weight"),
+            std::string("model.mtp_layers.0.norm.weight")}) {
+        const auto whole = file.tensors;
+        file.tensors[name] = file.tensors["model.norm.weight"];
+        EXPECT_THAT(warnings(file), IsEmpty()) << name;
+        file.tensors = whole;
+      }
+    }
+  }
+  File known("deepseek_v3", {{"mtp_num_layers", 1}});
+  ASSERT_GT(known.config["num_nextn_predict_layers"], 0);
+  EXPECT_THAT(warnings(known), IsEmpty());
+  const std::string mtp = fmt::format("model.layers.{}.", known.config["num_hidden_layers"].dump());
+  std::erase_if(known.tensors, [&](const auto& each) { return each.first.starts_with(mtp); });
+  EXPECT_THAT(problems(known), IsEmpty());
+  EXPECT_THAT(warnings(known), ElementsAre(HasSubstr("no tensor is of one")));
+}
+
+// PEFT's modules_to_save: a trained copy of the output layer, with the module's own or without.
+TEST(ModelCheck, FindsTheOutputLayerThatAnAdapterTrained) {
+  for (const bool with_own : {true, false}) {
+    File file("qwen3");
+    file.config["architectures"] = {"Qwen3ForSequenceClassification"};
+    const Bytes head = file.tensors.at("model.norm.weight");
+    file.tensors.erase("lm_head.weight");
+    if (with_own) file.tensors["score.original_module.weight"] = head;
+    file.tensors["score.modules_to_save.default.weight"] = head;
+    const std::string layer = "model.layers.0.self_attn.q_proj.";
+    file.tensors[layer + "base_layer.weight"] = file.tensors.at(layer + "weight");
+    file.tensors.erase(layer + "weight");
+    for (const std::string factor : {"lora_A", "lora_B"}) {
+      file.tensors[layer + factor + ".default.weight"] = file.tensors[layer + "base_layer.weight"];
+    }
+    put_before_all(file, "base_model.model.");
+    EXPECT_THAT(problems(file), IsEmpty()) << with_own;
+    file.tensors.erase("base_model.model.score.modules_to_save.default.weight");
+    EXPECT_EQ(problems(file).empty(), with_own);
+  }
+}
+
+// As DeepSpeed's ZeRO stage 3 leaves them, whatever the model's type.
+TEST(ModelCheck, FindsWeightsWithoutElements) {
+  for (const bool known : {true, false}) {
+    File file("qwen3");
+    if (!known) make_unknown(file);
+    for (auto& [name, tensor] : file.tensors) {
+      if (tensor.shape.size() == 2) tensor = {{0}, tensor.dtype, ""};
+    }
+    EXPECT_THAT(problems(file), Contains(HasSubstr("weights have no elements: "))) << known;
+  }
 }
 
 }  // namespace

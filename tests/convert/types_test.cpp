@@ -163,5 +163,30 @@ TEST(Types, UnreadMembersOfAFamilysOwnTypeAreNamed) {
                                       "read: final_logit_softcapping 30.0"));
 }
 
+// Where model_type is missing, the class's name says what it is.
+TEST(Types, ClassesThatComputeOtherwiseAreNeverReadEither) {
+  for (const char* name : {"Ernie4_5ForCausalLM", "HeliumForCausalLM", "Phi3ForCausalLM"}) {
+    json config = unknown_config({{"architectures", {name}}});
+    EXPECT_EQ(error_of(config, "llama"), "") << name;  // its own model_type counts
+    config.erase("model_type");
+    EXPECT_THAT(error_of(config, "llama"), HasSubstr("computes otherwise")) << name;
+    EXPECT_THAT(error_of(config, std::nullopt), HasSubstr("model_type is missing")) << name;
+  }
+  json config = unknown_config({{"architectures", {"InternLM3ForCausalLM"}}});
+  config.erase("model_type");
+  EXPECT_THAT(error_of(config, std::nullopt), HasSubstr("--family llama reads it as that"));
+  config.erase("architectures");
+  EXPECT_THAT(error_of(config, std::nullopt), HasSubstr("model_type is missing"));
+  EXPECT_THAT(read_config(config, "llama", "x").warnings,
+              Contains(HasSubstr("compare logits before you use it")));
+}
+
+TEST(Types, CodeOfTheFoldersOwnIsNamed) {
+  const json map = {{"AutoModelForCausalLM", "modeling_x.XForCausalLM"}};
+  const json config = unknown_config({{"model_type", "llama"}, {"auto_map", map}});
+  EXPECT_THAT(read_config(config, std::nullopt, "x").warnings,
+              Contains(HasSubstr("auto_map: modeling_x.XForCausalLM")));
+}
+
 }  // namespace
 }  // namespace ferry

@@ -12,6 +12,7 @@ using ferry::test::Outcome;
 using ferry::test::Program;
 using nlohmann::json;
 using testing::HasSubstr;
+using testing::Not;
 
 const std::string kLlamaRun = std::string(FERRY_FIXTURES) + "/megatron/hot_llama";
 
@@ -78,6 +79,44 @@ TEST_F(Verify, WithoutAManifestSaysSo) {
   const Outcome text = ferry("verify " + path("hf"));
   EXPECT_EQ(text.code, 0);
   EXPECT_THAT(text.out, HasSubstr("are under no checksum"));
+}
+
+// Whether checksums cover the bytes or not; of what is converted, where values pass through.
+TEST_F(Verify, AndConvertSayWhichTensorsHaveNoFiniteValues) {
+  convert("--no-manifest");
+  const std::string file = path("hf/model.safetensors");
+  const Outcome sound = ferry("convert " + path("hf") + " " + path("same") + " --to hf");
+  EXPECT_THAT(ferry("verify " + path("hf")).out + sound.out, Not(HasSubstr("NaN or infinite")));
+  std::string content = read(file);
+  size_t header = 0;
+  for (size_t i = 8; i-- > 0;) header = header << 8 | static_cast<unsigned char>(content[i]);
+  const std::string name = "model.layers.1.mlp.up_proj.weight";
+  const json tensor = json::parse(content.substr(8, header)).at(name);
+  ASSERT_EQ(tensor.at("dtype"), "BF16");
+  const size_t begin = 8 + header + tensor.at("data_offsets").at(0).get<size_t>();
+  for (const auto& [element, bits] :
+       {std::pair<size_t, uint16_t>{3, 0x7fc0}, {5, 0x7f80}, {6, 0xff80}}) {
+    for (size_t i = 0; i < 2; ++i)
+      content[begin + 2 * element + i] = static_cast<char>(bits >> 8 * i);
+  }
+  write(file, content);
+  const std::string note = "1 tensor holds NaN or infinite values: " + name + " (1 NaN, 2 infinite";
+  const Outcome verify = ferry("verify --json " + path("hf"));
+  EXPECT_EQ(verify.code, 0);
+  EXPECT_THAT(verify.out, HasSubstr(note));
+  EXPECT_EQ(json::parse(verify.out).at("non_finite").at(0).at("infinite"), 2);
+  EXPECT_THAT(ferry("verify --no-values " + path("hf")).out, Not(HasSubstr("NaN")));
+  for (const std::string options : {"--to hf", "--to hf --dtype f32", "--to safetensors"}) {
+    const Outcome out =
+        ferry("convert " + path("hf") + " " + path("out") + " --overwrite " + options);
+    EXPECT_EQ(out.code, 0) << out.err;
+    EXPECT_THAT(out.out, HasSubstr(note)) << options;
+    EXPECT_THAT(ferry("verify " + path("out")).out, HasSubstr(note)) << options;
+  }
+  // One of them takes its whole block with it.
+  const Outcome fp8 =
+      ferry("convert " + path("hf") + " " + path("out") + " --overwrite --to hf --quantize fp8");
+  EXPECT_THAT(fp8.out, HasSubstr("2 tensors hold NaN or infinite values: " + name));
 }
 
 TEST_F(Verify, ChecksRealRuns) {

@@ -4,16 +4,16 @@
 
 #include <algorithm>
 #include <cctype>
+#include <compare>
+#include <map>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
-#include "ckpt/base/error.h"
 #include "ckpt/megatron/state/edit.h"
 #include "ckpt/megatron/state/norm_names.h"
 #include "convert/adapters.h"
 #include "convert/model/expert_names.h"
-#include "convert/state_dict/prefix.h"
 
 namespace ferry::tool {
 namespace {
@@ -128,22 +128,72 @@ void share_expert_names(Views& a, Views& b, const std::string& path_a, const std
   note(split_like(b, a), path_b);
 }
 
-// Names of `views` that are those of `other` but for a prefix lose it.
-bool drop_prefix(Views& views, const Views& other, const std::string& path,
-                 std::vector<std::string>& notes) {
-  std::vector<std::string> names;
-  for (const TensorView& view : views) names.push_back(view.name);
-  std::string prefix;
-  try {
-    prefix = find_prefix(names, names_of(other), {}, path);
-  } catch (const Error&) {
-    return false;  // several models: which one is meant is not known
+// Modules that the names of one side have in front, or after their outermost module, and those of
+// the other have not: "language_model." of "model.language_model.norm.weight".
+struct ModulesBetween {
+  std::string front, between;
+
+  auto operator<=>(const ModulesBetween&) const = default;
+
+  std::optional<std::string> without(const std::string& name) const {
+    if (!name.starts_with(front + between)) return std::nullopt;
+    return front + name.substr(front.size() + between.size());
   }
-  if (prefix.empty()) return false;
+};
+
+constexpr int kMostModulesBetween = 6;
+
+// Calls visit(modules, name without them) for all that a name may lose; numbers stay.
+template <typename Visit>
+void for_each_between(const std::string& name, const Visit& visit) {
+  const size_t outermost = name.find('.');
+  for (const size_t begin : {size_t{0}, outermost == name.npos ? name.size() : outermost + 1}) {
+    const bool is_repeated = begin > 0 && name.compare(begin, begin, name, 0, begin) == 0;
+    if (is_repeated) continue;  // either may go, with the same result
+    size_t end = begin;
+    for (int i = 0; i < kMostModulesBetween; ++i) {
+      const size_t dot = name.find('.', end);
+      if (dot == name.npos || std::isdigit(static_cast<unsigned char>(name[end])) != 0) break;
+      end = dot + 1;
+      visit(ModulesBetween{name.substr(0, begin), name.substr(begin, end - begin)},
+            name.substr(0, begin) + name.substr(end));
+    }
+  }
+}
+
+// Names of `views` that `other` has without some modules lose these, where that pairs at least half
+// of what one side has alone, and no other modules pair as many.
+bool drop_modules(Views& views, const Views& other, const std::string& path,
+                  std::vector<std::string>& notes) {
+  const Names own = names_of(views);
+  std::unordered_map<std::string_view, const Dims*> wanted;
+  for (const TensorView& view : other) {
+    if (!own.contains(view.name)) wanted.emplace(view.name, &view.shape);
+  }
+  const Names others = names_of(other);
+  std::map<ModulesBetween, size_t> counts;
+  size_t alone = 0;
+  for (const TensorView& view : views) {
+    if (others.contains(view.name)) continue;
+    ++alone;
+    for_each_between(view.name, [&](const ModulesBetween& modules, const std::string& name) {
+      const auto found = wanted.find(name);
+      if (found != wanted.end() && *found->second == view.shape) ++counts[modules];
+    });
+  }
+  const auto best =
+      std::ranges::max_element(counts, {}, [](const auto& each) { return each.second; });
+  if (best == counts.end() || 2 * best->second < std::min(alone, wanted.size())) return false;
+  const auto as_many = [&](const auto& each) { return each.second == best->second; };
+  if (std::ranges::count_if(counts, as_many) > 1) return false;  // which is meant is not known
+  const ModulesBetween& modules = best->first;
   for (TensorView& view : views) {
-    if (view.name.starts_with(prefix)) view.name.erase(0, prefix.size());
+    if (others.contains(view.name)) continue;
+    const auto name = modules.without(view.name);
+    if (name && !own.contains(*name)) view.name = *name;
   }
-  notes.push_back(fmt::format("{}: its names are compared without '{}'", path, prefix));
+  notes.push_back(fmt::format("{}: its names are compared without '{}'{}", path, modules.between,
+                              modules.front.empty() ? "" : " after '" + modules.front + "'"));
   return true;
 }
 
@@ -261,8 +311,8 @@ std::vector<TensorPair> pair_tensors(const Checkpoint& a, const Checkpoint& b,
   Views of_b = map_b ? mapped_views(b, notes) : stored_views(b.catalog);
   if (!map_a) name_without_adapter(a, b, of_a, notes);
   if (!map_b) name_without_adapter(b, a, of_b, notes);
-  if (apart && !map_a && !map_b && !drop_prefix(of_a, of_b, a.path, notes)) {
-    drop_prefix(of_b, of_a, b.path, notes);
+  if (!drop_modules(of_a, of_b, a.path, notes)) {
+    drop_modules(of_b, of_a, b.path, notes);
   }
   share_expert_names(of_a, of_b, a.path, b.path, notes);
   share_norm_names(of_a, of_b, b.path, notes);

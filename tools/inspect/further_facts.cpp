@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <string_view>
 
 #include "ckpt/base/checked.h"
@@ -14,6 +13,7 @@
 #include "ckpt/integrity/manifest/manifest.h"
 #include "ckpt/io/file_system.h"
 #include "ckpt/store/run_folder.h"
+#include "convert/check/mtp.h"
 #include "convert/model/quantisation.h"
 #include "tools/terminal/text.h"
 
@@ -49,40 +49,14 @@ std::optional<Quantisation> quantisation_in(const Checkpoint& checkpoint) {
   }
 }
 
-// The part of a prediction layer's tensor's name behind the layer; empty for another tensor.
-std::string_view inside_prediction_layer(std::string_view name, const ModelSummary& model) {
-  const auto number_at = [&](size_t begin) -> std::optional<std::pair<int64_t, size_t>> {
-    int64_t number = 0;
-    const auto [end, error] =
-        std::from_chars(name.data() + begin, name.data() + name.size(), number);
-    const size_t stop = static_cast<size_t>(end - name.data());
-    if (error != std::errc() || stop >= name.size() || name[stop] != '.') return std::nullopt;
-    return std::pair(number, stop + 1);
-  };
-  for (const std::string_view prefix : {"mtp.layers.", "mtp_layers."}) {
-    const size_t at = name.find(prefix);
-    if (at == std::string_view::npos || (at > 0 && name[at - 1] != '.')) continue;
-    const auto number = number_at(at + prefix.size());
-    return name.substr(number ? number->second : at + prefix.size());
-  }
-  if (name.starts_with("mtp.")) return name.substr(4);
-  if (model.layers <= 0 || model.mtp_layers <= 0) return {};
-  for (const std::string_view prefix :
-       {"model.layers.", "model.language_model.layers.", "language_model.model.layers."}) {
-    if (!name.starts_with(prefix)) continue;
-    const auto number = number_at(prefix.size());
-    if (number && number->first >= model.layers) return name.substr(number->second);
-  }
-  return {};
-}
-
 PredictionLayers prediction_of(const Catalog& catalog, const ModelSummary& model) {
   PredictionLayers found;
   const std::vector<CountedTensor> kinds = element_kinds(catalog);
+  const int64_t decoder_layers = model.mtp_layers > 0 ? model.layers : 0;
   for (size_t i = 0; i < kinds.size(); ++i) {
     const Entry& entry = catalog.entries[i];
     if (entry.role != Role::model) continue;
-    const std::string_view inside = inside_prediction_layer(entry.name, model);
+    const std::string_view inside = inside_mtp_layer(entry.name, decoder_layers);
     if (inside.empty()) continue;
     ++found.tensors;
     found.parameters =

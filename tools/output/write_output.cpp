@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "ckpt/base/checked.h"
+#include "ckpt/base/threads.h"
+#include "ckpt/core/passing_values.h"
 #include "ckpt/engine/compressed_run.h"
 #include "ckpt/group/group_run.h"
 #include "ckpt/group/together.h"
@@ -65,6 +67,9 @@ std::vector<std::string> write_staged(const FileSystem& file_system, PlannedOutp
     return staged->path();
   })[0];
   std::vector<Digest> digests;
+  PassingValues values(planned.plan.target, planned.plan.target.files,
+                       thread_count(engine.threads));
+  engine.values = &values;
   if (!options.zstd_level) digests = run_together(planned.plan, file_system, folder, group, engine);
   together(group, [&] {
     if (!leads) return std::string();
@@ -74,12 +79,16 @@ std::vector<std::string> write_staged(const FileSystem& file_system, PlannedOutp
     if (const PlannedOutput::LateFile& late = planned.late_file; !late.name.empty()) {
       planned.small_files.emplace_back(late.name, late.content(planned.plan.target));
     }
+    engine.values = nullptr;  // digests of small files are not of the plan's items
     write_small_files(planned, digests, options.integrity, file_system, folder, engine);
     interrupt.check();
     if (source) source->check();
     staged->commit();
     return std::string();
   });
+  for (std::string& note : gather_together(group, [&] { return to_text(values.found()); })) {
+    if (!note.empty()) planned.warnings.push_back(std::move(note));
+  }
   return leads ? staged->notes() : std::vector<std::string>();
 }
 

@@ -27,7 +27,7 @@ namespace {
 struct VerifyFlags {
   std::string path;
   VerifyOptions options;
-  bool all = false, no_masters = false, json = false, progress = false;
+  bool all = false, no_masters = false, no_values = false, json = false, progress = false;
 };
 
 constexpr const char* kVerifyExamples = R"(Examples:
@@ -58,6 +58,7 @@ TimedReport verify_one(const VerifyFlags& flags, const std::string& path,
   VerifyOptions options = flags.options;
   options.iteration = iteration;
   options.masters = flags.no_masters ? Masters::not_compared : Masters::compared;
+  options.values = !flags.no_values;
   options.engine.cancel = cancel;
   ProgressLine line("verifying", flags.progress);
   options.engine.progress = [&](const Progress& progress) { line.show(progress); };
@@ -137,6 +138,9 @@ void add_verify(Command& program, int& exit_code) {
   add_iteration_option(command, flags->options.iteration);
   command.add_flag("--all", flags->all, "Of a run folder: every complete iteration")
       .excludes("--iteration");
+  command.add_flag("--no-values", flags->no_values,
+                   "Do not look for NaN and infinite values, nor read tensors for it that are "
+                   "under no checksum");
   command.add_flag("--no-masters", flags->no_masters,
                    "Do not hold weights against their fp32 masters");
   add_engine_options(command, flags->options.engine);

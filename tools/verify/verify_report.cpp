@@ -31,7 +31,7 @@ std::string what_was_checked(const VerifyReport& report, double seconds) {
   add(report.sha256s, "SHA-256");
   if (!sums.empty()) text += "; " + sums;
   text += " in " + human_seconds(seconds);
-  if (seconds < 0.1) return text;
+  if (seconds < 0.1 || report.covered_bytes == 0) return text;
   const double rate = static_cast<double>(report.covered_bytes) / seconds;
   return text + fmt::format(" ({}/s)", human_bytes(static_cast<uint64_t>(rate)));
 }
@@ -105,11 +105,19 @@ nlohmann::json to_json(const TimedReport& timed) {
                         {"holds", text_or_null(problem.holds)},
                         {"message", problem.what}});
   }
+  json non_finite = json::array();
+  for (const NonFiniteTensor& tensor : report.non_finite) {
+    non_finite.push_back({{"tensor", tensor.name},
+                          {"nan", tensor.values.nan},
+                          {"infinite", tensor.values.infinite},
+                          {"elements", tensor.elements}});
+  }
   return {{"path", report.path},
           {"format", text_or_null(report.format)},
           {"iteration", report.iteration ? json(*report.iteration) : json(nullptr)},
           {"manifest", report.has_manifest},
           {"problems", std::move(problems)},
+          {"non_finite", std::move(non_finite)},
           {"notes", report.notes},
           {"files", report.files},
           {"bytes", report.bytes},

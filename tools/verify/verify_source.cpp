@@ -14,6 +14,7 @@ void check_source(const std::string& path, const std::string& iteration,
   const InterruptScope interrupt;
   ProgressLine line("verifying", progress);
   VerifyOptions options{iteration, masters, engine};
+  options.values = false;  // the command that follows sees them
   options.engine.cancel = interrupt.flag();
   options.engine.progress = [&](const Progress& so_far) { line.show(so_far); };
   const VerifyReport report = verify(posix_file_system(), path, options);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <tuple>
+#include <type_traits>
 
 #include "ckpt/base/error.h"
 #include "ckpt/engine/transfers/side_buffer.h"
@@ -15,10 +16,11 @@ constexpr size_t kSmallBufferBytes = 64 << 10;  // on the stack
 }  // namespace
 
 ItemDigester::ItemDigester(const Plan& plan, std::span<WritableFile* const> files,
-                           const std::atomic<bool>* cancel)
+                           const std::atomic<bool>* cancel, PassingValues* values)
     : plan_(plan),
       files_(files),
       cancel_(cancel),
+      values_(values),
       index_(plan.items),
       states_(plan.items.size()),
       digests_(plan.items.size()) {
@@ -64,8 +66,7 @@ void ItemDigester::show(uint32_t file, uint64_t offset, std::span<const std::byt
       read_back(*position, begin, buffer);
     }
     if (lock && state.position == begin) {
-      stream_of(*position).pass_elements(bytes.subspan(begin - offset, end - begin));
-      note_passed(*position);
+      pass(*position, bytes.subspan(begin - offset, end - begin));
     }
     bytes = bytes.subspan(end - offset);
     offset = end;
@@ -123,15 +124,26 @@ void ItemDigester::read_back(uint32_t position, uint64_t end, std::span<std::byt
     if (cancel_ && *cancel_) fail(ErrorKind::cancelled, "stopped on request");
     const auto bytes = buffer.first(std::min<uint64_t>(buffer.size(), end - state.position));
     files_[plan_.items[position].file]->read(state.position, bytes);
-    stream_of(position).pass(bytes);
-    note_passed(position);
+    pass(position, bytes);
   }
 }
 
-ItemStream& ItemDigester::stream_of(uint32_t position) {
-  std::unique_ptr<ItemStream>& stream = states_[position].stream;
-  if (!stream) stream = std::make_unique<ItemStream>(plan_.items[position]);
-  return *stream;
+// The next bytes of an item. In those that cannot be changed no CRC-32 has its place.
+template <typename Byte>
+void ItemDigester::pass(uint32_t position, std::span<Byte> bytes) {
+  State& state = states_[position];
+  const Item& item = plan_.items[position];
+  if (!state.stream) {
+    state.stream = std::make_unique<ItemStream>(item);
+    if (values_) state.see = values_->reader();
+  }
+  if (state.see) state.see(item.file, state.stream->position(), bytes);
+  if constexpr (std::is_const_v<Byte>) {
+    state.stream->pass_elements(bytes);
+  } else {
+    state.stream->pass(bytes);
+  }
+  note_passed(position);
 }
 
 // Keeps the stream's place; with the last byte, takes the digest.
@@ -143,6 +155,7 @@ void ItemDigester::note_passed(uint32_t position) {
     WritableFile& file = *files_[plan_.items[position].file];
     for (const auto& [offset, value] : state.stream->crc32s()) file.write(offset, value);
     state.stream.reset();
+    state.see = nullptr;
   }
   state.position = at;
 }

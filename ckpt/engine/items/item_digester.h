@@ -15,6 +15,7 @@
 
 #include "ckpt/base/digest.h"
 #include "ckpt/core/item_index.h"
+#include "ckpt/core/passing_values.h"
 #include "ckpt/engine/items/item_stream.h"
 #include "ckpt/engine/items/written_runs.h"
 #include "ckpt/engine/transfers/transfer.h"
@@ -25,9 +26,10 @@ namespace ferry {
 /// Safe from several threads.
 class ItemDigester {
  public:
-  /// The plan and its files must outlive the digester. Literals must have been written.
+  /// The plan, its files and `values`, which is shown all bytes of items if it is not null, must
+  /// outlive the digester. Literals must have been written.
   ItemDigester(const Plan& plan, std::span<WritableFile* const> files,
-               const std::atomic<bool>* cancel);
+               const std::atomic<bool>* cancel, PassingValues* values = nullptr);
 
   /// Shows elements that were just written, before their transfers are named: they need not be read
   /// back when all before them is written.
@@ -49,6 +51,7 @@ class ItemDigester {
     WrittenRuns written;
     std::mutex mutex;                    // guards the stream
     std::unique_ptr<ItemStream> stream;  // none before the first byte and after the last
+    PassingValues::Seer see;             // what the stream is given
     std::atomic<uint64_t> position{0};   // of the stream, in the file
   };
 
@@ -56,12 +59,14 @@ class ItemDigester {
   void note_literals();
   void read_back(uint32_t position, uint64_t end, std::span<std::byte> buffer);
   void advance(uint32_t position, std::span<std::byte> buffer);
-  ItemStream& stream_of(uint32_t position);
+  template <typename Byte>
+  void pass(uint32_t position, std::span<Byte> bytes);
   void note_passed(uint32_t position);
 
   const Plan& plan_;
   std::span<WritableFile* const> files_;
   const std::atomic<bool>* cancel_;
+  PassingValues* values_;
   ItemIndex index_;
   std::deque<State> states_;        // one an item
   std::vector<uint32_t> literals_;  // items that no transfer writes to

@@ -4,22 +4,25 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <unordered_map>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/name_list.h"
+#include "ckpt/engine/engine.h"
 #include "ckpt/format/hugging_face/further_weights.h"
 #include "ckpt/format/hugging_face/json_events.h"
 #include "ckpt/format/hugging_face/safetensors.h"
+#include "ckpt/format/hugging_face/shards.h"
 #include "ckpt/format/torch/torch_file.h"
 
 namespace ferry {
 namespace {
 
 constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
+constexpr uint64_t kComparisonBytes = 8 << 20;
 constexpr uint64_t kMaxIndexBytes = 100'000'000;  // as safetensors' headers
-constexpr size_t kShown = 5;                      // names in one message
-constexpr size_t kMostMissing = 1000;             // shards of one save that are named
 
 using WeightMap = std::vector<std::pair<std::string, std::string>>;
 
@@ -31,81 +34,57 @@ struct Weights {
   bool loose = false;              // files of no agreed name
 };
 
-Weights find_weights(const std::vector<std::string>& names) {
-  const auto has = [&](const char* name) {
-    return std::find(names.begin(), names.end(), name) != names.end();
-  };
-  if (has("model.safetensors")) return {HuggingFaceWeights::safetensors, "", {"model.safetensors"}};
-  if (has("model.safetensors.index.json")) {
-    return {HuggingFaceWeights::safetensors, "model.safetensors.index.json", {}};
-  }
-  if (has("pytorch_model.bin")) return {HuggingFaceWeights::torch_bin, "", {"pytorch_model.bin"}};
-  if (has("pytorch_model.bin.index.json")) {
-    return {HuggingFaceWeights::torch_bin, "pytorch_model.bin.index.json", {}};
-  }
-  return {HuggingFaceWeights::safetensors, "", unindexed_weights(names), true};
-}
-
-// "a, b, c and 4 more"
-std::string some_of(const std::vector<std::string>& names) {
-  const size_t shown = std::min(names.size(), kShown);
-  std::string text = fmt::format("{}", fmt::join(names.begin(), names.begin() + shown, ", "));
-  if (names.size() > shown) text += fmt::format(" and {} more", names.size() - shown);
-  return text;
-}
-
-// The shards of one save, model-00002-of-00007.safetensors among them, by what their names share.
-struct ShardSet {
-  size_t total = 0;
-  std::vector<std::string> names;    // that are there
-  std::vector<std::string> missing;  // that the names of the others ask for
-};
-
-std::map<std::string, ShardSet> shard_sets(const std::vector<std::string>& names,
-                                           std::string_view end) {
-  std::map<std::string, ShardSet> sets;
+// Of pytorch_model-00001-of-00003.bin and its like, those that are there.
+std::vector<std::string> unindexed_bins(const std::vector<std::string>& names) {
+  std::vector<std::string> bins;
   for (const std::string& name : names) {
-    const size_t of = name.rfind("-of-");
-    if (name.starts_with('.') || !name.ends_with(end)) continue;
-    if (of == std::string::npos || of < 6 || name[of - 6] != '-') continue;
-    const std::string total = name.substr(of + 4, 5);
-    if (total.size() != 5 || !std::all_of(total.begin(), total.end(), ::isdigit)) continue;
-    std::string shared = name;
-    shared.replace(of - 5, 5, "");
-    ShardSet& set = sets[shared];
-    set.total = static_cast<size_t>(std::stoi(total));
-    set.names.push_back(name);
+    const auto shard = shard_name(name, ".bin");
+    if (shard && shard->front == "pytorch_model-") bins.push_back(name);
   }
-  for (auto& [shared, set] : sets) {
-    const size_t at = shared.rfind("-of-");
-    for (size_t shard = 1; shard <= set.total && set.missing.size() < kMostMissing; ++shard) {
-      std::string name = shared;
-      name.insert(at, fmt::format("{:05}", shard));
-      if (!std::binary_search(set.names.begin(), set.names.end(), name)) {
-        set.missing.push_back(std::move(name));
-      }
-    }
-  }
-  return sets;
+  return bins;
 }
 
-void check_no_shard_missing(const std::vector<std::string>& files, const std::string& folder) {
-  for (const auto& [shared, set] : shard_sets(files, ".safetensors")) {
+Weights find_weights(const std::vector<std::string>& names) {
+  using Kind = HuggingFaceWeights;
+  constexpr const char* kIndexes[] = {"model.safetensors.index.json",
+                                      "pytorch_model.bin.index.json"};
+  constexpr const char* kFiles[] = {"model.safetensors", "pytorch_model.bin"};
+  for (const Kind kind : {Kind::safetensors, Kind::torch_bin}) {
+    const auto at = static_cast<size_t>(kind);
+    if (has_name(names, kFiles[at])) return {kind, "", {kFiles[at]}};
+    if (has_name(names, kIndexes[at])) return {kind, kIndexes[at], {}};
+  }
+  std::vector<std::string> loose = unindexed_weights(names);
+  if (!loose.empty()) return {Kind::safetensors, "", std::move(loose), true};
+  loose = unindexed_bins(names);
+  const bool has_bins = !loose.empty();
+  return {has_bins ? Kind::torch_bin : Kind::safetensors, "", std::move(loose), true};
+}
+
+// Files by which other programs, or older ones, know the weights.
+bool holds_weights(const std::string& name) {
+  constexpr std::string_view kBegins[] = {"pytorch_model", "consolidated", "tf_model", "flax_model",
+                                          "rust_model"};
+  constexpr std::string_view kEnds[] = {".bin", ".pth", ".pt", ".h5", ".msgpack", ".ot"};
+  return std::any_of(std::begin(kBegins), std::end(kBegins),
+                     [&](std::string_view begin) { return name.starts_with(begin); }) &&
+         std::any_of(std::begin(kEnds), std::end(kEnds),
+                     [&](std::string_view end) { return name.ends_with(end); });
+}
+
+void check_no_shard_missing(const std::vector<std::string>& files, const std::string& folder,
+                            std::string_view end) {
+  for (const auto& [shared, set] : shard_sets(files, end)) {
     if (set.missing.empty()) continue;
-    fail(ErrorKind::not_found, "{}: shards are missing, as the names of the others say: {}", folder,
-         some_of(set.missing));
+    fail(ErrorKind::not_found,
+         "{}: {} of {} shards are missing, as the names of the others say: {}; complete the "
+         "download or copy",
+         folder, set.missing.size(), set.total, some_of(set.missing));
   }
 }
 
-// The only complete set of shards among `names`; empty when there is none, or more than one.
-std::vector<std::string> whole_set(const std::vector<std::string>& names, std::string_view end) {
-  std::vector<std::string> whole;
-  for (auto& [shared, set] : shard_sets(names, end)) {
-    if (!set.missing.empty()) continue;
-    if (!whole.empty()) return {};
-    whole = std::move(set.names);
-  }
-  return whole;
+std::string_view end_of(const Weights& weights) {
+  return weights.kind == HuggingFaceWeights::torch_bin ? ".bin" : ".safetensors";
 }
 
 class Opener {
@@ -125,9 +104,10 @@ class Opener {
       open_indexed(weights, names);
     } else {
       if (weights.files.empty()) refuse_empty();
-      if (weights.loose) check_no_shard_missing(weights.files, folder_);
+      if (weights.loose) check_no_shard_missing(weights.files, folder_, end_of(weights));
       open_files(weights.files);
     }
+    note_other_weights(names);
     add_further_weights(folder_, names, model_);
     return std::move(model_);
   }
@@ -147,18 +127,36 @@ class Opener {
           "model.safetensors.index.json is ignored, as transformers does beside model.safetensors");
     }
     if (weights.loose && weights.files.size() > 1) {
-      model_.notes.push_back(fmt::format(
-          "there is no model.safetensors.index.json: all {} .safetensors files are taken",
-          weights.files.size()));
+      model_.notes.push_back(fmt::format("there is no {}: all {} {} files are taken",
+                                         weights.kind == HuggingFaceWeights::torch_bin
+                                             ? "pytorch_model.bin.index.json"
+                                             : "model.safetensors.index.json",
+                                         weights.files.size(), end_of(weights)));
     }
+  }
+
+  // Which of them is the model's latest state, names do not say.
+  void note_other_weights(const std::vector<std::string>& names) {
+    std::set<std::string> opened;
+    for (const FileInfo& file : model_.catalog.files) opened.insert(split_path(file.path).name);
+    std::vector<std::string> others;
+    for (const std::string& name : names) {
+      if (holds_weights(name) && !opened.contains(name)) others.push_back(name);
+    }
+    if (others.empty() || opened.empty()) return;
+    const bool one = others.size() == 1;
+    model_.notes.push_back(
+        fmt::format("the weights are read from {}; {}, which may be other weights, {} "
+                    "not read, and convert leaves {} out",
+                    some_of({opened.begin(), opened.end()}, 1), some_of(others), one ? "is" : "are",
+                    one ? "it" : "them"));
   }
 
   // The shards that the index names. Where it is of another save, those that are there, if they
   // are all shards of one: transformers needs no more of an index than the names of files.
   void open_indexed(const Weights& weights, const std::vector<std::string>& names) {
     const std::string index = join(folder_, weights.index);
-    const std::vector<std::string> own =
-        whole_set(names, weights.kind == HuggingFaceWeights::torch_bin ? ".bin" : ".safetensors");
+    const std::vector<std::string> own = whole_set(names, end_of(weights));
     WeightMap map;
     try {
       map = parse_weight_map(read_file(*file_system_, index, kMaxIndexBytes), index);
@@ -175,7 +173,7 @@ class Opener {
       if (status.kind == PathKind::missing) missing.push_back(file);
     }
     if (missing.empty()) {
-      open_files({files.begin(), files.end()});
+      open_files({files.begin(), files.end()}, map);
     } else if (!own.empty()) {
       model_.damage.push_back(
           fmt::format("{}: {} of the {} shards that it names are missing: {}; the folder has a "
@@ -190,7 +188,7 @@ class Opener {
     check_against(map, index);
   }
 
-  void open_files(const std::vector<std::string>& files) {
+  void open_files(const std::vector<std::string>& files, const WeightMap& map = {}) {
     for (const std::string& file : files) {
       const std::string path = join_untrusted(folder_, file);
       if (model_.weights == HuggingFaceWeights::torch_bin) {
@@ -199,7 +197,7 @@ class Opener {
         add_safetensors(path);
       }
     }
-    check_names();
+    resolve_repeated(map);
   }
 
   void add_safetensors(const std::string& path) {
@@ -232,15 +230,43 @@ class Opener {
     return model_.catalog.files[entry.chunks.at(0).extent.file].path;
   }
 
-  void check_names() {
-    std::unordered_map<std::string_view, const Entry*> seen;
-    seen.reserve(model_.catalog.entries.size());
-    for (const Entry& entry : model_.catalog.entries) {
-      const auto [at, added] = seen.emplace(entry.name, &entry);
-      if (added) continue;
-      fail(ErrorKind::corrupt, "tensor {} lies in {} and in {}; one model holds it once",
-           entry.name, path_of(*at->second), path_of(entry));
+  // A tensor that several files hold with the same values is taken from that which `map` names, or
+  // the first. Of other values, programs take one or the other.
+  void resolve_repeated(const WeightMap& map) {
+    std::vector<Entry>& entries = model_.catalog.entries;
+    std::unordered_map<std::string_view, size_t> seen;
+    std::vector<std::pair<size_t, size_t>> repeated;
+    seen.reserve(entries.size());
+    for (size_t i = 0; i < entries.size(); ++i) {
+      const auto [at, added] = seen.emplace(entries[i].name, i);
+      if (!added) repeated.emplace_back(at->second, i);
     }
+    if (repeated.empty()) return;
+    std::unordered_map<std::string_view, std::string> named;
+    for (const auto& [name, file] : map) named.emplace(name, join(folder_, file));
+    std::vector<bool> dropped(entries.size());
+    std::vector<std::string> names;
+    for (const auto& [first, other] : repeated) {
+      const Entry &a = entries[first], &b = entries[other];
+      const auto by_index = named.find(a.name);
+      if (!same_elements(model_.catalog, a, b, kComparisonBytes)) {
+        fail(ErrorKind::corrupt,
+             "tensor {} is in {} and in {} with other values ({} tensors are in more than one "
+             "file); programs take one or the other. Remove it from the file that is not of the "
+             "model{}",
+             a.name, path_of(a), path_of(b), repeated.size(),
+             by_index == named.end() ? "" : "; the index names " + by_index->second);
+      }
+      names.push_back(a.name);
+      const bool takes_other = by_index != named.end() && by_index->second == path_of(b);
+      dropped[takes_other ? first : other] = true;
+    }
+    const bool one = names.size() == 1;
+    model_.notes.push_back(
+        fmt::format("{} tensor{} in more than one file, with the same values: {}", names.size(),
+                    one ? " is" : "s are", some_of(names)));
+    size_t position = 0;
+    std::erase_if(entries, [&](const Entry&) { return dropped[position++]; });
   }
 
   void check_against(const WeightMap& map, const std::string& index) {

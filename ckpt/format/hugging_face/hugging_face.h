@@ -3,8 +3,9 @@
 // The weights are, in transformers' order of preference: model.safetensors; the shards that
 // model.safetensors.index.json names; pytorch_model.bin; the shards that
 // pytorch_model.bin.index.json names. Where none of these is there: all *.safetensors of the
-// folder but other forms of the model and adapters. Parts of the model in further files are added
-// (further_weights.h). (Pieces of tensors, as a distributed save leaves them, are ckpt/format/dcp/dcp.h's.)
+// folder but other forms of the model and adapters, or the shards pytorch_model-*.bin. Parts of the
+// model in further files are added (further_weights.h). (Pieces of tensors, as a distributed save
+// leaves them, are ckpt/format/dcp/dcp.h's.)
 //
 // Source: transformers modeling_utils, huggingface_hub serialization.
 #pragma once
@@ -30,15 +31,17 @@ struct HuggingFaceModel {
   std::map<std::string, std::string> metadata;  // of the first safetensors file
   std::vector<std::string> notes;               // worth knowing, one sentence each
   /// Where the index and the shards disagree, one sentence each: tensors that it names are in none
-  /// of them, or it is of another save; files of weights that cannot be read. The catalog has the tensors of the shards.
+  /// of them, or it is of another save; files of weights that cannot be read. The catalog has the
+  /// tensors of the shards.
   std::vector<std::string> damage;
 };
 
 /// True when `folder` holds weights that open_hugging_face would take.
 bool is_hugging_face_folder(const FileSystem& file_system, const std::string& folder);
 
-/// Opens the folder from headers alone. not_found when weights or shards are missing (names them);
-/// corrupt for bad files, a shard's name that leaves the folder, a tensor that two shards hold.
+/// Opens the folder from headers alone; only of tensors that two shards hold elements are read, to
+/// compare them. not_found when weights or shards are missing (names them); corrupt for bad files,
+/// a shard's name that leaves the folder, a tensor that two shards hold with other values.
 HuggingFaceModel open_hugging_face(std::shared_ptr<const FileSystem> file_system,
                                    const std::string& folder);
 

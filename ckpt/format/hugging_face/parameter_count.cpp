@@ -59,6 +59,10 @@ bool is_optimizer_alone(const Catalog& catalog) {
   return has_groups && std::ranges::any_of(catalog.entries, is_state);
 }
 
+bool is_parameter_type(DType dtype) {
+  return is_floating_point(dtype) || dtype == DType::c64 || dtype == DType::c128;
+}
+
 ElementKind element_kind_of(QuantisedRole role) {
   switch (role) {
     case QuantisedRole::none:
@@ -84,7 +88,10 @@ std::vector<CountedTensor> element_kinds(const Catalog& catalog, int64_t known_b
     const Entry& entry = catalog.entries[i];
     const bool training =
         entry.role == Role::optimizer || optimizer_alone || is_training(entry.name);
-    const ElementKind kind = training ? ElementKind::training : element_kind_of(parts[i].role);
+    const bool table = parts[i].role == QuantisedRole::none && !is_parameter_type(entry.dtype);
+    const ElementKind kind = training ? ElementKind::training
+                             : table  ? ElementKind::table
+                                      : element_kind_of(parts[i].role);
     kinds.push_back({kind, kind == ElementKind::packed ? parts[i].bits : 0});
   }
   return kinds;
@@ -125,6 +132,7 @@ ParameterCount count_parameters(const Catalog& catalog, const std::vector<Counte
         ++count.training_tensors;
         add(count.training_elements, entry.elements());
         break;
+      case ElementKind::table:
       case ElementKind::adapter:
         break;
     }

@@ -18,6 +18,7 @@ enum class ElementKind : uint8_t {
   packed,        // several parameters in one element
   integers,      // of a quantised weight: an unknown number of parameters
   quantisation,  // scales, zero points, tables, orders
+  table,         // integers that no scale makes weights of: positions, tokens, experts by token
   training,      // of an optimizer, a scheduler, random state
   adapter,       // LoRA and the like; said by whoever knows (convert/adapters.h)
 };

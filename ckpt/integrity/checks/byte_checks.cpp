@@ -62,6 +62,10 @@ void put_long_ones_first(std::vector<Task>& tasks) {
                    [&](const Task& a, const Task& b) { return length(a) > length(b); });
 }
 
+bool is_read_only(const ByteCheck& check) {
+  return std::holds_alternative<std::monostate>(check.expected);
+}
+
 // One checksum that is being computed.
 class Running {
  public:
@@ -74,6 +78,7 @@ class Running {
 
   // `block` lies at `at` of the file.
   void add(std::span<const std::byte> block, uint64_t at) {
+    if (is_read_only(*check_)) return;
     const uint64_t begin = std::max(at, check_->offset);
     const uint64_t stop = std::min(at + block.size(), end());
     const auto bytes = block.subspan(begin - at, stop - begin);
@@ -90,6 +95,7 @@ class Running {
   }
 
   bool holds() {
+    if (is_read_only(*check_)) return true;
     if (const auto* crc = std::get_if<Crc32>(&check_->expected)) return crc->value == crc32_;
     if (const auto* hash = std::get_if<Sha256>(&check_->expected))
       return *hash == sha256_->finish();
@@ -236,6 +242,7 @@ uint64_t covered_bytes(std::span<const ByteCheck> checks) {
   uint32_t file = UINT32_MAX;
   for (uint32_t i : in_order(checks)) {
     const ByteCheck& check = checks[i];
+    if (is_read_only(check)) continue;
     if (check.file != file) end = 0;
     file = check.file;
     const uint64_t stop = check.offset + check.bytes;
@@ -243,6 +250,33 @@ uint64_t covered_bytes(std::span<const ByteCheck> checks) {
     end = std::max(end, stop);
   }
   return covered;
+}
+
+std::vector<ByteCheck> reads_of_uncovered(std::span<const ByteCheck> checks,
+                                          std::span<const std::vector<ByteRange>> ranges) {
+  std::vector<std::vector<ByteRange>> covered(ranges.size());
+  for (const uint32_t i : in_order(checks)) {
+    const ByteCheck& check = checks[i];
+    if (check.file >= covered.size() || is_read_only(check)) continue;
+    std::vector<ByteRange>& runs = covered[check.file];
+    const uint64_t end = check.offset + check.bytes;
+    if (runs.empty() || check.offset > runs.back().end) {
+      runs.push_back({check.offset, end});
+    } else {
+      runs.back().end = std::max(runs.back().end, end);
+    }
+  }
+  std::vector<ByteCheck> reads;
+  for (uint32_t file = 0; file < ranges.size(); ++file) {
+    for (const ByteRange& range : ranges[file]) {
+      const auto run = std::ranges::partition_point(
+          covered[file], [&](const ByteRange& each) { return each.end < range.end; });
+      const bool is_covered = run != covered[file].end() && run->begin <= range.begin;
+      if (is_covered) continue;
+      reads.push_back({file, range.begin, range.end - range.begin, std::monostate()});
+    }
+  }
+  return reads;
 }
 
 }  // namespace ferry

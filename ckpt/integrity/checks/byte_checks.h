@@ -16,6 +16,7 @@
 #include "ckpt/base/digest.h"
 #include "ckpt/base/sha256.h"
 #include "ckpt/core/catalog.h"
+#include "ckpt/core/passing_values.h"
 #include "ckpt/engine/engine.h"
 
 namespace ferry {
@@ -24,8 +25,9 @@ struct Crc32 {
   uint32_t value = 0;
 };
 
-/// What the bytes of a run must give: XXH3-128, CRC-32 or SHA-256.
-using Checksum = std::variant<Digest, Crc32, Sha256>;
+/// What the bytes of a run must give: XXH3-128, CRC-32 or SHA-256; nothing where they only are read
+/// to be seen.
+using Checksum = std::variant<Digest, Crc32, Sha256, std::monostate>;
 
 struct ByteCheck {
   uint32_t file = 0;
@@ -51,7 +53,12 @@ std::vector<FailedCheck> run_checks(const FileSystem& file_system, std::span<con
                                     std::span<const ByteCheck> checks, const EngineOptions& options,
                                     const std::function<SeeBytes()>& seer = {});
 
-/// Bytes that at least one check covers.
+/// Bytes that at least one checksum covers.
 uint64_t covered_bytes(std::span<const ByteCheck> checks);
+
+/// Checks without a checksum of those of `ranges`, by number of the file, that are not covered
+/// whole.
+std::vector<ByteCheck> reads_of_uncovered(std::span<const ByteCheck> checks,
+                                          std::span<const std::vector<ByteRange>> ranges);
 
 }  // namespace ferry

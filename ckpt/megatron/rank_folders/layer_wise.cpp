@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/name_list.h"
 #include "ckpt/megatron/optimizer/buckets/model_buffers.h"
 #include "ckpt/megatron/optimizer/matrix_optimizer.h"
 #include "ckpt/megatron/rank_folders/optimizer.h"
@@ -17,13 +18,6 @@ using Members = std::vector<const LegacyTensor*>;
 constexpr int64_t kMostFiles = int64_t{1} << 20;
 
 bool is_expert(const LegacyTensor& tensor) { return tensor.parts.front().parameter.routed_expert; }
-
-std::string names_of_files(const std::vector<std::string>& names) {
-  std::string text;
-  for (size_t i = 0; i < names.size() && i < 8; ++i) text += (i ? ", " : "") + names[i];
-  if (names.size() > 8) text += fmt::format(" and {} more", names.size() - 8);
-  return text;
-}
 
 size_t folder_of(const std::vector<RankFolder>& folders, const RankCoordinates& rank,
                  const RunArguments& run) {
@@ -244,7 +238,7 @@ void add_layer_wise_state(Catalog& catalog, const std::string& path,
   }
   if (!missing.empty()) {
     fail(ErrorKind::not_found, "{} of {} data ranks' files are missing: {}", missing.size(),
-         files.size(), names_of_files(missing));
+         files.size(), some_of(missing, 8));
   }
   for (const LayerWiseFile& file : files) {
     const std::string whole = join(path, path_of(file));

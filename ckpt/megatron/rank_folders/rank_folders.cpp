@@ -5,6 +5,7 @@
 
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
+#include "ckpt/base/name_list.h"
 #include "ckpt/format/torch/torch_file.h"
 #include "ckpt/megatron/model/args.h"
 #include "ckpt/megatron/model/global_names.h"
@@ -25,13 +26,6 @@ std::vector<std::string> rank_folder_names(const FileSystem& files, const std::s
   std::vector<std::string> names = files.list(folder);
   std::erase_if(names, [](const std::string& name) { return !is_rank_folder_name(name); });
   return names;
-}
-
-std::string listed(const std::vector<std::string>& names) {
-  std::string text;
-  for (size_t i = 0; i < names.size() && i < 8; ++i) text += (i ? ", " : "") + names[i];
-  if (names.size() > 8) text += fmt::format(" and {} more", names.size() - 8);
-  return text;
 }
 
 // Every file's tensors by themselves.
@@ -87,7 +81,7 @@ void check_ranks(const std::vector<RankFolder>& folders, const std::vector<std::
     fail(ErrorKind::not_found,
          "{}: {} of {} ranks lack {}: {}; copy the folders of all ranks (on nodes without a shared "
          "file system each has its own) into one place",
-         checkpoint.path, missing.size(), folders.size(), kLegacyModelFile, listed(missing));
+         checkpoint.path, missing.size(), folders.size(), kLegacyModelFile, some_of(missing, 8));
   }
   std::vector<std::string> extra = names;
   std::erase_if(extra, [&](const std::string& name) {
@@ -95,7 +89,7 @@ void check_ranks(const std::vector<RankFolder>& folders, const std::vector<std::
   });
   if (!extra.empty()) {
     checkpoint.notes.push_back("folders of ranks that the run did not have are left out: " +
-                               listed(extra));
+                               some_of(extra, 8));
   }
 }
 
@@ -196,7 +190,7 @@ void find_damage(Checkpoint& checkpoint, const std::vector<RankFolder>& folders,
   if (lacking.empty()) return;
   checkpoint.optimizer_problem =
       fmt::format("The optimizer's state is left out: {} of {} ranks lack {}: {}.", lacking.size(),
-                  ranks.size(), kLegacyOptimizerFile, listed(lacking));
+                  ranks.size(), kLegacyOptimizerFile, some_of(lacking, 8));
   checkpoint.damage.push_back(checkpoint.optimizer_problem);
 }
 

@@ -150,11 +150,26 @@ TEST_F(HuggingFace, ReadsACompleteSetOfShardsWhoseIndexIsOfAnotherSave) {
   EXPECT_THAT(refusal(ErrorKind::corrupt), HasSubstr("not JSON"));  // two sets are whole
 }
 
-TEST_F(HuggingFace, RefusesATensorInTwoShards) {
-  put_two_shards();
-  memory->put("m/a-2.safetensors", shard({"y", "x"}));
-  put_index({{"x", "a-1.safetensors"}, {"z", "a-1.safetensors"}, {"y", "a-2.safetensors"}});
-  EXPECT_THAT(refusal(ErrorKind::corrupt), HasSubstr("tensor x lies in"));
+// With the same values it is taken from one of them; with others nobody knows which is meant.
+TEST_F(HuggingFace, ComparesATensorInTwoShards) {
+  for (const std::string named : {"a-1.safetensors", "a-2.safetensors"}) {
+    memory->put("m/a-1.safetensors", shard({"x", "z"}));
+    memory->put("m/a-2.safetensors", shard({"y", "x"}));
+    put_index({{"x", named}, {"y", "a-2.safetensors"}, {"z", "a-1.safetensors"}});
+    const HuggingFaceModel model = open_hugging_face(memory, "m");
+    EXPECT_EQ(model.catalog.entries.size(), 3u);
+    EXPECT_THAT(model.damage, testing::IsEmpty());
+    EXPECT_THAT(model.notes, ElementsAre("1 tensor is in more than one file, with the same "
+                                         "values: x"));
+    const Entry& x = *model.catalog.find("x");
+    EXPECT_EQ(model.catalog.files[x.chunks[0].extent.file].path, "m/" + named);
+  }
+  std::string other = shard({"y", "x"});
+  other.back() = 1;
+  memory->put("m/a-2.safetensors", other);
+  EXPECT_THAT(refusal(ErrorKind::corrupt),
+              testing::AllOf(HasSubstr("x is in m/a-1.safetensors and in m/a-2.safetensors with"),
+                             HasSubstr("the index names m/a-2.safetensors")));
 }
 
 TEST_F(HuggingFace, RefusesShardsOutsideTheFolder) {
@@ -194,6 +209,41 @@ TEST_F(HuggingFace, SaysWhatAGitLfsPointerIs) {
 TEST_F(HuggingFace, OpensALoneFile) {
   memory->put("m/some.safetensors", shard({"a"}));
   EXPECT_EQ(open_safetensors_file(memory, "m/some.safetensors").entries.at(0).name, "a");
+}
+
+// Without an index the names of the shards that are there say which others there must be.
+TEST_F(HuggingFace, NamesTheShardsThatAreMissingWithoutAnIndex) {
+  for (const auto& [front, back, numbers, missing] :
+       std::vector<std::tuple<std::string, std::string, std::vector<std::string>, std::string>>{
+           {"model-", "-of-00003.safetensors", {"00001", "00003"}, "00002"},
+           {"model-", "-of-3.safetensors", {"1", "2"}, "3"},
+           {"model-", "-of-00003.safetensors", {"00000", "00001"}, "00002"},
+           {"pytorch_model-", "-of-00003.bin", {"00001", "00003"}, "00002"}}) {
+    memory = std::make_shared<MemoryFileSystem>();
+    for (const std::string& number : numbers) {
+      memory->put("m/" + front + number + back, shard({"x" + number}));
+    }
+    EXPECT_TRUE(is_hugging_face_folder(*memory, "m"));
+    EXPECT_THAT(refusal(ErrorKind::not_found),
+                HasSubstr("1 of 3 shards are missing, as the names of the others say: " + front +
+                          missing + back + "; complete the download or copy"));
+    if (back.ends_with(".bin")) continue;
+    memory->put("m/" + front + missing + back, shard({"x" + missing}));
+    EXPECT_EQ(names().size(), 3u);
+  }
+}
+
+TEST_F(HuggingFace, SaysWhichOfSeveralWeightsAreRead) {
+  memory->put("m/model.safetensors", shard({"x"}));
+  memory->put("m/optimizer.bin", "");
+  EXPECT_THAT(open_hugging_face(memory, "m").notes, testing::IsEmpty());
+  for (const std::string other : {"pytorch_model.bin", "pytorch_model-00001-of-00002.bin",
+                                  "consolidated.00.pth", "tf_model.h5", "flax_model.msgpack"}) {
+    memory->put("m/" + other, "");
+    EXPECT_THAT(open_hugging_face(memory, "m").notes,
+                ElementsAre(HasSubstr("read from model.safetensors; " + other)));
+    memory->remove_all("m/" + other);
+  }
 }
 
 }  // namespace

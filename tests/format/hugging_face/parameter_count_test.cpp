@@ -116,15 +116,6 @@ TEST(ParameterCount, IntegersThatMayHoldAnyNumberOfValuesAreCountedApart) {
   EXPECT_EQ(found.quantisation_elements, kOut);
 }
 
-TEST(ParameterCount, BytesWithoutScalesAreCountedAsTheyAre) {
-  const ParameterCount found = count(
-      catalog_of({tensor("mask.weight", DType::u8, {kIn}), tensor("ids.qweight", DType::i64, {7}),
-                  tensor("x_blocks", DType::u8, {5})}),
-      4);
-  EXPECT_EQ(found.parameters, kIn + 12);
-  EXPECT_EQ(found.packed_elements, 0);
-}
-
 TEST(ParameterCount, ShapesThatContradictEachOtherCountSomething) {
   Catalog odd = gptq(4);
   odd.entries[2].shape = {0, kOut};
@@ -146,6 +137,20 @@ TEST(ParameterCount, TrainingStateIsNoModel) {
   EXPECT_EQ(found.parameters, kIn);
   EXPECT_EQ(found.training_tensors, 4);
   EXPECT_EQ(found.training_elements, 3 * kIn + 3);
+}
+
+TEST(ParameterCount, IntegersWithoutScalesAreNoParameters) {
+  for (const DType dtype : {DType::i64, DType::i32, DType::u8, DType::boolean}) {
+    const ParameterCount found =
+        count(catalog_of({tensor("l.weight", DType::bf16, {kOut, kIn}),
+                          tensor("layers.0.ffn.gate.tid2eid", dtype, {kIn, 6}),
+                          tensor("embeddings.position_ids", dtype, {1, kIn}),
+                          tensor("ids.qweight", DType::i64, {7}),
+                          tensor("x_blocks", dtype, {5})}));
+    EXPECT_EQ(found.parameters, kIn * kOut);
+    EXPECT_EQ(found.integers, 0);
+    EXPECT_EQ(found.quantisation_elements, 0);
+  }
 }
 
 }  // namespace

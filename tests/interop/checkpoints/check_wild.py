@@ -157,7 +157,9 @@ def all_cases(wild):
         becomes(folder, [to_hf + ' --index ignore'], lambda folder=folder: renamed(f'{folders}/{folder}'))
 
     # Forced families.
-    for folder in 'smollm3', 'ernie4_5', 'ministral_win':
+    becomes('smollm3', both_ways, original('smollm3'))
+    for family in 'llama', 'mistral': says('smollm3', f'convert {{IN}} {{OUT}} --to torch_dist --family {family}', 5)
+    for folder in 'ernie4_5', 'ministral_win':
         says(folder, 'convert {IN} {OUT} --to torch_dist', 5, f"model_type is '{folder.removesuffix('_win')}'", '!--family llama')
         for family in 'llama', 'mistral': says(folder, f'convert {{IN}} {{OUT}} --to torch_dist --family {family}', 5)
     says('ministral_win', 'convert {IN} {OUT} --to torch_dist --family mistral', 5, 'layer_types')
@@ -171,7 +173,7 @@ def all_cases(wild):
     keeps('dsv3_mtp', [to_hf], 'dsv3_mtp')
     keeps('dsv3_mtp', both_ways, 'dsv3_mtp', but=['e_score_correction_bias'])
     keeps('kimi', [to_hf], 'kimi')
-    keeps('kimi', ['convert {IN} {OUT} --to torch_dist --family deepseek_v3', both_ways[1]], 'kimi', but=['e_score_correction_bias'])
+    keeps('kimi', [both_ways[0], both_ways[1] + ' --family kimi_k2'], 'kimi', but=['e_score_correction_bias'])
     for folder in 'internvl_qwen3', 'omni_full':  # the language part of a model of several
         keeps(folder, [both_ways[0], both_ways[1] + ' --fill-from {IN}'], folder)
     says('thinker_trained', to_hf + ' --fill-from {FOLDERS}/omni_full', 0, '49 tensors')

@@ -85,7 +85,35 @@ TEST_F(FusedExperts, OfOtherModelsStayAndAreNamed) {
   config["model_type"] = "unheard_of";
   write(fused + "/config.json", config.dump());
   EXPECT_THAT(done("convert " + fused + " " + path("a") + " --to hf --quantize fp8"),
-              HasSubstr("8 tensors of experts that are fused"));
+              HasSubstr("8 tensors of experts that are fused (three axes) are not quantised: "
+                        "model.layers.0.mlp.experts.down_proj, "));
+}
+
+// granitemoe's are called neither experts nor otherwise known.
+TEST_F(FusedExperts, OfAnyNameAreNamed) {
+  done("reshard " + fused + " " + path("dcp") +
+       " --to dcp --rename 'model.layers.*.mlp.experts.down_proj=model.layers.*.moe.out.weight'");
+  json config = json::parse(read(fused + "/config.json"));
+  config["model_type"] = "unheard_of";
+  write(fused + "/config.json", config.dump());
+  EXPECT_THAT(done("convert " + path("dcp") + " " + path("a") +
+                   " --to hf --quantize fp8 --config " + fused),
+              HasSubstr("model.layers.0.moe.out.weight, "));
+}
+
+// A language model by itself, and the same as a part of a larger one.
+TEST_F(FusedExperts, AreComparedWithoutAModuleInBetween) {
+  for (const std::string names : {"model.*=model.language_model.*", "*=language_model.*"}) {
+    done("reshard " + single + " " + path("part") + " --to dcp --overwrite --rename '" + names +
+         "'");
+    for (const std::string& other : {single, fused}) {
+      expect_equal(path("part"), other, "135 tensors: 135");
+      expect_equal(other, path("part"), "135 tensors: 135");
+    }
+    EXPECT_THAT(done("diff " + path("part") + " " + single),
+                HasSubstr("its names are compared without 'language_model.'"));
+  }
+  EXPECT_THAT(done("diff " + single + " " + fused), Not(HasSubstr("compared without")));
 }
 
 TEST_F(FusedExperts, AreFilledUpInTheOriginalsForm) {

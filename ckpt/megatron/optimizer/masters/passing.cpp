@@ -13,6 +13,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/base/load_as.h"
 #include "ckpt/base/threads.h"
+#include "ckpt/core/passing_values.h"
 
 namespace ferry {
 namespace {
@@ -150,16 +151,14 @@ namespace {
 // Nothing where no sum can be taken of the chunk's bytes.
 std::optional<Place> place_of(const Catalog& catalog, const Entry& entry, const Chunk& stored,
                               size_t tensor) {
-  const bool raw = stored.extent.encoding == Encoding::raw;
-  if (!raw && !catalog.locator) return std::nullopt;
-  const Chunk chunk = raw ? stored : catalog.locator->locate(catalog, entry, stored);
-  const bool row_major =
-      chunk.strides.empty() || chunk.strides == row_major_strides(chunk.box.size);
-  if (chunk.extent.zstd || chunk.math.any() || !row_major) return std::nullopt;
-  const auto bytes = static_cast<size_t>(size_bytes(entry.dtype));
-  const uint64_t begin = chunk.extent.offset + chunk.extent.payload_offset;
-  const uint64_t length = static_cast<uint64_t>(chunk.elements(entry.name)) * bytes;
-  return Place{begin, begin + length, tensor, &stored, bytes, row_length(stored.box, entry.shape)};
+  const auto range = plain_bytes(catalog, entry, stored);
+  if (!range) return std::nullopt;
+  return Place{range->begin,
+               range->end,
+               tensor,
+               &stored,
+               static_cast<size_t>(size_bytes(entry.dtype)),
+               row_length(stored.box, entry.shape)};
 }
 
 // By number of the file.

@@ -1,0 +1,25 @@
+// NaN and infinite values among elements.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "ckpt/base/dtype.h"
+
+namespace ferry {
+
+struct NonFinite {
+  int64_t nan = 0, infinite = 0;
+
+  bool any() const noexcept { return nan > 0 || infinite > 0; }
+};
+
+/// Whether elements of this type may be NaN or infinite.
+bool may_be_non_finite(DType dtype) noexcept;
+
+/// Counts in the elements that `bytes` are whole numbers of; needs no alignment. Of complex ones
+/// each half counts.
+NonFinite count_non_finite(std::span<const std::byte> bytes, DType dtype) noexcept;
+
+}  // namespace ferry

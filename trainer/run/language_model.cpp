@@ -15,6 +15,8 @@
 #include "trainer/run/inputs.h"
 #include "trainer/run/memory_plan.h"
 #include "trainer/run/rank_trainer.h"
+#include "trainer/run/sample_warnings.h"
+#include "trainer/run/source.h"
 
 namespace ferry {
 namespace {
@@ -35,6 +37,11 @@ LanguageModel::LanguageModel(const TrainArguments& arguments, const RankSetup& s
   if (source_ && !source_->weights_only) done = source_->state.iteration.value_or(0);
   if (source_) done = arguments.override_ckpt_iteration.value_or(done);
   phase_ = data_phase(arguments, done);
+  start_warnings_ = folder_warnings(arguments, source_ != nullptr);
+  if (!source_ || setup.group->rank() != 0) return;
+  for (std::string& warning : sample_warnings(setup.files, arguments, *source_, &start_notes_)) {
+    start_warnings_.push_back(std::move(warning));
+  }
 }
 
 LanguageModel::~LanguageModel() = default;
@@ -45,9 +52,8 @@ std::unique_ptr<const Source> LanguageModel::take_source() { return std::move(so
 void LanguageModel::build(RunLog& log) {
   timers_ = &log.timers();
   log.tell_arguments();
-  for (const std::string& warning : folder_warnings(arguments_, !source_path_.empty())) {
-    log.warn(warning);
-  }
+  for (const std::string& note : start_notes_) log.tell(fmt::format(" > {}\n", note));
+  for (const std::string& warning : start_warnings_) log.warn(warning);
   // Sizes that do not fit are told here.
   if (!arguments_.fp8.empty()) {
     memory_plan(arguments_, model_, kernels::DeviceKind::host, source_path_);

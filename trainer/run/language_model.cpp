@@ -38,6 +38,7 @@ LanguageModel::LanguageModel(const TrainArguments& arguments, const RankSetup& s
   if (source_) done = arguments.override_ckpt_iteration.value_or(done);
   phase_ = data_phase(arguments, done);
   start_warnings_ = folder_warnings(arguments, source_ != nullptr);
+  goes_on_ = source_ && done > 0;
   if (!source_ || setup.group->rank() != 0) return;
   for (std::string& warning : sample_warnings(setup.files, arguments, *source_, &start_notes_)) {
     start_warnings_.push_back(std::move(warning));
@@ -85,7 +86,15 @@ void LanguageModel::open_data(RunLog& log) {
     log.tell(fmt::format(" > token {} pads: it has no loss, and is read as 0\n", padding));
   }
   from_first_together(*setup_.group, [&] {
-    check_train_data(arguments_, open_datasets(setup_.files, options).train != nullptr);
+    const auto train = open_datasets(setup_.files, options).train;
+    check_train_data(arguments_, train != nullptr);
+    if (goes_on_ && train && train->has_replaced_order()) {
+      log.warn(
+          source_path_ +
+          ": the order of samples in the cache is not that of the data now: these have changed "
+          "since the run took samples of them, or the cache is damaged. The run goes on in a "
+          "new order, in which samples may come again that were seen");
+    }
     return std::string();
   });
   datasets_ = open_datasets(setup_.files, options);

@@ -156,6 +156,22 @@ TEST_F(SampleWarnings, AreOfAnotherTokenizer) {
   EXPECT_THAT(warnings(type + scratch_.path("b"), scratch_.path("of_a")).size(), 1);
 }
 
+// The arguments are the same, but not what is in the files.
+TEST_F(SampleWarnings, AreOfDataThatChangedInTheirPlace) {
+  const std::string data = copy_of_corpus("data");
+  const std::string words = " --save " + scratch_.path("own") + common_words(scratch_) +
+                            "--data-path " + data + " --eval-iters 0 --save-interval 3 ";
+  run_of("--load " + run_fixture("f32_qwen3") + " --finetune --exit-interval 3 " + words);
+  const std::string again = "--load " + scratch_.path("own") + words + "--exit-interval 4 ";
+  EXPECT_THAT(run_of(again), Not(HasSubstr("WARNING")));
+  const std::string b = std::string(FERRY_FIXTURES) + "/data/corpus_b_text_document";
+  for (const char* end : {".bin", ".idx"}) {
+    fs::copy_file(b + end, data + end, fs::copy_options::overwrite_existing);
+  }
+  const std::string warning = "the order of samples in the cache is not that of the data now";
+  EXPECT_THAT(run_of(again), HasSubstr(warning));
+}
+
 TEST_F(SampleWarnings, AreOfMegatronsRunsAndComeAtTheStart) {
   const std::string theirs = run_fixture("f32_qwen3");
   EXPECT_THAT(warnings("", theirs), IsEmpty());

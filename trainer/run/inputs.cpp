@@ -44,7 +44,7 @@ std::vector<std::string> check_inputs(const std::shared_ptr<const FileSystem>& f
   const auto add = [&](std::vector<std::string> more) {
     for (std::string& warning : more) warnings.push_back(std::move(warning));
   };
-  add(folder_warnings(arguments, source != nullptr));
+  add(folder_warnings(*files, arguments, source != nullptr));
   if (source) add(sample_warnings(files, arguments, *source));
   return warnings;
 }

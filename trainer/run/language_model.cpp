@@ -37,9 +37,10 @@ LanguageModel::LanguageModel(const TrainArguments& arguments, const RankSetup& s
   if (source_ && !source_->weights_only) done = source_->state.iteration.value_or(0);
   if (source_) done = arguments.override_ckpt_iteration.value_or(done);
   phase_ = data_phase(arguments, done);
-  start_warnings_ = folder_warnings(arguments, source_ != nullptr);
   goes_on_ = source_ && done > 0;
-  if (!source_ || setup.group->rank() != 0) return;
+  if (setup.group->rank() != 0) return;
+  start_warnings_ = folder_warnings(*setup.files, arguments, source_ != nullptr);
+  if (!source_) return;
   for (std::string& warning : sample_warnings(setup.files, arguments, *source_, &start_notes_)) {
     start_warnings_.push_back(std::move(warning));
   }

@@ -70,7 +70,9 @@ std::string changes(const TrainArguments& before, const TrainArguments& now, Nam
     const ArgumentRow& row = *find_argument(name);
     const ArgumentValue old_value = value_of(before, row), value = value_of(now, row);
     if (old_value == value) continue;
-    text += fmt::format("{}{} {} (now {})", text.empty() ? "" : ", ", row.flag(),
+    const std::string name_or_flag =
+        row.kind == ArgumentKind::negated ? row.name() : std::string(row.flag());
+    text += fmt::format("{}{} {} (now {})", text.empty() ? "" : ", ", name_or_flag,
                         shown(row, old_value), shown(row, value));
   }
   return text;
@@ -164,16 +166,20 @@ class SampleComparison {
     const std::string reasons = reasons_for(now);
     if (reasons.empty() && !unknown.empty()) return;
     const int64_t left = now.order.samples - now.position;
-    const std::string numbers =
-        unknown.empty()
-            ? fmt::format(
-                  "of the {} samples that follow about {:.0f} were seen before, and about "
-                  "{:.0f} that were not are passed over",
-                  left, change.seen_again, change.passed_over)
-            : fmt::format(
-                  "how many of the {} samples that follow were seen before cannot be said "
-                  "({})",
-                  left, unknown);
+    std::string numbers;
+    if (!unknown.empty()) {
+      numbers =
+          fmt::format("how many of the {} samples that follow were seen before cannot be said ({})",
+                      left, unknown);
+    } else if (change.seen_again >= static_cast<double>(left)) {
+      numbers = fmt::format(
+          "all of the {} that follow were seen before, and some come more often than others", left);
+    } else {
+      numbers = fmt::format(
+          "of the {} samples that follow about {:.0f} were seen before, and about {:.0f} that were "
+          "not are passed over",
+          left, change.seen_again, change.passed_over);
+    }
     warnings.push_back(fmt::format(
         "{}: the run that saved it would have gone on with other samples: {}. This run goes on "
         "after the first {} samples of its own: {}. With the values of the checkpoint it goes on "

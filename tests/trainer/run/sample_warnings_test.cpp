@@ -75,6 +75,12 @@ TEST_F(SampleWarnings, NameWhatChangesTheOrder) {
   one("--split 80,20,0", "--split 99,1,0 (now 80,20,0)");
   one("--seed 12 --split 80,20,0 --log-interval 5",
       "--split 99,1,0 (now 80,20,0), --seed 11 (now 12)");
+  const std::string cyclic = "--dataloader-type cyclic --train-iters 500 ";
+  run_of("--load " + run_fixture("f32_qwen3") + " --finetune --save " + scratch_.path("cyclic") +
+         common_words(scratch_) + cyclic + "--eval-iters 0 --save-interval 3 --exit-interval 3");
+  EXPECT_THAT(warnings(cyclic, scratch_.path("cyclic")), IsEmpty());
+  EXPECT_THAT(warnings(cyclic + "--no-data-sharding", scratch_.path("cyclic")),
+              ElementsAre(HasSubstr("other samples: data_sharding True (now False). This")));
   one("--dataloader-type cyclic", "--dataloader-type single (now cyclic)");
   // More iterations that take more epochs, which are shuffled together.
   one("--train-iters 500", "--train-iters 30 (now 500)");

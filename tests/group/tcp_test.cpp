@@ -160,6 +160,30 @@ TEST(TcpMeeting, ARankThatEndsMeanwhileMayComeAgain) {
   host.join();
 }
 
+// Whoever tries to reach a rank hears meanwhile that the run has failed.
+TEST(TcpMesh, ARankThatCannotBeReachedIsNotTriedAfterAFailure) {
+  const int port = free_port();
+  std::string problem;
+  const auto begin = TcpClock::now();
+  std::jthread host([&] {
+    TcpMesh mesh({"localhost", port, 0, 3, ""}, std::chrono::seconds(20));
+    try {
+      mesh.send(1, {7, 7}, 1, {});
+    } catch (const Error& error) {
+      problem = text_of(error);
+    }
+    mesh.conclude(std::chrono::seconds(1));
+  });
+  TcpSocket one = come_as(1, port), two = come_as(2, port);
+  uint64_t length = 0;
+  ASSERT_TRUE(one.read(std::as_writable_bytes(std::span(&length, 1))));  // all have met
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  two.close();
+  host.join();
+  EXPECT_THAT(problem, HasSubstr("rank 2: has ended without a word"));
+  EXPECT_LT(TcpClock::now() - begin, std::chrono::seconds(15));
+}
+
 // Probes of a port connect and say nothing.
 TEST(TcpMeeting, GuestsThatSayNothingKeepNobodyWaiting) {
   const int port = free_port();

@@ -22,7 +22,7 @@ using Names = std::span<const std::string_view>;
 constexpr std::string_view kData[] = {
     "data_path",      "train_data_path",          "valid_data_path", "test_data_path",
     "data_args_path", "per_split_data_args_path", "mock_data",       "split"};
-constexpr std::string_view kSeed[] = {"seed"};
+constexpr std::string_view kSampleSeed[] = {"seed"};
 constexpr std::string_view kLength[] = {"seq_length"};
 constexpr std::string_view kAmount[] = {"train_iters",
                                         "train_samples",
@@ -33,13 +33,13 @@ constexpr std::string_view kAmount[] = {"train_iters",
                                         "phase_transition_iterations"};
 constexpr std::string_view kLoader[] = {"dataloader_type", "data_sharding", "micro_batch_size",
                                         "data_parallel_size"};
-constexpr Names kOrderGroups[] = {kData, kSeed, kLength, kAmount, kLoader};
+constexpr Names kOrderGroups[] = {kData, kSampleSeed, kLength, kAmount, kLoader};
 constexpr std::string_view kMasks[] = {"eod_mask_loss", "reset_position_ids",
                                        "reset_attention_mask", "goldfish_loss"};
 constexpr std::string_view kMaskDetails[] = {"create_attention_mask_in_dataloader", "goldfish_k",
                                              "goldfish_h"};
-constexpr std::string_view kTokenizer[] = {"tokenizer_type", "tokenizer_model", "vocab_file",
-                                           "merge_file"};
+constexpr std::string_view kTokenizerNames[] = {"tokenizer_type", "tokenizer_model", "vocab_file",
+                                                "merge_file"};
 
 // Takes a group's arguments from a checkpoint; what is None there, or was not known yet, is at its
 // default. Nothing where the checkpoint says nothing of any.
@@ -232,7 +232,7 @@ class SampleComparison {
 
   void add_tokenizer(std::vector<std::string>& warnings) const {
     TrainArguments before = arguments_;
-    restore(before, checkpoint_, kTokenizer);
+    restore(before, checkpoint_, kTokenizerNames);
     const auto is_null = [](const TrainArguments& a) {
       return a.tokenizer_type.starts_with("Null");
     };
@@ -245,7 +245,7 @@ class SampleComparison {
     warnings.push_back(fmt::format(
         "{}: it was trained on tokens of another tokenizer: {}. Unless both give the same ids, the "
         "model takes the tokens of this run's data for others",
-        path_, changes(before, arguments_, kTokenizer)));
+        path_, changes(before, arguments_, kTokenizerNames)));
   }
 
   // The same path, the same bytes, or another path to what has the same name and is not here to be

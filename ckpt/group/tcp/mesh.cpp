@@ -154,6 +154,7 @@ TcpSocket TcpMesh::connect_to_peer(int to) const {
   const Meeting::Rank& place = peers_.at(static_cast<size_t>(to))->place;
   WaitReports reports(say_, fmt::format("rank {} of {}", rank_, size()));
   const auto report = [&](const std::string& problem) {
+    check();  // it may have ended, or another rank has
     reports.set(fmt::format("for rank {} at {}:{}: {}", to, place.host, place.port, problem));
   };
   report("it does not answer");

@@ -11,7 +11,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kFirstReport{1200}, kLongestInterval{60'000};
+constexpr milliseconds kBeforeHint{700}, kFirstReport{1200}, kLongestInterval{60'000};
 
 std::string clock_text(std::chrono::system_clock::time_point time) {
   const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
@@ -42,26 +42,36 @@ void WaitReports::set(std::string what, Often often) {
   often_ = often;
 }
 
+// It may take as long as a name server does, and nobody is to wait for it.
+std::shared_ptr<const WaitReports::Hint> WaitReports::ask_hint() const {
+  const auto hint = std::make_shared<Hint>();
+  std::thread([hint, ask = hint_] {
+    std::string text = ask();
+    const std::lock_guard lock(hint->mutex);
+    hint->text = std::move(text);
+  }).detach();
+  return hint;
+}
+
 void WaitReports::report() {
   std::unique_lock lock(mutex_);
   const auto begin = std::chrono::steady_clock::now();
-  std::string hint, said;
-  auto next = begin + kFirstReport;
-  for (bool is_first = true;; is_first = false) {
+  std::shared_ptr<const Hint> hint;
+  std::string said;
+  if (hint_ && changed_.wait_until(lock, begin + kBeforeHint, [&] { return is_over_; })) return;
+  if (hint_) hint = ask_hint();
+  for (auto next = begin + kFirstReport;;) {
     if (changed_.wait_until(lock, next, [&] { return is_over_; })) return;
-    if (is_first && hint_) {
-      lock.unlock();
-      hint = hint_();
-      lock.lock();
-      if (is_over_) return;
-    }
     const auto waited = std::chrono::steady_clock::now() - begin;
     next += std::clamp(std::chrono::duration_cast<milliseconds>(waited), kFirstReport,
                        kLongestInterval);
     if (what_ == said && often_ == Often::once) continue;
     said = what_;
+    lock.unlock();  // who waits does not wait for a terminal
     say_(fmt::format("{} has waited since {} ({} s) {}{}", who_, clock_text(since_),
-                     std::chrono::round<std::chrono::seconds>(waited).count(), what_, hint));
+                     std::chrono::round<std::chrono::seconds>(waited).count(), said,
+                     hint ? hint->known() : ""));
+    lock.lock();
   }
 }
 

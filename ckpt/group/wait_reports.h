@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -21,8 +22,8 @@ class WaitReports {
  public:
   enum class Often { once, again };
 
-  /// `who` waits: "rank 1 of 4". `hint` is called once, on that thread, before the first report,
-  /// and its text is part of all.
+  /// `who` waits: "rank 1 of 4". `hint` is called once, before the first report, on a thread of its
+  /// own that may outlive this object; its text is part of the reports from when it is known.
   WaitReports(SayWait say, std::string who, std::function<std::string()> hint = {});
   ~WaitReports();
   WaitReports(const WaitReports&) = delete;
@@ -32,7 +33,18 @@ class WaitReports {
   void set(std::string what, Often often = Often::again);
 
  private:
+  struct Hint {
+    mutable std::mutex mutex;
+    std::string text;
+
+    std::string known() const {
+      const std::lock_guard lock(mutex);
+      return text;
+    }
+  };
+
   void report();
+  std::shared_ptr<const Hint> ask_hint() const;
 
   const SayWait say_;
   const std::string who_;

@@ -1,5 +1,9 @@
 // Processes that meet by an address: here threads, each with a mesh of its own.
 #include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -8,6 +12,7 @@
 
 #include "ckpt/group/message_group.h"
 #include "ckpt/group/tcp/mesh.h"
+#include "ckpt/group/wire.h"
 #include "tests/group/meshes.h"
 #include "tests/group/ranks.h"
 
@@ -103,6 +108,172 @@ TEST(TcpMeeting, StrangersAndTwinsAreTurnedAway) {
   EXPECT_THAT(answers[2], HasSubstr("WORLD_SIZE is 3 on rank 1, and 2 on rank 0"));
   EXPECT_EQ(answers[3], "met");
   EXPECT_EQ(answers[0], "met");
+}
+
+// What a rank of 3 says first.
+TcpSocket come_as(int rank, int port) {
+  const std::string text = Packer()
+                               .number(0x3150435459524546)
+                               .number(3)
+                               .number(static_cast<uint64_t>(rank))
+                               .number(1)
+                               .text("")
+                               .take();
+  TcpSocket socket =
+      connect_to("localhost", port, TcpClock::now() + std::chrono::seconds(20)).socket;
+  const uint64_t length = text.size();
+  socket.write(std::as_bytes(std::span(&length, 1)), std::as_bytes(std::span(text)));
+  return socket;
+}
+
+// It may be started again, as Kubernetes does.
+TEST(TcpMeeting, ARankThatEndsMeanwhileMayComeAgain) {
+  const int port = free_port();
+  std::mutex mutex;
+  std::string said;
+  const auto has_said = [&](const std::string& text) {
+    const std::lock_guard lock(mutex);
+    return said.find(text) != std::string::npos;
+  };
+  std::thread host([&] {
+    TcpMesh mesh({"localhost", port, 0, 3, ""}, std::chrono::seconds(20),
+                 [&](const std::string& line) {
+                   const std::lock_guard lock(mutex);
+                   said += line + "\n";
+                 });
+    mesh.conclude(std::chrono::seconds(5));
+  });
+  come_as(1, port);
+  const auto deadline = TcpClock::now() + std::chrono::seconds(10);
+  const std::string gone = "ranks 1, 2, which have not come (rank 1 came, and has ended since)";
+  while (!has_said(gone) && TcpClock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  EXPECT_TRUE(has_said(gone)) << said;
+  std::vector<std::jthread> others;
+  for (const int rank : {1, 2}) {
+    others.emplace_back([=] {
+      TcpMesh mesh({"localhost", port, rank, 3, ""}, std::chrono::seconds(20));
+      mesh.conclude(std::chrono::seconds(5));
+    });
+  }
+  host.join();
+}
+
+// Whoever tries to reach a rank hears meanwhile that the run has failed.
+TEST(TcpMesh, ARankThatCannotBeReachedIsNotTriedAfterAFailure) {
+  const int port = free_port();
+  std::string problem;
+  const auto begin = TcpClock::now();
+  std::jthread host([&] {
+    TcpMesh mesh({"localhost", port, 0, 3, ""}, std::chrono::seconds(20));
+    try {
+      mesh.send(1, {7, 7}, 1, {});
+    } catch (const Error& error) {
+      problem = text_of(error);
+    }
+    mesh.conclude(std::chrono::seconds(1));
+  });
+  TcpSocket one = come_as(1, port), two = come_as(2, port);
+  uint64_t length = 0;
+  ASSERT_TRUE(one.read(std::as_writable_bytes(std::span(&length, 1))));  // all have met
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  two.close();
+  host.join();
+  EXPECT_THAT(problem, HasSubstr("rank 2: has ended without a word"));
+  EXPECT_LT(TcpClock::now() - begin, std::chrono::seconds(15));
+}
+
+// Probes of a port connect and say nothing.
+TEST(TcpMeeting, GuestsThatSayNothingKeepNobodyWaiting) {
+  const int port = free_port();
+  const auto begin = TcpClock::now();
+  std::jthread host([&] { TcpMesh({"localhost", port, 0, 2, ""}, std::chrono::seconds(20)); });
+  std::vector<TcpSocket> silent;
+  for (int i = 0; i < 3; ++i) {
+    silent.push_back(
+        connect_to("localhost", port, TcpClock::now() + std::chrono::seconds(20)).socket);
+  }
+  TcpMesh({"localhost", port, 1, 2, ""}, std::chrono::seconds(20));
+  host.join();
+  EXPECT_LT(TcpClock::now() - begin, std::chrono::seconds(4));
+}
+
+// To a rank on another host, 127.0.0.1 is itself.
+TEST(TcpMeeting, RanksOnTheFirstOnesHostHaveNoLoopbackAddressForOthers) {
+  const int port = free_port();
+  std::jthread host([&] { TcpMesh({"localhost", port, 0, 3, ""}, std::chrono::seconds(20)); });
+  TcpSocket one = come_as(1, port), two = come_as(2, port);
+  uint64_t length = 0;
+  ASSERT_TRUE(one.read(std::as_writable_bytes(std::span(&length, 1))));
+  std::string text(length, '\0');
+  ASSERT_TRUE(one.read(std::as_writable_bytes(std::span(text))));
+  Unpacker table(text);
+  EXPECT_EQ(table.text(), "");
+  table.number();
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(table.text(), "") << rank;
+    table.number();
+  }
+}
+
+// Else it would wait for ranks that it cannot let in.
+TEST(TcpMeeting, ALimitOfOpenFilesIsToldAtOnce) {
+  const int port = free_port();
+  std::string problem;
+  std::thread host([&] {
+    try {
+      TcpMesh({"127.0.0.1", port, 0, 2, ""}, std::chrono::seconds(20));
+    } catch (const Error& error) {
+      problem = text_of(error);
+    }
+  });
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  connect_to("127.0.0.1", port, TcpClock::now() + std::chrono::seconds(20)).socket.close();
+  const int guest = ::socket(AF_INET, SOCK_STREAM, 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  const int next = ::dup(guest);
+  ::close(next);
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  rlimit low = before;
+  low.rlim_cur = static_cast<rlim_t>(next);
+  ::setrlimit(RLIMIT_NOFILE, &low);
+  EXPECT_EQ(::connect(guest, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  const auto begin = TcpClock::now();
+  host.join();
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  ::close(guest);
+  EXPECT_LT(TcpClock::now() - begin, std::chrono::seconds(5));
+  EXPECT_THAT(problem, HasSubstr("exhausted: a connection of another rank cannot be taken: Too "
+                                 "many open files"));
+}
+
+// A name server that does not answer takes its time.
+TEST(WaitReports, NobodyWaitsForTheHint) {
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  const auto begin = TcpClock::now();
+  {
+    WaitReports reports(
+        [&](const std::string& line) {
+          const std::lock_guard lock(mutex);
+          lines.push_back(line);
+        },
+        "rank 0 of 2",
+        [] {
+          std::this_thread::sleep_for(std::chrono::seconds(4));
+          return std::string(" (a doubt)");
+        });
+    reports.set("for rank 1");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1900));
+  }
+  EXPECT_LT(TcpClock::now() - begin, std::chrono::seconds(3));
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_THAT(lines[0], testing::EndsWith("for rank 1"));
 }
 
 TEST(TcpMeeting, WhoDoesNotComeIsNamed) {
@@ -308,12 +479,14 @@ TEST(TcpMeeting, TheEnvironmentTellsWhere) {
   variables["RANK"] = "0";
   EXPECT_FALSE(place());
   variables["WORLD_SIZE"] = "2";
-  for (const char* wrong : {"h:6000", "tcp://h"}) {
+  for (const char* wrong : {"h:6000", "tcp://h", "10.0.0.1 172.17.0.1", "h\n", "a,b"}) {
     variables["MASTER_ADDR"] = wrong;
     EXPECT_ANY_THROW(place()) << wrong;
   }
   variables["MASTER_ADDR"] = "fe80::1";
   EXPECT_EQ(place()->host, "fe80::1");
+  variables["MASTER_ADDR"] = "[::1]";
+  EXPECT_EQ(place()->host, "::1");
   for (const char* wrong : {"-1", "x", "99999999999", "3.0"}) {
     variables["WORLD_SIZE"] = wrong;
     EXPECT_ANY_THROW(place()) << wrong;

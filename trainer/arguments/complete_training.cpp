@@ -98,7 +98,29 @@ void check_length(const TrainArguments& a) {
              "--lr-warmup-fraction excludes --lr-warmup-iters and --lr-warmup-samples");
 }
 
-void complete_schedule(TrainArguments& a) {
+// Megatron-LM holds the rate without a word. Where batches change, the loop's warning has the
+// figures.
+void note_short_decay(const TrainArguments& a, Notes& notes) {
+  const bool by_samples = a.train_samples.has_value();
+  const auto run = by_samples ? a.train_samples : a.train_iters;
+  const auto decay = by_samples ? a.lr_decay_samples : a.lr_decay_iters;
+  const bool batches_change =
+      !by_samples && (!a.step_batch_size_schedule.empty() || !a.rampup_batch_size.empty() ||
+                      a.decrease_batch_size_if_needed);
+  if (a.skip_train || batches_change || a.use_checkpoint_opt_param_scheduler || !run || !decay ||
+      *decay >= *run || a.lr_decay_style == "constant" || a.lr == a.min_lr) {
+    return;
+  }
+  const std::string_view unit = by_samples ? "samples" : "iterations";
+  const std::string_view ending = by_samples ? "samples" : "iters";
+  notes.push_back(fmt::format(
+      "--lr-decay-{0} {1} ends before --train-{0} {2} do: the learning rate stays at --min-lr {3} "
+      "for the last {4} {5}, {6:.0f}% of the run",
+      ending, *decay, *run, a.min_lr, *run - *decay, unit,
+      100 * static_cast<double>(*run - *decay) / static_cast<double>(*run)));
+}
+
+void complete_schedule(TrainArguments& a, Notes& notes) {
   if (a.lr_warmup_fraction) {
     check_fits(*a.lr_warmup_fraction >= 0 && *a.lr_warmup_fraction < 1,
                "--lr-warmup-fraction {}: a part of 1 is wanted", *a.lr_warmup_fraction);
@@ -117,6 +139,7 @@ void complete_schedule(TrainArguments& a) {
              a.train_samples ? "samples" : "iters");
   check_one_of({{"--override-opt-param-scheduler", a.override_opt_param_scheduler},
                 {"--use-checkpoint-opt-param-scheduler", a.use_checkpoint_opt_param_scheduler}});
+  note_short_decay(a, notes);
 }
 
 void complete_weight_decay(TrainArguments& a) {
@@ -287,7 +310,7 @@ void complete_training(TrainArguments& a, Notes& notes) {
   complete_batch(a, notes);
   check_pass(a);
   check_length(a);
-  complete_schedule(a);
+  complete_schedule(a, notes);
   complete_weight_decay(a);
   complete_precision(a, notes);
   complete_fp8(a, notes);

@@ -27,6 +27,8 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual int64_t size() const noexcept = 0;
+  /// Whether an order of samples was stored for it that is not of what its files hold now.
+  virtual bool has_replaced_order() const noexcept { return false; }
   /// Sample `index` of [0, size()): the same at every call. Safe from several threads, each with a
   /// sample of its own. corrupt, naming the file, when its bytes are no valid tokens.
   virtual void read(int64_t index, Sample& sample) const = 0;

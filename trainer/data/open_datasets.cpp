@@ -35,6 +35,12 @@ std::shared_ptr<const IndexedDataset> open_files(
   return dataset;
 }
 
+// Whether what the samples of a split are made of is one dataset, which needs no blend. Weights of
+// the only one are a blend of one, which makes somewhat more samples.
+bool is_alone(const DataPaths& paths) {
+  return !paths.all || (paths.all->prefixes.size() == 1 && paths.all->weights.empty());
+}
+
 // Opens the splits that share one set of sources.
 class Opener {
  public:
@@ -50,6 +56,11 @@ class Opener {
     paths_.push_back(std::move(path));
     sources_.push_back(std::move(source));
   }
+  void add_shared(const DataPaths& paths) {
+    if (paths.all) return add_files(*paths.all);
+    add_source(std::nullopt, std::make_shared<MockTokens>(options_.vocabulary_size,
+                                                          options_.masks.end_of_document));
+  }
   void add_files(const Blend& blend) {
     for (const std::string& prefix : blend.prefixes) {
       add_source(prefix, open_files(file_system_, prefix));
@@ -59,6 +70,30 @@ class Opener {
   /// One split of the only source.
   std::shared_ptr<const Dataset> lone(DataSplit split) const {
     return part(split, 0, options_.samples[split]);
+  }
+
+  /// What decides on the order of the train split's samples.
+  TrainOrder train_order(const Blend* blend, bool is_alone) const {
+    const std::optional<int64_t> wanted = options_.samples.train;
+    TrainOrder order{{}, options_.seed, options_.sequence_length, wanted.value_or(0)};
+    const bool has_weights = !is_alone && !blend->weights.empty();
+    std::vector<double> shares(1, 1.0);
+    if (has_weights) shares = normalized(blend->weights);
+    std::vector<double> sizes;
+    for (size_t i = 0; i < sources_.size(); ++i) {
+      std::optional<int64_t> samples = is_alone ? wanted : std::nullopt;
+      if (has_weights && wanted) {
+        samples = share_of(*wanted, shares[i], options_.mid_level_dataset_surplus);
+      }
+      const SequenceRange range = part_of(DataSplit::train, i, samples).range;
+      const int64_t tokens = count_tokens(*sources_[i], range);
+      order.parts.push_back({paths_[i].value_or(""), range, tokens,
+                             plan_epochs(tokens, options_.sequence_length, samples, true)});
+      sizes.push_back(static_cast<double>(order.parts.back().plan.samples));
+    }
+    if (!is_alone && !has_weights) shares = normalized(sizes);
+    for (size_t i = 0; i < sources_.size(); ++i) order.parts[i].share = shares[i];
+    return order;
   }
 
   std::shared_ptr<const Dataset> blended(DataSplit split, std::span<const double> given) const {
@@ -107,11 +142,15 @@ class Opener {
     weights.shares = normalized(sizes);
   }
 
-  std::shared_ptr<const GptDataset> part(DataSplit split, size_t source,
-                                         std::optional<int64_t> samples) const {
+  GptPart part_of(DataSplit split, size_t source, std::optional<int64_t> samples) const {
     GptPart part{paths_[source], split, shares_, {0, sources_[source]->sequences()}, samples};
     if (shares_) part.range = range_of(*shares_->bounds[split], sources_[source]->sequences());
-    return std::make_shared<GptDataset>(file_system_, sources_[source], part, options_);
+    return part;
+  }
+  std::shared_ptr<const GptDataset> part(DataSplit split, size_t source,
+                                         std::optional<int64_t> samples) const {
+    return std::make_shared<GptDataset>(file_system_, sources_[source],
+                                        part_of(split, source, samples), options_);
   }
 
   const std::shared_ptr<const FileSystem>& file_system_;
@@ -148,17 +187,11 @@ PerSplit<std::shared_ptr<const Dataset>> open_datasets(
   if (paths.all || options.mock_data) {
     const SplitShares shares = shares_of(options);
     Opener opener(file_system, options, shares);
-    if (paths.all) {
-      opener.add_files(*paths.all);
-    } else {
-      opener.add_source(std::nullopt, std::make_shared<MockTokens>(options.vocabulary_size,
-                                                                   options.masks.end_of_document));
-    }
-    const bool alone =
-        !paths.all || (paths.all->prefixes.size() == 1 && paths.all->weights.empty());
+    opener.add_shared(paths);
     for (const DataSplit split : kSplits) {
       if (!shares.bounds[split]) continue;
-      datasets[split] = alone ? opener.lone(split) : opener.blended(split, paths.all->weights);
+      datasets[split] =
+          is_alone(paths) ? opener.lone(split) : opener.blended(split, paths.all->weights);
     }
     return datasets;
   }
@@ -171,6 +204,24 @@ PerSplit<std::shared_ptr<const Dataset>> open_datasets(
     datasets[split] = alone ? opener.lone(split) : opener.blended(split, blend->weights);
   }
   return datasets;
+}
+
+std::optional<TrainOrder> train_order(const std::shared_ptr<const FileSystem>& file_system,
+                                      const DataOptions& options) {
+  check(options);
+  const DataPaths paths = parse_data_paths(*file_system, options);
+  if (paths.all || options.mock_data) {
+    const SplitShares shares = shares_of(options);
+    if (!shares.bounds.train) return std::nullopt;
+    Opener opener(file_system, options, shares);
+    opener.add_shared(paths);
+    return opener.train_order(paths.all ? &*paths.all : nullptr, is_alone(paths));
+  }
+  const std::optional<Blend>& blend = paths.each.train;
+  if (!blend) return std::nullopt;
+  Opener opener(file_system, options, std::nullopt);
+  opener.add_files(*blend);
+  return opener.train_order(&*blend, blend->prefixes.size() == 1);
 }
 
 PerSplit<bool> check_datasets(const std::shared_ptr<const FileSystem>& file_system,

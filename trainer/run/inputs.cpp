@@ -8,6 +8,7 @@
 #include "ckpt/group/group.h"
 #include "trainer/data/open_datasets.h"
 #include "trainer/run/options.h"
+#include "trainer/run/sample_warnings.h"
 #include "trainer/run/source.h"
 
 namespace ferry {
@@ -40,9 +41,11 @@ std::vector<std::string> check_inputs(const std::shared_ptr<const FileSystem>& f
   const auto source = open_source(files, metadata_alone, *thread_groups(1).front());
   check_train_data(arguments, check_datasets(files, data_options(arguments)).train);
   std::vector<std::string> warnings = loop_warnings(arguments);
-  for (std::string& warning : folder_warnings(arguments, source != nullptr)) {
-    warnings.push_back(std::move(warning));
-  }
+  const auto add = [&](std::vector<std::string> more) {
+    for (std::string& warning : more) warnings.push_back(std::move(warning));
+  };
+  add(folder_warnings(*files, arguments, source != nullptr));
+  if (source) add(sample_warnings(files, arguments, *source));
   return warnings;
 }
 

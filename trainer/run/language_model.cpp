@@ -15,6 +15,8 @@
 #include "trainer/run/inputs.h"
 #include "trainer/run/memory_plan.h"
 #include "trainer/run/rank_trainer.h"
+#include "trainer/run/sample_warnings.h"
+#include "trainer/run/source.h"
 
 namespace ferry {
 namespace {
@@ -35,6 +37,13 @@ LanguageModel::LanguageModel(const TrainArguments& arguments, const RankSetup& s
   if (source_ && !source_->weights_only) done = source_->state.iteration.value_or(0);
   if (source_) done = arguments.override_ckpt_iteration.value_or(done);
   phase_ = data_phase(arguments, done);
+  goes_on_ = source_ && done > 0;
+  if (setup.group->rank() != 0) return;
+  start_warnings_ = folder_warnings(*setup.files, arguments, source_ != nullptr);
+  if (!source_) return;
+  for (std::string& warning : sample_warnings(setup.files, arguments, *source_, &start_notes_)) {
+    start_warnings_.push_back(std::move(warning));
+  }
 }
 
 LanguageModel::~LanguageModel() = default;
@@ -45,9 +54,8 @@ std::unique_ptr<const Source> LanguageModel::take_source() { return std::move(so
 void LanguageModel::build(RunLog& log) {
   timers_ = &log.timers();
   log.tell_arguments();
-  for (const std::string& warning : folder_warnings(arguments_, !source_path_.empty())) {
-    log.warn(warning);
-  }
+  for (const std::string& note : start_notes_) log.tell(fmt::format(" > {}\n", note));
+  for (const std::string& warning : start_warnings_) log.warn(warning);
   // Sizes that do not fit are told here.
   if (!arguments_.fp8.empty()) {
     memory_plan(arguments_, model_, kernels::DeviceKind::host, source_path_);
@@ -79,7 +87,15 @@ void LanguageModel::open_data(RunLog& log) {
     log.tell(fmt::format(" > token {} pads: it has no loss, and is read as 0\n", padding));
   }
   from_first_together(*setup_.group, [&] {
-    check_train_data(arguments_, open_datasets(setup_.files, options).train != nullptr);
+    const auto train = open_datasets(setup_.files, options).train;
+    check_train_data(arguments_, train != nullptr);
+    if (goes_on_ && train && train->has_replaced_order()) {
+      log.warn(
+          source_path_ +
+          ": the order of samples in the cache is not that of the data now: these have changed "
+          "since the run took samples of them, or the cache is damaged. The run goes on in a "
+          "new order, in which samples may come again that were seen");
+    }
     return std::string();
   });
   datasets_ = open_datasets(setup_.files, options);

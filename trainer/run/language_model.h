@@ -54,7 +54,9 @@ class LanguageModel final : public TrainedModel {
   const RankSetup& setup_;
   std::unique_ptr<const Source> source_;
   RunModel model_;
-  std::string source_path_;  // empty: there is none
+  std::string source_path_;                                // empty: there is none
+  std::vector<std::string> start_notes_, start_warnings_;  // rank 0's, of what the run begins with
+  bool goes_on_ = false;                                   // from the middle of its data
   DataPhase phase_;
   int64_t iteration_ = 0;  // that are done
   PerSplit<std::shared_ptr<const Dataset>> datasets_;

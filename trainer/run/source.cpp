@@ -191,12 +191,47 @@ void adopt_source_arguments(const std::shared_ptr<const FileSystem>& files,
   notes.insert(notes.end(), import.state.warnings.begin(), import.state.warnings.end());
 }
 
-std::vector<std::string> folder_warnings(const TrainArguments& arguments, bool is_found) {
+namespace {
+
+// A run folder below `folder`, which was given in its place; empty: none is near.
+std::string run_below(const FileSystem& files, const std::string& folder) {
+  constexpr int kLevels = 3;
+  size_t left = 1000;  // folders that are searched
+  std::vector<std::string> level = {folder};
+  for (int depth = 0; depth < kLevels; ++depth) {
+    std::vector<std::string> next;
+    for (const std::string& parent : level) {
+      for (const std::string& name : files.list(parent)) {
+        const std::string path = join(parent, name);
+        if (left == 0 || files.status(path).kind != PathKind::folder) continue;
+        --left;
+        if (is_run_folder(files, path) && read_run_folder(files, path).latest()) return path;
+        next.push_back(path);
+      }
+    }
+    level = std::move(next);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::vector<std::string> folder_warnings(const FileSystem& files, const TrainArguments& arguments,
+                                         bool is_found) {
   std::vector<std::string> warnings;
   if (!arguments.load.empty() && !is_found) {
+    std::string run;
+    try {
+      if (files.status(arguments.load).kind == PathKind::folder) {
+        run = run_below(files, arguments.load);
+      }
+    } catch (const Error&) {
+      // It may not be read.
+    }
     warnings.push_back("no checkpoint is in --load " + arguments.load +
                        ": the run will start from random weights (--exit-on-missing-checkpoint "
-                       "ends it instead)");
+                       "ends it instead)" +
+                       (run.empty() ? "" : ". There is one in " + run));
   }
   if (arguments.save.empty() && arguments.save_interval) {
     warnings.push_back("--save-interval without --save: nothing will be saved");

@@ -39,8 +39,10 @@ void adopt_source_arguments(const std::shared_ptr<const FileSystem>& files,
                             std::vector<std::string>& notes);
 
 /// Warnings where --load was given and nothing was found there, as of a chain's first job (of a
-/// wrong path it must be seen), and where saves are asked for that go nowhere.
-std::vector<std::string> folder_warnings(const TrainArguments& arguments, bool is_found);
+/// wrong path it must be seen; a run in a folder below is named), and where saves are asked for
+/// that go nowhere.
+std::vector<std::string> folder_warnings(const FileSystem& files, const TrainArguments& arguments,
+                                         bool is_found);
 
 /// All ranks call it alike. Null where find_source() gives nothing. mismatch when the checkpoint's
 /// model is not that of the arguments.

@@ -14,6 +14,7 @@ namespace {
 
 constexpr uint64_t kMeetingMagic = 0x3150435459524546;  // "FERYTCP1"
 constexpr uint64_t kMostMeetingBytes = 64 << 20;
+constexpr std::chrono::seconds kGreetingPatience{5};
 
 // A text with its length before it.
 void write_text(TcpSocket& socket, const std::string& text) {
@@ -32,7 +33,9 @@ std::string read_text(TcpSocket& socket, TcpClock::time_point deadline) {
          "MASTER_PORT");
   }
   std::string text(length, '\0');
-  socket.read(std::as_writable_bytes(std::span(text)), deadline);
+  if (length > 0 && !socket.read(std::as_writable_bytes(std::span(text)), deadline)) {
+    fail(ErrorKind::io, "it ended within a message");
+  }
   return text;
 }
 
@@ -44,6 +47,12 @@ std::string greeting_of(const MeetingPlace& place, int listener_port) {
       .number(static_cast<uint64_t>(listener_port))
       .text(place.job)
       .take();
+}
+
+// Where rank 0's own name stands for the loopback device on its host (Debian's 127.0.1.1), ranks of
+// that host come from an address which on other hosts is those themselves.
+bool is_loopback(const std::string& host) {
+  return host.starts_with("127.") || host.starts_with("::ffff:127.") || host == "::1";
 }
 
 std::string who_is(const MeetingPlace& place) {
@@ -63,7 +72,7 @@ class Host {
       : place_(place),
         deadline_(deadline),
         door_(listen_on(place.port)),
-        reports_(say, who_is(place), [&place] { return doubt_about(place.host); }) {
+        reports_(say, who_is(place), [host = place.host] { return doubt_about(host); }) {
     meeting_.listener = listen_on(0);
     meeting_.ranks.resize(static_cast<size_t>(place.size));
     meeting_.lifelines.resize(static_cast<size_t>(place.size));
@@ -75,46 +84,93 @@ class Host {
   Meeting wait_for_all() {
     for (int missing = place_.size - 1; missing > 0;) {
       reports_.set(fmt::format("at {}:{} for {}, which {} not come{}", place_.host, place_.port,
-                               missing_ranks(), missing == 1 ? "has" : "have", turned_away_));
-      if (wait_for_one()) --missing;
+                               missing_ranks(), missing == 1 ? "has" : "have", remark_));
+      missing += wait_for_events();
+      if (TcpClock::now() > deadline_) fail_incomplete();
     }
     Packer packer;
     packer.text("").number(meeting_.token);
     for (const Meeting::Rank& rank : meeting_.ranks) {
-      packer.text(rank.host).number(static_cast<uint64_t>(rank.port));
+      packer.text(is_loopback(rank.host) ? "" : rank.host).number(static_cast<uint64_t>(rank.port));
     }
     const std::string table = packer.take();
-    for (TcpSocket& lifeline : meeting_.lifelines) {
-      if (lifeline) write_text(lifeline, table);
+    for (size_t rank = 1; rank < meeting_.lifelines.size(); ++rank) {
+      try {
+        write_text(meeting_.lifelines[rank], table);
+      } catch (const Error& error) {
+        fail(error.kind(), "rank {} ended when all had come: {}", rank, error.what());
+      }
     }
     return std::move(meeting_);
   }
 
  private:
-  bool wait_for_one() {
-    pollfd poll{door_.descriptor(), POLLIN, 0};
-    if (::poll(&poll, 1, 100) <= 0) {
-      if (TcpClock::now() > deadline_) fail_incomplete();
-      return false;
+  struct Guest {
+    TcpSocket socket;
+    TcpClock::time_point since;
+  };
+
+  // Takes what happens within a moment: guests that come, what they say, and ranks that end. What
+  // the number of missing ranks changes by. Guests that say nothing (probes of a port, say) keep
+  // nobody waiting.
+  int wait_for_events() {
+    std::vector<pollfd> polls{{door_.descriptor(), POLLIN, 0}};
+    for (const Guest& guest : guests_) polls.push_back({guest.socket.descriptor(), POLLIN, 0});
+    const size_t first_line = polls.size();
+    for (const TcpSocket& line : meeting_.lifelines) {  // an empty one has -1, which is passed over
+      polls.push_back({line.descriptor(), POLLIN, 0});
     }
-    TcpSocket guest = accept_from(door_);
-    if (!guest) return false;
+    if (::poll(polls.data(), polls.size(), 100) < 0) return 0;
+    int change = 0;
+    for (size_t rank = 0; rank < meeting_.lifelines.size(); ++rank) {
+      if (polls[first_line + rank].revents == 0) continue;
+      // No rank says anything before all have come: it has gone, and may be started again.
+      meeting_.lifelines[rank].close();
+      remark_ = fmt::format(" (rank {} came, and has ended since)", rank);
+      ++change;
+    }
+    std::vector<Guest> silent;
+    for (size_t i = 0; i < guests_.size(); ++i) {
+      const bool is_late = TcpClock::now() - guests_[i].since > kGreetingPatience;
+      if (polls[1 + i].revents != 0) {
+        change -= greet(std::move(guests_[i].socket)) ? 1 : 0;
+      } else if (!is_late) {
+        silent.push_back(std::move(guests_[i]));
+      }
+    }
+    guests_ = std::move(silent);
+    if (polls[0].revents != 0) take_guests();
+    return change;
+  }
+
+  // Many at a time: each look at all lifelines takes longer with each rank.
+  void take_guests() {
+    constexpr int kMostAtOnce = 256;
+    for (int count = 0; count < kMostAtOnce; ++count) {
+      pollfd door{door_.descriptor(), POLLIN, 0};
+      if (::poll(&door, 1, 0) <= 0) return;
+      TcpSocket guest = accept_from(door_);
+      if (guest) guests_.push_back({std::move(guest), TcpClock::now()});
+    }
+  }
+
+  bool greet(TcpSocket guest) {
     try {
-      return greet(std::move(guest));
+      return take_greeting(std::move(guest));
     } catch (const Error&) {
       return false;  // somebody knocked who is no rank
     }
   }
 
-  bool greet(TcpSocket guest) {
-    constexpr std::chrono::seconds kGreeting{5};
-    const std::string text = read_text(guest, std::min(deadline_, TcpClock::now() + kGreeting));
+  bool take_greeting(TcpSocket guest) {
+    const std::string text =
+        read_text(guest, std::min(deadline_, TcpClock::now() + kGreetingPatience));
     Unpacker greeting(text);
     if (greeting.number() != kMeetingMagic) return false;
     const uint64_t size = greeting.number(), rank = greeting.number(), port = greeting.number();
     const std::string refusal = problem_of(size, rank, greeting.text());
     if (!refusal.empty()) {
-      turned_away_ = fmt::format(" (one was turned away: {})", refusal);
+      remark_ = fmt::format(" (one was turned away: {})", refusal);
       write_text(guest, Packer().text(refusal).take());
       return false;
     }
@@ -155,14 +211,15 @@ class Host {
          "{} of the {} that WORLD_SIZE counts {} not come to {}:{}{}. Check that each was started, "
          "with the same MASTER_ADDR and MASTER_PORT, and see their logs",
          missing_ranks(), place_.size, place_.size == 2 ? "has" : "have", place_.host, place_.port,
-         turned_away_);
+         remark_);
   }
 
   const MeetingPlace& place_;
   TcpClock::time_point deadline_;
   TcpSocket door_;
   WaitReports reports_;
-  std::string turned_away_;  // the last refusal
+  std::string remark_;         // the last rank that was turned away, or has ended
+  std::vector<Guest> guests_;  // that have said nothing yet
   Meeting meeting_;
 };
 
@@ -205,10 +262,11 @@ Meeting come_to(const MeetingPlace& place, TcpClock::time_point deadline, const 
   for (int rank = 0; rank < place.size; ++rank) {
     Meeting::Rank& one = meeting.ranks.emplace_back();
     one.host = answer.text();
+    // Of rank 0's host, which this rank has an address of.
+    if (one.host.empty()) one.host = address_of_peer(lifeline);
     one.port = static_cast<int>(answer.number());
   }
   answer.finish();
-  meeting.ranks[0].host = address_of_peer(lifeline);
   meeting.lifelines.push_back(std::move(lifeline));
   return meeting;
 }

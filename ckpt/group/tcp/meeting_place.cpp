@@ -28,6 +28,13 @@ int meeting_number(const char* variable, const char* text, int least, int most) 
 
 // Addresses of IPv6 have several colons.
 std::string meeting_host(std::string_view host) {
+  if (host.find_first_of(" \t\r\n,") != std::string_view::npos) {
+    fail(ErrorKind::invalid,
+         "MASTER_ADDR is '{}': it must be one name or address, that of rank 0's host (hostname -I "
+         "lists several)",
+         host);
+  }
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
   if (std::ranges::count(host, ':') == 1 || host.find('/') != std::string_view::npos) {
     fail(ErrorKind::invalid,
          "MASTER_ADDR is '{}': it must be a name or an address alone; the port goes into "

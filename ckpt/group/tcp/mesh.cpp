@@ -74,11 +74,25 @@ void TcpMesh::listen() {
   while (!is_over_) {
     pollfd poll{listener_.descriptor(), POLLIN, 0};
     if (::poll(&poll, 1, kLookMilliseconds) <= 0) continue;
-    const auto socket = std::make_shared<TcpSocket>(accept_from(listener_));
-    if (!*socket) continue;
-    incoming_.push_back(socket);
-    readers_.emplace_back([this, socket] { take_connection(socket); });
+    // A connection that is not taken would keep both ranks waiting for ever.
+    try {
+      take_in();
+    } catch (const Error& error) {
+      return abort(error);
+    } catch (const std::exception& error) {
+      return abort(Error(ErrorKind::exhausted,
+                         fmt::format("no thread or memory for a connection of another rank: {} "
+                                     "(ulimit -u, or the processes that a container may have)",
+                                     error.what())));
+    }
   }
+}
+
+void TcpMesh::take_in() {
+  const auto socket = std::make_shared<TcpSocket>(accept_from(listener_));
+  if (!*socket) return;
+  incoming_.push_back(socket);
+  readers_.emplace_back([this, socket] { take_connection(socket); });
 }
 
 void TcpMesh::take_connection(const std::shared_ptr<TcpSocket>& socket) noexcept {
@@ -140,6 +154,7 @@ TcpSocket TcpMesh::connect_to_peer(int to) const {
   const Meeting::Rank& place = peers_.at(static_cast<size_t>(to))->place;
   WaitReports reports(say_, fmt::format("rank {} of {}", rank_, size()));
   const auto report = [&](const std::string& problem) {
+    check();  // it may have ended, or another rank has
     reports.set(fmt::format("for rank {} at {}:{}: {}", to, place.host, place.port, problem));
   };
   report("it does not answer");

@@ -80,6 +80,7 @@ class TcpMesh {
   struct Notice;
 
   void listen();
+  void take_in();
   void take_connection(const std::shared_ptr<TcpSocket>& socket) noexcept;
   std::optional<int> take_hello(TcpSocket& socket);
   [[noreturn]] void take_messages(TcpSocket& socket, int from);

@@ -70,6 +70,17 @@ std::string problem_of_connect(int error) {
 // A host that answers nothing, not even that nobody listens, holds a try for so long.
 constexpr timeval kLongestTry{10, 0};
 
+// Where nobody listens at a port from which the system gives connections their own, one may get
+// that very port, and is connected to itself then.
+bool is_connected_to_itself(const TcpSocket& socket) {
+  sockaddr_storage own{}, other{};
+  socklen_t own_length = sizeof own, other_length = sizeof other;
+  const int descriptor = socket.descriptor();
+  return ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&own), &own_length) == 0 &&
+         ::getpeername(descriptor, reinterpret_cast<sockaddr*>(&other), &other_length) == 0 &&
+         own_length == other_length && std::memcmp(&own, &other, own_length) == 0;
+}
+
 TcpConnection connect_once(const std::string& host, int port) {
   const Addresses addresses(host, port);
   TcpConnection connection{{}, addresses.problem()};
@@ -83,6 +94,10 @@ TcpConnection connect_once(const std::string& host, int port) {
     limit_sends(kLongestTry);
     if (::connect(socket.descriptor(), one->ai_addr, one->ai_addrlen) != 0) {
       connection.problem = problem_of_connect(errno);
+      continue;
+    }
+    if (is_connected_to_itself(socket)) {
+      connection.problem = problem_of_connect(ECONNREFUSED);
       continue;
     }
     limit_sends(none);
@@ -175,10 +190,13 @@ TcpSocket listen_on(int port) {
   TcpSocket socket = listen_in(AF_INET6, port);
   if (!socket) socket = listen_in(AF_INET, port);
   if (!socket) {
-    fail(ErrorKind::io,
-         "port {} cannot be listened on: {}. Another program has it, perhaps another run: choose "
-         "another MASTER_PORT",
-         port, std::strerror(errno));
+    const int error = errno;
+    const char* const advice =
+        error == EADDRINUSE
+            ? ". Another program has it, perhaps another run: choose another MASTER_PORT"
+        : error == EACCES ? ". Ports below 1024 are the system's: choose another MASTER_PORT"
+                          : "";
+    fail(ErrorKind::io, "port {} cannot be listened on: {}{}", port, std::strerror(error), advice);
   }
   return socket;
 }
@@ -197,6 +215,12 @@ int port_of(const TcpSocket& socket) {
 TcpSocket accept_from(const TcpSocket& listener) {
   TcpSocket socket(::accept4(listener.descriptor(), nullptr, nullptr, SOCK_CLOEXEC));
   if (socket) prepare_connection(socket.descriptor());
+  if (!socket && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+    fail(ErrorKind::exhausted,
+         "a connection of another rank cannot be taken: {}. Each takes one of the files that a "
+         "process may open (ulimit -n): raise that",
+         std::strerror(errno));
+  }
   return socket;
 }
 

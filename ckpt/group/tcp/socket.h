@@ -45,7 +45,8 @@ class TcpSocket {
 /// Listens on all addresses of this host; port 0: any that is free. io, naming the port.
 TcpSocket listen_on(int port);
 int port_of(const TcpSocket& socket);
-/// The next connection, which came already.
+/// The next connection, which came already; an empty one where it has gone again. exhausted where
+/// the process may open no more.
 TcpSocket accept_from(const TcpSocket& listener);
 
 /// What came of trying to connect: a socket, or why there is none ("nobody listens there").

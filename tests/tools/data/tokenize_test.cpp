@@ -288,6 +288,9 @@ TEST_F(Tokenize, WarnsOfWhatIsLegalAndSeldomMeant) {
   EXPECT_EQ(empty.code, 0);
   EXPECT_THAT(empty.out,
               AllOf(HasSubstr("the inputs hold no document"), Not(HasSubstr("to train on it"))));
+  EXPECT_THAT(
+      ferry(bytes(in("{\"text\": \"\"}\n", "none.jsonl"), "--overwrite")).out,
+      AllOf(HasSubstr("warning: no document has a token"), Not(HasSubstr("to train on it"))));
   const std::string address = refused("s3://bucket/in.jsonl", 5, "--overwrite");
   EXPECT_THAT(address, HasSubstr("give it through a pipe"));
 }

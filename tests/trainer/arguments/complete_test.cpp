@@ -50,6 +50,29 @@ TEST(CompleteArguments, FillsInWhatFollows) {
   EXPECT_EQ(completed(small("--sequence-parallel")).arguments.sequence_parallel, false);
 }
 
+TEST(CompleteArguments, NoteADecayThatEndsBeforeTheRun) {
+  using testing::Contains, testing::Not;
+  const auto notes = [](const std::string& more) { return completed(small(more)).notes; };
+  const auto any = HasSubstr("stays at --min-lr");
+  EXPECT_THAT(notes("--lr-decay-iters 8 --min-lr 1e-5"),
+              Contains("--lr-decay-iters 8 ends before --train-iters 10 do: the learning rate "
+                       "stays at --min-lr 1e-05 for the last 2 iterations, 20% of the run"));
+  EXPECT_THAT(notes("--lr-decay-style WSD --lr-wsd-decay-iters 2 --lr-decay-iters 8"),
+              Contains(any));
+  for (const char* same : {"", "--lr-decay-iters 10", "--lr-decay-iters 20",
+                           "--lr-decay-iters 8 --lr-decay-style constant",
+                           "--lr-decay-iters 8 --min-lr 1e-3", "--lr-decay-iters 8 --skip-train",
+                           "--lr-decay-iters 8 --use-checkpoint-opt-param-scheduler"}) {
+    EXPECT_THAT(notes(same), Not(Contains(any))) << same;
+  }
+  std::string by_samples = small("--lr-decay-samples 30");
+  by_samples.replace(by_samples.find("--train-iters 10"), 16, "--train-samples 40");
+  EXPECT_THAT(
+      completed(by_samples).notes,
+      Contains(HasSubstr("--lr-decay-samples 30 ends before --train-samples 40 do: the "
+                         "learning rate stays at --min-lr 0 for the last 10 samples, 25%")));
+}
+
 TEST(CompleteArguments, AreCompleteOnce) {
   auto run = completed(llama_words() + "--num-layers-per-virtual-pipeline-stage 1");
   EXPECT_EQ(run.arguments.virtual_pipeline_model_parallel_size, 2);

@@ -79,6 +79,9 @@ std::string to_text(const TokenizedText& tokenized) {
   if (counts.lines == 0) {
     return text + "  warning: the inputs hold no document: there is nothing to train on\n";
   }
+  if (counts.tokens == 0) {
+    return text + "  warning: no document has a token: there is nothing to train on\n";
+  }
   for (const std::string& output : tokenized.outputs) {
     if (tokenized.part.count > 1) break;
     text += fmt::format("  to train on it: --data-path {} {}\n", shell_word(output),

@@ -152,6 +152,10 @@ void BlendedDataset::check_sizes(DataSplit split, double surplus) const {
   }
 }
 
+bool BlendedDataset::has_replaced_order() const noexcept {
+  return std::ranges::any_of(parts_, [](const auto& part) { return part->has_replaced_order(); });
+}
+
 void BlendedDataset::read(int64_t index, Sample& sample) const {
   if (index < 0 || index >= size()) {
     fail(ErrorKind::invalid, "the blend has {} samples, and no sample {}", size(), index);

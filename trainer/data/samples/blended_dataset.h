@@ -45,6 +45,7 @@ class BlendedDataset final : public Dataset {
 
   int64_t size() const noexcept override { return std::ssize(samples_.values()); }
   void read(int64_t index, Sample& sample) const override;
+  bool has_replaced_order() const noexcept override;
 
  private:
   bool load(const IndexCache& cache, int64_t size);

@@ -67,6 +67,7 @@ GptDataset::GptDataset(const std::shared_ptr<const FileSystem>& file_system,
                   description_);
   }
   if (cache && load(*cache)) return;
+  has_replaced_order_ = cache && cache->is_there();
   build(static_cast<uint32_t>(options.seed));
   if (cache) store(*cache);
 }

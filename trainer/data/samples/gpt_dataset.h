@@ -38,6 +38,7 @@ class GptDataset final : public Dataset {
              const DataOptions& options);
 
   int64_t size() const noexcept override { return plan_.samples; }
+  bool has_replaced_order() const noexcept override { return has_replaced_order_; }
   void read(int64_t index, Sample& sample) const override;
 
   /// What the samples depend on, as JSON text: the description of the cache.
@@ -64,6 +65,7 @@ class GptDataset final : public Dataset {
   IndexArray<int32_t> documents_;
   SampleRows rows_;
   IndexArray<uint32_t> order_;
+  bool has_replaced_order_ = false;
 };
 
 }  // namespace ferry

@@ -1,6 +1,7 @@
 // A state dict held against the config.json that goes with it.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -19,7 +20,7 @@ std::string difference(const Misfit& misfit, const KnownModel& model, const std:
                      folder, model.family->name, describe(misfit, model.family->name));
 }
 
-ModelCheck compare(const Checkpoint& checkpoint, const AdapterSummary& adapter) {
+ModelCheck compare_names(const Checkpoint& checkpoint, const AdapterSummary& adapter) {
   StateDictOptions options;
   options.names_only = true;
   options.base_only = adapter.any();
@@ -30,8 +31,12 @@ ModelCheck compare(const Checkpoint& checkpoint, const AdapterSummary& adapter) 
   ModelCheck check;
   if (!model) return check;
   Misfit misfit = model->compare(state_dict.model.catalog, true);
+  // Weights that bitsandbytes packed are of other shapes by design.
+  const bool is_packed =
+      std::ranges::any_of(state_dict.model.catalog.entries,
+                          [](const Entry& entry) { return !is_floating_point(entry.dtype); });
   Misfit misshapen;
-  misshapen.misshapen = std::exchange(misfit.misshapen, {});
+  if (!is_packed) misshapen.misshapen = std::exchange(misfit.misshapen, {});
   if (misshapen.any()) {
     check.problems.push_back(difference(misshapen, *model, described.path));
   }
@@ -49,7 +54,7 @@ ModelCheck check_state_dict(const Checkpoint& checkpoint) {
     const AdapterSummary adapter =
         summarise(checkpoint.catalog, adapter_tensors(checkpoint.catalog));
     if (adapter.alone) return {};
-    return compare(checkpoint, adapter);
+    return compare_names(checkpoint, adapter);
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::cancelled) throw;
     if (error.kind() == ErrorKind::invalid) return {{}, {error.what()}};  // several models

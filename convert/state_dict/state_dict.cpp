@@ -24,7 +24,7 @@
 namespace ferry {
 namespace {
 
-constexpr uint64_t kComparisonBytes = uint64_t{16} << 20;
+constexpr uint64_t kTitanHeadBytes = uint64_t{16} << 20;
 constexpr std::string_view kOutputHead = "lm_head.weight";
 constexpr std::string_view kOwnConfigFolder = "/huggingface";  // in a checkpoint, of verl's
 
@@ -70,6 +70,10 @@ class StateDictReader {
     } else {
       name(known);
       make_model();
+      if (known.config) {
+        const KnownModel model{known.config->family, known.config->architecture};
+        model.name_embedding(result_.model.catalog);
+      }
     }
     if (options_.names_only) return std::move(result_);
     if (known.config) {
@@ -233,7 +237,7 @@ class StateDictReader {
     for (const uint32_t position : chosen_) {
       const Entry& entry = checkpoint_.catalog.entries[position];
       if (&entry == &head || entry.shape != head.shape) continue;
-      if (same_elements(checkpoint_.catalog, entry, head, kComparisonBytes)) return;
+      if (same_elements(checkpoint_.catalog, entry, head, kTitanHeadBytes)) return;
     }
     fail(ErrorKind::mismatch,
          "{}: config.json ties the output layer to the embedding, but tensor {} differs from it; "

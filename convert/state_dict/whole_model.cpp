@@ -14,7 +14,7 @@ namespace ferry {
 namespace {
 
 constexpr size_t kTensorsShown = 4;
-constexpr std::string_view kOutputHead = "lm_head.weight";
+constexpr std::string_view kTiedHead = "lm_head.weight";
 
 void report_left_out(const std::vector<std::string>& names, StateDict& result) {
   if (names.empty()) return;
@@ -29,7 +29,7 @@ bool lacks_tensors(const ReadConfig& config, const std::unordered_set<std::strin
                    const StateDict& result) {
   const HuggingFaceTensors tensors(result.model.catalog, *config.family);
   return std::ranges::any_of(expected, [&](const std::string& name) {
-    return !tensors.has(name) && !(config.architecture.tied && name == kOutputHead);
+    return !tensors.has(name) && !(config.architecture.tied && name == kTiedHead);
   });
 }
 
@@ -44,7 +44,7 @@ void leave_out_copies(const ReadConfig& config, const std::unordered_set<std::st
     const bool is_buffer = std::ranges::any_of(
         config.family->buffers, [&](std::string_view end) { return entry.name.ends_with(end); });
     const bool is_unknown = options.drop_unknown && !expected.contains(entry.name);
-    const bool goes = is_buffer || is_unknown || (is_copied && entry.name == kOutputHead);
+    const bool goes = is_buffer || is_unknown || (is_copied && entry.name == kTiedHead);
     if (goes) left_out.push_back(entry.name);
     return goes;
   });
@@ -78,7 +78,7 @@ void keep_model(const ReadConfig& config, const std::unordered_set<std::string>&
   std::unordered_set<uint32_t> of_model;
   const HuggingFaceTensors tensors(result.model.catalog, *config.family);
   for (const std::string& name : expected) {
-    const bool head = name == kOutputHead && config.architecture.tied;
+    const bool head = name == kTiedHead && config.architecture.tied;
     if (const auto at = tensors.position(name); at && !head) of_model.insert(*at);
   }
   for (const StateTensor& tensor : checked.state.tensors) {
@@ -91,7 +91,7 @@ void keep_model(const ReadConfig& config, const std::unordered_set<std::string>&
         "config.json ties the output layer to the embedding (tie_word_embeddings), but tensor {} "
         "differs from {}: the model has both, as in transformers; programs that go by config.json "
         "alone need tie_word_embeddings false there",
-        kOutputHead, output->embedding));
+        kTiedHead, output->embedding));
   }
   std::vector<std::string> left_out;
   std::vector<Entry> kept;

@@ -139,7 +139,8 @@ TEST(StateDict, WhatIsMissingComesFromTheModelThatWasTrained) {
   Checkpoint checkpoint = open("dcp");
   std::erase_if(checkpoint.catalog.entries, [](const Entry& entry) {
     return entry.name.find("embed_tokens") != std::string::npos ||
-           entry.name.find("layers.0.") != std::string::npos;
+           entry.name.find("layers.0.") != std::string::npos ||
+           entry.name.find("lm_head") != std::string::npos;
   });
   std::string message;
   EXPECT_EQ(kind_of([&] { read_state_dict(checkpoint, options()); }, &message),
@@ -154,6 +155,8 @@ TEST(StateDict, WhatIsMissingComesFromTheModelThatWasTrained) {
   to.original = &original;
   const Export planned = plan_state_dict(state_dict, to);
   check(planned.plan);
+  EXPECT_THAT(planned.warnings,
+              testing::Contains(HasSubstr("has no output layer: lm_head.weight")));
   const auto target = std::make_shared<MemoryFileSystem>();
   target->create_folder("out");
   run(planned.plan, *target, "out", {});
@@ -174,7 +177,9 @@ TEST(StateDict, AnOutputLayerThatIsNotTheEmbeddingIsReported) {
   Checkpoint checkpoint = open("dcp");
   const StateDict both = read_state_dict(checkpoint, tied);
   EXPECT_EQ(contents(both.model.catalog), truth());
-  EXPECT_THAT(both.warnings, testing::Contains(HasSubstr("lm_head.weight differs from model.embed_tokens.weight")));
+  EXPECT_THAT(
+      both.warnings,
+      testing::Contains(HasSubstr("lm_head.weight differs from model.embed_tokens.weight")));
   auto& entries = checkpoint.catalog.entries;
   const auto named = [&](std::string_view end) {
     return std::ranges::find_if(entries, [&](const Entry& each) {
@@ -185,6 +190,12 @@ TEST(StateDict, AnOutputLayerThatIsNotTheEmbeddingIsReported) {
   const StateDict one = read_state_dict(checkpoint, tied);
   EXPECT_EQ(one.model.catalog.find("lm_head.weight"), nullptr);
   EXPECT_THAT(one.warnings, testing::Not(testing::Contains(HasSubstr("differs"))));
+  std::erase_if(entries, [](const Entry& each) {
+    return each.role == Role::model && each.name.ends_with("embed_tokens.weight");
+  });
+  const StateDict head_alone = read_state_dict(checkpoint, tied);
+  EXPECT_NE(head_alone.model.catalog.find("model.embed_tokens.weight"), nullptr);
+  EXPECT_EQ(head_alone.model.catalog.find("lm_head.weight"), nullptr);
   Checkpoint titan = open("titan.pt");
   EXPECT_EQ(kind_of([&] { read_state_dict(titan, tied); }), ErrorKind::mismatch);
   std::filesystem::remove_all(folder);
@@ -204,6 +215,11 @@ TEST(StateDict, IsHeldAgainstTheConfigurationThatGoesWithIt) {
   check = check_of([](Catalog& catalog) { catalog.entries.erase(catalog.entries.begin()); });
   EXPECT_THAT(check.problems, testing::IsEmpty());
   EXPECT_THAT(check.warnings, testing::ElementsAre(HasSubstr("missing for llama (1)")));
+  check = check_of([](Catalog& catalog) {  // as bitsandbytes packs them
+    catalog.entries[0].dtype = DType::u8;
+    catalog.entries[0].shape = {8, 1};
+  });
+  EXPECT_THAT(check.problems, testing::IsEmpty());
 }
 
 TEST(StateDict, UnknownTensorsAreLeftOutOnRequest) {

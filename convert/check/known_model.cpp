@@ -25,6 +25,24 @@ std::unordered_set<std::string> KnownModel::names() const {
   return names;
 }
 
+bool KnownModel::name_embedding(Catalog& catalog) const {
+  if (!architecture.tied) return false;
+  const auto rule = std::ranges::find_if(family->rules, [](const Rule& each) {
+    return each.megatron == "embedding.word_embeddings.weight" && !each.copies;
+  });
+  if (rule == family->rules.end()) return false;
+  const std::string embedding(rule->hugging_face.front());
+  Entry* head = nullptr;
+  for (Entry& entry : catalog.entries) {
+    if (entry.role != Role::model) continue;
+    if (entry.name == embedding) return false;
+    if (entry.name == kOutputLayerName) head = &entry;
+  }
+  if (head == nullptr) return false;
+  head->name = embedding;
+  return true;
+}
+
 Misfit KnownModel::compare(const Catalog& catalog, bool has_head) const {
   Misfit misfit;
   HuggingFaceTensors tensors(catalog, *family);

@@ -20,6 +20,9 @@ struct KnownModel {
 
   /// Names of all tensors, as transformers saves them.
   std::unordered_set<std::string> names() const;
+  /// Of a tied model whose embedding is stored as the output layer alone (safetensors' save_model()
+  /// keeps one name of the two): gives it the embedding's name. Whether there was one.
+  bool name_embedding(Catalog& catalog) const;
   /// What differs between them and those of `catalog`, which Format::hugging_face opened. Buffers,
   /// constants and copies may be there or not; the output layer may be missing where the model is
   /// one without it, and be there where it is tied.

@@ -29,6 +29,7 @@ constexpr std::string_view kWeightEnds[] = {
 // Of DeepSpeed and Accelerate.
 bool is_training_state(std::string_view name) {
   return name == kTrainerState || name == "latest" || name == "zero_to_fp32.py" ||
+         name == "zero_to_torch.py" ||
          (name.ends_with(".pkl") &&
           (name.starts_with("random_states_") || name.starts_with("custom_checkpoint_")));
 }

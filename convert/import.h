@@ -18,6 +18,8 @@
 
 namespace ferry {
 
+struct ReadConfig;  // convert/config_json.h
+
 struct ImportOptions {
   std::optional<std::string> family;         // refuse another than this
   std::vector<std::string> ignored_members;  // of config.json: left out, with a warning
@@ -56,6 +58,14 @@ struct Import {
 /// mismatch when the tensors are not the family's; invalid for bad options and for a layout that
 /// the model does not divide into.
 Import import_model(const Checkpoint& checkpoint, const ImportOptions& options);
+
+/// Where config.json ties the output layer to the embedding and `catalog` (transformers' names)
+/// holds both: the embedding, and whether they are the same, element by element. Else nothing.
+struct TiedOutputLayer {
+  std::string embedding;
+  bool is_copy;
+};
+std::optional<TiedOutputLayer> tied_output_layer(const Catalog& catalog, const ReadConfig& read);
 
 /// The arguments that a checkpoint of Megatron-LM's would have which has none, as verl's: those
 /// that make the model of the config.json in `folder`, on the ranks of `layout`. As import_model().

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ckpt/base/error.h"
+#include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/hugging_face/quantised_tensors.h"
 #include "convert/config_json.h"
 #include "convert/model/transforms.h"
@@ -23,6 +24,24 @@ std::unordered_set<std::string> KnownModel::names() const {
     names.insert(link.hugging_face.begin(), link.hugging_face.end());
   }
   return names;
+}
+
+bool KnownModel::name_embedding(Catalog& catalog) const {
+  if (!architecture.tied) return false;
+  const auto rule = std::ranges::find_if(family->rules, [](const Rule& each) {
+    return each.megatron == "embedding.word_embeddings.weight" && !each.copies;
+  });
+  if (rule == family->rules.end()) return false;
+  const std::string embedding(rule->hugging_face.front());
+  Entry* head = nullptr;
+  for (Entry& entry : catalog.entries) {
+    if (entry.role != Role::model) continue;
+    if (entry.name == embedding) return false;
+    if (entry.name == kOutputLayerName) head = &entry;
+  }
+  if (head == nullptr) return false;
+  head->name = embedding;
+  return true;
 }
 
 Misfit KnownModel::compare(const Catalog& catalog, bool has_head) const {
@@ -76,6 +95,16 @@ std::optional<KnownModel> known_model(const nlohmann::json& config, const std::s
     ReadConfig read = read_config(config, std::nullopt, folder);
     read.architecture.padded_vocab = read.architecture.vocab;
     return KnownModel{read.family, std::move(read.architecture)};
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::cancelled) throw;
+    return std::nullopt;
+  }
+}
+
+std::optional<KnownModel> known_model(const Checkpoint& checkpoint) {
+  try {
+    const auto config = read_hugging_face_config(*checkpoint.catalog.file_system, checkpoint.path);
+    return config ? known_model(*config, checkpoint.path) : std::nullopt;
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::cancelled) throw;
     return std::nullopt;

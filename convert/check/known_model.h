@@ -6,7 +6,7 @@
 #include <string>
 #include <unordered_set>
 
-#include "ckpt/core/catalog.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/megatron/model/architecture.h"
 #include "convert/model/family.h"
 #include "convert/model/hugging_face_tensors.h"
@@ -20,6 +20,9 @@ struct KnownModel {
 
   /// Names of all tensors, as transformers saves them.
   std::unordered_set<std::string> names() const;
+  /// Of a tied model whose embedding is stored as the output layer alone (safetensors' save_model()
+  /// keeps one name of the two): gives it the embedding's name. Whether there was one.
+  bool name_embedding(Catalog& catalog) const;
   /// What differs between them and those of `catalog`, which Format::hugging_face opened. Buffers,
   /// constants and copies may be there or not; the output layer may be missing where the model is
   /// one without it, and be there where it is tied.
@@ -29,5 +32,7 @@ struct KnownModel {
 /// The model of the config.json of `folder`; nothing where it is of no family, or says what the
 /// family's rules do not hold for.
 std::optional<KnownModel> known_model(const nlohmann::json& config, const std::string& folder);
+/// Of the config.json in the checkpoint's folder; nothing, too, where there is none to be read.
+std::optional<KnownModel> known_model(const Checkpoint& checkpoint);
 
 }  // namespace ferry

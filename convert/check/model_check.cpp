@@ -132,6 +132,7 @@ ModelCheck check_model(const Checkpoint& stored) {
           "transformers does not load",
           to_text(adapter)));
     }
+    model->name_embedding(checkpoint.catalog);
     const Misfit misfit = model->compare(checkpoint.catalog, has_head(*config));
     if (misfit.any()) {
       check.problems.push_back(

@@ -154,6 +154,12 @@ Checkpoint open_model(std::shared_ptr<const FileSystem> file_system, const std::
   if (std::string note = unwrap_names(checkpoint); !note.empty()) {
     checkpoint.notes.insert(checkpoint.notes.begin(), std::move(note));
   }
+  if (checkpoint.format != Format::hugging_face) return checkpoint;
+  if (const auto model = known_model(checkpoint);
+      model && model->name_embedding(checkpoint.catalog)) {
+    checkpoint.notes.push_back(
+        "the embedding is stored under the name of the output layer, to which config.json ties it");
+  }
   return checkpoint;
 }
 

@@ -16,8 +16,8 @@ namespace ferry {
 /// off; empty where the names are right already. corrupt when two tensors would get one name.
 std::string unwrap_names(Checkpoint& checkpoint);
 
-/// open_checkpoint(), and the names of a Hugging Face folder unwrapped, which a note reports.
-/// With `options.raw`, names stay as they are stored.
+/// open_checkpoint(), and the names of a Hugging Face folder unwrapped, which a note reports, as
+/// one does that a tied embedding got its name. With `options.raw`, names stay as they are stored.
 Checkpoint open_model(std::shared_ptr<const FileSystem> file_system, const std::string& path,
                       const OpenOptions& options = {});
 

@@ -69,25 +69,15 @@ void read_tensors(const HuggingFaceTensors& tensors, ReadConfig& read) {
 
 // An output layer of its own is what transformers computes with, whatever config.json says of
 // tying; one that is the embedding's copy is not.
-void look_at_output_layer(const Catalog& catalog, const HuggingFaceTensors& tensors,
-                          ReadConfig& read) {
-  const auto head = tensors.position(std::string(kOutputLayer));
-  if (!read.architecture.tied || !head) return;
-  const auto& rules = read.family->rules;
-  const auto rule = std::find_if(rules.begin(), rules.end(), [](const Rule& each) {
-    return each.megatron == kEmbedding && !each.copies;
-  });
-  if (rule == rules.end()) return;
-  const auto embedding = tensors.position(std::string(rule->hugging_face.front()));
-  if (!embedding) return;  // it is missed soon
-  const Entry &a = catalog.entries[*embedding], &b = catalog.entries[*head];
-  if (same_elements(catalog, a, b, kComparisonBytes)) return;
+void look_at_output_layer(const Catalog& catalog, ReadConfig& read) {
+  const auto layer = tied_output_layer(catalog, read);
+  if (!layer || layer->is_copy) return;
   read.architecture.tied = false;
   read.warnings.push_back(fmt::format(
       "config.json ties the output layer to the embedding (tie_word_embeddings), but tensor {} "
       "differs from {}: as in transformers, the model has both "
       "(--untie-embeddings-and-output-weights)",
-      b.name, a.name));
+      kOutputLayer, layer->embedding));
 }
 
 // The run that a conversion makes up, as far as the model alone does not tell.
@@ -196,6 +186,21 @@ LoadedValue number(int64_t value) {
 
 }  // namespace
 
+std::optional<TiedOutputLayer> tied_output_layer(const Catalog& catalog, const ReadConfig& read) {
+  if (!read.architecture.tied) return std::nullopt;
+  const auto& rules = read.family->rules;
+  const auto rule = std::find_if(rules.begin(), rules.end(), [](const Rule& each) {
+    return each.megatron == kEmbedding && !each.copies;
+  });
+  if (rule == rules.end()) return std::nullopt;
+  const HuggingFaceTensors tensors(catalog, *read.family);
+  const auto head = tensors.position(std::string(kOutputLayer));
+  const auto embedding = tensors.position(std::string(rule->hugging_face.front()));
+  if (!head || !embedding) return std::nullopt;  // a missing embedding is missed soon
+  const Entry &a = catalog.entries[*embedding], &b = catalog.entries[*head];
+  return TiedOutputLayer{a.name, same_elements(catalog, a, b, kComparisonBytes)};
+}
+
 Import import_model(const Checkpoint& checkpoint, const ImportOptions& options) {
   if (options.dtype && !is_floating_point(*options.dtype)) {
     fail(ErrorKind::invalid, "dtype {} is no floating-point type", torch_name(*options.dtype));
@@ -213,7 +218,7 @@ Import import_model(const Checkpoint& checkpoint, const ImportOptions& options) 
   scales.check_readable();
   HuggingFaceTensors model(checkpoint.catalog, *read.family, &scales);
   read_tensors(model, read);
-  look_at_output_layer(checkpoint.catalog, model, read);
+  look_at_output_layer(checkpoint.catalog, read);
   Architecture& a = read.architecture;
   a.padded_vocab = padded_rows(a.vocab, options);
 

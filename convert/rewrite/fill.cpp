@@ -12,6 +12,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/name_list.h"
+#include "ckpt/engine/engine.h"
 #include "convert/rewrite/expert_forms.h"
 #include "convert/rewrite/stored_tensors.h"
 
@@ -20,6 +21,9 @@ namespace {
 
 constexpr std::string_view kFilledHead = "lm_head.";
 constexpr std::string_view kHeadEnd = "lm_head.weight";
+constexpr std::string_view kEmbeddingEnds[] = {"embed_tokens.weight", "wte.weight",
+                                               "word_embeddings.weight"};
+constexpr uint64_t kHeadComparisonBytes = uint64_t{16} << 20;
 
 // How a model of several parts spells the names of its language model.
 struct PartSpelling {
@@ -98,7 +102,15 @@ class Filler {
     std::vector<bool> used(original_.catalog.entries.size());
     std::vector<ExportedTensor> added;
     for (ExportedTensor& tensor : all.tensors) {
-      if (given.contains(tensor.entry.name) || tensor.entry.name.ends_with(kHeadEnd)) continue;
+      const std::string& name = tensor.entry.name;
+      if (given.contains(name)) continue;
+      if (name.ends_with(kHeadEnd)) {
+        if (is_copy_of_embedding(name)) continue;  // of the one before the training
+        warnings.push_back(fmt::format(
+            "the checkpoint has no output layer: {} is that of {}, which does not tie it to the "
+            "embedding",
+            name, original_.path));
+      }
       for (const BlockScales& scales : tensor.recipe.scales) used[scales.scales] = true;
       for (uint32_t& input : tensor.recipe.inputs)
         used[std::exchange(input, input + first_)] = true;
@@ -115,6 +127,17 @@ class Filler {
   }
 
  private:
+  bool is_copy_of_embedding(const std::string& head) const {
+    const auto at = stored_.find(head);
+    if (at == stored_.end()) return false;
+    return std::ranges::any_of(kEmbeddingEnds, [&](std::string_view end) {
+      return std::ranges::any_of(original_.catalog.entries, [&](const Entry& entry) {
+        return entry.name.ends_with(end) && entry.shape == at->second->shape &&
+               same_elements(original_.catalog, entry, *at->second, kHeadComparisonBytes);
+      });
+    });
+  }
+
   // The outermost module may have any prefix behind which its longest name stands, and the output
   // layer any part of that.
   std::vector<PartSpelling> possible_spellings() const {

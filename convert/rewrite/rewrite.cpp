@@ -198,7 +198,11 @@ Export plan_rewrite(const Checkpoint& checkpoint, const ExportOptions& options) 
     quantisation = check_quantisation(described, options.dtype || options.quantise_fp8 || fills,
                                       result.warnings);
   }
-  if (!options.as_is) check_tensors(described, has_own_config, result.warnings);
+  if (fills) {  // what it lacks comes from there
+    check_tensors(*options.original, false, result.warnings);
+  } else if (!options.as_is) {
+    check_tensors(described, has_own_config, result.warnings);
+  }
   if (quantisation && options.quantise_fp8 && !options.dtype) {
     fail(ErrorKind::invalid,
          "{}: the weights are quantised ({}) already; --dtype bf16 too quantises them anew", path,
@@ -242,7 +246,10 @@ void fill_up(const ExportOptions& options, ExportedTensors tensors, Export& resu
   result.filled_source = fill_tensors(original, *result.plan.source, options.dtype, quantisation,
                                       tensors, result.warnings);
   result.plan.source = result.filled_source.get();
-  finish(original, options, std::move(tensors), {dtype, quantisation.has_value(), {}}, result);
+  ExportOptions whole = options;  // the config.json of what was trained may be that of a part
+  whole.config_folder.clear();
+  whole.top_files_only = false;
+  finish(original, whole, std::move(tensors), {dtype, quantisation.has_value(), {}}, result);
 }
 
 }  // namespace ferry

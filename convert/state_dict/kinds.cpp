@@ -43,7 +43,8 @@ bool has_language_part(const Checkpoint& checkpoint, const std::optional<std::st
   return config && language_part(*config, family);
 }
 
-std::string find_config_folder(const Checkpoint& checkpoint, const std::string& wanted) {
+std::string find_config_folder(const Checkpoint& checkpoint, const std::string& wanted,
+                               const std::string& fallback) {
   if (!wanted.empty()) return wanted;
   const FileSystem& files = *checkpoint.catalog.file_system;
   const std::string around = folder_around(checkpoint.path);
@@ -54,6 +55,7 @@ std::string find_config_folder(const Checkpoint& checkpoint, const std::string& 
       return folder;
     }
   }
+  if (!fallback.empty()) return fallback;
   fail(ErrorKind::not_found,
        "{}: tells names and shapes of tensors, but not the model; --config DIR names a folder with "
        "its config.json (and tokenizer files, which are copied)",

@@ -1,7 +1,6 @@
 #include "convert/state_dict/state_dict.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -11,21 +10,22 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/name_list.h"
+#include "ckpt/engine/engine.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
 #include "convert/adapters.h"
 #include "convert/base_only.h"
 #include "convert/check/known_model.h"
 #include "convert/config_json.h"
-#include "convert/import.h"
 #include "convert/language_part.h"
-#include "convert/model/hugging_face_tensors.h"
 #include "convert/state_dict/prefix.h"
 #include "convert/state_dict/torchtitan.h"
+#include "convert/state_dict/whole_model.h"
 
 namespace ferry {
 namespace {
 
+constexpr uint64_t kTitanHeadBytes = uint64_t{16} << 20;
 constexpr std::string_view kOutputHead = "lm_head.weight";
 constexpr std::string_view kOwnConfigFolder = "/huggingface";  // in a checkpoint, of verl's
 
@@ -57,7 +57,8 @@ class StateDictReader {
       : checkpoint_(checkpoint), options_(options) {}
 
   StateDict read() {
-    result_.config_folder = find_config_folder(checkpoint_, options_.config_folder);
+    result_.config_folder =
+        find_config_folder(checkpoint_, options_.config_folder, options_.fill_from);
     result_.top_files_only = checkpoint_.format != Format::hugging_face &&
                              options_.config_folder.empty() &&
                              !result_.config_folder.ends_with(kOwnConfigFolder);
@@ -70,9 +71,14 @@ class StateDictReader {
     } else {
       name(known);
       make_model();
+      if (known.config) {
+        const KnownModel model{known.config->family, known.config->architecture};
+        model.name_embedding(result_.model.catalog);
+      }
     }
+    if (options_.names_only) return std::move(result_);
     if (known.config) {
-      check(*known.config);
+      require_model(*known.config, expected_, options_, result_);
     } else {
       result_.warnings.push_back(fmt::format(
           "whether the model is whole was not checked, as its family is not known here: {}",
@@ -210,7 +216,10 @@ class StateDictReader {
       }
       if (tensors.empty()) others.push_back(entry.name);
       for (TitanTensor& tensor : tensors) {
-        if (tensor.name == "lm_head.weight" && config.architecture.tied) continue;
+        if (tensor.name == kOutputHead && config.architecture.tied) {
+          require_tied(entry);
+          continue;
+        }
         result_.model.catalog.entries.push_back(
             {std::move(tensor.name), entry.dtype, std::move(tensor.shape), {}, Role::model});
         result_.recipes.push_back({{chosen_[i]}, std::move(tensor.moves), {}});
@@ -222,6 +231,19 @@ class StateDictReader {
     result_.warnings.push_back(
         fmt::format("{} tensors that are none of the model's are left out: {}", others.size(),
                     some_of(others)));
+  }
+
+  // torchtitan has an output layer of its own where it does not tie.
+  void require_tied(const Entry& head) const {
+    for (const uint32_t position : chosen_) {
+      const Entry& entry = checkpoint_.catalog.entries[position];
+      if (&entry == &head || entry.shape != head.shape) continue;
+      if (same_elements(checkpoint_.catalog, entry, head, kTitanHeadBytes)) return;
+    }
+    fail(ErrorKind::mismatch,
+         "{}: config.json ties the output layer to the embedding, but tensor {} differs from it; "
+         "set tie_word_embeddings to false in a copy of config.json (--config)",
+         checkpoint_.path, head.name);
   }
 
   // Moments have the shapes of their parameters, and become what these become.
@@ -301,47 +323,6 @@ class StateDictReader {
       Entry& added = result_.model.catalog.entries.emplace_back(checkpoint_.catalog.entries[at]);
       added.name = optimizer_entry_name(state.state, parameter);
     });
-  }
-
-  // Import proves that all tensors are there and have their shapes; what it leaves out goes.
-  void check(const ReadConfig& config) {
-    result_.family = config.family->name;
-    ImportOptions import;
-    import.family = options_.family;
-    import.ignored_members = options_.ignored_members;
-    import.config_folder = result_.config_folder;
-    import.top_files_only = result_.top_files_only;
-    import.drop_unknown = options_.drop_unknown;
-    import.any_dtype = true;
-    const Import checked = import_model(result_.model, import);
-    std::unordered_set<uint32_t> of_model;
-    const HuggingFaceTensors tensors(result_.model.catalog, *config.family);
-    for (const std::string& name : expected_) {
-      const bool head = name == "lm_head.weight" && config.architecture.tied;
-      if (const auto at = tensors.position(name); at && !head) of_model.insert(*at);
-    }
-    for (const StateTensor& tensor : checked.state.tensors) {
-      of_model.insert(tensor.recipe.inputs.begin(), tensor.recipe.inputs.end());
-      for (const BlockScales& scales : tensor.recipe.scales) of_model.insert(scales.scales);
-    }
-    std::vector<std::string> left_out;
-    std::vector<Entry> kept;
-    std::vector<Recipe> recipes;
-    auto& entries = result_.model.catalog.entries;
-    for (uint32_t i = 0; i < entries.size(); ++i) {
-      if (of_model.contains(i) || entries[i].role == Role::optimizer) {
-        kept.push_back(std::move(entries[i]));
-        if (result_.source) recipes.push_back(std::move(result_.recipes[i]));
-      } else {
-        left_out.push_back(entries[i].name);
-      }
-    }
-    entries = std::move(kept);
-    result_.recipes = std::move(recipes);
-    if (left_out.empty()) return;
-    result_.warnings.push_back(
-        fmt::format("{} tensors are left out: copies, buffers, or what the family has not: {}",
-                    left_out.size(), some_of(left_out)));
   }
 
   const Checkpoint& checkpoint_;

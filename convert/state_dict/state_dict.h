@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ckpt/checkpoint.h"
+#include "convert/check/model_check.h"
 #include "convert/convert.h"
 
 namespace ferry {
@@ -23,13 +24,17 @@ struct StateDictOptions {
   std::function<bool(std::string_view)> is_wanted;
   /// A tensor's new name, or the old one; null: names stay.
   std::function<std::string(std::string_view)> rename;
-  /// Where config.json is, and what goes with it; empty: it is looked for beside the checkpoint.
+  /// Where config.json is, and what goes with it; empty: it is looked for beside the checkpoint,
+  /// then in `fill_from`.
   std::string config_folder;
+  /// The Hugging Face model that gives the tensors that are missing, which are not refused then.
+  std::string fill_from;
   std::optional<std::string> family;         // refuse another than this
   std::vector<std::string> ignored_members;  // of config.json: left out, with a warning
   bool optimizer = false;                    // the state of the model's parameters too
   bool drop_unknown = false;   // leave out what the family has not; else it is refused
   bool language_part = false;  // of a model of several parts, its language model alone
+  bool names_only = false;     // name what is there; whether it is the model is not checked
   bool base_only = false;      // leave out the adapter that the model holds; else it is refused
 };
 
@@ -46,8 +51,9 @@ bool lacks_arguments(const Checkpoint& checkpoint);
 bool has_language_part(const Checkpoint& checkpoint, const std::optional<std::string>& family);
 
 /// The folder of the config.json that goes with a checkpoint: `wanted`, or the checkpoint's own,
-/// its part `huggingface/`, the folder around it. not_found when there is none.
-std::string find_config_folder(const Checkpoint& checkpoint, const std::string& wanted);
+/// its part `huggingface/`, the folder around it, or else `fallback`. not_found when there is none.
+std::string find_config_folder(const Checkpoint& checkpoint, const std::string& wanted,
+                               const std::string& fallback = {});
 
 /// A state dict seen as a Hugging Face model.
 struct StateDict {
@@ -69,6 +75,12 @@ struct StateDict {
 /// without config.json; unsupported for parameters that a program flattened, and for a model with
 /// an adapter. `checkpoint`, a state dict or a Hugging Face folder, must outlive the result.
 StateDict read_state_dict(const Checkpoint& checkpoint, const StateDictOptions& options);
+
+/// What names and shapes of a DCP's, of FSDP's or of DeepSpeed's tensors say, by the config.json of
+/// a known family that goes with them. A problem: tensors of other shapes, as are those of which a
+/// rank's part is missing. A warning: tensors that are missing or left over, as a program may save
+/// only what it trained, or several models. Reads no tensor.
+ModelCheck check_state_dict(const Checkpoint& checkpoint);
 
 /// plan_rewrite() of it. `state_dict` must outlive the result.
 Export plan_state_dict(const StateDict& state_dict, const ExportOptions& options);

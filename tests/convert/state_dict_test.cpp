@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "ckpt/base/error.h"
 #include "ckpt/engine/engine.h"
@@ -131,6 +132,94 @@ TEST(StateDict, WhatIsMissingLeftOverOrMisshapenIsNamed) {
                 entry.chunks[0].box = Box::whole(entry.shape);
               }),
               HasSubstr("[40, 16]"));
+}
+
+// As programs save that leave out what they did not train.
+TEST(StateDict, WhatIsMissingComesFromTheModelThatWasTrained) {
+  Checkpoint checkpoint = open("dcp");
+  std::erase_if(checkpoint.catalog.entries, [](const Entry& entry) {
+    return entry.name.find("embed_tokens") != std::string::npos ||
+           entry.name.find("layers.0.") != std::string::npos ||
+           entry.name.find("lm_head") != std::string::npos;
+  });
+  std::string message;
+  EXPECT_EQ(kind_of([&] { read_state_dict(checkpoint, options()); }, &message),
+            ErrorKind::mismatch);
+  EXPECT_THAT(message, HasSubstr("--fill-from DIR takes what is missing"));
+  const Checkpoint original = open("model");
+  StateDictOptions filled;  // which says the configuration, too
+  filled.fill_from = original.path;
+  const StateDict state_dict = read_state_dict(checkpoint, filled);
+  EXPECT_LT(state_dict.model.catalog.entries.size(), truth().size());
+  ExportOptions to;
+  to.original = &original;
+  const Export planned = plan_state_dict(state_dict, to);
+  check(planned.plan);
+  EXPECT_THAT(planned.warnings,
+              testing::Contains(HasSubstr("has no output layer: lm_head.weight")));
+  const auto target = std::make_shared<MemoryFileSystem>();
+  target->create_folder("out");
+  run(planned.plan, *target, "out", {});
+  EXPECT_EQ(contents(open_safetensors_file(target, "out/model.safetensors")), truth());
+}
+
+// config.json ties them, and both are there.
+TEST(StateDict, AnOutputLayerThatIsNotTheEmbeddingIsReported) {
+  const auto folder = std::filesystem::temp_directory_path() / "ferry-tied-state-dict";
+  std::filesystem::create_directories(folder);
+  std::string config = read_file(*posix_file_system(), kForeign + "model/config.json", 1 << 20);
+  const size_t at = config.find("\"tie_word_embeddings\": false");
+  ASSERT_NE(at, std::string::npos);
+  config.replace(at, 28, "\"tie_word_embeddings\": true");
+  std::ofstream(folder / "config.json") << config;
+  StateDictOptions tied;
+  tied.config_folder = folder.string();
+  Checkpoint checkpoint = open("dcp");
+  const StateDict both = read_state_dict(checkpoint, tied);
+  EXPECT_EQ(contents(both.model.catalog), truth());
+  EXPECT_THAT(
+      both.warnings,
+      testing::Contains(HasSubstr("lm_head.weight differs from model.embed_tokens.weight")));
+  auto& entries = checkpoint.catalog.entries;
+  const auto named = [&](std::string_view end) {
+    return std::ranges::find_if(entries, [&](const Entry& each) {
+      return each.role == Role::model && each.name.ends_with(end);
+    });
+  };
+  named("lm_head.weight")->chunks = named("embed_tokens.weight")->chunks;
+  const StateDict one = read_state_dict(checkpoint, tied);
+  EXPECT_EQ(one.model.catalog.find("lm_head.weight"), nullptr);
+  EXPECT_THAT(one.warnings, testing::Not(testing::Contains(HasSubstr("differs"))));
+  std::erase_if(entries, [](const Entry& each) {
+    return each.role == Role::model && each.name.ends_with("embed_tokens.weight");
+  });
+  const StateDict head_alone = read_state_dict(checkpoint, tied);
+  EXPECT_NE(head_alone.model.catalog.find("model.embed_tokens.weight"), nullptr);
+  EXPECT_EQ(head_alone.model.catalog.find("lm_head.weight"), nullptr);
+  Checkpoint titan = open("titan.pt");
+  EXPECT_EQ(kind_of([&] { read_state_dict(titan, tied); }), ErrorKind::mismatch);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(StateDict, IsHeldAgainstTheConfigurationThatGoesWithIt) {
+  const auto check_of = [](const std::function<void(Catalog&)>& damage) {
+    Checkpoint checkpoint = open("verl/fsdp2/global_step_1/actor");
+    damage(checkpoint.catalog);
+    return check_state_dict(checkpoint);
+  };
+  ModelCheck check = check_of([](Catalog&) {});
+  EXPECT_THAT(check.problems, testing::IsEmpty());
+  EXPECT_THAT(check.warnings, testing::IsEmpty());
+  check = check_of([](Catalog& catalog) { catalog.entries[0].shape[0] -= 8; });
+  EXPECT_THAT(check.problems, testing::ElementsAre(HasSubstr(": has [")));
+  check = check_of([](Catalog& catalog) { catalog.entries.erase(catalog.entries.begin()); });
+  EXPECT_THAT(check.problems, testing::IsEmpty());
+  EXPECT_THAT(check.warnings, testing::ElementsAre(HasSubstr("missing for llama (1)")));
+  check = check_of([](Catalog& catalog) {  // as bitsandbytes packs them
+    catalog.entries[0].dtype = DType::u8;
+    catalog.entries[0].shape = {8, 1};
+  });
+  EXPECT_THAT(check.problems, testing::IsEmpty());
 }
 
 TEST(StateDict, UnknownTensorsAreLeftOutOnRequest) {

@@ -36,6 +36,7 @@ StateDict open_state_dict(const Checkpoint& checkpoint, const ConvertOptions& op
     };
   }
   state_dict.config_folder = options.config_folder;
+  state_dict.fill_from = options.fill_from;
   state_dict.family = options.model.family;
   state_dict.ignored_members = options.import.ignored_members;
   state_dict.optimizer = options.optimizer;

@@ -4,6 +4,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/format/torch/objects.h"
 #include "ckpt/megatron/optimizer/masters/remainders.h"
+#include "convert/state_dict/state_dict.h"
 #include "tools/terminal/text.h"
 
 namespace ferry::tool {
@@ -106,7 +107,8 @@ InspectReport make_report(const Checkpoint& checkpoint, const InspectOptions& op
     const Entry& entry = checkpoint.catalog.entries[i];
     add(group_of(entry, kinds[i].kind, report), entry);
   }
-  report.check = check_model(checkpoint);
+  report.check = checkpoint.format == Format::hugging_face ? check_model(checkpoint)
+                                                           : check_state_dict(checkpoint);
   report.count = count_parameters(checkpoint.catalog, kinds);
   for (const FileInfo& file : checkpoint.catalog.files) report.file_bytes += file.bytes;
   if (options.tensors) report.listed = matching(checkpoint.catalog, *options.tensors);

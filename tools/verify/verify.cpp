@@ -12,6 +12,7 @@
 #include "ckpt/store/step_folders.h"
 #include "convert/check/model_check.h"
 #include "convert/check/names.h"
+#include "convert/state_dict/state_dict.h"
 #include "tools/commands.h"
 #include "tools/terminal/common_options.h"
 #include "tools/terminal/exit_code.h"
@@ -39,14 +40,19 @@ constexpr const char* kVerifyExamples = R"(Examples:
 Exits with 0 when no damage was found, with 4 when there is some.
 )";
 
-// What a Hugging Face folder lacks or has too much, by its config.json.
+// What a Hugging Face folder, or another program's state dict, lacks or has too much, by
+// config.json.
 void add_model_problems(VerifyReport& report) {
-  if (report.format != name(Format::hugging_face)) return;
+  const bool has_config = report.format == name(Format::hugging_face);
+  const std::string_view ranked[] = {name(Format::dcp), name(Format::fsdp),
+                                     name(Format::deepspeed)};
+  const bool may_have = report.problems.empty() && std::ranges::count(ranked, report.format) > 0;
+  if (!has_config && !may_have) return;
   Checkpoint checkpoint = open_checkpoint(posix_file_system(), report.path);
   if (std::string wrapped = unwrap_names(checkpoint); !wrapped.empty()) {
     report.problems.push_back({{}, {}, {}, {}, std::move(wrapped)});
   }
-  ModelCheck check = check_model(checkpoint);
+  ModelCheck check = has_config ? check_model(checkpoint) : check_state_dict(checkpoint);
   for (std::string& problem : check.problems) {
     report.problems.push_back({{}, {}, {}, {}, std::move(problem)});
   }

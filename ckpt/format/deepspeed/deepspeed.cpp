@@ -145,6 +145,7 @@ class ZeroOpener {
   void add_partitions() {
     Partitions parts;
     for (size_t rank = 0; rank < files_.optimizer.size(); ++rank) read_rank(rank, parts);
+    steps_.check(folder_);
     result_.world_size = static_cast<int64_t>(files_.optimizer.size());
     result_.writer += fmt::format(", ZeRO stage {}", parts.stage);
     const std::string what = folder_;
@@ -197,10 +198,10 @@ class ZeroOpener {
   void read_rank(size_t rank, Partitions& parts) {
     uint32_t file = 0;
     const TorchArchive archive = read_archive(files_.optimizer[rank], file);
-    if (rank == 0) {
-      const auto opened = result_.catalog.file_system->open(join(folder_, files_.optimizer[rank]));
-      result_.optimizer = read_optimizer_facts(archive, *opened);
-    }
+    const auto opened = result_.catalog.file_system->open(join(folder_, files_.optimizer[rank]));
+    OptimizerFacts facts = read_optimizer_facts(archive, *opened);
+    steps_.add(files_.optimizer[rank], facts.steps);
+    if (rank == 0) result_.optimizer = std::move(facts);
     const std::string path = join(folder_, files_.optimizer[rank]);
     const Value state = archive.pickle->root().get("optimizer_state_dict");
     const Value stage3 = state.get("fp32_flat_groups");
@@ -314,6 +315,7 @@ class ZeroOpener {
   ZeroFiles files_;
   ZeroModel model_;
   uint32_t model_file_ = 0;
+  StepsOfRanks steps_;
   std::vector<Entry> frozen_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <vector>
 
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
@@ -78,12 +79,13 @@ class Spec {
 
   void place(DTensorPart& part) const {
     part.box = Box::whole(part.shape);
-    for (size_t axis = 0; axis < ranks_.size(); ++axis) {
+    part.mesh_ranks = element_count(ranks_, what_);
+    for (const size_t axis : cutting_order(part.shape.size())) {
       const Value placement = placements_[axis];
       const std::string& kind = placement.text();
       if (kind.ends_with(".Replicate")) {
         part.copy |= at_[axis] > 0;
-      } else if (kind.ends_with(".Shard")) {
+      } else if (kind.ends_with(".Shard") || kind.ends_with("._StridedShard")) {
         const auto along = sharded_axis(placement, part.shape.size());
         cut(part.box.offset[along], part.box.size[along], ranks_[axis], at_[axis]);
       } else {
@@ -97,6 +99,37 @@ class Spec {
   }
 
  private:
+  // FSDP cuts the parts that tensor parallelism leaves, though its axis of the mesh comes first:
+  // _StridedShard says so, with the number of those parts. It is cut after the later axes that cut
+  // along the same axis of the tensor.
+  std::vector<size_t> cutting_order(size_t axes) const {
+    std::vector<size_t> order, strided;
+    for (size_t axis = 0; axis < ranks_.size(); ++axis) {
+      if (!placements_[axis].text().ends_with("._StridedShard")) {
+        order.push_back(axis);
+        continue;
+      }
+      const size_t along = sharded_axis(placements_[axis], axes);
+      int64_t later = 1;
+      for (size_t next = axis + 1; next < ranks_.size(); ++next) {
+        const bool cuts = placements_[next].text().ends_with("Shard");
+        if (!cuts || sharded_axis(placements_[next], axes) != along) continue;
+        later = checked_multiply(later, ranks_[next], what_);
+      }
+      const auto parts = placements_[axis].get("split_factor").integer();
+      if (parts != later) {
+        fail(ErrorKind::unsupported,
+             "{}: is spread by a _StridedShard over {} parts, where later axes of the mesh cut it "
+             "into {}, which cannot be read; save a full state dict, or one of PyTorch's "
+             "distributed checkpoint",
+             what_, parts.value_or(0), later);
+      }
+      strided.push_back(axis);
+    }
+    order.insert(order.end(), strided.rbegin(), strided.rend());
+    return order;
+  }
+
   size_t sharded_axis(const Value& placement, size_t axes) const {
     const Value dim = placement.has("dim") ? placement.get("dim") : placement[0];
     const auto along = dim.integer();

@@ -19,12 +19,14 @@ struct DTensorPart {
   const StoredTensor* local = nullptr;  // what this rank holds; null: no part of a ShardedTensor
   Dims shape;                           // of the whole tensor
   Box box;                              // where that lies in it; without elements: nothing is held
-  bool copy = false;                    // another rank is the first to hold the same
+  int64_t mesh_ranks = 0;  // over which it is spread; those outside hold the same; 0: not known
+  bool copy = false;       // another rank is the first to hold the same
 };
 
 /// Nothing when the value is neither. corrupt, naming `what`, when the part is not of the size that
 /// mesh and placements, or the ShardedTensor's own words, give it; unsupported for other placements
-/// than Shard and Replicate, and for several parts of a ShardedTensor on one rank.
+/// than Shard, Replicate and FSDP's _StridedShard, and for several parts of a ShardedTensor on one
+/// rank.
 std::optional<DTensorPart> read_dtensor(const Value& value, const std::string& what);
 
 }  // namespace ferry

@@ -21,7 +21,7 @@
 namespace ferry {
 namespace {
 
-constexpr std::string_view kModel = "model", kOptimizer = "optim";
+constexpr std::string_view kModel = "model", kOptimizer = "optim", kExtra = "extra_state";
 constexpr std::string_view kAccelerate = "pytorch_model_fsdp";
 constexpr int64_t kMostRanks = 1 << 20;
 constexpr int kMostRankDepth = 16;
@@ -81,14 +81,20 @@ class Joiner {
 
   /// Takes what `take` finds in the value of each file.
   using Take = std::function<void(const Value& root, Joiner& joiner)>;
-  void read(const std::vector<RankFile>& files, const Take& take, OptimizerFacts* facts = nullptr) {
+  void read(const std::vector<RankFile>& files, const Take& take, OptimizerFacts* facts = nullptr,
+            StepsOfRanks* steps = nullptr) {
     for (const RankFile& rank : files) {
       const auto file = catalog_.file_system->open(join(folder_, rank.name));
       const TorchArchive archive = read_torch_file(*file);
-      if (facts != nullptr && ranks_read_ == 0) *facts = read_optimizer_facts(archive, *file);
+      if (facts != nullptr) {
+        OptimizerFacts found = read_optimizer_facts(archive, *file);
+        steps->add(rank.name, found.steps);
+        if (ranks_read_ == 0) *facts = std::move(found);
+      }
       file_ = catalog_.add_file(file->path(), file->size());
       archive_ = &archive;
       names_ = 0;
+      world_size_ = rank.world_size;
       take(archive.pickle->root(), *this);
       ++ranks_read_;
     }
@@ -120,7 +126,14 @@ class Joiner {
       Chunk chunk = stored_chunk(*archive_, *part->local, file_, what);
       chunk.box = part->box;
       Entry& entry = entry_of(name, part->local->dtype, part->shape, role, what);
-      if (element_count(part->box.size, what) > 0) entry.chunks.push_back(std::move(chunk));
+      if (element_count(part->box.size, what) == 0) return;
+      // Of a mesh that has but a part of the ranks: FSDP's next to tensor parallelism, which leaves
+      // embeddings and norms alone.
+      const bool in_part = part->mesh_ranks > 0 && part->mesh_ranks < world_size_;
+      const bool held = in_part && std::ranges::any_of(entry.chunks, [&](const Chunk& other) {
+                          return other.box == chunk.box;
+                        });
+      if (!held) entry.chunks.push_back(std::move(chunk));
     } else if (const StoredTensor* tensor = value.tensor()) {
       Entry& entry = entry_of(name, tensor->dtype, tensor->shape, role, what);
       if (!entry.chunks.empty()) return;  // the same on every rank
@@ -155,7 +168,7 @@ class Joiner {
   const TorchArchive* archive_ = nullptr;
   uint32_t file_ = 0;
   size_t names_ = 0;
-  int64_t ranks_read_ = 0, replicated_ = 0;
+  int64_t world_size_ = 0, ranks_read_ = 0, replicated_ = 0;
   std::unordered_map<std::string, size_t> positions_;
 };
 
@@ -233,7 +246,7 @@ class OptimizerState {
 };
 
 void read_optimizer(const std::vector<RankFile>& files, const std::string& folder,
-                    RankedCheckpoint& ranks) {
+                    RankedCheckpoint& ranks, StepsOfRanks& steps) {
   Catalog model = ranks.catalog;  // what the numbers count; entries are added to the other
   const OptimizerState parameters(model);
   Catalog all = ranks.catalog;
@@ -253,11 +266,28 @@ void read_optimizer(const std::vector<RankFile>& files, const std::string& folde
       }
     }
   };
-  joiner.read(files, take, &ranks.optimizer);
+  joiner.read(files, take, &ranks.optimizer, &steps);
   for (size_t i = model.entries.size(); i < all.entries.size(); ++i) {
     check_chunks(all, all.entries[i]);
   }
   ranks.catalog = std::move(all);
+}
+
+// verl's: the schedule of learning rates counts steps, too, also where no optimizer is saved.
+void check_schedules(const FileSystem& files, const std::string& folder,
+                     const std::vector<std::string>& names) {
+  StepsOfRanks steps;
+  for (const RankFile& rank : rank_files(names, kExtra)) {
+    try {
+      const auto file = files.open(join(folder, rank.name));
+      const TorchArchive archive = read_torch_file(*file);
+      const Value schedule = archive.pickle->root().get("lr_scheduler");
+      steps.add(rank.name, read_count(archive, *file, schedule.get("last_epoch")));
+    } catch (const Error& error) {  // nothing of the model is in it
+      if (error.kind() == ErrorKind::cancelled) throw;
+    }
+  }
+  steps.check(folder);
 }
 
 }  // namespace
@@ -305,13 +335,16 @@ RankedCheckpoint open_fsdp_ranks(std::shared_ptr<const FileSystem> file_system,
         "StateDictType.SHARDED_STATE_DICT or FULL_STATE_DICT",
         flat->name));
   }
+  check_schedules(*result.catalog.file_system, folder, names);
   const std::vector<RankFile> optimizer = rank_files(names, kOptimizer);
   if (optimizer.empty()) return result;
+  StepsOfRanks steps;
   try {
-    read_optimizer(optimizer, folder, result);
+    read_optimizer(optimizer, folder, result, steps);
   } catch (const Error& error) {
     result.optimizer_problem = fmt::format("the optimizer's state is left out: {}", error.what());
   }
+  steps.check(folder);
   return result;
 }
 

@@ -16,6 +16,7 @@ namespace ferry {
 namespace {
 
 constexpr int kMostFactDepth = 4;
+constexpr size_t kStatesAsked = 16;
 constexpr double kMostSteps = 9007199254740992;  // what a double counts to
 
 std::optional<int64_t> count_of(double number) {
@@ -75,7 +76,36 @@ Value optimizer_in(const Value& root) {
   return {};
 }
 
+// Nothing where its record is damaged.
+std::optional<int64_t> read_steps(const TorchArchive& archive, const ReadableFile& file,
+                                  const Value& step) {
+  try {
+    return read_count(archive, file, step);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 }  // namespace
+
+void StepsOfRanks::add(const std::string& file, std::optional<int64_t> steps) {
+  if (!steps) return;
+  if (first_.empty()) {
+    first_ = file;
+    steps_ = *steps;
+  } else if (*steps != steps_ && other_.empty()) {
+    other_ = file;
+    other_steps_ = *steps;
+  }
+}
+
+void StepsOfRanks::check(const std::string& folder) const {
+  if (other_.empty()) return;
+  fail(ErrorKind::corrupt,
+       "{}: {} was saved after {} steps, {} after {}: they are of different saves, and the model "
+       "would be a mixture; copy the files of one save",
+       folder, first_, steps_, other_, other_steps_);
+}
 
 std::optional<int64_t> read_count(const TorchArchive& archive, const ReadableFile& file,
                                   const Value& value) {
@@ -90,12 +120,14 @@ OptimizerFacts read_optimizer_facts(const TorchArchive& archive, const ReadableF
   if (!optimizer) return facts;
   const Value groups = optimizer.get("param_groups");
   facts.param_groups = {archive.pickle, groups};
-  Value step = groups[0].get("step");
+  facts.steps = read_steps(archive, file, groups[0].get("step"));
   const Value state = optimizer.get("state");
-  for (size_t i = 0; i < state.pair_count() && !step; ++i) step = state.pair_value(i).get("step");
-  try {
-    facts.steps = read_count(archive, file, step);
-  } catch (const Error&) {  // its record is damaged: there is none
+  // The most of several: an expert that got no token for a while has fewer.
+  const bool is_own = !facts.steps;
+  for (size_t i = 0, asked = 0; is_own && i < state.pair_count() && asked < kStatesAsked; ++i) {
+    const auto steps = read_steps(archive, file, state.pair_value(i).get("step"));
+    asked += steps.has_value();
+    facts.steps = std::max(facts.steps, steps);
   }
   return facts;
 }

@@ -116,6 +116,15 @@ TEST(DeepSpeedFiles, RanksInTheWrongPlacesAreOfOtherSizes) {
   zero_refusal(files, ErrorKind::corrupt);
 }
 
+TEST(DeepSpeedFiles, OfDifferentSavesAreRefusedByTheirSteps) {
+  for (const std::string name : {"zero2", "zero3"}) {
+    auto files = test::files_below("ds/" + name + "/global_step2");
+    std::string& rank = files["bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt"];
+    ASSERT_GT(test::replace_all(rank, {"\0\0\0\x40", 4}, {"\0\0\x40\x40", 4}), 0);  // 2, 3
+    EXPECT_THAT(zero_refusal(files, ErrorKind::corrupt), HasSubstr("after 2 steps"));
+  }
+}
+
 TEST(DeepSpeedFiles, DamageIsAnError) {
   EXPECT_LT(test::survivors(test::files_below("ds/zero2" + kStep), 300, 2), 300);
   EXPECT_LT(test::survivors(test::files_below("ds/zero3" + kStep), 300, 3), 300);

@@ -11,6 +11,7 @@ namespace {
 
 using test::contents;
 using test::kForeign;
+using testing::AllOf;
 using testing::HasSubstr;
 
 const std::string kActor = "/global_step_1/actor";
@@ -54,6 +55,33 @@ TEST(FsdpRanks, OfAMeshWithCopiesOneCopyIsRead) {
   const Checkpoint checkpoint = open_checkpoint(posix_file_system(), folder);
   EXPECT_EQ(contents(checkpoint.catalog, Role::model), test::truth("verl/hsdp.safetensors", false));
   for (const Entry& entry : checkpoint.catalog.entries) EXPECT_LE(entry.chunks.size(), 2u);
+}
+
+// _StridedShard, and tensors that only FSDP's axis of the mesh spreads: embeddings and norms.
+TEST(FsdpRanks, OfTensorParallelModulesAreJoined) {
+  const Checkpoint checkpoint = open_checkpoint(posix_file_system(), kForeign + "verl/tp" + kActor);
+  EXPECT_EQ(contents(checkpoint.catalog, Role::model), test::truth("verl/tp.safetensors", false));
+  const Entry* embedding = checkpoint.catalog.find("model.embed_tokens.weight");
+  ASSERT_NE(embedding, nullptr);
+  EXPECT_EQ(embedding->chunks.size(), 2u);
+}
+
+TEST(FsdpRanks, OfTensorParallelModulesAMissingRankIsNamed) {
+  auto files = test::files_below("verl/tp" + kActor);
+  files.erase("model_world_size_4_rank_2.pt");
+  EXPECT_THAT(refusal(files, ErrorKind::not_found), HasSubstr("rank 2 of 4"));
+}
+
+TEST(FsdpRanks, StridesOverOtherAxesAreRefused) {
+  auto files = test::files_below("verl/tp" + kActor);
+  for (auto& [name, content] : files) {
+    const size_t at = content.find("split_factor");
+    if (at == std::string::npos) continue;
+    const size_t value = content.find("K\x02", at);
+    ASSERT_LT(value, at + 24);
+    content[value + 1] = 3;
+  }
+  EXPECT_THAT(refusal(files, ErrorKind::unsupported), HasSubstr("_StridedShard over 3 parts"));
 }
 
 TEST(FsdpRanks, AreFoundInARun) {
@@ -132,6 +160,23 @@ TEST(FsdpRanks, OfTwoSavesAreRefused) {
   auto files = two_ranks();
   files["model_world_size_4_rank_0.pt"] = files["model_world_size_2_rank_0.pt"];
   EXPECT_THAT(refusal(files, ErrorKind::invalid), HasSubstr("of 2 and of 4 ranks"));
+}
+
+// A rank's files left over from the save before, which have the same names and shapes.
+TEST(FsdpRanks, OfDifferentSavesAreRefusedByTheirSteps) {
+  auto files = two_ranks();
+  std::string& optimizer = files["optim_world_size_2_rank_1.pt"];
+  ASSERT_GT(test::replace_all(optimizer, {"\0\0\x80\x3f", 4}, {"\0\0\0\x40", 4}), 0);  // 1, 2
+  EXPECT_THAT(refusal(files, ErrorKind::corrupt),
+              AllOf(HasSubstr("optim_world_size_2_rank_0.pt was saved after 1 steps"),
+                    HasSubstr("optim_world_size_2_rank_1.pt after 2")));
+  files = test::files_below("verl/tp" + kActor);
+  std::string& schedule = files["extra_state_world_size_4_rank_3.pt"];
+  const size_t at = schedule.find("K\x05", schedule.find("last_epoch"));
+  ASSERT_NE(at, std::string::npos);
+  schedule[at + 1] = 4;
+  EXPECT_THAT(refusal(files, ErrorKind::corrupt),
+              HasSubstr("extra_state_world_size_4_rank_3.pt after 4"));
 }
 
 TEST(FsdpRanks, OptimizerStateThatCannotBeReadIsTold) {

@@ -47,6 +47,15 @@ inline std::map<std::string, std::string> contents(const Catalog& catalog, Role 
   return all;
 }
 
+/// Puts other bytes of the same length in place; returns how often.
+inline int replace_all(std::string& text, std::string_view from, std::string_view to) {
+  int count = 0;
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size(), ++count) {
+    text.replace(at, from.size(), to);
+  }
+  return count;
+}
+
 /// What a peer's own tool made of it: those names that begin so, or all others.
 inline std::map<std::string, std::string> truth(const std::string& file, bool optimizer) {
   const Catalog catalog = open_safetensors_file(posix_file_system(), kForeign + file);

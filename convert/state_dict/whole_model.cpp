@@ -1,0 +1,124 @@
+#include "convert/state_dict/whole_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "ckpt/base/error.h"
+#include "ckpt/base/name_list.h"
+#include "convert/import.h"
+#include "convert/model/hugging_face_tensors.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::string_view kTiedHead = "lm_head.weight";
+
+void report_left_out(const std::vector<std::string>& names, StateDict& result) {
+  if (names.empty()) return;
+  result.warnings.push_back(
+      fmt::format("{} left out (copies, buffers, or what the family has not): {}",
+                  names.size() == 1 ? "1 tensor is" : fmt::format("{} tensors are", names.size()),
+                  some_of(names)));
+}
+
+// Whether the model is a part only, which another one completes.
+bool lacks_tensors(const ReadConfig& config, const std::unordered_set<std::string>& expected,
+                   const StateDict& result) {
+  const HuggingFaceTensors tensors(result.model.catalog, *config.family);
+  return std::ranges::any_of(expected, [&](const std::string& name) {
+    return !tensors.has(name) && !(config.architecture.tied && name == kTiedHead);
+  });
+}
+
+// What is not the model's is refused when it is filled up, as nothing there has its name.
+void leave_out_copies(const ReadConfig& config, const std::unordered_set<std::string>& expected,
+                      const StateDictOptions& options, StateDict& result) {
+  Catalog& model = result.model.catalog;
+  const auto output = tied_output_layer(model, config);
+  const bool is_copied = output && output->is_copy;
+  std::vector<std::string> left_out;
+  std::erase_if(model.entries, [&](const Entry& entry) {
+    const bool is_buffer = std::ranges::any_of(
+        config.family->buffers, [&](std::string_view end) { return entry.name.ends_with(end); });
+    const bool is_unknown = options.drop_unknown && !expected.contains(entry.name);
+    const bool goes = is_buffer || is_unknown || (is_copied && entry.name == kTiedHead);
+    if (goes) left_out.push_back(entry.name);
+    return goes;
+  });
+  report_left_out(left_out, result);
+}
+
+Import import_whole(const ReadConfig& config, const std::unordered_set<std::string>& expected,
+                    const ImportOptions& import, const StateDict& result) {
+  try {
+    return import_model(result.model, import);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::mismatch || !lacks_tensors(config, expected, result)) throw;
+    fail(error.kind(),
+         "{}\n  --to hf --fill-from DIR takes what is missing (frozen parameters, which some "
+         "programs do not save) from the model that was trained from",
+         error.what());
+  }
+}
+
+// Import proves that all tensors are there and have their shapes; what it leaves out goes.
+void keep_model(const ReadConfig& config, const std::unordered_set<std::string>& expected,
+                const StateDictOptions& options, StateDict& result) {
+  ImportOptions import;
+  import.family = options.family;
+  import.ignored_members = options.ignored_members;
+  import.config_folder = result.config_folder;
+  import.top_files_only = result.top_files_only;
+  import.drop_unknown = options.drop_unknown;
+  import.any_dtype = true;
+  const Import checked = import_whole(config, expected, import, result);
+  std::unordered_set<uint32_t> of_model;
+  const HuggingFaceTensors tensors(result.model.catalog, *config.family);
+  for (const std::string& name : expected) {
+    const bool head = name == kTiedHead && config.architecture.tied;
+    if (const auto at = tensors.position(name); at && !head) of_model.insert(*at);
+  }
+  for (const StateTensor& tensor : checked.state.tensors) {
+    of_model.insert(tensor.recipe.inputs.begin(), tensor.recipe.inputs.end());
+    for (const BlockScales& scales : tensor.recipe.scales) of_model.insert(scales.scales);
+  }
+  const auto output = tied_output_layer(result.model.catalog, config);
+  if (output && !output->is_copy) {
+    result.warnings.push_back(fmt::format(
+        "config.json ties the output layer to the embedding (tie_word_embeddings), but tensor {} "
+        "differs from {}: the model has both, as in transformers; programs that go by config.json "
+        "alone need tie_word_embeddings false there",
+        kTiedHead, output->embedding));
+  }
+  std::vector<std::string> left_out;
+  std::vector<Entry> kept;
+  std::vector<Recipe> recipes;
+  auto& entries = result.model.catalog.entries;
+  for (uint32_t i = 0; i < entries.size(); ++i) {
+    if (of_model.contains(i) || entries[i].role == Role::optimizer) {
+      kept.push_back(std::move(entries[i]));
+      if (result.source) recipes.push_back(std::move(result.recipes[i]));
+    } else {
+      left_out.push_back(entries[i].name);
+    }
+  }
+  entries = std::move(kept);
+  result.recipes = std::move(recipes);
+  report_left_out(left_out, result);
+}
+
+}  // namespace
+
+void require_model(const ReadConfig& config, const std::unordered_set<std::string>& expected,
+                   const StateDictOptions& options, StateDict& result) {
+  result.family = config.family->name;
+  if (!options.fill_from.empty() && lacks_tensors(config, expected, result)) {
+    leave_out_copies(config, expected, options, result);
+  } else {
+    keep_model(config, expected, options, result);
+  }
+}
+
+}  // namespace ferry

@@ -36,7 +36,9 @@ set(public_headers
     ckpt/io/staging/claim_options.h
     ckpt/megatron/model/model_layout.h
     ckpt/megatron/model/module_choice.h
-    ckpt/megatron/model/parameter_rules.h
+    ckpt/megatron/model/architecture.h
+    ckpt/megatron/model/blocks.h
+    ckpt/megatron/model/parameter_names.h
     ckpt/megatron/model/pipeline_layout.h
     ckpt/megatron/model/run_arguments.h
     ckpt/megatron/optimizer/buckets/flat_buffer.h

@@ -17,6 +17,7 @@ set(public_headers
     ckpt/base/math_bits.h
     ckpt/checkpoint.h
     ckpt/core/catalog.h
+    ckpt/core/passing_values.h
     ckpt/core/placed.h
     ckpt/core/plan.h
     ckpt/core/recipe.h
@@ -34,10 +35,10 @@ set(public_headers
     ckpt/integrity/verify.h
     ckpt/io/file_system.h
     ckpt/io/staging/claim_options.h
-    ckpt/megatron/model/model_layout.h
-    ckpt/megatron/model/module_choice.h
     ckpt/megatron/model/architecture.h
     ckpt/megatron/model/blocks.h
+    ckpt/megatron/model/model_layout.h
+    ckpt/megatron/model/module_choice.h
     ckpt/megatron/model/parameter_names.h
     ckpt/megatron/model/pipeline_layout.h
     ckpt/megatron/model/run_arguments.h

@@ -15,6 +15,7 @@ set(public_headers
     ckpt/base/dtype.h
     ckpt/base/error.h
     ckpt/base/math_bits.h
+    ckpt/base/non_finite.h
     ckpt/checkpoint.h
     ckpt/core/catalog.h
     ckpt/core/passing_values.h

@@ -34,7 +34,6 @@ Flags and output are those of Megatron-LM's preprocess_data.py: OUT_KEY_document
 struct TokenizeFlags {
   std::vector<std::string> inputs, keys = {"text"};
   std::string input_list, input_folder, output, part, max_line = "64MiB";
-  std::string punkt, language = "english";
   TokenizerChoice tokenizer;
   TextFormat format = TextFormat::by_name;
   EncodeOptions encode;
@@ -42,8 +41,7 @@ struct TokenizeFlags {
   int workers = 0;
   int64_t partitions = 1, log_interval = 0;
   std::optional<double> journal_seconds;
-  bool keep_newlines = false, keep_sequential = false, resume = false, overwrite = false,
-       dry_run = false, json = false;
+  bool keep_sequential = false, resume = false, overwrite = false, dry_run = false, json = false;
 };
 
 std::vector<std::string> input_paths(const FileSystem& file_system, const TokenizeFlags& flags) {
@@ -97,19 +95,11 @@ void check_options(const TokenizeFlags& flags, const TokenizePlan& plan, const P
   const bool has_texts =
       std::any_of(plan.inputs.begin(), plan.inputs.end(),
                   [](const TextInput& input) { return input.format != TextFormat::json_lines; });
-  const bool needs_lists = flags.encode.sentences && flags.punkt.empty();
+  const bool needs_lists = flags.encode.sentences;
   if (has_texts && (flags.keys.size() > 1 || needs_lists)) {
     fail(ErrorKind::invalid,
          "texts that are no JSON have neither several keys nor lists of sentences; {}",
-         needs_lists ? "divide them by --punkt, or leave out --split-sentences"
-                     : "leave out --json-keys");
-  }
-  if (!flags.encode.sentences && (!flags.punkt.empty() || flags.keep_newlines)) {
-    fail(ErrorKind::invalid, "{} means something with --split-sentences alone",
-         flags.punkt.empty() ? "--keep-newlines" : "--punkt");
-  }
-  if (flags.keep_newlines && flags.punkt.empty()) {
-    fail(ErrorKind::invalid, "--keep-newlines means something with --punkt alone");
+         needs_lists ? "leave out --split-sentences" : "leave out --json-keys");
   }
   for (const TextInput& input : plan.inputs) {
     for (const std::string& prefix : plan.prefixes) {
@@ -123,13 +113,6 @@ void check_options(const TokenizeFlags& flags, const TokenizePlan& plan, const P
       }
     }
   }
-}
-
-// The folder of the language, where --punkt names it or the folder of all; empty: no --punkt.
-std::string punkt_folder(const FileSystem& file_system, const TokenizeFlags& flags) {
-  if (flags.punkt.empty()) return {};
-  const std::string language = join_untrusted(flags.punkt, flags.language);
-  return file_system.status(language).kind == PathKind::folder ? language : flags.punkt;
 }
 
 // All that decides on what is written, for a run that goes on.
@@ -148,13 +131,10 @@ json settings_of(const TokenizeFlags& flags, const TokenizePlan& plan, const Par
        {flags.tokenizer.model, flags.tokenizer.vocab_file, flags.tokenizer.merge_file}) {
     tokenizer_files.push_back(file_facts(path));
   }
-  const std::string punkt = punkt_folder(file_system, flags);
   return {{"--input", files},
           {"--json-keys", flags.keys},
           {"--append-eod", plan.encode.append_eod},
           {"--split-sentences", plan.encode.sentences},
-          {"--punkt", file_facts(punkt.empty() ? "" : join(punkt, "ortho_context.tab"))},
-          {"--keep-newlines", flags.keep_newlines},
           {"--dtype", torch_name(plan.encode.type)},
           {"--partitions", plan.encode.partitions},
           {"--part", {part.number, part.count}},
@@ -192,13 +172,6 @@ void run_tokenize(const TokenizeFlags& flags) {
   plan.journal_seconds = flags.journal_seconds.value_or(plan.journal_seconds);
   check_options(flags, plan, part);
   warn_of_input_twice(plan);
-  std::optional<SentenceSplitter> splitter;
-  if (!flags.punkt.empty()) {
-    splitter.emplace(read_punkt_parameters(*file_system, punkt_folder(*file_system, flags)),
-                     flags.keep_newlines);
-    plan.encode.splitter = &*splitter;
-  }
-
   TokenizedText tokenized;
   tokenized.outputs = plan.prefixes;
   for (const InputRange& range : plan.ranges) {
@@ -275,17 +248,7 @@ void add_input_options(Command& command, TokenizeFlags& flags) {
       .type_name("KEY")
       .default_text("text");
   command.add_flag("--split-sentences", flags.encode.sentences,
-                   "Write OUT_KEY_sentence, a sequence a sentence: lists of them, or by --punkt");
-  command
-      .add_option("--punkt", flags.punkt,
-                  "Divide strings into sentences by these files: NLTK's punkt_tab, or a "
-                  "language's folder in it")
-      .type_name("DIR");
-  command.add_option("--lang", flags.language, "With --punkt: the language's folder")
-      .type_name("NAME")
-      .default_text("english");
-  command.add_flag("--keep-newlines", flags.keep_newlines,
-                   "With --punkt: white space behind a sentence stays with it");
+                   "Write OUT_KEY_sentence: members are lists of sentences, each a sequence");
   command.add_flag("--skip-bad", flags.encode.skip_bad,
                    "Leave out and count lines that are broken, instead of ending");
   command.add_option("--max-line", flags.max_line, "Refuse longer lines and documents")

@@ -169,24 +169,24 @@ void run(const ReportFlags& flags, bool has_output) {
 
 void add_report(Command& program) {
   auto flags = std::make_shared<ReportFlags>();
-  Command command = program.add_command(
-      "report", "Write a page about a checkpoint or the training of runs, to open in a browser");
+  Command command =
+      program.add_command("report", "Write an HTML report on a checkpoint or on training runs");
   command
       .add_option("PATH", flags->paths,
                   "Checkpoint, run folder or file; with --training, runs: logs, folders")
       .required()
       .type_name("");
   const Option output =
-      command.add_option("-o,--output", flags->output, "The page to write; - for standard output")
+      command.add_option("-o,--output", flags->output, "HTML file to write; - for standard output")
           .type_name("FILE");
   command.add_flag("--training", flags->training,
-                   "Losses, rates and saves over iterations, of one run or several");
+                   "Plot losses, learning rates and saves of one or more runs");
   add_json_option(command, flags->json);
   add_progress_option(command, flags->progress);
   add_iteration_option(command, flags->open.iteration);
   command
       .add_option("--histograms", flags->histograms,
-                  "Read tensors that match, and draw how their values are distributed")
+                  "Read matching tensors and plot histograms of their values")
       .type_name("GLOB");
   add_raw_option(command, flags->open.raw);
   command.add_flag("--overwrite", flags->overwrite, "Replace FILE");

@@ -98,7 +98,7 @@ void check_output(const FileSystem& file_system, const MergeDataFlags& flags,
     if (!is_folder_of_tokens(file_system, path) || canonical(path) != output.parent_path())
       continue;
     fail(ErrorKind::invalid,
-         "-o {} lies in the input folder {}, all pairs of which are merged: the next time it would "
+         "-o {} is in the input folder {}, all pairs of which are merged: the next time it would "
          "be one of them; choose an OUT in another folder, or name the inputs one by one",
          flags.output, path);
   }

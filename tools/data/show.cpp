@@ -194,7 +194,7 @@ void add_show_data(Command& data) {
       .add_option("--data-cache-path", flags->cache_path,
                   "With --samples: the run's folder of sample orders")
       .type_name("FOLDER")
-      .default_text("beside PREFIX");
+      .default_text("next to PREFIX");
   add_json_option(command, flags->json);
   command.footer(kShowExamples);
   command.action([flags] { show_data(*flags); });

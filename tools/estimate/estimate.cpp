@@ -36,7 +36,7 @@ constexpr const char* kEstimateExamples = R"(Examples:
   ferry estimate gpt.args --at 25 1000 -- --micro-batch-size 2
   ferry estimate -- --num-layers 24 --hidden-size 2304 --num-attention-heads 24 --seq-length 2048 --vocab-size 51200
 
-Behind -- stand Megatron-LM's arguments, which win over what WHAT says.
+Megatron-LM's arguments after -- override those of WHAT.
 )";
 
 void run(EstimateFlags flags, bool has_output) {

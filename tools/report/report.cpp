@@ -133,7 +133,7 @@ void check_flags(const ReportFlags& flags, bool has_output) {
   const bool is_of_checkpoint =
       !flags.histograms.empty() || !flags.open.iteration.empty() || flags.open.raw;
   refuse(flags.json && !flags.training,
-         "--json is for --training; 'ferry inspect --json' tells of a checkpoint");
+         "--json is for --training; 'ferry inspect --json' describes a checkpoint");
   refuse(flags.json == has_output, flags.json
                                        ? "--json prints to standard output, and takes no -o"
                                        : "-o needs the name of a file to write, or - for stdout");

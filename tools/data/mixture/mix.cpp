@@ -88,8 +88,7 @@ Mixture plan_mixture(const MixFlags& flags) {
   for (size_t k = 0; k < flags.folders.size(); ++k) {
     if (is_same_or_inside(flags.folders[k], flags.output)) {
       fail(ErrorKind::invalid,
-           "the folder {} lies in {}, which is to be written; choose another "
-           "--output",
+           "the folder {} is in {}, which is to be written; choose another --output",
            flags.folders[k], flags.output);
     }
     MixedFolder one;

@@ -74,8 +74,7 @@ class Checker {
 
   // `config` as read() left it, `given` as the file has it.
   void compare(const json& config, const json& given) {
-    std::vector<std::string> unused;
-    const json written = config_json(family_, a_, DType::bf16, {}, unused);
+    const json written = members_json(family_, a_);
     const json defaults = json::parse(family_.defaults);
     for (const auto& [key, value] : config.items()) {
       if (value.is_null() || has_name(kNotCompared, key) || odd_.contains(key)) continue;

@@ -211,10 +211,7 @@ constexpr Neutral kNeutral[] = {
 class MemberJudge {
  public:
   MemberJudge(const Family& family, const A& a, const json& config)
-      : family_(family), a_(a), config_(config), defaults_(json::parse(family.defaults)) {
-    std::vector<std::string> unused;
-    written_ = config_json(family, a, DType::bf16, {}, unused);
-  }
+      : family_(family), a_(a), config_(config), defaults_(json::parse(family.defaults)) {}
 
   // `within`: "rope_parameters." of a member of that.
   void judge(const std::string& name, const json& value, const std::string& within = "") {
@@ -226,7 +223,7 @@ class MemberJudge {
   }
 
   bool is_read(std::string_view key) const {
-    return written_.contains(key) || defaults_.contains(key) || family_.has_member(key);
+    return defaults_.contains(key) || family_.has_member(key);
   }
 
   void judge_rope() {
@@ -248,7 +245,6 @@ class MemberJudge {
   const A& a_;
   const json& config_;
   const json defaults_;
-  json written_;
 };
 
 }  // namespace

@@ -12,12 +12,6 @@
 #include "convert/model/transforms.h"
 
 namespace ferry {
-namespace {
-
-constexpr std::string_view kOutputLayerName = "lm_head.weight";
-
-}  // namespace
-
 std::unordered_set<std::string> KnownModel::names() const {
   std::unordered_set<std::string> names;
   for (const Link& link : expand(*family, architecture)) {
@@ -28,11 +22,7 @@ std::unordered_set<std::string> KnownModel::names() const {
 
 bool KnownModel::name_embedding(Catalog& catalog) const {
   if (!architecture.tied) return false;
-  const auto rule = std::ranges::find_if(family->rules, [](const Rule& each) {
-    return each.megatron == "embedding.word_embeddings.weight" && !each.copies;
-  });
-  if (rule == family->rules.end()) return false;
-  const std::string embedding(rule->hugging_face.front());
+  const std::string embedding = family->embedding_name();
   Entry* head = nullptr;
   for (Entry& entry : catalog.entries) {
     if (entry.role != Role::model) continue;

@@ -51,7 +51,7 @@ std::optional<std::string> missing_output_layer(const Catalog& catalog,
   std::set<std::string_view> modules;
   for (const Entry& entry : catalog.entries) {
     const std::string_view tensor = entry.name;
-    if (tensor != "lm_head.weight") modules.insert(tensor.substr(0, tensor.find('.')));
+    if (tensor != kOutputLayerName) modules.insert(tensor.substr(0, tensor.find('.')));
   }
   if (modules.size() != 1) return std::nullopt;
   return fmt::format(

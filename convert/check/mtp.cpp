@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "ckpt/megatron/model/parameter_names.h"
 #include "convert/config_value.h"
 #include "convert/language_part.h"
 
@@ -22,16 +22,6 @@ constexpr std::string_view kLayersModule = "layers.";
 
 std::string_view module_at(std::string_view name, size_t begin) {
   return name.substr(begin, name.find('.', begin) - begin);
-}
-
-// Reads the "3." that `rest` begins with, and takes it off; -1 where it begins otherwise.
-int64_t read_number(std::string_view& rest) {
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
-  const auto length = static_cast<size_t>(end - rest.data());
-  if (error != std::errc() || length >= rest.size() || rest[length] != '.') return -1;
-  rest.remove_prefix(length + 1);
-  return number;
 }
 
 }  // namespace
@@ -55,16 +45,17 @@ std::string_view inside_mtp_layer(std::string_view name, int64_t decoder_layers)
     if (is_mtp) {
       std::string_view rest = name.substr(next);
       if (rest.starts_with(kLayersModule)) rest.remove_prefix(kLayersModule.size());
-      read_number(rest);
-      return rest;
+      std::string_view inner;
+      return leading_number(rest, &inner) && !inner.empty() ? inner : rest;
     }
     const std::string_view before = name.substr(0, begin);
     const bool is_decoder = begin == 0 || std::ranges::any_of(kDecoders, [&](std::string_view end) {
                               return before.ends_with(end);
                             });
     if (decoder_layers > 0 && is_decoder && name.substr(begin).starts_with(kLayersModule)) {
-      std::string_view rest = name.substr(next);
-      return read_number(rest) >= decoder_layers ? rest : std::string_view();
+      std::string_view inner;
+      const auto number = leading_number(name.substr(next), &inner);
+      return number && *number >= decoder_layers ? inner : std::string_view();
     }
     begin = next;
   }

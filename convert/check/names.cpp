@@ -110,10 +110,29 @@ void check_unique(const Checkpoint& checkpoint, const std::vector<std::string>& 
   }
 }
 
-}  // namespace
+// What the config.json of a folder says.
+struct Description {
+  std::shared_ptr<const nlohmann::json> config;  // null: there is none
+  std::optional<KnownModel> model;               // of a known family
+};
 
-std::string unwrap_names(Checkpoint& checkpoint) {
-  if (checkpoint.format != Format::hugging_face) return {};
+// Nothing where it cannot be read.
+std::optional<Description> description_of(const Checkpoint& checkpoint) {
+  try {
+    Description description{
+        read_hugging_face_config(*checkpoint.catalog.file_system, checkpoint.path), {}};
+    if (description.config) {
+      description.model = known_model(*description.config, checkpoint.path);
+    }
+    return description;
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::cancelled) throw;
+    return std::nullopt;
+  }
+}
+
+std::string unwrap_names(Checkpoint& checkpoint, const std::optional<Description>& description) {
+  if (!description) return {};
   // What wraps a module for an adapter says which tensors are its own: it stays while the adapter
   // does.
   if (has_adapter(checkpoint.catalog)) return {};
@@ -122,12 +141,10 @@ std::string unwrap_names(Checkpoint& checkpoint) {
   for (const Entry& entry : entries) names.push_back(without_wrappers(entry.name));
   if (names.empty()) return {};
   try {
-    const auto config = read_hugging_face_config(*checkpoint.catalog.file_system, checkpoint.path);
-    const auto model = config ? known_model(*config, checkpoint.path) : std::nullopt;
-    if (model) {
-      unwrap_known(names, *model, checkpoint.path);
+    if (description->model) {
+      unwrap_known(names, *description->model, checkpoint.path);
     } else {
-      unwrap_unknown(names, config.get());
+      unwrap_unknown(names, description->config.get());
     }
   } catch (const Error&) {
     return {};  // several models in one folder; what its tensors are not is found by the check
@@ -147,16 +164,22 @@ std::string unwrap_names(Checkpoint& checkpoint) {
   return said;
 }
 
+}  // namespace
+
+std::string unwrap_names(Checkpoint& checkpoint) {
+  if (checkpoint.format != Format::hugging_face) return {};
+  return unwrap_names(checkpoint, description_of(checkpoint));
+}
+
 Checkpoint open_model(std::shared_ptr<const FileSystem> file_system, const std::string& path,
                       const OpenOptions& options) {
   Checkpoint checkpoint = open_checkpoint(std::move(file_system), path, options);
-  if (options.raw) return checkpoint;
-  if (std::string note = unwrap_names(checkpoint); !note.empty()) {
+  if (options.raw || checkpoint.format != Format::hugging_face) return checkpoint;
+  const std::optional<Description> description = description_of(checkpoint);
+  if (std::string note = unwrap_names(checkpoint, description); !note.empty()) {
     checkpoint.notes.insert(checkpoint.notes.begin(), std::move(note));
   }
-  if (checkpoint.format != Format::hugging_face) return checkpoint;
-  if (const auto model = known_model(checkpoint);
-      model && model->name_embedding(checkpoint.catalog)) {
+  if (description && description->model && description->model->name_embedding(checkpoint.catalog)) {
     checkpoint.notes.push_back(
         "the embedding is stored under the name of the output layer, to which config.json ties it");
   }

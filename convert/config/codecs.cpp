@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "ckpt/base/checked.h"
 #include "convert/config/activation_names.h"
@@ -44,17 +43,6 @@ json window_types(const A& a) {
   return types;
 }
 
-constexpr std::string_view kExperts = "experts (num_experts)";
-constexpr std::string_view kSharedExpert = "a shared expert (moe_shared_expert_intermediate_size)";
-
-std::string always_has(std::string_view feature, std::string_view family) {
-  return fmt::format("the model lacks {}, {} always has that", feature, family);
-}
-
-void require_shared_expert(const A& a, std::string_view family, std::vector<std::string>& reasons) {
-  if (a.experts > 0 && a.shared_ffn == 0) reasons.push_back(always_has(kSharedExpert, family));
-}
-
 // A list of one value a layer.
 bool is_of_layers(const json& list, const A& a) {
   return list.is_array() && static_cast<int64_t>(list.size()) == a.layers;
@@ -90,20 +78,6 @@ ConfigRow plain(std::string_view key, bool A::*member) {
       .write = [=](const A& a, json& config) { config[name] = a.*member; }};
 }
 
-ConfigRow experts(std::string_view key) {
-  ConfigRow row = plain(key, &A::experts);
-  row.unsupported = [](const A& a, std::string_view family, std::vector<std::string>& reasons) {
-    if (a.experts == 0) reasons.push_back(always_has(kExperts, family));
-  };
-  return row;
-}
-
-ConfigRow shared_expert(std::string_view key) {
-  ConfigRow row = plain(key, &A::shared_ffn);
-  row.unsupported = require_shared_expert;
-  return row;
-}
-
 ConfigRow null_at_zero(std::string_view key, int64_t A::*member) {
   const std::string name(key);
   return {.keys = {name},
@@ -112,31 +86,9 @@ ConfigRow null_at_zero(std::string_view key, int64_t A::*member) {
           .write = [=](const A& a, json& config) { config[name] = or_null(a.*member); }};
 }
 
-ConfigRow one_at_zero(std::string_view key, double A::*member) {
-  const std::string name(key);
-  return {.keys = {name},
-          .numbers = {{.key = name, .real = true}},
-          .read =
-              [=](json& config, A& a) {
-                const double factor = number_of(config, name.c_str(), 1);
-                a.*member = factor == 1 ? 0 : factor;
-              },
-          .write =
-              [=](const A& a, json& config) {
-                if (a.experts > 0) config[name] = a.*member == 0 ? 1.0 : a.*member;
-              }};
-}
-
 ConfigRow constant(std::string_view key, json value) {
   const std::string name(key);
   return {.keys = {name}, .write = [=](const A&, json& config) { config[name] = value; }};
-}
-
-ConfigRow of_mixtures(std::string_view key, json value) {
-  const std::string name(key);
-  return {.keys = {name}, .write = [=](const A& a, json& config) {
-            if (a.experts > 0) config[name] = value;
-          }};
 }
 
 ConfigRow activation(std::vector<Activation> supported, std::string_view key) {
@@ -289,147 +241,6 @@ ConfigRow optional_window() {
   row.write = [](const A& a, json& config) {
     config["use_sliding_window"] = a.window > 0;
     config["sliding_window"] = or_null(a.window);
-  };
-  return row;
-}
-
-ConfigRow sparse_steps() {
-  const auto write = [](const A& a, json& config) {
-    json dense = json::array();
-    for (int64_t layer = 0; layer < a.layers; ++layer) {
-      if (!a.is_moe(layer)) dense.push_back(layer);
-    }
-    config["decoder_sparse_step"] = 1;
-    config["mlp_only_layers"] = std::move(dense);
-  };
-  return {.keys = {"decoder_sparse_step", "mlp_only_layers"},
-          .numbers = {{.key = "decoder_sparse_step", .least = 1}},
-          .read =
-              [=](json& config, A& a) {
-                const int64_t every =
-                    std::max<int64_t>(1, integer_of(config, "decoder_sparse_step", 1));
-                const json dense = config.value("mlp_only_layers", json::array());
-                std::set<int64_t> listed;
-                for (const json& layer : dense) listed.insert(integer_of(layer, -1));
-                for (int64_t layer = 0; a.experts > 0 && layer < a.layers; ++layer) {
-                  a.moe_layers.push_back((layer + 1) % every == 0 && !listed.contains(layer));
-                }
-                if (dense.is_array()) write(a, config);  // else it is compared as it is
-              },
-          .write = write};
-}
-
-ConfigRow first_dense_layers(std::string_view experts_key) {
-  const std::string experts(experts_key);
-  return {.keys = {"first_k_dense_replace"},
-          .numbers = {{.key = "first_k_dense_replace"}},
-          .read =
-              [=](json& config, A& a) {
-                const int64_t dense = integer_of(config, "first_k_dense_replace", 0);
-                if (dense >= a.layers) {
-                  a.experts = 0;
-                  config[experts] = 0;
-                  config["first_k_dense_replace"] = a.layers;
-                }
-                for (int64_t layer = 0; a.experts > 0 && layer < a.layers; ++layer) {
-                  a.moe_layers.push_back(layer >= dense);
-                }
-              },
-          .write =
-              [](const A& a, json& config) {
-                int64_t first = 0;
-                while (first < a.layers && !a.is_moe(first)) ++first;
-                config["first_k_dense_replace"] = first;
-              }};
-}
-
-ConfigRow shared_expert_count() {
-  return {.keys = {"n_shared_experts"},
-          .numbers = {{.key = "n_shared_experts", .most = kMaxExperts}},
-          .read =
-              [](json& config, A& a) {
-                if (a.experts == 0) return;
-                const int64_t count = integer_of(config, "n_shared_experts", 0);
-                a.shared_ffn = checked_multiply(count, a.expert_ffn, "n_shared_experts");
-                config["n_shared_experts"] = count;
-              },
-          .write =
-              [](const A& a, json& config) {
-                if (a.experts > 0 && a.expert_ffn > 0) {
-                  config["n_shared_experts"] = a.shared_ffn / a.expert_ffn;
-                }
-              },
-          .unsupported = require_shared_expert};
-}
-
-ConfigRow router_groups() {
-  return {.keys = {"n_group", "topk_group"},
-          .numbers = {{.key = "n_group", .most = kMaxExperts},
-                      {.key = "topk_group", .most = kMaxExperts}},
-          .read =
-              [](json& config, A& a) {
-                if (a.experts == 0) return;
-                const int64_t groups = integer_of(config, "n_group", 1);
-                const int64_t chosen = integer_of(config, "topk_group", 1);
-                const bool limited = groups > 1 && chosen > 0 && chosen < groups &&
-                                     text_of(config, "topk_method", "group_limited") != "greedy";
-                if (limited) {
-                  a.router_groups = groups;
-                  a.router_groups_per_token = chosen;
-                } else {
-                  config["n_group"] = config["topk_group"] = 1;
-                }
-              },
-          .write =
-              [](const A& a, json& config) {
-                if (a.experts == 0) return;
-                const bool limited = a.limits_groups();
-                config["n_group"] = limited ? a.router_groups : 1;
-                config["topk_group"] = limited ? a.router_groups_per_token : 1;
-              },
-          .unsupported =
-              [](const A& a, std::string_view, std::vector<std::string>& reasons) {
-                if (a.experts == 0 || a.router_groups <= 0 || a.experts % a.router_groups == 0) {
-                  return;
-                }
-                reasons.push_back(fmt::format("{} experts do not divide into {} groups", a.experts,
-                                              a.router_groups));
-              }};
-}
-
-ConfigRow renormalises(std::string_view key) {
-  const std::string name(key);
-  return {.keys = {name},
-          .read = [=](json& config,
-                      A& a) { a.router_pre_softmax = !boolean_of(config, name.c_str(), false); },
-          .write = [=](const A& a, json& config) { config[name] = !a.router_pre_softmax; }};
-}
-
-ConfigRow renormalises_chosen(std::string_view key) {
-  const std::string name(key);
-  return {.keys = {name}, .write = [=](const A& a, json& config) {
-            if (a.experts > 0) config[name] = a.experts_per_token > 1;
-          }};
-}
-
-ConfigRow router_bias(std::string_view name) {
-  const std::string tensor(name);
-  return {
-      .read_tensors =
-          [=](const HasTensor& has, A& a) {
-            a.expert_bias = false;  // where one layer has it, all others must
-            for (int64_t layer = 0; layer < a.layers && !a.expert_bias; ++layer) {
-              a.expert_bias =
-                  a.is_moe(layer) && has(fmt::format("model.layers.{}.{}", layer, tensor));
-            }
-          },
-      .take_from_tensors = [](const A& model, A& read) { read.expert_bias = model.expert_bias; }};
-}
-
-ConfigRow mtp_layers(std::string_view key) {
-  ConfigRow row = plain(key, &A::mtp_layers);
-  row.read_tensors = [](const HasTensor& has, A& a) {
-    if (!has(fmt::format("model.layers.{}.eh_proj.weight", a.layers))) a.mtp_layers = 0;
   };
   return row;
 }

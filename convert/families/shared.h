@@ -29,7 +29,7 @@ std::vector<Rule> mtp_layers();
 std::vector<ConfigRow> llama_config(Activation activation = Activation::swiglu);
 std::vector<ConfigRow> latent_config();  // of latent attention
 std::vector<ConfigRow>
-mixture_config();  // DeepSeek's, also of GLM: dense layers first, sigmoid scores
+mixture_config();  // DeepSeek's, also of GLM: dense layers first, a shared expert
 
 template <typename T>
 std::vector<T> join(std::initializer_list<std::vector<T>> lists) {

@@ -39,7 +39,7 @@ std::vector<Rule> attention() {
   };
 }
 
-// The norms' epsilon inside the compression is fixed in transformers (write_latent warns).
+// The norms' epsilon inside the compression is fixed in transformers (warn_of_latent_norms() says so).
 std::vector<Rule> latent_attention() {
   return {
       {"decoder.layers.{layer}.input_layernorm.weight",

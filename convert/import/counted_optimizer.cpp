@@ -17,6 +17,7 @@
 #include "ckpt/megatron/model/parameter_names.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
 #include "convert/import/parameter_order.h"
+#include "convert/model/family.h"
 
 namespace ferry {
 namespace {
@@ -144,7 +145,7 @@ class CountedState {
     std::set<Names> fitting;
     // Old files may hold an output layer that is the embedding's copy.
     std::vector<CountedParameter> tied = stored;
-    std::erase_if(tied, [](const auto& one) { return one.name == "lm_head.weight"; });
+    std::erase_if(tied, [](const auto& one) { return one.name == kOutputLayerName; });
     for (const std::vector<CountedParameter>* parameters : {&stored, &std::as_const(tied)}) {
       for (const ListingForm form : {ListingForm{true, true}, ListingForm{true, false},
                                      ListingForm{false, true}, ListingForm{false, false}}) {

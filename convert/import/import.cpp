@@ -26,7 +26,6 @@ namespace ferry {
 namespace {
 
 constexpr std::string_view kEmbedding = "embedding.word_embeddings.weight";
-constexpr std::string_view kOutputLayer = "lm_head.weight";
 constexpr uint64_t kComparisonBytes = 8 << 20;
 constexpr int64_t kMaxPadding = int64_t{1} << 20;
 constexpr double kCheckpointVersion = 3.0;  // of Megatron-LM, since 2020
@@ -77,7 +76,7 @@ void look_at_output_layer(const Catalog& catalog, ReadConfig& read) {
       "config.json ties the output layer to the embedding (tie_word_embeddings), but tensor {} "
       "differs from {}: as in transformers, the model has both "
       "(--untie-embeddings-and-output-weights)",
-      kOutputLayer, layer->embedding));
+      kOutputLayerName, layer->embedding));
 }
 
 // The run that a conversion makes up, as far as the model alone does not tell.
@@ -188,14 +187,9 @@ LoadedValue number(int64_t value) {
 
 std::optional<TiedOutputLayer> tied_output_layer(const Catalog& catalog, const ReadConfig& read) {
   if (!read.architecture.tied) return std::nullopt;
-  const auto& rules = read.family->rules;
-  const auto rule = std::find_if(rules.begin(), rules.end(), [](const Rule& each) {
-    return each.megatron == kEmbedding && !each.copies;
-  });
-  if (rule == rules.end()) return std::nullopt;
   const HuggingFaceTensors tensors(catalog, *read.family);
-  const auto head = tensors.position(std::string(kOutputLayer));
-  const auto embedding = tensors.position(std::string(rule->hugging_face.front()));
+  const auto head = tensors.position(std::string(kOutputLayerName));
+  const auto embedding = tensors.position(read.family->embedding_name());
   if (!head || !embedding) return std::nullopt;  // a missing embedding is missed soon
   const Entry &a = catalog.entries[*embedding], &b = catalog.entries[*head];
   return TiedOutputLayer{a.name, same_elements(catalog, a, b, kComparisonBytes)};

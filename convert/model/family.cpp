@@ -137,6 +137,14 @@ bool Family::has_member(std::string_view key) const {
   });
 }
 
+std::string Family::embedding_name() const {
+  const auto rule = std::ranges::find_if(rules, [](const Rule& each) {
+    return each.megatron == "embedding.word_embeddings.weight" && !each.copies;
+  });
+  if (rule == rules.end()) fail(ErrorKind::internal, "family {} has no embedding", name);
+  return std::string(rule->hugging_face.front());
+}
+
 void Family::read_tensors(const HasTensor& has, Architecture& architecture) const {
   for (const ConfigRow& row : config) {
     if (row.read_tensors) row.read_tensors(has, architecture);

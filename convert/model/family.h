@@ -45,6 +45,9 @@ struct Rule {
   double value = 0;                  // of a constant
 };
 
+/// The output layer's tensor, which all families call so.
+inline constexpr std::string_view kOutputLayerName = "lm_head.weight";
+
 struct Family {
   std::string name;        // as in --family and model_type
   std::string class_name;  // of transformers
@@ -66,6 +69,9 @@ struct Family {
 
   /// Whether a row reads or writes a member of config.json.
   bool has_member(std::string_view key) const;
+
+  /// The embedding's tensor in Hugging Face.
+  std::string embedding_name() const;
 
   /// Completes what config.json says by what the tensors do; `has` knows the names of the rules.
   void read_tensors(const HasTensor& has, Architecture& architecture) const;

@@ -133,10 +133,7 @@ std::optional<Located> MegatronModel::find(const std::string& canonical) {
   if (auto located = find_spelling(canonical)) return located;
   if (const auto parameter = find_parameter(canonical);
       parameter && !parameter->row->separate_norm.empty()) {
-    std::string name = canonical;
-    name.replace(name.size() - parameter->row->name.size(), std::string::npos,
-                 parameter->row->separate_norm);
-    if (auto located = find_spelling(name)) return located;
+    if (auto located = find_spelling(separate_norm_name(canonical, *parameter))) return located;
   }
   for (const Alias& alias : kAliases) {
     const size_t at = canonical.find(alias.canonical);

@@ -26,7 +26,6 @@ namespace ferry {
 namespace {
 
 constexpr uint64_t kTitanHeadBytes = uint64_t{16} << 20;
-constexpr std::string_view kOutputHead = "lm_head.weight";
 constexpr std::string_view kOwnConfigFolder = "/huggingface";  // in a checkpoint, of verl's
 
 // What config.json says, if it is of a model that is known here.
@@ -163,7 +162,7 @@ class StateDictReader {
     for (size_t i = 0; i < chosen_.size(); ++i) {
       if (!names_[i].starts_with(prefix)) {
         // The output layer of a model of several parts, whose language model has a prefix.
-        if (names_[i] == kOutputHead && expected_.contains(names_[i])) {
+        if (names_[i] == kOutputLayerName && expected_.contains(names_[i])) {
           inside.push_back(chosen_[i]);
           names.push_back(names_[i]);
           continue;
@@ -216,7 +215,7 @@ class StateDictReader {
       }
       if (tensors.empty()) others.push_back(entry.name);
       for (TitanTensor& tensor : tensors) {
-        if (tensor.name == kOutputHead && config.architecture.tied) {
+        if (tensor.name == kOutputLayerName && config.architecture.tied) {
           require_tied(entry);
           continue;
         }

@@ -86,10 +86,7 @@ std::string canonical_name(const ModelLayout& layout, const LocalParameter& para
   const auto found = find_parameter(name);
   if (!found) return name;
   if (found->half != Half::none) name.resize(name.size() - 2);
-  const std::string_view separate = found->row->separate_norm;
-  if (!separate.empty())
-    name.replace(name.size() - found->row->name.size(), std::string::npos, separate);
-  return name;
+  return separate_norm_name(name, *found);
 }
 
 }  // namespace ferry

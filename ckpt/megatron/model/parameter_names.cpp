@@ -119,10 +119,11 @@ std::optional<std::string_view> inside_mtp(std::string_view suffix) {
   return std::nullopt;
 }
 
-std::string separate_norm_name(std::string_view suffix) {
-  const auto found = layer_parameter(suffix);
-  const bool is_inside = found && !found->row->separate_norm.empty();
-  return std::string(is_inside ? found->row->separate_norm : suffix);
+std::string separate_norm_name(std::string_view name, const NamedParameter& parameter) {
+  const ParameterRow& row = *parameter.row;
+  if (row.separate_norm.empty()) return std::string(name);
+  name.remove_suffix(row.name.size());
+  return std::string(name).append(row.separate_norm);
 }
 
 std::optional<int64_t> leading_number(std::string_view text, std::string_view* rest) {

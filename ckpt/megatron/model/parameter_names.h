@@ -44,9 +44,9 @@ inline constexpr std::string_view kRoutedExperts = "mlp.experts.experts.";
 /// Without "transformer_layer." or "mtp_model_layer.", if `suffix` starts so; else nothing.
 std::optional<std::string_view> inside_mtp(std::string_view suffix);
 
-/// Renames a norm inside a linear module to the module that it otherwise is; other suffixes of
-/// layers stay.
-std::string separate_norm_name(std::string_view suffix);
+/// `name`, by which `parameter` was found, with a norm inside a linear module under the name of the
+/// module that it otherwise is; other names stay.
+std::string separate_norm_name(std::string_view name, const NamedParameter& parameter);
 
 /// The number that `text` starts with, before a dot or its end, and the rest after the dot.
 std::optional<int64_t> leading_number(std::string_view text, std::string_view* rest);

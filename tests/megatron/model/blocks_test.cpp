@@ -34,7 +34,7 @@ TEST(Blocks, EachRowHasANameOfItsOwnAndItsNormsModule) {
     for (const ParameterRow& row : block.parameters) {
       if (row.separate_norm.empty()) continue;
       EXPECT_TRUE(names.contains(row.separate_norm)) << row.name;
-      EXPECT_EQ(separate_norm_name(row.name), row.separate_norm);
+      EXPECT_EQ(separate_norm_name(row.name, *layer_parameter(row.name)), row.separate_norm);
       EXPECT_EQ(row.first_values,
                 row.name.ends_with("bias") ? FirstValues::zeros : FirstValues::ones);
     }

@@ -20,9 +20,9 @@
 #include "ckpt/io/file_system.h"
 #include "ckpt/memory/load.h"
 #include "ckpt/open.h"
+#include "tests/trainer/test_device.h"
 #include "trainer/arguments/complete.h"
 #include "trainer/arguments/parse.h"
-#include "tests/trainer/test_device.h"
 #include "trainer/run/rank_trainer.h"
 #include "trainer/run/source.h"
 #include "trainer/run/tokenizer_facts.h"
@@ -69,6 +69,19 @@ class Scratch {
   std::string path_;
 };
 
+// The arguments of a run as it takes them.
+inline TrainArguments arguments_of(const std::shared_ptr<const FileSystem>& files,
+                                   const std::string& text) {
+  const std::vector<std::string> words = split_words(text, "the test");
+  TrainArguments arguments = parse_arguments(words, *files);
+  std::vector<std::string> notes;
+  adopt_source_arguments(files, words, arguments, notes);
+  complete_arguments(arguments, Launch{}, notes);
+  adopt_tokenizer(*files, arguments);
+  settle_vocabulary(arguments, arguments.vocab_size.value_or(0));
+  return arguments;
+}
+
 // What a run printed, and the error that ended it; empty: none.
 struct Outcome {
   std::string printed, problem;
@@ -79,16 +92,10 @@ struct Outcome {
 inline Outcome outcome_of(const std::string& text,
                           const std::function<decltype(test_device)>& open_device = test_device,
                           const std::shared_ptr<const FileSystem>& files = posix_file_system()) {
-  const std::vector<std::string> words = split_words(text, "the test");
   Outcome outcome;
   TrainArguments arguments;
   try {
-    arguments = parse_arguments(words, *files);
-    std::vector<std::string> notes;
-    adopt_source_arguments(files, words, arguments, notes);
-    complete_arguments(arguments, Launch{}, notes);
-    adopt_tokenizer(*files, arguments);
-    settle_vocabulary(arguments, arguments.vocab_size.value_or(0));
+    arguments = arguments_of(files, text);
   } catch (const Error& error) {
     outcome.problem = error.what();
     return outcome;
@@ -100,14 +107,17 @@ inline Outcome outcome_of(const std::string& text,
   std::vector<std::jthread> threads;
   for (size_t rank = 0; rank < groups.size(); ++rank) {
     threads.emplace_back([&, rank] {
-      const RankSetup setup{
-          groups[rank], links[rank], files, &watch, 1,
-          [&](std::string_view more) {
-            const std::lock_guard lock(mutex);
-            outcome.printed += more;
-          },
-          {},
-          [&, rank] { return open_device(groups[rank], links[rank]); }};
+      const RankSetup setup{groups[rank],
+                            links[rank],
+                            files,
+                            &watch,
+                            1,
+                            [&](std::string_view more) {
+                              const std::lock_guard lock(mutex);
+                              outcome.printed += more;
+                            },
+                            {},
+                            [&, rank] { return open_device(groups[rank], links[rank]); }};
       try {
         train(arguments, setup);
       } catch (const Error& error) {

@@ -26,14 +26,7 @@ class SampleWarnings : public testing::Test {
     const std::string words = "--load " + (load.empty() ? scratch_.path("run") : load) + " " +
                               common_words(scratch_) + "--eval-iters 0 " + more;
     const auto files = posix_file_system();
-    const std::vector<std::string> all = split_words(words, "the test");
-    TrainArguments arguments = parse_arguments(all, *files);
-    std::vector<std::string> notes;
-    adopt_source_arguments(files, all, arguments, notes);
-    complete_arguments(arguments, Launch{}, notes);
-    adopt_tokenizer(*files, arguments);
-    settle_vocabulary(arguments, arguments.vocab_size.value_or(0));
-    return check_inputs(files, arguments);
+    return check_inputs(files, arguments_of(files, words));
   }
   std::string corpus() const {
     return std::string(FERRY_FIXTURES) + "/data/corpus_a_text_document";

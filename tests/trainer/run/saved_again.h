@@ -15,12 +15,7 @@ namespace ferry::test {
 // Words of a run, with --load and --save.
 inline void save_again(const std::string& words) {
   const auto files = posix_file_system();
-  const std::vector<std::string> all = split_words(words, "the test");
-  TrainArguments arguments = parse_arguments(all, *files);
-  std::vector<std::string> notes;
-  adopt_source_arguments(files, all, arguments, notes);
-  complete_arguments(arguments, Launch{}, notes);
-  settle_vocabulary(arguments, arguments.vocab_size.value_or(0));
+  const TrainArguments arguments = arguments_of(files, words);
   const auto groups = thread_groups(static_cast<int>(arguments.world_size));
   const auto links = thread_links(groups);
   std::vector<std::jthread> threads;

@@ -48,7 +48,7 @@ class StateNamer {
     // The two halves of a gated projection that torch_dist may store apart are one parameter.
     if (found && found->half != Half::none) return std::string(found->row->name);
     // Latent attention's own norms are named by their modules already (state/norm_names.h).
-    const std::string separate = separate_norm_name(suffix);
+    const std::string separate = found ? separate_norm_name(suffix, *found) : std::string(suffix);
     const bool is_named = modules_.norms_in_linears || separate.starts_with("self_attention.");
     return is_named ? std::string(suffix) : separate;
   }

@@ -2,13 +2,14 @@
 
 Usage: check_logits.py FERRY [--golden OUT_DIR] [FOLDER ...]
 A FOLDER holds NAME (a Megatron run folder) beside NAME.npz (`tokens`, and the `logits` that Megatron-LM computed in fp32 from that
-checkpoint). Every NAME is converted, loaded with eager attention in fp32 (no key may be missing or unexpected, no shape may differ), and the
+checkpoint, perhaps those of MTP layers: `further_logits` or `mtp_logits_0`). Every NAME is converted, loaded with eager attention in fp32 (no key may be missing or unexpected, no shape may differ), and the
 largest difference on the vocabulary columns that both have is held against the mean |logit|. Prints a table; fails when any is above its bar. --golden records what was
 written, as OUT_DIR/NAME.json (config, and dtype, shape and XXH3-128 of every tensor): the C++ tests hold ferry against those files."""
 import glob, json, os, struct, subprocess, sys, tempfile
 import numpy as np, torch, xxhash
 from transformers import AutoModelForCausalLM
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3PreTrainedModel
+from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoePreTrainedModel
 from transformers.utils import logging
 
 # What a right conversion gives is 1e-6 to 5e-6: looser bars hide dropped biases, norms, epsilons, rope scaling. Apertus: Megatron takes the
@@ -25,10 +26,10 @@ def refusal(ferry, folder, out):
 def check(ferry, folder, out):
     subprocess.run([ferry, 'convert', folder, out, '--to', 'hf'], check=True, stdout=subprocess.DEVNULL)
     config = json.load(open(os.path.join(out, 'config.json')))
-    if config.get('num_nextn_predict_layers'):  # transformers knows the place of the prediction layers of DeepSeek-V3 itself only, layer 61
+    if config.get('num_nextn_predict_layers'):  # transformers knows the places of the MTP layers of published models only
         first = config['num_hidden_layers']
         numbers = '|'.join(str(first + k) for k in range(config['num_nextn_predict_layers']))
-        DeepseekV3PreTrainedModel._keys_to_ignore_on_load_unexpected = [rf'model\.layers\.({numbers})\.']
+        for of_class in DeepseekV3PreTrainedModel, Glm4MoePreTrainedModel: of_class._keys_to_ignore_on_load_unexpected = [rf'model\.layers\.({numbers})\.']
     model, info = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32, attn_implementation='eager', output_loading_info=True)
     problems = [f'{kind}: {sorted(map(str, keys))[:4]}' for kind, keys in info.items() if keys]
     for name, module in model.named_modules():  # transformers fixes the epsilon of the latent norms, as ferry's note says
@@ -38,9 +39,11 @@ def check(ferry, folder, out):
     with torch.no_grad():
         logits = [model.eval()(tokens).logits.float().numpy()]
         wanted = [reference['logits']]
-        if 'further_logits' in reference:
-            logits += further_logits(model, tokens)
-            wanted += list(reference['further_logits'])
+        mtp = list(reference.get('further_logits', [])) or [reference[name] for name in sorted(reference.files) if name.startswith('mtp_logits_')]
+        if mtp:
+            logits += mtp_logits(model, tokens)
+            wanted += mtp
+        if len(logits) != len(wanted): problems.append(f'logits of {len(logits) - 1} MTP layers, not of {len(wanted) - 1}')
     columns = min(logits[0].shape[-1], wanted[0].shape[-1])
     difference = relative = 0
     for k, (ours, theirs) in enumerate(zip(logits, wanted)):
@@ -50,8 +53,8 @@ def check(ferry, folder, out):
         difference, relative = max(difference, distance), max(relative, distance / float(np.abs(theirs).mean()))
     return config['model_type'], columns, difference, relative, problems
 
-def further_logits(model, tokens):
-    """Those of the prediction layers, as transformers' speculative decoding runs them."""
+def mtp_logits(model, tokens):
+    """Those of the MTP layers, as transformers' speculative decoding runs them."""
     from transformers.cache_utils import MtpCache
     from transformers.modeling_layers import MtpModel
     mtp = MtpModel.from_pretrained(model).float().eval()

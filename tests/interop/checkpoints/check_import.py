@@ -64,10 +64,11 @@ def pytorch_reads(folder, tensors):
 def there_and_back(ferry, work, has_experts):
     hf, run, back, again = (os.path.join(work, n) for n in ('hf', 'run', 'back', 'again'))
     experts = ['--ep', '2'] if has_experts else []
+    with open(os.path.join(hf, 'config.json')) as file: family = json.load(file)['model_type']  # Seed-OSS is Llama or Qwen2 unless it is said
     problems = []
     for layout in LAYOUTS:
         ferry_convert(ferry, hf, run, '--overwrite', *layout, *experts)
-        ferry_convert(ferry, run, back, '--overwrite', '--to', 'hf')
+        ferry_convert(ferry, run, back, '--overwrite', '--to', 'hf', '--family', family)
         found = same_bytes(tensors_of(hf), tensors_of(back)) + same_config(hf, back)
         if 'torch_dist' in layout: found += pytorch_reads(os.path.join(run, 'release'), tensors_of(hf))
         ferry_convert(ferry, back, again, '--overwrite', *layout, *experts)

@@ -137,7 +137,7 @@ const FolderFormat kFolderFormats[] = {
     {Format::hugging_face, "Hugging Face (config.json, *.safetensors, pytorch_model*.bin)",
      [](const Folder& f) { return is_hugging_face_folder(f.files, f.path); },
      open_hugging_face_folder},
-    {std::nullopt, "a step of NeMo-RL, NeMo AutoModel, verl, OLMo-core, prime-rl or Accelerate",
+    {std::nullopt, "a step of NeMo-RL, NeMo AutoModel, slime, verl, OLMo-core, prime-rl or Accelerate",
      has_parts, open_part},
     {std::nullopt, "one file of torch.save (*.pt, *.pth, *.ckpt), or a .nemo archive",
      [](const Folder& f) { return has_lone_file(f.files, f.path); }, open_lone_file},

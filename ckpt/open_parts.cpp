@@ -20,6 +20,7 @@ constexpr StepParts kSteps[] = {
     {"actor", "", ""},
     {"model_and_optim", "", ""},
     {"model", "optim", "optim"},
+    {"model", "optimizer", "optimizer"},  // slime with FSDP
     {"trainer", "", ""},
     {"weights", "", "huggingface"},
 };

@@ -15,8 +15,10 @@ set(public_headers
     ckpt/base/dtype.h
     ckpt/base/error.h
     ckpt/base/math_bits.h
+    ckpt/base/non_finite.h
     ckpt/checkpoint.h
     ckpt/core/catalog.h
+    ckpt/core/passing_values.h
     ckpt/core/placed.h
     ckpt/core/plan.h
     ckpt/core/recipe.h
@@ -34,9 +36,11 @@ set(public_headers
     ckpt/integrity/verify.h
     ckpt/io/file_system.h
     ckpt/io/staging/claim_options.h
+    ckpt/megatron/model/architecture.h
+    ckpt/megatron/model/blocks.h
     ckpt/megatron/model/model_layout.h
     ckpt/megatron/model/module_choice.h
-    ckpt/megatron/model/parameter_rules.h
+    ckpt/megatron/model/parameter_names.h
     ckpt/megatron/model/pipeline_layout.h
     ckpt/megatron/model/run_arguments.h
     ckpt/megatron/optimizer/buckets/flat_buffer.h

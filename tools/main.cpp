@@ -96,17 +96,17 @@ std::string problem_of_rest(const CLI::App& program, const GivenCommand& given, 
   });
   const bool is_known = option != mark && has_option(*given.app, *option);
   if (is_known && !has_mark) {
-    return fmt::format("{} is an option of {}, and stands behind its name", *option, given.words);
+    return fmt::format("{} is an option of {}; put it after that name", *option, given.words);
   }
   if (option != mark && !is_known) {
-    return fmt::format("'{}' is no option of {}{}", *option, given.words,
+    return fmt::format("unknown option '{}' of {}{}", *option, given.words,
                        nearest_option(*given.app, *option));
   }
   const auto name = std::ranges::find_if(rest, [](const auto& word) { return word != "--"; });
   if (name == rest.end()) return "";
   return fmt::format(
-      "'{}' is one name more than {} takes{}", *name, given.words,
-      is_known || mark <= name ? "; behind -- every word is a name, options too" : "");
+      "unexpected argument '{}' of {}{}", *name, given.words,
+      is_known || mark <= name ? "; after -- everything is a name, options too" : "");
 }
 
 // An option that is given twice where it takes one value, or without its value.
@@ -120,7 +120,7 @@ std::string problem_of_values(const CLI::ParseError& error, const CLI::App& comm
       return fmt::format("{} is given {} times; give it once", name, option->count());
     }
     if (text.ends_with(" missing")) {
-      return fmt::format("{} wants {} behind it", name, option->get_type_name());
+      return fmt::format("{} needs a value: {}", name, option->get_type_name());
     }
   }
   return "";
@@ -146,12 +146,12 @@ std::string problem_of(const CLI::ParseError& error, const CLI::App& program, bo
   const std::vector<std::string> rest = program.remaining(true);
   const std::string parent = given.app == &program ? "" : given.words;
   if (rest.empty()) {
-    return fmt::format("which command? Those{} are {}", parent.empty() ? "" : " of " + parent,
-                       fmt::join(names, ", "));
+    return fmt::format("which command? The commands{} are {}",
+                       parent.empty() ? "" : " of " + parent, fmt::join(names, ", "));
   }
   const bool is_option = rest.front().starts_with('-');
   if (is_option) {
-    return fmt::format("'{}' is no option of {}{}", rest.front(), given.words,
+    return fmt::format("unknown option '{}' of {}{}", rest.front(), given.words,
                        nearest_option(*given.app, rest.front()));
   }
   std::vector<std::string> below;
@@ -239,7 +239,8 @@ int run(LaunchedProcesses& launch, int argc, char** argv, const Reporter& report
   }
   std::vector<std::string> behind = take_words_behind_mark(argc, argv);
   CLI::App program(
-      "Opens, converts and checks checkpoints of language models, makes data and trains.", "ferry");
+      "Converts, reshards and checks checkpoints of language models, prepares data and trains.",
+      "ferry");
   program.set_version_flag("-V,--version", "ferry " FERRY_VERSION);
   program.require_subcommand(1);
   program.formatter(std::make_shared<Usage>());
@@ -282,7 +283,7 @@ int run(LaunchedProcesses& launch, int argc, char** argv, const Reporter& report
     const bool has_mark = std::find(argv, argv + argc, std::string_view("--")) != argv + argc;
     return reporter.report(
         ErrorKind::invalid, without_marks(problem_of(error, program, has_mark)),
-        fmt::format("{} --help tells how to use it", given_command(program).words));
+        fmt::format("{} --help shows how to use it", given_command(program).words));
   } catch (const SharedError&) {
     return reporter.report_current_exception();
   } catch (...) {

@@ -75,6 +75,8 @@ under_sanitizers() {
 
 echo "== direction of dependence"
 tools/check_dependence.sh
+echo "== words"
+tools/check_words.sh
 if [ "${FERRY_TEST_SANITIZERS:-1}" = all ]; then export FERRY_TEST_EVERY_FLIP=1; fi
 build check
 run_tests check

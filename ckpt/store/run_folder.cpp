@@ -60,6 +60,8 @@ std::string what_is_missing(const FileSystem& file_system, const std::string& fo
   bool has_data = false, has_legacy = false, has_manifest = false;
   const std::vector<std::string> names = file_system.list(folder);
   if (names.empty()) return "the folder is empty";
+  // slime with FSDP keeps model and optimizer in checkpoints of their own.
+  if (is_there(file_system, join(folder, "model"), ".metadata")) return {};
   for (const std::string& name : names) {
     if (name.ends_with(".distcp") || name == "common.pt") has_data = true;
     if (name == kManifestFile) has_manifest = true;

@@ -40,12 +40,12 @@ std::string_view words(Positions positions) {
   return "other";
 }
 
-std::string number(int64_t value) { return value == 0 ? "" : std::to_string(value); }
-std::string flag(bool value) { return value ? "yes" : ""; }
+std::string size_text(int64_t value) { return value == 0 ? "" : std::to_string(value); }
+std::string flag_text(bool value) { return value ? "yes" : ""; }
 
 // The layers of which something holds, as a list of numbers.
 template <typename Holds>
-std::string layers(const A& a, Holds holds) {
+std::string layers_text(const A& a, Holds holds) {
   std::vector<int64_t> numbers;
   for (int64_t layer = 0; layer < a.layers; ++layer) {
     if (holds(layer)) numbers.push_back(layer);
@@ -58,7 +58,7 @@ std::string layers(const A& a, Holds holds) {
                                        count > kMostShown ? ", ..." : "");
 }
 
-std::string scaling(const A& a) {
+std::string scaling_text(const A& a) {
   switch (a.rope_scaling) {
     case RopeScaling::none:
       return "";
@@ -93,11 +93,11 @@ struct Feature {
 };
 
 constexpr Feature kFeatures[] = {
-    {"number of layers (num_layers)", [](const A& a) { return number(a.layers); }},
-    {"size of a token (hidden_size)", [](const A& a) { return number(a.hidden); }},
+    {"number of layers (num_layers)", [](const A& a) { return size_text(a.layers); }},
+    {"size of a token (hidden_size)", [](const A& a) { return size_text(a.hidden); }},
     {"number of positions (max_position_embeddings)",
-     [](const A& a) { return number(a.positions); }},
-    {"an output layer tied to the embedding", [](const A& a) { return flag(a.tied); }},
+     [](const A& a) { return size_text(a.positions); }},
+    {"an output layer tied to the embedding", [](const A& a) { return flag_text(a.tied); }},
     {"kind of norms (normalization)",
      [](const A& a) -> std::string { return a.norm == Norm::rms ? "RMSNorm" : "LayerNorm"; }},
     {"epsilon of norms (layernorm_epsilon)",
@@ -106,52 +106,55 @@ constexpr Feature kFeatures[] = {
      [](const A& a) { return std::string(words(a.position_kind)); }},
     {"base of rotary positions (rotary_base)",
      [](const A& a) { return fmt::format("{}", a.rope_theta); }, is_rotary},
-    {"scaling of positions", scaling, is_rotary},
+    {"scaling of positions", scaling_text, is_rotary},
     {"rotated part of a head (rotary_percent)",
      [](const A& a) { return fmt::format("{}", a.rotary_fraction); }, is_rotary},
     {"layers without rotary positions (no_rope_freq)",
-     [](const A& a) { return layers(a, [&](int64_t layer) { return !a.is_rotated(layer); }); },
+     [](const A& a) { return layers_text(a, [&](int64_t layer) { return !a.is_rotated(layer); }); },
      is_rotary},
-    {"latent attention (multi_latent_attention)", [](const A& a) { return flag(a.mla); }},
+    {"latent attention (multi_latent_attention)", [](const A& a) { return flag_text(a.mla); }},
     {"latent attention by sizes",
      [](const A& a) {
        return fmt::format("{}, {}, {}, {}, {}", a.q_lora_rank, a.kv_lora_rank, a.qk_nope_dim,
                           a.qk_rope_dim, a.v_dim);
      },
      is_latent},
-    {"number of attention heads (num_attention_heads)", [](const A& a) { return number(a.heads); }},
+    {"number of attention heads (num_attention_heads)",
+     [](const A& a) { return size_text(a.heads); }},
     {"grouped queries (num_query_groups)",
-     [](const A& a) { return a.groups == a.heads ? "" : number(a.groups); }, is_plain},
-    {"size of a head (kv_channels)", [](const A& a) { return number(a.head_dim); }, is_plain},
-    {"QKV biases (add_qkv_bias)", [](const A& a) { return flag(a.qkv_bias && !a.linear_bias); }},
+     [](const A& a) { return a.groups == a.heads ? "" : size_text(a.groups); }, is_plain},
+    {"size of a head (kv_channels)", [](const A& a) { return size_text(a.head_dim); }, is_plain},
+    {"QKV biases (add_qkv_bias)",
+     [](const A& a) { return flag_text(a.qkv_bias && !a.linear_bias); }},
     {"biases in all linear layers (add_bias_linear)",
-     [](const A& a) { return flag(a.linear_bias); }},
-    {"query/key norms (qk_layernorm)", [](const A& a) { return flag(a.qk_norm); }},
-    {"windowed attention (window_size)", [](const A& a) { return number(a.window); }},
+     [](const A& a) { return flag_text(a.linear_bias); }},
+    {"query/key norms (qk_layernorm)", [](const A& a) { return flag_text(a.qk_norm); }},
+    {"windowed attention (window_size)", [](const A& a) { return size_text(a.window); }},
     {"layers with windowed attention (window_attn_skip_freq)",
-     [](const A& a) { return layers(a, [&](int64_t layer) { return a.has_window(layer); }); },
+     [](const A& a) { return layers_text(a, [&](int64_t layer) { return a.has_window(layer); }); },
      [](const A& a) { return a.window > 0; }},
-    {"width of MLPs (ffn_hidden_size)", [](const A& a) { return number(a.ffn); }, has_dense_layers},
-    {"experts (num_experts)", [](const A& a) { return number(a.experts); }},
+    {"width of MLPs (ffn_hidden_size)", [](const A& a) { return size_text(a.ffn); },
+     has_dense_layers},
+    {"experts (num_experts)", [](const A& a) { return size_text(a.experts); }},
     {"dense layers among those with experts (moe_layer_freq)",
-     [](const A& a) { return layers(a, [&](int64_t layer) { return !a.is_moe(layer); }); },
+     [](const A& a) { return layers_text(a, [&](int64_t layer) { return !a.is_moe(layer); }); },
      has_experts},
     {"number of experts for a token (moe_router_topk)",
-     [](const A& a) { return number(a.experts_per_token); }, has_experts},
-    {"width of an expert (moe_ffn_hidden_size)", [](const A& a) { return number(a.expert_ffn); },
+     [](const A& a) { return size_text(a.experts_per_token); }, has_experts},
+    {"width of an expert (moe_ffn_hidden_size)", [](const A& a) { return size_text(a.expert_ffn); },
      has_experts},
     {"a shared expert (moe_shared_expert_intermediate_size)",
-     [](const A& a) { return number(a.shared_ffn); }, has_experts},
+     [](const A& a) { return size_text(a.shared_ffn); }, has_experts},
     {"a gate on the shared expert (moe_shared_expert_gate)",
-     [](const A& a) { return flag(a.shared_gate); }, has_experts},
+     [](const A& a) { return flag_text(a.shared_gate); }, has_experts},
     {"a bias on the router's scores (moe_router_enable_expert_bias)",
-     [](const A& a) { return flag(a.expert_bias); }, has_experts},
+     [](const A& a) { return flag_text(a.expert_bias); }, has_experts},
     {"score function of the router (moe_router_score_function)",
      [](const A& a) { return std::string(words(a.router_score)); }, has_experts},
     // The same question whether a token goes to one expert or to several: its weight is its share
     // of all scores, or of the chosen ones.
     {"scores that are not renormalised over the chosen experts (moe_router_pre_softmax)",
-     [](const A& a) { return flag(a.router_pre_softmax); }, scores_by_softmax},
+     [](const A& a) { return flag_text(a.router_pre_softmax); }, scores_by_softmax},
     {"a factor on the router's scores (moe_router_topk_scaling_factor)",
      [](const A& a) {
        return a.router_scale == 0 || a.router_scale == 1 ? "" : fmt::format("{}", a.router_scale);
@@ -165,11 +168,11 @@ constexpr Feature kFeatures[] = {
      },
      has_experts},
     {"multi-token prediction layers (mtp_num_layers)",
-     [](const A& a) { return number(a.mtp_layers); }},
+     [](const A& a) { return size_text(a.mtp_layers); }},
 };
 
-std::string reason(const Feature& feature, const std::string& model, const std::string& back,
-                   const std::string& family) {
+std::string feature_reason(const Feature& feature, const std::string& model,
+                           const std::string& back, const std::string& family) {
   if (back.empty()) return fmt::format("the model has {}, {} has none", feature.name, family);
   if (model.empty()) {
     return fmt::format("the model lacks {}, {} always has that", feature.name, family);
@@ -195,7 +198,7 @@ std::vector<std::string> unsupported_reasons(const Family& family, const Archite
   for (const Feature& feature : kFeatures) {
     if (feature.when != nullptr && !(feature.when(a) && feature.when(back))) continue;
     const std::string model = feature.of(a), read = feature.of(back);
-    if (model != read) reasons.push_back(reason(feature, model, read, family.name));
+    if (model != read) reasons.push_back(feature_reason(feature, model, read, family.name));
   }
   for (const ConfigRow& row : family.config) {
     if (row.unsupported) row.unsupported(a, family.name, reasons);

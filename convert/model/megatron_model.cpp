@@ -1,10 +1,10 @@
 #include "convert/model/megatron_model.h"
 
-#include <array>
 #include <string_view>
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/megatron/model/parameter_names.h"
 #include "convert/model/numbered_name.h"
 
 namespace ferry {
@@ -15,16 +15,11 @@ struct Alias {
   std::string_view alias;
 };
 
-// Tried in this order when the canonical name is absent. Norms are modules of their own without
-// Transformer Engine (and in its stead when a layer has experts or latent attention); Megatron's
-// own renaming of the norm before an MLP also hits the one before experts; the fused operators of
-// Transformer Engine number their parts.
+// Tried in this order when the canonical name and that of a norm as a module of its own are absent.
+// Megatron's own renaming of the norm before an MLP also applies to the one before experts; the
+// fused operators of Transformer Engine number their parts.
 constexpr Alias kAliases[] = {
-    {".self_attention.linear_qkv.layer_norm_", ".input_layernorm."},
-    {".mlp.linear_fc1.layer_norm_", ".pre_mlp_layernorm."},
     {".pre_mlp_layernorm.", ".mlp.linear_fc1.layer_norm_"},
-    {".linear_q_up_proj.layer_norm_", ".q_layernorm."},
-    {".linear_kv_up_proj.layer_norm_", ".kv_layernorm."},
     {".mlp.linear_fc1.layer_norm_", ".mlp.0."},
     {".mlp.linear_fc1.", ".mlp.1.basic_ops.0."},
     {".mlp.linear_fc2.", ".mlp.3.basic_ops.0."},
@@ -136,6 +131,13 @@ std::optional<Located> MegatronModel::find_spelling(const std::string& name) {
 
 std::optional<Located> MegatronModel::find(const std::string& canonical) {
   if (auto located = find_spelling(canonical)) return located;
+  if (const auto parameter = find_parameter(canonical);
+      parameter && !parameter->row->separate_norm.empty()) {
+    std::string name = canonical;
+    name.replace(name.size() - parameter->row->name.size(), std::string::npos,
+                 parameter->row->separate_norm);
+    if (auto located = find_spelling(name)) return located;
+  }
   for (const Alias& alias : kAliases) {
     const size_t at = canonical.find(alias.canonical);
     if (at == std::string::npos) continue;

@@ -12,9 +12,9 @@
 namespace ferry {
 namespace {
 
-class Tensors {
+class TensorLister {
  public:
-  Tensors(const Architecture& a, DType dtype) : a_(a), dtype_(dtype) {}
+  TensorLister(const Architecture& a, DType dtype) : a_(a), dtype_(dtype) {}
 
   std::vector<ModelTensor> all() {
     add_rows("", nullptr, embedding_parameters(), 0);
@@ -65,7 +65,7 @@ class Tensors {
 }  // namespace
 
 std::vector<ModelTensor> model_tensors(const Architecture& a, DType dtype) {
-  return Tensors(a, dtype).all();
+  return TensorLister(a, dtype).all();
 }
 
 }  // namespace ferry

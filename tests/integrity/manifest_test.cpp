@@ -48,7 +48,7 @@ TEST(Manifest, ComesBackFromItsText) {
   EXPECT_EQ(parse_manifest(to_text(manifest), "m"), manifest);
   EXPECT_EQ(to_text(parse_manifest(to_text(manifest), "m")), to_text(manifest));
   EXPECT_EQ(manifest.bytes(), 32u);
-  EXPECT_EQ(parse_manifest(to_text({}), "m"), Manifest{});
+  EXPECT_EQ(parse_manifest(to_text(Manifest{}), "m"), Manifest{});
 }
 
 TEST(Manifest, IsJsonWithOneItemALine) {

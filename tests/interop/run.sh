@@ -6,7 +6,7 @@
 # Each check tells how it is called by itself, on any folder of runs.
 #
 #   FERRY_PYTHON=...   a Python that has torch, transformers, safetensors, numpy, xxhash, zstandard and
-#                      perhaps megatron-core, tensorboard, wandb, nltk, tokenizers, tiktoken, sentencepiece and regex; by default a virtual environment
+#                      perhaps megatron-core, tensorboard, wandb, tokenizers, tiktoken, sentencepiece and regex; by default a virtual environment
 #                      in build/ is made (some 2 GB on the first run)
 set -eu
 ferry=$(realpath "$1")
@@ -24,7 +24,6 @@ make_environment() {
     $pip numpy typing_extensions sympy networkx jinja2 fsspec filelock transformers==5.23.0 \
         safetensors xxhash zstandard 'setuptools<81' || return 1
     $pip tensorboard || echo "without TensorBoard"
-    $pip nltk || echo "without NLTK"
     $pip wandb==0.31.0 || echo "without Weights & Biases"
     for package in tokenizers==0.23.3 tiktoken==0.14.0 sentencepiece==0.2.3 regex==2026.11.15; do
         $pip "$package" || echo "without $package"
@@ -112,16 +111,11 @@ if "$FERRY_PYTHON" -c 'import megatron.core' 2>"$work/log"; then
     "$FERRY_PYTHON" tests/interop/text/make_data_cases.py "$work/cases.jsonl" 60 1000 2>"$work/log" || { cat "$work/log"; exit 1; }
     FERRY_DATA_CASES=$work/cases.jsonl "$tests/trainer_test" --gtest_filter='MegatronCases.SameFilesAndSamples'
 fi
-# Token files of texts: the bytes that Megatron-LM's classes write (with FERRY_MEGATRON, a tree of it, its preprocess_data.py itself), and NLTK's sentences.
+# Token files of texts: the bytes that Megatron-LM's classes write (with FERRY_MEGATRON, a tree of it, its preprocess_data.py itself).
 if [ -n "${FERRY_MEGATRON:-}" ] || "$FERRY_PYTHON" -c 'import megatron.core' 2>"$work/log"; then
     "$FERRY_PYTHON" tests/interop/text/check_preprocess.py "$ferry" "${FERRY_MEGATRON:--}" /usr/share/doc 3000
 else
     echo "skipped: check_preprocess.py, without megatron-core"
-fi
-if "$FERRY_PYTHON" -c 'import nltk' 2>"$work/log"; then
-    "$FERRY_PYTHON" tests/interop/text/check_sentences.py "$ferry" /usr/share/perl 4000
-else
-    echo "skipped: check_sentences.py, without NLTK"
 fi
 # The trainer computes Megatron-LM's logits and goes on from its runs as it does itself.
 if [ -d ../shared/peers/megatron ]; then

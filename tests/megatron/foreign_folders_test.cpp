@@ -94,6 +94,16 @@ TEST_F(ForeignFolder, PartsOfSteps) {
   EXPECT_THAT(problem(ErrorKind::not_found, "project"), HasSubstr("look like one: model"));
 }
 
+// slime with FSDP: a run like Megatron-LM's, of steps whose model and optimizer are checkpoints.
+TEST_F(ForeignFolder, IterationsOfTwoCheckpoints) {
+  copy("dcp/old", "run/iter_0000010/model");
+  copy("foreign/training/accelerate_fsdp/optimizer_0", "run/iter_0000010/optimizer");
+  memory_->put("run/latest_checkpointed_iteration.txt", "10");
+  EXPECT_EQ(open("run").path, "run/iter_0000010/model");
+  EXPECT_EQ(open("run").iteration, 10);
+  EXPECT_EQ(open("run").optimizer, OptimizerLayout::plain);
+}
+
 TEST_F(ForeignFolder, VerlsCriticIsSaid) {
   copy("foreign/verl/fsdp2/global_step_1", "run/global_step_1");
   copy("foreign/verl/fsdp2/global_step_1/actor", "run/global_step_1/critic");

@@ -62,7 +62,7 @@ TEST_F(Program, TellsItsVersion) {
 TEST_F(Program, ErrorsInJsonSayWhatToDo) {
   const json error = json::parse(ferry("inspect --no-such-option x --json").out).at("error");
   EXPECT_EQ(error.at("exit_code"), 2);
-  EXPECT_EQ(error.at("hint"), "ferry inspect --help tells how to use it");
+  EXPECT_EQ(error.at("hint"), "ferry inspect --help shows how to use it");
 }
 
 TEST_F(Program, ManPagesAreRoff) {

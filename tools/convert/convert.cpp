@@ -70,14 +70,13 @@ void add_places(Command& command, ConvertOptions& options) {
   add_path(command, options.source);
   command
       .add_option("OUT", options.target,
-                  "Folder to create; for Megatron-LM a run folder, which gets a release")
+                  "Folder to create; for Megatron-LM, the run folder to write a release into")
       .required()
       .type_name("");
   command
       .add_choice("--to", options.to, kTargets,
-                  "hf: a Hugging Face model, of a run, another one or a state dict; safetensors: "
-                  "tensors as they are; torch_dist, torch: a Megatron-LM run, of a Hugging Face "
-                  "model or a state dict",
+                  "hf: a Hugging Face model; safetensors: the tensors as stored; torch_dist, "
+                  "torch: a Megatron-LM run, from a Hugging Face model or a state dict",
                   other_formats())
       .required()
       .type_name("FORMAT");
@@ -88,71 +87,73 @@ void add_model_options(Command& command, ConvertOptions& options) {
   add_iteration_option(command, options.open.iteration);
   command
       .add_option("--family", model.family,
-                  "Model family, instead of recognising it: " +
+                  "Model family (default: detected): " +
                       fmt::format("{}", fmt::join(export_families(), ", ")))
       .type_name("NAME");
   command
       .add_list_option(
           "--ignore-member",
           [&](const std::vector<std::string>& names) { options.import.ignored_members = names; },
-          "A member of config.json to read as if it were not there: one that changes nothing, but "
-          "that the family does not read")
+          "Ignore this config.json member: one that has no effect but that the family does not "
+          "read")
       .type_name("NAME");
   command
       .add_option("--vocab-size", model.vocab_size,
-                  "Rows to keep of the embedding and the output layer")
+                  "Rows to keep in the embedding and output layer")
       .type_name("N")
       .check(whole_number(1, INT64_MAX));
-  command.add_flag("--force", model.cut_tokens,
-                   "Let --vocab-size cut rows of tokens that arguments or tokenizer know");
+  command.add_flag(
+      "--force", model.cut_tokens,
+      "Let --vocab-size remove rows of tokens that the arguments or the tokenizer define");
   command.add_flag("--keep-padding", model.keep_padding, "Keep the padding rows of the vocabulary");
   add_dtype_option(command, model.dtype);
   command.add_flag("--from-masters", options.from_masters,
-                   "The optimizer's fp32 masters, as fp32 or what --dtype says, instead of the "
-                   "weights that are rounded from them");
+                   "Write the optimizer's fp32 master weights (as fp32, or as --dtype) instead of "
+                   "the rounded weights");
   command
-      .add_choice(
-          "--quantize", model.quantise_fp8, kQuantisations,
-          "fp8: weights of linear layers in blocks of 128 x 128 with scales, as DeepSeek-V3 "
-          "and Qwen publish them (with --to hf)")
+      .add_choice("--quantize", model.quantise_fp8, kQuantisations,
+                  "fp8: quantize linear layers in 128 x 128 blocks with scales, as DeepSeek-V3 and "
+                  "Qwen publish them (with --to hf)")
       .type_name("TYPE");
   command
       .add_option("--fill-from", options.fill_from,
-                  "Hugging Face model that gives the tensors that the checkpoint lacks (a vision "
-                  "tower, prediction layers), config.json and other files (with --to hf)")
+                  "Hugging Face model to take missing tensors (a vision tower, MTP layers), "
+                  "config.json and other files from (with --to hf)")
       .type_name("DIR");
-  command.add_flag("--base-only", options.base_only,
-                   "Of a model with an adapter inside (LoRA): without the adapter, under the "
-                   "model's own names");
+  command.add_flag(
+      "--base-only", options.base_only,
+      "Drop the adapter (LoRA) inside the model; write the base model under its own names");
   command
       .add_option("--tokenizer", model.tokenizer_folder,
-                  "Folder of tokenizer files to copy (default: those of the checkpoint)")
+                  "Folder of tokenizer files to copy (default: the checkpoint's)")
       .type_name("DIR");
   command
       .add_choice("--index", options.model.ignore_index, kIndexUses,
-                  "ignore: of a Hugging Face folder whose index and shards disagree, the shards")
+                  "ignore: use the shards where a Hugging Face folder's index disagrees with them")
       .type_name("ignore");
   command.add_flag("--as-is", model.as_is,
-                   "Copy a Hugging Face model's tensors without holding them against config.json");
+                   "Copy a Hugging Face model's tensors without checking them against config.json");
   command
       .add_option(
           "--max-shard-size",
           [&](const std::string& text) {
             model.max_shard_bytes = parse_size(text, "--max-shard-size");
           },
-          "Tensor bytes in one file")
+          "Maximum tensor bytes per file")
       .type_name("SIZE")
       .default_text("5GB");
 }
 
 void add_state_dict_options(Command& command, ConvertOptions& options) {
-  const char* group = "Of a state dict (torch.save, PyTorch DCP, FSDP, DeepSpeed)";
+  const char* group = "Reading a state dict (torch.save, PyTorch DCP, FSDP, DeepSpeed)";
   command
       .add_option("--config", options.config_folder,
-                  "Folder of the model's config.json and tokenizer files (default: beside PATH)")
+                  "Folder of the model's config.json and tokenizer files (default: next to PATH)")
       .type_name("DIR")
       .group(group);
-  command.add_option("--only", options.only, "The model's tensors, by names that inspect prints")
+  command
+      .add_option("--only", options.only,
+                  "Use only tensors that match, by the names that inspect prints")
       .type_name("GLOB")
       .group(group);
   command
@@ -161,21 +162,20 @@ void add_state_dict_options(Command& command, ConvertOptions& options) {
           [&](const std::vector<std::string>& all) {
             for (const std::string& text : all) options.renames.push_back(parse_rename(text));
           },
-          "A tensor's name in the model; '*' once in both stands for the same text")
+          "Rename a tensor; one '*' on each side matches the same text")
       .type_name("OLD=NEW")
       .group(group);
   command
       .add_flag("--drop-unknown", options.import.drop_unknown,
-                "Leave out tensors that the family has not, instead of refusing them")
+                "Drop tensors that the family does not have, instead of refusing them")
       .group(group);
 }
 
 void add_tensor_options(Command& command, ConvertOptions& options) {
-  command.add_flag(
-      "--optimizer", options.optimizer,
-      "The optimizer's state, too: with --to safetensors as it is; with --to torch_dist and torch "
-      "Adam's, of DeepSpeed, FSDP, torchtitan, Trainer and Accelerate, and OUT gets the iteration "
-      "that was saved instead of a release");
+  command.add_flag("--optimizer", options.optimizer,
+                   "Also convert optimizer state. safetensors: copied; torch_dist, torch: Adam "
+                   "only (from DeepSpeed, FSDP, torchtitan, Trainer, Accelerate), written as an "
+                   "iteration instead of a release");
   const char* group = "With --to safetensors";
   add_raw_option(command, options.open.raw).group(group);
 }
@@ -197,7 +197,8 @@ void add_import_options(Command& command, ConvertOptions& options) {
 
 void add_convert(Command& program, const Processes& processes) {
   auto flags = std::make_shared<ConvertFlags>();
-  Command command = program.add_command("convert", "Write a checkpoint's model in a new format");
+  Command command = program.add_command(
+      "convert", "Convert a model between Megatron-LM, Hugging Face and other formats");
   add_places(command, flags->options);
   add_model_options(command, flags->options);
   add_state_dict_options(command, flags->options);

@@ -80,12 +80,12 @@ void write_bytes(const BytesFlags& flags) {
 
 void add_data_bytes(Command& data) {
   auto flags = std::make_shared<BytesFlags>();
-  Command command = data.add_command("bytes", "Write token files of text, a token a byte");
+  Command command = data.add_command("bytes", "Make token files from text, one token per byte");
   command.add_option("OUT", flags->output, "The prefix to write: OUT.bin and OUT.idx")
       .required()
       .type_name("")
       .check(file_prefix());
-  command.add_option("FILE", flags->files, "Text; each file is a document")
+  command.add_option("FILE", flags->files, "Text files; each file is a document")
       .required()
       .type_name("");
   command.add_flag("--lines", flags->options.lines, "Each line is a document");

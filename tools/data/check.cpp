@@ -31,7 +31,7 @@ constexpr const char* kCheckDataExamples = R"(Examples:
   ferry data check data/ --json | jq '.datasets[] | select(.problems != [])'
   ferry data check --dataset 'python3 examples/dataset/dataset.py'
 
-Exits with 0 when nothing is wrong, with 4 when something is.
+Exits with 0 if no errors were found, with 4 if some were.
 )";
 
 int exit_code_of(size_t problems) {
@@ -85,11 +85,12 @@ int check_data(const CheckDataFlags& flags) {
 void add_dataset_options(Command& command, CheckDataFlags& flags) {
   command
       .add_option("--dataset", flags.program.command,
-                  "Check instead whether a dataset keeps to the data contract: a program that "
-                  "answers lines with items")
+                  "Check a dataset program instead: whether it keeps the data contract (one line "
+                  "in, one item out)")
       .type_name("COMMAND")
       .check(not_empty("give the command that starts the dataset's program"));
-  command.add_option("--items", flags.program.check.items, "With --dataset: items to read an epoch")
+  command
+      .add_option("--items", flags.program.check.items, "With --dataset: items to read per epoch")
       .type_name("N")
       .default_text("32")
       .check(whole_number(1, 1'000'000));
@@ -99,13 +100,13 @@ void add_dataset_options(Command& command, CheckDataFlags& flags) {
       .check(whole_number(1, 1'000'000));
   command
       .add_option("--processes", flags.program.processes,
-                  "With --dataset: copies of the program, each a rank")
+                  "With --dataset: copies of the program to start, one per rank")
       .type_name("N")
       .default_text("3")
       .check(whole_number(1, 64));
   command
       .add_option("--timeout", flags.timeout,
-                  "With --dataset: how long the program may take for a line")
+                  "With --dataset: time the program may take to answer a line")
       .type_name("SECONDS")
       .default_text("60")
       .check(not_negative());
@@ -116,12 +117,14 @@ void add_dataset_options(Command& command, CheckDataFlags& flags) {
 void add_check_data(Command& data, int& exit_code) {
   auto flags = std::make_shared<CheckDataFlags>();
   Command command =
-      data.add_command("check", "Look for what is wrong in token files, or in a dataset of yours");
-  command.add_option("PREFIX", flags->paths, "Of PREFIX.bin and PREFIX.idx, or folders of them")
+      data.add_command("check", "Check token files, or a dataset program, for errors");
+  command
+      .add_option("PREFIX", flags->paths,
+                  "Prefixes of PREFIX.bin and PREFIX.idx, or folders of them")
       .type_name("");
   command
       .add_option("--vocab-size", flags->vocabulary_size,
-                  "Tokens of N or more are wrong (default: any that are not negative are right)")
+                  "Report tokens of N or more as errors (default: only negative ones)")
       .type_name("N")
       .check(whole_number(1, INT64_MAX));
   add_dataset_options(command, *flags);

@@ -58,11 +58,11 @@ void inspect_data(const InspectDataFlags& flags) {
 
 void add_inspect_data(Command& data) {
   auto flags = std::make_shared<InspectDataFlags>();
-  Command command = data.add_command("inspect", "Tell what token files hold");
-  command.add_option("PREFIX", flags->path, "Of PREFIX.bin and PREFIX.idx")
+  Command command = data.add_command("inspect", "Show what token files contain");
+  command.add_option("PREFIX", flags->path, "Prefix of PREFIX.bin and PREFIX.idx")
       .required()
       .type_name("");
-  command.add_flag("--largest-token", flags->largest_token, "Read all tokens for the largest");
+  command.add_flag("--largest-token", flags->largest_token, "Read all tokens to find the largest");
   command
       .add_option("--document", flags->document,
                   fmt::format("Print the first {} tokens of document N, from 0", kMostTokensShown))

@@ -31,7 +31,7 @@ struct MergeDataFlags {
 
 constexpr const char* kMergeDataExamples = R"(Examples:
   ferry data merge part_0 part_1 part_2 -o whole        in the order given
-  ferry data merge parts/ -o whole                      all pairs of a folder, by name
+  ferry data merge parts/ -o whole                      all token files of a folder, by name
   ferry data merge b a c -o whole --sort --dry-run      what would be written, in the order of names
 )";
 
@@ -98,7 +98,7 @@ void check_output(const FileSystem& file_system, const MergeDataFlags& flags,
     if (!is_folder_of_tokens(file_system, path) || canonical(path) != output.parent_path())
       continue;
     fail(ErrorKind::invalid,
-         "-o {} lies in the input folder {}, all pairs of which are merged: the next time it would "
+         "-o {} is in the input folder {}, all pairs of which are merged: the next time it would "
          "be one of them; choose an OUT in another folder, or name the inputs one by one",
          flags.output, path);
   }
@@ -177,25 +177,24 @@ void merge_data(const MergeDataFlags& flags) {
 
 void add_merge_data(Command& data) {
   auto flags = std::make_shared<MergeDataFlags>();
-  Command command = data.add_command("merge", "Write the documents of several token files as one");
+  Command command = data.add_command("merge", "Merge several token files into one");
   command
       .add_option("PREFIX", flags->paths,
-                  "Of PREFIX.bin and PREFIX.idx, or folders of them; all of the same token type, "
-                  "none twice")
+                  "Prefixes of PREFIX.bin and PREFIX.idx, or folders of them; all of one token "
+                  "type, none twice")
       .required()
       .type_name("");
   command
       .add_option("-o,--output", flags->output,
-                  "The prefix to write; no input, and in no folder that is one")
+                  "Prefix to write; must not be an input or in an input folder")
       .required()
       .type_name("OUT")
       .check(file_prefix());
-  command.add_flag("--sort", flags->sort, "In the order of the prefixes' names");
+  command.add_flag("--sort", flags->sort, "Merge in the order of the prefixes' names");
   command.add_flag("--allow-missing-parts", flags->allow_missing_parts,
-                   "Merge what is there of the parts of 'tokenize --part', too, where some are "
-                   "missing");
+                   "Merge even if some parts of 'tokenize --part' are missing");
   command.add_flag("--overwrite", flags->overwrite, "Replace files that exist");
-  command.add_flag("--dry-run", flags->dry_run, "Tell what would be written, and write nothing");
+  command.add_flag("--dry-run", flags->dry_run, "Show what would be written, and write nothing");
   add_progress_option(command, flags->progress);
   add_json_option(command, flags->json);
   command.footer(kMergeDataExamples);

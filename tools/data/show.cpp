@@ -162,10 +162,10 @@ void show_data(const ShowFlags& flags) {
 void add_show_data(Command& data) {
   auto flags = std::make_shared<ShowFlags>();
   Command command = data.add_command("show", "Print documents or samples of token files, decoded");
-  command.add_option("PREFIX", flags->path, "Of PREFIX.bin and PREFIX.idx")
+  command.add_option("PREFIX", flags->path, "Prefix of PREFIX.bin and PREFIX.idx")
       .required()
       .type_name("");
-  command.add_option("--from", flags->from, "The first to print, counted from 0")
+  command.add_option("--from", flags->from, "First document or sample to print, from 0")
       .type_name("N")
       .default_text("0")
       .check(whole_number(0, INT32_MAX));
@@ -173,14 +173,14 @@ void add_show_data(Command& data) {
       .type_name("N")
       .default_text("3")
       .check(whole_number(1, 1000000));
-  command.add_option("--max-tokens", flags->most_tokens, "Of each, from its beginning")
+  command.add_option("--max-tokens", flags->most_tokens, "Tokens to print of each, from its start")
       .type_name("N")
       .default_text("512")
       .check(whole_number(1, INT32_MAX));
   add_tokenizer_options(command, flags->tokenizer, false);
   command.add_flag("--samples", flags->samples,
-                   "Samples of training, as a run with these options takes them");
-  command.add_option("--seq-length", flags->sequence_length, "With --samples: its tokens")
+                   "Print training samples, as a run with these options reads them");
+  command.add_option("--seq-length", flags->sequence_length, "With --samples: tokens per sample")
       .type_name("N")
       .check(whole_number(1, kMostSequenceLength));
   command.add_option("--seed", flags->seed, "With --samples: the run's")
@@ -192,9 +192,9 @@ void add_show_data(Command& data) {
       .default_text("all for training");
   command
       .add_option("--data-cache-path", flags->cache_path,
-                  "With --samples: the run's, where the order of samples is kept")
+                  "With --samples: the run's folder of sample orders")
       .type_name("FOLDER")
-      .default_text("beside PREFIX");
+      .default_text("next to PREFIX");
   add_json_option(command, flags->json);
   command.footer(kShowExamples);
   command.action([flags] { show_data(*flags); });

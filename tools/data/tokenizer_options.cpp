@@ -22,12 +22,12 @@ void add_tokenizer_options(Command& command, TokenizerChoice& choice, bool requi
   command.add_option("--merge-file", choice.merge_file, "GPT-2's merges.txt").type_name("FILE");
   command
       .add_option("--tiktoken-pattern", choice.pattern,
-                  "How a tiktoken file divides text: r50k, p50k, cl100k, o200k, llama3, or a "
-                  "regular expression")
+                  "Pattern that splits text for a tiktoken file: r50k, p50k, cl100k, o200k, "
+                  "llama3, or a regular expression")
       .type_name("NAME");
   command.add_flag(
       "--no-special-tokens", [&choice] { choice.add_special = false; },
-      "Without the tokens that the tokenizer's file puts around a text");
+      "Do not add the special tokens that the tokenizer puts around a text");
 }
 
 std::string training_options(const TokenizerChoice& choice, int64_t vocab_size) {

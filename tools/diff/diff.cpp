@@ -32,7 +32,7 @@ constexpr const char* kDiffExamples = R"(Examples:
   ferry diff -q a b && echo the same tensors
 
 Exits with 0 when all tensors are equal, with 1 when some differ or are only on one side, and with
-the code of the error otherwise. Arguments and other objects are told and do not count.
+the code of the error otherwise. Differences in arguments and other objects are reported and do not count.
 )";
 
 const std::map<std::string, DiffOrder> kOrders = {{"difference", DiffOrder::difference},
@@ -82,29 +82,28 @@ void add_options(Command& command, DiffFlags& flags) {
   command.add_option("B", options.b, "Another one").required().type_name("");
   command
       .add_option("--iteration", flags.iteration,
-                  "Of run folders: a number or 'release'; N,M are of A and B")
+                  "Iteration of run folders, or 'release'; N,M: N of A, M of B")
       .type_name("N[,M]")
-      .check(not_empty("an empty text names no iteration; without the option it is the tracker's"));
+      .check(not_empty("an empty text names no iteration; omit the option to use the tracker's"));
   command
       .add_option("--tolerance", options.tolerance.absolute,
-                  "Largest difference |a - b| of equal elements (default: bit by bit)")
+                  "Largest |a - b| that counts as equal (default: bitwise equality)")
       .type_name("X")
       .check(not_negative());
   command
       .add_option("--relative-tolerance", options.tolerance.relative,
-                  "The same, relative to the larger of |a| and |b|; either is enough")
+                  "The same, relative to the larger of |a| and |b|; meeting either is enough")
       .type_name("X")
       .check(not_negative());
   command.add_flag("--ignore-dtype", options.ignore_dtype,
-                   "Equal values are enough, whatever the tensors' dtypes");
-  command.add_option("--only", options.only, "Compare tensors that match any GLOB")
-      .type_name("GLOB");
+                   "Compare values only, whatever the dtypes");
+  command.add_option("--only", options.only, "Compare only tensors that match").type_name("GLOB");
   command.add_option("--drop", options.drop, "Do not compare tensors that match").type_name("GLOB");
   command
       .add_choice("--sort", options.order, kOrders,
-                  "difference: the largest first; size: the largest tensors first")
+                  "difference: largest difference first; size: largest tensors first")
       .type_name("ORDER");
-  command.add_flag("-q,--quiet", flags.quiet, "Print nothing: the exit code says it");
+  command.add_flag("-q,--quiet", flags.quiet, "Print nothing; the exit code is the answer");
   add_json_option(command, flags.json);
   add_progress_option(command, flags.progress);
   add_engine_options(command, options.engine);

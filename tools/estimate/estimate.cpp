@@ -36,14 +36,14 @@ constexpr const char* kEstimateExamples = R"(Examples:
   ferry estimate gpt.args --at 25 1000 -- --micro-batch-size 2
   ferry estimate -- --num-layers 24 --hidden-size 2304 --num-attention-heads 24 --seq-length 2048 --vocab-size 51200
 
-Behind -- stand Megatron-LM's arguments, which win over what WHAT says.
+Megatron-LM's arguments after -- override those of WHAT.
 )";
 
 void run(EstimateFlags flags, bool has_output) {
   if (flags.what.empty() && flags.arguments.empty()) {
-    fail(ErrorKind::invalid,
-         "WHAT is missing: a checkpoint, a config.json, a file of arguments, or arguments behind "
-         "--");
+    fail(
+        ErrorKind::invalid,
+        "WHAT is missing: a checkpoint, a config.json, a file of arguments, or arguments after --");
   }
   if (flags.json && has_output) {
     fail(ErrorKind::invalid, "--json prints to standard output, and takes no -o");
@@ -60,7 +60,7 @@ void run(EstimateFlags flags, bool has_output) {
   if (!options.at.empty() && (!estimate.training || estimate.training->rates.empty())) {
     fail(ErrorKind::invalid,
          "--at asks for learning rates, which follow from the run: --lr, and --train-iters or "
-         "--train-samples, are wanted behind -- or in WHAT");
+         "--train-samples, must be given after -- or in WHAT");
   }
   LayoutSearch layouts;
   const bool is_search = options.gpu_memory_bytes.has_value();
@@ -82,16 +82,15 @@ void add_estimate(Command& program, std::vector<std::string> arguments) {
   flags->arguments = std::move(arguments);
   EstimateOptions& options = flags->options;
   Command command = program.add_command(
-      "estimate", "Tell what training a model takes: parameters, memory, operations, checkpoints");
+      "estimate", "Estimate what training needs: parameters, memory, FLOPs, checkpoint sizes");
   command
-      .add_option(
-          "WHAT", flags->what,
-          "Checkpoint, config.json, file of arguments or preset of ferry launch; without it, "
-          "arguments behind --")
+      .add_option("WHAT", flags->what,
+                  "Checkpoint, config.json, argument file or preset of ferry launch; if omitted, "
+                  "give arguments after --")
       .type_name("");
   command
       .add_option("--gpus", options.gpus,
-                  "GPUs of the run, each a rank (default: as the arguments say)")
+                  "Number of GPUs, one rank each (default: from the arguments)")
       .type_name("N")
       .check(whole_number(1, kMostGpus));
   command
@@ -100,15 +99,15 @@ void add_estimate(Command& program, std::vector<std::string> arguments) {
           [flags](const std::string& text) {
             flags->options.gpu_memory_bytes = parse_size(text, "--gpu-memory");
           },
-          "With --gpus: look for layouts that fit GPUs of this memory: 80GB, 141GB")
+          "With --gpus: find layouts that fit in this much GPU memory: 80GB, 141GB")
       .type_name("SIZE");
   command
       .add_option("--gpus-per-node", options.gpus_per_node,
-                  "Tensor-parallel ranks stay in a node of so many GPUs")
+                  "GPUs per node; tensor parallelism stays within a node")
       .type_name("N")
       .check(whole_number(1, kMostGpus))
       .default_text("8");
-  command.add_option("--gpu", options.gpu, "GPU whose measured speed is used: h100, h200, a100")
+  command.add_option("--gpu", options.gpu, "GPU whose measured speed to use: h100, h200, a100")
       .type_name("NAME");
   command
       .add_option(
@@ -119,18 +118,19 @@ void add_estimate(Command& program, std::vector<std::string> arguments) {
               fail(ErrorKind::invalid, "--bandwidth: 0 bytes a second save nothing");
             }
           },
-          "What the storage moves a second: tells how long saves and loads take")
+          "Storage bandwidth per second, to estimate save and load times")
       .type_name("SIZE");
-  command.add_option("--at", flags->at, "Tell the learning rate after these iterations")
+  command.add_option("--at", flags->at, "Show the learning rate after these iterations")
       .type_name("ITERATION")
       .check(whole_number(0, kMostIterations));
-  command.add_option("--layouts", flags->layouts, "How many layouts are told")
+  command.add_option("--layouts", flags->layouts, "Number of layouts to show")
       .type_name("N")
       .check(whole_number(1, 1000))
       .default_text("10");
   add_json_option(command, flags->json);
   const Option output =
-      command.add_option("-o,--output", flags->page.path, "Write a page; - for standard output")
+      command
+          .add_option("-o,--output", flags->page.path, "Write an HTML page; - for standard output")
           .type_name("FILE");
   command.add_flag("--overwrite", flags->page.overwrite, "Replace FILE");
   command.footer(kEstimateExamples);

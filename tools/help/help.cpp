@@ -109,18 +109,18 @@ void run_help(const HelpFlags& flags, const HelpTexts& texts) {
 }  // namespace
 
 void add_help(Command& program, const HelpTexts& texts) {
-  Command help = program.add_command("help", "Tell how to use a command");
+  Command help = program.add_command("help", "Show how to use a command");
   const auto flags = std::make_shared<HelpFlags>();
   help.add_option("COMMAND", flags->words, "The command, such as: data merge").type_name("");
-  help.add_flag("--man", flags->man, "As a man page: ferry help --man convert | man -l -");
+  help.add_flag("--man", flags->man, "Print a man page: ferry help --man convert | man -l -");
   help.add_option("--write-shared-files", flags->folder,
-                  "Write man pages and completions to DIR, as an installation has them in share/")
+                  "Write man pages and completions to DIR, laid out as in an installation's share/")
       .type_name("DIR")
       .check(not_empty("give the folder to write to"));
   help.footer("Examples:\n  ferry help data merge\n  ferry help --man convert | man -l -\n");
   help.action([flags, &texts] { run_help(*flags, texts); });
 
-  program.add_command("version", "Tell which version this is").action([&texts] {
+  program.add_command("version", "Show the version").action([&texts] {
     print(texts.version.empty() ? "" : fmt::format("ferry {}\n", texts.version));
   });
 

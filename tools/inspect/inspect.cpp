@@ -22,7 +22,7 @@ struct InspectFlags {
 
 constexpr const char* kInspectExamples = R"(Examples:
   ferry inspect runs/llama                          the latest iteration of a run
-  ferry inspect runs/llama --iteration 500 --args   another one, with the run's arguments
+  ferry inspect runs/llama --iteration 500 --args   another iteration, with the run's arguments
   ferry inspect llama-hf --tensors '*layers.0.*'    names, dtypes and shapes
   ferry inspect runs/llama --stats '*norm*'         minimum, maximum, mean, deviation, NaN, Inf
   ferry inspect runs/llama --json | jq .layout      everything, for scripts
@@ -56,25 +56,28 @@ void run(InspectFlags flags, bool list_tensors) {
 
 void add_inspect(Command& program) {
   auto flags = std::make_shared<InspectFlags>();
-  Command command = program.add_command("inspect", "Tell what a checkpoint is and holds");
+  Command command =
+      program.add_command("inspect", "Show a checkpoint's format, layout and contents");
   command
       .add_option("PATH", flags->path,
                   "A run folder, an iteration folder, a Hugging Face or NeMo folder, or a file")
       .type_name("");
   add_iteration_option(command, flags->open.iteration);
   const Option tensors =
-      command.add_option("--tensors", flags->tensors, "List tensors, all or those that match")
+      command.add_option("--tensors", flags->tensors, "List all tensors, or those that match")
           .type_name("[GLOB]")
           .expected(0, 1);
   InspectOptions& options = flags->options;
-  command.add_option("--stats", options.stats, "Read tensors that match and describe their values")
+  command
+      .add_option("--stats", options.stats,
+                  "Read matching tensors and show statistics of their values")
       .type_name("GLOB");
-  command.add_flag("--check-masters", options.check_masters,
-                   "Hold the optimizer's fp32 masters against the weights that are rounded from "
-                   "them");
-  command.add_flag("--args", options.args, "Print the arguments of the run");
+  command.add_flag(
+      "--check-masters", options.check_masters,
+      "Check the optimizer's fp32 master weights against the weights rounded from them");
+  command.add_flag("--args", options.args, "Print the run's arguments");
   command.add_flag("--objects", options.objects,
-                   "Print what is stored besides tensors: scheduler, random state, ...");
+                   "Print stored objects other than tensors: scheduler, random state, ...");
   add_raw_option(command, flags->open.raw);
   add_json_option(command, flags->json);
   add_progress_option(command, flags->progress);

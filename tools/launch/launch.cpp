@@ -212,12 +212,12 @@ void add_kind(Command& launch, const std::string& name, const std::string& help,
   command.add_option("FILE", flags->file, "The configuration, a YAML file").type_name("");
   command.add_option("--preset", flags->preset, "A named configuration to start from")
       .type_name("NAME");
-  command.add_option("--set", flags->settings, "Keys to override, after FILE")
+  command.add_option("--set", flags->settings, "Keys to override those of FILE")
       .type_name("KEY=VALUE");
   command.add_option("-o,--output", flags->output, output).type_name("PATH");
   command.add_flag("--print", flags->print, "Print everything, and write nothing");
   command.add_flag("--print-words", flags->words,
-                   "Print the words of the training program, a line each, and write nothing");
+                   "Print the training command's arguments, one per line, and write nothing");
   command.add_flag("--submit", flags->submit, "Start it");
   command.footer("Keys:\n" + configuration_help() + "\n" + kLaunchExamples);
   command.action([flags, act] { act(*flags); });
@@ -226,19 +226,20 @@ void add_kind(Command& launch, const std::string& name, const std::string& help,
 }  // namespace
 
 void add_launch(Command& program) {
-  Command launch =
-      program.add_command("launch", "Write, and start, jobs that train on a cluster or here");
+  Command launch = program.add_command(
+      "launch", "Write and start training jobs, on a cluster or on this machine");
   launch.require_command();
-  add_kind(launch, "slurm", "Scripts for Slurm", "Folder of the scripts (default: FOLDER/launch)",
+  add_kind(launch, "slurm", "Write scripts for Slurm",
+           "Folder to write the scripts to (default: FOLDER/launch)",
            [](const LaunchFlags& flags) { launch_scripts(flags, true); });
-  add_kind(launch, "local", "Scripts for this machine",
-           "Folder of the scripts (default: FOLDER/launch)",
+  add_kind(launch, "local", "Write a script for this machine",
+           "Folder to write the scripts to (default: FOLDER/launch)",
            [](const LaunchFlags& flags) { launch_scripts(flags, false); });
-  add_kind(launch, "kubernetes", "A manifest for Kubernetes",
-           "File of the manifest (default: standard output)", launch_kubernetes);
+  add_kind(launch, "kubernetes", "Write a manifest for Kubernetes",
+           "Manifest file to write (default: standard output)", launch_kubernetes);
   const auto name = std::make_shared<std::string>();
   Command presets = launch.add_command("presets", "List presets, or print one");
-  presets.add_option("NAME", *name, "Of the preset to print").type_name("");
+  presets.add_option("NAME", *name, "Keys of the preset to override").type_name("");
   presets.action([name] { print_presets(*name); });
   presets.footer("Examples:\n  ferry launch presets one-machine > run.yaml\n");
   launch.footer(kLaunchExamples);

@@ -77,24 +77,21 @@ void run(const PruneFlags& flags) {
 
 void add_prune(Command& program) {
   auto flags = std::make_shared<PruneFlags>();
-  Command command =
-      program.add_command("prune", "Remove iterations of a run that need not be kept");
+  Command command = program.add_command("prune", "Delete old iterations of a run");
   command.add_option("RUN", flags->path, "A run folder").required().type_name("");
-  command
-      .add_option("--keep-last", flags->retention.keep_last,
-                  "Keep the N good iterations with the highest numbers")
+  command.add_option("--keep-last", flags->retention.keep_last, "Keep the N latest good iterations")
       .type_name("N")
       .check(whole_number(1, INT64_MAX));
   command
       .add_option("--keep-every", flags->retention.keep_every,
-                  "Keep iterations that K divides (with --keep-last: those too)")
+                  "Keep every iteration divisible by K (in addition to --keep-last)")
       .type_name("K")
       .check(whole_number(1, INT64_MAX));
   command.add_flag("--unfinished", flags->retention.unfinished,
-                   "Remove unfinished iterations older than the last good one, too");
+                   "Also remove unfinished iterations older than the last good one");
   command.add_flag("--verify", flags->verify,
                    "Check every byte of the last good iteration before anything is removed");
-  command.add_flag("--dry-run", flags->dry_run, "Tell what would go, and remove nothing");
+  command.add_flag("--dry-run", flags->dry_run, "Show what would be removed, and remove nothing");
   add_json_option(command, flags->json);
   add_progress_option(command, flags->progress);
   command.footer(kPruneExamples);

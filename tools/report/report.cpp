@@ -133,7 +133,7 @@ void check_flags(const ReportFlags& flags, bool has_output) {
   const bool is_of_checkpoint =
       !flags.histograms.empty() || !flags.open.iteration.empty() || flags.open.raw;
   refuse(flags.json && !flags.training,
-         "--json is for --training; 'ferry inspect --json' tells of a checkpoint");
+         "--json is for --training; 'ferry inspect --json' describes a checkpoint");
   refuse(flags.json == has_output, flags.json
                                        ? "--json prints to standard output, and takes no -o"
                                        : "-o needs the name of a file to write, or - for stdout");
@@ -169,24 +169,24 @@ void run(const ReportFlags& flags, bool has_output) {
 
 void add_report(Command& program) {
   auto flags = std::make_shared<ReportFlags>();
-  Command command = program.add_command(
-      "report", "Write a page about a checkpoint or the training of runs, to open in a browser");
+  Command command =
+      program.add_command("report", "Write an HTML report on a checkpoint or on training runs");
   command
       .add_option("PATH", flags->paths,
                   "Checkpoint, run folder or file; with --training, runs: logs, folders")
       .required()
       .type_name("");
   const Option output =
-      command.add_option("-o,--output", flags->output, "The page to write; - for standard output")
+      command.add_option("-o,--output", flags->output, "HTML file to write; - for standard output")
           .type_name("FILE");
   command.add_flag("--training", flags->training,
-                   "Losses, rates and saves over iterations, of one run or several");
+                   "Plot losses, learning rates and saves of one or more runs");
   add_json_option(command, flags->json);
   add_progress_option(command, flags->progress);
   add_iteration_option(command, flags->open.iteration);
   command
       .add_option("--histograms", flags->histograms,
-                  "Read tensors that match, and draw how their values are distributed")
+                  "Read matching tensors and plot histograms of their values")
       .type_name("GLOB");
   add_raw_option(command, flags->open.raw);
   command.add_flag("--overwrite", flags->overwrite, "Replace FILE");

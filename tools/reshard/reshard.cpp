@@ -99,7 +99,7 @@ void add_places(Command& command, ReshardFlags& flags) {
   add_path(command, flags.options.source);
   command
       .add_option("OUT", flags.options.target,
-                  "Run folder to write the iteration into; made where it is missing")
+                  "Run folder to write the iteration into; created if missing")
       .required()
       .type_name("");
   command
@@ -109,9 +109,8 @@ void add_places(Command& command, ReshardFlags& flags) {
             flags.hugging_face = text == "hf";
             if (!flags.hugging_face) flags.options.to = kFormats.at(text);
           },
-          "Format: torch_dist, torch (rank folders), fsdp_dtensor (Megatron-FSDP), dcp (for "
-          "PyTorch "
-          "alone) or hf")
+          "Format: torch_dist, torch (legacy), fsdp_dtensor (Megatron-FSDP), dcp (plain PyTorch) "
+          "or hf")
       .type_name("FORMAT")
       .default_text("torch_dist")
       .one_of({"torch_dist", "torch", "fsdp_dtensor", "dcp", "hf"}, other_formats());
@@ -121,22 +120,22 @@ void add_content_options(Command& command, ReshardOptions& options) {
   add_iteration_option(command, options.open.iteration);
   command
       .add_choice("--optimizer", options.optimizer, kOptimizers,
-                  "Optimizer state: fully_reshardable, dp_reshardable, legacy or none (default: a "
-                  "tensor a parameter where the format can)")
+                  "Optimizer state: fully_reshardable, dp_reshardable, legacy or none (default: "
+                  "one tensor per parameter where the format allows it)")
       .type_name("FORM");
   command
       .add_choice("--masters", options.masters, kMasters,
-                  "The optimizer's copies of bf16 parameters: fp32, or 16-bit remainders as "
-                  "--use-precision-aware-optimizer wants them with dp_reshardable (default: those "
-                  "where the source has them, else fp32)")
+                  "Form of the optimizer's master weights: fp32, or 16-bit remainders, which "
+                  "--use-precision-aware-optimizer needs with dp_reshardable (default: remainders "
+                  "if the source has them, else fp32)")
       .type_name("FORM");
   command.add_flag("--repair-masters", options.repair_masters,
-                   "Put optimizer state back that Megatron Core 0.15 to 0.19 stored in the wrong "
-                   "places; holds every fp32 master against its weight");
+                   "Repair optimizer state that Megatron Core 0.15 to 0.19 misplaced; checks every "
+                   "fp32 master weight against its weight");
   command
       .add_option("--config", options.config_folder,
-                  "Of a run without Megatron-LM's arguments, as verl saves it: folder of its "
-                  "config.json (default: beside PATH)")
+                  "For a run saved without Megatron-LM's arguments (verl): folder of its "
+                  "config.json (default: next to PATH)")
       .type_name("DIR");
   command
       .add_option("--make-vocab-size-divisible-by", options.vocabulary_divisor,
@@ -145,16 +144,18 @@ void add_content_options(Command& command, ReshardOptions& options) {
       .check(whole_number(1, int64_t{1} << 31));
   add_dtype_option(command, options.dtype);
   add_megatron_options(command, options.write, "Options");
-  command.add_option("--only", options.only, "Only tensors that match, with their optimizer state")
+  command
+      .add_option("--only", options.only,
+                  "Keep only tensors that match, with their optimizer state")
       .type_name("GLOB");
-  command.add_option("--drop", options.drop, "Without tensors that match").type_name("GLOB");
+  command.add_option("--drop", options.drop, "Leave out tensors that match").type_name("GLOB");
   command
       .add_list_option(
           "--rename",
           [&](const std::vector<std::string>& all) {
             for (const std::string& text : all) options.renames.push_back(parse_rename(text));
           },
-          "A tensor's new name; '*' once in both stands for the same text")
+          "Rename a tensor; one '*' on each side matches the same text")
       .type_name("OLD=NEW");
 }
 
@@ -162,8 +163,8 @@ void add_content_options(Command& command, ReshardOptions& options) {
 
 void add_reshard(Command& program, const Processes& processes) {
   auto flags = std::make_shared<ReshardFlags>();
-  Command command = program.add_command(
-      "reshard", "Write a training checkpoint at another parallel layout or in another format");
+  Command command =
+      program.add_command("reshard", "Change a training checkpoint's parallel layout or format");
   add_places(command, *flags);
   add_content_options(command, flags->options);
   add_layout_options(command, flags->options.layout, "stays as it is");

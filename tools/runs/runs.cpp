@@ -144,8 +144,9 @@ void compare(const RunsFlags& flags) {
 
 void add_list(Command& runs) {
   auto flags = std::make_shared<RunsFlags>();
-  Command command = runs.add_command("list", "Runs below a folder: state, iteration, loss, speed");
-  command.add_option("FOLDER", flags->folder, "Where runs are looked for").required().type_name("");
+  Command command =
+      runs.add_command("list", "List the runs below a folder: state, iteration, loss, speed");
+  command.add_option("FOLDER", flags->folder, "Folder to search for runs").required().type_name("");
   add_json_option(command, flags->json);
   command.footer("Examples:\n  ferry runs list experiments\n");
   command.action([flags] { list(*flags); });
@@ -153,13 +154,14 @@ void add_list(Command& runs) {
 
 void add_follow(Command& runs, int& exit_code) {
   auto flags = std::make_shared<RunsFlags>();
-  Command command = runs.add_command("follow", "A run's iterations, saves and exits as they come");
+  Command command =
+      runs.add_command("follow", "Follow a run: iterations, saves and exits as they happen");
   command.add_option("RUN", flags->run, "Log, metrics or run folder").required().type_name("");
-  command.add_flag("--once", flags->follow.once, "What is there, and no more");
-  command.add_option("--until", flags->follow.until, "End behind this iteration")
+  command.add_flag("--once", flags->follow.once, "Print what is there and exit");
+  command.add_option("--until", flags->follow.until, "Stop after this iteration")
       .type_name("ITERATION")
       .check(whole_number(0, INT64_MAX));
-  command.add_option("--lines", flags->follow.lines, "Lines of what is there")
+  command.add_option("--lines", flags->follow.lines, "Past lines to print first")
       .type_name("N")
       .check(whole_number(0, 1'000'000))
       .default_text("10");
@@ -174,11 +176,14 @@ void add_follow(Command& runs, int& exit_code) {
 
 void add_compare(Command& runs) {
   auto flags = std::make_shared<RunsFlags>();
-  Command command = runs.add_command("compare", "Losses of runs, and where they part");
-  command.add_option("RUN", flags->runs, "Logs, metrics or run folders; the first is compared with")
+  Command command =
+      runs.add_command("compare", "Compare the losses of runs, and show where they diverge");
+  command
+      .add_option("RUN", flags->runs,
+                  "Logs, metrics or run folders; the others are compared with the first")
       .required()
       .type_name("");
-  command.add_option("--metric", flags->metric, "What is compared")
+  command.add_option("--metric", flags->metric, "Metric to compare")
       .type_name("NAME")
       .default_text("lm loss");
   add_json_option(command, flags->json);
@@ -189,7 +194,7 @@ void add_compare(Command& runs) {
 void add_export(Command& runs) {
   auto flags = std::make_shared<RunsFlags>();
   flags->to = "csv";
-  Command command = runs.add_command("export", "A run's metrics for other programs");
+  Command command = runs.add_command("export", "Export a run's metrics for other programs");
   command.add_option("RUN", flags->run, "Log, metrics or run folder").required().type_name("");
   command.add_option("-o,--output", flags->output, "A new file (csv; - prints) or folder")
       .required()
@@ -198,7 +203,7 @@ void add_export(Command& runs) {
       .type_name("FORM")
       .default_text("csv")
       .one_of({"csv", "tensorboard", "wandb"});
-  command.add_option("--name", flags->name, "Of the run, for wandb").type_name("NAME");
+  command.add_option("--name", flags->name, "Name of the run in wandb").type_name("NAME");
   command.footer(
       "Examples:\n  ferry runs export runs/llama -o llama.csv\n"
       "  ferry runs export runs/llama --to tensorboard -o events\n");
@@ -209,11 +214,11 @@ void add_copy(Command& runs) {
   auto flags = std::make_shared<RunsFlags>();
   Command command = runs.add_command("copy", "Copy logs and metrics of runs to another folder");
   command.add_option("--from", flags->copy.from, "Folder of runs").required().type_name("FOLDER");
-  command.add_option("--to", flags->copy.to, "Folder that gets the copies")
+  command.add_option("--to", flags->copy.to, "Folder to copy to").required().type_name("FOLDER");
+  command.add_option("--runs", flags->copy.runs, "Runs below --from to copy")
       .required()
-      .type_name("FOLDER");
-  command.add_option("--runs", flags->copy.runs, "Runs below --from").required().type_name("NAME");
-  command.add_option("--names", flags->copy.names, "Names of the copies").type_name("NAME");
+      .type_name("NAME");
+  command.add_option("--names", flags->copy.names, "New names of the copies").type_name("NAME");
   command.footer(
       "Examples:\n  ferry runs copy --from projects/a --to projects/b --runs llama gpt\n");
   command.action([flags] { copy(*flags); });
@@ -223,7 +228,7 @@ void add_copy(Command& runs) {
 
 void add_runs(Command& program, int& exit_code) {
   Command runs = program.add_command(
-      "runs", "Tell how runs are, follow and compare them, export and copy their metrics");
+      "runs", "List, follow and compare training runs; export and copy their metrics");
   runs.require_command();
   runs.footer(
       "Examples:\n  ferry runs list experiments\n"

@@ -19,15 +19,16 @@ void add_path(Command& command, std::string& path) {
 
 void add_iteration_option(Command& command, std::string& iteration) {
   command
-      .add_option("--iteration", iteration,
-                  "Of a run folder: a number or 'release' (default: what the tracker says)")
+      .add_option(
+          "--iteration", iteration,
+          "Iteration of a run folder, or 'release' (default: latest_checkpointed_iteration.txt)")
       .type_name("N")
-      .check(not_empty("an empty text names no iteration; without the option it is the tracker's"));
+      .check(not_empty("an empty text names no iteration; omit the option to use the tracker's"));
 }
 
 Option add_raw_option(Command& command, bool& raw) {
   return command.add_flag("--raw", raw,
-                          "The tensors as stored, before Megatron's meaning is applied");
+                          "Use tensors as stored, without interpreting them as Megatron-LM's");
 }
 
 void add_json_option(Command& command, bool& json) {
@@ -36,7 +37,7 @@ void add_json_option(Command& command, bool& json) {
 
 void add_progress_option(Command& command, bool& progress) {
   command.add_flag("--progress", progress,
-                   "Tell every half minute how far it is, where standard error is no terminal");
+                   "Log progress every 30 seconds even if standard error is not a terminal");
 }
 
 void add_memory_option(Command& command, uint64_t& memory_bytes) {
@@ -44,7 +45,7 @@ void add_memory_option(Command& command, uint64_t& memory_bytes) {
   command
       .add_option(
           "--memory", [&](const std::string& text) { memory_bytes = parse_memory(text); },
-          "Memory to work on tensors with")
+          "Memory for tensor data")
       .type_name("SIZE")
       .default_text(kMemory);
 }
@@ -52,7 +53,8 @@ void add_memory_option(Command& command, uint64_t& memory_bytes) {
 void add_engine_options(Command& command, EngineOptions& engine) {
   add_memory_option(command, engine.memory_bytes);
   command
-      .add_option("--threads", engine.threads, "Threads (default: one for each core, at most 64)")
+      .add_option("--threads", engine.threads,
+                  "Number of threads (default: one per core, at most 64)")
       .type_name("N")
       .check(whole_number(1, 1024));
 }

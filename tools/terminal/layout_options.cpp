@@ -21,18 +21,19 @@ void add_layout_options(Command& command, ParallelTarget& layout, const char* si
   size("--tp,--tensor-model-parallel-size", layout.tensor, "Tensor-parallel ranks");
   size("--pp,--pipeline-model-parallel-size", layout.pipeline, "Pipeline stages");
   size("--vpp,--virtual-pipeline-model-parallel-size", layout.virtual_pipeline,
-       "Virtual stages of each stage");
+       "Virtual stages per pipeline stage");
   size("--ep,--expert-model-parallel-size", layout.expert, "Expert-parallel ranks");
   size("--etp,--expert-tensor-parallel-size", layout.expert_tensor,
-       "Tensor-parallel ranks of experts (default: --tp where they were the same)");
+       "Tensor-parallel ranks of experts (default: --tp if the two were equal)");
   size("--dp,--data-parallel-size", layout.data, "Data-parallel ranks");
   size("--cp,--context-parallel-size", layout.context, "Context-parallel ranks");
   size("--decoder-first-pipeline-num-layers", layout.first_stage_layers,
-       "Layers of the first stage, where stages are uneven");
-  size("--decoder-last-pipeline-num-layers", layout.last_stage_layers, "Layers of the last stage");
+       "Layers on the first stage, if it differs");
+  size("--decoder-last-pipeline-num-layers", layout.last_stage_layers,
+       "Layers on the last stage, if it differs");
   command
       .add_option("--pipeline-model-parallel-layout", layout.stage_letters,
-                  "Stages by letters, as Megatron-LM takes them: 'Ettt|tt|tL'")
+                  "Layers of each stage in Megatron-LM's notation: 'Ettt|tt|tL'")
       .type_name("TEXT")
       .group(group);
   command
@@ -49,9 +50,9 @@ Option add_modules_option(Command& command, std::optional<bool>& transformer_eng
   const std::map<std::string, std::optional<bool>> modules = {{"local", false},
                                                               {"transformer_engine", true}};
   return command
-      .add_choice("--transformer-impl", transformer_engine, modules,
-                  "Modules that are to load it, which names of norms depend on: transformer_engine "
-                  "or local")
+      .add_choice(
+          "--transformer-impl", transformer_engine, modules,
+          "Modules that will load it, which decide the names of norms: transformer_engine or local")
       .type_name("NAME");
 }
 

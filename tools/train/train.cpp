@@ -57,7 +57,7 @@ class RunOutput {
       if (error.kind() != ErrorKind::io) throw;
       if (!has_failed_) {
         print_aside(
-            fmt::format("ferry: warning: {}: the run goes on without its log\n", error.what()));
+            fmt::format("ferry: warning: {}: the run continues without its log\n", error.what()));
       }
       has_failed_ = true;
     }
@@ -109,7 +109,7 @@ int gpus_for(const TrainArguments& arguments, const TrainLaunch& launch) {
   const int count = launch.gpu_count();
   if (arguments.device == "cuda" && count == 0) {
     fail(ErrorKind::unsupported,
-         "--device cuda: this process can use no GPU. Look at nvidia-smi and CUDA_VISIBLE_DEVICES, "
+         "--device cuda: this process cannot use a GPU. Check nvidia-smi and CUDA_VISIBLE_DEVICES, "
          "build with cmake --preset cuda, or give --device cpu");
   }
   return count;
@@ -168,9 +168,9 @@ std::string help_of(const ArgumentRow& row) {
 std::string train_help() {
   std::string text = fmt::format("{}\nUsage: {}\n\n{}\n", kSummary, kUsage, kRanks);
   text +=
-      "Arguments and their defaults (others of Megatron-LM are known, and mean nothing here or "
-      "are\n"
-      "refused):\n";
+      "Arguments and their defaults (Megatron-LM's other arguments are recognized, and either have "
+      "no\n"
+      "effect here or are refused):\n";
   for (const ArgumentRow& row : argument_rows()) {
     if (!is_used(row)) continue;
     const std::string help = help_of(row);

@@ -22,11 +22,11 @@ struct SealFlags {
 };
 
 constexpr const char* kSealExamples = R"(Examples:
-  ferry seal llama-hf                       a manifest of what is there, or a new one after an edit
+  ferry seal llama-hf                       create checksums, or update them after an edit
   ferry seal runs/llama --iteration 500     of an iteration that Megatron-LM wrote
-  ferry seal llama-hf --dry-run             what differs from the manifest that is there
+  ferry seal llama-hf --dry-run             what differs from the existing manifest
 
-What the checkpoint's own checksums show to be damaged is not sealed.
+A checkpoint that its own checksums show to be damaged is not sealed.
 )";
 
 std::string listed(const char* what, const std::vector<std::string>& names) {
@@ -89,17 +89,16 @@ void run(const SealFlags& flags) {
 
 void add_seal(Command& program) {
   auto flags = std::make_shared<SealFlags>();
-  Command command =
-      program.add_command("seal", "Write or renew the manifest of a checkpoint that is there");
+  Command command = program.add_command("seal", "Create or update a checkpoint's checksums");
   add_path(command, flags->path);
   add_iteration_option(command, flags->options.iteration);
   command
       .add_option("--integrity", flags->integrity,
-                  "sha256: integrity.json too, as Megatron Core writes it; one that is there is "
-                  "renewed in any case")
+                  "sha256: also write integrity.json, as Megatron Core does (an existing one is "
+                  "always updated)")
       .one_of({"sha256"})
       .type_name("KIND");
-  command.add_flag("--dry-run", flags->options.dry_run, "Compute all and write nothing");
+  command.add_flag("--dry-run", flags->options.dry_run, "Compute everything and write nothing");
   add_engine_options(command, flags->options.engine);
   add_json_option(command, flags->json);
   add_progress_option(command, flags->progress);

@@ -32,12 +32,12 @@ struct VerifyFlags {
 };
 
 constexpr const char* kVerifyExamples = R"(Examples:
-  ferry verify llama-hf                      all that ferry.manifest.json covers: every byte
+  ferry verify llama-hf                      every byte, against ferry.manifest.json
   ferry verify runs/llama --iteration 500    CRC-32 of every item, structure, the tracker
   ferry verify runs/llama --all              every complete iteration of the run
   ferry verify runs/llama --json | jq '.problems[].message'
 
-Exits with 0 when no damage was found, with 4 when there is some.
+Exits with 0 if no damage was found, with 4 if some was.
 )";
 
 // What a Hugging Face folder, or another program's state dict, lacks or has too much, by
@@ -139,16 +139,16 @@ int run(const VerifyFlags& flags) {
 
 void add_verify(Command& program, int& exit_code) {
   auto flags = std::make_shared<VerifyFlags>();
-  Command command = program.add_command("verify", "Look for damage in a checkpoint");
+  Command command = program.add_command("verify", "Check a checkpoint for damage");
   add_path(command, flags->path);
   add_iteration_option(command, flags->options.iteration);
-  command.add_flag("--all", flags->all, "Of a run folder: every complete iteration")
+  command.add_flag("--all", flags->all, "Check every complete iteration of a run folder")
       .excludes("--iteration");
-  command.add_flag("--no-values", flags->no_values,
-                   "Do not look for NaN and infinite values, nor read tensors for it that are "
-                   "under no checksum");
+  command.add_flag(
+      "--no-values", flags->no_values,
+      "Skip the check for NaN and infinite values (and reading tensors that have no checksum)");
   command.add_flag("--no-masters", flags->no_masters,
-                   "Do not hold weights against their fp32 masters");
+                   "Skip checking weights against the fp32 master weights");
   add_engine_options(command, flags->options.engine);
   add_json_option(command, flags->json);
   add_progress_option(command, flags->progress);

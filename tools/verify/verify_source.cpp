@@ -27,7 +27,7 @@ void check_source(const std::string& path, const std::string& iteration,
 
 void add_verify_option(Command& command, bool& verify) {
   command.add_flag("--verify", verify,
-                   "Look for damage in PATH first, as ferry verify does; reads it once more");
+                   "Check PATH for damage first, as ferry verify does; reads it once more");
 }
 
 void verify_source(Group& group, const std::string& path, const std::string& iteration,

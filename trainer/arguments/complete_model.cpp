@@ -75,10 +75,11 @@ void complete_positions(TrainArguments& a) {
   const auto part = static_cast<int64_t>(static_cast<double>(*a.kv_channels) * a.rotary_percent);
   const int64_t rotated = a.multi_latent_attention ? a.qk_pos_emb_head_dim : part;
   check_fits(rotated % 2 == 0,
-             "{}: rotary positions rotate pairs of a head's elements, and {} is not even",
+             "{} {}: rotary positions rotate pairs of a head's elements, so that the number must "
+             "be even",
              a.multi_latent_attention ? "--qk-pos-emb-head-dim"
              : a.rotary_percent == 1  ? "--kv-channels"
-                                      : "--kv-channels and --rotary-percent",
+                                      : "--kv-channels times --rotary-percent is",
              rotated);
 }
 

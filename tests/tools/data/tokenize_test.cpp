@@ -98,35 +98,9 @@ TEST_F(Tokenize, SentencesAreLists) {
   in("{\"text\":\"a b\"}\n");
   EXPECT_THAT(refused(input, 4, "--split-sentences --overwrite"),
               HasSubstr("line 1: \"text\" is no list of sentences"));
-}
-
-TEST_F(Tokenize, SentencesAreDividedByPunkt) {
-  const std::string punkt = std::string(FERRY_FIXTURES) + "/punkt";
-  const std::string input =
-      in("{\"text\":\"One here.\\nTwo here.\"}\n{\"text\":[\"a. b\"]}\n{\"text\":\"\"}\n");
-  const auto sequences = [&](const std::string& more) {
-    tokenized(input, "--split-sentences --append-eod --overwrite " + more);
-    return text_of("o_text_sentence");
-  };
-  EXPECT_EQ(sequences("--punkt " + punkt + "/made_up"), "One here.Two here.$a. b$");
-  EXPECT_EQ(sequences("--keep-newlines --punkt " + punkt + " --lang made_up"),
-            "One here.\nTwo here.$a. b$");
-  EXPECT_THAT(ferry("data inspect --json " + path("o_text_sentence")).out,
-              HasSubstr("\"sequences\": 3"));
-  // A run that goes on has the same sentences.
-  EXPECT_THAT(refused(in("{\"text\":1}\n", "b.jsonl"), 4,
-                      "--split-sentences --punkt " + punkt + "/made_up --resume --overwrite"),
-              HasSubstr("line 1"));
-  fs::remove_all(path("o.unfinished"));
-  EXPECT_THAT(refused(input, 2, "--punkt " + punkt), HasSubstr("--split-sentences alone"));
-  EXPECT_THAT(refused(input, 2, "--split-sentences --keep-newlines"), HasSubstr("--punkt alone"));
-  EXPECT_THAT(refused(input, 3, "--split-sentences --punkt " + path("none") + " --overwrite"),
-              HasSubstr("punkt_tab/english"));
-  in("One here. Two here.", "a.txt");
-  tokenized(path("a.txt"), "--split-sentences --overwrite --punkt " + punkt + "/made_up");
-  EXPECT_EQ(text_of("o_text_sentence"), "One here.Two here.");
+  in("One here.", "a.txt");
   EXPECT_THAT(refused(path("a.txt"), 2, "--split-sentences --overwrite"),
-              HasSubstr("divide them by --punkt"));
+              HasSubstr("leave out --split-sentences"));
 }
 
 TEST_F(Tokenize, CompressedTextsAndPipesAreTheSame) {

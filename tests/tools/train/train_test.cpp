@@ -25,7 +25,7 @@ TEST_F(Program, ARunWhoseLogCannotGrowGoesOn) {
   const std::string run = kTrain + "--mock-data --save-interval 4 --save " + path("run");
   const Outcome outcome = ferry(run + " >/dev/full");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("No space left on device: the run goes on without its log"));
+  EXPECT_THAT(outcome.err, HasSubstr("No space left on device: the run continues without its log"));
   EXPECT_THAT(outcome.err, Not(testing::ContainsRegex("its log.*\n.*its log")));  // once
   EXPECT_TRUE(fs::exists(folder / "run/iter_0000004/metadata.json"));
   fs::remove_all(folder / "run");
@@ -33,7 +33,7 @@ TEST_F(Program, ARunWhoseLogCannotGrowGoesOn) {
   const std::string piped =
       std::string(FERRY_PROGRAM) + " " + run + " 2>" + path("err") + " | true";
   EXPECT_EQ(std::system(piped.c_str()), 0);
-  EXPECT_THAT(read(path("err")), HasSubstr("Broken pipe: the run goes on without its log"));
+  EXPECT_THAT(read(path("err")), HasSubstr("Broken pipe: the run continues without its log"));
   EXPECT_TRUE(fs::exists(folder / "run/iter_0000004/metadata.json"));
 }
 

@@ -137,10 +137,11 @@ void add_config_data(Command& data) {
       data.add_command("config", "List the token files of folders, as --data-path takes them");
   command
       .add_option("PATH", flags->paths,
-                  "Folders of token files, at any depth, or prefixes; commas may divide them")
+                  "Folders of token files, at any depth, or prefixes; may be separated by commas")
       .required()
       .type_name("");
-  command.add_option("--weights", flags->weights, "Of each path in the blend").type_name("W");
+  command.add_option("--weights", flags->weights, "Weight of each path in the blend")
+      .type_name("W");
   command.add_flag("--lines", flags->lines, "One a line");
   add_json_option(command, flags->json);
   command.footer(kConfigExamples);

@@ -172,24 +172,26 @@ std::vector<std::vector<size_t>> balance_dumps(const std::vector<uint64_t>& byte
 void add_dumps_data(Command& data) {
   auto flags = std::make_shared<DumpsFlags>();
   Command command =
-      data.add_command("dumps", "Divide the texts of a folder into lists of about one size");
-  command.add_option("FOLDER", flags->folder, "Of texts, at any depth").required().type_name("");
+      data.add_command("dumps", "Divide the texts of a folder into lists of about equal size");
+  command.add_option("FOLDER", flags->folder, "Folder of texts, at any depth")
+      .required()
+      .type_name("");
   command.add_option("--output", flags->output, "Write OUT/dumps/paths_file_N.txt")
       .required()
       .type_name("OUT");
   command.add_option("--n-dumps", flags->dumps, "How many")
       .type_name("N")
-      .default_text("one for each 150 GB")
+      .default_text("one per 150 GB")
       .check(whole_number(1, 1000000));
-  command.add_option("--filter-in", flags->filter_in, "Only paths with one of these in them")
+  command.add_option("--filter-in", flags->filter_in, "Keep only paths that contain one of these")
       .type_name("WORD");
-  command.add_option("--filter-out", flags->filter_out, "No paths with one of these in them")
+  command.add_option("--filter-out", flags->filter_out, "Leave out paths that contain one of these")
       .type_name("WORD");
-  command.add_option("--endings", flags->endings, "Of the files' names")
+  command.add_option("--endings", flags->endings, "Endings of the files' names")
       .type_name("ENDING")
       .default_text(".jsonl, .json and .txt, plain or .gz, .xz, .zst; .parquet");
   command.add_flag("--overwrite", flags->overwrite, "Replace OUT/dumps");
-  command.add_flag("--dry-run", flags->dry_run, "Tell what would be written, and write nothing");
+  command.add_flag("--dry-run", flags->dry_run, "Show what would be written, and write nothing");
   add_json_option(command, flags->json);
   command.footer(kDumpsExamples);
   command.action([flags] { prepare_dumps(*flags); });

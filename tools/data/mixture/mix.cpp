@@ -88,8 +88,7 @@ Mixture plan_mixture(const MixFlags& flags) {
   for (size_t k = 0; k < flags.folders.size(); ++k) {
     if (is_same_or_inside(flags.folders[k], flags.output)) {
       fail(ErrorKind::invalid,
-           "the folder {} lies in {}, which is to be written; choose another "
-           "--output",
+           "the folder {} is in {}, which is to be written; choose another --output",
            flags.folders[k], flags.output);
     }
     MixedFolder one;
@@ -226,16 +225,18 @@ void mix_data(const MixFlags& flags) {
 void add_mix_data(Command& data) {
   auto flags = std::make_shared<MixFlags>();
   Command command =
-      data.add_command("mix", "Choose token files of folders by weight, none twice, as links");
+      data.add_command("mix", "Make a mixture of token files by weight, as links, none twice");
   command.add_option("--folders", flags->folders, "Folders of token files, at any depth")
       .required()
       .type_name("DIR");
-  command.add_option("--weights", flags->weights, "The share of each in the bytes; any sum")
+  command
+      .add_option("--weights", flags->weights,
+                  "Each folder's share of the bytes; they may add up to anything")
       .required()
       .type_name("W");
   command.add_option("--output", flags->output, "The folder to write").required().type_name("OUT");
-  command.add_flag("--overwrite", flags->overwrite, "Replace a folder that exists");
-  command.add_flag("--dry-run", flags->dry_run, "Tell what would be chosen, and write nothing");
+  command.add_flag("--overwrite", flags->overwrite, "Replace an existing folder");
+  command.add_flag("--dry-run", flags->dry_run, "Show what would be chosen, and write nothing");
   add_json_option(command, flags->json);
   command.footer(kMixExamples);
   command.action([flags] { mix_data(*flags); });

@@ -95,12 +95,11 @@ std::string PieceEncoder::problem_of(const TextPiece& piece, std::string_view li
     return utf8_prefix(line, false) == line.size() ? "" : "it is not UTF-8";
   }
   std::string problem = fields_.read(line);
-  if (!problem.empty() || !options_.sentences || options_.splitter) return problem;
+  if (!problem.empty() || !options_.sentences) return problem;
   for (size_t k = 0; k < options_.keys.size(); ++k) {
     if (fields_.fields()[k].is_list) continue;
-    return fmt::format(
-        "\"{}\" is no list of sentences, which --split-sentences needs without --punkt",
-        options_.keys[k]);
+    return fmt::format("\"{}\" is no list of sentences, which --split-sentences needs",
+                       options_.keys[k]);
   }
   return {};
 }
@@ -137,23 +136,12 @@ void PieceEncoder::encode_line(const TextPiece& piece, std::string_view line, in
       if (field.is_list) {
         add_document(k, field.texts, encoded);
       } else {
-        add_text(k, field.texts.at(0), encoded);
+        add_document(k, {field.texts.at(0)}, encoded);
       }
     }
   } else {
-    add_text(0, piece.is_document ? line : without_line_end(line), encoded);
+    add_document(0, {piece.is_document ? line : without_line_end(line)}, encoded);
   }
-}
-
-// A document of one sequence, or of its sentences.
-void PieceEncoder::add_text(size_t key, std::string_view text, EncodedDocuments& encoded) {
-  sentences_.clear();
-  if (options_.splitter) {
-    options_.splitter->split(text, sentences_);
-  } else {
-    sentences_.push_back(text);
-  }
-  add_document(key, sentences_, encoded);
 }
 
 void PieceEncoder::add_document(size_t key, const std::vector<std::string_view>& texts,

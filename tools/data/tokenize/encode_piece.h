@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "text/sentences/sentence_splitter.h"
 #include "text/tokenizer.h"
 #include "tools/data/tokenize/json_fields.h"
 #include "tools/data/tokenize/line_reader.h"
@@ -21,8 +20,7 @@ namespace ferry::tool {
 struct EncodeOptions {
   std::vector<std::string> keys = {"text"};
   bool append_eod = false;
-  bool sentences = false;                      // values are lists, of one sentence an element, or
-  const SentenceSplitter* splitter = nullptr;  // strings that it divides; must outlive all
+  bool sentences = false;  // values are lists, of one sentence an element
   bool skip_bad = false;
   uint64_t longest_line = 64 << 20;  // bytes
   DType type = DType::u16;
@@ -76,7 +74,6 @@ class PieceEncoder {
   EncodedDocuments* documents_of(int64_t line, EncodedPiece& encoded) const;
   void encode_line(const TextPiece& piece, std::string_view line, int64_t line_of_piece,
                    EncodedDocuments& encoded);
-  void add_text(size_t key, std::string_view text, EncodedDocuments& encoded);
   void add_document(size_t key, const std::vector<std::string_view>& texts,
                     EncodedDocuments& encoded);
   std::string problem_of(const TextPiece& piece, std::string_view line);
@@ -88,7 +85,6 @@ class PieceEncoder {
   const FileSystem& file_system_;
   JsonFields fields_;
   std::vector<int32_t> ids_;
-  std::vector<std::string_view> sentences_;
 };
 
 }  // namespace ferry::tool

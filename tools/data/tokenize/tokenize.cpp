@@ -34,7 +34,6 @@ Flags and output are those of Megatron-LM's preprocess_data.py: OUT_KEY_document
 struct TokenizeFlags {
   std::vector<std::string> inputs, keys = {"text"};
   std::string input_list, input_folder, output, part, max_line = "64MiB";
-  std::string punkt, language = "english";
   TokenizerChoice tokenizer;
   TextFormat format = TextFormat::by_name;
   EncodeOptions encode;
@@ -42,8 +41,7 @@ struct TokenizeFlags {
   int workers = 0;
   int64_t partitions = 1, log_interval = 0;
   std::optional<double> journal_seconds;
-  bool keep_newlines = false, keep_sequential = false, resume = false, overwrite = false,
-       dry_run = false, json = false;
+  bool keep_sequential = false, resume = false, overwrite = false, dry_run = false, json = false;
 };
 
 std::vector<std::string> input_paths(const FileSystem& file_system, const TokenizeFlags& flags) {
@@ -97,19 +95,11 @@ void check_options(const TokenizeFlags& flags, const TokenizePlan& plan, const P
   const bool has_texts =
       std::any_of(plan.inputs.begin(), plan.inputs.end(),
                   [](const TextInput& input) { return input.format != TextFormat::json_lines; });
-  const bool needs_lists = flags.encode.sentences && flags.punkt.empty();
+  const bool needs_lists = flags.encode.sentences;
   if (has_texts && (flags.keys.size() > 1 || needs_lists)) {
     fail(ErrorKind::invalid,
          "texts that are no JSON have neither several keys nor lists of sentences; {}",
-         needs_lists ? "divide them by --punkt, or leave out --split-sentences"
-                     : "leave out --json-keys");
-  }
-  if (!flags.encode.sentences && (!flags.punkt.empty() || flags.keep_newlines)) {
-    fail(ErrorKind::invalid, "{} means something with --split-sentences alone",
-         flags.punkt.empty() ? "--keep-newlines" : "--punkt");
-  }
-  if (flags.keep_newlines && flags.punkt.empty()) {
-    fail(ErrorKind::invalid, "--keep-newlines means something with --punkt alone");
+         needs_lists ? "leave out --split-sentences" : "leave out --json-keys");
   }
   for (const TextInput& input : plan.inputs) {
     for (const std::string& prefix : plan.prefixes) {
@@ -123,13 +113,6 @@ void check_options(const TokenizeFlags& flags, const TokenizePlan& plan, const P
       }
     }
   }
-}
-
-// The folder of the language, where --punkt names it or the folder of all; empty: no --punkt.
-std::string punkt_folder(const FileSystem& file_system, const TokenizeFlags& flags) {
-  if (flags.punkt.empty()) return {};
-  const std::string language = join_untrusted(flags.punkt, flags.language);
-  return file_system.status(language).kind == PathKind::folder ? language : flags.punkt;
 }
 
 // All that decides on what is written, for a run that goes on.
@@ -148,13 +131,10 @@ json settings_of(const TokenizeFlags& flags, const TokenizePlan& plan, const Par
        {flags.tokenizer.model, flags.tokenizer.vocab_file, flags.tokenizer.merge_file}) {
     tokenizer_files.push_back(file_facts(path));
   }
-  const std::string punkt = punkt_folder(file_system, flags);
   return {{"--input", files},
           {"--json-keys", flags.keys},
           {"--append-eod", plan.encode.append_eod},
           {"--split-sentences", plan.encode.sentences},
-          {"--punkt", file_facts(punkt.empty() ? "" : join(punkt, "ortho_context.tab"))},
-          {"--keep-newlines", flags.keep_newlines},
           {"--dtype", torch_name(plan.encode.type)},
           {"--partitions", plan.encode.partitions},
           {"--part", {part.number, part.count}},
@@ -192,13 +172,6 @@ void run_tokenize(const TokenizeFlags& flags) {
   plan.journal_seconds = flags.journal_seconds.value_or(plan.journal_seconds);
   check_options(flags, plan, part);
   warn_of_input_twice(plan);
-  std::optional<SentenceSplitter> splitter;
-  if (!flags.punkt.empty()) {
-    splitter.emplace(read_punkt_parameters(*file_system, punkt_folder(*file_system, flags)),
-                     flags.keep_newlines);
-    plan.encode.splitter = &*splitter;
-  }
-
   TokenizedText tokenized;
   tokenized.outputs = plan.prefixes;
   for (const InputRange& range : plan.ranges) {
@@ -253,42 +226,32 @@ void run_tokenize(const TokenizeFlags& flags) {
 
 void add_input_options(Command& command, TokenizeFlags& flags) {
   command
-      .add_option(
-          "--input", flags.inputs,
-          "Texts, plain or compressed by gzip, xz or zstd, or Parquet files; patterns; - for "
-          "standard input")
+      .add_option("--input", flags.inputs,
+                  "Texts, plain or compressed (gzip, xz, zstd), or Parquet files; may be patterns; "
+                  "- for standard input")
       .type_name("FILE");
-  command.add_option("--input-list", flags.input_list, "A file of their paths, one a line")
+  command.add_option("--input-list", flags.input_list, "File that lists input paths, one per line")
       .type_name("FILE");
   command
       .add_option("--input-folder", flags.input_folder,
-                  "What paths of --input-list are relative to")
+                  "Folder that relative paths in --input-list start from")
       .type_name("DIR");
   command
-      .add_choice("--input-format", flags.format,
-                  std::map<std::string, TextFormat>{{"jsonl", TextFormat::json_lines},
-                                                    {"text", TextFormat::text},
-                                                    {"lines", TextFormat::lines}},
-                  "jsonl: an object a line; text: a document a file; lines: a document a line")
+      .add_choice(
+          "--input-format", flags.format,
+          std::map<std::string, TextFormat>{{"jsonl", TextFormat::json_lines},
+                                            {"text", TextFormat::text},
+                                            {"lines", TextFormat::lines}},
+          "jsonl: one object per line; text: one document per file; lines: one document per line")
       .default_text("text for .txt, else jsonl");
-  command.add_option("--json-keys", flags.keys, "Members to take, each to files of its own")
+  command.add_option("--json-keys", flags.keys, "JSON members to tokenize, each into its own files")
       .type_name("KEY")
       .default_text("text");
   command.add_flag("--split-sentences", flags.encode.sentences,
-                   "Write OUT_KEY_sentence, a sequence a sentence: lists of them, or by --punkt");
-  command
-      .add_option("--punkt", flags.punkt,
-                  "Divide strings into sentences by these files: NLTK's punkt_tab, or a "
-                  "language's folder in it")
-      .type_name("DIR");
-  command.add_option("--lang", flags.language, "With --punkt: the language's folder")
-      .type_name("NAME")
-      .default_text("english");
-  command.add_flag("--keep-newlines", flags.keep_newlines,
-                   "With --punkt: white space behind a sentence stays with it");
+                   "Write OUT_KEY_sentence: members are lists of sentences, each a sequence");
   command.add_flag("--skip-bad", flags.encode.skip_bad,
-                   "Leave out and count lines that are broken, instead of ending");
-  command.add_option("--max-line", flags.max_line, "Refuse longer lines and documents")
+                   "Skip and count malformed lines instead of stopping");
+  command.add_option("--max-line", flags.max_line, "Refuse lines and documents longer than this")
       .type_name("SIZE")
       .default_text("64MiB");
 }
@@ -306,43 +269,42 @@ void add_output_options(Command& command, TokenizeFlags& flags) {
           [&flags](const std::string& word) {
             flags.type = word == "uint16" ? DType::u16 : DType::i32;
           },
-          "The tokens' type in OUT")
+          "Token type in OUT")
       .type_name("TYPE")
       .default_text("uint16 below 65,500 ids, else int32")
       .one_of({"uint16", "int32"});
   command.add_flag("--resume", flags.resume,
-                   "Go on where an interrupted run stopped, and let this one be gone on with");
+                   "Resume an interrupted run, and make this one resumable");
   command
       .add_option("--resume-interval", flags.journal_seconds,
-                  "With --resume: seconds of work that a crash may cost")
+                  "With --resume: seconds of work that a crash may lose")
       .type_name("SECONDS")
       .default_text("30");
   command.add_flag("--overwrite", flags.overwrite, "Replace files that exist");
-  command.add_flag("--dry-run", flags.dry_run, "Tell what would be written, and write nothing");
+  command.add_flag("--dry-run", flags.dry_run, "Show what would be written, and write nothing");
 }
 
 void add_work_options(Command& command, TokenizeFlags& flags) {
   command.add_option("--workers", flags.workers, "Threads that encode")
       .type_name("N")
-      .default_text("one for each core, 64 at most")
+      .default_text("one per core, at most 64")
       .check(whole_number(0, 1024));
   command
-      .add_option("--part", flags.part,
-                  "Do part K (from 0) of N; auto: as Slurm arrays, srun and mpirun tell")
+      .add_option(
+          "--part", flags.part,
+          "Do part K (from 0) of N; auto: from the environment of Slurm arrays, srun or mpirun")
       .type_name("K/N");
   command
       .add_option("--partitions", flags.partitions,
-                  "Order documents as preprocess_data.py does with so many partitions")
+                  "Order documents as preprocess_data.py does with this many partitions")
       .type_name("N")
       .default_text("1")
       .check(whole_number(1, 100000));
   command.add_flag("--keep-sequential-samples", flags.keep_sequential,
-                   "Keep the documents' order, whatever --partitions says");
-  command
-      .add_option("--log-interval", flags.log_interval,
-                  "Documents from one line of progress to the next")
+                   "Keep the order of documents regardless of --partitions");
+  command.add_option("--log-interval", flags.log_interval, "Documents between progress lines")
       .type_name("N")
-      .default_text("thousands, at most a line a second")
+      .default_text("thousands, at most one line per second")
       .check(whole_number(1, INT64_MAX));
 }
 
@@ -351,7 +313,7 @@ void add_work_options(Command& command, TokenizeFlags& flags) {
 void add_data_tokenize(Command& data) {
   auto flags = std::make_shared<TokenizeFlags>();
   Command command = data.add_command(
-      "tokenize", "Write token files of texts, as Megatron-LM's preprocess_data.py does");
+      "tokenize", "Tokenize texts into token files, as Megatron-LM's preprocess_data.py does");
   add_input_options(command, *flags);
   add_tokenizer_options(command, flags->tokenizer, true);
   add_output_options(command, *flags);

@@ -1,0 +1,32 @@
+#!/bin/sh
+# Keeps words that read as translated, or that say less than a standard term, out of what users
+# read: "Show", not "Tell"; "next to" or "during", not "beside"; "after", not "behind"; "is in",
+# not "lies in". Prints file:line of each and exits with 1.
+#
+# Checked today: the pages named below, and the string literals of sources that describe commands
+# and options. Not yet: docs/commands.md, errors.md, benchmarks.md, seeds.md, tutorial-mnist.md and
+# decisions; the messages of other sources; comments. Extend the lists as these are rewritten.
+set -eu
+cd "$(dirname "$0")/.."
+words='[Tt]ells?|[Tt]old|[Bb]eside|[Bb]ehind|[Ww]anted|[Ff]ellows?|[Hh]eeds?|[Mm]eans? nothing|[Ll]ies|[Ll]ent|[Ss]ettle[sd]?|[Ll]ook(s|ed)? at|[Aa]s it says'
+pages='README.md docs/quick-start.md docs/trainer.md docs/families.md docs/formats.md docs/data.md docs/launch.md docs/library.md docs/tokenizers.md'
+# Sources that call CLI11, and those with options or keys that several commands share.
+sources=$(grep -rlE 'add_(option|flag|subcommand)\(' tools --include='*.cpp' | sort)
+sources="$sources tools/launch/configuration_keys.cpp"
+
+# allowed: lines that may stay, as extended regular expressions of "file:line: text".
+# Output that README.md shows, and a column that scripts read.
+allowed='^README\.md:[0-9]+:.*tokenizer_config\.json beside a tokenizer tells
+^tools/data/mixture/mix\.cpp:[0-9]+:.*"wanted"'
+
+# shellcheck disable=SC2086 # lists of files
+found=$({
+    grep -nHE "(^|[^A-Za-z_-])($words)([^A-Za-z_-]|\$)" $pages
+    grep -nHE "\"([^\"]*[^A-Za-z_\"-])?($words)([^A-Za-z_\"-][^\"]*)?\"" $sources
+    grep -nHE '[Aa]s it says' docs/errors.md
+} | grep -vE "$allowed" || true)
+if [ -n "$found" ]; then
+    echo "$found"
+    echo "error: write these in plain English; the words are listed in tools/check_words.sh" >&2
+    exit 1
+fi

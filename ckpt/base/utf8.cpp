@@ -1,5 +1,7 @@
 #include "ckpt/base/utf8.h"
 
+#include <algorithm>
+
 #include <cstdint>
 #include <cstring>
 
@@ -80,6 +82,13 @@ void append_utf8(std::string& text, char32_t code_point) {
     add(0x80 | (code_point >> 6 & 0x3F));
     add(0x80 | (code_point & 0x3F));
   }
+}
+
+std::string shortened(std::string text, size_t most_bytes) {
+  if (text.size() <= most_bytes) return text;
+  size_t end = most_bytes - std::min<size_t>(most_bytes, 3);
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return text.substr(0, end) + "...";
 }
 
 }  // namespace ferry

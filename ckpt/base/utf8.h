@@ -17,4 +17,7 @@ std::string to_utf8(std::string_view text);
 /// Appends the UTF-8 form of a code point (at most U+10FFFF; surrogates as they are).
 void append_utf8(std::string& text, char32_t code_point);
 
+/// The start of `text` and "..." where it has more than so many bytes; never half a character.
+std::string shortened(std::string text, size_t most_bytes);
+
 }  // namespace ferry

@@ -46,6 +46,7 @@ struct VerifyReport {
   int64_t tensors = 0;         // whose chunks cover them once
   int64_t items = 0;           // archives inside files, or whole ones, whose structure is right
   int64_t digests = 0, crc32s = 0, sha256s = 0;  // that were computed
+  double seconds = 0;                            // set by ops/verify.h
 };
 
 /// Checks, of whatever open_checkpoint() takes: the tracker of a run folder; ferry.manifest.json

@@ -7,7 +7,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/store/run_folder.h"
 #include "tools/commands.h"
-#include "tools/diff/diff_job.h"
+#include "tools/diff/diff_report.h"
 #include "tools/terminal/common_options.h"
 #include "tools/terminal/exit_code.h"
 #include "tools/terminal/interrupt.h"

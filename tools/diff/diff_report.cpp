@@ -1,10 +1,11 @@
-// What `ferry diff` says.
+#include "tools/diff/diff_report.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "tools/diff/diff_job.h"
+#include "ops/diff/compare.h"
 #include "tools/terminal/text.h"
 
 namespace ferry::tool {

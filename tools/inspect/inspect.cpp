@@ -2,7 +2,6 @@
 #include <nlohmann/json.hpp>
 
 #include "ckpt/base/error.h"
-#include "convert/check/names.h"
 #include "tools/commands.h"
 #include "tools/inspect/inspect_report.h"
 #include "tools/terminal/common_options.h"
@@ -14,7 +13,6 @@ namespace {
 
 struct InspectFlags {
   std::string path;
-  OpenOptions open;
   std::vector<std::string> tensors;  // none, or one pattern
   InspectOptions options;
   bool json = false, progress = false;
@@ -39,15 +37,13 @@ void run(InspectFlags flags, bool list_tensors) {
     flags.tensors.clear();
   }
   if (flags.path.empty()) fail(ErrorKind::invalid, "which checkpoint? Give a PATH");
-  const Checkpoint checkpoint = open_model(posix_file_system(), flags.path, flags.open);
   InspectOptions& options = flags.options;
-  options.given = flags.path;
   if (list_tensors) options.tensors = pattern_of(flags);
   InspectReport report;
   {
     ProgressLine line("reading", flags.progress);
-    options.progress = [&](const Progress& progress) { line.show(progress); };
-    report = make_report(checkpoint, options);
+    options.engine.progress = [&](const Progress& progress) { line.show(progress); };
+    report = inspect(flags.path, options);
   }
   print(flags.json ? json_text(to_json(report)) : to_text(report));
 }
@@ -62,7 +58,7 @@ void add_inspect(Command& program) {
       .add_option("PATH", flags->path,
                   "A run folder, an iteration folder, a Hugging Face or NeMo folder, or a file")
       .type_name("");
-  add_iteration_option(command, flags->open.iteration);
+  add_iteration_option(command, flags->options.open.iteration);
   const Option tensors =
       command.add_option("--tensors", flags->tensors, "List all tensors, or those that match")
           .type_name("[GLOB]")
@@ -78,10 +74,10 @@ void add_inspect(Command& program) {
   command.add_flag("--args", options.args, "Print the run's arguments");
   command.add_flag("--objects", options.objects,
                    "Print stored objects other than tensors: scheduler, random state, ...");
-  add_raw_option(command, flags->open.raw);
+  add_raw_option(command, flags->options.open.raw);
   add_json_option(command, flags->json);
   add_progress_option(command, flags->progress);
-  add_memory_option(command, options.memory_bytes);
+  add_memory_option(command, options.engine.memory_bytes);
   command.footer(kInspectExamples);
   command.action([flags, tensors] { run(*flags, tensors.given()); });
 }

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "ckpt/megatron/optimizer/masters/remainders.h"
+#include "ops/inspect/optimizer_kinds.h"
 #include "tools/inspect/inspect_report.h"
-#include "tools/inspect/optimizer_kinds.h"
 #include "tools/terminal/layout.h"
 
 namespace ferry::tool {

@@ -6,8 +6,8 @@
 
 #include "ckpt/base/utf8.h"
 #include "ckpt/megatron/optimizer/masters/remainders.h"
+#include "ops/inspect/optimizer_kinds.h"
 #include "tools/inspect/inspect_report.h"
-#include "tools/inspect/optimizer_kinds.h"
 #include "tools/terminal/layout.h"
 #include "tools/terminal/text.h"
 

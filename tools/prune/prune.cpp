@@ -1,10 +1,8 @@
-#include "ckpt/store/prune.h"
+#include "ops/prune.h"
 
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "ckpt/base/error.h"
-#include "ckpt/integrity/soundness.h"
 #include "tools/commands.h"
 #include "tools/prune/prune_report.h"
 #include "tools/terminal/common_options.h"
@@ -18,8 +16,8 @@ namespace {
 
 struct PruneFlags {
   std::string path;
-  Retention retention;
-  bool verify = false, dry_run = false, json = false, progress = false;
+  PruneRunOptions options;
+  bool json = false, progress = false;
 };
 
 constexpr const char* kPruneExamples = R"(Examples:
@@ -35,41 +33,20 @@ release, what ferry writes or reads on any host that shows locks, and what any p
 has a file of open. What other programs of other hosts or containers read or write cannot be seen.
 )";
 
-// From the latest iteration down, until enough are good.
-IterationChecks checks(const PruneFlags& flags,
-                       const std::shared_ptr<const FileSystem>& file_system,
-                       const InterruptScope& interrupt, ProgressLine& line) {
-  IterationChecks good;
-  good.problem_of = [&, file_system](const std::string& folder) {
-    interrupt.check();
-    return problem_by_structure(file_system, folder);
-  };
-  if (!flags.verify) return good;
-  good.problem_of_last = [&, file_system](const std::string& folder) {
-    EngineOptions options;
-    options.cancel = interrupt.flag();
-    options.progress = [&](const Progress& progress) { line.show(progress); };
-    return problem_by_bytes(file_system, folder, options);
-  };
-  return good;
-}
-
 void run(const PruneFlags& flags) {
-  const std::shared_ptr<const FileSystem> file_system = posix_file_system();
   PruneReport report;
   {
     const InterruptScope interrupt;
-    ProgressLine line("removing", flags.progress), verifying("verifying", flags.progress);
-    PruneOptions options;
-    options.dry_run = flags.dry_run;
-    options.checks = checks(flags, file_system, interrupt, verifying);
-    options.progress = [&](const Progress& progress) { line.show(progress); };
+    ProgressLine removing("removing", flags.progress), verifying("verifying", flags.progress);
+    PruneRunOptions options = flags.options;
+    options.progress = [&](const Progress& progress) { removing.show(progress); };
+    options.verify_progress = [&](const Progress& progress) { verifying.show(progress); };
     options.cancel = interrupt.flag();
-    report = prune(file_system, flags.path, flags.retention, options);
+    report = prune(flags.path, options);
   }
   const std::string text =
       flags.json ? json_text(to_json(flags.path, report)) : to_text(flags.path, report);
-  if (flags.dry_run) return print(text);
+  if (flags.options.dry_run) return print(text);
   print_done(text, flags.path + " is pruned");
 }
 
@@ -79,19 +56,21 @@ void add_prune(Command& program) {
   auto flags = std::make_shared<PruneFlags>();
   Command command = program.add_command("prune", "Delete old iterations of a run");
   command.add_option("RUN", flags->path, "A run folder").required().type_name("");
-  command.add_option("--keep-last", flags->retention.keep_last, "Keep the N latest good iterations")
+  command
+      .add_option("--keep-last", flags->options.keep.keep_last, "Keep the N latest good iterations")
       .type_name("N")
       .check(whole_number(1, INT64_MAX));
   command
-      .add_option("--keep-every", flags->retention.keep_every,
+      .add_option("--keep-every", flags->options.keep.keep_every,
                   "Keep every iteration divisible by K (in addition to --keep-last)")
       .type_name("K")
       .check(whole_number(1, INT64_MAX));
-  command.add_flag("--unfinished", flags->retention.unfinished,
+  command.add_flag("--unfinished", flags->options.keep.unfinished,
                    "Also remove unfinished iterations older than the last good one");
-  command.add_flag("--verify", flags->verify,
+  command.add_flag("--verify", flags->options.verify,
                    "Check every byte of the last good iteration before anything is removed");
-  command.add_flag("--dry-run", flags->dry_run, "Show what would be removed, and remove nothing");
+  command.add_flag("--dry-run", flags->options.dry_run,
+                   "Show what would be removed, and remove nothing");
   add_json_option(command, flags->json);
   add_progress_option(command, flags->progress);
   command.footer(kPruneExamples);

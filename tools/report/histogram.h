@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "tools/inspect/statistics.h"
+#include "ops/inspect/statistics.h"
 
 namespace ferry::tool {
 

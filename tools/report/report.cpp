@@ -7,8 +7,8 @@
 #include "ckpt/io/staging/read_mark.h"
 #include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"
-#include "tools/commands.h"
 #include "ops/output/paths.h"
+#include "tools/commands.h"
 #include "tools/report/page_file.h"
 #include "tools/report/report_page.h"
 #include "tools/report/training/run_sources.h"
@@ -86,9 +86,11 @@ void check_place(const FileSystem& file_system, const std::string& output,
 
 void report_checkpoint(const std::shared_ptr<const FileSystem>& file_system,
                        const ReportFlags& flags) {
-  const Checkpoint checkpoint = open_checkpoint(file_system, flags.paths[0], flags.open);
+  const auto opened =
+      std::make_shared<const Checkpoint>(open_checkpoint(file_system, flags.paths[0], flags.open));
+  const Checkpoint& checkpoint = *opened;
   if (flags.output != "-") check_place(*file_system, flags.output, checkpoint.path);
-  const InspectReport inspect = make_report(checkpoint, {});
+  const InspectReport inspect = ferry::inspect(opened);
   ReportContent content{&inspect, {}};
   if (!flags.histograms.empty()) add_histograms(flags, checkpoint.catalog, content);
   const std::string page = report_page(content);

@@ -163,13 +163,6 @@ std::string printable(std::string_view text, bool keep_newlines) {
   return safe;
 }
 
-std::string shortened(std::string text, size_t most_bytes) {
-  if (text.size() <= most_bytes) return text;
-  size_t end = most_bytes - std::min<size_t>(most_bytes, 3);
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
-  return text.substr(0, end) + "...";
-}
-
 size_t display_width(std::string_view text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xc0) != 0x80;

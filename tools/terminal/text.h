@@ -11,6 +11,7 @@
 #include "ckpt/base/dtype.h"
 #include "ckpt/base/glob.h"
 #include "ckpt/base/size_text.h"
+#include "ckpt/base/utf8.h"
 
 namespace ferry::tool {
 
@@ -46,9 +47,6 @@ std::pair<std::string, std::string> parse_rename(const std::string& text);
 /// `text` made safe to print: control characters, bidirectional overrides and bytes that are not
 /// UTF-8 become \n, \x1b, \u202e. Newlines stay where `keep_newlines`.
 std::string printable(std::string_view text, bool keep_newlines = false);
-
-/// The start of `text` and "..." where it has more than so many bytes; never half a character.
-std::string shortened(std::string text, size_t most_bytes);
 
 /// Columns of the terminal that `text` takes, roughly: its code points.
 size_t display_width(std::string_view text);

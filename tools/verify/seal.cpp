@@ -1,10 +1,9 @@
-#include "ckpt/integrity/manifest/seal.h"
-
 #include <fmt/format.h>
 
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "ops/verify.h"
 #include "tools/commands.h"
 #include "tools/terminal/common_options.h"
 #include "tools/terminal/interrupt.h"
@@ -76,7 +75,7 @@ void run(const SealFlags& flags) {
     ProgressLine line("sealing", flags.progress);
     options.engine.cancel = interrupt.flag();
     options.engine.progress = [&](const Progress& progress) { line.show(progress); };
-    report = seal(posix_file_system(), flags.path, options);
+    report = seal(flags.path, options);
     const double seconds = line.seconds();
     text = flags.json ? json_text(json_of(report, options.dry_run, seconds))
                       : text_of(report, options.dry_run, seconds);

@@ -16,7 +16,8 @@ std::string counted(int64_t count, const char* one) {
 }
 
 // "1 file, 129 kB" and what of it was computed.
-std::string what_was_checked(const VerifyReport& report, double seconds) {
+std::string what_was_checked(const VerifyReport& report) {
+  const double seconds = report.seconds;
   std::string text =
       fmt::format("checked {}, {}", counted(report.files, "file"), human_bytes(report.bytes));
   if (report.tensors > 0) text += ", " + counted(report.tensors, "tensor");
@@ -38,27 +39,20 @@ std::string what_was_checked(const VerifyReport& report, double seconds) {
 
 }  // namespace
 
-size_t problem_count(const RunReport& run) {
-  size_t count = run.problem.empty() ? 0 : 1;
-  for (const TimedReport& timed : run.iterations) count += timed.report.problems.size();
-  return count;
-}
-
-std::string to_text(const RunReport& run) {
+std::string to_text(const RunVerification& run) {
   std::string text;
-  for (const TimedReport& timed : run.iterations) text += to_text(timed);
-  const size_t problems = problem_count(run);
+  for (const VerifyReport& report : run.iterations) text += to_text(report);
+  const size_t problems = run.problem_count();
   text += fmt::format(
       "{}: {} checked, {}\n", printable(run.path),
       counted(static_cast<int64_t>(run.iterations.size()), "iteration"),
       problems == 0 ? "no damage found" : counted(static_cast<int64_t>(problems), "problem"));
-  if (!run.problem.empty()) text += "  " + printable(run.problem) + "\n";
+  if (!run.tracker_problem.empty()) text += "  " + printable(run.tracker_problem) + "\n";
   for (const std::string& note : run.notes) text += "note: " + printable(note) + "\n";
   return text;
 }
 
-std::string to_text(const TimedReport& timed) {
-  const VerifyReport& report = timed.report;
+std::string to_text(const VerifyReport& report) {
   std::string text = printable(report.path);
   if (!report.format.empty()) text += " (" + report.format + ")";
   text += report.problems.empty()
@@ -70,7 +64,7 @@ std::string to_text(const TimedReport& timed) {
   if (report.problems.size() > kProblemsShown) {
     text += fmt::format("  and {} more, with --json\n", report.problems.size() - kProblemsShown);
   }
-  text += what_was_checked(report, timed.seconds) + "\n";
+  text += what_was_checked(report) + "\n";
   for (size_t i = 0; i < report.notes.size() && i < kNotesShown; ++i) {
     text += "note: " + printable(report.notes[i]) + "\n";
   }
@@ -80,20 +74,19 @@ std::string to_text(const TimedReport& timed) {
   return text;
 }
 
-nlohmann::json to_json(const RunReport& run) {
+nlohmann::json to_json(const RunVerification& run) {
   using nlohmann::json;
   json iterations = json::array();
-  for (const TimedReport& timed : run.iterations) iterations.push_back(to_json(timed));
+  for (const VerifyReport& report : run.iterations) iterations.push_back(to_json(report));
   return {{"path", run.path},
-          {"problem", run.problem.empty() ? json(nullptr) : json(run.problem)},
-          {"problem_count", problem_count(run)},
+          {"problem", run.tracker_problem.empty() ? json(nullptr) : json(run.tracker_problem)},
+          {"problem_count", run.problem_count()},
           {"notes", run.notes},
           {"iterations", std::move(iterations)}};
 }
 
-nlohmann::json to_json(const TimedReport& timed) {
+nlohmann::json to_json(const VerifyReport& report) {
   using nlohmann::json;
-  const VerifyReport& report = timed.report;
   const auto text_or_null = [](const std::string& text) {
     return text.empty() ? json(nullptr) : json(text);
   };
@@ -128,7 +121,7 @@ nlohmann::json to_json(const TimedReport& timed) {
           {"digests", report.digests},
           {"crc32s", report.crc32s},
           {"sha256s", report.sha256s},
-          {"seconds", timed.seconds}};
+          {"seconds", report.seconds}};
 }
 
 }  // namespace ferry::tool

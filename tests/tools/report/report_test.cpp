@@ -66,7 +66,7 @@ Catalog large_catalog() {
 }
 
 std::string page_of(Checkpoint checkpoint) {
-  const InspectReport report = make_report(checkpoint, {});
+  const InspectReport report = inspect(std::make_shared<const Checkpoint>(std::move(checkpoint)));
   return report_page({&report, {}});
 }
 

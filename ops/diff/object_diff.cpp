@@ -1,4 +1,4 @@
-#include "tools/diff/object_diff.h"
+#include "ops/diff/object_diff.h"
 
 #include <fmt/format.h>
 
@@ -9,11 +9,11 @@
 
 #include "ckpt/base/box.h"
 #include "ckpt/base/error.h"
+#include "ckpt/base/utf8.h"
 #include "ckpt/format/pickle/values/value.h"
 #include "ckpt/format/torch/objects.h"
-#include "tools/terminal/text.h"
 
-namespace ferry::tool {
+namespace ferry {
 namespace {
 
 using nlohmann::json;
@@ -184,7 +184,7 @@ class BytesDiff {
 };
 
 std::vector<std::string> changes_of(const Loaded& a, const Loaded& b) {
-  std::vector<std::string> changes = tool::changes_between(a.text, b.text);
+  std::vector<std::string> changes = changes_between(a.text, b.text);
   return changes.empty() ? BytesDiff().changes(a.value.value, b.value.value) : changes;
 }
 
@@ -230,4 +230,4 @@ ObjectsDiff diff_objects(const Catalog& a, const Catalog& b) {
   return result;
 }
 
-}  // namespace ferry::tool
+}  // namespace ferry

@@ -1,4 +1,4 @@
-#include "tools/diff/diff_job.h"
+#include "ops/diff.h"
 
 #include <algorithm>
 #include <functional>
@@ -6,13 +6,17 @@
 #include <numeric>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/glob.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/io/staging/read_mark.h"
 #include "convert/check/names.h"
 #include "convert/convert.h"
-#include "tools/diff/value_pass.h"
-#include "tools/terminal/text.h"
+#include "ops/diff/object_diff.h"
+#include "ops/diff/pairing.h"
+#include "ops/diff/tensor_diff.h"
+#include "ops/diff/value_pass.h"
 
-namespace ferry::tool {
+namespace ferry {
 namespace {
 
 DiffSide describe(const Checkpoint& checkpoint) {
@@ -46,7 +50,10 @@ std::vector<TensorPair> matching_pairs(const Checkpoint& a, const Checkpoint& b,
     return (!options.only.empty() && !matches_any(options.only, name)) ||
            matches_any(options.drop, name);
   });
-  if (pairs.empty()) fail(ErrorKind::not_found, "--only and --drop leave no tensor to compare");
+  if (pairs.empty()) {
+    fail(ErrorKind::not_found, "{} and {} leave no tensor to compare", option("only"),
+         option("drop"));
+  };
   return pairs;
 }
 
@@ -110,4 +117,4 @@ DiffReport diff(const DiffOptions& options) {
   return report;
 }
 
-}  // namespace ferry::tool
+}  // namespace ferry

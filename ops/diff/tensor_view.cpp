@@ -1,11 +1,11 @@
-#include "tools/diff/tensor_view.h"
+#include "ops/diff/tensor_view.h"
 
 #include <algorithm>
 #include <map>
 
 #include "convert/convert.h"
 
-namespace ferry::tool {
+namespace ferry {
 namespace {
 
 // Embeddings and output layers, whatever stands before (the optimizer's states have the same rows).
@@ -95,4 +95,4 @@ std::vector<TensorView> split_experts(const TensorView& view, std::vector<Expert
   return parts;
 }
 
-}  // namespace ferry::tool
+}  // namespace ferry

@@ -1,13 +1,17 @@
-#include "tools/inspect/inspect_report.h"
+#include "ops/inspect.h"
 
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
+#include "ckpt/base/glob.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/format/torch/objects.h"
 #include "ckpt/megatron/optimizer/masters/remainders.h"
+#include "convert/check/names.h"
 #include "convert/state_dict/state_dict.h"
-#include "tools/terminal/text.h"
+#include "ops/inspect/further_facts.h"
+#include "ops/inspect/statistics.h"
 
-namespace ferry::tool {
+namespace ferry {
 namespace {
 
 uint64_t stored_bytes(const Entry& entry) {
@@ -30,16 +34,17 @@ TensorGroup& group_of(const Entry& entry, ElementKind kind, InspectReport& repor
 
 void compute_statistics(InspectReport& report) {
   const Catalog& catalog = report.checkpoint->catalog;
-  const InspectOptions& options = report.options;
-  const std::vector<const Entry*> entries = matching(catalog, *options.stats);
+  const EngineOptions& engine = report.options.engine;
+  const std::vector<const Entry*> entries = matching(catalog, *report.options.stats);
   Progress progress;
   for (const Entry* entry : entries) progress.bytes_total += static_cast<uint64_t>(entry->bytes());
   for (const Entry* entry : entries) {
     const auto read = [&](uint64_t bytes) {
+      if (engine.cancel && *engine.cancel) fail(ErrorKind::cancelled, "stopped on request");
       progress.bytes_done += bytes;
-      if (options.progress) options.progress(progress);
+      if (engine.progress) engine.progress(progress);
     };
-    report.statistics.emplace_back(entry, statistics(catalog, *entry, options.memory_bytes, read));
+    report.statistics.emplace_back(entry, statistics(catalog, *entry, engine.memory_bytes, read));
   }
 }
 
@@ -47,17 +52,15 @@ void check_masters(InspectReport& report) {
   const Catalog& catalog = report.checkpoint->catalog;
   const std::vector<MasterPair> pairs = master_pairs(catalog);
   if (pairs.empty()) {
-    fail(ErrorKind::invalid, "{}: {}, which --check-masters would hold against the weights",
+    fail(ErrorKind::invalid, "{}: {}, which {} would compare with the weights",
          report.checkpoint->path,
          has_remainders(catalog) ? "its masters are remainders of the weights, and any fits: there "
                                    "are no fp32 masters"
-                                 : "holds no fp32 masters of the model's tensors");
+                                 : "holds no fp32 masters of the model's tensors",
+         option("check_masters"));
   }
-  EngineOptions engine;
-  engine.memory_bytes = report.options.memory_bytes;
-  engine.progress = report.options.progress;
   report.masters = static_cast<int64_t>(pairs.size());
-  report.mismatches = compare_masters(catalog, pairs, engine);
+  report.mismatches = compare_masters(catalog, pairs, report.options.engine);
 }
 
 // One object that cannot be parsed must not hide the others.
@@ -72,29 +75,14 @@ void read_objects(InspectReport& report) {
   }
 }
 
-}  // namespace
-
-std::vector<const Entry*> matching(const Catalog& catalog, const std::string& pattern) {
-  std::vector<const Entry*> found;
-  for (const Entry& entry : catalog.entries) {
-    if (glob_matches(pattern, entry.name)) found.push_back(&entry);
-  }
-  if (found.empty()) {
-    fail(
-        ErrorKind::not_found,
-        "no tensor matches '{}'; `ferry inspect --tensors` lists the {} there are ('*' matches any "
-        "run of characters)",
-        pattern, catalog.entries.size());
-  }
-  return found;
-}
-
-InspectReport make_report(const Checkpoint& checkpoint, const InspectOptions& options) {
+InspectReport report_on(std::shared_ptr<const Checkpoint> opened, const InspectOptions& options,
+                        const std::string& given) {
+  const Checkpoint& checkpoint = *opened;
   InspectReport report;
-  report.checkpoint = &checkpoint;
+  report.checkpoint = std::move(opened);
   report.options = options;
   report.model = recognise(checkpoint);
-  report.further = further_facts(checkpoint, report.model, options.given);
+  report.further = further_facts(checkpoint, report.model, given);
   // What config.json counts of them and no file holds is none.
   if (report.further.prediction.tensors == 0) report.model.mtp_layers = 0;
   const std::vector<AdapterTensor> adapter = adapter_tensors(checkpoint.catalog);
@@ -118,4 +106,31 @@ InspectReport make_report(const Checkpoint& checkpoint, const InspectOptions& op
   return report;
 }
 
-}  // namespace ferry::tool
+}  // namespace
+
+std::vector<const Entry*> matching(const Catalog& catalog, const std::string& pattern) {
+  std::vector<const Entry*> found;
+  for (const Entry& entry : catalog.entries) {
+    if (glob_matches(pattern, entry.name)) found.push_back(&entry);
+  }
+  if (found.empty()) {
+    fail(
+        ErrorKind::not_found,
+        "no tensor matches '{}'; `ferry inspect --tensors` lists the {} there are ('*' matches any "
+        "run of characters)",
+        pattern, catalog.entries.size());
+  }
+  return found;
+}
+
+InspectReport inspect(const std::string& path, const InspectOptions& options) {
+  return report_on(
+      std::make_shared<const Checkpoint>(open_model(posix_file_system(), path, options.open)),
+      options, path);
+}
+
+InspectReport inspect(std::shared_ptr<const Checkpoint> checkpoint, const InspectOptions& options) {
+  return report_on(std::move(checkpoint), options, {});
+}
+
+}  // namespace ferry

@@ -1,4 +1,4 @@
-#include "tools/inspect/statistics.h"
+#include "ops/inspect/statistics.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include "ckpt/base/cast.h"
 #include "ckpt/engine/engine.h"
 
-namespace ferry::tool {
+namespace ferry {
 namespace {
 
 constexpr int64_t kBlockElements =
@@ -122,4 +122,4 @@ Statistics statistics(const Catalog& catalog, const Entry& entry, uint64_t memor
   return accumulator.result();
 }
 
-}  // namespace ferry::tool
+}  // namespace ferry

@@ -1,4 +1,4 @@
-#include "tools/inspect/statistics.h"
+#include "ops/inspect/statistics.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include "ckpt/format/hugging_face/safetensors.h"
 #include "tests/io/memory_file_system.h"
 
-namespace ferry::tool {
+namespace ferry {
 namespace {
 
 template <typename T>
@@ -72,4 +72,4 @@ TEST(Statistics, KeepDigitsBesideALargeMean) {
 }
 
 }  // namespace
-}  // namespace ferry::tool
+}  // namespace ferry

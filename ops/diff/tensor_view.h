@@ -8,7 +8,7 @@
 #include "ckpt/core/recipe.h"
 #include "convert/model/expert_names.h"
 
-namespace ferry::tool {
+namespace ferry {
 
 /// A tensor as the other side of a comparison would call it, and how it is read.
 struct TensorView {
@@ -36,4 +36,4 @@ std::vector<TensorView> unstack(const TensorView& view, size_t position);
 /// One view for each of these parts of a view.
 std::vector<TensorView> split_experts(const TensorView& view, std::vector<ExpertPart> experts);
 
-}  // namespace ferry::tool
+}  // namespace ferry

@@ -1,11 +1,13 @@
-#include "tools/diff/tensor_diff.h"
+#include "ops/diff/tensor_diff.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <optional>
 
-namespace ferry::tool {
+#include "ops/diff/compare.h"
+
+namespace ferry {
 namespace {
 
 // A constant takes the shape of what it is compared with, if that has as many bytes.
@@ -86,4 +88,4 @@ TensorDiff judge(TensorPair& pair, const JudgeOptions& options, std::vector<std:
   return diff;
 }
 
-}  // namespace ferry::tool
+}  // namespace ferry

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "tools/diff/tensor_view.h"
+#include "ops/diff/tensor_view.h"
 
-namespace ferry::tool {
+namespace ferry {
 
 struct TensorPair {
   std::optional<TensorView> a, b;  // one may be missing
@@ -27,4 +27,4 @@ std::vector<TensorPair> pair_views(std::vector<TensorView> a, std::vector<Tensor
 std::vector<TensorPair> pair_tensors(const Checkpoint& a, const Checkpoint& b,
                                      std::vector<std::string>& notes);
 
-}  // namespace ferry::tool
+}  // namespace ferry

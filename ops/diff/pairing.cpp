@@ -1,4 +1,4 @@
-#include "tools/diff/pairing.h"
+#include "ops/diff/pairing.h"
 
 #include <fmt/format.h>
 
@@ -15,7 +15,7 @@
 #include "convert/adapters.h"
 #include "convert/model/expert_names.h"
 
-namespace ferry::tool {
+namespace ferry {
 namespace {
 
 using Views = std::vector<TensorView>;
@@ -319,4 +319,4 @@ std::vector<TensorPair> pair_tensors(const Checkpoint& a, const Checkpoint& b,
   return pair_views(std::move(of_a), std::move(of_b));
 }
 
-}  // namespace ferry::tool
+}  // namespace ferry

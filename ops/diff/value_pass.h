@@ -7,9 +7,9 @@
 
 #include "ckpt/core/catalog.h"
 #include "ckpt/engine/engine.h"
-#include "tools/diff/tensor_diff.h"
+#include "ops/diff/tensor_diff.h"
 
-namespace ferry::tool {
+namespace ferry {
 
 /// Fills `values` of the diffs that are `by_value`, and their status where values differ. `diffs`
 /// are parallel to `pairs`, whose recipes count in the catalogs. Reads every element once, with
@@ -19,4 +19,4 @@ uint64_t compare_values(const Catalog& a, const Catalog& b, std::vector<TensorPa
                         std::vector<TensorDiff>& diffs, const Tolerance& tolerance,
                         const EngineOptions& options);
 
-}  // namespace ferry::tool
+}  // namespace ferry

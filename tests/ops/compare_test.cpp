@@ -1,5 +1,5 @@
 // Differences of values, by bits and within a tolerance.
-#include "tools/diff/compare.h"
+#include "ops/diff/compare.h"
 
 #include <gtest/gtest.h>
 
@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "tools/diff/object_diff.h"
-#include "tools/diff/pairing.h"
+#include "ops/diff/object_diff.h"
+#include "ops/diff/pairing.h"
 
-namespace ferry::tool {
+namespace ferry {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
@@ -223,4 +223,4 @@ TEST(ObjectDiff, ANestingMoreIsSaidInShort) {
 }
 
 }  // namespace
-}  // namespace ferry::tool
+}  // namespace ferry

@@ -3,19 +3,10 @@
 
 #include <cstdint>
 #include <functional>
-#include <string>
 
-#include "ckpt/core/catalog.h"
+#include "ops/inspect.h"
 
-namespace ferry::tool {
-
-/// Of the finite values; all in double.
-struct Statistics {
-  double min = 0, max = 0, mean = 0;
-  double std = 0;  // of the population
-  int64_t finite = 0, nan = 0, infinite = 0;
-  std::string problem;  // why there are none ("complex values"); empty: there are
-};
+namespace ferry {
 
 /// Reads the tensor once, in at most `memory_bytes`; tells `read` how many bytes each step took.
 Statistics statistics(const Catalog& catalog, const Entry& entry, uint64_t memory_bytes,
@@ -27,4 +18,4 @@ void for_each_block(const Catalog& catalog, const Entry& entry, uint64_t memory_
                     const std::function<void(const double*, int64_t)>& consume,
                     const std::function<void(uint64_t)>& read = {});
 
-}  // namespace ferry::tool
+}  // namespace ferry

@@ -1,4 +1,4 @@
-#include "tools/diff/compare.h"
+#include "ops/diff/compare.h"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 
 #include "ckpt/base/cast.h"
 
-namespace ferry::tool {
+namespace ferry {
 namespace {
 
 constexpr int64_t kBlock = 2048;  // elements: two blocks of doubles stay in the first-level cache
@@ -139,4 +139,4 @@ ValueDifference compare(std::span<const std::byte> a, DType dtype_a, std::span<c
   return result;
 }
 
-}  // namespace ferry::tool
+}  // namespace ferry

@@ -1,4 +1,4 @@
-#include "tools/inspect/optimizer_kinds.h"
+#include "ops/inspect/optimizer_kinds.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 #include "ckpt/megatron/optimizer/matrix_optimizer.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
 
-namespace ferry::tool {
+namespace ferry {
 
 std::vector<OptimizerKind> optimizer_kinds(const Catalog& catalog) {
   std::map<std::string_view, std::vector<std::string>> of_tensors;
@@ -55,4 +55,4 @@ std::string to_text(const std::vector<OptimizerKind>& kinds) {
   return text;
 }
 
-}  // namespace ferry::tool
+}  // namespace ferry

@@ -1,4 +1,4 @@
-#include "tools/diff/value_pass.h"
+#include "ops/diff/value_pass.h"
 
 #include <algorithm>
 #include <mutex>
@@ -9,8 +9,9 @@
 #include "ckpt/engine/progress_meter.h"
 #include "ckpt/engine/tensor_reader.h"
 #include "ckpt/engine/tiles/tile_cut.h"
+#include "ops/diff/compare.h"
 
-namespace ferry::tool {
+namespace ferry {
 namespace {
 
 constexpr uint64_t kPartBytes = 4 << 20;
@@ -163,4 +164,4 @@ uint64_t compare_values(const Catalog& a, const Catalog& b, std::vector<TensorPa
   return ValuePass(a, b, pairs, diffs).run(tolerance, options);
 }
 
-}  // namespace ferry::tool
+}  // namespace ferry

@@ -7,7 +7,7 @@
 
 #include "ckpt/checkpoint.h"
 
-namespace ferry::tool {
+namespace ferry {
 
 struct OptimizerKind {
   std::vector<std::string> states;  // "param", "momentum_buffer", ...
@@ -24,4 +24,4 @@ std::string optimizer_name(const Checkpoint& checkpoint);
 /// have the same.
 std::string to_text(const std::vector<OptimizerKind>& kinds);
 
-}  // namespace ferry::tool
+}  // namespace ferry

@@ -2,7 +2,14 @@
 function(ferry_compile_options target)
   target_compile_features(${target} PUBLIC cxx_std_20)  # for who links the installed libraries
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+                                              $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
                                               $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/ferry>)
+  # Libraries can become a part of shared ones. Without interposition their functions are still inlined.
+  get_target_property(type ${target} TYPE)
+  if(NOT type STREQUAL "EXECUTABLE")
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fno-semantic-interposition>)
+  endif()
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
                                            $<$<BOOL:${FERRY_WARNINGS_AS_ERRORS}>:-Werror>)
   # GCC 12 warns of overlapping copies inside std::string's operator+ (its bug 105651, mended in 13).

@@ -1,14 +1,14 @@
 # `cmake --install` puts bin/ferry, the libraries, their headers and a CMake package: find_package(ferry), or
-# find_package(ferry COMPONENTS mpi) for ferry::mpi, too.
+# find_package(ferry COMPONENTS mpi estimate) for ferry::mpi and ferry::estimate, too.
 include(CMakePackageConfigHelpers)
 
 install(TARGETS ferry_tool EXPORT ferryTargets RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
-install(TARGETS ferry_ckpt ferry_convert ferry_ops
+install(TARGETS ferry_ckpt ferry_convert ferry_ops ferry_ferry
         EXPORT ferryTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${CMAKE_BINARY_DIR}/share/ DESTINATION ${CMAKE_INSTALL_DATAROOTDIR} COMPONENT program)
-# The headers that docs/library.md and README.md name, and what they include; all others are ferry's own.
+# ferry/ferry.h, the headers that docs/library.md names, and what they include; all others are ferry's own.
 set(public_headers
     ckpt/base/box.h
     ckpt/base/digest.h
@@ -25,13 +25,13 @@ set(public_headers
     ckpt/core/shard.h
     ckpt/engine/engine.h
     ckpt/format/hugging_face/parameter_count.h
-    ckpt/format/pickle/values/draft.h
+    ckpt/format/hugging_face/training_folder.h
     ckpt/format/pickle/values/value.h
-    ckpt/format/torch/archive/torch_archive_writer.h
     ckpt/group/group.h
     ckpt/group/together.h
     ckpt/group/transport.h
     ckpt/integrity/integrity_options.h
+    ckpt/integrity/manifest/seal.h
     ckpt/integrity/problem.h
     ckpt/integrity/verify.h
     ckpt/io/file_system.h
@@ -40,11 +40,13 @@ set(public_headers
     ckpt/megatron/model/blocks.h
     ckpt/megatron/model/model_layout.h
     ckpt/megatron/model/module_choice.h
+    ckpt/megatron/model/parallel_target.h
     ckpt/megatron/model/parameter_names.h
     ckpt/megatron/model/pipeline_layout.h
     ckpt/megatron/model/run_arguments.h
     ckpt/megatron/optimizer/buckets/flat_buffer.h
     ckpt/megatron/optimizer/buckets/model_buffers.h
+    ckpt/megatron/optimizer/masters/compare.h
     ckpt/megatron/state/run_state.h
     ckpt/megatron/state/state_of.h
     ckpt/megatron/torch_dist/core_release.h
@@ -60,11 +62,26 @@ set(public_headers
     ckpt/memory/torch_snapshot.h
     ckpt/open.h
     ckpt/store/begin_options.h
-    convert/convert.h)
+    ckpt/store/prune.h
+    ckpt/store/retention.h
+    ckpt/store/run_folder.h
+    convert/adapters.h
+    convert/check/model_check.h
+    convert/convert.h
+    convert/import.h
+    ops/convert.h
+    ops/diff.h
+    ops/inspect.h
+    ops/prune.h
+    ops/renames.h
+    ops/reshard.h
+    ops/verify.h
+    ops/write_options.h)
 foreach(header IN LISTS public_headers)
   cmake_path(GET header PARENT_PATH folder)
   install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ferry/${folder})
 endforeach()
+install(FILES ferry/ferry.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ferry)
 install(EXPORT ferryTargets NAMESPACE ferry:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/ferry)
 # A component of its own: who does without MPI need not have it.
 if(FERRY_MPI)
@@ -74,6 +91,12 @@ if(FERRY_MPI)
   install(FILES ckpt/group/mpi/mpi_group.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ferry/ckpt/group/mpi)
   install(EXPORT ferryMpiTargets NAMESPACE ferry:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/ferry)
 endif()
+# What training takes is known to the trainer, so this brings the trainer and its kernels along.
+install(TARGETS ferry_estimate ferry_trainer ferry_kernels EXPORT ferryEstimateTargets
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(FILES estimate/estimate.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ferry/estimate)
+install(EXPORT ferryEstimateTargets NAMESPACE ferry:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/ferry)
 configure_package_config_file(cmake/ferryConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/ferryConfig.cmake
                               INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/ferry)
 write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/ferryConfigVersion.cmake COMPATIBILITY SameMinorVersion)

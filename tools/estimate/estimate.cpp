@@ -1,13 +1,12 @@
-#include "tools/estimate/estimate.h"
-
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "estimate/make_estimate.h"
 #include "tools/commands.h"
 #include "tools/estimate/estimate_output.h"
-#include "tools/estimate/layouts.h"
+#include "tools/estimate/launch_source.h"
 #include "tools/report/page_file.h"
 #include "tools/terminal/common_options.h"
 #include "tools/terminal/output.h"
@@ -49,24 +48,14 @@ void run(EstimateFlags flags, bool has_output) {
     fail(ErrorKind::invalid, "--json prints to standard output, and takes no -o");
   }
   EstimateOptions& options = flags.options;
-  if (options.gpu_memory_bytes && options.gpus == 0) {
-    fail(ErrorKind::invalid, "--gpu-memory is for --gpus N, whose layouts it bounds");
-  }
   for (const std::string& word : flags.at) options.at.push_back(std::stoll(word));
   const auto files = posix_file_system();
   if (has_output) check_page_file(*files, flags.page);
-  const EstimateSource source = read_estimate_source(files, flags.what, flags.arguments);
-  const Estimate estimate = make_estimate(source, options);
-  if (!options.at.empty() && (!estimate.training || estimate.training->rates.empty())) {
-    fail(ErrorKind::invalid,
-         "--at asks for learning rates, which follow from the run: --lr, and --train-iters or "
-         "--train-samples, must be given after -- or in WHAT");
-  }
-  LayoutSearch layouts;
-  const bool is_search = options.gpu_memory_bytes.has_value();
-  if (is_search) layouts = find_layouts(source, options);
-  const EstimateOutput output{&estimate, is_search ? &layouts : nullptr, options,
-                              static_cast<size_t>(flags.layouts)};
+  EstimateSource source = is_launch(flags.what, *files)
+                              ? read_launch_source(flags.what, flags.arguments, *files)
+                              : read_estimate_source(files, flags.what, flags.arguments);
+  const Estimate estimate = make_estimate(std::move(source), options);
+  const EstimateOutput output{&estimate, options, static_cast<size_t>(flags.layouts)};
   if (flags.json) return print(json_text(estimate_json(output)));
   if (has_output) {
     return write_page_file(files, flags.page,

@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/estimate/estimate_output.h"
+#include "trainer/arguments/train_arguments.h"
 
 namespace ferry::tool {
 namespace {
@@ -9,15 +10,15 @@ using nlohmann::json;
 
 json stages_json(const Estimate& estimate) {
   json stages = json::array();
-  for (const StagePlan& stage : estimate.stages) {
+  for (const StageMemory& stage : estimate.stages) {
     stages.push_back({{"stage", stage.stage},
                       {"parameters_held", stage.parameter_count},
-                      {"parameters_bytes", stage.parameter_bytes()},
-                      {"gradients_bytes", stage.state.gradients},
-                      {"optimizer_bytes", stage.state.optimizer},
+                      {"parameters_bytes", stage.parameters},
+                      {"gradients_bytes", stage.gradients},
+                      {"optimizer_bytes", stage.optimizer},
                       {"activations_bytes", stage.activations},
                       {"staging_bytes", stage.staging},
-                      {"total_bytes", stage.bytes()}});
+                      {"total_bytes", stage.total}});
   }
   return stages;
 }
@@ -42,7 +43,7 @@ json training_json(const TrainingFigures& training) {
 
 json layouts_json(const EstimateOutput& output) {
   json layouts = json::array();
-  for (const LayoutChoice& choice : output.layouts->fitting) {
+  for (const LayoutChoice& choice : output.estimate->layouts->fitting) {
     if (layouts.size() >= output.most_layouts) break;
     layouts.push_back({{"tensor", choice.tensor},
                        {"pipeline", choice.pipeline},
@@ -57,10 +58,11 @@ json layouts_json(const EstimateOutput& output) {
                         output.estimate->speed ? json(choice.tokens_per_second) : json(nullptr)},
                        {"why", choice.reason}});
   }
-  return {{"tried", output.layouts->tried},
-          {"fit", output.layouts->fitting.size()},
-          {"least_bytes_that_do_not_fit",
-           output.layouts->least_bytes > 0 ? json(output.layouts->least_bytes) : json(nullptr)},
+  return {{"tried", output.estimate->layouts->tried},
+          {"fit", output.estimate->layouts->fitting.size()},
+          {"least_bytes_that_do_not_fit", output.estimate->layouts->least_bytes > 0
+                                              ? json(output.estimate->layouts->least_bytes)
+                                              : json(nullptr)},
           {"best", layouts}};
 }
 
@@ -95,7 +97,7 @@ json estimate_json(const EstimateOutput& output) {
                    {"without_padding", estimate.parameters.without_padding},
                    {"active", estimate.parameters.active}}},
                  {"operations_per_token", estimate.operations_per_token},
-                 {"ranks", ranks_json(estimate.arguments)},
+                 {"ranks", ranks_json(*estimate.arguments)},
                  {"stages", stages_json(estimate)},
                  {"recompute", recompute},
                  {"checkpoints", checkpoints},
@@ -113,7 +115,7 @@ json estimate_json(const EstimateOutput& output) {
                        {"model", speed->from->model},
                        {"source", speed->from->source}};
   }
-  if (output.layouts != nullptr) result["layouts"] = layouts_json(output);
+  if (output.estimate->layouts) result["layouts"] = layouts_json(output);
   return result;
 }
 

@@ -4,15 +4,12 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "tools/estimate/estimate.h"
-#include "tools/estimate/layouts.h"
+#include "estimate/estimate.h"
 
 namespace ferry::tool {
 
-/// What is told; `layouts` is null where none were looked for.
 struct EstimateOutput {
   const Estimate* estimate = nullptr;
-  const LayoutSearch* layouts = nullptr;
   EstimateOptions options;
   size_t most_layouts = 10;
 };

@@ -4,6 +4,7 @@
 
 #include "tools/estimate/estimate_output.h"
 #include "tools/terminal/text.h"
+#include "trainer/arguments/train_arguments.h"
 
 namespace ferry::tool {
 namespace {
@@ -18,11 +19,10 @@ EstimateTable memory_table(const Estimate& estimate) {
   table.is_number.assign(8, true);
   table.rows.push_back({"stage", "parameters held", "parameters", "gradients", "optimizer",
                         "activations", "staging", "total"});
-  for (const StagePlan& stage : estimate.stages) {
+  for (const StageMemory& stage : estimate.stages) {
     table.rows.push_back({fmt::format("{}", stage.stage), grouped(stage.parameter_count),
-                          gib(stage.parameter_bytes()), gib(stage.state.gradients),
-                          gib(stage.state.optimizer), gib(stage.activations), gib(stage.staging),
-                          gib(stage.bytes())});
+                          gib(stage.parameters), gib(stage.gradients), gib(stage.optimizer),
+                          gib(stage.activations), gib(stage.staging), gib(stage.total)});
   }
   return table;
 }
@@ -75,7 +75,7 @@ EstimateTable rate_table(const TrainingFigures& training) {
 }
 
 EstimateTable layout_table(const EstimateOutput& output) {
-  const LayoutSearch& search = *output.layouts;
+  const LayoutSearch& search = *output.estimate->layouts;
   const uint64_t memory = *output.options.gpu_memory_bytes;
   EstimateTable table{"layouts",
                       fmt::format("Layouts that fit {} GPUs of {}, best first", output.options.gpus,
@@ -111,7 +111,7 @@ EstimateTable layout_table(const EstimateOutput& output) {
 
 std::vector<std::pair<std::string, std::string>> estimate_facts(const EstimateOutput& output) {
   const Estimate& estimate = *output.estimate;
-  const TrainArguments& a = estimate.arguments;
+  const TrainArguments& a = *estimate.arguments;
   const ParameterCounts& counts = estimate.parameters;
   std::vector<std::pair<std::string, std::string>> facts = {
       {"model",
@@ -167,7 +167,7 @@ std::vector<EstimateTable> estimate_tables(const EstimateOutput& output) {
   if (estimate.training && !estimate.training->rates.empty()) {
     tables.push_back(rate_table(*estimate.training));
   }
-  if (output.layouts != nullptr) tables.push_back(layout_table(output));
+  if (output.estimate->layouts) tables.push_back(layout_table(output));
   return tables;
 }
 

@@ -32,8 +32,9 @@ std::vector<std::string> notes_of(const EstimateOutput& output) {
   if (!output.estimate->no_plan.empty()) {
     notes.push_back("no plan of memory: " + output.estimate->no_plan);
   }
-  if (output.layouts != nullptr) {
-    notes.insert(notes.end(), output.layouts->notes.begin(), output.layouts->notes.end());
+  if (output.estimate->layouts) {
+    notes.insert(notes.end(), output.estimate->layouts->notes.begin(),
+                 output.estimate->layouts->notes.end());
   }
   return notes;
 }

@@ -16,32 +16,6 @@ namespace {
 constexpr const char* kAnyFolder = "folder=.";
 constexpr uint64_t kMostConfigurationBytes = 16 << 20;
 
-// Places and moments of the run that saved a checkpoint, which are nothing of its size.
-constexpr std::string_view kOfThatRun[] = {"load",
-                                           "save",
-                                           "rank",
-                                           "tensorboard_dir",
-                                           "data_path",
-                                           "train_data_path",
-                                           "valid_data_path",
-                                           "test_data_path",
-                                           "data_args_path",
-                                           "per_split_data_args_path",
-                                           "vocab_file",
-                                           "merge_file",
-                                           "tokenizer_type",
-                                           "tokenizer_model",
-                                           "data_cache_path",
-                                           "pretrained_checkpoint",
-                                           "metrics_json",
-                                           "ckpt_step",
-                                           "trigger_path",
-                                           "use_checkpoint_args",
-                                           "dry_run",
-                                           "non_persistent_global_ckpt_dir",
-                                           "eval_global_batch_size",
-                                           "eval_micro_batch_size"};
-
 // A launch's arguments, without those of places, and what it says of the vocabulary.
 void take_launch(EstimateSource& source, const LaunchConfiguration& launch,
                  const FileSystem& files) {
@@ -68,44 +42,40 @@ void take_launch(EstimateSource& source, const LaunchConfiguration& launch,
   if (!left_out.empty()) source.notes.push_back("left out:" + left_out);
 }
 
-}  // namespace
-
-bool is_of_size(const ArgumentRow& row) {
-  const bool counts = row.status == ArgumentStatus::used || row.status == ArgumentStatus::fork ||
-                      row.status == ArgumentStatus::derived;
-  return counts && row.is_bound() &&
-         std::ranges::find(kOfThatRun, row.name()) == std::end(kOfThatRun);
-}
-
-// A launch configuration has sections; other files are those of --yaml-cfg.
-void read_yaml(EstimateSource& source, const std::string& path, const FileSystem& files) {
-  const std::string text = read_file(files, path, kMostConfigurationBytes);
-  const bool is_launch = text.starts_with("arguments:") || text.starts_with("preset:") ||
-                         text.find("\narguments:") != std::string::npos ||
-                         text.find("\npreset:") != std::string::npos;
-  if (!is_launch) {
-    source.arguments = parse_arguments(std::vector<std::string>{"--yaml-cfg", path}, files);
-    source.what = "arguments of a YAML file";
-    return;
-  }
-  ConfigurationReader reader;
-  reader.set(kAnyFolder);
-  reader.take(text, path);
-  take_launch(source, reader.finish(), files);
-  source.what = "a launch configuration";
-}
-
 bool is_preset(const std::string& name) {
   const std::vector<std::string> names = preset_names();
   return std::ranges::find(names, name) != names.end();
 }
 
-void read_preset(EstimateSource& source, const std::string& name, const FileSystem& files) {
+}  // namespace
+
+bool is_launch(const std::string& name, const FileSystem& files) {
+  const PathKind kind = files.status(name).kind;
+  if (kind == PathKind::missing) return is_preset(name);
+  if (kind != PathKind::file || !(name.ends_with(".yaml") || name.ends_with(".yml"))) return false;
+  // A launch configuration has sections; other files are those of --yaml-cfg.
+  const std::string text = read_file(files, name, kMostConfigurationBytes);
+  return text.starts_with("arguments:") || text.starts_with("preset:") ||
+         text.find("\narguments:") != std::string::npos ||
+         text.find("\npreset:") != std::string::npos;
+}
+
+EstimateSource read_launch_source(const std::string& name, std::span<const std::string> words,
+                                  const FileSystem& files) {
+  EstimateSource source;
+  source.arguments = default_arguments();
   ConfigurationReader reader;
   reader.set(kAnyFolder);
-  reader.take_preset(name);
+  if (files.status(name).kind == PathKind::missing) {
+    reader.take_preset(name);
+    source.what = "preset " + name;
+  } else {
+    reader.take(read_file(files, name, kMostConfigurationBytes), name);
+    source.what = "a launch configuration";
+  }
   take_launch(source, reader.finish(), files);
-  source.what = "preset " + name;
+  take_words(source, words, files);
+  return source;
 }
 
 }  // namespace ferry::tool

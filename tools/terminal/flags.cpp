@@ -15,8 +15,10 @@ struct Flag {
 
 // Flags that are not called as the option is. A row without value is for those of no other row.
 constexpr Flag kFlags[] = {{"config_folder", "", "--config"},
+                           {"bandwidth_bytes", "", "--bandwidth"},
                            {"cut_tokens", "", "--force"},
                            {"data", "", "--dp"},
+                           {"gpu_memory_bytes", "", "--gpu-memory"},
                            {"ignored_members", "", "--ignore-member"},
                            {"layout", "", "a layout"},
                            {"max_shard_bytes", "", "--max-shard-size"},

@@ -1,10 +1,10 @@
 #include "ckpt/base/checked.h"
 #include "ckpt/base/dtype.h"
-#include "tools/estimate/estimate.h"
+#include "estimate/make_estimate.h"
 #include "trainer/arguments/complete.h"
 #include "trainer/run/options.h"
 
-namespace ferry::tool {
+namespace ferry {
 namespace {
 
 // What the optimizer keeps of a parameter, as checkpoints have it: `masters` bytes of its copy.
@@ -50,4 +50,4 @@ std::vector<CheckpointSize> checkpoint_sizes(const TrainArguments& a,
   return sizes;
 }
 
-}  // namespace ferry::tool
+}  // namespace ferry

@@ -1,3 +1,5 @@
+#include "estimate/make_estimate.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -6,11 +8,10 @@
 
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/megatron/state/vocabulary.h"
 #include "convert/arguments/arguments.h"
-#include "convert/model/model_tensors.h"
-#include "tools/estimate/estimate.h"
-#include "tools/terminal/text.h"
+#include "estimate/layouts.h"
 #include "trainer/arguments/complete.h"
 #include "trainer/loop/batch_size.h"
 #include "trainer/loop/flops.h"
@@ -18,7 +19,7 @@
 #include "trainer/loop/training_log.h"
 #include "trainer/run/options.h"
 
-namespace ferry::tool {
+namespace ferry {
 namespace {
 
 constexpr double kTokensAStep = 1 << 20;  // where nobody says it
@@ -128,6 +129,23 @@ TrainingFigures training_figures(const TrainArguments& a, double operations,
   return figures;
 }
 
+StageMemory memory_of(const StagePlan& plan) {
+  return {.stage = plan.stage,
+          .parameter_count = plan.parameter_count,
+          .parameters = plan.parameter_bytes(),
+          .gradients = plan.state.gradients,
+          .optimizer = plan.state.optimizer,
+          .activations = plan.activations,
+          .staging = plan.staging,
+          .total = plan.bytes()};
+}
+
+void check_options(const EstimateOptions& options) {
+  if (!options.gpu_memory_bytes || options.gpus > 0) return;
+  fail(ErrorKind::invalid, "{} needs {}, the number of GPUs to find layouts for",
+       option("gpu_memory_bytes"), option("gpus"));
+}
+
 }  // namespace
 
 std::string gpu_of(const EstimateOptions& options) {
@@ -170,27 +188,31 @@ TrainArguments completed_for(const EstimateSource& source, int64_t ranks,
 }
 
 Estimate make_estimate(EstimateSource source, const EstimateOptions& options) {
+  check_options(options);
   Estimate estimate;
   estimate.what = source.what;
-  estimate.notes = std::move(source.notes);
-  estimate.arguments = completed_for(source, options.gpus, estimate.notes);
-  const TrainArguments& a = estimate.arguments;
+  estimate.notes = source.notes;
+  estimate.arguments =
+      std::make_shared<const TrainArguments>(completed_for(source, options.gpus, estimate.notes));
+  const TrainArguments& a = *estimate.arguments;
   const std::vector<ModelTensor> tensors = tensors_of(a);
   estimate.parameters = count_parameters(a, tensors, source.vocabulary);
   estimate.operations_per_token =
       floating_point_operations(a, 1) / static_cast<double>(*a.seq_length);
+  std::vector<StagePlan> stages;
   try {
     const RunModel model = model_of(a, nullptr);
-    estimate.stages = memory_plan(a, model, device_kind(a));
+    stages = memory_plan(a, model, device_kind(a));
     estimate.recompute = recompute_choices(a, model);
   } catch (const Error& error) {
     const bool is_too_large = error.kind() == ErrorKind::exhausted;
     if (error.kind() != ErrorKind::unsupported && !is_too_large) throw;
-    estimate.stages.clear();
+    stages.clear();
     estimate.no_plan = error.what();
   }
-  estimate.checkpoints = checkpoint_sizes(
-      a, tensors, estimate.stages, estimate.parameters.without_padding, options.bandwidth_bytes);
+  for (const StagePlan& stage : stages) estimate.stages.push_back(memory_of(stage));
+  estimate.checkpoints = checkpoint_sizes(a, tensors, stages, estimate.parameters.without_padding,
+                                          options.bandwidth_bytes);
   if (source.arguments.train_iters || source.arguments.train_samples) {
     estimate.training = training_figures(a, estimate.operations_per_token,
                                          source.arguments.lr ? options.at : std::vector<int64_t>());
@@ -199,7 +221,20 @@ Estimate make_estimate(EstimateSource source, const EstimateOptions& options) {
     const SpeedEstimate speed = speed_for(gpu_of(options), estimate.operations_per_token);
     if (speed.from != nullptr) estimate.speed = speed;
   }
+  if (!options.at.empty() && (!estimate.training || estimate.training->rates.empty())) {
+    fail(ErrorKind::invalid,
+         "{} asks for learning rates, which need --lr and --train-iters or --train-samples among "
+         "the arguments",
+         option("at"));
+  }
+  if (options.gpu_memory_bytes) estimate.layouts = find_layouts(source, options);
   return estimate;
 }
 
-}  // namespace ferry::tool
+Estimate estimate(const EstimateOptions& options) {
+  check_options(options);
+  return make_estimate(read_estimate_source(posix_file_system(), options.model, options.arguments),
+                       options);
+}
+
+}  // namespace ferry

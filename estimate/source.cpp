@@ -1,4 +1,4 @@
-#include "tools/estimate/estimate_source.h"
+#include "estimate/source.h"
 
 #include <fmt/format.h>
 
@@ -14,17 +14,41 @@
 #include "convert/arguments/arguments.h"
 #include "convert/config_json.h"
 #include "convert/import.h"
-#include "tools/estimate/launch_source.h"
-#include "tools/terminal/text.h"
 #include "trainer/arguments/argument_row.h"
 #include "trainer/arguments/parse.h"
 
-namespace ferry::tool {
+namespace ferry {
 namespace {
 
 constexpr uint64_t kMostConfigBytes = 16 << 20;
 constexpr uint64_t kTextHead = 4096;    // bytes, of a file that may be text
 constexpr int64_t kUsualTokens = 4096;  // of a sequence, where nobody says it
+
+// Places and moments of the run that saved a checkpoint, which are nothing of its size.
+constexpr std::string_view kOfThatRun[] = {"load",
+                                           "save",
+                                           "rank",
+                                           "tensorboard_dir",
+                                           "data_path",
+                                           "train_data_path",
+                                           "valid_data_path",
+                                           "test_data_path",
+                                           "data_args_path",
+                                           "per_split_data_args_path",
+                                           "vocab_file",
+                                           "merge_file",
+                                           "tokenizer_type",
+                                           "tokenizer_model",
+                                           "data_cache_path",
+                                           "pretrained_checkpoint",
+                                           "metrics_json",
+                                           "ckpt_step",
+                                           "trigger_path",
+                                           "use_checkpoint_args",
+                                           "dry_run",
+                                           "non_persistent_global_ckpt_dir",
+                                           "eval_global_batch_size",
+                                           "eval_micro_batch_size"};
 
 // All that a namespace of Megatron-LM says of a model and its run.
 void take_namespace(EstimateSource& source, const Value& args) {
@@ -51,28 +75,6 @@ bool says(std::span<const std::string> words, std::initializer_list<std::string_
     return std::ranges::find(flags, std::string_view(word).substr(0, word.find('='))) !=
            flags.end();
   });
-}
-
-// Those that the words name replace what is there, by whatever spelling.
-void take_words(EstimateSource& source, std::span<const std::string> words,
-                const FileSystem& files) {
-  if (words.empty()) return;
-  const TrainArguments said = parse_arguments(words, files);
-  if (says(words, {"--tensor-model-parallel-size"})) {
-    set_tensor_ranks(source.arguments, said.tensor_model_parallel_size);
-  }
-  for (const std::string& word : words) {
-    const ArgumentRow* row = find_flag(std::string_view(word).substr(0, word.find('=')));
-    if (row != nullptr && row->is_bound()) {
-      set_value(source.arguments, *row, value_of(said, *row));
-    }
-  }
-  for (const ArgumentRow& row : argument_rows()) {  // of files that words name
-    if (row.is_bound() && !is_default(said, row)) {
-      set_value(source.arguments, row, value_of(said, row));
-    }
-  }
-  if (said.vocab_size) source.vocabulary = *said.vocab_size;
 }
 
 // A model alone says nothing of the run that trains it.
@@ -132,7 +134,7 @@ void read_model_config(EstimateSource& source, const nlohmann::json& config,
 }
 
 nlohmann::json read_json(const FileSystem& files, const std::string& path) {
-  return parse_python_json(read_file(files, path, kMostConfigBytes), printable(path));
+  return parse_python_json(read_file(files, path, kMostConfigBytes), path);
 }
 
 // Files of arguments are, and no file of a checkpoint is.
@@ -160,10 +162,14 @@ void read_checkpoint(EstimateSource& source, const std::shared_ptr<const FileSys
     fail(ErrorKind::unsupported,
          "{}: has no arguments of a run, of which an estimate is made: give a config.json or a "
          "file of arguments",
-         printable(path));
+         path);
   }
   source.arguments = default_arguments();
   take_namespace(source, checkpoint.args.value);
+}
+
+void take_vocabulary(EstimateSource& source) {
+  if (source.vocabulary == 0) source.vocabulary = source.arguments.vocab_size.value_or(0);
 }
 
 }  // namespace
@@ -176,33 +182,60 @@ void set_tensor_ranks(TrainArguments& arguments, int64_t ranks) {
   if (ranks == 1) arguments.sequence_parallel = false;
 }
 
+bool is_of_size(const ArgumentRow& row) {
+  const bool counts = row.status == ArgumentStatus::used || row.status == ArgumentStatus::fork ||
+                      row.status == ArgumentStatus::derived;
+  return counts && row.is_bound() &&
+         std::ranges::find(kOfThatRun, row.name()) == std::end(kOfThatRun);
+}
+
+void take_words(EstimateSource& source, std::span<const std::string> words,
+                const FileSystem& files) {
+  if (words.empty()) return take_vocabulary(source);
+  const TrainArguments said = parse_arguments(words, files);
+  if (says(words, {"--tensor-model-parallel-size"})) {
+    set_tensor_ranks(source.arguments, said.tensor_model_parallel_size);
+  }
+  for (const std::string& word : words) {
+    const ArgumentRow* row = find_flag(std::string_view(word).substr(0, word.find('=')));
+    if (row != nullptr && row->is_bound()) {
+      set_value(source.arguments, *row, value_of(said, *row));
+    }
+  }
+  for (const ArgumentRow& row : argument_rows()) {  // of files that words name
+    if (row.is_bound() && !is_default(said, row)) {
+      set_value(source.arguments, row, value_of(said, row));
+    }
+  }
+  if (said.vocab_size) source.vocabulary = *said.vocab_size;
+  take_vocabulary(source);
+}
+
 EstimateSource read_estimate_source(const std::shared_ptr<const FileSystem>& files,
-                                    const std::string& what, std::span<const std::string> words) {
+                                    const std::string& model, std::span<const std::string> words) {
   EstimateSource source;
   source.arguments = default_arguments();
   const auto is_file = [&](const std::string& path) {
     return files->status(path).kind == PathKind::file;
   };
-  const std::string config = join(what, "config.json");
-  if (what.empty()) {
+  const std::string config = join(model, "config.json");
+  if (model.empty()) {
     source.what = "arguments";
-  } else if (is_file(what) && what.ends_with(".json")) {
-    read_model_config(source, read_json(*files, what), what, words, *files);
-  } else if (is_file(what) && (what.ends_with(".yaml") || what.ends_with(".yml"))) {
-    read_yaml(source, what, *files);
-  } else if (is_preset(what) && files->status(what).kind == PathKind::missing) {
-    read_preset(source, what, *files);
-  } else if (is_file(what) && is_text(*files, what)) {
-    source.arguments = parse_arguments(std::vector<std::string>{"@" + what}, *files);
+  } else if (is_file(model) && model.ends_with(".json")) {
+    read_model_config(source, read_json(*files, model), model, words, *files);
+  } else if (is_file(model) && (model.ends_with(".yaml") || model.ends_with(".yml"))) {
+    source.arguments = parse_arguments(std::vector<std::string>{"--yaml-cfg", model}, *files);
+    source.what = "arguments of a YAML file";
+  } else if (is_file(model) && is_text(*files, model)) {
+    source.arguments = parse_arguments(std::vector<std::string>{"@" + model}, *files);
     source.what = "a file of arguments";
-  } else if (is_file(config) && !format_of_folder(*files, what)) {
+  } else if (is_file(config) && !format_of_folder(*files, model)) {
     read_model_config(source, read_json(*files, config), config, words, *files);
   } else {
-    read_checkpoint(source, files, what, words);
+    read_checkpoint(source, files, model, words);
   }
   take_words(source, words, *files);
-  if (source.vocabulary == 0) source.vocabulary = source.arguments.vocab_size.value_or(0);
   return source;
 }
 
-}  // namespace ferry::tool
+}  // namespace ferry

@@ -1,4 +1,4 @@
-#include "tools/estimate/layouts.h"
+#include "estimate/layouts.h"
 
 #include <fmt/format.h>
 
@@ -11,12 +11,11 @@
 #include "ckpt/base/box.h"
 #include "ckpt/base/error.h"
 #include "ckpt/base/threads.h"
-#include "tools/terminal/text.h"
 #include "trainer/loop/batch_size.h"
 #include "trainer/loop/flops.h"
 #include "trainer/run/options.h"
 
-namespace ferry::tool {
+namespace ferry {
 namespace {
 
 constexpr int64_t kLongSequence = 16384;  // tokens, from which context ranks are worth a look
@@ -321,4 +320,4 @@ LayoutSearch find_layouts(const EstimateSource& source, const EstimateOptions& o
   return search;
 }
 
-}  // namespace ferry::tool
+}  // namespace ferry

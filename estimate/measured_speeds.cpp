@@ -1,12 +1,11 @@
-#include "tools/estimate/measured_speeds.h"
-
 #include <array>
 #include <cmath>
 #include <set>
 
 #include "ckpt/base/error.h"
+#include "estimate/make_estimate.h"
 
-namespace ferry::tool {
+namespace ferry {
 namespace {
 
 // A line a measurement. Operations a token: forward and backward pass without recomputation.
@@ -39,8 +38,6 @@ double distance(double one, double other) { return std::fabs(std::log(one / othe
 
 }  // namespace
 
-std::span<const MeasuredSpeed> measured_speeds() { return kSpeeds; }
-
 SpeedEstimate speed_for(std::string_view gpu, double operations_per_token) {
   SpeedEstimate estimate;
   std::set<std::string_view> names;
@@ -64,4 +61,4 @@ SpeedEstimate speed_for(std::string_view gpu, double operations_per_token) {
   return estimate;
 }
 
-}  // namespace ferry::tool
+}  // namespace ferry

@@ -34,6 +34,10 @@ endfunction()
 # ferry_precompile_headers(TARGET): what most of its sources include of other libraries, parsed once for
 # all targets. Each source still includes what it needs.
 function(ferry_precompile_headers target)
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL "EXECUTABLE")  # compiled as the libraries are, whose precompiled headers it takes
+    target_compile_options(${target} PRIVATE -fPIC -fno-semantic-interposition)
+  endif()
   # With libFuzzer the first of them is compiled otherwise than the others.
   if(NOT target STREQUAL "ferry_ckpt" AND NOT FERRY_LIBFUZZER)
     target_precompile_headers(${target} REUSE_FROM ferry_ckpt)

@@ -13,9 +13,9 @@
 #include "convert/config_json.h"
 #include "convert/model/transforms.h"
 #include "convert/recognise.h"
+#include "estimate/make_estimate.h"
 #include "tests/convert/round_trip.h"
 #include "tests/megatron/reshard_support.h"
-#include "tools/estimate/estimate.h"
 
 namespace ferry {
 namespace {
@@ -222,8 +222,8 @@ TEST_F(MadeUpFamily, IsReshardedWithItsOptimizer) {
 }
 
 TEST_F(MadeUpFamily, IsEstimated) {
-  const tool::EstimateSource source = tool::read_estimate_source(files_, "hf", {});
-  const tool::Estimate estimate = tool::make_estimate(source, {});
+  const EstimateSource source = read_estimate_source(files_, "hf", {});
+  const Estimate estimate = make_estimate(source, {});
   int64_t elements = 0;
   for (const Entry& entry : model_.catalog.entries) {
     const bool is_bias = entry.name.ends_with("taste");  // a buffer, which is not trained

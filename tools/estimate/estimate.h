@@ -1,7 +1,7 @@
 // What training a model takes: parameters, memory, operations, checkpoints, time.
 //
-// Memory is the trainer's own plan (trainer/run/memory_plan.h) and operations are its own count
-// (trainer/loop/flops.h): there is no second formula.
+// Memory is the trainer's own plan (trainer/language/memory_plan.h) and operations are its own count
+// (trainer/schedule/flops.h): there is no second formula.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 #include "tools/estimate/estimate_source.h"
 #include "tools/estimate/measured_speeds.h"
-#include "trainer/run/memory_plan.h"
+#include "trainer/language/memory_plan.h"
 
 namespace ferry::tool {
 

@@ -4,7 +4,7 @@
 #   in engine: elements <- transfers <- items <- tiles, and box_reader.h, by which transfers read the scales that they take
 #   format, store -> all of these, format (store -> store too)
 #   megatron -> all of these and checkpoint.h (data)    open.h, integrity, memory -> megatron, too
-#   convert -> ckpt    text -> ckpt/base, ckpt/io    kernels -> kernels    trainer -> ckpt, convert, kernels    tools -> all of these
+#   convert -> ckpt    ops -> ckpt, convert    text -> ckpt/base, ckpt/io    kernels -> kernels    trainer -> ckpt, convert, kernels    tools -> all of these
 #   in trainer: communicator <- model <- parallel (also data) <- optimizer <- checkpoint (also arguments, schedule, log) <- loop <- language (language models)
 #   and arguments -> itself; data -> ckpt alone; schedule -> arguments; log -> arguments, data, schedule
 # and that nothing outside the device code includes CUDA, NCCL or MPI.
@@ -37,6 +37,7 @@ allow ckpt/integrity 'ckpt/(base|io|core|engine|format|store|megatron|integrity)
 allow ckpt/megatron 'ckpt/(base|io|core|engine|format|store|megatron)/[^"]*|ckpt/checkpoint\.h'
 allow ckpt          'ckpt/[^"]*'
 allow convert       '(ckpt|convert)/[^"]*'
+allow ops           '(ckpt|convert|ops)/[^"]*'
 allow text          '(ckpt/(base|io)|text)/[^"]*'
 allow kernels       'kernels/[^"]*'
 allow trainer       '(ckpt|convert|kernels|trainer)/[^"]*'
@@ -50,12 +51,12 @@ allow trainer/schedule '(ckpt|convert|trainer/(arguments|schedule))/[^"]*'
 allow trainer/log   '(ckpt|convert|trainer/(arguments|data|schedule|log))/[^"]*'
 allow trainer/checkpoint '(ckpt|convert|kernels|trainer/(communicator|model|data|parallel|optimizer|arguments|schedule|log|checkpoint))/[^"]*'
 allow trainer/loop  '(ckpt|convert|kernels|trainer/(communicator|model|data|parallel|optimizer|arguments|schedule|log|checkpoint|loop))/[^"]*'
-allow tools         '(ckpt|convert|text|trainer|tools)/[^"]*'
+allow tools         '(ckpt|convert|ops|text|trainer|tools)/[^"]*'
 
-device=$(grep -rnE '#[[:space:]]*include[[:space:]]*<(cuda|cublas|nccl|mpi)' ckpt convert text kernels/*.h kernels/cpu trainer tools | grep -vE '^(ckpt/group/mpi|trainer/communicator/(mpi|nccl))/' || true)
+device=$(grep -rnE '#[[:space:]]*include[[:space:]]*<(cuda|cublas|nccl|mpi)' ckpt convert ops text kernels/*.h kernels/cpu trainer tools | grep -vE '^(ckpt/group/mpi|trainer/communicator/(mpi|nccl))/' || true)
 if [ -n "$device" ]; then
     echo "$device"
-    echo "error: ckpt, convert, text, kernels/cpu, trainer and tools must build without CUDA, NCCL and MPI" >&2
+    echo "error: ckpt, convert, ops, text, kernels/cpu, trainer and tools must build without CUDA, NCCL and MPI" >&2
     found=1
 fi
 exit $found

@@ -20,8 +20,8 @@
 #include "ckpt/store/run_folder.h"
 #include "tests/faults/crash.h"
 #include "tests/support.h"
-#include "tools/convert/convert_job.h"
-#include "tools/reshard/reshard_job.h"
+#include "ops/convert.h"
+#include "ops/reshard.h"
 
 namespace ferry::test {
 namespace {
@@ -29,8 +29,6 @@ namespace {
 namespace fs = std::filesystem;
 using testing::AnyOf;
 using testing::HasSubstr;
-using tool::ConvertTarget;
-using tool::ReshardFormat;
 
 struct Job {
   std::string source, target;
@@ -41,7 +39,7 @@ using Write = std::function<void(const Job& job)>;
 
 Write reshard_to(ReshardFormat format) {
   return [format](const Job& job) {
-    tool::ReshardOptions options;
+    ReshardOptions options;
     options.source = job.source;
     options.target = job.target;
     options.to = format;
@@ -49,13 +47,13 @@ Write reshard_to(ReshardFormat format) {
     options.write.overwrite = job.overwrite;
     options.write.integrity.manifest = job.manifest;
     options.write.engine.threads = 1;  // the order of operations is the same each time
-    tool::reshard(options);
+    reshard(options);
   };
 }
 
 Write convert_to(ConvertTarget format) {
   return [format](const Job& job) {
-    tool::ConvertOptions options;
+    ConvertOptions options;
     options.source = job.source;
     options.target = job.target;
     options.to = format;
@@ -63,7 +61,7 @@ Write convert_to(ConvertTarget format) {
     options.write.overwrite = job.overwrite;
     options.write.integrity.manifest = job.manifest;
     options.write.engine.threads = 1;  // the order of operations is the same each time
-    tool::convert(options);
+    convert(options);
   };
 }
 

@@ -11,7 +11,7 @@
 #include "ckpt/megatron/nemo/yaml.h"
 #include "tools/launch/configuration_keys.h"
 #include "tools/launch/presets.h"
-#include "tools/output/paths.h"
+#include "ops/output/paths.h"
 #include "tools/terminal/text.h"
 #include "tools/terminal/validators.h"
 #include "trainer/arguments/argument_row.h"

@@ -19,7 +19,7 @@
 #include "tools/launch/presets.h"
 #include "tools/launch/scripts.h"
 #include "tools/launch/training_words.h"
-#include "tools/output/paths.h"
+#include "ops/output/paths.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/text.h"
 

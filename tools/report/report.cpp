@@ -8,7 +8,7 @@
 #include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"
 #include "tools/commands.h"
-#include "tools/output/paths.h"
+#include "ops/output/paths.h"
 #include "tools/report/page_file.h"
 #include "tools/report/report_page.h"
 #include "tools/report/training/run_sources.h"

@@ -15,7 +15,7 @@
 #include "tools/data/mixture/token_folders.h"
 #include "tools/data/mixture/weights.h"
 #include "tools/data/token_files.h"
-#include "tools/output/paths.h"
+#include "ops/output/paths.h"
 #include "tools/terminal/common_options.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/text.h"

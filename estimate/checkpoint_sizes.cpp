@@ -2,7 +2,7 @@
 #include "ckpt/base/dtype.h"
 #include "estimate/make_estimate.h"
 #include "trainer/arguments/complete.h"
-#include "trainer/run/options.h"
+#include "trainer/language/options.h"
 
 namespace ferry {
 namespace {

@@ -11,9 +11,9 @@
 #include "ckpt/base/box.h"
 #include "ckpt/base/error.h"
 #include "ckpt/base/threads.h"
-#include "trainer/loop/batch_size.h"
-#include "trainer/loop/flops.h"
-#include "trainer/run/options.h"
+#include "trainer/language/options.h"
+#include "trainer/schedule/batch_size.h"
+#include "trainer/schedule/flops.h"
 
 namespace ferry {
 namespace {

@@ -13,11 +13,11 @@
 #include "convert/arguments/arguments.h"
 #include "estimate/layouts.h"
 #include "trainer/arguments/complete.h"
-#include "trainer/loop/batch_size.h"
-#include "trainer/loop/flops.h"
-#include "trainer/loop/schedules.h"
-#include "trainer/loop/training_log.h"
-#include "trainer/run/options.h"
+#include "trainer/language/options.h"
+#include "trainer/log/log_lines.h"
+#include "trainer/schedule/batch_size.h"
+#include "trainer/schedule/flops.h"
+#include "trainer/schedule/learning_rate.h"
 
 namespace ferry {
 namespace {

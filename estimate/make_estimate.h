@@ -11,7 +11,7 @@
 #include "convert/model/model_tensors.h"
 #include "estimate/estimate.h"
 #include "estimate/source.h"
-#include "trainer/run/memory_plan.h"
+#include "trainer/language/memory_plan.h"
 
 namespace ferry {
 

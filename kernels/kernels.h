@@ -16,13 +16,11 @@
 #include "kernels/attention.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
-#include "kernels/embedding.h"
 #include "kernels/float8.h"
 #include "kernels/matmul.h"
 #include "kernels/norm.h"
 #include "kernels/optimizer.h"
 #include "kernels/random.h"
-#include "kernels/rotary.h"
 #include "kernels/routing.h"
 
 namespace ferry::kernels {

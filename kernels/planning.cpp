@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/attention_workspace.h"
-#include "kernels/fused_attention.h"
+#include "kernels/gpu_attention.h"
 
 namespace ferry::kernels {
 namespace {

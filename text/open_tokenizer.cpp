@@ -1,10 +1,7 @@
 #include "ckpt/base/error.h"
 #include "text/byte_tokenizer.h"
-#include "text/gpt2/gpt2_tokenizer.h"
-#include "text/hugging_face/hugging_face_tokenizer.h"
-#include "text/sentencepiece/sentencepiece_tokenizer.h"
-#include "text/tiktoken/tiktoken_tokenizer.h"
 #include "text/tokenizer.h"
+#include "text/tokenizer_kinds.h"
 
 namespace ferry {
 namespace {

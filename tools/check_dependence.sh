@@ -6,8 +6,8 @@
 #   megatron -> all of these and checkpoint.h (data)    open.h, integrity, memory -> megatron, too
 #   convert -> ckpt    ops -> ckpt, convert    text -> ckpt/base, ckpt/io    kernels -> kernels    trainer -> ckpt, convert, kernels
 #   estimate -> ckpt, convert, trainer    tools -> all of these
-#   in trainer: communicator <- model <- parallel (also data) <- optimizer <- checkpoint (also arguments, loop) <- rank (the loop) <- run (language models)
-#   and arguments -> itself; data -> ckpt alone; loop -> arguments
+#   in trainer: communicator <- model <- parallel (also data) <- optimizer <- checkpoint (also arguments, schedule, log) <- loop <- language (language models)
+#   and arguments -> itself; data -> ckpt alone; schedule -> arguments; log -> arguments, data, schedule
 # and that nothing outside the device code includes CUDA, NCCL or MPI.
 set -eu
 cd "$(dirname "$0")/.."
@@ -48,9 +48,10 @@ allow trainer/parallel '(ckpt|convert|kernels|trainer/(communicator|model|data|p
 allow trainer/optimizer '(ckpt|convert|kernels|trainer/(communicator|model|parallel|optimizer))/[^"]*'
 allow trainer/arguments '(ckpt|convert|trainer/arguments)/[^"]*'
 allow trainer/data  '(ckpt|trainer/data)/[^"]*'
-allow trainer/checkpoint '(ckpt|convert|kernels|trainer/(communicator|model|data|parallel|optimizer|arguments|loop|checkpoint))/[^"]*'
-allow trainer/rank '(ckpt|convert|kernels|trainer/(communicator|model|data|parallel|optimizer|arguments|loop|checkpoint|rank))/[^"]*'
-allow trainer/loop  '(ckpt|convert|trainer/(arguments|loop))/[^"]*'
+allow trainer/schedule '(ckpt|convert|trainer/(arguments|schedule))/[^"]*'
+allow trainer/log   '(ckpt|convert|trainer/(arguments|data|schedule|log))/[^"]*'
+allow trainer/checkpoint '(ckpt|convert|kernels|trainer/(communicator|model|data|parallel|optimizer|arguments|schedule|log|checkpoint))/[^"]*'
+allow trainer/loop  '(ckpt|convert|kernels|trainer/(communicator|model|data|parallel|optimizer|arguments|schedule|log|checkpoint|loop))/[^"]*'
 allow estimate      '(ckpt|convert|trainer|estimate)/[^"]*|kernels/kernels\.h'
 allow tools         '(ckpt|convert|ops|text|trainer|estimate|tools)/[^"]*'
 

@@ -9,7 +9,7 @@
 #include "ckpt/base/error.h"
 #include "kernels/random.h"
 #include "trainer/arguments/namespace.h"
-#include "trainer/rank/loop_options.h"
+#include "trainer/loop/loop_options.h"
 
 namespace ferry::mnist {
 namespace {

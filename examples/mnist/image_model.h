@@ -1,4 +1,4 @@
-// The tutorial's networks as the training loop knows a model (trainer/rank/trained_model.h).
+// The tutorial's networks as the training loop knows a model (trainer/loop/trained_model.h).
 #pragma once
 
 #include <functional>
@@ -11,8 +11,8 @@
 #include "images.h"
 #include "network.h"
 #include "trainer/data/sampler.h"
-#include "trainer/rank/rank_setup.h"
-#include "trainer/rank/trained_model.h"
+#include "trainer/loop/rank_setup.h"
+#include "trainer/loop/trained_model.h"
 
 namespace ferry::mnist {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/rank/run_log.h"
+#include "trainer/log/run_log.h"
 
 namespace ferry::mnist {
 

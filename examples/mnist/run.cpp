@@ -16,7 +16,7 @@
 #include "predictions.h"
 #include "trainer/arguments/complete.h"
 #include "trainer/arguments/parse.h"
-#include "trainer/rank/rank_loop.h"
+#include "trainer/loop/training_loop.h"
 
 namespace ferry::mnist {
 namespace {

@@ -10,6 +10,20 @@
 
 namespace ferry::kernels {
 
+static constexpr std::align_val_t kAlignment{64};
+
+Workspace::~Workspace() { ::operator delete(memory_, kAlignment); }
+
+std::byte* Workspace::take(size_t bytes) {
+  if (bytes > bytes_) {
+    auto* larger = static_cast<std::byte*>(::operator new(bytes, kAlignment));
+    ::operator delete(memory_, kAlignment);
+    memory_ = larger;
+    bytes_ = bytes;
+  }
+  return memory_;
+}
+
 HostKernels::HostKernels(int threads) : products_(threads) {}
 HostKernels::~HostKernels() = default;
 

@@ -10,7 +10,7 @@
 #include "kernels/cuda/device/device.h"
 #include "kernels/cuda/device/host_queue.h"
 #include "kernels/cuda/device/operation_times.h"
-#include "kernels/cuda/mixture/grouped/grouped_products.h"
+#include "kernels/cuda/mixture/grouped/grouped.h"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/products/products.h"
 #include "kernels/forwarding.h"

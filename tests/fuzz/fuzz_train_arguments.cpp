@@ -16,11 +16,11 @@
 #include "trainer/arguments/complete.h"
 #include "trainer/arguments/namespace.h"
 #include "trainer/arguments/parse.h"
-#include "trainer/loop/batch_size.h"
-#include "trainer/loop/exit_decision.h"
-#include "trainer/loop/flops.h"
-#include "trainer/loop/schedules.h"
-#include "trainer/loop/training_log.h"
+#include "trainer/log/log_lines.h"
+#include "trainer/schedule/batch_size.h"
+#include "trainer/schedule/exit.h"
+#include "trainer/schedule/flops.h"
+#include "trainer/schedule/learning_rate.h"
 
 namespace ferry::test {
 namespace {

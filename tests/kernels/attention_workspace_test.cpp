@@ -1,6 +1,6 @@
-#include "kernels/attention_workspace.h"
-
 #include <gtest/gtest.h>
+
+#include "kernels/gpu_attention.h"
 
 namespace ferry::kernels {
 namespace {

@@ -1,7 +1,7 @@
 // Which attention fused kernels compute, and how they see it.
-#include "kernels/fused_attention.h"
-
 #include <gtest/gtest.h>
+
+#include "kernels/gpu_attention.h"
 
 namespace ferry::kernels {
 namespace {

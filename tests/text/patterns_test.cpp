@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
-#include "text/split/pcre2_pattern.h"
 #include "text/split/splitter.h"
+#include "text/split/splitters.h"
 
 namespace ferry {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "ckpt/group/group.h"
-#include "trainer/rank/rank_device.h"
+#include "trainer/loop/rank_setup.h"
 
 namespace ferry::test {
 

@@ -15,8 +15,8 @@
 #include "trainer/arguments/complete.h"
 #include "trainer/arguments/parse.h"
 #include "trainer/checkpoint/run_checkpoint.h"
-#include "trainer/run/rank_model.h"
-#include "trainer/run/tokenizer_facts.h"
+#include "trainer/language/rank_model.h"
+#include "trainer/language/tokenizer_facts.h"
 
 namespace ferry::test {
 namespace {

@@ -4,11 +4,21 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace ferry {
+
+// The printable characters that GPT-2's files write for bytes.
+// Source: openai/gpt-2, src/encoder.py, bytes_to_unicode().
+
+/// Each byte as its character.
+std::string to_byte_level(std::string_view bytes);
+
+/// The bytes of such characters; nothing where one of `text` is none.
+std::optional<std::string> from_byte_level(std::string_view text);
 
 /// Of bytes; the same on every machine, not for hostile ones that look for collisions.
 inline uint64_t hash_of_piece(std::string_view piece) {

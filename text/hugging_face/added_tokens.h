@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,5 +36,14 @@ class AddedTokens {
   std::vector<AddedToken> tokens_;
   std::array<std::vector<uint32_t>, 256> by_first_byte_;  // the longest first
 };
+
+// The ids that tokenizer.json's post-processor puts around a text.
+
+struct AroundText {
+  std::vector<int32_t> before, after;
+};
+
+/// Of the member `post_processor`. corrupt and unsupported name `path`.
+AroundText read_post_processor(const nlohmann::json& post_processor, const std::string& path);
 
 }  // namespace ferry

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "ckpt/base/error.h"
-#include "text/bpe/byte_level.h"
+#include "text/bpe/vocabulary.h"
 #include "text/hugging_face/byte_tokens.h"
 #include "text/hugging_face/member.h"
 #include "text/hugging_face/model.h"

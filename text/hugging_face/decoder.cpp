@@ -3,7 +3,7 @@
 #include <charconv>
 #include <memory>
 
-#include "text/bpe/byte_level.h"
+#include "text/bpe/vocabulary.h"
 #include "text/hugging_face/member.h"
 #include "text/split/splitter.h"
 #include "text/unicode/utf8.h"

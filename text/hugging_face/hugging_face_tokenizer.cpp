@@ -1,18 +1,16 @@
-#include "text/hugging_face/hugging_face_tokenizer.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "text/bpe/byte_pair_tokenizer.h"
 #include "text/hugging_face/added_tokens.h"
-#include "text/hugging_face/around.h"
 #include "text/hugging_face/decoder.h"
 #include "text/hugging_face/member.h"
 #include "text/hugging_face/model.h"
 #include "text/hugging_face/normalizer.h"
 #include "text/hugging_face/pre_tokenizer.h"
 #include "text/json_file.h"
+#include "text/tokenizer_kinds.h"
 #include "text/unicode/utf8.h"
 
 namespace ferry {

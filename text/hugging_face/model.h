@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "text/bpe/byte_level.h"
 #include "text/bpe/byte_pair_encoder.h"
+#include "text/bpe/vocabulary.h"
 
 namespace ferry {
 

@@ -9,11 +9,10 @@
 
 #include "text/base64.h"
 #include "text/hugging_face/member.h"
-#include "text/sentencepiece/charsmap.h"
+#include "text/sentencepiece/sentence_normalizer.h"
 #include "text/split/splitter.h"
 #include "text/unicode/classes.h"
 #include "text/unicode/peer_tables.h"
-#include "text/unicode/ranges.h"
 #include "text/unicode/utf8.h"
 
 namespace ferry {

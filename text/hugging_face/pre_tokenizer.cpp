@@ -5,10 +5,9 @@
 #include <utility>
 
 #include "text/hugging_face/member.h"
-#include "text/split/known_splitters.h"
+#include "text/split/splitters.h"
 #include "text/unicode/classes.h"
 #include "text/unicode/peer_tables.h"
-#include "text/unicode/ranges.h"
 #include "text/unicode/utf8.h"
 
 namespace ferry {

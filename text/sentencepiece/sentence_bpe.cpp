@@ -2,7 +2,7 @@
 #include <bit>
 #include <unordered_map>
 
-#include "text/bpe/merge_table.h"
+#include "text/bpe/merger.h"
 #include "text/bpe/vocabulary.h"
 #include "text/sentencepiece/sentence_encoder.h"
 #include "text/unicode/utf8.h"

@@ -4,8 +4,8 @@
 
 #include "text/bpe/vocabulary.h"
 #include "text/sentencepiece/sentence_encoder.h"
+#include "text/trie.h"
 #include "text/unicode/utf8.h"
-#include "text/unigram/trie.h"
 
 namespace ferry {
 namespace {

@@ -1,11 +1,10 @@
-#include "text/sentencepiece/sentencepiece_tokenizer.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "text/bpe/byte_pair_tokenizer.h"
 #include "text/sentencepiece/sentence_encoder.h"
+#include "text/tokenizer_kinds.h"
 #include "text/unicode/utf8.h"
 
 namespace ferry {

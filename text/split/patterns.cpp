@@ -2,9 +2,7 @@
 #include <array>
 #include <utility>
 
-#include "text/split/known_splitters.h"
-#include "text/split/pcre2_pattern.h"
-#include "text/split/regex_splitter.h"
+#include "text/split/splitters.h"
 
 namespace ferry {
 namespace {

@@ -1,6 +1,4 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "text/split/pcre2_pattern.h"
-
 #include <fmt/format.h>
 #include <pcre2.h>
 
@@ -13,7 +11,7 @@
 
 #include "ckpt/base/error.h"
 #include "text/split/character_set.h"
-#include "text/split/newer_characters.h"
+#include "text/split/splitters.h"
 
 namespace ferry {
 namespace {

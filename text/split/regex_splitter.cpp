@@ -1,12 +1,11 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "text/split/regex_splitter.h"
-
 #include <pcre2.h>
 
 #include <mutex>
 #include <vector>
 
 #include "ckpt/base/error.h"
+#include "text/split/splitters.h"
 
 namespace ferry {
 namespace {

@@ -6,7 +6,6 @@
 
 #include "text/unicode/class_ranges.h"
 #include "text/unicode/peer_tables.h"
-#include "text/unicode/ranges.h"
 
 namespace ferry::unicode {
 namespace {

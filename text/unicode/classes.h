@@ -1,7 +1,10 @@
 // What the patterns of tokenizers ask of a character.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 
 namespace ferry::unicode {
 
@@ -28,5 +31,16 @@ const uint8_t* character_classes(Version version);
 /// \w as Rust's regex has it: letters, digits, marks, connectors and joiners (Unicode Technical
 /// Standard 18, Annex C).
 bool is_word(char32_t point);
+
+// Ranges of characters, in order.
+
+/// The range, of those from `first` to `last`, that has the character; null when none does.
+template <typename Range, size_t kCount>
+const Range* range_of(const Range (&ranges)[kCount], char32_t point) {
+  const auto* found =
+      std::upper_bound(std::begin(ranges), std::end(ranges), point,
+                       [](char32_t wanted, const Range& range) { return wanted <= range.last; });
+  return found != std::end(ranges) && found->first <= point ? found : nullptr;
+}
 
 }  // namespace ferry::unicode

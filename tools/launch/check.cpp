@@ -7,8 +7,8 @@
 #include "tools/train/run_check.h"
 #include "trainer/arguments/argument_row.h"
 #include "trainer/arguments/parse.h"
-#include "trainer/loop/batch_size.h"
-#include "trainer/run/inputs.h"
+#include "trainer/language/source.h"
+#include "trainer/schedule/batch_size.h"
 
 namespace ferry::tool {
 namespace {

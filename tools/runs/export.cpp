@@ -11,7 +11,7 @@
 #include "ckpt/io/staging/staging.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/text.h"
-#include "trainer/loop/event_file.h"
+#include "trainer/log/log_files.h"
 
 namespace ferry::tool {
 namespace {

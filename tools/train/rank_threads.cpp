@@ -11,7 +11,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/group/together.h"
-#include "trainer/rank/staging/host_memory.h"
+#include "trainer/checkpoint/staging_memory.h"
 
 namespace ferry::tool {
 namespace {

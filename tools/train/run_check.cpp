@@ -3,9 +3,9 @@
 #include "ckpt/io/file_system.h"
 #include "trainer/arguments/complete.h"
 #include "trainer/arguments/parse.h"
-#include "trainer/run/options.h"
-#include "trainer/run/source.h"
-#include "trainer/run/tokenizer_facts.h"
+#include "trainer/language/options.h"
+#include "trainer/language/source.h"
+#include "trainer/language/tokenizer_facts.h"
 
 namespace ferry::tool {
 

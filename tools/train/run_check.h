@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "trainer/arguments/launch.h"
+#include "trainer/arguments/complete.h"
 #include "trainer/arguments/train_arguments.h"
-#include "trainer/run/memory_plan.h"
+#include "trainer/language/memory_plan.h"
 
 namespace ferry::tool {
 

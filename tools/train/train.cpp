@@ -24,12 +24,12 @@
 #include "trainer/arguments/agreement.h"
 #include "trainer/arguments/argument_row.h"
 #include "trainer/arguments/parse.h"
-#include "trainer/rank/rank_loop.h"
-#include "trainer/rank/staging/host_memory.h"
-#include "trainer/run/inputs.h"
-#include "trainer/run/memory_plan.h"
-#include "trainer/run/options.h"
-#include "trainer/run/rank_trainer.h"
+#include "trainer/checkpoint/staging_memory.h"
+#include "trainer/language/language_model.h"
+#include "trainer/language/memory_plan.h"
+#include "trainer/language/options.h"
+#include "trainer/language/source.h"
+#include "trainer/loop/training_loop.h"
 
 namespace ferry::tool {
 namespace {

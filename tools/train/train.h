@@ -9,7 +9,7 @@
 #include "ckpt/group/group.h"
 #include "tools/help/description.h"
 #include "trainer/communicator/links.h"
-#include "trainer/rank/rank_device.h"
+#include "trainer/loop/rank_setup.h"
 
 namespace ferry::tool {
 

@@ -9,10 +9,19 @@
 #include <string>
 #include <vector>
 
-#include "trainer/arguments/launch.h"
 #include "trainer/arguments/train_arguments.h"
 
 namespace ferry {
+
+// The processes of a run, as far as its arguments depend on them.
+
+struct Launch {
+  std::string launcher;  // "mpirun", "srun"; empty: nothing started several
+  int64_t world_size = 1, rank = 0;
+
+  /// Ranks are threads of this process.
+  bool is_alone() const { return world_size == 1; }
+};
 
 /// Fills in what was left out and checks sizes. invalid, naming the numbers that do not fit and
 /// those that would; unsupported for a combination that this trainer does not have. What was

@@ -13,6 +13,7 @@
 #include "trainer/arguments/complete.h"
 
 namespace ferry {
+
 namespace {
 
 // Calls `make` with a draft, and returns the document whose root it gives.

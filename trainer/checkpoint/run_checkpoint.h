@@ -9,17 +9,39 @@
 #include <vector>
 
 #include "ckpt/checkpoint.h"
+#include "ckpt/megatron/model/model_layout.h"
+#include "ckpt/megatron/optimizer/buckets/model_buffers.h"
 #include "ckpt/megatron/state/run_state.h"
 #include "ckpt/memory/snapshot.h"
 #include "ckpt/memory/stager.h"
 #include "trainer/arguments/namespace.h"
-#include "trainer/checkpoint/source.h"
-#include "trainer/checkpoint/state_layout.h"
-#include "trainer/loop/loss_scaler.h"
-#include "trainer/loop/schedules.h"
 #include "trainer/optimizer/optimizer.h"
+#include "trainer/schedule/learning_rate.h"
+#include "trainer/schedule/loss_scaler.h"
 
 namespace ferry {
+
+// What a run begins with, opened.
+
+/// A checkpoint, and its tensors as the run has them.
+struct Source {
+  Checkpoint checkpoint;
+  RunState state;  // of it
+  /// Iteration 0 and a new optimizer follow: progress and optimizer state are not read.
+  bool weights_only = false;
+  ConsumedSamples consumed;  // by the run that saved it, where it tells
+  /// Parameters whose names begin so are not asked of the checkpoint: they begin as in a run
+  /// without one.
+  std::vector<std::string> skipped_prefixes;
+};
+
+// Which tensors a model has, and what of them and of their optimizer state each rank keeps.
+
+/// The same on all ranks.
+struct StateLayout {
+  ModelLayout layout;
+  BufferChoice choice;
+};
 
 /// How far a run is.
 struct RunProgress {
@@ -44,8 +66,8 @@ Snapshot snapshot_of(const TrainArguments& arguments, const ModelState& memory, 
 Snapshot snapshot_of(const TrainArguments& arguments, std::vector<ConstRegion> tensors,
                      RunState state);
 
-/// Throws, on all ranks alike, where a run cannot go on with the optimizer's state: it is not there,
-/// is not that of its tensors, is of an optimizer that is not here, or cannot be told apart.
+/// Throws, on all ranks alike, where a run cannot go on with the optimizer's state: it is not
+/// there, is not that of its tensors, is of an optimizer that is not here, or cannot be told apart.
 /// `state` is made of `checkpoint`.
 void check_optimizer_state(const Checkpoint& checkpoint, const RunState& state);
 
@@ -73,5 +95,16 @@ RunProgress read_progress_of(const RunState& state, const std::string& path,
 /// Megatron-LM goes on with what was saved, whatever its arguments are.
 std::vector<std::string> other_optimizer_arguments(const RunState& state,
                                                    const OptimizerOptions& optimizer);
+
+// Where a run is.
+
+/// The same on all ranks: with the tensors, all that a checkpoint is made of.
+struct RunPosition {
+  RunProgress progress;
+  Schedule schedule;
+  int64_t consumed = 0, skipped = 0;  // samples of training, and those of them that were left out
+  int64_t consumed_valid = 0;
+  int64_t last_saved = 0;  // iteration; where the run began, before the first save
+};
 
 }  // namespace ferry

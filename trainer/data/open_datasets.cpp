@@ -6,7 +6,7 @@
 #include "ckpt/base/error.h"
 #include "trainer/data/documents/data_paths.h"
 #include "trainer/data/documents/indexed_dataset.h"
-#include "trainer/data/documents/mock_tokens.h"
+#include "trainer/data/documents/token_source.h"
 #include "trainer/data/samples/blended_dataset.h"
 #include "trainer/data/samples/gpt_dataset.h"
 

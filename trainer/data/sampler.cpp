@@ -1,6 +1,7 @@
 #include "trainer/data/sampler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "ckpt/base/checked.h"
 #include "trainer/data/samples/random_order.h"
@@ -75,6 +76,23 @@ void Sampler::take_cyclic(int64_t consumed, int64_t rank, std::vector<int64_t>& 
       indices.push_back(epoch_order_[static_cast<size_t>(place)]);
     }
   }
+}
+
+void BatchAhead::drop() noexcept {
+  if (reading_.valid()) reading_.wait();
+  reading_ = {};
+}
+
+void BatchAhead::take(const Place& place, const Place& next, Batch& batch) {
+  if (reading_.valid() && place_ == place) {
+    reading_.get();
+    std::swap(batch, batch_);
+  } else {
+    drop();
+    read_(place, batch);
+  }
+  place_ = next;
+  reading_ = std::async(std::launch::async, [this] { read_(place_, batch_); });
 }
 
 }  // namespace ferry

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "ckpt/group/group.h"
-#include "trainer/rank/rank_device.h"
+#include "trainer/loop/rank_setup.h"
 
 namespace ferry {
 

@@ -1,7 +1,7 @@
 #include "trainer/model/embedding.h"
 
 #include "trainer/model/linear.h"
-#include "trainer/model/residual.h"
+#include "trainer/model/norm.h"
 
 namespace ferry {
 

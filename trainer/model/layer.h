@@ -9,7 +9,6 @@
 #include "trainer/model/attention/latent_attention.h"
 #include "trainer/model/mixture/moe.h"
 #include "trainer/model/norm.h"
-#include "trainer/model/residual.h"
 
 namespace ferry {
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -9,7 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "ckpt/megatron/model/architecture.h"
 #include "ckpt/megatron/model/model_layout.h"
+#include "ckpt/memory/region.h"
 #include "kernels/array.h"
 #include "kernels/kernels.h"
 
@@ -75,5 +78,15 @@ class ParameterSet {
 
 /// The canonical name of a rank's parameter.
 std::string canonical_name(const ModelLayout& layout, const LocalParameter& parameter);
+
+// The weights that a run begins with.
+//
+// Source: Megatron-LM, core/utils.py (init_method_normal, scaled_init_method_normal); GPT-2's
+// scaling of what goes into the residual stream; swiss-ai/Megatron-LM for xIELU.
+
+/// Fills parts of the model's tensors. Each element is a function of the seed, its tensor's name
+/// and its place in the whole tensor: the same at every layout.
+void initialise(kernels::Kernels& kernels, std::span<const Region> regions,
+                const Architecture& architecture, int64_t seed);
 
 }  // namespace ferry

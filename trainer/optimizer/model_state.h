@@ -16,7 +16,7 @@
 #include "ckpt/memory/region.h"
 #include "kernels/kernels.h"
 #include "trainer/model/parameters.h"
-#include "trainer/model/pass/pass_watcher.h"
+#include "trainer/model/pass/pass.h"
 #include "trainer/parallel/grid.h"
 
 namespace ferry {

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "trainer/data/dataset.h"
-#include "trainer/model/pass/micro_batch.h"
 #include "trainer/model/pass/pass.h"
 
 namespace ferry {

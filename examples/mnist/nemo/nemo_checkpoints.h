@@ -15,8 +15,8 @@
 #include "ckpt/io/file_system.h"
 #include "metric_tracker.h"
 #include "nemo/config.h"
-#include "trainer/checkpoint/source.h"
-#include "trainer/rank/checkpoint_sink.h"
+#include "trainer/checkpoint/checkpoint_sink.h"
+#include "trainer/checkpoint/run_checkpoint.h"
 
 namespace ferry::mnist {
 

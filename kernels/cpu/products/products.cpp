@@ -8,8 +8,8 @@
 #include <type_traits>
 #include <unordered_map>
 
+#include "kernels/cpu/host_kernels.h"
 #include "kernels/cpu/signals.h"
-#include "kernels/cpu/workspace.h"
 
 namespace ferry::kernels {
 

@@ -4,7 +4,6 @@
 #pragma once
 
 #include "kernels/cuda/attention/hopper_key_work.cuh"
-#include "kernels/cuda/attention/hopper_rows.cuh"
 
 namespace ferry::kernels::cuda {
 

@@ -1,5 +1,5 @@
 // All gradients for Hopper in one pass: a block takes 64 keys a warpgroup and goes over the queries
-// that see them, of all heads of the keys' group, or of a part of them (hopper_key_parts.cuh), by
+// that see them, of all heads of the keys' group, or of a part of them (hopper_one_pass_tiles.cuh), by
 // rising head. Scores are computed turned, [key, query], so that they are the left factors of the
 // keys' and values' gradients from registers. The queries' gradients need the scores of all keys of
 // the block: these go through shared memory, and the products of the blocks are added up in global

@@ -1,7 +1,7 @@
 // Gradients of queries for Hopper: a block takes 64 queries a warpgroup and goes over their keys.
 #pragma once
 
-#include "kernels/cuda/attention/hopper_rows.cuh"
+#include "kernels/cuda/attention/hopper_key_work.cuh"
 
 namespace ferry::kernels::cuda {
 

@@ -6,9 +6,9 @@
 // block waits only for blocks of later keys, whose work was dealt out before its own.
 #pragma once
 
-#include "kernels/attention_workspace.h"
-#include "kernels/cuda/attention/hopper_rows.cuh"
+#include "kernels/cuda/attention/hopper_key_work.cuh"
 #include "kernels/cuda/hopper/ptx.cuh"
+#include "kernels/gpu_attention.h"
 
 namespace ferry::kernels::cuda {
 

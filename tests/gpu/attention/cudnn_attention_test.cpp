@@ -4,7 +4,7 @@
 //   FERRY_TEST_CASES, FERRY_TEST_SEED: as tests/random_cases.h says
 #include <stdexcept>
 
-#include "kernels/fused_attention.h"
+#include "kernels/gpu_attention.h"
 #include "tests/gpu/attention/attention_on_gpu.h"
 #include "tests/random_cases.h"
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/mixture/grouped/grouped_products.h"
+#include "kernels/cuda/mixture/grouped/grouped.h"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/products/products.h"
 #include "tests/gpu/bench/measuring.h"

@@ -14,9 +14,9 @@
 #include "tools/report/training/chart.h"
 #include "tools/report/training/run_sources.h"
 #include "tools/report/training/training_page.h"
-#include "trainer/loop/metrics.h"
-#include "trainer/loop/progress_log.h"
-#include "trainer/loop/training_log.h"
+#include "trainer/log/log_files.h"
+#include "trainer/log/log_lines.h"
+#include "trainer/log/progress_log.h"
 
 namespace ferry::tool {
 namespace {

@@ -1,9 +1,9 @@
-#include "trainer/data/batch_ahead.h"
-
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <stdexcept>
+
+#include "trainer/data/sampler.h"
 
 namespace ferry {
 namespace {

@@ -12,7 +12,7 @@
 #include "convert/model/model_tensors.h"
 #include "tests/trainer/parallel/small_models.h"
 #include "trainer/communicator/links.h"
-#include "trainer/model/initial_weights.h"
+#include "trainer/model/parameters.h"
 
 namespace ferry::test {
 

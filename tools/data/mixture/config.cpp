@@ -11,7 +11,7 @@
 #include "tools/terminal/common_options.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/text.h"
-#include "trainer/data/samples/description.h"
+#include "trainer/data/samples/index_cache.h"
 
 namespace ferry::tool {
 namespace {

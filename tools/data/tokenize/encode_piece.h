@@ -13,7 +13,7 @@
 #include "text/tokenizer.h"
 #include "tools/data/tokenize/json_fields.h"
 #include "tools/data/tokenize/line_reader.h"
-#include "trainer/data/documents/stored_documents.h"
+#include "trainer/data/documents/indexed_dataset.h"
 
 namespace ferry::tool {
 

@@ -7,7 +7,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/store/run_folder.h"
 #include "tools/terminal/text.h"
-#include "trainer/loop/training_log.h"
+#include "trainer/log/log_lines.h"
 
 namespace ferry::tool {
 namespace {

@@ -1,6 +1,60 @@
 #include "trainer/arguments/argument_row.h"
 
 namespace ferry {
+
+namespace {
+
+using A = TrainArguments;
+using enum ArgumentKind;
+
+constexpr ArgumentRow kParallelRows[] = {
+    // Ranks, optimizer shards, recomputation
+    {"--tensor-model-parallel-size", integer, "1", &A::tensor_model_parallel_size, "1..1048576"},
+    {"--pipeline-model-parallel-size", integer, "1", &A::pipeline_model_parallel_size,
+     "1..1048576"},
+    {"--sequence-parallel", flag, "False", &A::sequence_parallel},
+    {"--context-parallel-size", integer, "1", &A::context_parallel_size, "1..1048576"},
+    {"--expert-model-parallel-size", integer, "1", &A::expert_model_parallel_size, "1..1048576"},
+    {"--expert-tensor-parallel-size", integer, "None", &A::expert_tensor_parallel_size,
+     "1..1048576"},
+    {"--num-layers-per-virtual-pipeline-stage", integer, "None",
+     &A::num_layers_per_virtual_pipeline_stage, "1.."},
+    {"--num-virtual-stages-per-pipeline-rank", integer, "None",
+     &A::num_virtual_stages_per_pipeline_rank, "1..65536"},
+    {"--decoder-first-pipeline-num-layers", integer, "None", &A::decoder_first_pipeline_num_layers,
+     "0.."},
+    {"--decoder-last-pipeline-num-layers", integer, "None", &A::decoder_last_pipeline_num_layers,
+     "0.."},
+    {"--pipeline-model-parallel-layout", text, "None", &A::pipeline_model_parallel_layout},
+    {"--account-for-embedding-in-pipeline-split", flag, "False",
+     &A::account_for_embedding_in_pipeline_split},
+    {"--account-for-loss-in-pipeline-split", flag, "False", &A::account_for_loss_in_pipeline_split},
+    {"--microbatch-group-size-per-virtual-pipeline-stage", integer, "None",
+     &A::microbatch_group_size_per_vp_stage, "1..", "microbatch_group_size_per_vp_stage"},
+    {"--no-overlap-p2p-communication", negated, "True", &A::overlap_p2p_comm, "",
+     "overlap_p2p_comm"},
+    {"--no-align-param-gather", negated, "True", &A::align_param_gather, "", "align_param_gather"},
+    {"--tensor-parallel-num-weight-shards", integer, "None", &A::tensor_parallel_num_weight_shards,
+     "1..1048576"},
+    {"--expert-tensor-parallel-num-weight-shards", integer, "None",
+     &A::expert_tensor_parallel_num_weight_shards, "1..1048576"},
+    {"--use-distributed-optimizer", flag, "False", &A::use_distributed_optimizer},
+    {"--overlap-grad-reduce", flag, "False", &A::overlap_grad_reduce},
+    {"--overlap-param-gather", flag, "False", &A::overlap_param_gather},
+    {"--ddp-bucket-size", integer, "None", &A::ddp_bucket_size, "1.."},
+    {"--ddp-num-buckets", integer, "None", &A::ddp_num_buckets, "1.."},
+    {"--ddp-pad-buckets-for-high-nccl-busbw", flag, "False",
+     &A::ddp_pad_buckets_for_high_nccl_busbw},
+    {"--recompute-granularity", text, "None", &A::recompute_granularity, "full selective"},
+    {"--recompute-method", text, "None", &A::recompute_method, "uniform block"},
+    {"--recompute-num-layers", integer, "None", &A::recompute_num_layers, "1.."},
+    {"--recompute-modules", texts, "None", &A::recompute_modules},
+};
+
+}  // namespace
+
+std::span<const ArgumentRow> parallel_rows() { return kParallelRows; }
+
 namespace {
 
 using A = TrainArguments;
@@ -74,5 +128,84 @@ constexpr ArgumentRow kRunRows[] = {
 }  // namespace
 
 std::span<const ArgumentRow> run_rows() { return kRunRows; }
+
+namespace {
+
+using A = TrainArguments;
+using enum ArgumentKind;
+constexpr ArgumentStatus kDerived = ArgumentStatus::derived;
+constexpr ArgumentStatus kSaved = ArgumentStatus::saved;
+constexpr ArgumentStatus kFork = ArgumentStatus::fork;
+constexpr ArgumentStatus kRemoved = ArgumentStatus::removed;
+
+constexpr ArgumentRow kDerivedRows[] = {
+    {"", flag, "False", &A::is_global_batch_size_explicit, "",
+     "_is_global_batch_size_explicitly_specified", kDerived},
+    {"", integer, "0", &A::consumed_train_samples, "", "consumed_train_samples", kDerived},
+    {"", integer, "0", &A::skipped_train_samples, "", "skipped_train_samples", kDerived},
+    {"", integer, "0", &A::consumed_valid_samples, "", "consumed_valid_samples", kDerived},
+    {"", integer, "1", &A::world_size, "", "world_size", kDerived},
+    {"", integer, "1", &A::world_size, "", "inprocess_active_world_size", kDerived},
+    {"", integer, "0", &A::rank, "", "rank", kDerived},
+    {"", integer, "1", &A::transformer_pipeline_model_parallel_size, "",
+     "transformer_pipeline_model_parallel_size", kDerived},
+    {"", integer, "None", &A::virtual_pipeline_model_parallel_size, "",
+     "virtual_pipeline_model_parallel_size", kDerived},
+    {"", text, "torch.float32", &A::params_dtype, "", "params_dtype", kDerived},
+    {"", flag, "True", &A::use_dist_ckpt, "", "use_dist_ckpt", kDerived},
+    {"", integer, "1", {}, "", "gtp_weight_remat_size", kDerived},
+    {"", integer, "1", {}, "", "expert_gtp_weight_remat_size", kDerived},
+    {"", flag, "False", {}, "", "use_layer_wise_distributed_optimizer", kDerived},
+    {"", flag, "False", {}, "", "variable_seq_lengths", kDerived},
+    // 0: as many as the ranks of a launcher leave, or 1.
+    {"--data-parallel-size", integer, "0", &A::data_parallel_size, "0..1048576", "", kDerived},
+    {"", integer, "None", {}, "", "iteration", kSaved},
+    {"", integer, "None", {}, "", "curr_iteration", kSaved},
+    {"", real, "None", {}, "", "num_floating_point_operations_so_far", kSaved},
+    {"", integer, "1", {}, "", "do_train", kSaved},
+    {"", integer, "0", {}, "", "do_valid", kSaved},
+    {"", integer, "0", {}, "", "do_test", kSaved},
+};
+
+constexpr ArgumentRow kForkRows[] = {
+    // swiss-ai/Megatron-LM
+    {"--trigger-path", text, "None", &A::trigger_path, "", "", kFork},
+    {"--save-trigger", text, "save", &A::save_trigger, "", "", kFork},
+    {"--exit-trigger", text, "exit", &A::exit_trigger, "", "", kFork},
+    {"--ademamix-alpha", real, "5.0", &A::ademamix_alpha, "", "", kFork},
+    {"--ademamix-alpha-warmup", integer, "-1", &A::ademamix_alpha_warmup, "-1..", "", kFork},
+    {"--ademamix-beta3", real, "0.999", &A::ademamix_beta3, "", "", kFork},
+    {"--ademamix-beta3-warmup", integer, "-1", &A::ademamix_beta3_warmup, "-1..", "", kFork},
+    {"--goldfish-loss", flag, "False", &A::goldfish_loss, "", "", kFork},
+    {"--goldfish-k", integer, "50", &A::goldfish_k, "1..", "", kFork},
+    {"--goldfish-h", integer, "50", &A::goldfish_h, "1..", "", kFork},
+    {"--xielu", flag, "False", &A::xielu, "", "", kFork},
+    // Our own
+    {"--dry-run", flag, "False", &A::dry_run, "", "", kFork},
+    {"--metrics-json", text, "None", &A::metrics_json, "", "", kFork},
+    {"--device", text, "auto", &A::device, "auto cpu cuda", "", kFork},
+    {"--after-save", text, "None", &A::after_save, "", "", kFork},
+    {"--after-save-seconds", integer, "3600", &A::after_save_seconds, "1..31536000", "", kFork},
+    {"--keep-last", integer, "None", &A::keep_last, "1..", "", kFork},
+    {"--free-space-for-saves", flag, "False", &A::free_space_for_saves, "", "", kFork},
+    {"--staging-memory", text, "None", &A::staging_memory, "", "", kFork},
+    {"--stopped-exit-code", integer, "0", &A::stopped_exit_code, "0..255", "", kFork},
+};
+
+// Megatron-LM deletes them once they have had their effect.
+constexpr ArgumentRow kRemovedRows[] = {
+    {"--recompute-activations", flag, "False", &A::recompute_activations, "", "", kRemoved},
+    {"--batch-size", integer, "None", {}, "", "", kRemoved},
+    {"--checkpoint-activations", flag, "False", {}, "", "", kRemoved},
+    {"--warmup", integer, "None", {}, "", "", kRemoved},
+    {"--model-parallel-size", integer, "None", {}, "", "", kRemoved},
+    {"--cuda-graph-scope", texts, "None", {}, "", "cuda_graph_scope_deprecated", kRemoved},
+};
+
+}  // namespace
+
+std::span<const ArgumentRow> derived_rows() { return kDerivedRows; }
+std::span<const ArgumentRow> fork_rows() { return kForkRows; }
+std::span<const ArgumentRow> removed_rows() { return kRemovedRows; }
 
 }  // namespace ferry

@@ -7,7 +7,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/json_events.h"
-#include "trainer/data/samples/description.h"
+#include "trainer/data/samples/index_cache.h"
 
 namespace ferry {
 namespace {

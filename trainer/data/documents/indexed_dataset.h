@@ -16,11 +16,13 @@
 // Source: megatron/core/datasets/indexed_dataset.py.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "ckpt/base/dtype.h"
 #include "ckpt/io/file_system.h"
@@ -80,5 +82,24 @@ class IndexedDataset final : public TokenSource {
   int64_t boundaries_ = 1;
   uint64_t offsets_at_ = 0, boundaries_at_ = 0;  // in the index
 };
+
+// Documents as token files hold them, before they are written: threads make them, one writes them.
+
+struct StoredDocuments {
+  std::vector<std::byte> tokens;
+  std::vector<int32_t> lengths;    // of sequences, in tokens
+  std::vector<int32_t> sequences;  // of each document
+
+  /// A sequence more. Errors as those of append_stored(); invalid for 2^31 tokens or more.
+  void add_sequence(std::span<const int32_t> ids, DType type);
+  /// Those of `other`, of the same type, after these.
+  void append(const StoredDocuments& other);
+  /// More tokens of the last sequence.
+  void extend_last(std::span<const int32_t> ids, DType type);
+};
+
+/// Appends tokens in the form of a type. invalid for one that it cannot hold; unsupported for a
+/// type that no tokens are of.
+void append_stored(std::span<const int32_t> ids, DType type, std::vector<std::byte>& bytes);
 
 }  // namespace ferry

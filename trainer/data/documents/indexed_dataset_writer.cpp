@@ -6,6 +6,7 @@
 #include "ckpt/base/checked.h"
 
 namespace ferry {
+
 namespace {
 
 constexpr size_t kPieceBytes = 4 << 20;

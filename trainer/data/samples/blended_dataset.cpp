@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "ckpt/base/error.h"
-#include "trainer/data/samples/description.h"
+#include "trainer/data/samples/index_cache.h"
 
 namespace ferry {
 namespace {

@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-#include "trainer/model/residual.h"
+#include "trainer/model/norm.h"
 
 namespace ferry {
 

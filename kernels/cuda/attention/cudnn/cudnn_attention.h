@@ -17,7 +17,7 @@ class CudnnAttention {
   CudnnAttention& operator=(const CudnnAttention&) = delete;
   virtual ~CudnnAttention() = default;
 
-  /// False, nothing having been done, of what is none of fused()'s (kernels/fused_attention.h) and
+  /// False, nothing having been done, of what is none of fused()'s (kernels/gpu_attention.h) and
   /// of what this release of the library has no kernel for on this GPU. A shape that is met first
   /// has its kernels chosen, and compiled where they are not in the library.
   virtual bool run(const AttentionForward& x) = 0;

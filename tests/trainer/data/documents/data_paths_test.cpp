@@ -4,7 +4,7 @@
 
 #include "ckpt/base/error.h"
 #include "tests/io/memory_file_system.h"
-#include "trainer/data/samples/description.h"
+#include "trainer/data/samples/index_cache.h"
 
 namespace ferry {
 namespace {

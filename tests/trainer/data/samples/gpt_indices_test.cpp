@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "tests/trainer/data/made_up_tokens.h"
-#include "trainer/data/documents/mock_tokens.h"
+#include "trainer/data/documents/token_source.h"
 #include "trainer/data/samples/blended_dataset.h"
 #include "trainer/data/samples/random_order.h"
 

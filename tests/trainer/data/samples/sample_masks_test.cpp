@@ -1,9 +1,8 @@
-#include "trainer/data/samples/sample_masks.h"
-
 #include <gmock/gmock.h>
 
 #include "ckpt/base/error.h"
 #include "tests/trainer/data/corpora.h"
+#include "trainer/data/samples/gpt_dataset.h"
 
 namespace ferry {
 namespace {

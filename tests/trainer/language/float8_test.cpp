@@ -1,0 +1,352 @@
+// Runs whose linear layers multiply 8-bit numbers: they go as in bf16, begin again where they were,
+// and are refused where sizes do not fit.
+#include "ckpt/format/pickle/values/draft.h"
+#include "ckpt/megatron/state/state_of.h"
+#include "tests/trainer/language/runs.h"
+#include "trainer/checkpoint/float8_scaling.h"
+#include "trainer/language/memory_plan.h"
+
+namespace ferry::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string kTensorwise = "--fp8-format hybrid --fp8-recipe tensorwise ";
+const std::string kDelayed = "--fp8-format hybrid ";
+const std::string kHistory =
+    "--fp8-format hybrid --fp8-amax-history-len 3 --fp8-amax-compute-algo max --fp8-margin 1 ";
+const std::string kAware = "--use-distributed-optimizer --use-precision-aware-optimizer ";
+const std::string kSmall =
+    kAware + "--main-grads-dtype bf16 --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16 ";
+
+// Weights at random, of a Llama whose sizes fit on two tensor ranks, too.
+const std::string kLlama =
+    "--bf16 --num-layers 2 --hidden-size 64 --ffn-hidden-size 128 --num-attention-heads 4 "
+    "--group-query-attention --num-query-groups 2 --swiglu --normalization RMSNorm "
+    "--position-embedding-type rope --disable-bias-linear --max-position-embeddings 64 "
+    "--untie-embeddings-and-output-weights ";
+const std::string kGpt =
+    "--bf16 --num-layers 2 --hidden-size 64 --num-attention-heads 4 --max-position-embeddings 64 ";
+const std::string kDeepSeek =
+    "--bf16 --num-layers 2 --hidden-size 64 --ffn-hidden-size 128 --num-attention-heads 4 --swiglu "
+    "--normalization RMSNorm --position-embedding-type rope --disable-bias-linear "
+    "--max-position-embeddings 64 --untie-embeddings-and-output-weights --multi-latent-attention "
+    "--q-lora-rank 32 --kv-lora-rank 32 --qk-head-dim 16 --qk-pos-emb-head-dim 16 --v-head-dim 16 "
+    "--num-experts 4 --moe-ffn-hidden-size 32 --moe-shared-expert-intermediate-size 32 "
+    "--moe-layer-freq [0,1] --moe-router-topk 2 --mtp-num-layers 1 "
+    "--transformer-impl transformer_engine ";
+
+class Float8Runs : public testing::Test {
+ protected:
+  std::string words(const std::string& more) const {
+    return common_words(scratch_) + "--eval-iters 0 " + more + " ";
+  }
+  std::map<int64_t, Figures> figures(const std::string& more) const {
+    return figures_in(run_of(words(more)));
+  }
+  void expect_near(const std::string& more, const std::map<int64_t, Figures>& expected,
+                   double tolerance) const {
+    const auto got = figures(more);
+    EXPECT_EQ(got.size(), expected.size()) << more;
+    bool is_another = false;
+    for (const auto& [iteration, figure] : got) {
+      EXPECT_NEAR(figure.loss / expected.at(iteration).loss, 1, tolerance)
+          << more << ", iteration " << iteration;
+      is_another = is_another || figure.loss != expected.at(iteration).loss;
+    }
+    EXPECT_TRUE(is_another) << more;
+  }
+  void expect_same(const std::map<int64_t, Figures>& got,
+                   const std::map<int64_t, Figures>& expected, const std::string& what) const {
+    EXPECT_EQ(got.size(), expected.size()) << what;
+    for (const auto& [iteration, figure] : got) {
+      EXPECT_EQ(figure.loss, expected.at(iteration).loss) << what << ", iteration " << iteration;
+      EXPECT_EQ(figure.norm, expected.at(iteration).norm) << what << ", iteration " << iteration;
+    }
+  }
+  void expect_refused(const std::string& more, const std::string& problem) const {
+    const Outcome outcome = outcome_of(words(more));
+    EXPECT_THAT(outcome.problem, HasSubstr(problem)) << more;
+    EXPECT_THAT(outcome.printed, Not(HasSubstr("number of parameters"))) << more;
+  }
+
+  const Scratch scratch_;
+};
+
+TEST_F(Float8Runs, LoseAsRunsInBf16Do) {
+  const std::string end = "--exit-interval 20 ";
+  const auto llama = figures(kLlama + end);
+  ASSERT_LT(llama.at(20).loss, 0.97 * llama.at(1).loss);  // it learns
+  for (const std::string& fp8 : {kTensorwise, kDelayed, kHistory, kDelayed + "--no-fp8-wgrad ",
+                                 std::string("--fp8-format e4m3 --fp8-recipe tensorwise ")}) {
+    expect_near(kLlama + end + fp8, llama, 0.01);
+  }
+  const auto gpt = figures(kGpt + end);
+  expect_near(kGpt + end + kDelayed, gpt, 0.01);
+}
+
+TEST_F(Float8Runs, LoseAsRunsInBf16DoWithLatentAttentionAndExperts) {
+  const auto wide = figures(kDeepSeek + "--exit-interval 10 ");
+  for (const std::string& fp8 : {kTensorwise, kDelayed}) {
+    expect_near(kDeepSeek + "--exit-interval 10 " + fp8, wide, 0.01);
+    expect_near(kDeepSeek + "--exit-interval 10 " + layout::kTensor + fp8, wide, 0.01);
+  }
+}
+
+TEST_F(Float8Runs, AreAlikeAtAllLayouts) {
+  const std::string end = "--exit-interval 10 ";
+  for (const std::string& fp8 : {kTensorwise, kHistory}) {
+    const auto alone = figures(kLlama + end + fp8);
+    for (const char* const at :
+         {layout::kTensor, layout::kPipeline, layout::kData, layout::kContext, layout::kAll}) {
+      const auto spread = figures(kLlama + end + fp8 + at);
+      ASSERT_EQ(spread.size(), 10u) << at;
+      for (const auto& [iteration, figure] : spread) {
+        EXPECT_NEAR(figure.loss / alone.at(iteration).loss, 1, 0.004) << at << " " << iteration;
+      }
+    }
+  }
+}
+
+TEST_F(Float8Runs, HaveTheSameBitsWhateverIsRecomputed) {
+  for (const std::string& fp8 : {kTensorwise, kDelayed}) {
+    const auto kept = figures(kLlama + "--exit-interval 5 " + fp8);
+    for (const char* const again :
+         {"full --recompute-method uniform --recompute-num-layers 1",
+          "selective --recompute-modules layernorm", "selective --recompute-modules mlp",
+          "selective --recompute-modules layernorm mlp"}) {
+      expect_same(figures(kLlama + "--exit-interval 5 " + fp8 + "--recompute-granularity " + again),
+                  kept, again);
+    }
+  }
+}
+
+// Layers at both ends are all that there are.
+TEST_F(Float8Runs, AreRunsInBf16WhereAllLayersAre) {
+  const auto wide = figures(kLlama + "--exit-interval 3 ");
+  expect_same(figures(kLlama + "--exit-interval 3 --first-last-layers-bf16 " + kTensorwise), wide,
+              "both layers in bf16");
+  expect_near(kLlama + "--exit-interval 3 --first-last-layers-bf16 --num-layers-at-end-in-bf16 0 " +
+                  kTensorwise,
+              wide, 0.01);
+}
+
+// Weights in FP8 are rounded from those in bf16, of which a precision-aware optimizer keeps the
+// other half; gradients may be added up in bf16, too.
+TEST_F(Float8Runs, GoWithAPrecisionAwareOptimizer) {
+  const std::string end = "--exit-interval 8 ";
+  for (const std::string& fp8 : {kTensorwise, kHistory}) {
+    for (const std::string& at : {std::string(), std::string(layout::kAll)}) {
+      const std::string words = kLlama + end + at + fp8;
+      const auto plain = figures(words + "--use-distributed-optimizer ");
+      ASSERT_EQ(plain.size(), 8u);
+      expect_same(figures(words + kAware), plain, words);
+      const auto small = figures(words + kSmall);
+      ASSERT_EQ(small.size(), 8u);
+      for (const auto& [iteration, figure] : small) {
+        EXPECT_NEAR(figure.loss / plain.at(iteration).loss, 1, 0.01) << words << iteration;
+        EXPECT_NEAR(figure.norm / plain.at(iteration).norm, 1, 0.01) << words << iteration;
+      }
+      EXPECT_NE(small.at(8).loss, plain.at(8).loss) << words;
+    }
+  }
+}
+
+TEST_F(Float8Runs, DoNotRememberEvaluations) {
+  const auto without = figures(kLlama + "--exit-interval 5 " + kDelayed);
+  expect_same(
+      figures(kLlama + "--exit-interval 5 --split 80,20,0 --eval-iters 2 --eval-interval 2 " +
+              kDelayed),
+      figures(kLlama + "--exit-interval 5 --split 80,20,0 " + kDelayed), "evaluated");
+  ASSERT_EQ(without.size(), 5u);
+}
+
+TEST_F(Float8Runs, AreRefusedBeforeAnythingIsTaken) {
+  std::string fp32 = kLlama + kDelayed;
+  fp32.erase(0, std::string("--bf16 ").size());
+  expect_refused(fp32, "--fp8-format hybrid is for --bf16: give that, too");
+  expect_refused("--fp16 " + fp32, "in the place of --fp16");
+  expect_refused(kLlama + "--fp8-format e4m3 --fp8-recipe mxfp8",
+                 "--fp8-recipe mxfp8: there are tensorwise and delayed here");
+  expect_refused(kLlama + kDelayed + "--first-last-layers-bf16", "--fp8-recipe tensorwise");
+  expect_refused(kLlama + kTensorwise + "--first-last-layers-bf16 --num-layers-at-start-in-bf16 3 ",
+                 "--num-layers-at-start-in-bf16 3: a whole number from 0 to 2");
+  expect_refused(kLlama + kDelayed + "--fp8-param-gather", "leave it out");
+  expect_refused(kLlama + kDelayed + "--ffn-hidden-size 136",
+                 "decoder.layers.0.mlp.linear_fc2 has 136 inputs and 64 outputs on a tensor rank, "
+                 "and products in FP8 take multiples of 16");
+  expect_refused(kLlama + kDelayed + "--ffn-hidden-size 144 " + layout::kTensor,
+                 "has 72 inputs and 64 outputs on a tensor rank");
+  expect_refused(kLlama + kDelayed + "--seq-length 36",
+                 "decoder.layers.0.self_attention.linear_qkv takes 72 tokens at a time");
+}
+
+TEST_F(Float8Runs, PlanTheirMemory) {
+  const auto plan = [&](const std::string& more) {
+    const auto files = posix_file_system();
+    const std::vector<std::string> all = split_words(words(kLlama + more), "the test");
+    TrainArguments arguments = parse_arguments(all, *files);
+    std::vector<std::string> notes;
+    complete_arguments(arguments, Launch{}, notes);
+    settle_vocabulary(arguments, 250);
+    return memory_plan(arguments, model_of(arguments, nullptr), kernels::DeviceKind::host).front();
+  };
+  const StagePlan wide = plan(""), narrow = plan(kDelayed), current = plan(kTensorwise);
+  EXPECT_EQ(wide.float8, 0);
+  // Twice the weights of two layers in bytes; 4 linear layers, each with 3 tensors' scale, maximum
+  // and newest number, and the scale of the weight's bytes.
+  const int64_t weights = 64 * (128 + 64 + 3 * 128);
+  EXPECT_EQ(narrow.float8, 2 * (2 * weights + 4 * (3 * (16 + 8) + 16)));
+  EXPECT_EQ(narrow.bytes() - narrow.activations, wide.bytes() - wide.activations + narrow.float8);
+  // A layer keeps a byte of each input but attention's output, and not two.
+  EXPECT_LE(narrow.activations, current.activations);
+  const int64_t tokens = 128, spared = 2 * tokens * (64 + 64 + 128);
+  EXPECT_LT(plan(kDelayed + "--num-layers 12").activations,
+            plan("--num-layers 12").activations - 4 * spared);
+  // Beside a precision-aware optimizer: 2 bytes of a gradient and 6 of the optimizer's for each
+  // parameter of 2, and the same copies in FP8.
+  const StagePlan small = plan(kSmall), both = plan(kSmall + kDelayed);
+  EXPECT_EQ(both.float8, narrow.float8);
+  EXPECT_EQ(both.state.gradients, both.state.parameters);
+  EXPECT_EQ(both.state.optimizer, 3 * both.state.parameters);
+  EXPECT_EQ(both.bytes() - both.activations, 5 * small.state.parameters + narrow.float8);
+  EXPECT_EQ(both.parameter_bytes(), small.parameter_bytes() + narrow.float8);
+}
+
+struct Case {
+  std::string fp8, layout;
+};
+void PrintTo(const Case& one, std::ostream* out) { *out << one.fp8 << one.layout; }
+
+class Float8Resume : public testing::TestWithParam<Case> {};
+
+TEST_P(Float8Resume, IsTheUnbrokenRun) {
+  const Scratch scratch;
+  const auto figures = [&](const std::string& name, int64_t until) {
+    return figures_in(run_of("--load " + scratch.path(name) + " --save " + scratch.path(name) +
+                             common_words(scratch) + kLlama + GetParam().fp8 + GetParam().layout +
+                             "--eval-iters 0 --save-interval 10 --exit-interval " +
+                             std::to_string(until)));
+  };
+  const auto whole = figures("whole", 9);
+  figures("broken", 4);
+  for (const auto& [iteration, figure] : figures("broken", 9)) {
+    if (iteration == 6) continue;  // the average of two iterations
+    EXPECT_EQ(figure.loss, whole.at(iteration).loss) << iteration;
+    EXPECT_EQ(figure.norm, whole.at(iteration).norm) << iteration;
+  }
+  EXPECT_THAT(differences(scratch.path("whole"), scratch.path("broken")), testing::IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, Float8Resume,
+    testing::Values(Case{kTensorwise, layout::kAlone}, Case{kDelayed, layout::kAlone},
+                    Case{kHistory, layout::kTensor}, Case{kHistory, layout::kPipeline},
+                    Case{kHistory, layout::kInterleaved}, Case{kDelayed, layout::kData},
+                    Case{kHistory, layout::kAll},
+                    Case{kHistory + "--ckpt-format torch ", layout::kAll},
+                    Case{kTensorwise + kSmall, layout::kData},
+                    Case{kHistory + kSmall, layout::kAll}));
+
+LoadedValue scaling_in(const std::string& run) {
+  const Checkpoint checkpoint = open_checkpoint(posix_file_system(), run);
+  for (const auto& [name, value] : state_of(checkpoint).common) {
+    if (name == kFloat8Scaling) return value;
+  }
+  return {};
+}
+
+// What is known of a tensor is the same at all layouts, but for how sums are rounded: ranks tell
+// each other maxima, and a run goes on at another layout with what was known.
+TEST(Float8Scaling, IsTheWholeModelsAtAnyLayout) {
+  const Scratch scratch;
+  const auto run = [&](const std::string& name, const std::string& more) {
+    run_of("--save " + scratch.path(name) + common_words(scratch) + kLlama + kHistory + more +
+           "--eval-iters 0 --save-interval 10 --exit-interval 3");
+    return scaling_in(scratch.path(name));
+  };
+  const LoadedValue alone = run("alone", "");
+  ASSERT_EQ(alone.value.pair_count(), 8u);
+  for (const char* const layout : {layout::kTensor, layout::kPipeline, layout::kAll}) {
+    const LoadedValue spread = run(std::string("spread") + std::to_string(layout[2]) +
+                                       std::to_string(std::string(layout).size()),
+                                   layout);
+    ASSERT_EQ(spread.value.pair_count(), 8u) << layout;
+    for (size_t i = 0; i < 8; ++i) {
+      for (const char* const tensor : {"input", "weight", "gradient"}) {
+        const Value wanted = alone.value.pair_value(i).get(tensor);
+        const Value got =
+            spread.value.get(alone.value.pair_key(i).string().value_or("")).get(tensor);
+        ASSERT_EQ(wanted.get("amax_history").size(), 3u);
+        for (size_t age = 0; age < 3; ++age) {
+          const double a = got.get("amax_history")[age].real().value_or(-1);
+          const double b = wanted.get("amax_history")[age].real().value_or(-1);
+          EXPECT_GT(b, 0);
+          // Gradients are those of the mean over as many micro-batches, of more or fewer tokens.
+          EXPECT_NEAR(a / b, 1, 0.25) << layout << tensor << " " << age;
+        }
+      }
+    }
+  }
+  const std::string on = "--load " + scratch.path("alone") + " --save " + scratch.path("on") +
+                         common_words(scratch) + kLlama + kHistory + layout::kTensor +
+                         "--eval-iters 0 --save-interval 10 --exit-interval 4";
+  run_of(on);
+  const Value before = alone.value.get("decoder.layers.1.mlp.linear_fc1").get("weight");
+  const LoadedValue after = scaling_in(scratch.path("on"));
+  const Value moved = after.value.get("decoder.layers.1.mlp.linear_fc1").get("weight");
+  for (size_t age = 0; age < 2; ++age) {
+    EXPECT_EQ(moved.get("amax_history")[age + 1].real(), before.get("amax_history")[age].real());
+  }
+}
+
+TEST(Float8Scaling, IsReadAsItWasWritten) {
+  const std::vector<std::string> names{"decoder.layers.0.mlp.linear_fc1", "b", "c"};
+  std::vector<double> numbers(3 * 3 * 4);
+  for (size_t i = 0; i < 12; ++i) numbers[i] = static_cast<double>(i % 4 == 0 ? 1 : i);
+  for (size_t i = 24; i < 36; ++i) numbers[i] = i % 4 == 0 ? 1 : 0.1F * static_cast<float>(i);
+  const LoadedValue object = write_float8_scaling(names, numbers);
+  EXPECT_EQ(object.value.pair_count(), 2u);
+  EXPECT_EQ(read_float8_scaling(object.value, names, 4, "x"), numbers);
+  // Of another length of histories.
+  EXPECT_EQ(read_float8_scaling(object.value, names, 3, "x")[4], 5);
+  EXPECT_EQ(read_float8_scaling(object.value, names, 6, "x")[4], 0);
+  EXPECT_EQ(read_float8_scaling({}, names, 4, "x"), std::vector<double>(36));
+  EXPECT_FALSE(write_float8_scaling(names, std::vector<double>(36)).document);
+}
+
+TEST(Float8Scaling, WithNumbersOfNoRunIsRefused) {
+  const std::vector<std::string> names{"a"};
+  const auto problem = [&](double scale, const std::function<Value(Draft&)>& number) {
+    Draft draft;
+    const Value all = draft.dict(), linear = draft.dict(), input = draft.dict();
+    draft.put(input, "scale", draft.real(scale));
+    draft.put(input, "amax_history", draft.list({number(draft)}));
+    draft.put(linear, "input", input);
+    draft.put(all, "a", linear);
+    const LoadedValue value = std::move(draft).finish(all);
+    try {
+      read_float8_scaling(value.value, names, 3, "run");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const auto real = [](double number) {
+    return [number](Draft& draft) { return draft.real(number); };
+  };
+  EXPECT_EQ(problem(2, real(1)), "");
+  EXPECT_EQ(problem(2, real(INFINITY)), "");  // a step may have come to it
+  EXPECT_THAT(problem(0, real(1)),
+              HasSubstr("run: fp8_delayed_scaling of a (input) has the number 0"));
+  EXPECT_THAT(problem(NAN, real(1)), HasSubstr("where a scale is expected"));
+  EXPECT_THAT(problem(1e300, real(1)), HasSubstr("where a scale is expected"));
+  EXPECT_THAT(problem(2, real(-1)), HasSubstr("where a magnitude is expected"));
+  EXPECT_THAT(problem(2, real(NAN)), HasSubstr("where a magnitude is expected"));
+  EXPECT_THAT(problem(2, [](Draft& draft) { return draft.string("1"); }),
+              HasSubstr("where a magnitude is expected"));
+}
+
+}  // namespace
+}  // namespace ferry::test

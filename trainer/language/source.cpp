@@ -1,0 +1,313 @@
+#include "trainer/language/source.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+#include "ckpt/base/error.h"
+#include "ckpt/group/group.h"
+#include "ckpt/group/together.h"
+#include "ckpt/integrity/soundness.h"
+#include "ckpt/megatron/state/norm_names.h"
+#include "ckpt/megatron/state/state_of.h"
+#include "ckpt/megatron/state/vocabulary.h"
+#include "ckpt/memory/open_together.h"
+#include "ckpt/store/run_folder.h"
+#include "convert/check/names.h"
+#include "convert/import.h"
+#include "trainer/arguments/namespace.h"
+#include "trainer/arguments/parse.h"
+#include "trainer/checkpoint/run_checkpoint.h"
+#include "trainer/checkpoint/run_folder_sink.h"
+#include "trainer/data/open_datasets.h"
+#include "trainer/language/options.h"
+#include "trainer/language/sample_warnings.h"
+
+namespace ferry {
+
+namespace {
+
+bool is_there(const FileSystem& files, const std::string& path) {
+  return files.status(path).kind != PathKind::missing;
+}
+
+// The latest complete iteration; nothing where there is none.
+std::optional<int64_t> latest_in(const FileSystem& files, const std::string& folder) {
+  if (folder.empty() || !is_there(files, folder) || !is_run_folder(files, folder)) {
+    return std::nullopt;
+  }
+  const RunFolder run = read_run_folder(files, folder);
+  const IterationFolder* const latest = run.latest();
+  return latest == nullptr ? std::nullopt : latest->iteration;
+}
+
+// "release": weights that were converted or published, from which a run begins.
+bool is_release(const FileSystem& files, const std::string& path) {
+  if (!is_run_folder(files, path)) return false;
+  const RunFolder run = read_run_folder(files, path);
+  if (run.tracker.state != Tracker::State::missing) {
+    return run.tracker.state == Tracker::State::release;
+  }
+  return run.latest() != nullptr && !run.latest()->iteration;
+}
+
+// Whether there is something to open; a run folder may be empty, or not be there yet.
+bool holds_checkpoint(const FileSystem& files, const std::string& path) {
+  if (path.empty() || !is_there(files, path)) return false;
+  if (!is_run_folder(files, path)) return format_of_folder(files, path).has_value();
+  return read_run_folder(files, path).latest() != nullptr;
+}
+
+bool is_hugging_face(const FileSystem& files, const std::string& path) {
+  return !is_run_folder(files, path) && format_of_folder(files, path) == Format::hugging_face;
+}
+
+OpenOptions open_options(const SourcePlace& place) {
+  OpenOptions options;
+  options.iteration = place.iteration;
+  return options;
+}
+
+ImportOptions import_options(const TrainArguments& arguments) {
+  ImportOptions options;
+  options.layout.tensor = arguments.tensor_model_parallel_size;
+  options.make_vocab_size_divisible_by = arguments.make_vocab_size_divisible_by;
+  return options;
+}
+
+// Runs `open`, whose errors name the flag by which other commands choose an iteration.
+template <typename Open>
+Checkpoint in_own_words(const Open& open) {
+  try {
+    return open();
+  } catch (const Error& error) {
+    constexpr std::string_view kTheirs = "--iteration", kOurs = "--ckpt-step";
+    std::string message = error.what();
+    size_t at = message.find(kTheirs);
+    if (at == std::string::npos) throw;
+    for (; at != std::string::npos; at = message.find(kTheirs, at + kOurs.size())) {
+      message.replace(at, kTheirs.size(), kOurs);
+    }
+    throw SharedError(error.kind(), message);
+  }
+}
+
+// Tells what is missing at the place where a run was to begin.
+[[noreturn]] void fail_missing(const std::string& flag, const std::string& path,
+                               const std::string& why) {
+  fail(ErrorKind::not_found, "{} {}: no checkpoint is there{}", flag, path, why);
+}
+
+// --verify-integrity: reads all bytes, and compares what was told of them when they were written.
+void check_bytes(const std::shared_ptr<const FileSystem>& files, const std::string& path,
+                 Group& group) {
+  from_first_together(group, [&] {
+    const std::string problem = problem_by_bytes(files, path, {});
+    if (!problem.empty()) {
+      fail(ErrorKind::corrupt,
+           "{}: {}. Copy the checkpoint again, or begin with an earlier one (--ckpt-step)", path,
+           problem);
+    }
+    return std::string();
+  });
+}
+
+RunState state_for(const Checkpoint& checkpoint, const TrainArguments& arguments) {
+  const bool is_model = checkpoint.format == Format::hugging_face;
+  RunState state =
+      is_model ? import_state(checkpoint, import_options(arguments)) : state_of(checkpoint);
+  if (!is_model) {
+    set_vocabulary_rows(state, state.args.value, arguments.padded_vocab_size.value_or(0),
+                        checkpoint.path);
+  }
+  // So that Megatron-LM finds them in what the run saves. A run that goes on with its modules keeps
+  // its names: what saved it looks for them, whatever they are.
+  const bool local = arguments.transformer_impl == "local";
+  const bool other_modules =
+      (state.args.value.get("transformer_impl").string() == "local") != local;
+  const bool by_modules = arguments.ckpt_format == "torch";
+  if (is_model || other_modules || by_modules) name_norms(state, !local);
+  return state;
+}
+
+}  // namespace
+
+std::optional<SourcePlace> find_source(const FileSystem& files, const TrainArguments& arguments) {
+  const std::string& load = arguments.load;
+  if (arguments.ckpt_step) {
+    if (load.empty()) return std::nullopt;
+    return SourcePlace{load, std::to_string(*arguments.ckpt_step), arguments.finetune};
+  }
+  if (!load.empty()) {
+    const std::string other = non_persistent_folder(arguments, load);
+    const auto later = latest_in(files, other);
+    if (later && *later > latest_in(files, load).value_or(-1)) {
+      return SourcePlace{other, std::to_string(*later), arguments.finetune};
+    }
+    if (holds_checkpoint(files, load)) {
+      const bool is_model = is_hugging_face(files, load) || is_release(files, load);
+      return SourcePlace{load, {}, arguments.finetune || is_model};
+    }
+  }
+  if (!arguments.pretrained_checkpoint.empty()) {
+    if (!holds_checkpoint(files, arguments.pretrained_checkpoint)) {
+      fail_missing("--pretrained-checkpoint", arguments.pretrained_checkpoint, "");
+    }
+    return SourcePlace{arguments.pretrained_checkpoint, {}, true};
+  }
+  if (!load.empty() && arguments.exit_on_missing_checkpoint) {
+    fail_missing("--load", load, ", and --exit-on-missing-checkpoint was given");
+  }
+  return std::nullopt;
+}
+
+void check_save_folder(const FileSystem& files, const std::string& folder) {
+  const std::string_view path(folder.data(), folder.find_last_not_of('/') + 1);
+  const auto refuse = [&](std::string_view what) {
+    fail(ErrorKind::invalid, "--save {} {}: give a run's folder, in which iterations lie", folder,
+         what);
+  };
+  if (path.empty()) return;
+  if (iteration_of(split_path(std::string(path)).name)) refuse("is the folder of an iteration");
+  if (files.status(std::string(path)).kind == PathKind::file) refuse("is a file");
+  if (!is_there(files, folder) || is_run_folder(files, folder)) return;
+  if (format_of_folder(files, folder)) refuse("holds a checkpoint, which a run would hide");
+}
+
+void adopt_source_arguments(const std::shared_ptr<const FileSystem>& files,
+                            const std::vector<std::string>& words, TrainArguments& arguments,
+                            std::vector<std::string>& notes) {
+  const auto place = find_source(*files, arguments);
+  if (!place) return;
+  const bool is_model = is_hugging_face(*files, place->path);
+  if (!is_model && !arguments.use_checkpoint_args) return;
+  const Checkpoint checkpoint =
+      in_own_words([&] { return open_model(files, place->path, open_options(*place)); });
+  if (!is_model) {
+    adopt_checkpoint_arguments(arguments, checkpoint.args.value, checkpoint.path, notes);
+    return;
+  }
+  const Import import = import_model(checkpoint, import_options(arguments));
+  std::vector<std::string> all;
+  for (const std::string& flag : import.flags) {
+    for (std::string& word : split_words(flag, checkpoint.path)) all.push_back(std::move(word));
+  }
+  all.insert(all.end(), words.begin(), words.end());
+  arguments = parse_arguments(all, *files);
+  adopt_checkpoint_arguments(arguments, import.state.args.value, checkpoint.path, notes);
+  notes.insert(notes.end(), import.state.warnings.begin(), import.state.warnings.end());
+}
+
+namespace {
+
+// A run folder below `folder`, which was given in its place; empty: none is near.
+std::string run_below(const FileSystem& files, const std::string& folder) {
+  constexpr int kLevels = 3;
+  size_t left = 1000;  // folders that are searched
+  std::vector<std::string> level = {folder};
+  for (int depth = 0; depth < kLevels; ++depth) {
+    std::vector<std::string> next;
+    for (const std::string& parent : level) {
+      for (const std::string& name : files.list(parent)) {
+        const std::string path = join(parent, name);
+        if (left == 0 || files.status(path).kind != PathKind::folder) continue;
+        --left;
+        if (is_run_folder(files, path) && read_run_folder(files, path).latest()) return path;
+        next.push_back(path);
+      }
+    }
+    level = std::move(next);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::vector<std::string> folder_warnings(const FileSystem& files, const TrainArguments& arguments,
+                                         bool is_found) {
+  std::vector<std::string> warnings;
+  if (!arguments.load.empty() && !is_found) {
+    std::string run;
+    try {
+      if (files.status(arguments.load).kind == PathKind::folder) {
+        run = run_below(files, arguments.load);
+      }
+    } catch (const Error&) {
+      // It may not be read.
+    }
+    warnings.push_back("no checkpoint is in --load " + arguments.load +
+                       ": the run will start from random weights (--exit-on-missing-checkpoint "
+                       "ends it instead)" +
+                       (run.empty() ? "" : ". There is one in " + run));
+  }
+  if (arguments.save.empty() && arguments.save_interval) {
+    warnings.push_back("--save-interval without --save: nothing will be saved");
+  }
+  return warnings;
+}
+
+std::unique_ptr<const Source> open_source(const std::shared_ptr<const FileSystem>& files,
+                                          const TrainArguments& arguments, Group& group) {
+  // Rank 0 looks: another might see a folder that rank 0 does not see yet.
+  const std::string found = from_first_together(group, [&] {
+    const auto place = find_source(*files, arguments);
+    if (!place) return std::string();
+    return (place->weights_only ? "w" : "r") + place->iteration + "\n" + place->path;
+  });
+  if (found.empty()) return nullptr;
+  const size_t end = found.find('\n');
+  const SourcePlace place{found.substr(end + 1), found.substr(1, end - 1), found[0] == 'w'};
+  auto source = std::make_unique<Source>();
+  source->checkpoint =
+      in_own_words([&] { return open_together(files, place.path, group, open_options(place)); });
+  if (arguments.verify_integrity) check_bytes(files, source->checkpoint.path, group);
+  source->weights_only = place.weights_only;
+  source->state = state_for(source->checkpoint, arguments);
+  if (!place.weights_only && !arguments.no_load_optim) {
+    check_optimizer_state(source->checkpoint, source->state);
+  }
+  source->consumed = read_consumed_samples(source->state.args.value);
+  if (!place.weights_only && source->state.args.value) {
+    check_checkpoint_arguments(arguments, source->state.args.value, source->checkpoint.path);
+  }
+  return source;
+}
+
+void check_train_data(const TrainArguments& arguments, bool has_train_split) {
+  if (has_train_split || arguments.skip_train) return;
+  const bool is_divided = !arguments.data_path.empty() || !arguments.data_args_path.empty();
+  fail(ErrorKind::invalid, "there is nothing to train on: {}",
+       is_divided
+           ? fmt::format("--split {} gives the train split, its first number, no share; give "
+                         "it one, or --skip-train",
+                         arguments.split)
+           : std::string("data of other splits alone are given; give those of the train "
+                         "split (--train-data-path), or --skip-train"));
+}
+
+void check_outputs(const FileSystem& files, const TrainArguments& arguments) {
+  check_save_folder(files, arguments.save);
+  const std::string& metrics = arguments.metrics_json;
+  if (!metrics.empty() && files.status(metrics).kind == PathKind::folder) {
+    fail(ErrorKind::invalid, "--metrics-json {} is a folder: give the path of a file", metrics);
+  }
+}
+
+std::vector<std::string> check_inputs(const std::shared_ptr<const FileSystem>& files,
+                                      const TrainArguments& arguments) {
+  check_outputs(*files, arguments);
+  TrainArguments metadata_alone = arguments;
+  metadata_alone.verify_integrity = false;  // which reads all
+  const auto source = open_source(files, metadata_alone, *thread_groups(1).front());
+  check_train_data(arguments, check_datasets(files, data_options(arguments)).train);
+  std::vector<std::string> warnings = loop_warnings(arguments);
+  const auto add = [&](std::vector<std::string> more) {
+    for (std::string& warning : more) warnings.push_back(std::move(warning));
+  };
+  add(folder_warnings(*files, arguments, source != nullptr));
+  if (source) add(sample_warnings(files, arguments, *source));
+  return warnings;
+}
+
+}  // namespace ferry

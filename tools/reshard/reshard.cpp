@@ -67,6 +67,7 @@ std::string converted(const ReshardFlags& flags) {
   convert_options.source = options.source;
   convert_options.target = options.target;
   convert_options.open = options.open;
+  convert_options.config_folder = options.config_folder;
   convert_options.model.dtype = options.dtype;
   convert_options.write = options.write;
   const ConvertReport report = convert(convert_options);

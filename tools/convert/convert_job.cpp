@@ -38,8 +38,6 @@ std::string_view spelling(ConvertTarget to) {
 
 // What is to be written, whatever it was made from.
 struct Job {
-  std::shared_ptr<const Checkpoint> original;  // that the checkpoint is filled up from
-  std::shared_ptr<const Catalog> source;       // of the plan, where that is not the checkpoint's
   PlannedOutput planned;
   std::string family;
   ParameterCount count;
@@ -135,12 +133,11 @@ void check_no_state_dict(const Checkpoint& checkpoint, const ConvertOptions& opt
 
 Job job_of(Export model, const Checkpoint& checkpoint) {
   Job job;
-  job.source = std::move(model.filled_source);
   job.planned.plan = std::move(model.plan);
   job.planned.small_files = std::move(model.small_files);
   for (const CopiedFile& file : model.tokenizer_files) {
     job.planned.small_files.emplace_back(
-        file.name, read_file(*checkpoint.catalog.file_system, file.from, kMaxCopiedBytes));
+        file.name, read_file(*checkpoint.catalog->file_system, file.from, kMaxCopiedBytes));
   }
   job.planned.warnings = std::move(model.warnings);
   job.family = std::move(model.family);
@@ -155,7 +152,7 @@ ExportOptions add_arguments(Checkpoint& checkpoint, const ConvertOptions& option
   ExportOptions model = options.model;
   const std::string folder = find_config_folder(checkpoint, options.config_folder);
   give_arguments(checkpoint, folder, warnings);
-  const FileSystem& files = *checkpoint.catalog.file_system;
+  const FileSystem& files = *checkpoint.catalog->file_system;
   const std::vector<CopiedFile> found = files_of_model(files, folder, {}, true).files;
   const bool has_tokenizer = std::ranges::any_of(
       found, [](const CopiedFile& file) { return is_tokenizer_file(file.name); });
@@ -171,23 +168,18 @@ std::string settle(Checkpoint& checkpoint, const ConvertOptions& options) {
   return settle_adapter(checkpoint, options.base_only, unknown);
 }
 
-// `state_dict` becomes what the plan refers to, where the checkpoint is one.
-Job plan_hugging_face(Checkpoint& checkpoint, std::optional<StateDict>& state_dict,
-                      const ConvertOptions& options) {
-  std::shared_ptr<Checkpoint> original;
+Job plan_hugging_face(Checkpoint& checkpoint, const ConvertOptions& options) {
+  std::optional<Checkpoint> original;  // that the checkpoint is filled up from
   if (!options.fill_from.empty()) {
-    original = std::make_shared<Checkpoint>(
-        open_source(checkpoint.catalog.file_system, options.fill_from, options));
+    original = open_source(checkpoint.catalog->file_system, options.fill_from, options);
     settle_adapter(*original, false, false);
   }
   if (is_read_as_state_dict(checkpoint, options)) {
     ExportOptions model = options.model;
-    model.original = original.get();
-    state_dict = open_state_dict(checkpoint, options);
+    model.original = original ? &*original : nullptr;
+    const StateDict state_dict = open_state_dict(checkpoint, options);
     check_new_form(checkpoint, model);
-    Job job = job_of(plan_state_dict(*state_dict, model), checkpoint);
-    job.original = std::move(original);
-    return job;
+    return job_of(plan_state_dict(state_dict, model), checkpoint);
   }
   std::vector<std::string> warnings;
   if (std::string settled = settle(checkpoint, options); !settled.empty()) {
@@ -203,7 +195,7 @@ Job plan_hugging_face(Checkpoint& checkpoint, std::optional<StateDict>& state_di
         "of state dicts",
         checkpoint.path);
   }
-  model.original = original.get();
+  model.original = original ? &*original : nullptr;
   if (checkpoint.format == Format::hugging_face) check_new_form(checkpoint, model);
   Job job = job_of(checkpoint.format == Format::hugging_face ? plan_rewrite(checkpoint, model)
                                                              : plan_export(checkpoint, model),
@@ -212,7 +204,6 @@ Job plan_hugging_face(Checkpoint& checkpoint, std::optional<StateDict>& state_di
     std::erase_if(job.planned.small_files,
                   [](const auto& file) { return is_adapter_file(file.first); });
   }
-  job.original = std::move(original);
   job.planned.warnings.insert(job.planned.warnings.begin(), warnings.begin(), warnings.end());
   return job;
 }
@@ -266,21 +257,18 @@ ConvertReport convert(const ConvertOptions& options) {
   const std::shared_ptr<const FileSystem> file_system = posix_file_system();
   const Output output = {OutputKind::model_folder, options.target, {}};
   Checkpoint checkpoint;
-  std::optional<StateDict> state_dict;  // the job's plan may refer to it
   Job job;
   together(*options.write.group, [&] {
     check_output(*file_system, output, options.source, options.write.overwrite);
     checkpoint = open_source(file_system, options.source, options);
     if (options.from_masters) use_masters_as_weights(checkpoint);
-    job = options.to == ConvertTarget::hugging_face
-              ? plan_hugging_face(checkpoint, state_dict, options)
-              : plan_tensors(checkpoint, options);
+    job = options.to == ConvertTarget::hugging_face ? plan_hugging_face(checkpoint, options)
+                                                    : plan_tensors(checkpoint, options);
     prepare(job.planned, options.write.integrity);
     return std::string();
   });
   ConvertReport report = describe(checkpoint, job, options);
-  report.written =
-      write_output(file_system, output, job.planned, checkpoint.mark.get(), options.write);
+  report.written = write_output(file_system, output, job.planned, options.write);
   report.warnings = job.planned.warnings;
   return report;
 }

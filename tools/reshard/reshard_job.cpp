@@ -383,8 +383,7 @@ ReshardReport reshard(const ReshardOptions& options) {
     return std::string();
   });
   ReshardReport report = describe(checkpoint, output, target);
-  report.written =
-      write_output(file_system, output, target.planned, checkpoint.mark.get(), options.write);
+  report.written = write_output(file_system, output, target.planned, options.write);
   report.warnings = target.planned.warnings;
   return report;
 }

@@ -14,8 +14,6 @@
 
 namespace ferry {
 
-class ReadMark;  // ckpt/io/staging/read_mark.h
-
 enum class Format {
   torch_dist,      // Megatron-LM's distributed checkpoint
   dcp,             // plain PyTorch distributed checkpoint
@@ -57,7 +55,7 @@ struct Checkpoint {
   std::string path;    // the folder or file that holds the data (the iteration's, of a run folder)
   std::string writer;  // "Megatron Core >= 0.19", "PyTorch DCP", ... as far as the files tell
   std::optional<int64_t> iteration;
-  Catalog catalog;
+  SharedCatalog catalog;
   LoadedValue args;      // argparse.Namespace of Megatron; none when there is none
   LoadedValue metadata;  // content metadata of torch_dist; none otherwise
   /// Of other programs' DCP: the path of each key in the state dict that was saved (planner_data).
@@ -84,9 +82,6 @@ struct Checkpoint {
   /// Of a model under another program's names: what makes a Hugging Face model of it. Empty: its
   /// names are transformers', or it is not known whose they are.
   std::string conversion;
-  /// Keeps other ferry processes from removing the checkpoint while this object, or a copy of it,
-  /// lives. Whoever has read from it checks the mark before relying on what was read.
-  std::shared_ptr<const ReadMark> mark;
 };
 
 }  // namespace ferry

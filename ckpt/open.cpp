@@ -137,8 +137,9 @@ const FolderFormat kFolderFormats[] = {
     {Format::hugging_face, "Hugging Face (config.json, *.safetensors, pytorch_model*.bin)",
      [](const Folder& f) { return is_hugging_face_folder(f.files, f.path); },
      open_hugging_face_folder},
-    {std::nullopt, "a step of NeMo-RL, NeMo AutoModel, slime, verl, OLMo-core, prime-rl or Accelerate",
-     has_parts, open_part},
+    {std::nullopt,
+     "a step of NeMo-RL, NeMo AutoModel, slime, verl, OLMo-core, prime-rl or Accelerate", has_parts,
+     open_part},
     {std::nullopt, "one file of torch.save (*.pt, *.pth, *.ckpt), or a .nemo archive",
      [](const Folder& f) { return has_lone_file(f.files, f.path); }, open_lone_file},
 };
@@ -204,7 +205,9 @@ Checkpoint open_run(Files files, const std::string& path, const OpenOptions& opt
   Checkpoint checkpoint = open_folder(std::move(files), join(path, chosen.name), inner);
   if (!checkpoint.iteration) checkpoint.iteration = chosen.iteration;
   if (!note.empty()) checkpoint.notes.insert(checkpoint.notes.begin(), std::move(note));
-  if (!checkpoint.mark->problem().empty()) checkpoint.notes.push_back(checkpoint.mark->problem());
+  for (const auto& mark : checkpoint.catalog->marks) {
+    if (!mark->problem().empty()) checkpoint.notes.push_back(mark->problem());
+  }
   return checkpoint;
 }
 
@@ -233,7 +236,7 @@ Checkpoint open_folder(Files files, const std::string& path, const OpenOptions& 
   if (!format) fail_unknown(folder);
   Checkpoint checkpoint = format->open(std::move(files), path, options.raw);
   mark->check();
-  if (!checkpoint.mark) checkpoint.mark = std::move(mark);
+  if (checkpoint.catalog->marks.empty()) checkpoint.catalog.edit().marks.push_back(std::move(mark));
   return checkpoint;
 }
 

@@ -95,7 +95,7 @@ Checkpoint open_checkpoint_file(std::shared_ptr<const FileSystem> file_system,
     if (!raw) drop_extra_states(checkpoint);
   }
   checkpoint.path = path;
-  checkpoint.mark = std::move(mark);
+  checkpoint.catalog.edit().marks = {std::move(mark)};
   return checkpoint;
 }
 

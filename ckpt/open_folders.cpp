@@ -36,7 +36,7 @@ Checkpoint open_hugging_face_folder(std::shared_ptr<const FileSystem> file_syste
   checkpoint.notes = std::move(model.notes);
   checkpoint.notes.insert(checkpoint.notes.end(), model.damage.begin(), model.damage.end());
   checkpoint.damage = std::move(model.damage);
-  if (const auto base = adapter_base(*checkpoint.catalog.file_system, folder)) {
+  if (const auto base = adapter_base(*checkpoint.catalog->file_system, folder)) {
     checkpoint.notes.push_back("the folder " + what_adapter(*base));
   }
   return checkpoint;
@@ -77,8 +77,9 @@ Checkpoint checkpoint_of_ranks(Format format, const std::string& folder, RankedC
   checkpoint.param_groups = std::move(ranks.optimizer.param_groups);
   checkpoint.optimizer_steps = ranks.optimizer.steps;
   checkpoint.optimizer_problem = std::move(ranks.optimizer_problem);
-  const bool has_optimizer = std::ranges::any_of(
-      checkpoint.catalog.entries, [](const Entry& entry) { return entry.role == Role::optimizer; });
+  const bool has_optimizer =
+      std::ranges::any_of(checkpoint.catalog->entries,
+                          [](const Entry& entry) { return entry.role == Role::optimizer; });
   if (has_optimizer) checkpoint.optimizer = OptimizerLayout::plain;
   return checkpoint;
 }
@@ -86,7 +87,7 @@ Checkpoint checkpoint_of_ranks(Format format, const std::string& folder, RankedC
 }  // namespace
 
 void drop_extra_states(Checkpoint& checkpoint) {
-  const auto gone = std::erase_if(checkpoint.catalog.entries, [](const Entry& entry) {
+  const auto gone = std::erase_if(checkpoint.catalog.edit().entries, [](const Entry& entry) {
     return entry.dtype == DType::u8 && entry.role == Role::model &&
            (entry.name == "_extra_state" || entry.name.ends_with("._extra_state"));
   });
@@ -130,7 +131,7 @@ Checkpoint open_plain_dcp(std::shared_ptr<const FileSystem> file_system, const s
   checkpoint.writer = dcp.metadata ? "PyTorch DCP" : "PyTorch DCP, Hugging Face storage";
   checkpoint.catalog = std::move(dcp.catalog);
   if (dcp.metadata) checkpoint.paths = {dcp.metadata, dcp.metadata->root().get("planner_data")};
-  const auto& objects = checkpoint.catalog.objects;
+  const auto& objects = checkpoint.catalog->objects;
   if (std::any_of(objects.begin(), objects.end(), is_megatron_object)) {
     fail(ErrorKind::not_found,
          "{}: a Megatron-LM checkpoint without metadata.json, which is written "
@@ -142,7 +143,7 @@ Checkpoint open_plain_dcp(std::shared_ptr<const FileSystem> file_system, const s
   }
   checkpoint.iteration = iteration_by_name(folder);
   read_megatron_objects(checkpoint);
-  for (Entry& entry : checkpoint.catalog.entries) {
+  for (Entry& entry : checkpoint.catalog.edit().entries) {
     if (is_optimizer_name(entry.name) || entry.name.starts_with("optim.") ||
         parse_optimizer_key(entry.name)) {
       entry.role = Role::optimizer;

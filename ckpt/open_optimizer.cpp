@@ -64,20 +64,20 @@ LoadedValue joined_paths(const Value& model, const Value& optimizer) {
 }
 
 void add_dcp(Checkpoint& model, const std::string& folder) {
-  DcpCheckpoint optimizer = open_dcp(model.catalog.file_system, folder);
+  DcpCheckpoint optimizer = open_dcp(model.catalog->file_system, folder);
   const Value paths = optimizer.metadata ? optimizer.metadata->root().get("planner_data") : Value();
   LoadedValue joined = joined_paths(model.paths.value, paths);
-  append(model.catalog, std::move(optimizer.catalog));
+  append(model.catalog.edit(), std::move(optimizer.catalog));
   model.paths = std::move(joined);
 }
 
 void add_file(Checkpoint& model, const std::string& path) {
-  Catalog catalog = open_torch_file(model.catalog.file_system, path);
-  const auto file = model.catalog.file_system->open(path);
+  Catalog catalog = open_torch_file(model.catalog->file_system, path);
+  const auto file = model.catalog->file_system->open(path);
   OptimizerFacts facts = read_optimizer_facts(read_torch_file(*file), *file);
   for (Entry& entry : catalog.entries) entry.name.insert(0, kOptimizer);
   catalog.objects.clear();  // the groups are read, and told
-  append(model.catalog, std::move(catalog));
+  append(model.catalog.edit(), std::move(catalog));
   model.param_groups = std::move(facts.param_groups);
   model.optimizer_steps = facts.steps;
 }
@@ -85,7 +85,7 @@ void add_file(Checkpoint& model, const std::string& path) {
 }  // namespace
 
 void add_optimizer_beside(Checkpoint& model, const std::string& folder, const std::string& part) {
-  const FileSystem& files = *model.catalog.file_system;
+  const FileSystem& files = *model.catalog->file_system;
   const std::string number = number_in(part);
   const std::string parts = join(folder, "optimizer_" + number);
   std::vector<std::string> single = {parts + ".bin"};
@@ -101,7 +101,7 @@ void add_optimizer_beside(Checkpoint& model, const std::string& folder, const st
 
 void add_optimizer_part(Checkpoint& model, const std::string& path) {
   try {
-    if (model.catalog.file_system->status(path).kind == PathKind::folder) {
+    if (model.catalog->file_system->status(path).kind == PathKind::folder) {
       add_dcp(model, path);
     } else {
       add_file(model, path);

@@ -66,7 +66,7 @@ void erase_adapter(Catalog& catalog, const std::vector<AdapterTensor>& tensors) 
 }
 
 bool has_adapter_file(const Checkpoint& checkpoint) {
-  const FileSystem& files = *checkpoint.catalog.file_system;
+  const FileSystem& files = *checkpoint.catalog->file_system;
   return checkpoint.format == Format::hugging_face && adapter_base(files, checkpoint.path);
 }
 
@@ -82,7 +82,7 @@ std::string settle_adapter_file(const std::string& path, bool base_only) {
 
 void check_names(const Checkpoint& checkpoint) {
   std::vector<std::string_view> names;
-  for (const Entry& entry : checkpoint.catalog.entries) names.push_back(entry.name);
+  for (const Entry& entry : checkpoint.catalog->entries) names.push_back(entry.name);
   std::ranges::sort(names);
   const auto twice = std::ranges::adjacent_find(names);
   if (twice == names.end()) return;
@@ -128,7 +128,7 @@ void check_no_adapter(const Checkpoint& checkpoint) {
 }
 
 void refuse_adapter_folder(const Checkpoint& checkpoint) {
-  const auto base = adapter_base(*checkpoint.catalog.file_system, checkpoint.path);
+  const auto base = adapter_base(*checkpoint.catalog->file_system, checkpoint.path);
   if (!base) return;
   const Catalog& catalog = checkpoint.catalog;
   const AdapterSummary adapter = summarise(catalog, adapter_tensors(catalog));
@@ -162,7 +162,7 @@ AdapterSummary take_adapter_out(Checkpoint& checkpoint) {
   const std::vector<AdapterTensor> tensors = adapter_tensors(checkpoint.catalog);
   AdapterSummary adapter = summarise(checkpoint.catalog, tensors);
   if (!adapter.any()) return adapter;
-  erase_adapter(checkpoint.catalog, tensors);
+  erase_adapter(checkpoint.catalog.edit(), tensors);
   check_names(checkpoint);
   if (std::string note = unwrap_names(checkpoint); !note.empty()) {
     checkpoint.notes.push_back(std::move(note));

@@ -56,8 +56,7 @@ struct ExportOptions {
   std::string config_folder;
   bool top_files_only = false;  // what the folders in that hold stays there
   /// A Hugging Face model whose tensors stand in for those that the checkpoint lacks (a vision
-  /// tower, prediction layers), and whose config.json and other files are taken. Must outlive the
-  /// export.
+  /// tower, prediction layers), and whose config.json and other files are taken.
   const Checkpoint* original = nullptr;
 };
 
@@ -70,8 +69,7 @@ struct CopiedFile {
 
 struct Export {
   std::string family;
-  Plan plan;  // the weights' files; plan.source is the checkpoint's catalog, or:
-  std::shared_ptr<const Catalog> filled_source;  // it and the original's
+  Plan plan;  // the weights' files; reads the checkpoint and, where it is filled up, the original
   /// (name inside the output folder, content): config.json, generation_config.json unless it is one
   /// of the tokenizer's files and, with more than one shard, model.safetensors.index.json.
   std::vector<std::pair<std::string, std::string>> small_files;
@@ -80,7 +78,7 @@ struct Export {
   ParameterCount count;               // of what is written
 };
 
-/// Plans the export of `checkpoint`, which must outlive the result. mismatch when tensors are
+/// Plans the export of `checkpoint`. mismatch when tensors are
 /// missing, left over or of another shape than the family's (all of them are named, with near
 /// names), when no family or more than one fits; unsupported when an argument changes what the
 /// model computes and Hugging Face cannot express it; invalid for bad options; not_found for a

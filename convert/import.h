@@ -49,7 +49,7 @@ struct Import {
   int64_t parameters = 0;  // elements of all tensors, padding included
 };
 
-/// `checkpoint`, of format hugging_face, must outlive the result. Its iteration is 0, and there is
+/// `checkpoint` is of format hugging_face. The iteration is 0, and there is
 /// neither optimizer nor random number state: Megatron-LM loads it as a release. With the optimizer
 /// (entries "optimizer.state.<exp_avg, exp_avg_sq>.<parameter>") it is the iteration that was
 /// saved, with parameter groups and a constant schedule of learning rates.

@@ -122,7 +122,7 @@ void summarise_unknown(const nlohmann::json& config, ModelSummary& summary) {
 
 void recognise_config(const Checkpoint& checkpoint, ModelSummary& summary) {
   const std::string path = join(checkpoint.path, "config.json");
-  const FileSystem& files = *checkpoint.catalog.file_system;
+  const FileSystem& files = *checkpoint.catalog->file_system;
   if (files.status(path).kind != PathKind::file) {
     summary.reasons.push_back(path + " is missing");
     return;

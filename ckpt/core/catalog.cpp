@@ -50,6 +50,18 @@ const Object* Catalog::find_object(std::string_view name) const {
   return at == objects.end() ? nullptr : &*at;
 }
 
+SharedCatalog SharedCatalog::borrow(const Catalog& catalog) {
+  SharedCatalog shared{Catalog()};
+  shared.catalog_ = std::shared_ptr<const Catalog>(std::shared_ptr<void>(), &catalog);
+  return shared;
+}
+
+Catalog& SharedCatalog::edit() {
+  // 0 is a borrowed catalog.
+  if (catalog_.use_count() != 1) catalog_ = std::make_shared<const Catalog>(*catalog_);
+  return const_cast<Catalog&>(*catalog_);  // nobody else's
+}
+
 EntryIndex::EntryIndex(const Catalog& catalog) : catalog_(&catalog) {
   positions_.reserve(catalog.entries.size());
   for (size_t i = 0; i < catalog.entries.size(); ++i) {

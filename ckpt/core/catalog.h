@@ -22,6 +22,7 @@
 namespace ferry {
 
 class FileSystem;
+class ReadMark;  // ckpt/io/staging/read_mark.h
 
 /// What the bytes of an extent are.
 enum class Encoding : uint8_t {
@@ -125,6 +126,9 @@ struct Catalog {
   std::vector<Entry> entries;  // in the order of the checkpoint
   std::vector<Object> objects;
   std::shared_ptr<const ChunkLocator> locator;  // null when every extent is raw
+  /// Keep other ferry processes from removing the checkpoints whose files these are. Whoever has
+  /// read from the files checks the marks before relying on what was read.
+  std::vector<std::shared_ptr<const ReadMark>> marks;
 
   /// Index of `path` in files, added when absent. Files may be added otherwise, too, but those that
   /// are there stay at their numbers under their paths.
@@ -135,6 +139,27 @@ struct Catalog {
  private:
   std::unordered_map<std::string, uint32_t> file_numbers_;  // by path, of the first files
   size_t numbered_files_ = 0;
+};
+
+/// A catalog with several owners: a checkpoint, and the states of runs and the plans made from it.
+/// Copies refer to the same catalog, and each owner may go first.
+class SharedCatalog {
+ public:
+  SharedCatalog() : SharedCatalog(Catalog()) {}
+  SharedCatalog(Catalog&& catalog)  // NOLINT: to be shared from now on
+      : catalog_(std::make_shared<const Catalog>(std::move(catalog))) {}
+  /// Refers to a catalog that the caller keeps for as long as the result or a copy of it is used.
+  static SharedCatalog borrow(const Catalog& catalog);
+
+  const Catalog& operator*() const noexcept { return *catalog_; }
+  const Catalog* operator->() const noexcept { return catalog_.get(); }
+  operator const Catalog&() const noexcept { return *catalog_; }  // NOLINT: it is one
+
+  /// For changes: other owners keep the catalog as it was.
+  Catalog& edit();
+
+ private:
+  std::shared_ptr<const Catalog> catalog_;
 };
 
 /// Name -> position of a catalog's entries, for many look-ups. Refers to the catalog's strings:

@@ -52,9 +52,9 @@ struct Item {
 };
 
 struct Plan {
-  const Catalog* source = nullptr;  // must outlive the plan
-  Catalog target;                   // all extents raw; files are names inside the output folder
-  std::vector<Recipe> recipes;      // one for each target entry
+  SharedCatalog source;
+  Catalog target;               // all extents raw; files are names inside the output folder
+  std::vector<Recipe> recipes;  // one for each target entry
   std::vector<Literal> literals;
   std::vector<Dropped> dropped;
   std::vector<Item> items;

@@ -13,7 +13,7 @@ constexpr uint64_t kBoxStreamBytes = uint64_t{4} << 20;  // of streams that an e
 Plan plan_of(const Catalog& catalog, uint32_t position) {
   const Entry& entry = catalog.entries.at(position);
   Plan plan;
-  plan.source = &catalog;
+  plan.source = SharedCatalog::borrow(catalog);
   add_read_tensor(plan, entry.name, DType::f32, entry.shape,
                   {{position}, {copy_all(entry.shape)}, {}});
   return plan;

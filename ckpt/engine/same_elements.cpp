@@ -31,7 +31,7 @@ bool same_elements(const Catalog& catalog, const Entry& a, const Entry& b, uint6
   if (a.dtype != b.dtype || a.shape != b.shape) return false;
   if (&a == &b || a.elements() == 0) return true;
   Plan plan;
-  plan.source = &catalog;
+  plan.source = SharedCatalog::borrow(catalog);
   add(plan, catalog, a);
   add(plan, catalog, b);
   TensorSource source(plan, stream_memory(catalog, memory_bytes), 1);

@@ -40,7 +40,7 @@ Plan identity_plan(const Catalog& catalog, const Entry& entry) {
     fail(ErrorKind::internal, "tensor {} is not one of the catalog's own entries", entry.name);
   }
   Plan plan;
-  plan.source = &catalog;
+  plan.source = SharedCatalog::borrow(catalog);
   plan.target.files.push_back({"memory", bytes});
   plan.target.entries.push_back({entry.name, entry.dtype, entry.shape, {}, entry.role});
   plan.target.entries[0].chunks.push_back({{Box::whole(entry.shape)}, {}, {0, 0, bytes}});

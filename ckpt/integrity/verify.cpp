@@ -192,7 +192,7 @@ class Verification {
     stored_ = open(true);
     if (!stored_) stored_ = open_items();
     add_members();
-    const Catalog* stored = stored_ ? &stored_->catalog : nullptr;
+    const Catalog* stored = stored_ ? &*stored_->catalog : nullptr;
     archives_ = find_archives(stored, files_, *file_system_);
     ArchiveChecks checks =
         check_archives(stored, archives_, files_, *file_system_, options_.engine);
@@ -208,9 +208,9 @@ class Verification {
 
   // Of an archive that no manifest covers, its members, whose records have checksums.
   void add_members() {
-    if (!stored_ || stored_->catalog.file_system == file_system_ || report_.has_manifest) return;
-    file_system_ = stored_->catalog.file_system;
-    for (const FileInfo& file : stored_->catalog.files) {
+    if (!stored_ || stored_->catalog->file_system == file_system_ || report_.has_manifest) return;
+    file_system_ = stored_->catalog->file_system;
+    for (const FileInfo& file : stored_->catalog->files) {
       const bool known = std::ranges::any_of(
           files_, [&](const FileInfo& other) { return other.path == file.path; });
       if (!known) files_.push_back(file);
@@ -293,7 +293,7 @@ class Verification {
       report_.notes.push_back(std::move(note));
     }
     add_problems(
-        problems_of(list_, failed, files_, report_.path, stored_ ? &stored_->catalog : nullptr));
+        problems_of(list_, failed, files_, report_.path, stored_ ? &*stored_->catalog : nullptr));
   }
 
   SeeBytes reader() {

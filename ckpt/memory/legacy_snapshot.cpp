@@ -15,16 +15,15 @@ namespace {
 class LegacyFormat final : public CommonFilesFormat {
  public:
   LegacyFormat(RunState state, bool optimizer) : state_(std::move(state)) {
-    state_.source = nullptr;
+    state_.source = {};
     state_.dropped.clear();
     options_.optimizer = optimizer;
     options_.by_ranks = true;
   }
 
-  PlannedOutput plan(Catalog& source, int64_t iteration) const override {
+  PlannedOutput plan(Catalog source, int64_t iteration) const override {
     RunState state = state_;
     state.iteration = iteration;
-    state.source = &source;
     std::unordered_map<std::string, uint32_t> held;
     for (uint32_t i = 0; i < source.entries.size(); ++i) held.emplace(source.entries[i].name, i);
     for (StateTensor& tensor : state.tensors) {
@@ -43,6 +42,7 @@ class LegacyFormat final : public CommonFilesFormat {
       fail(ErrorKind::invalid, "tensor {}: the state of the run does not name it",
            held.begin()->first);
     }
+    state.source = std::move(source);
     return plan_legacy(state, options_);
   }
 

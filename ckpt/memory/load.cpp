@@ -18,7 +18,7 @@ namespace {
 // Each region is a file, and an entry that is one chunk of it.
 class LoadPlan {
  public:
-  explicit LoadPlan(const Catalog& catalog) { plan_.source = &catalog; }
+  explicit LoadPlan(SharedCatalog source) { plan_.source = std::move(source); }
 
   void add(const Region& region, const StateTensor& tensor) {
     const uint64_t bytes = checked_bytes(region);
@@ -75,7 +75,7 @@ void load(const Checkpoint& checkpoint, std::span<const Region> regions,
     if (entry == nullptr) fail_not_there(region.name);
     auto tensor = tensors.find(entry);
     if (tensor == tensors.end()) {
-      const auto position = static_cast<uint32_t>(entry - checkpoint.catalog.entries.data());
+      const auto position = static_cast<uint32_t>(entry - checkpoint.catalog->entries.data());
       const Recipe whole{{position}, {copy_all(entry->shape)}, {}};
       tensor = tensors
                    .try_emplace(entry, StateTensor{entry->name, entry->dtype, entry->shape, whole,
@@ -85,7 +85,7 @@ void load(const Checkpoint& checkpoint, std::span<const Region> regions,
     plan.add(region, tensor->second);
   }
   plan.run(options);
-  if (checkpoint.mark) checkpoint.mark->check();
+  check_marks(checkpoint.catalog->marks);
 }
 
 void load(const Checkpoint& checkpoint, const RunState& state, std::span<const Region> regions,
@@ -99,7 +99,7 @@ void load(const Checkpoint& checkpoint, const RunState& state, std::span<const R
     plan.add(region, *tensor->second);
   }
   plan.run(options);
-  if (checkpoint.mark) checkpoint.mark->check();
+  check_marks(checkpoint.catalog->marks);
 }
 
 }  // namespace ferry

@@ -231,11 +231,11 @@ std::optional<ModuleChoice> unpack_modules(Unpacker& unpacker) {
   return modules;
 }
 
-// Without damage, notes and mark, which are rank 0's.
+// Without damage, notes and marks, which are rank 0's.
 std::string pack(const Checkpoint& checkpoint) {
   const auto& [format, path, writer, iteration, catalog, args, metadata, paths, layout, optimizer,
                optimizer_problem, param_groups, optimizer_steps, shifted_state,
-               optimizer_unsupported, modules, damage, notes, conversion, mark] = checkpoint;
+               optimizer_unsupported, modules, damage, notes, conversion] = checkpoint;
   Packer packer;
   packer.choice(format).text(path).text(writer);
   pack(packer, iteration);
@@ -258,7 +258,7 @@ Checkpoint unpack_checkpoint(const std::string& bytes) {
   Checkpoint checkpoint;
   auto& [format, path, writer, iteration, catalog, args, metadata, paths, layout, optimizer,
          optimizer_problem, param_groups, optimizer_steps, shifted_state, optimizer_unsupported,
-         modules, damage, notes, conversion, mark] = checkpoint;
+         modules, damage, notes, conversion] = checkpoint;
   format = unpacker.choice(Format::deepspeed);
   path = unpacker.text();
   writer = unpacker.text();
@@ -292,7 +292,7 @@ Checkpoint open_together(std::shared_ptr<const FileSystem> file_system, const st
   if (group.rank() == 0) return checkpoint;
   return or_abort(group, [&] {
     checkpoint = unpack_checkpoint(packed);
-    checkpoint.catalog.file_system = with_archive(std::move(file_system), checkpoint.path);
+    checkpoint.catalog.edit().file_system = with_archive(std::move(file_system), checkpoint.path);
     return std::move(checkpoint);
   });
 }

@@ -19,7 +19,7 @@ namespace ferry {
 /// What one rank gives, before its format has looked at it: tensors as they are named and shaped,
 /// with the boxes that the rank holds of them (a run is several), and objects.
 struct OwnState {
-  const Catalog* source = nullptr;  // the rank's regions; what recipes count in
+  SharedCatalog source;  // the rank's regions; what recipes count in
   PlacedState placed;
   int64_t iteration = 0;
   int rank = 0;
@@ -54,9 +54,9 @@ class OwnFilesFormat : public SnapshotFormat {
 class CommonFilesFormat : public SnapshotFormat {
  public:
   /// On every rank the same plan but for its source, of which each chunk lies in the memory of the
-  /// rank that Shard::rank names. `source` holds the regions of the rank that asks, and is given
-  /// what others hold: tensors without chunks. It must outlive the plan.
-  virtual PlannedOutput plan(Catalog& source, int64_t iteration) const = 0;
+  /// rank that Shard::rank names. `source` holds the regions of the rank that asks; the plan's also
+  /// has what others hold: tensors without chunks.
+  virtual PlannedOutput plan(Catalog source, int64_t iteration) const = 0;
 };
 
 }  // namespace ferry

@@ -20,7 +20,7 @@ class TorchDistFormat final : public OwnFilesFormat {
  public:
   TorchDistFormat(RunState state, TorchDistOptions options)
       : state_(std::move(state)), options_(std::move(options)) {
-    state_.source = nullptr;
+    state_.source = {};
     state_.dropped.clear();
     for (StateTensor& tensor : state_.tensors) {
       tensor.recipe = {};
@@ -32,7 +32,7 @@ class TorchDistFormat final : public OwnFilesFormat {
 
   PlacedState place(OwnState own) const override {
     RunState state = state_;
-    state.source = own.source;
+    state.source = std::move(own.source);
     state.iteration = own.iteration;
     std::unordered_map<std::string_view, StateTensor*> described;
     if (options_.optimizer != ShardedOptimizer::dp_reshardable) state.tensors.clear();

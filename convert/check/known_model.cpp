@@ -94,7 +94,7 @@ std::optional<KnownModel> known_model(const nlohmann::json& config, const std::s
 
 std::optional<KnownModel> known_model(const Checkpoint& checkpoint) {
   try {
-    const auto config = read_hugging_face_config(*checkpoint.catalog.file_system, checkpoint.path);
+    const auto config = read_hugging_face_config(*checkpoint.catalog->file_system, checkpoint.path);
     return config ? known_model(*config, checkpoint.path) : std::nullopt;
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::cancelled) throw;

@@ -99,7 +99,7 @@ std::vector<std::string> scale_problems(const Checkpoint& checkpoint,
 }  // namespace
 
 ModelCheck check_model(const Checkpoint& stored) {
-  const FileSystem& files = *stored.catalog.file_system;
+  const FileSystem& files = *stored.catalog->file_system;
   if (stored.format != Format::hugging_face || adapter_base(files, stored.path)) return {};
   ModelCheck check;
   try {
@@ -132,7 +132,7 @@ ModelCheck check_model(const Checkpoint& stored) {
           "transformers does not load",
           to_text(adapter)));
     }
-    model->name_embedding(checkpoint.catalog);
+    model->name_embedding(checkpoint.catalog.edit());
     const Misfit misfit = model->compare(checkpoint.catalog, has_head(*config));
     if (misfit.any()) {
       check.problems.push_back(

@@ -105,8 +105,8 @@ void check_unique(const Checkpoint& checkpoint, const std::vector<std::string>& 
     fail(ErrorKind::corrupt,
          "{}: tensors {} and {} are both {} without what wraps their names; one model holds it "
          "once",
-         checkpoint.path, checkpoint.catalog.entries[at->second].name,
-         checkpoint.catalog.entries[i].name, names[i]);
+         checkpoint.path, checkpoint.catalog->entries[at->second].name,
+         checkpoint.catalog->entries[i].name, names[i]);
   }
 }
 
@@ -120,7 +120,7 @@ struct Description {
 std::optional<Description> description_of(const Checkpoint& checkpoint) {
   try {
     Description description{
-        read_hugging_face_config(*checkpoint.catalog.file_system, checkpoint.path), {}};
+        read_hugging_face_config(*checkpoint.catalog->file_system, checkpoint.path), {}};
     if (description.config) {
       description.model = known_model(*description.config, checkpoint.path);
     }
@@ -136,7 +136,7 @@ std::string unwrap_names(Checkpoint& checkpoint, const std::optional<Description
   // What wraps a module for an adapter says which tensors are its own: it stays while the adapter
   // does.
   if (has_adapter(checkpoint.catalog)) return {};
-  std::vector<Entry>& entries = checkpoint.catalog.entries;
+  std::vector<Entry>& entries = checkpoint.catalog.edit().entries;
   std::vector<std::string> names;
   for (const Entry& entry : entries) names.push_back(without_wrappers(entry.name));
   if (names.empty()) return {};
@@ -179,7 +179,8 @@ Checkpoint open_model(std::shared_ptr<const FileSystem> file_system, const std::
   if (std::string note = unwrap_names(checkpoint, description); !note.empty()) {
     checkpoint.notes.insert(checkpoint.notes.begin(), std::move(note));
   }
-  if (description && description->model && description->model->name_embedding(checkpoint.catalog)) {
+  if (description && description->model &&
+      description->model->name_embedding(checkpoint.catalog.edit())) {
     checkpoint.notes.push_back(
         "the embedding is stored under the name of the output layer, to which config.json ties it");
   }

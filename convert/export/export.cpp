@@ -61,7 +61,7 @@ Export plan_export(const Checkpoint& checkpoint, const ExportOptions& options) {
   result.family = family.name;
   result.warnings = std::move(read.warnings);
   Tokenizer tokenizer =
-      find_tokenizer(*checkpoint.catalog.file_system, checkpoint, options.tokenizer_folder);
+      find_tokenizer(*checkpoint.catalog->file_system, checkpoint, options.tokenizer_folder);
   result.warnings.insert(result.warnings.end(), tokenizer.warnings.begin(),
                          tokenizer.warnings.end());
   result.tokenizer_files = std::move(tokenizer.files);
@@ -75,7 +75,7 @@ Export plan_export(const Checkpoint& checkpoint, const ExportOptions& options) {
 
   ExportedTensors tensors =
       export_tensors(checkpoint.catalog, family, a, options.dtype, checkpoint.path);
-  result.plan.source = &checkpoint.catalog;
+  result.plan.source = checkpoint.catalog;
   if (options.original != nullptr) {
     fill_up(options, std::move(tensors), result);
     drop_unused(result.plan, Role::optimizer);

@@ -47,8 +47,8 @@ class CountedState {
   CountedState(Checkpoint& model, std::string path)
       : model_(model),
         path_(std::move(path)),
-        catalog_(open_torch_file(model.catalog.file_system, path_)) {
-    const auto file = model.catalog.file_system->open(path_);
+        catalog_(open_torch_file(model.catalog->file_system, path_)) {
+    const auto file = model.catalog->file_system->open(path_);
     facts_ = read_optimizer_facts(read_torch_file(*file), *file);
   }
 
@@ -66,8 +66,9 @@ class CountedState {
     }
     if (shapes_.empty()) refuse("holds no exp_avg, which the state of Adam has");
     const std::vector<std::string> names = find_names();
-    const auto first = static_cast<uint32_t>(model_.catalog.files.size());
-    for (const auto& file : catalog_.files) model_.catalog.files.push_back(file);
+    Catalog& all = model_.catalog.edit();
+    const auto first = static_cast<uint32_t>(all.files.size());
+    for (const auto& file : catalog_.files) all.files.push_back(file);
     for (Entry& entry : catalog_.entries) {
       const auto name = parse_counted_name(entry.name);
       if (!name || name->kind == "step" || name->number >= static_cast<int64_t>(names.size())) {
@@ -76,7 +77,7 @@ class CountedState {
       for (Chunk& chunk : entry.chunks) chunk.extent.file += first;
       entry.name = optimizer_entry_name(name->kind, names[static_cast<size_t>(name->number)]);
       entry.role = Role::optimizer;
-      model_.catalog.entries.push_back(std::move(entry));
+      all.entries.push_back(std::move(entry));
     }
     model_.param_groups = std::move(facts_.param_groups);
     model_.optimizer_steps = facts_.steps;
@@ -125,7 +126,7 @@ class CountedState {
   // The name of each number, of the one order that fits.
   std::vector<std::string> find_names() const {
     std::vector<CountedParameter> stored;
-    for (const Entry& entry : model_.catalog.entries) {
+    for (const Entry& entry : model_.catalog->entries) {
       if (entry.role == Role::model) stored.push_back({entry.name, entry.shape});
     }
     const auto fitting = fitting_names(stored);
@@ -189,7 +190,7 @@ class CountedState {
 }  // namespace
 
 bool add_counted_optimizer(Checkpoint& model) {
-  const FileSystem& files = *model.catalog.file_system;
+  const FileSystem& files = *model.catalog->file_system;
   for (const std::string_view name : kCountedFiles) {
     const std::string path = join(model.path, std::string(name));
     if (files.status(path).kind != PathKind::file) continue;

@@ -36,7 +36,7 @@ const std::string& config_folder(const Checkpoint& checkpoint, const ImportOptio
 
 ReadConfig read_model(const Checkpoint& checkpoint, const ImportOptions& options) {
   const std::string& folder = config_folder(checkpoint, options);
-  const auto config = read_hugging_face_config(*checkpoint.catalog.file_system, folder);
+  const auto config = read_hugging_face_config(*checkpoint.catalog->file_system, folder);
   const std::string path = join(folder, "config.json");
   if (!config) {
     fail(ErrorKind::not_found,
@@ -52,7 +52,7 @@ std::optional<Quantisation> quantisation_of_model(const Checkpoint& checkpoint,
                                                   const ReadConfig& read,
                                                   const ImportOptions& options) {
   if (read.quantisation) return read.quantisation;
-  return quantisation_of(nullptr, *checkpoint.catalog.file_system,
+  return quantisation_of(nullptr, *checkpoint.catalog->file_system,
                          config_folder(checkpoint, options));
 }
 
@@ -146,7 +146,7 @@ class Arguments {
 
 void find_tokenizer_files(const Checkpoint& checkpoint, const ImportOptions& options,
                           SpecialTokens& tokens, Import& import) {
-  const FileSystem& files = *checkpoint.catalog.file_system;
+  const FileSystem& files = *checkpoint.catalog->file_system;
   CarriedFiles carried = files_of_model(files, config_folder(checkpoint, options),
                                         options.tokenizer_folder, options.top_files_only);
   Tokenizer tokenizer = read_tokenizer(files, std::move(carried.files));
@@ -230,7 +230,7 @@ Import import_model(const Checkpoint& checkpoint, const ImportOptions& options) 
     state.warnings.insert(state.warnings.end(), more->begin(), more->end());
   }
   state.args = Arguments(read, result, options).make(tensors.dtype, result.flags, checkpoint.path);
-  state.source = &checkpoint.catalog;
+  state.source = checkpoint.catalog;
   state.tensors = std::move(tensors.tensors);
   state.dropped = std::move(tensors.dropped);
   state.iteration = 0;
@@ -251,7 +251,7 @@ LoadedValue arguments_of_config(const Checkpoint& checkpoint, const std::string&
   options.layout = layout;
   options.config_folder = folder;
   ReadConfig read = read_model(checkpoint, options);
-  const auto& entries = checkpoint.catalog.entries;
+  const auto& entries = checkpoint.catalog->entries;
   const auto of_prediction = [](const Entry& entry) { return entry.name.starts_with("mtp."); };
   if (!std::any_of(entries.begin(), entries.end(), of_prediction)) {
     read.architecture.mtp_layers = 0;

@@ -135,7 +135,7 @@ bool is_held(const std::string& name, const Dims& shape, const ShapeOf& shape_of
 }
 
 std::vector<std::string> model_types(const Checkpoint& model) {
-  const auto config = read_hugging_face_config(*model.catalog.file_system, model.path);
+  const auto config = read_hugging_face_config(*model.catalog->file_system, model.path);
   if (!config || !config->is_object()) return {};
   std::vector<std::string> types = {text_of(*config, "model_type", "")};
   const auto text = config->find("text_config");

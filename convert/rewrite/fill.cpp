@@ -42,8 +42,8 @@ std::string spelled(const std::string& name, const PartSpelling& spelling) {
 class Filler {
  public:
   Filler(const Checkpoint& original, const Catalog& source, ExportedTensors& tensors)
-      : original_(original), tensors_(tensors), merged_(std::make_shared<Catalog>(source)) {
-    for (const Entry& entry : original.catalog.entries) stored_.emplace(entry.name, &entry);
+      : original_(original), tensors_(tensors), merged_(source) {
+    for (const Entry& entry : original.catalog->entries) stored_.emplace(entry.name, &entry);
     first_ = static_cast<uint32_t>(source.entries.size());
   }
 
@@ -95,11 +95,11 @@ class Filler {
     }
   }
 
-  std::shared_ptr<const Catalog> fill(ExportedTensors all, std::vector<std::string>& warnings) {
+  Catalog fill(ExportedTensors all, std::vector<std::string>& warnings) {
     append_original();
     std::unordered_set<std::string_view> given;
     for (const ExportedTensor& tensor : tensors_.tensors) given.insert(tensor.entry.name);
-    std::vector<bool> used(original_.catalog.entries.size());
+    std::vector<bool> used(original_.catalog->entries.size());
     std::vector<ExportedTensor> added;
     for (ExportedTensor& tensor : all.tensors) {
       const std::string& name = tensor.entry.name;
@@ -119,11 +119,11 @@ class Filler {
     }
     for (uint32_t i = 0; i < used.size(); ++i) {
       if (used[i]) continue;
-      tensors_.dropped.push_back({first_ + i, original_.catalog.entries[i].elements()});
+      tensors_.dropped.push_back({first_ + i, original_.catalog->entries[i].elements()});
     }
     warnings.push_back(what_was_added(added));
     std::move(added.begin(), added.end(), std::back_inserter(tensors_.tensors));
-    return merged_;
+    return std::move(merged_);
   }
 
  private:
@@ -131,7 +131,7 @@ class Filler {
     const auto at = stored_.find(head);
     if (at == stored_.end()) return false;
     return std::ranges::any_of(kEmbeddingEnds, [&](std::string_view end) {
-      return std::ranges::any_of(original_.catalog.entries, [&](const Entry& entry) {
+      return std::ranges::any_of(original_.catalog->entries, [&](const Entry& entry) {
         return entry.name.ends_with(end) && entry.shape == at->second->shape &&
                same_elements(original_.catalog, entry, *at->second, kHeadComparisonBytes);
       });
@@ -207,19 +207,21 @@ class Filler {
   }
 
   void append_original() {
-    if (original_.catalog.locator) {
+    if (original_.catalog->locator) {
       fail(ErrorKind::unsupported,
            "{}: holds pickles (pytorch_model*.bin), from which nothing is filled up; make it "
            "safetensors first (ferry convert {} NEW --to hf)",
            original_.path, original_.path);
     }
+    const auto& marks = original_.catalog->marks;
+    merged_.marks.insert(merged_.marks.end(), marks.begin(), marks.end());
     std::vector<uint32_t> numbers;
-    for (const FileInfo& file : original_.catalog.files) {
-      numbers.push_back(merged_->add_file(file.path, file.bytes));
+    for (const FileInfo& file : original_.catalog->files) {
+      numbers.push_back(merged_.add_file(file.path, file.bytes));
     }
-    for (Entry entry : original_.catalog.entries) {
+    for (Entry entry : original_.catalog->entries) {
       for (Chunk& chunk : entry.chunks) chunk.extent.file = numbers.at(chunk.extent.file);
-      merged_->entries.push_back(std::move(entry));
+      merged_.entries.push_back(std::move(entry));
     }
   }
 
@@ -243,18 +245,16 @@ class Filler {
 
   const Checkpoint& original_;
   ExportedTensors& tensors_;
-  std::shared_ptr<Catalog> merged_;
+  Catalog merged_;
   std::unordered_map<std::string_view, const Entry*> stored_;
   uint32_t first_ = 0;  // of the original's entries, in the catalog of both
 };
 
 }  // namespace
 
-std::shared_ptr<const Catalog> fill_tensors(const Checkpoint& original, const Catalog& source,
-                                            std::optional<DType> dtype,
-                                            const std::optional<Quantisation>& quantisation,
-                                            ExportedTensors& tensors,
-                                            std::vector<std::string>& warnings) {
+Catalog fill_tensors(const Checkpoint& original, const Catalog& source, std::optional<DType> dtype,
+                     const std::optional<Quantisation>& quantisation, ExportedTensors& tensors,
+                     std::vector<std::string>& warnings) {
   Filler filler(original, source, tensors);
   filler.spell();
   filler.check_shapes();

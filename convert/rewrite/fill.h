@@ -17,10 +17,8 @@ namespace ferry {
 /// spells the names and fuses experts as the original does. Returns a catalog of both, in which the
 /// recipes count from now on. With a dtype, or where the original is quantised, what is added
 /// becomes values. mismatch when the original lacks a name, or has it with another shape.
-std::shared_ptr<const Catalog> fill_tensors(const Checkpoint& original, const Catalog& source,
-                                            std::optional<DType> dtype,
-                                            const std::optional<Quantisation>& quantisation,
-                                            ExportedTensors& tensors,
-                                            std::vector<std::string>& warnings);
+Catalog fill_tensors(const Checkpoint& original, const Catalog& source, std::optional<DType> dtype,
+                     const std::optional<Quantisation>& quantisation, ExportedTensors& tensors,
+                     std::vector<std::string>& warnings);
 
 }  // namespace ferry

@@ -95,7 +95,7 @@ void compare_quantisation(const std::optional<Quantisation>& quantisation, bool 
 // them.
 std::optional<Quantisation> check_quantisation(const Checkpoint& model, bool changes,
                                                std::vector<std::string>& warnings) {
-  const FileSystem& files = *model.catalog.file_system;
+  const FileSystem& files = *model.catalog->file_system;
   const auto config = read_hugging_face_config(files, model.path);
   auto quantisation = quantisation_of(config.get(), files, model.path);
   const WeightScales scales(model.catalog, quantisation, model.path);
@@ -136,7 +136,7 @@ const ExpertNames* expert_names(const Checkpoint& model) {
 // Tensors into files, with the config.json and the files of the folder `model`.
 void finish(const Checkpoint& model, const ExportOptions& options, ExportedTensors tensors,
             NewWeights weights, Export& result) {
-  const FileSystem& files = *model.catalog.file_system;
+  const FileSystem& files = *model.catalog->file_system;
   if (options.quantise_fp8) {
     weights.quantisation = quantise_fp8(tensors, expert_names(model), model.path, result.warnings);
   }
@@ -184,13 +184,13 @@ Export plan_rewrite(const Checkpoint& checkpoint, const ExportOptions& options) 
   refuse_adapter_folder(checkpoint);
   Export result;
   result.warnings = checkpoint.notes;
-  result.plan.source = &checkpoint.catalog;
+  result.plan.source = checkpoint.catalog;
   const bool has_own_config = options.config_folder.empty() || options.config_folder == path;
   if (!options.as_is && !options.ignore_index) require_index(checkpoint);
   const bool fills = options.original != nullptr;
   Checkpoint described = checkpoint;
   if (!has_own_config) described.path = options.config_folder;
-  const auto config = read_hugging_face_config(*checkpoint.catalog.file_system, described.path);
+  const auto config = read_hugging_face_config(*checkpoint.catalog->file_system, described.path);
   const bool is_stale = !has_own_config && config && config->contains("quantization_config") &&
                         !holds_quantised(checkpoint.catalog);
   std::optional<Quantisation> quantisation;
@@ -214,10 +214,10 @@ Export plan_rewrite(const Checkpoint& checkpoint, const ExportOptions& options) 
   }
   ExportedTensors tensors =
       stored_tensors(checkpoint.catalog, {options.dtype, quantisation}, path, result.warnings);
-  if (!checkpoint.catalog.objects.empty()) {
+  if (!checkpoint.catalog->objects.empty()) {
     result.warnings.push_back(fmt::format("{} stored objects that are no tensors are left out: {}",
-                                          checkpoint.catalog.objects.size(),
-                                          checkpoint.catalog.objects.front().name));
+                                          checkpoint.catalog->objects.size(),
+                                          checkpoint.catalog->objects.front().name));
   }
   if (fills) {
     fill_up(options, std::move(tensors), result);
@@ -243,9 +243,8 @@ void fill_up(const ExportOptions& options, ExportedTensors tensors, Export& resu
   if (!options.ignore_index) require_index(original);
   const auto quantisation = check_quantisation(original, true, result.warnings);
   const DType dtype = tensors.dtype;
-  result.filled_source = fill_tensors(original, *result.plan.source, options.dtype, quantisation,
-                                      tensors, result.warnings);
-  result.plan.source = result.filled_source.get();
+  result.plan.source = fill_tensors(original, result.plan.source, options.dtype, quantisation,
+                                    tensors, result.warnings);
   ExportOptions whole = options;  // the config.json of what was trained may be that of a part
   whole.config_folder.clear();
   whole.top_files_only = false;

@@ -33,7 +33,7 @@ ModelCheck compare_names(const Checkpoint& checkpoint, const AdapterSummary& ada
   Misfit misfit = model->compare(state_dict.model.catalog, true);
   // Weights that bitsandbytes packed are of other shapes by design.
   const bool is_packed =
-      std::ranges::any_of(state_dict.model.catalog.entries,
+      std::ranges::any_of(state_dict.model.catalog->entries,
                           [](const Entry& entry) { return !is_floating_point(entry.dtype); });
   Misfit misshapen;
   if (!is_packed) misshapen.misshapen = std::exchange(misfit.misshapen, {});

@@ -25,7 +25,7 @@ void drop_others(Plan& plan) {
 }  // namespace
 
 Export plan_state_dict(const StateDict& state_dict, const ExportOptions& options) {
-  if (state_dict.source && (options.original || options.quantise_fp8)) {
+  if (!state_dict.recipes.empty() && (options.original || options.quantise_fp8)) {
     fail(ErrorKind::invalid,
          "{}: tensors in torchtitan's own names are neither filled up nor quantised on the way; "
          "convert them, and then what became of them",
@@ -35,7 +35,7 @@ Export plan_state_dict(const StateDict& state_dict, const ExportOptions& options
   rewrite.config_folder = state_dict.config_folder;
   rewrite.top_files_only = state_dict.top_files_only;
   Export result = plan_rewrite(state_dict.model, rewrite);
-  if (state_dict.source) {
+  if (!state_dict.recipes.empty()) {
     for (Recipe& recipe : result.plan.recipes) recipe = compose(recipe, state_dict.recipes);
     result.plan.source = state_dict.source;
     result.plan.dropped.clear();

@@ -39,14 +39,14 @@ bool lacks_arguments(const Checkpoint& checkpoint) {
 
 bool has_language_part(const Checkpoint& checkpoint, const std::optional<std::string>& family) {
   if (checkpoint.format != Format::hugging_face) return false;
-  const auto config = read_hugging_face_config(*checkpoint.catalog.file_system, checkpoint.path);
+  const auto config = read_hugging_face_config(*checkpoint.catalog->file_system, checkpoint.path);
   return config && language_part(*config, family);
 }
 
 std::string find_config_folder(const Checkpoint& checkpoint, const std::string& wanted,
                                const std::string& fallback) {
   if (!wanted.empty()) return wanted;
-  const FileSystem& files = *checkpoint.catalog.file_system;
+  const FileSystem& files = *checkpoint.catalog->file_system;
   const std::string around = folder_around(checkpoint.path);
   for (const std::string& folder : {checkpoint.path, join(checkpoint.path, "huggingface"), around,
                                     join(around, "huggingface")}) {

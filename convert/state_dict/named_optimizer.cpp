@@ -82,7 +82,7 @@ class OptimizerNames {
   }
 
  private:
-  Catalog& catalog() { return checkpoint_.catalog; }
+  Catalog& catalog() { return checkpoint_.catalog.edit(); }
 
   void collect() {
     for (Entry& entry : catalog().entries) {

@@ -37,7 +37,7 @@ struct ReadModel {
 ReadModel read_known_model(const Checkpoint& checkpoint, const std::string& folder,
                            const StateDictOptions& options) {
   const std::string path = join(folder, "config.json");
-  const auto config = read_hugging_face_config(*checkpoint.catalog.file_system, folder);
+  const auto config = read_hugging_face_config(*checkpoint.catalog->file_system, folder);
   if (!config) {
     fail(ErrorKind::not_found, "{}: does not exist; --config names the folder that holds it", path);
   }
@@ -72,7 +72,7 @@ class StateDictReader {
       make_model();
       if (known.config) {
         const KnownModel model{known.config->family, known.config->architecture};
-        model.name_embedding(result_.model.catalog);
+        model.name_embedding(result_.model.catalog.edit());
       }
     }
     if (options_.names_only) return std::move(result_);
@@ -92,7 +92,7 @@ class StateDictReader {
   }
 
   void choose() {
-    const auto& entries = checkpoint_.catalog.entries;
+    const auto& entries = checkpoint_.catalog->entries;
     const std::vector<AdapterTensor> adapter = settle_adapter();
     for (uint32_t i = 0; i < entries.size(); ++i) {
       const Entry& entry = entries[i];
@@ -121,7 +121,7 @@ class StateDictReader {
   // not to be written without it because it was not chosen. Empty: there is none.
   std::vector<AdapterTensor> settle_adapter() {
     std::vector<AdapterTensor> tensors = adapter_tensors(checkpoint_.catalog);
-    const auto& entries = checkpoint_.catalog.entries;
+    const auto& entries = checkpoint_.catalog->entries;
     std::unordered_set<std::string_view> modules = {""};  // of all: learnt prompts
     for (size_t i = 0; i < entries.size(); ++i) {
       if (!is_wanted(entries[i])) continue;
@@ -168,7 +168,7 @@ class StateDictReader {
           names.push_back(names_[i]);
           continue;
         }
-        outside.push_back(checkpoint_.catalog.entries[chosen_[i]].name);
+        outside.push_back(checkpoint_.catalog->entries[chosen_[i]].name);
         continue;
       }
       inside.push_back(chosen_[i]);
@@ -205,11 +205,12 @@ class StateDictReader {
 
   void make_titan_model(const ReadConfig& config) {
     begin_model();
-    result_.source = &checkpoint_.catalog;
+    result_.source = checkpoint_.catalog;
     const TitanNames titan(config, expected_);
     std::vector<std::string> others;
+    std::vector<Entry>& entries = result_.model.catalog.edit().entries;
     for (size_t i = 0; i < chosen_.size(); ++i) {
-      const Entry& entry = checkpoint_.catalog.entries[chosen_[i]];
+      const Entry& entry = checkpoint_.catalog->entries[chosen_[i]];
       std::vector<TitanTensor> tensors;
       if (names_[i].starts_with(result_.prefix)) {
         tensors = titan.tensors_of(names_[i].substr(result_.prefix.size()), entry.shape);
@@ -220,7 +221,7 @@ class StateDictReader {
           require_tied(entry);
           continue;
         }
-        result_.model.catalog.entries.push_back(
+        entries.push_back(
             {std::move(tensor.name), entry.dtype, std::move(tensor.shape), {}, Role::model});
         result_.recipes.push_back({{chosen_[i]}, std::move(tensor.moves), {}});
       }
@@ -236,7 +237,7 @@ class StateDictReader {
   // torchtitan has an output layer of its own where it does not tie.
   void require_tied(const Entry& head) const {
     for (const uint32_t position : chosen_) {
-      const Entry& entry = checkpoint_.catalog.entries[position];
+      const Entry& entry = checkpoint_.catalog->entries[position];
       if (&entry == &head || entry.shape != head.shape) continue;
       if (same_elements(checkpoint_.catalog, entry, head, kTitanHeadBytes)) return;
     }
@@ -248,16 +249,17 @@ class StateDictReader {
 
   // Moments have the shapes of their parameters, and become what these become.
   void add_titan_optimizer(const TitanNames& titan) {
+    std::vector<Entry>& entries = result_.model.catalog.edit().entries;
     for_each_state([&](uint32_t at, const OptimizerEntryName& state, const std::string& parameter) {
-      const Entry& entry = checkpoint_.catalog.entries[at];
+      const Entry& entry = checkpoint_.catalog->entries[at];
       if (state.state == "step" || !parameter.starts_with(result_.prefix)) return;
       for (TitanTensor& tensor :
            titan.tensors_of(parameter.substr(result_.prefix.size()), entry.shape)) {
-        result_.model.catalog.entries.push_back({optimizer_entry_name(state.state, tensor.name),
-                                                 entry.dtype,
-                                                 std::move(tensor.shape),
-                                                 {},
-                                                 Role::optimizer});
+        entries.push_back({optimizer_entry_name(state.state, tensor.name),
+                           entry.dtype,
+                           std::move(tensor.shape),
+                           {},
+                           Role::optimizer});
         result_.recipes.push_back({{at}, std::move(tensor.moves), {}});
       }
     });
@@ -269,11 +271,12 @@ class StateDictReader {
     model.path = checkpoint_.path;
     model.writer = checkpoint_.writer;
     model.iteration = checkpoint_.iteration;
-    model.mark = checkpoint_.mark;
     model.optimizer_problem = checkpoint_.optimizer_problem;
     model.param_groups = checkpoint_.param_groups;
     model.optimizer_steps = checkpoint_.optimizer_steps;
-    model.catalog.file_system = checkpoint_.catalog.file_system;
+    Catalog& catalog = model.catalog.edit();
+    catalog.file_system = checkpoint_.catalog->file_system;
+    catalog.marks = checkpoint_.catalog->marks;
     if (checkpoint_.format != Format::hugging_face) return;
     model.notes = checkpoint_.notes;
     model.damage = checkpoint_.damage;
@@ -282,7 +285,7 @@ class StateDictReader {
   void make_model() {
     begin_model();
     const Catalog& from = checkpoint_.catalog;
-    Catalog& to = result_.model.catalog;
+    Catalog& to = result_.model.catalog.edit();
     to.files = from.files;
     to.locator = from.locator;
     std::unordered_map<std::string_view, uint32_t> seen;
@@ -307,7 +310,7 @@ class StateDictReader {
   template <typename Visit>
   void for_each_state(const Visit& visit) const {
     std::unordered_map<std::string_view, size_t> chosen;
-    const auto& entries = checkpoint_.catalog.entries;
+    const auto& entries = checkpoint_.catalog->entries;
     for (size_t i = 0; i < chosen_.size(); ++i) chosen.emplace(entries[chosen_[i]].name, i);
     for (uint32_t i = 0; i < entries.size(); ++i) {
       if (entries[i].role != Role::optimizer) continue;
@@ -319,8 +322,9 @@ class StateDictReader {
   }
 
   void add_optimizer() {
+    std::vector<Entry>& entries = result_.model.catalog.edit().entries;
     for_each_state([&](uint32_t at, const OptimizerEntryName& state, const std::string& parameter) {
-      Entry& added = result_.model.catalog.entries.emplace_back(checkpoint_.catalog.entries[at]);
+      Entry& added = entries.emplace_back(checkpoint_.catalog->entries[at]);
       added.name = optimizer_entry_name(state.state, parameter);
     });
   }

@@ -67,13 +67,13 @@ struct StateDict {
   /// Of a model in torchtitan's own names: what each entry is made of, in `source`; the entries
   /// have no chunks then. Empty: the entries are where their chunks say.
   std::vector<Recipe> recipes;
-  const Catalog* source = nullptr;
+  SharedCatalog source;
 };
 
 /// mismatch, naming them, when tensors are missing, left over or of other shapes than config.json
 /// says; invalid when several prefixes have a model behind them, or nothing is left; not_found
 /// without config.json; unsupported for parameters that a program flattened, and for a model with
-/// an adapter. `checkpoint`, a state dict or a Hugging Face folder, must outlive the result.
+/// an adapter. `checkpoint` is a state dict or a Hugging Face folder.
 StateDict read_state_dict(const Checkpoint& checkpoint, const StateDictOptions& options);
 
 /// What names and shapes of a DCP's, of FSDP's or of DeepSpeed's tensors say, by the config.json of
@@ -82,7 +82,7 @@ StateDict read_state_dict(const Checkpoint& checkpoint, const StateDictOptions& 
 /// only what it trained, or several models. Reads no tensor.
 ModelCheck check_state_dict(const Checkpoint& checkpoint);
 
-/// plan_rewrite() of it. `state_dict` must outlive the result.
+/// plan_rewrite() of it.
 Export plan_state_dict(const StateDict& state_dict, const ExportOptions& options);
 
 }  // namespace ferry

@@ -34,7 +34,7 @@ bool lacks_tensors(const ReadConfig& config, const std::unordered_set<std::strin
 // What is not the model's is refused when it is filled up, as nothing there has its name.
 void leave_out_copies(const ReadConfig& config, const std::unordered_set<std::string>& expected,
                       const StateDictOptions& options, StateDict& result) {
-  Catalog& model = result.model.catalog;
+  Catalog& model = result.model.catalog.edit();
   const auto output = tied_output_layer(model, config);
   const bool is_copied = output && output->is_copy;
   std::vector<std::string> left_out;
@@ -95,11 +95,11 @@ void keep_model(const ReadConfig& config, const std::unordered_set<std::string>&
   std::vector<std::string> left_out;
   std::vector<Entry> kept;
   std::vector<Recipe> recipes;
-  auto& entries = result.model.catalog.entries;
+  auto& entries = result.model.catalog.edit().entries;
   for (uint32_t i = 0; i < entries.size(); ++i) {
     if (of_model.contains(i) || entries[i].role == Role::optimizer) {
       kept.push_back(std::move(entries[i]));
-      if (result.source) recipes.push_back(std::move(result.recipes[i]));
+      if (!result.recipes.empty()) recipes.push_back(std::move(result.recipes[i]));
     } else {
       left_out.push_back(entries[i].name);
     }

@@ -78,8 +78,8 @@ void give_arguments(Checkpoint& checkpoint, const std::string& config_folder,
       arguments_of_config(checkpoint, folder, warnings, ranks_of(checkpoint)), checkpoint);
   if (checkpoint.format == Format::torch_dist) {
     Checkpoint again =
-        open_torch_dist(checkpoint.catalog.file_system, checkpoint.path, false, args);
-    again.mark = std::move(checkpoint.mark);
+        open_torch_dist(checkpoint.catalog->file_system, checkpoint.path, false, args);
+    again.catalog.edit().marks = checkpoint.catalog->marks;
     again.notes.insert(again.notes.begin(), checkpoint.notes.begin(), checkpoint.notes.end());
     again.iteration = checkpoint.iteration;
     checkpoint = std::move(again);

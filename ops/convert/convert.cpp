@@ -23,14 +23,6 @@ namespace {
 
 constexpr uint64_t kMaxCopiedBytes = uint64_t{1} << 30;  // a tokenizer's file
 
-// What the plan is made from; it may refer to any of them.
-struct Sources {
-  Checkpoint checkpoint;
-  std::optional<StateDict> state_dict;    // that the checkpoint is read as
-  std::optional<Checkpoint> original;     // that it is filled up from
-  std::shared_ptr<const Catalog> filled;  // both together
-};
-
 // What is to be written, whatever it was made from.
 struct Job {
   PlannedOutput planned;
@@ -67,14 +59,13 @@ void check_no_state_dict(const Checkpoint& checkpoint, const ConvertOptions& opt
        option("drop_unknown"), name(checkpoint.format));
 }
 
-Job job_of(Export model, Sources& sources) {
+Job job_of(Export model, const Checkpoint& checkpoint) {
   Job job;
-  sources.filled = std::move(model.filled_source);
   job.planned.plan = std::move(model.plan);
   job.planned.small_files = std::move(model.small_files);
   for (const CopiedFile& file : model.tokenizer_files) {
     job.planned.small_files.emplace_back(
-        file.name, read_file(*sources.checkpoint.catalog.file_system, file.from, kMaxCopiedBytes));
+        file.name, read_file(*checkpoint.catalog->file_system, file.from, kMaxCopiedBytes));
   }
   job.planned.warnings = std::move(model.warnings);
   job.family = std::move(model.family);
@@ -88,7 +79,7 @@ void add_arguments(Checkpoint& checkpoint, const std::string& config_folder, Exp
                    std::vector<std::string>& warnings) {
   const std::string folder = find_config_folder(checkpoint, config_folder);
   give_arguments(checkpoint, folder, warnings);
-  const FileSystem& files = *checkpoint.catalog.file_system;
+  const FileSystem& files = *checkpoint.catalog->file_system;
   const std::vector<CopiedFile> found = files_of_model(files, folder, {}, true).files;
   const bool has_tokenizer = std::ranges::any_of(
       found, [](const CopiedFile& file) { return is_tokenizer_file(file.name); });
@@ -103,24 +94,18 @@ std::string settle(Checkpoint& checkpoint, const ConvertOptions& options) {
   return settle_adapter(checkpoint, options.base_only, unknown);
 }
 
-Job plan_as_state_dict(Sources& sources, ExportOptions model, const ConvertOptions& options) {
-  sources.state_dict = open_state_dict(sources.checkpoint, options);
-  check_new_form(sources.checkpoint, model);
-  return job_of(plan_state_dict(*sources.state_dict, model), sources);
-}
-
-Job plan_hugging_face(Sources& sources, const ConvertOptions& options) {
-  Checkpoint& checkpoint = sources.checkpoint;
-  const Checkpoint* original = nullptr;
-  if (!options.fill_from.empty()) {
-    sources.original = open_source(checkpoint.catalog.file_system, options.fill_from, options);
-    settle_adapter(*sources.original, false, false);
-    original = &*sources.original;
-  }
+Job plan_hugging_face(Checkpoint& checkpoint, const ConvertOptions& options) {
   ExportOptions model = options.model;
-  model.original = original;
+  std::optional<Checkpoint> original;
+  if (!options.fill_from.empty()) {
+    original = open_source(checkpoint.catalog->file_system, options.fill_from, options);
+    settle_adapter(*original, false, false);
+    model.original = &*original;
+  }
   if (is_read_as_state_dict(checkpoint, options)) {
-    return plan_as_state_dict(sources, std::move(model), options);
+    const StateDict state_dict = open_state_dict(checkpoint, options);
+    check_new_form(checkpoint, model);
+    return job_of(plan_state_dict(state_dict, model), checkpoint);
   }
   std::vector<std::string> warnings;
   if (std::string settled = settle(checkpoint, options); !settled.empty()) {
@@ -137,7 +122,7 @@ Job plan_hugging_face(Sources& sources, const ConvertOptions& options) {
   const bool named = checkpoint.format == Format::hugging_face;
   if (named) check_new_form(checkpoint, model);
   Job job =
-      job_of(named ? plan_rewrite(checkpoint, model) : plan_export(checkpoint, model), sources);
+      job_of(named ? plan_rewrite(checkpoint, model) : plan_export(checkpoint, model), checkpoint);
   if (options.base_only) {
     std::erase_if(job.planned.small_files,
                   [](const auto& file) { return is_adapter_file(file.first); });
@@ -166,11 +151,9 @@ Work plan_model_folder(const std::shared_ptr<const FileSystem>& file_system,
   Work work;
   work.output = {OutputKind::model_folder, options.target, {}};
   check_output(*file_system, work.output, options.source, options.write.overwrite);
-  const auto sources = std::make_shared<Sources>();
-  Checkpoint& checkpoint = sources->checkpoint;
-  checkpoint = open_source(file_system, options.source, options);
+  Checkpoint checkpoint = open_source(file_system, options.source, options);
   if (options.from_masters) use_masters_as_weights(checkpoint);
-  Job job = options.to == ConvertTarget::hugging_face ? plan_hugging_face(*sources, options)
+  Job job = options.to == ConvertTarget::hugging_face ? plan_hugging_face(checkpoint, options)
                                                       : plan_tensors(checkpoint, options);
   report.source = checkpoint.path;
   report.target = options.target;
@@ -180,7 +163,6 @@ Work plan_model_folder(const std::shared_ptr<const FileSystem>& file_system,
   report.tensors = static_cast<int64_t>(job.planned.plan.target.entries.size());
   report.parameters = job.count.parameters;
   report.integers = job.count.integers;
-  work.source = {sources, &checkpoint};
   work.planned = std::move(job.planned);
   return work;
 }

@@ -29,7 +29,7 @@ bool is_read_as_state_dict(const Checkpoint& checkpoint, const ConvertOptions& o
 }
 
 StateDict open_state_dict(const Checkpoint& checkpoint, const ConvertOptions& options) {
-  const auto& entries = checkpoint.catalog.entries;
+  const auto& entries = checkpoint.catalog->entries;
   for (const std::string& pattern : options.only) {
     const bool any = std::any_of(entries.begin(), entries.end(), [&](const Entry& entry) {
       return glob_matches(pattern, entry.name);

@@ -101,55 +101,48 @@ struct Model {
   std::vector<std::string> warnings;
   // Of torchtitan's own names: what the tensors are made of, of `stored`. Else none.
   std::vector<Recipe> recipes;
-  std::unique_ptr<Checkpoint> stored;
+  SharedCatalog stored;
 };
 
-Model model_of_state_dict(std::unique_ptr<Checkpoint> stored, const ConvertOptions& options,
+Model model_of_state_dict(const Checkpoint& stored, const ConvertOptions& options,
                           std::vector<std::string> warnings) {
-  const Format format = stored->format;
-  StateDict state_dict = open_state_dict(*stored, options);
+  StateDict state_dict = open_state_dict(stored, options);
   std::ranges::move(state_dict.warnings, std::back_inserter(warnings));
-  return {std::move(state_dict.model),
-          format,
-          std::move(state_dict.config_folder),
-          state_dict.top_files_only,
-          std::move(warnings),
-          std::move(state_dict.recipes),
-          std::move(stored)};
+  return {std::move(state_dict.model), stored.format,       std::move(state_dict.config_folder),
+          state_dict.top_files_only,   std::move(warnings), std::move(state_dict.recipes),
+          std::move(state_dict.source)};
 }
 
 Model open_model(const std::shared_ptr<const FileSystem>& file_system,
                  const ConvertOptions& options) {
-  auto stored = std::make_unique<Checkpoint>(open_source(file_system, options.source, options));
-  const Format format = stored->format;
-  if (format == Format::hugging_face) {
-    std::string settled = settle_adapter(*stored, options.base_only, false);
-    std::vector<std::string> warnings = stored->notes;
+  Checkpoint stored = open_source(file_system, options.source, options);
+  if (stored.format == Format::hugging_face) {
+    std::string settled = settle_adapter(stored, options.base_only, false);
+    std::vector<std::string> warnings = stored.notes;
     if (!settled.empty()) warnings.push_back(std::move(settled));
     if (options.optimizer) {
-      std::ranges::move(add_optimizer_of_folder(*stored), std::back_inserter(warnings));
+      std::ranges::move(add_optimizer_of_folder(stored), std::back_inserter(warnings));
     }
-    if (has_language_part(*stored, options.model.family) ||
-        is_read_as_state_dict(*stored, options)) {
-      return model_of_state_dict(std::move(stored), options, std::move(warnings));
+    if (has_language_part(stored, options.model.family) || is_read_as_state_dict(stored, options)) {
+      return model_of_state_dict(stored, options, std::move(warnings));
     }
-    return {std::move(*stored), format, {}, false, std::move(warnings), {}, nullptr};
+    return {std::move(stored), Format::hugging_face, {}, false, std::move(warnings), {}, {}};
   }
-  if (!is_state_dict(*stored)) {
+  if (!is_state_dict(stored)) {
     fail(ErrorKind::invalid,
          "{}: is no Hugging Face model; `ferry reshard` writes checkpoints of Megatron-LM in "
          "another layout or format",
-         stored->path);
+         stored.path);
   }
   std::vector<std::string> warnings;
-  if (options.optimizer) warnings = name_optimizer(*stored);
-  return model_of_state_dict(std::move(stored), options, std::move(warnings));
+  if (options.optimizer) warnings = name_optimizer(stored);
+  return model_of_state_dict(stored, options, std::move(warnings));
 }
 
 // Tensors that are made of what a program stores in another form are made of that.
 void look_through(const Model& source, RunState& state) {
   if (source.recipes.empty()) return;
-  const std::vector<Entry>& stored = source.stored->catalog.entries;
+  const std::vector<Entry>& stored = source.stored->entries;
   std::vector<int64_t> used(stored.size());
   for (StateTensor& tensor : state.tensors) {
     tensor.recipe = compose(tensor.recipe, source.recipes);
@@ -157,7 +150,7 @@ void look_through(const Model& source, RunState& state) {
       used[tensor.recipe.inputs[move.input]] += move.elements();
     }
   }
-  state.source = &source.stored->catalog;
+  state.source = source.stored;
   state.dropped.clear();
   for (uint32_t i = 0; i < used.size(); ++i) {
     const int64_t left = stored[i].elements() - used[i];
@@ -178,11 +171,11 @@ Output output_for(const ConvertOptions& options, const Checkpoint& checkpoint) {
 
 Work plan_for_megatron(const std::shared_ptr<const FileSystem>& file_system,
                        const ConvertOptions& options, ConvertReport& report) {
-  const auto source = std::make_shared<Model>(open_model(file_system, options));
-  const Checkpoint& checkpoint = source->checkpoint;
+  Model source = open_model(file_system, options);
+  const Checkpoint& checkpoint = source.checkpoint;
   ImportOptions import = options.import;
-  import.config_folder = source->config_folder;
-  import.top_files_only = source->top_files_only;
+  import.config_folder = source.config_folder;
+  import.top_files_only = source.top_files_only;
   import.optimizer = options.optimizer;
   Work work;
   work.output = output_for(options, checkpoint);
@@ -190,17 +183,16 @@ Work plan_for_megatron(const std::shared_ptr<const FileSystem>& file_system,
   check_output(*file_system, work.output, checkpoint.path, options.write.overwrite);
   import.tokenizer_model = join(absolute(report.target), kTokenizerFolder);
   Import model = import_model(checkpoint, import);
-  look_through(*source, model.state);
-  model.state.warnings.insert(model.state.warnings.begin(), source->warnings.begin(),
-                              source->warnings.end());
+  look_through(source, model.state);
+  model.state.warnings.insert(model.state.warnings.begin(), source.warnings.begin(),
+                              source.warnings.end());
   if (options.transformer_engine) choose_modules(model.state, *options.transformer_engine);
   report.source = checkpoint.path;
-  report.source_format = name(source->format);
+  report.source_format = name(source.format);
   describe(model, options, report);
   if (!options.optimizer) report.loaded_instead = loaded_instead(*file_system, options.target);
   work.planned = plan(std::move(model.state), options);
   add_files(*file_system, model.tokenizer_files, kTokenizerFolder, work.planned);
-  work.source = {source, &checkpoint};
   return work;
 }
 

@@ -109,7 +109,7 @@ DiffReport diff(const DiffOptions& options) {
   sort(report.tensors, options.order);
   if (options.objects) report.objects = diff_objects(a.catalog, b.catalog);
   for (const Checkpoint* side : {&a, &b}) {
-    if (side->mark) side->mark->check();
+    check_marks(side->catalog->marks);
     if (!side->optimizer_problem.empty()) {
       report.notes.push_back(side->path + ": " + side->optimizer_problem);
     }

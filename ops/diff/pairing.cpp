@@ -211,7 +211,7 @@ bool have_common_name(const Catalog& a, const Catalog& b) {
 // Views of a Megatron checkpoint for comparison with a Hugging Face one.
 Views mapped_views(const Checkpoint& checkpoint, std::vector<std::string>& notes) {
   const auto optimizer =
-      std::count_if(checkpoint.catalog.entries.begin(), checkpoint.catalog.entries.end(),
+      std::count_if(checkpoint.catalog->entries.begin(), checkpoint.catalog->entries.end(),
                     [](const Entry& entry) { return entry.role == Role::optimizer; });
   std::string note =
       fmt::format("{}: its tensors are compared under the names of Hugging Face", checkpoint.path);
@@ -272,7 +272,7 @@ void name_without_adapter(const Checkpoint& with, const Checkpoint& without, Vie
                   with.path, to_text(adapter), adapter.tensors));
   for (size_t i = 0; i < tensors.size() && i < views.size(); ++i) {
     const bool own = tensors[i].part == AdapterPart::none;
-    if (own && with.catalog.entries[i].role == Role::model) views[i].name = tensors[i].name;
+    if (own && with.catalog->entries[i].role == Role::model) views[i].name = tensors[i].name;
   }
 }
 

@@ -49,7 +49,7 @@ std::vector<TensorView> hugging_face_views(const Checkpoint& checkpoint) {
     Entry& entry = plan.target.entries[i];
     const std::vector<uint32_t>& inputs = plan.recipes[i].inputs;
     const bool vocabulary = std::any_of(inputs.begin(), inputs.end(), [&](uint32_t input) {
-      return is_vocabulary(checkpoint.catalog.entries[input].name);
+      return is_vocabulary(checkpoint.catalog->entries[input].name);
     });
     views.push_back({std::move(entry.name),
                      entry.dtype,

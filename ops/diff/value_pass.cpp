@@ -28,7 +28,7 @@ int64_t first_element(const Dims& shape, const Box& box) {
 // The tensors of one side.
 class Side {
  public:
-  explicit Side(const Catalog& catalog) { plan_.source = &catalog; }
+  explicit Side(const Catalog& catalog) { plan_.source = SharedCatalog::borrow(catalog); }
 
   void add(TensorView& view) {
     constants_.push_back(std::move(view.constant));

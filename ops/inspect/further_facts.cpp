@@ -36,7 +36,7 @@ std::optional<RunFacts> run_facts(const FileSystem& files, const std::string& gi
 
 std::optional<Quantisation> quantisation_in(const Checkpoint& checkpoint) {
   if (checkpoint.format != Format::hugging_face) return {};
-  const FileSystem& files = *checkpoint.catalog.file_system;
+  const FileSystem& files = *checkpoint.catalog->file_system;
   try {
     const auto config = read_hugging_face_config(files, checkpoint.path);
     return quantisation_of(config.get(), files, checkpoint.path);
@@ -67,7 +67,7 @@ PredictionLayers prediction_of(const Catalog& catalog, const ModelSummary& model
 
 // The folder of a training state that the checkpoint is, or that it is the model of.
 TrainingFolder training_folder(const Checkpoint& checkpoint) {
-  const FileSystem& files = *checkpoint.catalog.file_system;
+  const FileSystem& files = *checkpoint.catalog->file_system;
   if (files.status(checkpoint.path).kind == PathKind::folder) {
     TrainingFolder own = read_training_folder(files, checkpoint.path);
     if (!own.empty()) return own;
@@ -112,7 +112,7 @@ TrainingFacts training_facts(const Checkpoint& checkpoint) {
 }
 
 bool is_by_ferry(const Checkpoint& checkpoint) {
-  const FileSystem& files = *checkpoint.catalog.file_system;
+  const FileSystem& files = *checkpoint.catalog->file_system;
   if (files.status(checkpoint.path).kind != PathKind::folder) return false;
   return files.status(join(checkpoint.path, kManifestName)).kind == PathKind::file;
 }
@@ -123,8 +123,8 @@ FurtherFacts further_facts(const Checkpoint& checkpoint, const ModelSummary& mod
                            const std::string& given) {
   FurtherFacts facts;
   facts.prediction = prediction_of(checkpoint.catalog, model);
-  if (!checkpoint.catalog.file_system) return facts;
-  if (!given.empty()) facts.run = run_facts(*checkpoint.catalog.file_system, given);
+  if (!checkpoint.catalog->file_system) return facts;
+  if (!given.empty()) facts.run = run_facts(*checkpoint.catalog->file_system, given);
   if (const auto quantisation = quantisation_in(checkpoint)) {
     facts.quantisation = to_text(*quantisation);
     facts.quantisation_bits = quantisation->bits;

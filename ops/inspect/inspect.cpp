@@ -92,13 +92,13 @@ InspectReport report_on(std::shared_ptr<const Checkpoint> opened, const InspectO
   for (size_t i = 0; i < kinds.size(); ++i) {
     const bool of_adapter = adapter[i].part != AdapterPart::none;
     if (of_adapter && kinds[i].kind != ElementKind::training) kinds[i].kind = ElementKind::adapter;
-    const Entry& entry = checkpoint.catalog.entries[i];
+    const Entry& entry = checkpoint.catalog->entries[i];
     add(group_of(entry, kinds[i].kind, report), entry);
   }
   report.check = checkpoint.format == Format::hugging_face ? check_model(checkpoint)
                                                            : check_state_dict(checkpoint);
   report.count = count_parameters(checkpoint.catalog, kinds);
-  for (const FileInfo& file : checkpoint.catalog.files) report.file_bytes += file.bytes;
+  for (const FileInfo& file : checkpoint.catalog->files) report.file_bytes += file.bytes;
   if (options.tensors) report.listed = matching(checkpoint.catalog, *options.tensors);
   if (options.stats) compute_statistics(report);
   if (options.check_masters) check_masters(report);

@@ -50,8 +50,7 @@ std::optional<uint64_t> look_at_place(const FileSystem& file_system, const Outpu
 // Returns what is worth telling, on rank 0.
 template <typename Begin>
 std::vector<std::string> write_staged(const FileSystem& file_system, PlannedOutput& planned,
-                                      const ReadMark* source, const WriteOptions& options,
-                                      const Begin& begin) {
+                                      const WriteOptions& options, const Begin& begin) {
   Group& group = *options.group;
   const uint64_t bytes = bytes_of(planned);
   const bool leads = group.rank() == 0;
@@ -81,7 +80,7 @@ std::vector<std::string> write_staged(const FileSystem& file_system, PlannedOutp
     engine.values = nullptr;  // digests of small files are not of the plan's items
     write_small_files(planned, digests, options.integrity, file_system, folder, engine);
     check_cancelled(options);
-    if (source) source->check();
+    check_marks(planned.plan.source->marks);
     staged->commit();
     return std::string();
   });
@@ -92,16 +91,16 @@ std::vector<std::string> write_staged(const FileSystem& file_system, PlannedOutp
 }
 
 std::vector<std::string> write(const std::shared_ptr<const FileSystem>& file_system,
-                               const Output& output, PlannedOutput& planned, const ReadMark* source,
+                               const Output& output, PlannedOutput& planned,
                                const WriteOptions& options) {
   if (output.kind != OutputKind::iteration) {
-    return write_staged(*file_system, planned, source, options, [&] {
+    return write_staged(*file_system, planned, options, [&] {
       return std::make_unique<StagedFolder>(file_system, output.path, options.overwrite);
     });
   }
   BeginOptions begin;
   begin.overwrite = options.overwrite;
-  return write_staged(*file_system, planned, source, options, [&] {
+  return write_staged(*file_system, planned, options, [&] {
     const RunStore store(file_system, output.path);
     return std::make_unique<StagedIteration>(store.begin(output.iteration, begin));
   });
@@ -144,22 +143,20 @@ WrittenFiles carry_out(
     check_cancelled(options);
     return std::string();
   });
-  WrittenFiles written =
-      write_output(file_system, work.output, work.planned, work.source->mark.get(), options);
+  WrittenFiles written = write_output(file_system, work.output, work.planned, options);
   warnings = std::move(work.planned.warnings);
   return written;
 }
 
 WrittenFiles write_output(std::shared_ptr<const FileSystem> file_system, const Output& output,
-                          PlannedOutput& planned, const ReadMark* source,
-                          const WriteOptions& options) {
+                          PlannedOutput& planned, const WriteOptions& options) {
   if (options.dry_run) {
     if (options.zstd_level) planned.warnings.push_back("sizes are those before compression");
     const auto free_bytes = look_at_place(*file_system, output, planned, !options.zstd_level);
     return {files_of(planned), true, 0, free_bytes};
   }
   const auto start = std::chrono::steady_clock::now();
-  const auto notes = write(file_system, output, planned, source, options);
+  const auto notes = write(file_system, output, planned, options);
   planned.warnings.insert(planned.warnings.end(), notes.begin(), notes.end());
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   return {files_of(planned), false, taken.count(), {}};

@@ -8,10 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/checkpoint.h"
 #include "ckpt/core/placed.h"
 #include "ckpt/io/file_system.h"
-#include "ckpt/io/staging/read_mark.h"
 #include "ops/write_options.h"
 
 namespace ferry {
@@ -41,21 +39,18 @@ void check_output(const FileSystem& file_system, const Output& output, const std
 /// Then it is checked.
 void prepare(PlannedOutput& planned, const IntegrityOptions& integrity);
 
-/// Runs a prepared plan into a staged folder, and commits it once `source`, if given, is sure to
-/// have stayed as it was. In a dry run: only says what it would write; where the plan is to be
+/// Runs a prepared plan into a staged folder, and commits it once its source is sure to have stayed
+/// as it was. In a dry run: only says what it would write; where the plan is to be
 /// compressed, the sizes are those before. What is worth telling comes to the plan's warnings. On
 /// any error, cancellation included, what is there stays as it was.
 WrittenFiles write_output(std::shared_ptr<const FileSystem> file_system, const Output& output,
-                          PlannedOutput& planned, const ReadMark* source,
-                          const WriteOptions& options);
+                          PlannedOutput& planned, const WriteOptions& options);
 
 /// Error(cancelled) when the caller has asked for it.
 void check_cancelled(const WriteOptions& options);
 
 /// What an operation is going to write.
 struct Work {
-  std::shared_ptr<const Checkpoint> source;
-  std::shared_ptr<const void> also_read;  // what else the plan refers to
   Output output;
   PlannedOutput planned;
 };

@@ -383,17 +383,15 @@ RunState state_to_write(const FileSystem& file_system, Checkpoint& checkpoint, c
 
 Work plan_reshard(const std::shared_ptr<const FileSystem>& file_system,
                   const ReshardOptions& options, ReshardReport& report) {
-  const auto checkpoint =
-      std::make_shared<Checkpoint>(open_checkpoint(file_system, options.source, options.open));
+  Checkpoint checkpoint = open_checkpoint(file_system, options.source, options.open);
   Work work;
-  work.output = output_of(options, *checkpoint);
+  work.output = output_of(options, checkpoint);
   RunTokenizer tokenizer;
-  RunState state = state_to_write(*file_system, *checkpoint, work.output, options, tokenizer);
+  RunState state = state_to_write(*file_system, checkpoint, work.output, options, tokenizer);
   Target target = plan_target(std::move(state), options, work.output.folder());
-  report = describe(*checkpoint, work.output, target);
+  report = describe(checkpoint, work.output, target);
   work.planned = std::move(target.planned);
   add_files(*file_system, tokenizer.files, kTokenizerFolder, work.planned);
-  work.source = checkpoint;
   return work;
 }
 

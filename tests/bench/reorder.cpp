@@ -250,7 +250,7 @@ void measure(const Case& c, const Settings& settings) {
   source.file_system = files;
   source.add_file(path, tensors * tensor_bytes);
   Plan plain, transform;
-  plain.source = transform.source = &source;
+  plain.source = transform.source = SharedCatalog::borrow(source);
   plain.target.files = transform.target.files = {{"file", 0}};
   for (uint32_t i = 0; i < tensors; ++i) {
     Entry entry{fmt::format("s{}", i), c.in, c.shape, {}, Role::model};

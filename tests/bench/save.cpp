@@ -199,13 +199,13 @@ void touch(uint64_t mebibytes) {
 void time_loads(const std::string& path, const Settings& settings, Timings& timings) {
   const Checkpoint checkpoint = open_checkpoint(posix_file_system(), path);
   uint64_t bytes = 0;
-  for (const FileInfo& file : checkpoint.catalog.files) bytes += file.bytes;
+  for (const FileInfo& file : checkpoint.catalog->files) bytes += file.bytes;
   Buffer buffer;
   const auto memory = buffer.take(bytes);
   std::memset(memory.data(), 1, memory.size());
   std::vector<Region> regions;
   std::byte* data = memory.data();
-  for (const Entry& entry : checkpoint.catalog.entries) {
+  for (const Entry& entry : checkpoint.catalog->entries) {
     regions.push_back(whole_region(entry.name, entry.dtype, entry.shape, static_cast<void*>(data)));
     data += entry.bytes();
   }
@@ -275,7 +275,7 @@ void load_only(const Settings& settings) {
   time_loads(settings.load, settings, timings);
   const Checkpoint checkpoint = open_checkpoint(posix_file_system(), settings.load);
   uint64_t bytes = 0;
-  for (const Entry& entry : checkpoint.catalog.entries)
+  for (const Entry& entry : checkpoint.catalog->entries)
     bytes += static_cast<uint64_t>(entry.bytes());
   timings.print(bytes);
   timings.print_ratio("open_checkpoint() and load()", "plain pread");

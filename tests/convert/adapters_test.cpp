@@ -215,9 +215,10 @@ TEST(Adapters, AreNotLeftOutByChoosingOrRenaming) {
 TEST(Adapters, ConcernTheModelThatIsChosen) {
   Checkpoint checkpoint = open_fixture("adapters/old.pt");
   const Checkpoint plain = open_fixture("foreign/average.pt");
-  Catalog& catalog = checkpoint.catalog;
-  const uint32_t file = catalog.add_file(plain.catalog.files[0].path, plain.catalog.files[0].bytes);
-  for (Entry entry : plain.catalog.entries) {
+  Catalog& catalog = checkpoint.catalog.edit();
+  const uint32_t file =
+      catalog.add_file(plain.catalog->files[0].path, plain.catalog->files[0].bytes);
+  for (Entry entry : plain.catalog->entries) {
     if (!entry.name.starts_with("average.")) continue;
     for (Chunk& chunk : entry.chunks) chunk.extent.file = file;
     catalog.entries.push_back(std::move(entry));
@@ -225,7 +226,7 @@ TEST(Adapters, ConcernTheModelThatIsChosen) {
   StateDictOptions options;
   options.config_folder = fixture("foreign/model");
   options.is_wanted = [](std::string_view name) { return name.starts_with("average."); };
-  EXPECT_EQ(read_state_dict(checkpoint, options).model.catalog.entries.size(),
+  EXPECT_EQ(read_state_dict(checkpoint, options).model.catalog->entries.size(),
             base_tensors().size());
   options.base_only = true;
   EXPECT_THAT(failure(ErrorKind::invalid, [&] { read_state_dict(checkpoint, options); }),
@@ -234,7 +235,7 @@ TEST(Adapters, ConcernTheModelThatIsChosen) {
 
 TEST(Adapters, WithoutTheirModelOrTheirTensorsAreSaidToBeSo) {
   Checkpoint alone = open_fixture("adapters/many.pt");
-  std::erase_if(alone.catalog.entries,
+  std::erase_if(alone.catalog.edit().entries,
                 [](const Entry& entry) { return entry.name.find("lora_") == std::string::npos; });
   StateDictOptions options;
   options.config_folder = fixture("foreign/model");
@@ -242,7 +243,7 @@ TEST(Adapters, WithoutTheirModelOrTheirTensorsAreSaidToBeSo) {
   EXPECT_THAT(failure(ErrorKind::unsupported, [&] { read_state_dict(alone, options); }),
               AllOf(HasSubstr("without its model"), Not(HasSubstr("--base-only"))));
   Checkpoint wrappers = open_fixture("adapters/dcp");
-  std::erase_if(wrappers.catalog.entries,
+  std::erase_if(wrappers.catalog.edit().entries,
                 [](const Entry& entry) { return entry.name.find("lora_") != std::string::npos; });
   options.base_only = false;
   EXPECT_THAT(failure(ErrorKind::unsupported, [&] { read_state_dict(wrappers, options); }),
@@ -258,7 +259,7 @@ TEST(Adapters, GoWithTheirOptimizerState) {
   checkpoint.format = Format::torch_dist;
   checkpoint.catalog = named({{"decoder.layers.mlp.linear_fc1.adapter.linear_in.weight", {4, 2, 8}},
                               {"decoder.layers.mlp.linear_fc1.weight", {4, 16, 8}}});
-  auto& entries = checkpoint.catalog.entries;
+  auto& entries = checkpoint.catalog.edit().entries;
   for (const uint32_t upper : {0u, 1u}) {
     Entry& entry = entries.emplace_back(entries[upper]);
     entry.name = "optimizer.state.param." + entry.name;
@@ -266,7 +267,7 @@ TEST(Adapters, GoWithTheirOptimizerState) {
     entry.role = Role::optimizer;
     entry.remainders = {DType::i16, upper};
   }
-  checkpoint.catalog.file_system = posix_file_system();
+  checkpoint.catalog.edit().file_system = posix_file_system();
   EXPECT_THAT(settle_adapter(checkpoint, true, false), HasSubstr("1 tensor)"));
   ASSERT_EQ(entries.size(), 2u);
   EXPECT_EQ(entries[0].name, "decoder.layers.mlp.linear_fc1.weight");
@@ -280,7 +281,7 @@ TEST(Adapters, TwoTensorsOfOneNameAreRefused) {
   checkpoint.catalog = named({{"h.0.fc.weight", {8, 8}},
                               {"h.0.fc.base_layer.weight", {8, 8}},
                               {"h.0.fc.lora_A.default.weight", {2, 8}}});
-  checkpoint.catalog.file_system = posix_file_system();
+  checkpoint.catalog.edit().file_system = posix_file_system();
   EXPECT_THAT(failure(ErrorKind::mismatch, [&] { settle_adapter(checkpoint, true, false); }),
               HasSubstr("h.0.fc.weight"));
 }

@@ -113,23 +113,24 @@ std::vector<std::string> trainer_parameters() {
 
 TEST(CountedOptimizer, HasTheParametersOfATrainer) {
   Checkpoint model = open_checkpoint(posix_file_system(), kTrainer);
-  const size_t tensors = model.catalog.entries.size();
+  const size_t tensors = model.catalog->entries.size();
   add_counted_optimizer(model);
   EXPECT_EQ(model.optimizer_steps, 4);
   const Checkpoint stored = open_checkpoint(posix_file_system(), kTrainer + "/optimizer.pt");
   std::map<std::string, Place> places;
-  for (const Entry& entry : stored.catalog.entries) places[entry.name] = place_of(entry);
+  for (const Entry& entry : stored.catalog->entries) places[entry.name] = place_of(entry);
   const std::vector<std::string> names = trainer_parameters();
-  EXPECT_EQ(model.catalog.entries.size(), tensors + 2 * names.size());
+  EXPECT_EQ(model.catalog->entries.size(), tensors + 2 * names.size());
   std::set<std::string> found;
-  for (size_t i = tensors; i < model.catalog.entries.size(); ++i) {
-    const Entry& entry = model.catalog.entries[i];
+  for (size_t i = tensors; i < model.catalog->entries.size(); ++i) {
+    const Entry& entry = model.catalog->entries[i];
     const size_t dot = entry.name.find('.', std::string_view("optimizer.state.").size());
     const auto at = std::ranges::find(names, entry.name.substr(dot + 1));
     ASSERT_NE(at, names.end()) << entry.name;
     const std::string kind = entry.name.substr(16, dot - 16);
     EXPECT_EQ(place_of(entry), places.at(fmt::format("state.{}.{}", at - names.begin(), kind)));
-    EXPECT_EQ(model.catalog.files.at(entry.chunks[0].extent.file).path, kTrainer + "/optimizer.pt");
+    EXPECT_EQ(model.catalog->files.at(entry.chunks[0].extent.file).path,
+              kTrainer + "/optimizer.pt");
     found.insert(entry.name);
   }
   EXPECT_EQ(found.size(), 2 * names.size());

@@ -65,6 +65,19 @@ nlohmann::json config_of(const Export& result) {
   return nlohmann::json::parse(result.small_files.front().second);
 }
 
+TEST(Export, OutlivesTheCheckpoint) {
+  ExportedModel model("llama");
+  const Export result = model.plan();
+  const auto written = [&](const std::string& folder) {
+    model.files->create_folder(folder);
+    run(result.plan, *model.files, folder, {});
+    return model.files->get(folder + "/model.safetensors");
+  };
+  const std::string before = written("before");
+  model.checkpoint = {};
+  EXPECT_TRUE(written("after") == before);
+}
+
 TEST(Export, DtypeCastsAllButTheIslands) {
   ExportedModel model("deepseek_v3");
   ExportOptions options;
@@ -302,7 +315,7 @@ TEST(Recognise, HuggingFaceFoldersByTheirConfig) {
   Checkpoint checkpoint;
   checkpoint.format = Format::hugging_face;
   checkpoint.path = "hf";
-  checkpoint.catalog.file_system = files;
+  checkpoint.catalog.edit().file_system = files;
   const ModelSummary summary = recognise(checkpoint);
   EXPECT_EQ(summary.family, "qwen3_moe");
   EXPECT_EQ(summary.experts, 4);

@@ -64,7 +64,7 @@ TEST_P(OptimizerImport, FollowsTheRulesOfTheWeights) {
   options.dtype = DType::bf16;
   import_run(GetParam(), run, options);
   const RunState& state = run.import.state;
-  const auto& entries = run.state_dict.model.catalog.entries;
+  const auto& entries = run.state_dict.model.catalog->entries;
   std::map<std::string, const StateTensor*> model;
   for (const StateTensor& tensor : state.tensors) {
     if (tensor.role == Role::model) model[tensor.name] = &tensor;
@@ -156,7 +156,7 @@ TEST(OptimizerState, FrozenTensorsHaveNone) {
 TEST(OptimizerState, OfSomeLayersIsRefused) {
   ImportedRun run;
   import_run("ds/zero2", run);
-  auto& entries = run.state_dict.model.catalog.entries;
+  auto& entries = run.state_dict.model.catalog.edit().entries;
   std::erase_if(entries, [](const Entry& entry) {
     return entry.name == "optimizer.state.exp_avg.model.layers.1.mlp.up_proj.weight";
   });

@@ -25,7 +25,7 @@ std::vector<std::string> problems(File& file) {
 
 std::vector<std::string> names_of(const Checkpoint& checkpoint) {
   std::vector<std::string> names;
-  for (const Entry& entry : checkpoint.catalog.entries) names.push_back(entry.name);
+  for (const Entry& entry : checkpoint.catalog->entries) names.push_back(entry.name);
   std::sort(names.begin(), names.end());
   return names;
 }

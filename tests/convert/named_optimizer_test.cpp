@@ -27,7 +27,7 @@ const std::string kTitan = test::fixture("foreign/titan_dcp");
 
 std::map<std::string, const Entry*> by_name(const Checkpoint& checkpoint) {
   std::map<std::string, const Entry*> entries;
-  for (const Entry& entry : checkpoint.catalog.entries) entries[entry.name] = &entry;
+  for (const Entry& entry : checkpoint.catalog->entries) entries[entry.name] = &entry;
   return entries;
 }
 
@@ -47,7 +47,7 @@ TEST(NamedOptimizer, OfAccelerateIsThatOfTheTensorsBesideIt) {
   const Checkpoint truth = open_checkpoint(posix_file_system(), kAccelerate + ".safetensors");
   const auto entries = by_name(checkpoint);
   size_t moments = 0;
-  for (const Entry& entry : truth.catalog.entries) {
+  for (const Entry& entry : truth.catalog->entries) {
     std::string name = "model." + entry.name;
     for (const std::string kind : {"optimizer.state.exp_avg.", "optimizer.state.exp_avg_sq."}) {
       if (entry.name.starts_with(kind)) {
@@ -94,7 +94,7 @@ Checkpoint of_names(const std::vector<std::string>& names) {
   Checkpoint checkpoint;
   checkpoint.format = Format::dcp;
   for (const std::string& name : names)
-    checkpoint.catalog.entries.push_back({name, DType::f32, {2}, {}, Role::model});
+    checkpoint.catalog.edit().entries.push_back({name, DType::f32, {2}, {}, Role::model});
   return checkpoint;
 }
 
@@ -124,8 +124,8 @@ TEST(NamedOptimizer, OtherStateIsTold) {
                                     "app.optim.state.b.exp_avg", "app.optim.state.c.exp_avg"});
   const auto warnings = name_optimizer(checkpoint);
   EXPECT_EQ(checkpoint.optimizer_problem, "");
-  EXPECT_EQ(checkpoint.catalog.entries[2].name, "optimizer.state.exp_avg.app.model._orig_mod.a");
-  EXPECT_EQ(checkpoint.catalog.entries[2].role, Role::optimizer);
+  EXPECT_EQ(checkpoint.catalog->entries[2].name, "optimizer.state.exp_avg.app.model._orig_mod.a");
+  EXPECT_EQ(checkpoint.catalog->entries[2].role, Role::optimizer);
   EXPECT_THAT(warnings, Contains(HasSubstr("1 parameters that the model has not is left out: c")));
   EXPECT_THAT(warnings, Contains(HasSubstr("max_exp_avg_sq of 1 parameters is left out")));
 }
@@ -135,7 +135,7 @@ TEST(NamedOptimizer, OtherNamesStayAsTheyAre) {
   Checkpoint checkpoint = of_names({"w.weight", "optimizer.state.exp_avg.w.weight"});
   EXPECT_THAT(name_optimizer(checkpoint), IsEmpty());
   EXPECT_EQ(checkpoint.optimizer_problem, "");
-  EXPECT_EQ(checkpoint.catalog.entries[1].name, "optimizer.state.exp_avg.w.weight");
+  EXPECT_EQ(checkpoint.catalog->entries[1].name, "optimizer.state.exp_avg.w.weight");
 }
 
 // A copy of Accelerate's folder, changed.
@@ -150,7 +150,7 @@ TEST_F(ChangedAccelerate, AModelOpensWithoutItsOptimizersFiles) {
   const Checkpoint checkpoint = open_checkpoint(files_, "run");
   EXPECT_THAT(checkpoint.optimizer_problem, HasSubstr("data files that its .metadata names"));
   EXPECT_THAT(checkpoint.damage, ElementsAre(checkpoint.optimizer_problem));
-  EXPECT_EQ(checkpoint.catalog.entries.size(), 21u);
+  EXPECT_EQ(checkpoint.catalog->entries.size(), 21u);
   EXPECT_EQ(checkpoint.optimizer, OptimizerLayout::none);
 }
 

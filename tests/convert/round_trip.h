@@ -54,11 +54,11 @@ inline Checkpoint write_state(const RunState& state, const std::shared_ptr<Memor
   Checkpoint checkpoint;
   checkpoint.path = folder;
   checkpoint.args = state.args;
-  checkpoint.catalog.file_system = files;
+  checkpoint.catalog.edit().file_system = files;
   const std::string path = folder + "/model.safetensors";
   const auto file = files->open(path);
-  checkpoint.catalog.add_file(path, file->size());
-  checkpoint.catalog.entries = read_safetensors_header(*file, 0).entries;
+  checkpoint.catalog.edit().add_file(path, file->size());
+  checkpoint.catalog.edit().entries = read_safetensors_header(*file, 0).entries;
   return checkpoint;
 }
 
@@ -91,7 +91,7 @@ struct Bytes {
 /// The model's tensors, by name.
 inline std::map<std::string, Bytes> tensors_of(const Checkpoint& checkpoint) {
   std::map<std::string, Bytes> tensors;
-  for (const Entry& entry : checkpoint.catalog.entries) {
+  for (const Entry& entry : checkpoint.catalog->entries) {
     if (entry.role != Role::model) continue;
     tensors[entry.name] = {entry.shape, entry.dtype,
                            read_tensor(checkpoint.catalog, entry, uint64_t{1} << 26)};

@@ -84,7 +84,7 @@ TEST(StateDict, OfSeveralModelsOneIsChosen) {
 
 TEST(StateDict, NamesAreChanged) {
   Checkpoint checkpoint = open("compiled.pt");
-  for (Entry& entry : checkpoint.catalog.entries) {
+  for (Entry& entry : checkpoint.catalog.edit().entries) {
     if (entry.name == "module.lm_head.weight") entry.name = "module.unembedding";
   }
   std::string message;
@@ -101,7 +101,7 @@ TEST(StateDict, NamesAreChanged) {
 
 TEST(StateDict, ABareModelGetsItsOutermostModule) {
   Checkpoint checkpoint = open("compiled.pt");
-  for (Entry& entry : checkpoint.catalog.entries) {
+  for (Entry& entry : checkpoint.catalog.edit().entries) {
     const std::string plain = without_wrappers(entry.name);
     entry.name = plain.starts_with("module.model.") ? plain.substr(13) : plain.substr(7);
   }
@@ -119,15 +119,16 @@ TEST(StateDict, WhatIsMissingLeftOverOrMisshapenIsNamed) {
               ErrorKind::mismatch);
     return message;
   };
-  EXPECT_THAT(refused([](Checkpoint& c) { c.catalog.entries.erase(c.catalog.entries.begin()); }),
-              HasSubstr("model.embed_tokens.weight"));
+  EXPECT_THAT(
+      refused([](Checkpoint& c) { c.catalog.edit().entries.erase(c.catalog->entries.begin()); }),
+      HasSubstr("model.embed_tokens.weight"));
   EXPECT_THAT(refused([](Checkpoint& c) {
-                c.catalog.entries.push_back(c.catalog.entries[0]);
-                c.catalog.entries.back().name = "module.model.layers.0.adapter";
+                c.catalog.edit().entries.push_back(c.catalog->entries[0]);
+                c.catalog.edit().entries.back().name = "module.model.layers.0.adapter";
               }),
               HasSubstr("model.layers.0.adapter"));
   EXPECT_THAT(refused([](Checkpoint& c) {
-                Entry& entry = c.catalog.entries[0];
+                Entry& entry = c.catalog.edit().entries[0];
                 entry.shape[0] = 40;
                 entry.chunks[0].box = Box::whole(entry.shape);
               }),
@@ -137,7 +138,7 @@ TEST(StateDict, WhatIsMissingLeftOverOrMisshapenIsNamed) {
 // As programs save that leave out what they did not train.
 TEST(StateDict, WhatIsMissingComesFromTheModelThatWasTrained) {
   Checkpoint checkpoint = open("dcp");
-  std::erase_if(checkpoint.catalog.entries, [](const Entry& entry) {
+  std::erase_if(checkpoint.catalog.edit().entries, [](const Entry& entry) {
     return entry.name.find("embed_tokens") != std::string::npos ||
            entry.name.find("layers.0.") != std::string::npos ||
            entry.name.find("lm_head") != std::string::npos;
@@ -150,7 +151,7 @@ TEST(StateDict, WhatIsMissingComesFromTheModelThatWasTrained) {
   StateDictOptions filled;  // which says the configuration, too
   filled.fill_from = original.path;
   const StateDict state_dict = read_state_dict(checkpoint, filled);
-  EXPECT_LT(state_dict.model.catalog.entries.size(), truth().size());
+  EXPECT_LT(state_dict.model.catalog->entries.size(), truth().size());
   ExportOptions to;
   to.original = &original;
   const Export planned = plan_state_dict(state_dict, to);
@@ -180,7 +181,7 @@ TEST(StateDict, AnOutputLayerThatIsNotTheEmbeddingIsReported) {
   EXPECT_THAT(
       both.warnings,
       testing::Contains(HasSubstr("lm_head.weight differs from model.embed_tokens.weight")));
-  auto& entries = checkpoint.catalog.entries;
+  auto& entries = checkpoint.catalog.edit().entries;
   const auto named = [&](std::string_view end) {
     return std::ranges::find_if(entries, [&](const Entry& each) {
       return each.role == Role::model && each.name.ends_with(end);
@@ -188,14 +189,14 @@ TEST(StateDict, AnOutputLayerThatIsNotTheEmbeddingIsReported) {
   };
   named("lm_head.weight")->chunks = named("embed_tokens.weight")->chunks;
   const StateDict one = read_state_dict(checkpoint, tied);
-  EXPECT_EQ(one.model.catalog.find("lm_head.weight"), nullptr);
+  EXPECT_EQ(one.model.catalog->find("lm_head.weight"), nullptr);
   EXPECT_THAT(one.warnings, testing::Not(testing::Contains(HasSubstr("differs"))));
   std::erase_if(entries, [](const Entry& each) {
     return each.role == Role::model && each.name.ends_with("embed_tokens.weight");
   });
   const StateDict head_alone = read_state_dict(checkpoint, tied);
-  EXPECT_NE(head_alone.model.catalog.find("model.embed_tokens.weight"), nullptr);
-  EXPECT_EQ(head_alone.model.catalog.find("lm_head.weight"), nullptr);
+  EXPECT_NE(head_alone.model.catalog->find("model.embed_tokens.weight"), nullptr);
+  EXPECT_EQ(head_alone.model.catalog->find("lm_head.weight"), nullptr);
   Checkpoint titan = open("titan.pt");
   EXPECT_EQ(kind_of([&] { read_state_dict(titan, tied); }), ErrorKind::mismatch);
   std::filesystem::remove_all(folder);
@@ -204,7 +205,7 @@ TEST(StateDict, AnOutputLayerThatIsNotTheEmbeddingIsReported) {
 TEST(StateDict, IsHeldAgainstTheConfigurationThatGoesWithIt) {
   const auto check_of = [](const std::function<void(Catalog&)>& damage) {
     Checkpoint checkpoint = open("verl/fsdp2/global_step_1/actor");
-    damage(checkpoint.catalog);
+    damage(checkpoint.catalog.edit());
     return check_state_dict(checkpoint);
   };
   ModelCheck check = check_of([](Catalog&) {});
@@ -224,8 +225,8 @@ TEST(StateDict, IsHeldAgainstTheConfigurationThatGoesWithIt) {
 
 TEST(StateDict, UnknownTensorsAreLeftOutOnRequest) {
   Checkpoint checkpoint = open("compiled.pt");
-  checkpoint.catalog.entries.push_back(checkpoint.catalog.entries[0]);
-  checkpoint.catalog.entries.back().name = "module.model.layers.0.adapter";
+  checkpoint.catalog.edit().entries.push_back(checkpoint.catalog->entries[0]);
+  checkpoint.catalog.edit().entries.back().name = "module.model.layers.0.adapter";
   StateDictOptions dropping = options();
   dropping.drop_unknown = true;
   const StateDict state_dict = read_state_dict(checkpoint, dropping);
@@ -236,7 +237,7 @@ TEST(StateDict, UnknownTensorsAreLeftOutOnRequest) {
 
 TEST(StateDict, FlatParametersOfFsdpAreRefused) {
   Checkpoint checkpoint = open("compiled.pt");
-  checkpoint.catalog.entries[0].name = "module._fsdp_wrapped_module._flat_param";
+  checkpoint.catalog.edit().entries[0].name = "module._fsdp_wrapped_module._flat_param";
   EXPECT_EQ(kind_of([&] { read_state_dict(checkpoint, options()); }), ErrorKind::unsupported);
 }
 
@@ -283,7 +284,7 @@ TEST(StateDict, TorchtitansOwnNamesBecomeThoseOfTransformers) {
   const Checkpoint checkpoint = open("titan.pt");
   const StateDict state_dict = read_state_dict(checkpoint, options());
   EXPECT_EQ(state_dict.prefix, "model.");
-  ASSERT_EQ(state_dict.source, &checkpoint.catalog);
+  ASSERT_EQ(&*state_dict.source, &*checkpoint.catalog);
   const Export planned = plan_state_dict(state_dict, {});
   check(planned.plan);
   const auto target = std::make_shared<MemoryFileSystem>();

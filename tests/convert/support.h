@@ -161,7 +161,7 @@ inline Checkpoint checkpoint_of(const Tensors& tensors, const nlohmann::json& ar
   Checkpoint checkpoint;
   checkpoint.path = "ckpt/iter_0000001";
   checkpoint.args = loaded(args);
-  checkpoint.catalog.file_system = files;
+  checkpoint.catalog.edit().file_system = files;
   std::string bytes;
   for (const auto& [name, tensor] : tensors) {
     Entry entry;
@@ -173,10 +173,10 @@ inline Checkpoint checkpoint_of(const Tensors& tensors, const nlohmann::json& ar
     chunk.extent.length = tensor.values.size() * sizeof(float);
     entry.chunks.push_back(chunk);
     bytes.append(reinterpret_cast<const char*>(tensor.values.data()), chunk.extent.length);
-    checkpoint.catalog.entries.push_back(std::move(entry));
+    checkpoint.catalog.edit().entries.push_back(std::move(entry));
   }
   const std::string path = checkpoint.path + "/data";
-  checkpoint.catalog.add_file(path, bytes.size());
+  checkpoint.catalog.edit().add_file(path, bytes.size());
   files->put(path, std::move(bytes));
   return checkpoint;
 }

@@ -22,7 +22,7 @@ TEST(PlanCheck, RefusesGapsDoublesAndLosses) {
   source.entries.push_back({"a", DType::u32, {16}, {}, Role::model});
   source.entries[0].chunks.push_back({{Box::whole({16})}, {}, {0, 0, 64}});
   Plan plan;
-  plan.source = &source;
+  plan.source = SharedCatalog::borrow(source);
   plan.target.files.push_back({"out", 64});
   plan.target.entries.push_back({"t", DType::u32, {16}, {}, Role::model});
   plan.target.entries[0].chunks.push_back({{Box::whole({16})}, {}, {0, 0, 64}});

@@ -27,7 +27,7 @@ struct Job {
       const uint32_t file = source.add_file(entry.name, 48);
       entry.chunks.push_back({{Box::whole(entry.shape)}, {}, {file, 0, 48}});
     }
-    plan.source = &source;
+    plan.source = SharedCatalog::borrow(source);
     const Move transposed{1, {0, 0}, {8, 0}, {{6, 0, 1, 1, 1}, {8, 1, 1, 0, 1}}};
     plan.recipes.push_back({{0, 1}, {copy_all({8, 6}), transposed}, {{{16, 0}, {2, 6}}}});
     plan.target.entries.push_back({"t", DType::u8, {18, 6}, {}, Role::model});

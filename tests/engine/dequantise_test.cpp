@@ -53,7 +53,7 @@ struct QuantisedMatrix {
     bytes.append(reinterpret_cast<const char*>(scales.data()), scale_bytes);
     files->put("in", bytes);
     files->create_folder("out");
-    plan.source = &source;
+    plan.source = SharedCatalog::borrow(source);
   }
 
   void add(const char* name, DType dtype, const Dims& shape, const Extent& extent) {
@@ -158,7 +158,7 @@ struct SmallBlocks {
     codes = bytes;
     files->put("in", bytes.append(reinterpret_cast<const char*>(scales.data()), scale_bytes));
     files->create_folder("out");
-    plan.source = &source;
+    plan.source = SharedCatalog::borrow(source);
     constexpr uint64_t kOutBytes = kExtent * kExtent * 2;
     plan.target.add_file("data", kOutBytes);
     const Dims shape{kExtent, kExtent};

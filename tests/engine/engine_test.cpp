@@ -66,7 +66,7 @@ std::vector<Box> random_grid(Random& random, const Dims& shape) {
 struct World {
   explicit World(uint64_t seed) : random(seed) {
     source.file_system = memory;
-    plan.source = &source;
+    plan.source = SharedCatalog::borrow(source);
     memory->create_folder("out");
   }
 

@@ -19,7 +19,7 @@ struct TwoFilesJob {
     source.add_file("src/a", 1 << 18);
     source.entries.push_back({"a", DType::u8, {512, 512}, {}, Role::model});
     source.entries[0].chunks.push_back({{Box::whole({512, 512})}, {}, {0, 0, 1 << 18}});
-    plan.source = &source;
+    plan.source = SharedCatalog::borrow(source);
     Entry target{"a", DType::u8, {512, 512}, {}, Role::model};
     for (int64_t half = 0; half < 2; ++half) {
       const auto file = static_cast<uint32_t>(half);

@@ -28,7 +28,7 @@ struct ItemsJob {
     memory->put("src", content);
     source.file_system = memory;
     source.add_file("src", content.size());
-    plan.source = &source;
+    plan.source = SharedCatalog::borrow(source);
     plan.target.files = {{"one", kTensors / 2 * (kBytes + kGap)},
                          {"two", kTensors / 2 * (kBytes + kGap)}};
     for (uint64_t i = 0; i < kTensors; ++i) {

@@ -96,7 +96,7 @@ struct StoredHalves {
       at += bytes;
     }
     source.entries = {std::move(weight), std::move(master)};
-    plan.source = &source;
+    plan.source = SharedCatalog::borrow(source);
     plan.dropped = {{0, kHalfRows * kHalfColumns}, {1, 0}};
   }
 

@@ -73,7 +73,7 @@ struct DigestedJob {
       source.entries[i].chunks.push_back(
           {{Box::whole({kRows, kColumns})}, {}, {0, i * kBytes, kBytes}});
     }
-    plan.source = &source;
+    plan.source = SharedCatalog::borrow(source);
     plan.target.files = {{"one", 10 + 30 + kBytes + 40}, {"two", 6 + kBytes}};
     plan.literals = {{0, 0, "ten bytes."},
                      {0, 10, "thirty bytes before a payload."},
@@ -157,7 +157,7 @@ TEST_P(DigestOfOneFile, IsThatOfTheBytes) {
   source.file_system = memory;
   source.add_file("src", content.size());
   Plan plan;
-  plan.source = &source;
+  plan.source = SharedCatalog::borrow(source);
   plan.target.files = {{"file", kTensors * kStep}};
   plan.items = {{0, 0, kTensors * kStep, {}}};
   for (uint32_t i = 0; i < kTensors; ++i) {

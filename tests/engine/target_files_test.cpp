@@ -44,7 +44,7 @@ struct ManyFilesJob {
     const Dims shape{kFileColumns, rows};
     source.entries.push_back({"a", DType::u8, shape, {}, Role::model});
     source.entries[0].chunks.push_back({{Box::whole(shape)}, {}, {0, 0, bytes.size()}});
-    plan.source = &source;
+    plan.source = SharedCatalog::borrow(source);
     Entry target{"a", DType::u8, shape, {}, Role::model};
     for (uint32_t i = 0; i < kFiles; ++i) {
       plan.target.files.push_back({"f" + std::to_string(i), kFileColumns + 1});

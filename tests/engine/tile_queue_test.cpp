@@ -30,7 +30,7 @@ struct SmallItemsJob {
     for (uint32_t i = 0; i < files; ++i) {
       plan.target.files.push_back({"f" + std::to_string(i), kTensorsAFile});
     }
-    plan.source = &source;
+    plan.source = SharedCatalog::borrow(source);
     check(plan);
   }
   uint32_t file_of(size_t entry) const { return plan.target.entries[entry].chunks[0].extent.file; }

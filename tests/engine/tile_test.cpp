@@ -52,7 +52,7 @@ struct MovesJob {
     source.add_file("src", 2 * count);
     source.entries.push_back({"a", DType::bf16, source_shape, {}, Role::model});
     source.entries[0].chunks.push_back({{Box::whole(source_shape)}, {}, {0, 0, 2 * count}});
-    plan.source = &source;
+    plan.source = SharedCatalog::borrow(source);
     const auto bytes = static_cast<uint64_t>(element_count(shape, "test") * size_bytes(out));
     plan.target.files.push_back({"t", bytes});
     plan.target.entries.push_back({"t", out, shape, {}, Role::model});

@@ -57,7 +57,7 @@ struct StreamsJob {
       entry.chunks.push_back(chunk);
     }
     source.entries.push_back(entry);
-    plan.source = &source;
+    plan.source = SharedCatalog::borrow(source);
     plan.target.files.push_back({"all", content.size()});
     Entry target{"matrix", DType::u8, {rows, columns}, {}, Role::model};
     target.chunks.push_back({{Box::whole(target.shape)}, {}, {0, 0, content.size()}});
@@ -110,7 +110,7 @@ std::string first_rows(const StreamsJob& job, int64_t rows, uint64_t memory_byte
   const Dims shape{rows, entry.shape[1]};
   std::string bytes(static_cast<size_t>(rows * shape[1]), '\0');
   Plan plan;
-  plan.source = &job.source;
+  plan.source = SharedCatalog::borrow(job.source);
   plan.target.files.push_back({"memory", bytes.size()});
   plan.target.entries.push_back({"rows", DType::u8, shape, {}, Role::model});
   plan.target.entries[0].chunks.push_back({{Box::whole(shape)}, {}, {0, 0, bytes.size()}});

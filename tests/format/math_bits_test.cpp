@@ -55,7 +55,7 @@ TEST(MathBits, HoldWhereElementsAreConverted) {
   const auto as_bf16 = [](const Catalog& catalog, const std::string& name) {
     const Entry* entry = catalog.find(name);
     Plan plan;
-    plan.source = &catalog;
+    plan.source = SharedCatalog::borrow(catalog);
     const auto bytes = static_cast<uint64_t>(entry->elements()) * 2;
     plan.target.add_file("out", bytes);
     Extent extent;

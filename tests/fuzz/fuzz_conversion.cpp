@@ -132,7 +132,7 @@ std::vector<Entry> tensors_of_config(const json& config) {
 
 // The same model in a new form, by itself or filled up from itself.
 void rewrite(const Checkpoint& checkpoint, const json& wanted) {
-  if (checkpoint.catalog.entries.empty()) return;
+  if (checkpoint.catalog->entries.empty()) return;
   const uint64_t kind =
       wanted["misfits"].get<uint64_t>() + static_cast<uint64_t>(wanted["divisor"].get<int64_t>());
   ExportOptions options;
@@ -155,7 +155,7 @@ void import(const json& wanted, const std::string& config_text) {
   Checkpoint checkpoint;
   checkpoint.format = Format::hugging_face;
   checkpoint.path = "hf";
-  checkpoint.catalog.file_system = files;
+  checkpoint.catalog.edit().file_system = files;
   succeeds("header", [&] {
     const HuggingFaceLayout layout = lay_out_hugging_face(entries, UINT64_MAX);
     if (layout.literals.size() != 1) return;
@@ -207,9 +207,9 @@ Checkpoint megatron_checkpoint(const LoadedValue& args, std::vector<Entry> entri
   checkpoint.path = "run/iter_0000001";
   checkpoint.iteration = 1;
   checkpoint.args = args;
-  checkpoint.catalog.file_system = files;
-  checkpoint.catalog.add_file(path, bytes);
-  checkpoint.catalog.entries = std::move(entries);
+  checkpoint.catalog.edit().file_system = files;
+  checkpoint.catalog.edit().add_file(path, bytes);
+  checkpoint.catalog.edit().entries = std::move(entries);
   return checkpoint;
 }
 

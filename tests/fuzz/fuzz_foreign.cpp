@@ -147,7 +147,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!succeeds("open", [&] { checkpoint = open_checkpoint(files, "x"); })) return 0;
   ++counts().all[2];
   const EntryIndex no_name_stands_twice(checkpoint.catalog);
-  for (const Entry& entry : checkpoint.catalog.entries) check_chunks(checkpoint.catalog, entry);
+  for (const Entry& entry : checkpoint.catalog->entries) check_chunks(checkpoint.catalog, entry);
   uint64_t seed = size;
   for (size_t i = 0; i < size; i += 7) seed = seed * 31 + data[i];
   Random random(seed);

@@ -38,6 +38,6 @@ int main(int argc, char** argv) {
     std::printf("%s: %s\n", ferry::name(error.kind()).data(), error.what());
   }
   const ferry::InspectReport tensors = ferry::inspect(reshard.source);
-  const ferry::Catalog& catalog = tensors.checkpoint->catalog;
-  return ferry::read_tensor(catalog, catalog.entries.at(0), 1 << 30).empty() ? 1 : 0;
+  const ferry::SharedCatalog catalog = tensors.checkpoint->catalog;
+  return ferry::read_tensor(catalog, catalog->entries.at(0), 1 << 30).empty() ? 1 : 0;
 }

@@ -149,8 +149,8 @@ struct Run : testing::Test {
   // Position of the elements of the final norm, in __0_0.distcp.
   size_t norm() const {
     const Checkpoint checkpoint = open_checkpoint(memory, "run");
-    const Entry& entry = *checkpoint.catalog.find("decoder.final_layernorm.weight");
-    return checkpoint.catalog.locator->locate(checkpoint.catalog, entry, entry.chunks[0])
+    const Entry& entry = *checkpoint.catalog->find("decoder.final_layernorm.weight");
+    return checkpoint.catalog->locator->locate(checkpoint.catalog, entry, entry.chunks[0])
         .extent.offset;
   }
 };
@@ -291,9 +291,9 @@ TEST(VerifyLegacy, RanksFilesAreChecked) {
   const std::string content = memory->get(file);
   const Checkpoint checkpoint = open_checkpoint(memory, "run", {{}, true});
   const auto at = [&] {
-    for (const Entry& entry : checkpoint.catalog.entries) {
+    for (const Entry& entry : checkpoint.catalog->entries) {
       const Extent& extent = entry.chunks[0].extent;
-      if (checkpoint.catalog.files[extent.file].path == file) return extent.offset;
+      if (checkpoint.catalog->files[extent.file].path == file) return extent.offset;
     }
     return uint64_t{0};
   }();

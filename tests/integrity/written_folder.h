@@ -33,7 +33,7 @@ struct WrittenFolder {
     memory->put("source", content);
     memory->create_folder(kFolder);
 
-    SafetensorsExport target = plan_safetensors(source, {false, {}, max_shard_bytes});
+    SafetensorsExport target = plan_safetensors(std::move(source), {false, {}, max_shard_bytes});
     PlannedOutput planned;
     planned.plan = std::move(target.plan);
     complete_items(planned.plan);

@@ -4,11 +4,11 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <optional>
 
 #include "ckpt/base/error.h"
-#include "ckpt/open.h"
-#include "tests/io/memory_file_system.h"
-#include "tests/support.h"
+#include "ckpt/megatron/rank_folders/write/writer.h"
+#include "tests/megatron/reshard_support.h"
 
 namespace ferry {
 namespace {
@@ -45,9 +45,26 @@ TEST(OpenCheckpoint, RunFolderAndItsIterationAreTheSame) {
   EXPECT_EQ(run.path, fixture("megatron/hot_llama/iter_0000005"));
   EXPECT_EQ(run.iteration, 5);
   const Checkpoint iteration = open(fixture("megatron/hot_llama/iter_0000005"));
-  EXPECT_EQ(iteration.catalog.entries.size(), run.catalog.entries.size());
+  EXPECT_EQ(iteration.catalog->entries.size(), run.catalog->entries.size());
   EXPECT_EQ(open(fixture("megatron/hot_llama"), "5").path, run.path);
   EXPECT_EQ(open(fixture("megatron/hot_llama/")).iteration, 5);
+}
+
+// The checkpoint, the state and the folder's own variables are gone before the plan runs.
+TEST(OpenCheckpoint, APlanOutlivesWhatItWasMadeFrom) {
+  for (const bool sharded : {true, false}) {
+    PlannedOutput planned;
+    {
+      std::optional<Checkpoint> checkpoint = open(fixture("megatron/hot_llama"));
+      RunState state = state_of(*checkpoint);
+      checkpoint.reset();
+      planned = sharded ? plan_torch_dist(std::move(state), {}) : plan_legacy(state, {true});
+    }
+    EXPECT_FALSE(planned.plan.source->marks.empty());
+    const auto memory = std::make_shared<MemoryFileSystem>();
+    test::write(planned, memory, "iter_0000005");
+    test::expect_truth(open_checkpoint(memory, "iter_0000005"), "hot_llama");
+  }
 }
 
 TEST(OpenCheckpoint, IterationNeedsARunFolder) {
@@ -63,8 +80,8 @@ TEST(OpenCheckpoint, PlainDcp) {
   EXPECT_EQ(checkpoint.format, Format::dcp);
   EXPECT_EQ(checkpoint.writer, "PyTorch DCP");
   EXPECT_EQ(checkpoint.optimizer, OptimizerLayout::plain);
-  EXPECT_EQ(checkpoint.catalog.find("model.embedding.weight")->role, Role::model);
-  EXPECT_EQ(checkpoint.catalog.find("optimizer.state.embedding.weight.exp_avg")->role,
+  EXPECT_EQ(checkpoint.catalog->find("model.embedding.weight")->role, Role::model);
+  EXPECT_EQ(checkpoint.catalog->find("optimizer.state.embedding.weight.exp_avg")->role,
             Role::optimizer);
   EXPECT_EQ(open(fixture("dcp/hf_shards")).format, Format::dcp);
 }
@@ -75,7 +92,7 @@ TEST(OpenCheckpoint, DcpOfMegatronHasArguments) {
   EXPECT_EQ(checkpoint.iteration, 7);
   EXPECT_EQ(checkpoint.args.value.get("num_layers").integer(), 2);
   EXPECT_EQ(checkpoint.layout.data, 2);
-  EXPECT_NE(checkpoint.catalog.find("model.w.rows"), nullptr);
+  EXPECT_NE(checkpoint.catalog->find("model.w.rows"), nullptr);
 }
 
 class ScratchFolder : public testing::Test {

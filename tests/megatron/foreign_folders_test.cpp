@@ -57,7 +57,7 @@ TEST_F(ForeignFolder, AStepOfNemoRlIsItsPolicyWithTheOptimizer) {
   EXPECT_EQ(run.optimizer, OptimizerLayout::plain);
   EXPECT_THAT(run.notes, Contains("run/step_10: the model is in its part policy/weights"));
   EXPECT_EQ(open("run", "5").path, "run/step_5/policy/weights");
-  EXPECT_EQ(open("run/step_5").catalog.entries.size(), run.catalog.entries.size());
+  EXPECT_EQ(open("run/step_5").catalog->entries.size(), run.catalog->entries.size());
 }
 
 // A step whose data is there without its metadata is one, and unfinished.
@@ -164,9 +164,9 @@ TEST_F(ForeignFolder, ANemoArchiveIsReadInPlace) {
     const Checkpoint checkpoint = open(path);
     EXPECT_EQ(checkpoint.path, "x/llama.nemo");
     EXPECT_EQ(checkpoint.writer, "NeMo 1");
-    ASSERT_EQ(checkpoint.catalog.entries.size(), 5u);
-    EXPECT_EQ(checkpoint.catalog.entries[0].name, "lm_head.weight");
-    EXPECT_EQ(checkpoint.catalog.files.at(0).path, "x/llama.nemo/model_weights.ckpt");
+    ASSERT_EQ(checkpoint.catalog->entries.size(), 5u);
+    EXPECT_EQ(checkpoint.catalog->entries[0].name, "lm_head.weight");
+    EXPECT_EQ(checkpoint.catalog->files.at(0).path, "x/llama.nemo/model_weights.ckpt");
   }
 }
 
@@ -210,9 +210,9 @@ TEST_F(ForeignFolder, LayoutsThatAreNamed) {
 TEST_F(ForeignFolder, ExtraStatesOfTransformerEngineAreLeftOut) {
   copy("foreign/extra_state", "x");
   const Checkpoint raw = open_checkpoint(memory_, "x", {"", true});
-  EXPECT_EQ(raw.catalog.entries.size(), 5u);
+  EXPECT_EQ(raw.catalog->entries.size(), 5u);
   const Checkpoint checkpoint = open("x");
-  EXPECT_EQ(checkpoint.catalog.entries.size(), 3u);
+  EXPECT_EQ(checkpoint.catalog->entries.size(), 3u);
   EXPECT_THAT(checkpoint.notes, Contains(HasSubstr("2 of Transformer Engine's _extra_state are")));
 }
 

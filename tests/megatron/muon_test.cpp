@@ -29,7 +29,7 @@ void expect_state_of(const Checkpoint& checkpoint, const std::string& name) {
   const std::string file = test::fixture("muon/" + name.substr(0, name.find('_')) + ".json");
   const nlohmann::json truth = nlohmann::json::parse(std::ifstream(file));
   std::set<std::string> names;
-  for (const Entry& entry : checkpoint.catalog.entries) {
+  for (const Entry& entry : checkpoint.catalog->entries) {
     ASSERT_TRUE(truth.contains(entry.name)) << entry.name;
     names.insert(entry.name);
     EXPECT_EQ(entry.shape, truth[entry.name]["shape"].get<Dims>()) << entry.name;
@@ -171,7 +171,7 @@ TEST_F(ChangedMuon, FilesOfOtherDataRanksDoNotFit) {
   files_->put(file(0, 0), content(file(0, 1)));
   EXPECT_THAT(problem(), HasSubstr("layer_wise_optimizer_0.pt: "));
   EXPECT_THAT(problem(), HasSubstr("expected"));
-  for (const Entry& entry : open_checkpoint(files_, "run").catalog.entries) {
+  for (const Entry& entry : open_checkpoint(files_, "run").catalog->entries) {
     EXPECT_EQ(entry.role, Role::model);
   }
 }

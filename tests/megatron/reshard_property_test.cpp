@@ -48,9 +48,9 @@ ParallelTarget fitting_layout(SmallRun& run, const LoadedValue& args,
 
 // Everything that the source has, byte for byte; rows of padding aside, which are zero.
 void expect_source(const Checkpoint& checkpoint, const SmallRun& run) {
-  ASSERT_EQ(checkpoint.catalog.entries.size(), run.source().entries.size());
+  ASSERT_EQ(checkpoint.catalog->entries.size(), run.source().entries.size());
   for (const Entry& expected : run.source().entries) {
-    const Entry* entry = checkpoint.catalog.find(expected.name);
+    const Entry* entry = checkpoint.catalog->find(expected.name);
     ASSERT_NE(entry, nullptr) << expected.name;
     ASSERT_EQ(entry->dtype, expected.dtype) << expected.name;
     std::string found = read_tensor(checkpoint.catalog, *entry, 1 << 24);
@@ -153,7 +153,7 @@ Entry in_fragments(const Catalog& catalog, const Entry& entry, std::string& byte
 
 // The same checkpoint, its optimizer's state in the form fully_sharded_model_space.
 void to_fragments(Checkpoint& checkpoint, const Memory& memory, test::Random& random) {
-  Catalog& catalog = checkpoint.catalog;
+  Catalog& catalog = checkpoint.catalog.edit();
   std::string bytes;
   std::vector<Entry> entries;
   for (const Entry& entry : catalog.entries) {

@@ -35,7 +35,7 @@ inline Checkpoint reshard(const Checkpoint& checkpoint, const ParallelTarget& ta
 inline void expect_truth(const Checkpoint& checkpoint, const std::string& name) {
   const nlohmann::json truth = truth_of(name);
   std::set<std::string> names;
-  for (const Entry& entry : checkpoint.catalog.entries) {
+  for (const Entry& entry : checkpoint.catalog->entries) {
     ASSERT_TRUE(truth.contains(entry.name)) << entry.name;
     names.insert(entry.name);
     EXPECT_EQ(torch_name(entry.dtype), truth[entry.name]["dtype"].get<std::string>()) << entry.name;

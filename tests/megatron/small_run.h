@@ -82,7 +82,7 @@ class SmallRun {
 
   RunState state() const {
     RunState state;
-    state.source = &source_;
+    state.source = SharedCatalog::borrow(source_);
     for (uint32_t i = 0; i < source_.entries.size(); ++i) {
       const Entry& entry = source_.entries[i];
       state.tensors.push_back(

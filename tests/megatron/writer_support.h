@@ -20,7 +20,7 @@ namespace ferry::test {
 /// Every tensor of the catalog as it is.
 inline RunState state_of_entries(const Catalog& catalog) {
   RunState state;
-  state.source = &catalog;
+  state.source = SharedCatalog::borrow(catalog);
   for (uint32_t i = 0; i < catalog.entries.size(); ++i) {
     const Entry& entry = catalog.entries[i];
     state.tensors.push_back(

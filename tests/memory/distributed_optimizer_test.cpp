@@ -38,7 +38,7 @@ class DistributedOptimizer : public testing::TestWithParam<Case> {
     const Checkpoint peer = open_checkpoint(posix_file_system(),
                                             fixture(std::string("megatron/") + GetParam().fixture));
     truth_ = reshard(peer, GetParam().saved, memory_, "truth");
-    for (const Entry& entry : truth_.catalog.entries) {
+    for (const Entry& entry : truth_.catalog->entries) {
       bytes_[entry.name] = read_tensor(truth_.catalog, entry, 1 << 28);
     }
     // Norms of rank folders have the names of local modules, as the arguments call them.
@@ -152,8 +152,8 @@ class DistributedOptimizer : public testing::TestWithParam<Case> {
 
 void expect_same_objects(const Checkpoint& a, const Checkpoint& b) {
   std::set<std::string> names, others;
-  for (const Object& object : a.catalog.objects) names.insert(object.name);
-  for (const Object& object : b.catalog.objects) others.insert(object.name);
+  for (const Object& object : a.catalog->objects) names.insert(object.name);
+  for (const Object& object : b.catalog->objects) others.insert(object.name);
   EXPECT_EQ(names, others);
 }
 

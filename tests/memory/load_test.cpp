@@ -51,9 +51,9 @@ TEST_P(LoadFixture, AllTensorsAtOnceAreWhatPyTorchReads) {
   const nlohmann::json truth = truth_of(GetParam());
   std::vector<std::string> memory;
   std::vector<Region> regions;
-  for (const Entry& entry : checkpoint.catalog.entries) memory.emplace_back(entry.bytes(), '?');
+  for (const Entry& entry : checkpoint.catalog->entries) memory.emplace_back(entry.bytes(), '?');
   for (size_t i = 0; i < memory.size(); ++i) {
-    const Entry& entry = checkpoint.catalog.entries[i];
+    const Entry& entry = checkpoint.catalog->entries[i];
     regions.push_back(whole_region(entry.name, entry.dtype, entry.shape, memory[i].data()));
   }
   load(checkpoint, regions);
@@ -66,7 +66,7 @@ TEST_P(LoadFixture, AllTensorsAtOnceAreWhatPyTorchReads) {
 
 TEST_P(LoadFixture, PartsLieAcrossChunks) {
   const Checkpoint checkpoint = open_fixture(GetParam());
-  for (const Entry& entry : checkpoint.catalog.entries) {
+  for (const Entry& entry : checkpoint.catalog->entries) {
     const std::string whole = read_tensor(checkpoint.catalog, entry, 1 << 30);
     for (size_t axis = 0; axis < entry.shape.size(); ++axis) {
       Box box = Box::whole(entry.shape);
@@ -152,7 +152,7 @@ class Load : public testing::Test {
   }
 
   const Checkpoint checkpoint_ = open_fixture("hot_llama");
-  const Entry& entry_ = *checkpoint_.catalog.find("decoder.final_layernorm.weight");
+  const Entry& entry_ = *checkpoint_.catalog->find("decoder.final_layernorm.weight");
   std::string memory_ = std::string(1 << 20, '?');
 };
 

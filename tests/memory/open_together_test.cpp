@@ -34,9 +34,9 @@ TEST_F(OpenTogether, EveryRankReadsNegatedAndConjugatedViewsAsWhatTheyStandFor) 
   const Checkpoint resolved =
       open_checkpoint(posix_file_system(), fixture("torch/math_bits_resolved.pt"));
   for (const Checkpoint& checkpoint : opened) {
-    ASSERT_EQ(checkpoint.catalog.entries.size(), resolved.catalog.entries.size());
-    for (const Entry& view : checkpoint.catalog.entries) {
-      const Entry* expected = resolved.catalog.find(view.name);
+    ASSERT_EQ(checkpoint.catalog->entries.size(), resolved.catalog->entries.size());
+    for (const Entry& view : checkpoint.catalog->entries) {
+      const Entry* expected = resolved.catalog->find(view.name);
       ASSERT_NE(expected, nullptr) << view.name;
       EXPECT_TRUE(read_tensor(checkpoint.catalog, view, 1 << 20) ==
                   read_tensor(resolved.catalog, *expected, 1 << 20))

@@ -73,8 +73,8 @@ inline Snapshot part_of_model(const RandomModel& model, int64_t iteration, int r
 inline void expect_holds(const std::shared_ptr<const FileSystem>& file_system,
                          const std::string& path, const RandomModel& model) {
   const Checkpoint checkpoint = open_checkpoint(file_system, path);
-  EXPECT_EQ(checkpoint.catalog.entries.size(), model.size());
-  for (const Entry& entry : checkpoint.catalog.entries) {
+  EXPECT_EQ(checkpoint.catalog->entries.size(), model.size());
+  for (const Entry& entry : checkpoint.catalog->entries) {
     const auto found = model.find(entry.name);
     ASSERT_NE(found, model.end()) << entry.name;
     EXPECT_EQ(entry.dtype, found->second.dtype) << entry.name;

@@ -122,7 +122,7 @@ TEST_F(Save, ObjectsOfAllRanks) {
   EXPECT_THAT(errors, Each(IsEmpty()));
   const Checkpoint checkpoint = open_checkpoint(memory_, "runs/a");
   for (const int64_t rank : {0, 1}) {
-    const Object* object = checkpoint.catalog.find_object(fmt::format("state/{}", rank));
+    const Object* object = checkpoint.catalog->find_object(fmt::format("state/{}", rank));
     ASSERT_NE(object, nullptr);
     EXPECT_EQ(read_object(checkpoint.catalog, *object).value.integer(), 40 + rank);
   }
@@ -174,7 +174,7 @@ TEST_F(Save, TorchDist) {
     const Checkpoint old =
         open_checkpoint(posix_file_system(), fixture(std::string("megatron/") + name));
     RandomModel model;
-    for (const Entry& entry : old.catalog.entries) {
+    for (const Entry& entry : old.catalog->entries) {
       model[entry.name] = {entry.dtype, entry.shape, read_tensor(old.catalog, entry, 1 << 30)};
     }
     const std::string run = std::string("runs/") + name;

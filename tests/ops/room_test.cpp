@@ -31,8 +31,7 @@ class SmallDisk final : public MemoryFileSystem {
 
 PlannedOutput plan_of(uint64_t bytes) {
   PlannedOutput planned;
-  static const Catalog nothing;
-  planned.plan.source = &nothing;
+  planned.plan.source = {};
   planned.small_files.emplace_back("inner/config.json", std::string(bytes, 'x'));
   return planned;
 }
@@ -48,8 +47,7 @@ class Room : public testing::Test {
     options.integrity.manifest = false;
     options.engine.threads = 1;
     options.zstd_level = level_;
-    return write_output(disk_, {OutputKind::checkpoint_folder, target, {}}, planned_, nullptr,
-                        options);
+    return write_output(disk_, {OutputKind::checkpoint_folder, target, {}}, planned_, options);
   }
 
   std::string failure(const std::string& target, uint64_t bytes, bool dry_run, ErrorKind kind) {
@@ -102,7 +100,7 @@ TEST_F(Room, IsThatOfTheNearestFolder) {
   planned_ = plan_of(10);
   WriteOptions options;
   options.dry_run = true;
-  write_output(disk_, {OutputKind::iteration, "out/run", 7}, planned_, nullptr, options);
+  write_output(disk_, {OutputKind::iteration, "out/run", 7}, planned_, options);
   EXPECT_THAT(disk_->asked, testing::ElementsAre("out"));
 }
 

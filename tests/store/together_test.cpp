@@ -106,10 +106,10 @@ TEST_P(Together, SavesPrunesAndReads) {
     for (int i = 0; i < 60; ++i) {
       try {
         const Checkpoint checkpoint = open_checkpoint(files_, run_);
-        for (const Entry& entry : checkpoint.catalog.entries) {
+        for (const Entry& entry : checkpoint.catalog->entries) {
           read_tensor(checkpoint.catalog, entry, 1 << 20);
         }
-        checkpoint.mark->check();
+        check_marks(checkpoint.catalog->marks);
       } catch (const Error& error) {
         if (error.kind() == ErrorKind::busy) continue;
         if (error.kind() == ErrorKind::not_found) continue;

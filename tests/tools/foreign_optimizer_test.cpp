@@ -20,7 +20,7 @@ class ForeignOptimizer : public test::Program {
   static std::map<std::string, std::vector<float>> tensors_of(const std::string& run) {
     const Checkpoint checkpoint = open_checkpoint(posix_file_system(), run);
     std::map<std::string, std::vector<float>> tensors;
-    for (const Entry& entry : checkpoint.catalog.entries) {
+    for (const Entry& entry : checkpoint.catalog->entries) {
       const std::string bytes = read_tensor(checkpoint.catalog, entry, 1 << 20);
       auto& tensor = tensors[entry.name];
       if (entry.dtype != DType::f32) continue;

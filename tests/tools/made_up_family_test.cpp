@@ -183,7 +183,7 @@ TEST_F(MadeUpFamily, IsReshardedWithItsOptimizer) {
   const Checkpoint weights = test::write_state(import.state, files_, "megatron");
   std::mt19937 random(2);
   test::MemoryTensors all;
-  for (const Entry& entry : weights.catalog.entries) {
+  for (const Entry& entry : weights.catalog->entries) {
     all.add(entry.name, entry.dtype, entry.shape, Role::model,
             read_tensor(weights.catalog, entry, 1 << 20));
     if (is_buffer(entry.name)) continue;
@@ -225,7 +225,7 @@ TEST_F(MadeUpFamily, IsEstimated) {
   const EstimateSource source = read_estimate_source(files_, "hf", {});
   const Estimate estimate = make_estimate(source, {});
   int64_t elements = 0;
-  for (const Entry& entry : model_.catalog.entries) {
+  for (const Entry& entry : model_.catalog->entries) {
     const bool is_bias = entry.name.ends_with("taste");  // a buffer, which is not trained
     if (!is_bias) elements += entry.elements();
   }

@@ -55,7 +55,7 @@ json objects_json(const InspectReport& report) {
       list.push_back({{"name", name}, {"value", ferry::to_json(loaded.value)}});
     }
   } else {
-    for (const Object& object : report.checkpoint->catalog.objects) {
+    for (const Object& object : report.checkpoint->catalog->objects) {
       list.push_back({{"name", object.name}});
     }
   }
@@ -190,7 +190,7 @@ json value_or_null(const LoadedValue& loaded) {
 json to_json(const InspectReport& report) {
   const Checkpoint& checkpoint = *report.checkpoint;
   json files = json::array();
-  for (const FileInfo& file : checkpoint.catalog.files) {
+  for (const FileInfo& file : checkpoint.catalog->files) {
     files.push_back({{"path", file.path}, {"bytes", file.bytes}});
   }
   json result{

@@ -210,8 +210,8 @@ std::string base_name(const InspectReport& report, const std::string& path) {
 }
 
 std::string file_table(const InspectReport& report) {
-  const auto& files = report.checkpoint->catalog.files;
-  const size_t objects = report.checkpoint->catalog.objects.size();
+  const auto& files = report.checkpoint->catalog->files;
+  const size_t objects = report.checkpoint->catalog->objects.size();
   std::string text = fmt::format(
       "\n{}, {}{}\n", plural(static_cast<int64_t>(files.size()), "data file"),
       human_bytes(report.file_bytes),

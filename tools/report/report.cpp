@@ -94,7 +94,7 @@ void report_checkpoint(const std::shared_ptr<const FileSystem>& file_system,
   ReportContent content{&inspect, {}};
   if (!flags.histograms.empty()) add_histograms(flags, checkpoint.catalog, content);
   const std::string page = report_page(content);
-  if (checkpoint.mark) checkpoint.mark->check();
+  check_marks(checkpoint.catalog->marks);
   write_page_file(file_system, {flags.output, flags.overwrite}, page);
 }
 

@@ -98,7 +98,7 @@ std::string navigation(const ReportContent& content) {
   add(true, "map", "Where tensors lie");
   add(true, "files", "Files");
   add(!content.histograms.empty(), "values", "Values");
-  add(!checkpoint.catalog.objects.empty(), "objects", "Objects");
+  add(!checkpoint.catalog->objects.empty(), "objects", "Objects");
   add(static_cast<bool>(checkpoint.args.document), "arguments", "Arguments");
   return text;
 }

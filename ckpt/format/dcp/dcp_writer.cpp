@@ -52,11 +52,11 @@ std::string compressed_metadata(DcpContent content, const Catalog& target) {
 
 class Layout {
  public:
-  Layout(const Catalog& source, PlacedState state, int files_per_rank)
+  Layout(SharedCatalog source, PlacedState state, int files_per_rank)
       : tensors_(std::move(state.tensors)),
         objects_(std::move(state.objects)),
         files_per_rank_(files_per_rank) {
-    plan_.source = &source;
+    plan_.source = std::move(source);
   }
 
   DcpFiles build() {
@@ -209,13 +209,12 @@ class Layout {
 
 }  // namespace
 
-DcpFiles lay_out_dcp_files(const Catalog& source, PlacedState state, int files_per_rank) {
-  return Layout(source, std::move(state), files_per_rank).build();
+DcpFiles lay_out_dcp_files(SharedCatalog source, PlacedState state, int files_per_rank) {
+  return Layout(std::move(source), std::move(state), files_per_rank).build();
 }
 
-PlannedOutput lay_out_dcp(const Catalog& source, PlacedState state,
-                          const DcpWriteOptions& options) {
-  DcpFiles files = lay_out_dcp_files(source, std::move(state), options.files_per_rank);
+PlannedOutput lay_out_dcp(SharedCatalog source, PlacedState state, const DcpWriteOptions& options) {
+  DcpFiles files = lay_out_dcp_files(std::move(source), std::move(state), options.files_per_rank);
   files.content.planner_data = options.planner_data;
   std::string metadata = write_dcp_metadata_with_id(files.content);
   PlannedOutput output;

@@ -29,7 +29,7 @@ struct DcpWriteOptions {
 /// tensors, in their order. invalid when files_per_rank is not positive, two keys are equal or
 /// one is not UTF-8; mismatch when shards lie outside their tensor. Whether they cover it once is
 /// for check() of the plan.
-PlannedOutput lay_out_dcp(const Catalog& source, PlacedState state, const DcpWriteOptions& options);
+PlannedOutput lay_out_dcp(SharedCatalog source, PlacedState state, const DcpWriteOptions& options);
 
 /// The data files alone, of all ranks or of one that writes its own, and what `.metadata` says of
 /// them.
@@ -37,7 +37,7 @@ struct DcpFiles {
   Plan plan;
   DcpContent content;  // entries are those of the plan's target, then the objects; no save_id
 };
-DcpFiles lay_out_dcp_files(const Catalog& source, PlacedState state, int files_per_rank);
+DcpFiles lay_out_dcp_files(SharedCatalog source, PlacedState state, int files_per_rank);
 
 /// What PyTorch's own planner keeps: the path of each key in the state dict, of which the key was
 /// made. That of `known` (a dict, or none), else the key itself: of a flat state dict.

@@ -22,12 +22,12 @@ void check_not_quantised(const Catalog& source) {
 
 }  // namespace
 
-SafetensorsExport plan_safetensors(const Catalog& source, const SafetensorsOptions& options) {
+SafetensorsExport plan_safetensors(const SharedCatalog& source, const SafetensorsOptions& options) {
   if (options.dtype) check_not_quantised(source);
   SafetensorsExport result;
   std::vector<Entry> targets;
-  for (uint32_t i = 0; i < source.entries.size(); ++i) {
-    const Entry& entry = source.entries[i];
+  for (uint32_t i = 0; i < source->entries.size(); ++i) {
+    const Entry& entry = source->entries[i];
     if (entry.role == Role::optimizer && !options.optimizer) continue;
     Entry& target = targets.emplace_back();
     target.name = entry.name;
@@ -42,10 +42,10 @@ SafetensorsExport plan_safetensors(const Catalog& source, const SafetensorsOptio
   }
   if (targets.empty()) {
     fail(ErrorKind::not_found, "the checkpoint holds no tensor to write ({} of the optimizer)",
-         source.entries.size());
+         source->entries.size());
   }
   HuggingFaceLayout layout = lay_out_hugging_face(std::move(targets), options.max_shard_bytes);
-  result.plan.source = &source;
+  result.plan.source = source;
   result.plan.target = std::move(layout.target);
   result.plan.literals = std::move(layout.literals);
   drop_unused(result.plan, Role::optimizer);

@@ -23,8 +23,8 @@ struct SafetensorsExport {
   ParameterCount count;    // of what is written
 };
 
-/// `source` must outlive the result. not_found when there is no tensor to write; unsupported where
-/// weights of 8 bits with scales would get another dtype; as lay_out_hugging_face otherwise.
-SafetensorsExport plan_safetensors(const Catalog& source, const SafetensorsOptions& options);
+/// not_found when there is no tensor to write; unsupported where weights of 8 bits with scales
+/// would get another dtype; as lay_out_hugging_face otherwise.
+SafetensorsExport plan_safetensors(const SharedCatalog& source, const SafetensorsOptions& options);
 
 }  // namespace ferry

@@ -80,14 +80,14 @@ class Sealer {
     if (!options_.dry_run) claim.emplace(files_, join(report_.path, kManifestName));
     const std::optional<Manifest> before = read_manifest();
     std::vector<FileInfo> found = files_to_seal();
-    Manifest manifest = stored_items(&stored.catalog, report_.path, found);
+    Manifest manifest = stored_items(&*stored.catalog, report_.path, found);
     digest_items(*files_, report_.path, manifest, options_.engine);
     if (before) compare(*before, manifest);
     count(stored.catalog, manifest);
     report_.sha256 = options_.sha256 || has(kSha256ManifestName);
     if (options_.dry_run) return std::move(report_);
     if (report_.sha256) manifest.add_file(kSha256ManifestName, write_sha256(*claim));
-    stored.mark->check();
+    check_marks(stored.catalog->marks);
     publish_file(*files_, *claim, join(report_.path, kManifestName), to_text(manifest),
                  Existing::replace);
     return std::move(report_);

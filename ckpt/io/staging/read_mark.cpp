@@ -52,6 +52,10 @@ void ReadMark::check() const {
   fail(ErrorKind::busy, "{} was removed or replaced while it was read; run again", path_);
 }
 
+void check_marks(std::span<const std::shared_ptr<const ReadMark>> marks) {
+  for (const auto& mark : marks) mark->check();
+}
+
 bool is_being_read(const FileSystem& file_system, const std::string& path, std::string* unseen) {
   try {
     const auto file = open_marked(file_system, path);

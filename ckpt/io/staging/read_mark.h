@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 
 #include "ckpt/io/file_system.h"
@@ -34,6 +35,9 @@ class ReadMark {
   std::string problem_;
   std::unique_ptr<LockableFile> file_;
 };
+
+/// check() of each.
+void check_marks(std::span<const std::shared_ptr<const ReadMark>> marks);
 
 /// Whether any process, this one included, holds a mark on the checkpoint at `path`. False where
 /// that cannot be seen; when an error keeps it from being seen, `unseen`, if given, gets that.

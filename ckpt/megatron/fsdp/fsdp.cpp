@@ -33,7 +33,7 @@ Format fsdp_format_of(const Checkpoint& checkpoint) {
   const Value& args = checkpoint.args.value;
   const bool by_name = args.get("ckpt_format").string() == "fsdp_dtensor" ||
                        args.get("use_megatron_fsdp").boolean().value_or(false) ||
-                       std::ranges::any_of(checkpoint.catalog.objects, [](const Object& object) {
+                       std::ranges::any_of(checkpoint.catalog->objects, [](const Object& object) {
                          const auto key = parse_fsdp_optimizer_key(object.name);
                          return key && key->kind == FsdpOptimizerKey::Kind::group_by_name;
                        });
@@ -81,7 +81,7 @@ class FsdpReader {
  public:
   FsdpReader(Checkpoint& checkpoint, const RunArguments& run)
       : checkpoint_(checkpoint),
-        catalog_(checkpoint.catalog),
+        catalog_(checkpoint.catalog.edit()),
         parameters_(parameters()),
         model_(parameters_, run, checkpoint.args.value) {}
 
@@ -168,7 +168,7 @@ bool is_fsdp(Format format) noexcept {
 }
 
 void apply_fsdp_meaning(Checkpoint& checkpoint) {
-  const auto& entries = checkpoint.catalog.entries;
+  const auto& entries = checkpoint.catalog->entries;
   if (!checkpoint.args.value || !std::ranges::any_of(entries, is_fsdp_parameter)) return;
   try {
     FsdpReader(checkpoint, read_run_arguments(checkpoint.args.value)).apply();

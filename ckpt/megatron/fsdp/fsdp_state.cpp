@@ -221,9 +221,11 @@ class FsdpStateFiller {
   }
 
   void tell_of_extra_states() {
-    const auto count = std::ranges::count_if(checkpoint_.catalog.objects, [](const Object& object) {
-      return object.name.ends_with("._extra_state") && object.extent.length > kMostBytesOfNoState;
-    });
+    const auto count =
+        std::ranges::count_if(checkpoint_.catalog->objects, [](const Object& object) {
+          return object.name.ends_with("._extra_state") &&
+                 object.extent.length > kMostBytesOfNoState;
+        });
     if (count == 0) return;
     state_.warnings.push_back(
         fmt::format("left out: {} extra states of modules (scaling factors of FP8)", count));

@@ -89,7 +89,7 @@ LoadedValue read_member(const Checkpoint& checkpoint, std::string_view name,
                         const std::function<bool(const StatePath&)>& wanted) {
   StateNode root;
   const StatePaths paths(checkpoint.paths.value);
-  for (const Object& object : checkpoint.catalog.objects) {
+  for (const Object& object : checkpoint.catalog->objects) {
     if (!object.name.starts_with(name)) continue;
     const StatePath path = paths.of(object.name);
     if (path.parts.front().key != name || (wanted && !wanted(path))) continue;

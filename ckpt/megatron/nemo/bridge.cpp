@@ -34,7 +34,7 @@ std::string take_alternations(LoadedValue& args) {
 }  // namespace
 
 std::string fill_from_bridge_config(Checkpoint& checkpoint) {
-  const FileSystem& files = *checkpoint.catalog.file_system;
+  const FileSystem& files = *checkpoint.catalog->file_system;
   const std::string path = join(checkpoint.path, "run_config.yaml");
   if (checkpoint.args.value || files.status(path).kind != PathKind::file) return {};
   std::string alternations;

@@ -94,7 +94,7 @@ Checkpoint open_nemo(std::shared_ptr<const FileSystem> file_system, const std::s
   checkpoint.iteration = stored.common.value.get("global_step").integer();
   fill_from_context(stored, *file_system, join(folder, "context"));
   if (!raw) {
-    strip_module_names(checkpoint.catalog);
+    strip_module_names(checkpoint.catalog.edit());
     apply_megatron_meaning(stored);
     recognise_remainders(checkpoint);
   }

@@ -44,7 +44,7 @@ bool has_layer_wise_files(const FileSystem& file_system, const std::string& fold
 void look_for_layer_wise_optimizer(Checkpoint& checkpoint,
                                    const std::vector<std::string>& folders) {
   if (checkpoint.optimizer != OptimizerLayout::none) return;
-  const Found found = find_files(*checkpoint.catalog.file_system, folders);
+  const Found found = find_files(*checkpoint.catalog->file_system, folders);
   if (found.files == 0) return;
   checkpoint.optimizer_problem = fmt::format(
       "The optimizer's state is left out: it lies in {} file{} layer_wise_optimizer_*.pt in {}, "

@@ -30,7 +30,7 @@ std::vector<std::string> rank_folder_names(const FileSystem& files, const std::s
 
 // Every file's tensors by themselves.
 void open_raw(Checkpoint& checkpoint, const std::vector<std::string>& names) {
-  Catalog& catalog = checkpoint.catalog;
+  Catalog& catalog = checkpoint.catalog.edit();
   for (const std::string& name : names) {
     const std::string folder = join(checkpoint.path, name);
     for (const std::string& file : catalog.file_system->list(folder)) {
@@ -70,7 +70,7 @@ LegacyModelOptions model_options(const Value& root, const Value& args) {
 
 void check_ranks(const std::vector<RankFolder>& folders, const std::vector<std::string>& names,
                  Checkpoint& checkpoint) {
-  const FileSystem& files = *checkpoint.catalog.file_system;
+  const FileSystem& files = *checkpoint.catalog->file_system;
   std::vector<std::string> missing, expected;
   for (const RankFolder& folder : folders) {
     const std::string file = join(join(checkpoint.path, folder.name), kLegacyModelFile);
@@ -199,7 +199,7 @@ void find_damage(Checkpoint& checkpoint, const std::vector<RankFolder>& folders,
 bool has_layer_wise_state(const Checkpoint& checkpoint, const std::vector<RankFolder>& folders,
                           const std::vector<LegacyRank>& ranks) {
   if (!matrix_optimizer(checkpoint.args.value).layer_wise) return false;
-  const FileSystem& files = *checkpoint.catalog.file_system;
+  const FileSystem& files = *checkpoint.catalog->file_system;
   for (size_t i = 0; i < folders.size(); ++i) {
     if (!ranks[i].plain.empty()) return true;
     if (has_layer_wise_files(files, join(checkpoint.path, folders[i].name))) return true;
@@ -233,8 +233,8 @@ void add_optimizer_entries(Checkpoint& checkpoint, const std::vector<RankFolder>
   try {
     OptimizerEntries entries(model.tensors);
     if (layer_wise) {
-      add_layer_wise_state(checkpoint.catalog, checkpoint.path, folders, model, run, args, heads,
-                           entries);
+      add_layer_wise_state(checkpoint.catalog.edit(), checkpoint.path, folders, model, run, args,
+                           heads, entries);
     } else if (plain && matrices) {
       add_state_of_matrices(folders, ranks, model, run, args, heads, entries);
     } else if (flat) {
@@ -244,7 +244,7 @@ void add_optimizer_entries(Checkpoint& checkpoint, const std::vector<RankFolder>
     }
     std::vector<Entry> all = entries.take();
     if (!matrices) check_complete(model, all);
-    std::move(all.begin(), all.end(), std::back_inserter(checkpoint.catalog.entries));
+    std::move(all.begin(), all.end(), std::back_inserter(checkpoint.catalog.edit().entries));
   } catch (const Error& error) {
     const bool missing = error.kind() == ErrorKind::not_found;
     if (!missing && error.kind() != ErrorKind::unsupported && error.kind() != ErrorKind::mismatch) {
@@ -260,7 +260,7 @@ void add_optimizer_entries(Checkpoint& checkpoint, const std::vector<RankFolder>
 }
 
 void open_model(Checkpoint& checkpoint, const std::vector<std::string>& names) {
-  Catalog& catalog = checkpoint.catalog;
+  Catalog& catalog = checkpoint.catalog.edit();
   std::shared_ptr<const Document> document;
   LegacyRank first = read_legacy_rank(catalog, join(checkpoint.path, names.front()), &document);
   const Value root = document->root();
@@ -311,7 +311,7 @@ Checkpoint open_legacy(std::shared_ptr<const FileSystem> file_system, const std:
   checkpoint.format = Format::megatron_torch;
   checkpoint.path = folder;
   checkpoint.writer = "Megatron-LM";
-  checkpoint.catalog.file_system = std::move(file_system);
+  checkpoint.catalog.edit().file_system = std::move(file_system);
   if (raw) {
     open_raw(checkpoint, names);
   } else {

@@ -47,7 +47,7 @@ struct KeptObject {
 };
 
 struct RunState {
-  const Catalog* source = nullptr;  // what the recipes' inputs count in; must outlive the state
+  SharedCatalog source;  // what the recipes' inputs count in
   std::vector<StateTensor> tensors;
   std::vector<Dropped> dropped;  // of the source, on purpose
 

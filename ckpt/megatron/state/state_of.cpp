@@ -86,7 +86,7 @@ std::string_view other_than_run(const Checkpoint& checkpoint) {
       break;
   }
   const auto is_known = [](const Entry& entry) { return find_parameter(entry.name).has_value(); };
-  const auto& entries = checkpoint.catalog.entries;
+  const auto& entries = checkpoint.catalog->entries;
   if (checkpoint.args.value && std::any_of(entries.begin(), entries.end(), is_known)) return {};
   return "a PyTorch distributed checkpoint without Megatron-LM's names or arguments";
 }
@@ -100,7 +100,7 @@ StateTensor as_stored(const Catalog& catalog, uint32_t number) {
 class Collector {
  public:
   explicit Collector(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {
-    state_.source = &checkpoint.catalog;
+    state_.source = checkpoint.catalog;
     state_.args = arguments();
     state_.iteration = checkpoint.iteration;
     state_.modules = checkpoint.modules;
@@ -112,7 +112,7 @@ class Collector {
       add_fsdp_state(checkpoint_, state_);
       return finish();
     }
-    for (const Object& object : checkpoint_.catalog.objects) add_object(object);
+    for (const Object& object : checkpoint_.catalog->objects) add_object(object);
     OptimizerGroups groups = read_param_groups(checkpoint_.catalog, optimizer_);
     if (has_optimizer_) {
       state_.param_groups = std::move(groups.param_groups);
@@ -133,7 +133,7 @@ class Collector {
   // With the elements of tensors among them, which opening a checkpoint does not read.
   LoadedValue arguments() const {
     const LoadedValue& args = checkpoint_.args;
-    for (const Object& object : checkpoint_.catalog.objects) {
+    for (const Object& object : checkpoint_.catalog->objects) {
       if (object.name != "args" || checkpoint_.format == Format::nemo) continue;
       return with_storages(checkpoint_.catalog, object, args, std::span(&args.value, 1));
     }
@@ -141,7 +141,7 @@ class Collector {
   }
 
   void add_tensors() {
-    const auto& entries = checkpoint_.catalog.entries;
+    const auto& entries = checkpoint_.catalog->entries;
     state_.tensors.reserve(entries.size());
     for (uint32_t i = 0; i < entries.size(); ++i) {
       has_optimizer_ |= entries[i].role == Role::optimizer;
@@ -218,7 +218,7 @@ RunState state_of(const Checkpoint& checkpoint) {
 RunState plain_state_of(const Checkpoint& checkpoint) {
   const Catalog& catalog = checkpoint.catalog;
   RunState state;
-  state.source = &catalog;
+  state.source = checkpoint.catalog;
   state.iteration = checkpoint.iteration;
   state.paths = checkpoint.paths;
   for (uint32_t i = 0; i < catalog.entries.size(); ++i) {

@@ -60,7 +60,7 @@ PlannedOutput plan_plain_dcp(RunState state, const PlainDcpOptions& options) {
   for (const PlacedTensor& placed : tensors) keys.push_back(placed.tensor.name);
   for (const PlacedObject& object : objects) keys.push_back(object.name);
   dcp.planner_data = dcp_paths(keys, state.paths.value);
-  PlannedOutput output = lay_out_dcp(*state.source, {std::move(tensors), std::move(objects)}, dcp);
+  PlannedOutput output = lay_out_dcp(state.source, {std::move(tensors), std::move(objects)}, dcp);
   output.plan.dropped = std::move(state.dropped);
   output.warnings = std::move(state.warnings);
   return output;

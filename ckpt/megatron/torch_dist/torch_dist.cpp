@@ -40,11 +40,12 @@ void check_config(const FileSystem& file_system, const std::string& folder) {
   }
   const auto& backend = json["sharded_backend"].get_ref<const std::string&>();
   if (backend != "torch_dist") {
-    fail(ErrorKind::unsupported,
-         "{}: the checkpoint's sharded backend is '{}'{}; only torch_dist can be read here. Load it "
-         "with a Megatron Core that knows both (0.6 to 0.15 for zarr) and save it again "
-         "(--ckpt-format torch_dist), and convert that",
-         path, backend, backend == "zarr" ? ", a zarr store of one folder a tensor" : "");
+    fail(
+        ErrorKind::unsupported,
+        "{}: the checkpoint's sharded backend is '{}'{}; only torch_dist can be read here. Load it "
+        "with a Megatron Core that knows both (0.6 to 0.15 for zarr) and save it again "
+        "(--ckpt-format torch_dist), and convert that",
+        path, backend, backend == "zarr" ? ", a zarr store of one folder a tensor" : "");
   }
   const auto version = json.find("sharded_backend_version");
   if (version != json.end() && *version != 1) {
@@ -58,10 +59,10 @@ std::optional<Object> find_common(Checkpoint& checkpoint, const FileSystem& file
   const std::string legacy = join(checkpoint.path, "common.pt");
   const PathStatus status = file_system.status(legacy);
   if (status.kind == PathKind::file) {
-    const uint32_t file = checkpoint.catalog.add_file(legacy, status.bytes);
+    const uint32_t file = checkpoint.catalog.edit().add_file(legacy, status.bytes);
     return Object{"common", {file, 0, status.bytes, Encoding::raw, false, 0}, {}};
   }
-  const Object* inside = checkpoint.catalog.find_object(kCommonKey);
+  const Object* inside = checkpoint.catalog->find_object(kCommonKey);
   return inside ? std::optional(*inside) : std::nullopt;
 }
 
@@ -80,7 +81,7 @@ void load_common(StoredTorchDist& stored, const FileSystem& file_system) {
   }
   if (stored.common.value.kind() != ValueKind::dict) {
     fail(ErrorKind::corrupt, "{}: the common state '{}' is no dict",
-         stored.checkpoint.catalog.files.at(object->extent.file).path, object->name);
+         stored.checkpoint.catalog->files.at(object->extent.file).path, object->name);
   }
 }
 
@@ -92,7 +93,7 @@ LoadedValue member(const LoadedValue& parent, std::string_view name) {
 // Args tell the release best. Without them the way the common state is stored, and what it holds,
 // narrow it down.
 std::string writer_of(const StoredTorchDist& stored, const DcpCheckpoint& dcp) {
-  const bool inside = stored.checkpoint.catalog.find_object(kCommonKey) != nullptr;
+  const bool inside = stored.checkpoint.catalog->find_object(kCommonKey) != nullptr;
   const std::string release = release_from_args(stored.common.value.get("args"));
   if (!release.empty()) {
     // A fork may lack the newest arguments; the place of the common state is not in doubt.
@@ -138,7 +139,7 @@ void fill_iteration(StoredTorchDist& stored) {
 }
 
 void list_common_members(StoredTorchDist& stored) {
-  std::vector<Object>& objects = stored.checkpoint.catalog.objects;
+  std::vector<Object>& objects = stored.checkpoint.catalog.edit().objects;
   std::erase_if(objects, [](const Object& object) { return object.name == kCommonKey; });
   const Value& common = stored.common.value;
   std::unordered_set<std::string> known;
@@ -154,7 +155,7 @@ void list_common_members(StoredTorchDist& stored) {
 }
 
 void leave_optimizer_out(Checkpoint& checkpoint, const std::string& problem) {
-  const auto gone = std::erase_if(checkpoint.catalog.entries,
+  const auto gone = std::erase_if(checkpoint.catalog.edit().entries,
                                   [](const Entry& entry) { return entry.role == Role::optimizer; });
   if (gone == 0) return;
   checkpoint.optimizer_problem = problem;
@@ -182,7 +183,7 @@ StoredTorchDist read_torch_dist(std::shared_ptr<const FileSystem> file_system,
   checkpoint.format = Format::torch_dist;
   checkpoint.path = folder;
   checkpoint.catalog = std::move(dcp.catalog);
-  for (Entry& entry : checkpoint.catalog.entries) {
+  for (Entry& entry : checkpoint.catalog.edit().entries) {
     if (is_optimizer_name(entry.name)) entry.role = Role::optimizer;
   }
   load_common(stored, *file_system);
@@ -200,8 +201,8 @@ StoredTorchDist read_torch_dist(std::shared_ptr<const FileSystem> file_system,
 void apply_megatron_meaning(StoredTorchDist& stored) {
   Checkpoint& checkpoint = stored.checkpoint;
   if (stored.common.value) list_common_members(stored);
-  OptimizerState state =
-      describe_optimizer(checkpoint.catalog, checkpoint.args.value, checkpoint.metadata.value);
+  OptimizerState state = describe_optimizer(checkpoint.catalog.edit(), checkpoint.args.value,
+                                            checkpoint.metadata.value);
   checkpoint.optimizer = state.layout;
   checkpoint.optimizer_problem = std::move(state.problem);
   checkpoint.modules = state.modules;

@@ -58,7 +58,7 @@ class TorchDistWriter {
     std::vector<PlacedTensor> buckets = place_flat();
     std::vector<PlacedTensor> placed = place_state(state_);
     std::move(buckets.begin(), buckets.end(), std::back_inserter(placed));
-    PlannedOutput output = lay_out_dcp(*state_.source, finish(std::move(placed)),
+    PlannedOutput output = lay_out_dcp(state_.source, finish(std::move(placed)),
                                        {options_.files_per_rank, {}, options_.zstd});
     output.plan.dropped = std::move(state_.dropped);
     for (auto& file : small_files(common)) {

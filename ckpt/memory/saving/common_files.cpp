@@ -50,12 +50,10 @@ void check_ranks(const Plan& plan, int ranks) {
 std::vector<std::string> save_common_files(const FileSystem& file_system, const RunStore& store,
                                            const Snapshot& own, const CommonFilesFormat& format,
                                            Group& group, const SaveOptions& options) {
-  Catalog source;
   PlannedOutput planned;
   const std::vector<std::string> places = together(group, [&] {
     check_no_objects(own);
-    source = catalog_of(own.tensors);
-    planned = format.plan(source, own.iteration);
+    planned = format.plan(catalog_of(own.tensors), own.iteration);
     check_ranks(planned.plan, group.size());
     if (options.integrity.manifest) complete_items(planned.plan);
     if (group.rank() == 0) check(planned.plan);

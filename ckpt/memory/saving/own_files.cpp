@@ -103,7 +103,7 @@ OwnFiles::OwnFiles(const std::vector<ConstRegion>& regions, std::vector<StoredOb
                    const OwnFilesFormat& format, int64_t iteration, int rank)
     : source_(catalog_of(regions)), rank_(rank) {
   PlacedState given = placed_as_given(source_, std::move(objects), rank);
-  placed_ = format.place({&source_, std::move(given), iteration, rank});
+  placed_ = format.place({source_, std::move(given), iteration, rank});
   std::erase_if(placed_.tensors, [](const PlacedTensor& placed) { return placed.shards.empty(); });
 }
 

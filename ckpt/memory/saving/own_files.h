@@ -42,7 +42,7 @@ class OwnFiles {
                     const EngineOptions& engine) const;
 
  private:
-  Catalog source_;
+  SharedCatalog source_;
   PlacedState placed_;
   int rank_;
   DcpContent content_;

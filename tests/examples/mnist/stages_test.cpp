@@ -91,7 +91,7 @@ std::map<std::string, std::string> tensors_in(const std::string& path) {
   const Checkpoint checkpoint = open_checkpoint(posix_file_system(), path);
   std::map<std::string, std::string> tensors;
   std::vector<Region> regions;
-  for (const Entry& entry : checkpoint.catalog.entries) {
+  for (const Entry& entry : checkpoint.catalog->entries) {
     std::string& bytes = tensors[entry.name];
     bytes.resize(static_cast<size_t>(entry.elements() * size_bytes(entry.dtype)));
     regions.push_back(whole_region(entry.name, entry.dtype, entry.shape, bytes.data()));
@@ -167,7 +167,7 @@ TEST_F(Tutorial, SettingsComeFromTheCheckpoint) {
   StageOptions head = stage(Task::classifier, "classifier", 10, run(narrow));
   head.skipped_prefixes = {"digit_classifier"};
   const Checkpoint checkpoint = open_checkpoint(posix_file_system(), run(head));
-  EXPECT_EQ(checkpoint.catalog.find("linear1.weight")->shape, (Dims{24, 784}));
+  EXPECT_EQ(checkpoint.catalog->find("linear1.weight")->shape, (Dims{24, 784}));
   EXPECT_EQ(checkpoint.format, Format::nemo);
   EXPECT_EQ(checkpoint.iteration, 10);
 }

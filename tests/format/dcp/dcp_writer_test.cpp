@@ -50,7 +50,8 @@ struct DcpWriter : testing::Test {
 
   PlannedOutput lay_out(std::vector<PlacedTensor> tensors, std::vector<PlacedObject> objects,
                         int files_per_rank = 1) const {
-    return lay_out_dcp(source, {std::move(tensors), std::move(objects)}, {files_per_rank, {}});
+    return lay_out_dcp(SharedCatalog::borrow(source), {std::move(tensors), std::move(objects)},
+                       {files_per_rank, {}});
   }
 
   Catalog write(const PlannedOutput& output) {

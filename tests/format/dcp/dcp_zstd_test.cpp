@@ -50,7 +50,8 @@ struct DcpZstd : testing::Test {
       placed.push_back(std::move(one));
     }
     const std::string archive(300'000, 'o');  // longer than what is read at once
-    return lay_out_dcp(source, {std::move(placed), {{"object", archive, 1}}}, {1, {}, zstd});
+    return lay_out_dcp(SharedCatalog::borrow(source), {std::move(placed), {{"object", archive, 1}}},
+                       {1, {}, zstd});
   }
 
   std::vector<Digest> compress(PlannedOutput& output, int threads, const std::string& folder,

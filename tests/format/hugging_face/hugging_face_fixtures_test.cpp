@@ -42,7 +42,8 @@ TEST_P(HuggingFaceFixture, ReadsEveryTensor) {
 
 TEST_P(HuggingFaceFixture, WritesEveryTensorIntoShards) {
   const HuggingFaceModel model = open_hugging_face(posix_file_system(), folder());
-  const SafetensorsExport plain = plan_safetensors(model.catalog, {false, std::nullopt, 2000});
+  const SafetensorsExport plain =
+      plan_safetensors(SharedCatalog::borrow(model.catalog), {false, std::nullopt, 2000});
   check(plain.plan);
   EXPECT_EQ(plain.plan.target.files.size() > 1, !plain.index_json.empty());
   const auto memory = std::make_shared<MemoryFileSystem>();

@@ -46,7 +46,7 @@ TEST_P(DeepSpeed, HoldsWhatItsOwnToolsGive) {
     ASSERT_TRUE(found.contains(name)) << name;
     EXPECT_EQ(found.at(name), bytes) << name;  // frozen ones in the model's type
   }
-  for (const Entry& entry : checkpoint.catalog.entries) {
+  for (const Entry& entry : checkpoint.catalog->entries) {
     EXPECT_NO_THROW(check_chunks(checkpoint.catalog, entry)) << entry.name;
   }
 }

@@ -43,7 +43,7 @@ TEST(FsdpRanks, AreJoined) {
   std::erase_if(moments,
                 [](const auto& each) { return each.first.find(".step.") != std::string::npos; });
   EXPECT_EQ(moments, test::truth("verl/fsdp2.safetensors", true));
-  const Entry* embedding = checkpoint.catalog.find("model.embed_tokens.weight");
+  const Entry* embedding = checkpoint.catalog->find("model.embed_tokens.weight");
   ASSERT_NE(embedding, nullptr);
   ASSERT_EQ(embedding->chunks.size(), 2u);  // 41 rows over two ranks
   EXPECT_EQ(embedding->chunks[1].box.offset[0], 21);
@@ -54,14 +54,14 @@ TEST(FsdpRanks, OfAMeshWithCopiesOneCopyIsRead) {
   const std::string folder = kForeign + "verl/hsdp" + kActor;
   const Checkpoint checkpoint = open_checkpoint(posix_file_system(), folder);
   EXPECT_EQ(contents(checkpoint.catalog, Role::model), test::truth("verl/hsdp.safetensors", false));
-  for (const Entry& entry : checkpoint.catalog.entries) EXPECT_LE(entry.chunks.size(), 2u);
+  for (const Entry& entry : checkpoint.catalog->entries) EXPECT_LE(entry.chunks.size(), 2u);
 }
 
 // _StridedShard, and tensors that only FSDP's axis of the mesh spreads: embeddings and norms.
 TEST(FsdpRanks, OfTensorParallelModulesAreJoined) {
   const Checkpoint checkpoint = open_checkpoint(posix_file_system(), kForeign + "verl/tp" + kActor);
   EXPECT_EQ(contents(checkpoint.catalog, Role::model), test::truth("verl/tp.safetensors", false));
-  const Entry* embedding = checkpoint.catalog.find("model.embed_tokens.weight");
+  const Entry* embedding = checkpoint.catalog->find("model.embed_tokens.weight");
   ASSERT_NE(embedding, nullptr);
   EXPECT_EQ(embedding->chunks.size(), 2u);
 }
@@ -120,8 +120,8 @@ TEST(FsdpRanks, FlattenedParametersAreTold) {
       open_checkpoint(posix_file_system(), kForeign + "training/fsdp1_local");
   ASSERT_EQ(checkpoint.notes.size(), 1u);
   EXPECT_THAT(checkpoint.notes[0], HasSubstr("SHARDED_STATE_DICT"));
-  ASSERT_NE(checkpoint.catalog.find("_flat_param"), nullptr);
-  EXPECT_EQ(checkpoint.catalog.find("_flat_param")->shape, Dims{1328});
+  ASSERT_NE(checkpoint.catalog->find("_flat_param"), nullptr);
+  EXPECT_EQ(checkpoint.catalog->find("_flat_param")->shape, Dims{1328});
 }
 
 TEST(FsdpRanks, GroupsAndStepsAreTold) {

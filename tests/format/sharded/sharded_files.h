@@ -72,7 +72,7 @@ inline std::map<std::string, std::string> truth(const std::string& file, bool op
 inline bool reads(const std::shared_ptr<MemoryFileSystem>& files, const std::string& folder) {
   try {
     const Checkpoint checkpoint = open_checkpoint(files, folder);
-    for (const Entry& entry : checkpoint.catalog.entries) {
+    for (const Entry& entry : checkpoint.catalog->entries) {
       read_tensor(checkpoint.catalog, entry, 1 << 22);
     }
     return true;

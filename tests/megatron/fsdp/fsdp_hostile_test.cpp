@@ -35,8 +35,8 @@ class ChangedFsdp : public testing::Test {
         open_checkpoint(posix_file_system(), test::fixture("fsdp/dense"), as_stored());
     RunState state = plain_state_of(stored);
     change(state);
-    for (size_t i = 0; i < stored.catalog.entries.size(); ++i) {
-      state.dropped.push_back({static_cast<uint32_t>(i), stored.catalog.entries[i].elements()});
+    for (size_t i = 0; i < stored.catalog->entries.size(); ++i) {
+      state.dropped.push_back({static_cast<uint32_t>(i), stored.catalog->entries[i].elements()});
     }
     for (const StateTensor& tensor : state.tensors) {
       for (const Move& move : tensor.recipe.moves) {
@@ -132,7 +132,7 @@ TEST_F(ChangedFsdp, StateOfNoParameter) {
   });
   EXPECT_EQ(checkpoint.format, Format::fsdp_dtensor);
   EXPECT_THAT(checkpoint.optimizer_problem, HasSubstr("belongs to no parameter of the model"));
-  EXPECT_TRUE(std::ranges::none_of(checkpoint.catalog.entries, [](const Entry& entry) {
+  EXPECT_TRUE(std::ranges::none_of(checkpoint.catalog->entries, [](const Entry& entry) {
     return entry.role == Role::optimizer;
   }));
 }

@@ -27,7 +27,7 @@ nlohmann::json fsdp_truth(const std::string& name) {
 
 void expect_same_tensors(const Checkpoint& checkpoint, const nlohmann::json& truth) {
   std::set<std::string> names;
-  for (const Entry& entry : checkpoint.catalog.entries) {
+  for (const Entry& entry : checkpoint.catalog->entries) {
     ASSERT_TRUE(truth.contains(entry.name)) << entry.name;
     names.insert(entry.name);
     const auto& expected = truth[entry.name];
@@ -71,14 +71,14 @@ TEST_P(FsdpCheckpoint, BecomesAnyOtherLayoutBitByBit) {
   const bool masters_are_the_model = GetParam().format == Format::fsdp_dtensor;
   for (const auto& [name, expected] : truth.items()) {
     const bool is_state = name.starts_with("optimizer.state.");
-    const Entry* entry = resharded.catalog.find(
+    const Entry* entry = resharded.catalog->find(
         is_state || !masters_are_the_model ? name : "optimizer.state.param." + name);
     ASSERT_NE(entry, nullptr) << name;
     EXPECT_EQ(test::hash_of(read_tensor(resharded.catalog, *entry, 1 << 30)),
               expected["xxh3_128"].get<std::string>())
         << name;
     if (is_state) continue;
-    EXPECT_EQ(resharded.catalog.find(name)->dtype, DType::bf16) << name;
+    EXPECT_EQ(resharded.catalog->find(name)->dtype, DType::bf16) << name;
   }
 }
 
@@ -120,8 +120,8 @@ TEST(FsdpState, RawShowsTheKeysAsTheyAre) {
   options.raw = true;
   const Checkpoint raw = open_checkpoint(posix_file_system(), fixture("fsdp/dense"), options);
   EXPECT_EQ(raw.format, Format::dcp);
-  EXPECT_NE(raw.catalog.find("model.module.decoder.layers.1.mlp.linear_fc1.weight_v"), nullptr);
-  EXPECT_NE(raw.catalog.find("rng_state.(0, 0).0.torch_rng_state"), nullptr);
+  EXPECT_NE(raw.catalog->find("model.module.decoder.layers.1.mlp.linear_fc1.weight_v"), nullptr);
+  EXPECT_NE(raw.catalog->find("rng_state.(0, 0).0.torch_rng_state"), nullptr);
 }
 
 }  // namespace

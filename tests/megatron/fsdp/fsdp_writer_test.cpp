@@ -60,7 +60,7 @@ TEST(FsdpWriter, RandomRunsAreTheSameThereAndBack) {
     expect_masters_and_moments(written, run);
     const Checkpoint back = test::reshard(written, {}, memory, "back");
     for (const Entry& expected : run.source().entries) {
-      const Entry* entry = back.catalog.find(expected.name);
+      const Entry* entry = back.catalog->find(expected.name);
       ASSERT_NE(entry, nullptr) << expected.name;
       EXPECT_EQ(entry->dtype, expected.dtype) << expected.name;
       // Rows of padding, which are zero, are as many as the vocabulary's divisor asks for.

@@ -28,7 +28,7 @@ TEST(Nemo, HoldsTheTensorsOfTheMegatronCheckpoint) {
   EXPECT_EQ(nemo.iteration, 5);
   size_t model_entries = 0;
   const auto truth = test::truth_of("hot_llama");
-  for (const Entry& entry : nemo.catalog.entries) {
+  for (const Entry& entry : nemo.catalog->entries) {
     if (entry.role == Role::optimizer) continue;
     ++model_entries;
     ASSERT_TRUE(truth.contains(entry.name)) << entry.name;
@@ -49,7 +49,7 @@ TEST(Nemo, OptimizerEntriesLoseThePrefixInTheirMiddle) {
   const Checkpoint nemo = open_nemo(posix_file_system(), kFixture);
   for (const char* part : {"param", "exp_avg", "exp_avg_sq"}) {
     const std::string name = fmt::format("optimizer.state.{}.decoder.final_layernorm.weight", part);
-    const Entry* entry = nemo.catalog.find(name);
+    const Entry* entry = nemo.catalog->find(name);
     ASSERT_NE(entry, nullptr) << name;
     EXPECT_EQ(entry->role, Role::optimizer);
   }
@@ -57,8 +57,8 @@ TEST(Nemo, OptimizerEntriesLoseThePrefixInTheirMiddle) {
 
 TEST(Nemo, RawKeepsThePrefix) {
   const Checkpoint raw = open_nemo(posix_file_system(), kFixture, true);
-  EXPECT_NE(raw.catalog.find("module.decoder.final_layernorm.weight"), nullptr);
-  EXPECT_NE(raw.catalog.find("optimizer.state.exp_avg.module.decoder.final_layernorm.weight"),
+  EXPECT_NE(raw.catalog->find("module.decoder.final_layernorm.weight"), nullptr);
+  EXPECT_NE(raw.catalog->find("optimizer.state.exp_avg.module.decoder.final_layernorm.weight"),
             nullptr);
 }
 
@@ -226,7 +226,7 @@ TEST_F(BridgeFolder, RowsOfGateAndUpDoNotAlternateInFiles) {
   const Checkpoint plain = open(config);
   EXPECT_EQ(plain.optimizer_problem, "");
   const bool has_optimizer =
-      std::any_of(plain.catalog.entries.begin(), plain.catalog.entries.end(),
+      std::any_of(plain.catalog->entries.begin(), plain.catalog->entries.end(),
                   [](const Entry& entry) { return entry.role == Role::optimizer; });
   const size_t at = config.find("  hidden_size:");
   ASSERT_NE(at, std::string::npos);
@@ -241,7 +241,7 @@ TEST_F(BridgeFolder, RowsOfGateAndUpDoNotAlternateInFiles) {
   ASSERT_TRUE(has_optimizer);
   EXPECT_THAT(bridge.optimizer_problem, HasSubstr("moe_mlp_glu_interleave_size 32"));
   EXPECT_TRUE(bridge.optimizer_unsupported);
-  for (const Entry& entry : bridge.catalog.entries) EXPECT_EQ(entry.role, Role::model);
+  for (const Entry& entry : bridge.catalog->entries) EXPECT_EQ(entry.role, Role::model);
 }
 
 TEST_F(BridgeFolder, WhatCannotBeReadIsANote) {

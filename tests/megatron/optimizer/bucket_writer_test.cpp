@@ -87,7 +87,7 @@ std::vector<Cut> cuts_of(const PlacedTensor& tensor) {
 // The tensors alone, in one file each, for a look at what they hold.
 Catalog write_tensors(const Catalog& source, const std::vector<PlacedTensor>& tensors) {
   PlannedOutput output;
-  output.plan.source = &source;
+  output.plan.source = SharedCatalog::borrow(source);
   for (const PlacedTensor& placed : tensors) {
     Entry entry{
         placed.tensor.name, placed.tensor.dtype, placed.tensor.shape, {}, placed.tensor.role};
@@ -119,11 +119,11 @@ TEST_P(PeersBuckets, ComeOutAsMegatronWroteThem) {
   const Catalog written = write_tensors(checkpoint.catalog, placed.tensors);
 
   size_t buckets = 0;
-  for (const Entry& entry : raw.catalog.entries) buckets += is_bucket_entry(entry.name);
+  for (const Entry& entry : raw.catalog->entries) buckets += is_bucket_entry(entry.name);
   EXPECT_EQ(placed.tensors.size(), buckets);
   for (size_t i = 0; i < placed.tensors.size(); ++i) {
     const PlacedTensor& tensor = placed.tensors[i];
-    const Entry* stored = raw.catalog.find(tensor.tensor.name);
+    const Entry* stored = raw.catalog->find(tensor.tensor.name);
     ASSERT_NE(stored, nullptr) << tensor.tensor.name;
     EXPECT_EQ(tensor.tensor.dtype, stored->dtype);
     ASSERT_EQ(tensor.tensor.shape, stored->shape);
@@ -137,15 +137,15 @@ TEST_P(PeersBuckets, ComeOutAsMegatronWroteThem) {
     EXPECT_TRUE(ours == theirs) << stored->name;
   }
   size_t objects = 0;
-  for (const Object& object : raw.catalog.objects) {
+  for (const Object& object : raw.catalog->objects) {
     objects += object.name.find("optimizer.distributed.") != std::string::npos;
   }
   EXPECT_EQ(placed.objects.size(), objects);
   for (const PlacedObject& object : placed.objects) {
-    const Object* stored = raw.catalog.find_object(object.name);
+    const Object* stored = raw.catalog->find_object(object.name);
     ASSERT_NE(stored, nullptr) << object.name;
     EXPECT_TRUE(pickle_of(object.archive) == stored_pickle(raw.catalog, *stored)) << object.name;
-    EXPECT_EQ(object.rank, rank_of_file(raw.catalog.files[stored->extent.file].path));
+    EXPECT_EQ(object.rank, rank_of_file(raw.catalog->files[stored->extent.file].path));
   }
 }
 
@@ -195,7 +195,7 @@ TEST(BucketWriter, TakesParametersThatAreTheirOwnMaster) {
             ".param");
   for (const Move& move : placed.tensors[0].tensor.recipe.moves) {
     const uint32_t entry = placed.tensors[0].tensor.recipe.inputs[move.input];
-    EXPECT_EQ(checkpoint.catalog.entries[entry].role, Role::model);
+    EXPECT_EQ(checkpoint.catalog->entries[entry].role, Role::model);
   }
 }
 

@@ -32,7 +32,7 @@ TEST_P(OptimizerStateOf, EveryTensorIsWhatItsResavedTwinHolds) {
   const auto truth =
       nlohmann::json::parse(std::ifstream(fixture("truth/" + GetParam().name + ".json")));
   std::set<std::string> names;
-  for (const Entry& entry : checkpoint.catalog.entries) {
+  for (const Entry& entry : checkpoint.catalog->entries) {
     ASSERT_TRUE(truth.contains(entry.name)) << entry.name;
     const auto& expected = truth[entry.name];
     names.insert(entry.name);

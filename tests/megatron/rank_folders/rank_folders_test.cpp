@@ -48,15 +48,15 @@ TEST(Legacy, HasArgsIterationLayoutAndObjects) {
   EXPECT_EQ(checkpoint.layout.tensor, 2);
   EXPECT_EQ(checkpoint.layout.pipeline, 2);
   EXPECT_EQ(checkpoint.args.value.get("num_layers").integer(), 4);
-  const Object* scheduler = checkpoint.catalog.find_object("opt_param_scheduler");
+  const Object* scheduler = checkpoint.catalog->find_object("opt_param_scheduler");
   ASSERT_NE(scheduler, nullptr);
   EXPECT_TRUE(read_object(checkpoint.catalog, *scheduler).value.has("max_lr"));
-  const Object* optimizer = checkpoint.catalog.find_object("optimizer");
+  const Object* optimizer = checkpoint.catalog->find_object("optimizer");
   ASSERT_NE(optimizer, nullptr);
   const LoadedValue state = read_object(checkpoint.catalog, *optimizer);
   EXPECT_EQ(state.value.get("optimizer").get("param_groups")[0].get("step").integer(), 5);
   for (const char* name : {"rng_state/shard_0.0_2.2", "rng_state/shard_1.1_2.2"}) {
-    const Object* object = checkpoint.catalog.find_object(name);
+    const Object* object = checkpoint.catalog->find_object(name);
     ASSERT_NE(object, nullptr) << name;
     EXPECT_TRUE(read_object(checkpoint.catalog, *object).value[0].has("torch_rng_state"));
   }
@@ -75,7 +75,7 @@ TEST(Legacy, LeavesTheOptimizerOutWhenARankLacksIt) {
   files->remove_all("ckpt/mp_rank_01_000/distrib_optim.pt");
   const Checkpoint checkpoint = open_legacy(files, "ckpt");
   EXPECT_THAT(checkpoint.optimizer_problem, HasSubstr("mp_rank_01_000"));
-  for (const Entry& entry : checkpoint.catalog.entries) EXPECT_EQ(entry.role, Role::model);
+  for (const Entry& entry : checkpoint.catalog->entries) EXPECT_EQ(entry.role, Role::model);
 }
 
 // Of all ranks: then nothing in the files says that there was any but the arguments.
@@ -169,14 +169,14 @@ TEST(Legacy, EveryTruncationIsAnError) {
 
 TEST(Legacy, RawShowsEveryRankByItself) {
   const Checkpoint checkpoint = open_legacy(posix_file_system(), kFolder, true);
-  const Entry* qkv = checkpoint.catalog.find(
+  const Entry* qkv = checkpoint.catalog->find(
       "mp_rank_01_001/model_optim_rng.pt:model.decoder.layers.0.self_attention.linear_qkv.weight");
   ASSERT_NE(qkv, nullptr);
   EXPECT_EQ(qkv->shape, (Dims{32, 32}));
-  EXPECT_NE(checkpoint.catalog.find(
+  EXPECT_NE(checkpoint.catalog->find(
                 "mp_rank_00_000/distrib_optim.pt:0.(torch.bfloat16, torch.float32).exp_avg"),
             nullptr);
-  EXPECT_NE(checkpoint.catalog.find_object("mp_rank_00_000/model_optim_rng.pt:args"), nullptr);
+  EXPECT_NE(checkpoint.catalog->find_object("mp_rank_00_000/model_optim_rng.pt:args"), nullptr);
 }
 
 TEST(RankFolders, AreNamedByTheRunsSizes) {

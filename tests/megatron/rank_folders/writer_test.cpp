@@ -33,7 +33,7 @@ RunState state_of_legacy(const Checkpoint& checkpoint) {
   state.args = checkpoint.args;
   state.iteration = checkpoint.iteration;
   state.modules = checkpoint.modules;
-  for (const Object& object : checkpoint.catalog.objects) {
+  for (const Object& object : checkpoint.catalog->objects) {
     int64_t numbers[4];
     if (std::sscanf(object.name.c_str(), "rng_state/shard_%ld.%ld_%ld.%ld", &numbers[0],
                     &numbers[1], &numbers[2], &numbers[3]) == 4) {
@@ -94,9 +94,9 @@ TEST_P(PeersFolders, ComeOutAsMegatronWroteThem) {
   const Checkpoint raw = open_legacy(posix_file_system(), folder, true),
                    written = open_legacy(files, "out", true);
   test::expect_same_tensors(written.catalog, raw.catalog);
-  for (const Object& object : raw.catalog.objects) {
+  for (const Object& object : raw.catalog->objects) {
     if (object.name.ends_with(":model.0")) continue;  // versions of modules' state dicts
-    const Object* other = written.catalog.find_object(object.name);
+    const Object* other = written.catalog->find_object(object.name);
     ASSERT_NE(other, nullptr) << object.name;
     EXPECT_TRUE(json_of(written.catalog, *other) == json_of(raw.catalog, object)) << object.name;
   }
@@ -158,7 +158,7 @@ TEST(LegacyWriter, LeavesTheOptimizerOut) {
   test::write(plan_legacy(state_of_legacy(checkpoint), options), files, "out");
   const Checkpoint written = open_legacy(files, "out");
   EXPECT_EQ(written.optimizer, OptimizerLayout::none);
-  EXPECT_EQ(written.catalog.find_object("optimizer"), nullptr);
+  EXPECT_EQ(written.catalog->find_object("optimizer"), nullptr);
   EXPECT_EQ(written.args.value.get("no_save_optim").boolean(), true);
   EXPECT_EQ(written.args.value.get("no_save_rng").boolean(), std::nullopt);
 }

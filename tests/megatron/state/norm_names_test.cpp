@@ -62,7 +62,7 @@ TEST(NormNames, AreThoseOfTheModules) {
 
 std::vector<std::string> norms_of(const Checkpoint& checkpoint) {
   std::vector<std::string> names;
-  for (const Entry& entry : checkpoint.catalog.entries) {
+  for (const Entry& entry : checkpoint.catalog->entries) {
     if (entry.name.find("norm") != std::string::npos) names.push_back(entry.name);
   }
   std::ranges::sort(names);

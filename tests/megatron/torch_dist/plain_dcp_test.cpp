@@ -37,17 +37,17 @@ TEST_P(PlainDcp, HoldsWhatTheSourceHolds) {
   const Checkpoint to = written(plain_state_of(from), options);
   EXPECT_EQ(to.format, Format::dcp);
   test::expect_same_tensors(to.catalog, from.catalog);
-  EXPECT_EQ(to.catalog.files.size(), from.catalog.entries.size() > 1 ? 2 : 1);
-  ASSERT_EQ(to.catalog.objects.size(), from.catalog.objects.size());
-  for (const Object& object : from.catalog.objects) {
-    const Object* copy = to.catalog.find_object(object.name);
+  EXPECT_EQ(to.catalog->files.size(), from.catalog->entries.size() > 1 ? 2 : 1);
+  ASSERT_EQ(to.catalog->objects.size(), from.catalog->objects.size());
+  for (const Object& object : from.catalog->objects) {
+    const Object* copy = to.catalog->find_object(object.name);
     ASSERT_NE(copy, nullptr) << object.name;
     EXPECT_EQ(test::Comparison::difference(read_object_with_storages(to.catalog, *copy).value,
                                            read_object_with_storages(from.catalog, object).value),
               "")
         << object.name;
   }
-  for (const Entry& entry : from.catalog.entries) {
+  for (const Entry& entry : from.catalog->entries) {
     if (!from.paths.value) break;
     EXPECT_EQ(test::Comparison::difference(to.paths.value.get(entry.name),
                                            from.paths.value.get(entry.name)),
@@ -59,14 +59,14 @@ TEST_P(PlainDcp, HoldsWhatTheSourceHolds) {
 TEST_P(PlainDcp, IsCutUp) {
   const Checkpoint from = source();
   RunState state = plain_state_of(from);
-  const std::string kept = from.catalog.entries[0].name;
+  const std::string kept = from.catalog->entries[0].name;
   keep_tensors(state, [&](std::string_view name) { return name == kept; });
   rename_tensors(state, [](std::string_view) { return std::string("renamed"); });
   cast_model(state, DType::f32);
   const Checkpoint to = written(std::move(state));
-  ASSERT_EQ(to.catalog.entries.size(), 1);
-  EXPECT_EQ(to.catalog.entries[0].name, "renamed");
-  EXPECT_EQ(to.catalog.entries[0].shape, from.catalog.entries[0].shape);
+  ASSERT_EQ(to.catalog->entries.size(), 1);
+  EXPECT_EQ(to.catalog->entries[0].name, "renamed");
+  EXPECT_EQ(to.catalog->entries[0].shape, from.catalog->entries[0].shape);
   EXPECT_EQ(to.paths.value.get("renamed")[0].string(), "renamed");
 }
 

@@ -23,8 +23,8 @@ class ModelOnly : public testing::TestWithParam<std::string> {};
 TEST_P(ModelOnly, EveryTensorIsWhatPyTorchReads) {
   const Checkpoint checkpoint = open_fixture_run(GetParam());
   const auto truth = test::truth_of(GetParam());
-  EXPECT_EQ(checkpoint.catalog.entries.size(), truth.size());
-  for (const Entry& entry : checkpoint.catalog.entries) {
+  EXPECT_EQ(checkpoint.catalog->entries.size(), truth.size());
+  for (const Entry& entry : checkpoint.catalog->entries) {
     ASSERT_TRUE(truth.contains(entry.name)) << entry.name;
     const auto& expected = truth[entry.name];
     EXPECT_EQ(torch_name(entry.dtype), expected["dtype"].get<std::string>()) << entry.name;
@@ -56,27 +56,27 @@ TEST_P(AnyTorchDist, HasArgsIterationLayoutAndObjects) {
   EXPECT_EQ(checkpoint.metadata.value.is_none(), is_swiss);
   const ParallelLayout& layout = checkpoint.layout;
   EXPECT_EQ(layout.tensor * layout.pipeline * layout.context * layout.data, layout.world_size);
-  EXPECT_EQ(checkpoint.catalog.find_object("common_state/shard_0_1"), nullptr);
+  EXPECT_EQ(checkpoint.catalog->find_object("common_state/shard_0_1"), nullptr);
   for (const char* name : {"args", "iteration", "checkpoint_version"}) {
-    const Object* object = checkpoint.catalog.find_object(name);
+    const Object* object = checkpoint.catalog->find_object(name);
     ASSERT_NE(object, nullptr) << name;
     EXPECT_TRUE(read_object(checkpoint.catalog, *object).value) << name;
   }
-  EXPECT_EQ(
-      read_object(checkpoint.catalog, *checkpoint.catalog.find_object("iteration")).value.integer(),
-      5);
+  EXPECT_EQ(read_object(checkpoint.catalog, *checkpoint.catalog->find_object("iteration"))
+                .value.integer(),
+            5);
 }
 
 TEST_P(AnyTorchDist, RawKeepsWhatPyTorchNames) {
   const Checkpoint raw = open_fixture_run(GetParam(), true);
   const Checkpoint logical = open_fixture_run(GetParam());
   const bool is_swiss = GetParam() == "swiss_llama_tp2pp2" || GetParam() == "hot_apertus";
-  EXPECT_EQ(raw.catalog.find_object("common_state/shard_0_1") != nullptr, !is_swiss);
-  EXPECT_EQ(raw.catalog.find_object("args"), nullptr);
-  for (const Entry& entry : raw.catalog.entries) {
+  EXPECT_EQ(raw.catalog->find_object("common_state/shard_0_1") != nullptr, !is_swiss);
+  EXPECT_EQ(raw.catalog->find_object("args"), nullptr);
+  for (const Entry& entry : raw.catalog->entries) {
     const bool is_optimizer = entry.name.find("optimizer.") != std::string::npos;
     EXPECT_EQ(entry.role == Role::optimizer, is_optimizer) << entry.name;
-    EXPECT_TRUE(is_optimizer || logical.catalog.find(entry.name)) << entry.name;
+    EXPECT_TRUE(is_optimizer || logical.catalog->find(entry.name)) << entry.name;
   }
   EXPECT_TRUE(raw.args.value);
   EXPECT_EQ(raw.optimizer, logical.optimizer);
@@ -104,7 +104,7 @@ TEST(TorchDist, LayoutComesFromArgs) {
 
 TEST(TorchDist, RngStateIsListedAndReadable) {
   const Checkpoint checkpoint = open_fixture_run("hot_llama");
-  const Object* rng = checkpoint.catalog.find_object("rng_state/shard_0.1_1.2");
+  const Object* rng = checkpoint.catalog->find_object("rng_state/shard_0.1_1.2");
   ASSERT_NE(rng, nullptr);
   const LoadedValue value = read_object(checkpoint.catalog, *rng);
   EXPECT_EQ(value.value.kind(), ValueKind::list);

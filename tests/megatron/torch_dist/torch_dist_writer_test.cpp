@@ -102,12 +102,12 @@ INSTANTIATE_TEST_SUITE_P(
 // The keys of a checkpoint as stored, tensors with their chunks.
 std::map<std::string, std::vector<std::string>> stored_keys(const Checkpoint& raw) {
   std::map<std::string, std::vector<std::string>> keys;
-  for (const Entry& entry : raw.catalog.entries) {
+  for (const Entry& entry : raw.catalog->entries) {
     auto& chunks = keys[entry.name];
     for (const Chunk& chunk : entry.chunks) chunks.push_back(to_string(chunk.box));
     std::sort(chunks.begin(), chunks.end());
   }
-  for (const Object& object : raw.catalog.objects) keys[object.name];
+  for (const Object& object : raw.catalog->objects) keys[object.name];
   return keys;
 }
 
@@ -140,7 +140,7 @@ INSTANTIATE_TEST_SUITE_P(Peers, SameLayout,
 
 // A member of the common state of a written checkpoint.
 LoadedValue member(const Checkpoint& checkpoint, std::string_view name) {
-  const Object* object = checkpoint.catalog.find_object(name);
+  const Object* object = checkpoint.catalog->find_object(name);
   EXPECT_NE(object, nullptr) << name;
   return object ? read_object(checkpoint.catalog, *object) : LoadedValue{};
 }
@@ -184,7 +184,7 @@ TEST(TorchDistWriter, NumbersTheOptimizersOfAMixtureOfExperts) {
 
 std::vector<std::string> object_names(const Checkpoint& checkpoint, std::string_view prefix) {
   std::vector<std::string> names;
-  for (const Object& object : checkpoint.catalog.objects) {
+  for (const Object& object : checkpoint.catalog->objects) {
     if (object.name.starts_with(prefix)) names.push_back(object.name);
   }
   std::sort(names.begin(), names.end());
@@ -205,7 +205,7 @@ TEST(TorchDistWriter, KeepsRandomNumbersOfTheirGridOnly) {
   const Checkpoint back = test::reshard(other, sizes(2, 1), memory, "back");
   EXPECT_TRUE(back.args.value.get("no_save_rng").is_none());
   const auto state_of_rank = [](const Checkpoint& checkpoint) {
-    const Object* object = checkpoint.catalog.find_object("rng_state/shard_0.1_1.2");
+    const Object* object = checkpoint.catalog->find_object("rng_state/shard_0.1_1.2");
     return read_object_with_storages(checkpoint.catalog, *object);
   };
   const LoadedValue before = state_of_rank(source), after = state_of_rank(back);
@@ -222,7 +222,7 @@ TEST(TorchDistWriter, KeepsTheRerunStateOfTheSameRanksOnly) {
   const Checkpoint source = open_fixture("llama_tp2dp2_dpr");
   const Checkpoint same = test::reshard(source, {}, memory, "same");
   EXPECT_EQ(object_names(same, "rerun_state_machine_state/").size(), 4);
-  EXPECT_NE(same.catalog.find_object("rerun_state_machine"), nullptr);
+  EXPECT_NE(same.catalog->find_object("rerun_state_machine"), nullptr);
   const Checkpoint other = test::reshard(source, sizes(1, 1), memory, "other");
   EXPECT_TRUE(object_names(other, "rerun_state_machine").empty());
 }
@@ -235,7 +235,7 @@ TEST(TorchDistWriter, LeavesTheOptimizerOutOnRequest) {
       test::reshard(open_fixture("llama_tp2dp2_dpr"), sizes(1, 1), memory, "iter_0000005", options);
   EXPECT_EQ(target.optimizer, OptimizerLayout::none);
   EXPECT_EQ(target.args.value.get("no_save_optim").boolean(), true);
-  EXPECT_EQ(target.catalog.find_object("optimizer"), nullptr);
+  EXPECT_EQ(target.catalog->find_object("optimizer"), nullptr);
 }
 
 TEST(TorchDistWriter, WritesForOlderReleases) {
@@ -253,7 +253,7 @@ TEST(TorchDistWriter, WritesForOlderReleases) {
   OpenOptions raw;
   raw.raw = true;
   EXPECT_EQ(
-      open_checkpoint(memory, "iter_0000005", raw).catalog.find_object("common_state/shard_0_1"),
+      open_checkpoint(memory, "iter_0000005", raw).catalog->find_object("common_state/shard_0_1"),
       nullptr);
   options.release = parse_core_release("0.14");
   EXPECT_THROW(test::reshard(source, {}, memory, "old", options), Error);
@@ -286,7 +286,7 @@ TEST(TorchDistWriter, MakesExtraStatesWhereThereAreNone) {
                            "decoder.layers.mlp.linear_fc1._extra_state/shard_0_4",
                            "decoder.layers.self_attention.core_attention._extra_state/shard_1_4",
                            "decoder.final_layernorm._extra_state/shard_0_1"}) {
-    const Object* object = target.catalog.find_object(name);
+    const Object* object = target.catalog->find_object(name);
     ASSERT_NE(object, nullptr) << name;
     EXPECT_TRUE(read_object(target.catalog, *object).value[0].is_none());
   }
@@ -297,7 +297,7 @@ TEST(TorchDistWriter, MakesExtraStatesWhereThereAreNone) {
     test::write(plan_torch_dist(std::move(experts), {}), memory, "experts");
     return open_checkpoint(memory, "experts");
   }();
-  EXPECT_NE(mixture.catalog.find_object(
+  EXPECT_NE(mixture.catalog->find_object(
                 "decoder.layers.3.mlp.experts.experts.linear_fc2._extra_state/shard_3_4"),
             nullptr);
 }
@@ -314,7 +314,7 @@ TEST(TorchDistWriter, StoresWholeWhatNobodyKnows) {
   test::write(output, memory, "iter_0000005");
   const Checkpoint target = open_checkpoint(memory, "iter_0000005");
   EXPECT_EQ(
-      test::hash_of(read_tensor(target.catalog, *target.catalog.find("vision.head"), 1 << 30)),
+      test::hash_of(read_tensor(target.catalog, *target.catalog->find("vision.head"), 1 << 30)),
       test::truth_of("hot_llama")["output_layer.weight"]["xxh3_128"].get<std::string>());
 }
 

@@ -31,7 +31,7 @@ using NewTensors = std::map<std::string, NewTensor>;
 NewTensors tensors_in(const std::string& folder) {
   const ferry::Checkpoint checkpoint = ferry::open_checkpoint(ferry::posix_file_system(), folder);
   NewTensors tensors;
-  for (const ferry::Entry& entry : checkpoint.catalog.entries) {
+  for (const ferry::Entry& entry : checkpoint.catalog->entries) {
     tensors[entry.name] = {entry.dtype, entry.shape,
                            ferry::read_tensor(checkpoint.catalog, entry, 1 << 20)};
   }

@@ -41,7 +41,7 @@ struct FusedExperts : Program {
   }
   static bool has(const std::string& folder, const std::string& name) {
     const auto checkpoint = ferry::open_checkpoint(ferry::posix_file_system(), folder);
-    return checkpoint.catalog.find(name) != nullptr;
+    return checkpoint.catalog->find(name) != nullptr;
   }
 };
 

@@ -34,7 +34,7 @@ struct Weight {
 std::map<std::string, Weight> weights_in(const std::string& folder) {
   const ferry::Checkpoint checkpoint = ferry::open_checkpoint(ferry::posix_file_system(), folder);
   std::map<std::string, Weight> weights;
-  for (const ferry::Entry& entry : checkpoint.catalog.entries) {
+  for (const ferry::Entry& entry : checkpoint.catalog->entries) {
     const std::string bytes = ferry::read_tensor(checkpoint.catalog, entry, 1 << 20);
     Weight& weight = weights[entry.name];
     weight = {entry.dtype, entry.shape, {}};

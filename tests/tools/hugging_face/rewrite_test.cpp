@@ -32,7 +32,7 @@ struct Stored {
 std::map<std::string, Stored> tensors_of(const std::string& folder) {
   const ferry::Checkpoint checkpoint = ferry::open_checkpoint(ferry::posix_file_system(), folder);
   std::map<std::string, Stored> tensors;
-  for (const ferry::Entry& entry : checkpoint.catalog.entries) {
+  for (const ferry::Entry& entry : checkpoint.catalog->entries) {
     tensors[entry.name] = {entry.dtype, entry.shape,
                            ferry::read_tensor(checkpoint.catalog, entry, 1 << 20)};
   }

@@ -183,7 +183,7 @@ TEST(Report, StaysSmallForALargeCheckpoint) {
   checkpoint.path = "run";
   checkpoint.catalog = large_catalog();
   size_t chunks = 0;
-  for (const Entry& one : checkpoint.catalog.entries) chunks += one.chunks.size();
+  for (const Entry& one : checkpoint.catalog->entries) chunks += one.chunks.size();
   ASSERT_GT(chunks, 13'900u);
   const std::string page = page_of(checkpoint);
   EXPECT_LT(page.size(), 300'000u);
@@ -196,7 +196,7 @@ TEST(Report, NamesAreTextAndNeverMarkup) {
   EXPECT_EQ(html("a<b>\"'&\x1b[0m"), "a&lt;b&gt;&quot;&#39;&amp;\\x1b[0m");
   Checkpoint checkpoint;
   checkpoint.path = "<script>alert(1)</script>";
-  Catalog& catalog = checkpoint.catalog;
+  Catalog& catalog = checkpoint.catalog.edit();
   catalog.add_file("\"><img src=x>", 1);
   Entry& one = catalog.entries.emplace_back(entry("<b onclick='x'>.0.\"w\"", {1}));
   add_chunk(one, {0}, {1}, 0);
@@ -313,7 +313,7 @@ TEST_F(ReportProgram, OneValueFarAwayDoesNotFlattenTheRest) {
     write(path("w.safetensors"), content);
     const Checkpoint checkpoint = open_checkpoint(posix_file_system(), path("w.safetensors"));
     const Histogram result =
-        histogram(checkpoint.catalog, checkpoint.catalog.entries.front(), 8, 1 << 20);
+        histogram(checkpoint.catalog, checkpoint.catalog->entries.front(), 8, 1 << 20);
     EXPECT_EQ(result.below + result.above, 1);
     EXPECT_GE(result.low, -2);
     EXPECT_LE(result.high, 2);
@@ -332,7 +332,7 @@ TEST_F(ReportProgram, OneValueFarAwayDoesNotFlattenTheRest) {
 TEST(Histogram, CountsEveryFiniteValue) {
   const Checkpoint checkpoint =
       open_checkpoint(posix_file_system(), std::string(FERRY_FIXTURES) + "/megatron/hot_llama");
-  const Entry& norm = *checkpoint.catalog.find("decoder.final_layernorm.weight");
+  const Entry& norm = *checkpoint.catalog->find("decoder.final_layernorm.weight");
   const Histogram result = histogram(checkpoint.catalog, norm, 8, 1 << 20);
   ASSERT_EQ(result.bins.size(), 8u);
   int64_t count = 0;

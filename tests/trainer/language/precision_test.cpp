@@ -172,14 +172,14 @@ TEST_F(PrecisionAwareRun, KeepsCopiesThatLieHalfway) {
   const std::string whole = "--dist-ckpt-optim-fully-reshardable ";
   train("plain", whole + until(3));
   const Checkpoint checkpoint = open_checkpoint(posix_file_system(), path("plain"));
-  for (const Entry& entry : checkpoint.catalog.entries) {
+  for (const Entry& entry : checkpoint.catalog->entries) {
     if (!is_master(entry.name)) continue;
     for (const Chunk& chunk : entry.chunks) {
       std::string bytes(static_cast<size_t>(4 * chunk.elements(entry.name)), 0);
       const Region region{entry.name, entry.dtype, entry.shape, chunk,
                           reinterpret_cast<std::byte*>(bytes.data())};
       load(checkpoint, std::span(&region, 1));
-      const std::string file = checkpoint.catalog.files[chunk.extent.file].path;
+      const std::string file = checkpoint.catalog->files[chunk.extent.file].path;
       const size_t place = read_text(file).find(bytes, chunk.extent.offset);
       ASSERT_NE(place, std::string::npos) << entry.name;
       for (size_t at = 0; at < bytes.size(); at += 4) {
@@ -215,7 +215,7 @@ TEST_F(PrecisionAwareRun, SavesWhatMegatronLoads) {
   raw.raw = true;
   const Checkpoint checkpoint = open_checkpoint(posix_file_system(), path("run"), raw);
   size_t masters = 0, moments = 0;
-  for (const Entry& entry : checkpoint.catalog.entries) {
+  for (const Entry& entry : checkpoint.catalog->entries) {
     if (!entry.name.starts_with("optimizer.distributed.")) continue;
     EXPECT_THAT(entry.name, HasSubstr("dtype_(torch.bfloat16, torch.bfloat16)"));
     const bool is_param = entry.name.ends_with(".param");

@@ -123,7 +123,7 @@ TEST_F(Refusals, AreNotOfTheRunsOwnParametersHoweverTheyAreSpelt) {
       run_of(words(own));
       EXPECT_EQ(outcome_of(words(own + "--exit-interval 4 --load '" + run + "'")).problem, "");
       const Checkpoint saved = open_checkpoint(posix_file_system(), run);
-      const bool has_numbers = std::ranges::any_of(saved.catalog.entries, [](const Entry& entry) {
+      const bool has_numbers = std::ranges::any_of(saved.catalog->entries, [](const Entry& entry) {
         return entry.name.starts_with("decoder.layers.1.");
       });
       EXPECT_EQ(has_numbers, !kinds.empty()) << kinds << format;

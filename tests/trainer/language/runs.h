@@ -143,7 +143,7 @@ inline std::map<std::string, std::string> tensors_in(const std::string& path) {
   const Checkpoint checkpoint = open_checkpoint(posix_file_system(), path);
   std::map<std::string, std::string> tensors;
   std::vector<Region> regions;
-  for (const Entry& entry : checkpoint.catalog.entries) {
+  for (const Entry& entry : checkpoint.catalog->entries) {
     std::string& bytes = tensors[entry.name];
     bytes.resize(static_cast<size_t>(entry.elements() * size_bytes(entry.dtype)));
     regions.push_back(whole_region(entry.name, entry.dtype, entry.shape, bytes.data()));

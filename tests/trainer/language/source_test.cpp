@@ -55,7 +55,7 @@ TEST_F(RunSource, NormsHaveTheNamesThatTheModulesLookFor) {
   const auto norms = [](const std::string& path) {
     const Checkpoint checkpoint = open_checkpoint(posix_file_system(), path);
     std::vector<std::string> names;
-    for (const Entry& entry : checkpoint.catalog.entries) {
+    for (const Entry& entry : checkpoint.catalog->entries) {
       const bool is_norm = entry.name.find("norm") != std::string::npos;
       if (is_norm && entry.role == Role::model) names.push_back(entry.name);
     }
@@ -83,7 +83,7 @@ TEST_F(RunSource, TheVocabularyMayHaveAnotherPadding) {
   run_of(words(run_fixture("f32_qwen3"), more + " --padded-vocab-size 320"));
   const Checkpoint wider = open_checkpoint(posix_file_system(), scratch_.path("run"));
   int found = 0;
-  for (const Entry& entry : wider.catalog.entries) {
+  for (const Entry& entry : wider.catalog->entries) {
     if (!entry.name.ends_with("embedding.word_embeddings.weight")) continue;
     EXPECT_EQ(entry.shape[0], 320) << entry.name;
     ++found;

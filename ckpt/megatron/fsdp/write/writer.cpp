@@ -50,7 +50,7 @@ PlannedOutput plan_fsdp_dtensor(RunState state, const FsdpOptions& options) {
   std::vector<StateTensor> all = std::move(tensors.model);
   std::ranges::move(tensors.optimizer, std::back_inserter(all));
   PlannedOutput output = lay_out_dcp(
-      *state.source, {place_whole(std::move(all), run.world_size), std::move(placed_objects)}, dcp);
+      state.source, {place_whole(std::move(all), run.world_size), std::move(placed_objects)}, dcp);
   output.plan.dropped = std::move(state.dropped);
   std::ranges::move(tensors.dropped, std::back_inserter(output.plan.dropped));
   output.warnings = std::move(state.warnings);

@@ -57,7 +57,7 @@ class MasterComparison {
         until_(until),
         threads_(thread_count(options.threads)),
         found_(pairs.size()) {
-    plan_.source = &catalog;
+    plan_.source = SharedCatalog::borrow(catalog);
     for (const MasterPair& pair : pairs) {
       add_read_tensor(plan_, pair.tensor, DType::f32, pair.shape, pair.master);
       add_read_tensor(plan_, pair.tensor, pair.weight_dtype, pair.shape, pair.weight);

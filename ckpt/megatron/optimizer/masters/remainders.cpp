@@ -60,7 +60,7 @@ std::vector<float> first_values(const Catalog& catalog, uint32_t position) {
     left = box.size[axis] == entry.shape[axis] ? std::max<int64_t>(1, left / box.size[axis]) : 1;
   }
   Plan plan;
-  plan.source = &catalog;
+  plan.source = SharedCatalog::borrow(catalog);
   add_read_tensor(plan, entry.name, entry.dtype, box.size,
                   {{position}, {copy_box(box, Dims(box.size.size(), 0))}, {}});
   TensorSource source(plan, kStreamBytes, 1);
@@ -99,7 +99,7 @@ bool may_be_remainders(const Checkpoint& checkpoint) {
 
 // `tensor` is the name of one of the entries, which go.
 void leave_remainders_out(Checkpoint& checkpoint, std::string tensor) {
-  std::erase_if(checkpoint.catalog.entries,
+  std::erase_if(checkpoint.catalog.edit().entries,
                 [](const Entry& entry) { return entry.role == Role::optimizer; });
   checkpoint.optimizer_problem = fmt::format(
       "The optimizer's state is left out: {} holds 16-bit remainders, which mean something "
@@ -110,7 +110,7 @@ void leave_remainders_out(Checkpoint& checkpoint, std::string tensor) {
 }  // namespace
 
 void recognise_remainders(Checkpoint& checkpoint) {
-  Catalog& catalog = checkpoint.catalog;
+  Catalog& catalog = checkpoint.catalog.edit();
   const std::vector<PossibleMaster> masters = possible_masters(catalog);
   const auto stored = [&](const PossibleMaster& master) {
     return catalog.entries[master.master].dtype;

@@ -32,7 +32,7 @@ void use_masters_as_weights(Checkpoint& checkpoint) {
   if (!checkpoint.shifted_state.empty()) {
     fail(ErrorKind::mismatch, "{}: {}", checkpoint.path, checkpoint.shifted_state);
   }
-  auto& entries = checkpoint.catalog.entries;
+  auto& entries = checkpoint.catalog.edit().entries;
   bool any = false;
   for (const StoredMaster& stored : stored_masters(checkpoint.catalog)) {
     Entry& master = entries[stored.master];

@@ -69,7 +69,7 @@ Checkpoint opened_pair(test::MemoryTensors& tensors, DType dtype, std::string by
               std::string(kMasterElements * 4, '\0'));
   tensors.add("optimizer.state.param.w", dtype, kMasterShape, Role::optimizer, std::move(bytes));
   Checkpoint checkpoint;
-  checkpoint.catalog = tensors.catalog();
+  checkpoint.catalog = Catalog(tensors.catalog());
   checkpoint.args = std::move(args);
   checkpoint.optimizer = OptimizerLayout::fully_reshardable;
   recognise_remainders(checkpoint);
@@ -77,7 +77,7 @@ Checkpoint opened_pair(test::MemoryTensors& tensors, DType dtype, std::string by
 }
 
 std::string master_of(const Checkpoint& checkpoint) {
-  const Entry* entry = checkpoint.catalog.find("optimizer.state.param.w");
+  const Entry* entry = checkpoint.catalog->find("optimizer.state.param.w");
   return entry ? read_tensor(checkpoint.catalog, *entry, 1 << 20) : "";
 }
 
@@ -137,18 +137,18 @@ TEST(Remainders, WithoutTheirWeightsAreLeftOut) {
                   said_arguments(true), DType::f32);
   EXPECT_THAT(checkpoint.optimizer_problem,
               HasSubstr("optimizer.state.param.w holds 16-bit remainders"));
-  EXPECT_EQ(checkpoint.catalog.entries.size(), 1);
+  EXPECT_EQ(checkpoint.catalog->entries.size(), 1);
 }
 
 // The optimizer's state of `expected`, bit for bit. Weights are its masters rounded, which may be
 // up where the source went to the even number.
 void expect_masters(const Checkpoint& found, const Checkpoint& expected) {
-  ASSERT_EQ(found.catalog.entries.size(), expected.catalog.entries.size());
+  ASSERT_EQ(found.catalog->entries.size(), expected.catalog->entries.size());
   const EntryIndex index(found.catalog);
   EngineOptions engine;
   engine.threads = 1;
   int64_t rounded_up = 0;
-  for (const Entry& entry : expected.catalog.entries) {
+  for (const Entry& entry : expected.catalog->entries) {
     const Entry* other = index.find(entry.name);
     ASSERT_NE(other, nullptr) << entry.name;
     EXPECT_EQ(other->dtype, entry.dtype) << entry.name;
@@ -176,7 +176,7 @@ TEST(Remainders, OfARunAreItsMastersBitForBit) {
     test::write(plan_torch_dist(std::move(state), options), memory, "halves");
     const Checkpoint raw = open_checkpoint(memory, "halves", {{}, true});
     int64_t halves = 0;
-    for (const Entry& entry : raw.catalog.entries) {
+    for (const Entry& entry : raw.catalog->entries) {
       if (!entry.name.ends_with(".param")) continue;
       EXPECT_EQ(entry.dtype, DType::i16) << entry.name;
       ++halves;

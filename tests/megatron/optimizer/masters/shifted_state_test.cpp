@@ -73,7 +73,7 @@ TEST_P(ShiftedRuns, AreRepaired) {
   test::write(plan_torch_dist(std::move(state), {}), memory, "repaired");
   const Checkpoint repaired = open_checkpoint(memory, "repaired");
   EXPECT_EQ(repaired.shifted_state, "");
-  for (const Entry& entry : right.catalog.entries) {
+  for (const Entry& entry : right.catalog->entries) {
     if (entry.role != Role::optimizer) continue;
     const std::vector<float> expected = values_of(right.catalog, entry.name);
     const std::vector<float> found = values_of(repaired.catalog, entry.name);

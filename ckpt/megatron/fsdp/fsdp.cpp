@@ -83,7 +83,7 @@ class FsdpReader {
       : checkpoint_(checkpoint),
         catalog_(checkpoint.catalog.edit()),
         parameters_(parameters()),
-        model_(parameters_, run, checkpoint.args.value) {}
+        model_(parameters_, run) {}
 
   void apply() {
     std::vector<Entry> entries = model_entries();

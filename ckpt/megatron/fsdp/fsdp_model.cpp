@@ -124,13 +124,12 @@ void check_fsdp_layers(const std::vector<std::string>& names, int64_t layers) {
 
 }  // namespace
 
-FsdpModel::FsdpModel(const std::vector<ModelTensor>& stored, const RunArguments& run,
-                     const Value& args)
+FsdpModel::FsdpModel(const std::vector<ModelTensor>& stored, const RunArguments& run)
     : modules_(default_modules(run)), decays_qk_norms_(run.decays_qk_norms) {
   const std::vector<FsdpWhole> wholes = join_fsdp_halves(stored);
   const std::vector<std::string> names = fsdp_numbered_names(wholes, run, modules_);
   check_fsdp_layers(names, run.layers);
-  const bool stacked = layers_are_stacked(args) && layers_are_alike(names);
+  const bool stacked = run.stacks_layers && layers_are_alike(names);
   std::unordered_map<std::string, uint32_t> numbers;
   for (size_t i = 0; i < wholes.size(); ++i) {
     if (names[i].empty()) continue;

@@ -31,10 +31,10 @@ struct FsdpPlace {
 class FsdpModel {
  public:
   /// `stored` are the model's tensors under their modules' names ("decoder.layers.0.mlp...",
-  /// without wrappers), in the order of the state dict; `args` are those that `run` was read from.
+  /// without wrappers), in the order of the state dict.
   /// mismatch when halves, layers or experts are missing or differ in shape; unsupported for names
   /// that tell no place.
-  FsdpModel(const std::vector<ModelTensor>& stored, const RunArguments& run, const Value& args);
+  FsdpModel(const std::vector<ModelTensor>& stored, const RunArguments& run);
 
   const std::vector<ModelTensor>& tensors() const noexcept { return tensors_; }
   const ModuleChoice& modules() const noexcept { return modules_; }

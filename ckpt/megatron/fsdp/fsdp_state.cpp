@@ -100,7 +100,7 @@ std::vector<Value> fsdp_optimizers_in(const Value& value, std::string_view membe
 class FsdpStateFiller {
  public:
   FsdpStateFiller(const Checkpoint& checkpoint, RunState& state)
-      : checkpoint_(checkpoint), state_(state), run_(read_run_arguments(checkpoint.args.value)) {}
+      : checkpoint_(checkpoint), state_(state), run_(state.args.run) {}
 
   void fill() {
     add_members();
@@ -187,15 +187,8 @@ class FsdpStateFiller {
     state_.param_groups.push_back(std::move(draft).finish(list));
   }
 
-  // The type that the run computes in, where it is not the masters'.
-  std::optional<DType> computed_in() const {
-    if (is_set(state_.args.value, "bf16")) return DType::bf16;
-    if (is_set(state_.args.value, "fp16")) return DType::f16;
-    return std::nullopt;
-  }
-
   void split_masters() {
-    const std::optional<DType> dtype = computed_in();
+    const std::optional<DType> dtype = run_.computes_in;
     if (!dtype) return;
     std::unordered_set<std::string> trained;
     for (const StateTensor& tensor : state_.tensors) {

@@ -44,12 +44,4 @@ bool layers_are_alike(const std::vector<std::string>& names) {
                      [&](const auto& layer) { return layer.second == suffixes.begin()->second; });
 }
 
-bool layers_are_stacked(const Value& args) {
-  for (const char* name : {"moe_layer_freq", "linear_attention_freq"}) {
-    const Value frequency = args.get(name);
-    if (frequency.kind() == ValueKind::list || frequency.integer().value_or(1) > 1) return false;
-  }
-  return !args.get("hetereogenous_dist_checkpoint").boolean().value_or(false);
-}
-
 }  // namespace ferry

@@ -6,8 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include "ckpt/format/pickle/values/value.h"
-
 namespace ferry {
 
 /// "decoder.layers.7.mlp.experts.experts.3.linear_fc1.weight" as the tensor that holds all experts
@@ -24,8 +22,5 @@ GlobalName global_name(std::string_view local, bool stacked);
 /// Whether every layer of the decoder has parameters of the same names; where not, they are no one
 /// tensor. `names` number layers and experts.
 bool layers_are_alike(const std::vector<std::string>& names);
-
-/// Layers with different parameters, by configuration, are saved one by one.
-bool layers_are_stacked(const Value& args);
 
 }  // namespace ferry

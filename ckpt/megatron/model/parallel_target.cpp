@@ -84,7 +84,7 @@ void check_tensor_ranks(const Value& args, const RunArguments& run) {
 class Target {
  public:
   Target(const LoadedValue& args, const ParallelTarget& wanted)
-      : source_(read_run_arguments(args.value)), run_(source_), wanted_(wanted) {
+      : source_(args.run), run_(source_), wanted_(wanted) {
     args_ = draft_.copy(args.value);
     set_sizes();
     set_pipeline();
@@ -304,7 +304,7 @@ class Target {
 
 }  // namespace
 
-LoadedValue apply_target(const LoadedValue& args, const ParallelTarget& target) {
+LoadedValue apply_target(const ParsedArguments& args, const ParallelTarget& target) {
   if (args.value.pair_count() == 0) {
     fail(ErrorKind::unsupported,
          "the checkpoint holds no arguments of the run, without which it cannot be laid out anew");

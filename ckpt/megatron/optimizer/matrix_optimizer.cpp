@@ -1,28 +1,9 @@
 #include "ckpt/megatron/optimizer/matrix_optimizer.h"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 
 namespace ferry {
-
-MatrixOptimizer matrix_optimizer(const Value& args) {
-  constexpr std::string_view kLayerWise = "dist_";
-  constexpr std::array<std::string_view, 12> kNames = {
-      "muon", "adaptive_muon", "laprop",        "lion", "mop",   "muon_hyperball",
-      "spel", "polargrad",     "sinkhorn_muon", "soap", "rekls", "scion"};
-  MatrixOptimizer found;
-  found.name = args.get("optimizer").string().value_or("");
-  found.any =
-      std::ranges::find(kNames, found.name) != kNames.end() || found.name.starts_with(kLayerWise);
-  found.layer_wise = args.get("use_layer_wise_distributed_optimizer").boolean().value_or(false) ||
-                     found.name.starts_with(kLayerWise);
-  // Releases that could not do otherwise have no such argument.
-  found.split =
-      found.layer_wise && args.get("use_layer_wise_param_layout").boolean().value_or(false);
-  found.any |= found.layer_wise;
-  return found;
-}
 
 bool is_matrix_parameter(std::string_view name, size_t axes) {
   return axes == 2 && name != "output_layer.weight" && !name.ends_with("word_embeddings.weight") &&

@@ -24,15 +24,6 @@
 
 namespace ferry {
 
-/// What the arguments of a run say of it.
-struct MatrixOptimizer {
-  bool any = false;         // matrices have an optimizer of their own
-  bool layer_wise = false;  // whole parameters are spread over data ranks
-  bool split = false;       // layer-wise for the matrices alone, beside a distributed optimizer
-  std::string name;         // "muon"
-};
-MatrixOptimizer matrix_optimizer(const Value& args);
-
 /// Whether a parameter is one of its matrices. `name` is that of the model's tensor, `axes` are
 /// those of the rank's part of it.
 bool is_matrix_parameter(std::string_view name, size_t axes);

@@ -65,14 +65,13 @@ bool has_expert_biases(const RunState& state) {
 }  // namespace
 
 void retarget(RunState& state, const ParallelTarget& target, std::optional<int64_t> divisor) {
-  const LoadedValue source_args = state.args;
-  state.args = apply_target(source_args, target);
-  const RunArguments before = read_run_arguments(source_args.value);
-  const RunArguments after = read_run_arguments(state.args.value);
+  const RunArguments before = state.args.run;
+  state.args = apply_target(state.args, target);
+  const RunArguments& after = state.args.run;
   check_alternating_rows(before, after);
-  pad_vocabulary(state, source_args.value, divisor);
+  pad_vocabulary(state, before, divisor);
   drop_rerun_state(state, same_ranks(before, after));
-  const MatrixOptimizer matrices = matrix_optimizer(source_args.value);
+  const MatrixOptimizer& matrices = before.matrices;
   state.param_groups =
       matrices.any ? adapt_groups_of_matrices(state.param_groups, experts_are_separate(after),
                                               matrices.layer_wise)
@@ -89,11 +88,9 @@ void retarget(RunState& state, const ParallelTarget& target, std::optional<int64
 
 std::vector<const RngState*> usable_rng(const RunState& state) {
   if (state.rng.empty()) return {};
-  const RunArguments run = read_run_arguments(state.args.value);
-  const bool by_data_rank =
-      state.args.value.get("data_parallel_random_init").boolean().value_or(false);
+  const RunArguments& run = state.args.run;
   const int64_t data = run.world_size / run.tensor / run.pipeline / run.context;
-  const auto count = static_cast<size_t>(by_data_rank && data > 1 ? data : 1);
+  const auto count = static_cast<size_t>(run.random_by_data_rank && data > 1 ? data : 1);
   std::vector<const RngState*> usable(run.pipeline * run.tensor);
   for (const RngState& rng : state.rng) {
     if (rng.stages != run.pipeline || rng.tensor_ranks != run.tensor) continue;

@@ -21,6 +21,7 @@
 #include "ckpt/core/plan.h"
 #include "ckpt/format/pickle/values/value.h"
 #include "ckpt/megatron/model/module_choice.h"
+#include "ckpt/megatron/model/run_arguments.h"
 
 namespace ferry {
 
@@ -53,7 +54,7 @@ struct RunState {
 
   /// argparse.Namespace of the run that saved, or that a conversion made up. None in the state of
   /// what is no run of Megatron-LM's (plain_state_of), which has tensors and objects only.
-  LoadedValue args;
+  ParsedArguments args;
   LoadedValue paths;  // without arguments: as those of Checkpoint
   std::optional<int64_t> iteration;
   /// Members of the common state beside args, iteration and the optimizer, in order:

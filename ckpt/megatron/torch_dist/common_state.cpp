@@ -30,7 +30,7 @@ class Builder {
       : state_(state),
         optimizer_(optimizer),
         release_(release),
-        matrices_(matrix_optimizer(state.args.value)) {}
+        matrices_(state.args.run.matrices) {}
 
   LoadedValue build() && {
     const Value common = draft_.dict();

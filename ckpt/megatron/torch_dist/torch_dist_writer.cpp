@@ -48,7 +48,7 @@ std::string archive_of_one(const Value& value) {
 class TorchDistWriter {
  public:
   TorchDistWriter(RunState state, const TorchDistOptions& options)
-      : state_(std::move(state)), options_(options), run_(read_run_arguments(state_.args.value)) {}
+      : state_(std::move(state)), options_(options), run_(state_.args.run) {}
 
   PlannedOutput plan() {
     check_query_groups();
@@ -96,11 +96,9 @@ class TorchDistWriter {
   bool common_inside() const { return options_.release >= kCommonStateInside; }
 
   void check_query_groups() const {
-    const Value& args = state_.args.value;
-    const int64_t groups = args.get("num_query_groups").integer().value_or(0);
-    const bool grouped = args.get("group_query_attention").boolean().value_or(false);
+    const int64_t groups = run_.query_groups;
     const auto fits = [&](int64_t ranks) { return groups % ranks == 0; };
-    if (!grouped || groups < 1 || fits(run_.tensor) || options_.release >= kSharedQueryGroups) {
+    if (groups < 1 || fits(run_.tensor) || options_.release >= kSharedQueryGroups) {
       return;
     }
     fail(ErrorKind::invalid,
@@ -140,7 +138,7 @@ class TorchDistWriter {
 
   // What of the state a layer-wise optimizer has, and in which form Megatron-LM builds it.
   void settle_matrices() {
-    matrix_ = matrix_optimizer(state_.args.value);
+    matrix_ = run_.matrices;
     if (!matrix_.layer_wise) return;
     if (!matrix_.split && !state_.args.value.has(kParamLayout) && options_.release >= kNewestCore) {
       set_argument(kParamLayout, true);  // the newest release's own default

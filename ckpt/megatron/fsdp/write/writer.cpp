@@ -20,7 +20,7 @@ bool has_moments(const FsdpTensors& tensors) { return !tensors.optimizer.empty()
 }  // namespace
 
 PlannedOutput plan_fsdp_dtensor(RunState state, const FsdpOptions& options) {
-  const RunArguments run = read_run_arguments(state.args.value);
+  const RunArguments& run = state.args.run;
   if (run.pipeline > 1) {
     fail(ErrorKind::invalid,
          "fsdp_dtensor numbers the layers of each pipeline stage alike: it holds runs of one stage "

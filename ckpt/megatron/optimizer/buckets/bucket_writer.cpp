@@ -64,7 +64,7 @@ class BucketPlacer {
       : parts_(state), layout_(parts_.tensors(), run), run_(run), state_(state) {
     choice_.modules = state.modules.value_or(default_modules(run));
     choice_.separate_experts = layout_.has_experts() && experts_are_separate(run);
-    if (!matrix_optimizer(state.args.value).layer_wise) return;
+    if (!run.matrices.layer_wise) return;
     // One chained optimizer for all that is no matrix.
     choice_.before = 1;
     choice_.elsewhere = matrix_tensors(layout_, choice_.modules);

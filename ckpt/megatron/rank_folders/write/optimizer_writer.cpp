@@ -122,7 +122,7 @@ void add_flat_optimizer_file(Plan& plan, LegacyTarget& target, const LegacyRankT
 Value plain_optimizer_value(TorchFilePlan& file, LegacyTarget& target,
                             const LegacyRankTarget& rank) {
   std::vector<Value> optimizers;
-  if (target.matrices.any) {
+  if (target.run.matrices.any) {
     std::vector<PlainOptimizerValue> all = optimizers_of_rank(target, rank);
     for (PlainOptimizerValue& one : all) optimizers.push_back(one.make(file));
     return chained(file.draft(), optimizers);

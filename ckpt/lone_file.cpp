@@ -19,7 +19,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// What stands next to a model, and is none.
+// What is next to a model, and is none.
 constexpr std::string_view kOthers[] = {
     "optim",         "scheduler",   "scaler",           "rng",      "random_states",
     "training_args", "sampler",     "dataloader",       "dl_state", "extra_state",
@@ -27,8 +27,8 @@ constexpr std::string_view kOthers[] = {
 
 // How a program names its file, and what becomes of it.
 struct Program {
-  std::string_view pattern;  // with numbers in the place of '#'
-  std::string_view beside;   // that is there, too; "" for nothing
+  std::string_view pattern;    // with numbers in the place of '#'
+  std::string_view companion;  // that is there, too; "" for nothing
   std::string_view name;
   bool counts_steps;  // the last number is the step's; else it counts shards, or there is none
   std::string_view conversion;
@@ -80,22 +80,24 @@ Names others(const FileSystem& files, const std::string& folder, const Names& na
   return found;
 }
 
-bool has_beside(const Names& names, std::string_view beside) {
-  const size_t star = beside.find('*');
-  if (star == std::string_view::npos) return beside.empty() || std::ranges::count(names, beside);
+bool has_companion(const Names& names, std::string_view companion) {
+  const size_t star = companion.find('*');
+  if (star == std::string_view::npos)
+    return companion.empty() || std::ranges::count(names, companion);
   return std::ranges::any_of(names, [&](const std::string& name) {
-    return name.starts_with(beside.substr(0, star)) && name.ends_with(beside.substr(star + 1));
+    return name.starts_with(companion.substr(0, star)) &&
+           name.ends_with(companion.substr(star + 1));
   });
 }
 
 const Program* program_of(const std::string& file, const Names& names) {
   const auto found = std::ranges::find_if(kPrograms, [&](const Program& program) {
-    return fits_pattern(program.pattern, file) && has_beside(names, program.beside);
+    return fits_pattern(program.pattern, file) && has_companion(names, program.companion);
   });
   return found == std::end(kPrograms) ? nullptr : &*found;
 }
 
-// Of several files the last step's, where all are steps of one program.
+// The last step's of several files, where all are steps of one program.
 std::string last_step(const std::string& folder, const Names& files, const Program* program) {
   if (files.size() == 1) return files.front();
   if (program && program->name == "Meta's llama") {
@@ -108,7 +110,7 @@ std::string last_step(const std::string& folder, const Names& files, const Progr
     const auto number = program ? last_number(program->pattern, file) : std::nullopt;
     if (!number || !program->counts_steps) {
       fail(ErrorKind::invalid,
-           "{}: holds several files of torch.save, and nothing says which is the model; give the "
+           "{}: holds several torch.save files, and it is unknown which is the model; give the "
            "path of one: {}",
            folder, some_of(files));
     }
@@ -130,7 +132,7 @@ Checkpoint open_lone_file(std::shared_ptr<const FileSystem> file_system, const s
                           bool raw) {
   const Names names = file_system->list(folder);
   const Names files = candidates(*file_system, folder, names);
-  if (files.empty()) fail(ErrorKind::not_found, "{}: no file of torch.save in it", folder);
+  if (files.empty()) fail(ErrorKind::not_found, "{}: no torch.save file in it", folder);
   // "latest-rank0.pt" leads to one of the others.
   Names steps = files;
   if (steps.size() > 1) std::erase(steps, "latest-rank0.pt");

@@ -9,11 +9,11 @@
 #include "ckpt/base/name_list.h"
 #include "ckpt/format/dcp/dcp_safetensors.h"
 #include "ckpt/format/deepspeed/deepspeed.h"
-#include "ckpt/format/fsdp/fsdp_ranks.h"
+#include "ckpt/format/fsdp_ranks/fsdp_ranks.h"
 #include "ckpt/format/hugging_face/hub_cache.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/other_programs.h"
-#include "ckpt/io/staging/read_mark.h"
+#include "ckpt/io/staging/reader_lock.h"
 #include "ckpt/lone_file.h"
 #include "ckpt/megatron/nemo/nemo.h"
 #include "ckpt/megatron/nemo/nemo1.h"
@@ -192,7 +192,7 @@ bool looks_like_checkpoint(const FileSystem& files, const std::string& path) {
   for (const FolderFormat& format : kFolderFormats) {
     if (*format.known_by) looked_for += std::string(", ") + format.known_by;
   }
-  fail(ErrorKind::unsupported, "{}: no checkpoint recognised: looked for {}; found {}", folder.path,
+  fail(ErrorKind::unsupported, "{}: no checkpoint found: expected {}; found {}", folder.path,
        looked_for, some_of(names, 8));
 }
 
@@ -205,8 +205,8 @@ Checkpoint open_run(Files files, const std::string& path, const OpenOptions& opt
   Checkpoint checkpoint = open_folder(std::move(files), join(path, chosen.name), inner);
   if (!checkpoint.iteration) checkpoint.iteration = chosen.iteration;
   if (!note.empty()) checkpoint.notes.insert(checkpoint.notes.begin(), std::move(note));
-  for (const auto& mark : checkpoint.catalog->marks) {
-    if (!mark->problem().empty()) checkpoint.notes.push_back(mark->problem());
+  for (const auto& lock : checkpoint.catalog->reader_locks) {
+    if (!lock->problem().empty()) checkpoint.notes.push_back(lock->problem());
   }
   return checkpoint;
 }
@@ -230,13 +230,14 @@ Checkpoint open_folder(Files files, const std::string& path, const OpenOptions& 
          "no iter_* folder)",
          options.iteration, path, kTrackerName);
   }
-  auto mark = std::make_shared<ReadMark>(*files, path);
-  const Folder folder(*files, path);  // as it is under the mark
+  auto lock = std::make_shared<ReaderLock>(*files, path);
+  const Folder folder(*files, path);  // as it is under the lock
   const FolderFormat* format = recognise(folder);
   if (!format) fail_unknown(folder);
   Checkpoint checkpoint = format->open(std::move(files), path, options.raw);
-  mark->check();
-  if (checkpoint.catalog->marks.empty()) checkpoint.catalog.edit().marks.push_back(std::move(mark));
+  lock->check();
+  if (checkpoint.catalog->reader_locks.empty())
+    checkpoint.catalog.edit().reader_locks.push_back(std::move(lock));
   return checkpoint;
 }
 
@@ -263,7 +264,7 @@ std::optional<CheckpointLead> leads_to(const FileSystem& file_system, const std:
   if (!step) return std::nullopt;
   CheckpointLead lead{step->path, true, {}};
   for (const std::string& part : step->other_parts) {
-    lead.notes.push_back(fmt::format("{}: holds {}, too, which is a checkpoint of its own",
+    lead.notes.push_back(fmt::format("{}: holds {}, which is another checkpoint",
                                      split_path(step->path).parent, part));
   }
   return lead;

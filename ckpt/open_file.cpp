@@ -8,7 +8,7 @@
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/other_programs.h"
 #include "ckpt/format/torch/torch_file.h"
-#include "ckpt/io/staging/read_mark.h"
+#include "ckpt/io/staging/reader_lock.h"
 #include "ckpt/io/tar_file_system.h"
 #include "ckpt/megatron/nemo/nemo1.h"
 #include "ckpt/open_folders.h"
@@ -56,7 +56,7 @@ void check_is_whole(FileKind kind, const std::string& path) {
   }
 }
 
-// Of archives, those of NeMo 1 are read as they are.
+// NeMo 1 archives are read as they are.
 Checkpoint open_archive(std::shared_ptr<const FileSystem> files, const std::string& path,
                         bool raw) {
   const auto archive = with_archive(std::move(files), path);
@@ -80,7 +80,7 @@ Checkpoint open_checkpoint_file(std::shared_ptr<const FileSystem> file_system,
     if (!other.empty()) fail(ErrorKind::unsupported, "{}: {}", path, other);
   }
   check_is_whole(kind, path);
-  auto mark = std::make_shared<ReadMark>(*file_system, path);
+  auto lock = std::make_shared<ReaderLock>(*file_system, path);
   Checkpoint checkpoint;
   if (kind == FileKind::tar) {
     checkpoint = open_archive(std::move(file_system), path, raw);
@@ -95,7 +95,7 @@ Checkpoint open_checkpoint_file(std::shared_ptr<const FileSystem> file_system,
     if (!raw) drop_extra_states(checkpoint);
   }
   checkpoint.path = path;
-  checkpoint.catalog.edit().marks = {std::move(mark)};
+  checkpoint.catalog.edit().reader_locks = {std::move(lock)};
   return checkpoint;
 }
 

@@ -6,7 +6,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/format/dcp/dcp.h"
 #include "ckpt/format/deepspeed/deepspeed.h"
-#include "ckpt/format/fsdp/fsdp_ranks.h"
+#include "ckpt/format/fsdp_ranks/fsdp_ranks.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/other_programs.h"
 #include "ckpt/format/torch/objects.h"

@@ -27,13 +27,13 @@ std::string number_in(std::string_view part) {
   return begin == part.size() ? "0" : std::string(part.substr(begin));
 }
 
-// Files and entries behind those of the model, whose places in files count on.
+// Appends files and entries to the model's, and renumbers their files.
 void append(Catalog& to, Catalog from) {
   std::unordered_set<std::string_view> names;
   for (const Entry& entry : to.entries) names.insert(entry.name);
   for (const Entry& entry : from.entries) {
     if (names.contains(entry.name)) {
-      fail(ErrorKind::invalid, "tensor {} is the model's and the optimizer's", entry.name);
+      fail(ErrorKind::invalid, "tensor {} is in both the model and the optimizer", entry.name);
     }
   }
   const auto first = static_cast<uint32_t>(to.files.size());
@@ -50,7 +50,7 @@ void append(Catalog& to, Catalog from) {
   if (!to.locator) to.locator = std::move(from.locator);
 }
 
-// Of both: which path of the state dict a key stands for.
+// The paths of both: which path of the state dict a key stands for.
 LoadedValue joined_paths(const Value& model, const Value& optimizer) {
   Draft draft;
   const Value all = draft.dict();
@@ -76,7 +76,7 @@ void add_file(Checkpoint& model, const std::string& path) {
   const auto file = model.catalog->file_system->open(path);
   OptimizerFacts facts = read_optimizer_facts(read_torch_file(*file), *file);
   for (Entry& entry : catalog.entries) entry.name.insert(0, kOptimizer);
-  catalog.objects.clear();  // the groups are read, and told
+  catalog.objects.clear();  // the groups have been read
   append(model.catalog.edit(), std::move(catalog));
   model.param_groups = std::move(facts.param_groups);
   model.optimizer_steps = facts.steps;

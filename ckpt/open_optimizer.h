@@ -1,5 +1,5 @@
-// The optimizer's state that lies beside a model in a folder of its own: what Accelerate and
-// Trainer leave of FSDP.
+// The optimizer's state next to a model, in a folder of its own, as Accelerate and Trainer save it
+// with FSDP.
 //
 //   pytorch_model_fsdp_0/   optimizer_0/     a PyTorch DCP each
 //   pytorch_model_fsdp.bin  optimizer.bin    a file of torch.save each, gathered
@@ -15,7 +15,7 @@ namespace ferry {
 
 /// Adds to `model`, the part `part` of `folder`, the optimizer's state that goes with it, under
 /// names that begin with "optimizer.". Nothing happens where there is none; where it cannot be
-/// read, the reason stands in the model's `optimizer_problem`.
+/// read, the reason is in the model's `optimizer_problem`.
 void add_optimizer_beside(Checkpoint& model, const std::string& folder, const std::string& part);
 
 /// The same of a folder with a PyTorch DCP, or a file of torch.save, that is known to hold it.

@@ -35,7 +35,7 @@ set(public_headers
     ckpt/integrity/problem.h
     ckpt/integrity/verify.h
     ckpt/io/file_system.h
-    ckpt/io/staging/claim_options.h
+    ckpt/io/staging/write_lock_options.h
     ckpt/megatron/model/architecture.h
     ckpt/megatron/model/blocks.h
     ckpt/megatron/model/model_layout.h

@@ -32,8 +32,8 @@ Shares share_out(int level, uint64_t memory_bytes, const EngineOptions& options)
   const uint64_t half = memory_bytes / 2;
   const uint64_t encoder = ZstdEncoder::memory_bytes(level);
   const uint64_t least = encoder + kBuffersPerThread * kLeastPartBytes;
-  const auto wanted = static_cast<uint64_t>(thread_count(options.threads));
-  const uint64_t threads = std::clamp<uint64_t>(half / least, 1, wanted);
+  const auto most_threads = static_cast<uint64_t>(thread_count(options.threads));
+  const uint64_t threads = std::clamp<uint64_t>(half / least, 1, most_threads);
   shares.threads = static_cast<int>(threads);
   const uint64_t share = half / threads;
   const uint64_t for_parts = share > encoder ? share - encoder : 0;

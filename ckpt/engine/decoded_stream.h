@@ -13,8 +13,7 @@
 
 namespace ferry {
 
-/// Grows first, from one thread, and is read then. Lies in memory as long as it is small, else in a
-/// file.
+/// Filled by one thread, then read. Kept in memory while it is small, else in a file.
 class DecodedStream final : public ReadableFile {
  public:
   using CreateFile = std::function<std::unique_ptr<WritableFile>()>;
@@ -30,7 +29,7 @@ class DecodedStream final : public ReadableFile {
   void expect(uint64_t bytes);
   void append(std::span<const std::byte> bytes);
 
-  /// Bytes of memory that it takes; 0 once it lies in a file.
+  /// Bytes of memory that it takes; 0 once it is in a file.
   uint64_t memory_bytes() const noexcept { return memory_.capacity(); }
 
   const std::string& path() const noexcept override { return name_; }

@@ -23,7 +23,7 @@ class CallbackFile final : public WritableFile {
   const std::string& path() const noexcept override { return path_; }
   void write(uint64_t offset, std::span<const std::byte> from) override { callback_(offset, from); }
   void read(uint64_t, std::span<std::byte>) const override {
-    fail(ErrorKind::internal, "what was handed on cannot be read back");
+    fail(ErrorKind::internal, "a callback file cannot be read");
   }
   void sync() override {}
 
@@ -69,7 +69,7 @@ std::string read_tensor(const Catalog& catalog, const Entry& entry, uint64_t lim
 
 namespace {
 
-// Whether a located chunk's elements lie next to one another, in whatever order.
+// Whether a located chunk's elements are contiguous, in whatever order.
 bool is_packed(const Chunk& chunk) {
   std::vector<std::pair<int64_t, int64_t>> axes;  // stride, size
   for (size_t axis = 0; axis < chunk.strides.size(); ++axis) {
@@ -84,7 +84,7 @@ bool is_packed(const Chunk& chunk) {
   return true;
 }
 
-// The entry's chunks with raw extents; nothing when the elements of one do not lie together.
+// The entry's chunks with raw extents; nothing when the elements of one are not contiguous.
 std::optional<std::vector<Chunk>> locate_packed(const Catalog& catalog, const Entry& entry) {
   std::vector<Chunk> located;
   for (const Chunk& chunk : entry.chunks) {

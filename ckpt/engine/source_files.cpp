@@ -51,10 +51,11 @@ struct SourceFiles::State {
 
   // Half of the memory is for streams that are kept, half for those that threads still read when
   // they are dropped.
-  State(const Catalog& c, SpoolPlace s, uint64_t memory_bytes, int threads, const LentSources* l)
+  State(const Catalog& c, SpoolPlace s, uint64_t memory_bytes, int threads,
+        const BorrowedSources* l)
       : catalog(c),
         spool(std::move(s)),
-        lent(l),
+        borrowed(l),
         most_in_memory(memory_bytes / 2),
         most_of_a_stream(most_in_memory / static_cast<uint64_t>(std::max(1, threads))),
         most_open(std::clamp<size_t>(most_open_files() / 4, 1, kMostOpen)) {}
@@ -68,7 +69,7 @@ struct SourceFiles::State {
 
   const Catalog& catalog;
   const SpoolPlace spool;
-  const LentSources* const lent;
+  const BorrowedSources* const borrowed;
   const uint64_t most_in_memory;    // of all streams
   const uint64_t most_of_a_stream;  // in memory
   const size_t most_open;
@@ -140,11 +141,11 @@ void SourceFiles::State::keep(const std::shared_ptr<Slot>& slot, bool is_stream,
 
 std::shared_ptr<const ReadableFile> SourceFiles::State::open(uint32_t file) const {
   const FileInfo& info = catalog.files.at(file);
-  if (auto own = lent ? lent->file(file) : nullptr) return own;
+  if (auto own = borrowed ? borrowed->file(file) : nullptr) return own;
   if (info.memory) {
     return std::make_shared<MemorySource>(info.path, std::span(info.memory, info.bytes));
   }
-  if (!catalog.file_system) fail(ErrorKind::internal, "{} lies in no file", info.path);
+  if (!catalog.file_system) fail(ErrorKind::internal, "{} is in no file", info.path);
   return catalog.file_system->open(info.path);
 }
 
@@ -160,9 +161,9 @@ std::shared_ptr<const DecodedStream> SourceFiles::State::decode(const Extent& ex
   std::vector<std::byte> buffer(kDecodeBytes);
   const uint64_t end = extent.decoded_end > 0 ? extent.decoded_end : UINT64_MAX;
   while (stream.position() < end) {
-    const size_t wanted = std::min<uint64_t>(buffer.size(), end - stream.position());
-    const size_t bytes = stream.read_some(std::span(buffer).first(wanted));
-    if (bytes == 0) break;  // whoever reads what is missing is told
+    const size_t count = std::min<uint64_t>(buffer.size(), end - stream.position());
+    const size_t bytes = stream.read_some(std::span(buffer).first(count));
+    if (bytes == 0) break;  // whoever reads what is missing gets an error
     decoded->append(std::span(buffer).first(bytes));
   }
   stream.check_to_end(kMostStreamTailBytes);
@@ -173,7 +174,7 @@ std::shared_ptr<const DecodedStream> SourceFiles::State::decode(const Extent& ex
        is_full ? "; TMPDIR names the folder for what zstd streams decode to" : "");
 }
 
-// Without a name from the start: nothing is left behind.
+// Without a name from the start: nothing can be left over.
 std::unique_ptr<WritableFile> SourceFiles::State::create_spool() {
   std::string name;
   {
@@ -213,8 +214,8 @@ uint64_t stream_memory(const Entry& entry, uint64_t memory_bytes) {
 }
 
 SourceFiles::SourceFiles(const Catalog& catalog, SpoolPlace spool, uint64_t memory_bytes,
-                         int threads, const LentSources* lent)
-    : state_(std::make_unique<State>(catalog, std::move(spool), memory_bytes, threads, lent)) {}
+                         int threads, const BorrowedSources* borrowed)
+    : state_(std::make_unique<State>(catalog, std::move(spool), memory_bytes, threads, borrowed)) {}
 SourceFiles::~SourceFiles() = default;
 
 std::shared_ptr<const ReadableFile> SourceFiles::get(const Transfer& transfer) {

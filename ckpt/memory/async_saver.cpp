@@ -34,7 +34,7 @@ void AsyncSaver::Ticket::wait() {
   const std::shared_ptr<State> state = std::move(state_);
   state->wait();
   if (state->refusal) throw *state->refusal;
-  state->untold->tell();
+  state->pending->rethrow();
 }
 
 AsyncSaver::AsyncSaver(std::shared_ptr<const FileSystem> file_system, std::string run_folder,

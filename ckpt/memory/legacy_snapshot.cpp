@@ -39,8 +39,7 @@ class LegacyFormat final : public CommonFilesFormat {
       tensor.recipe = {{position}, {copy_all(tensor.shape)}, {}};
     }
     if (!held.empty()) {
-      fail(ErrorKind::invalid, "tensor {}: the state of the run does not name it",
-           held.begin()->first);
+      fail(ErrorKind::invalid, "tensor {}: not in the state of the run", held.begin()->first);
     }
     state.source = std::move(source);
     return plan_legacy(state, options_);

@@ -8,8 +8,8 @@
 
 namespace ferry {
 
-/// Snapshots of a Megatron-LM run: as torch_dist_format(), of a state that tells which tensors the
-/// model and the optimizer have. The group's ranks are those of the layout that the arguments name.
+/// Snapshots of a Megatron-LM run: as torch_dist_format(), of a state that names the tensors of the
+/// model and of the optimizer. The group's ranks are those of the layout that the arguments name.
 /// The first rank of each model-parallel rank's folder writes its model; a distributed optimizer's
 /// flat buffers are written by the ranks that share them, each its part. Otherwise as
 /// plan_legacy(). A snapshot without objects. `optimizer`: with its state.

@@ -20,8 +20,8 @@ namespace ferry {
 /// As fully_reshardable or plain, each rank writes what it gave, so that the files are those of the
 /// group's ranks, whatever layout the arguments name. As dp_reshardable the group's ranks are those
 /// of the layout that the arguments name, each writes its part of the flat buckets, and
-/// `state.tensors` tells which tensors the model and the optimizer have. Never compressed;
-/// otherwise as plan_torch_dist().
+/// `state.tensors` names the tensors of the model and of the optimizer. Never compressed; otherwise
+/// as plan_torch_dist().
 std::shared_ptr<const SnapshotFormat> torch_dist_format(RunState state,
                                                         TorchDistOptions options = {});
 

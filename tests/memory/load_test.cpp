@@ -195,9 +195,9 @@ TEST_F(Load, SaysWhatDoesNotFit) {
   expect_error(wrong, ErrorKind::mismatch, "in memory");
   wrong = region;
   wrong.shard.box.offset[0] = 1;
-  expect_error(wrong, ErrorKind::invalid, "does not lie inside its shape");
+  expect_error(wrong, ErrorKind::invalid, "is not inside its shape");
   wrong.shard.box.offset[0] = -1;
-  expect_error(wrong, ErrorKind::invalid, "does not lie inside its shape");
+  expect_error(wrong, ErrorKind::invalid, "is not inside its shape");
   wrong = region;
   wrong.data = nullptr;
   expect_error(wrong, ErrorKind::invalid, "no memory is given");

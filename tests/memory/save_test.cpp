@@ -219,7 +219,7 @@ TEST_F(Save, WhatDoesNotFitTogetherFailsOnAllRanks) {
   expect_failure("the regions [256:512, 0:1024] and [256:512, 0:1024] of one rank overlap",
                  [&](Snapshot& s) { s.tensors.push_back(weight(s)); });
   expect_failure("saves iteration 4 next", [&](Snapshot& s) { s.iteration = 4; });
-  expect_failure("is no iteration", [&](Snapshot& s) { s.iteration = -1; });
+  expect_failure("is not an iteration", [&](Snapshot& s) { s.iteration = -1; });
   expect_failure("marks Megatron-LM's own objects", [&](Snapshot& s) {
     s.objects.push_back({"x/shard_0", "x"});
   });

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/staging/read_mark.h"
+#include "ckpt/io/staging/reader_lock.h"
 #include "convert/check/names.h"
 #include "convert/convert.h"
 #include "tools/diff/value_pass.h"
@@ -102,7 +102,7 @@ DiffReport diff(const DiffOptions& options) {
   sort(report.tensors, options.order);
   if (options.objects) report.objects = diff_objects(a.catalog, b.catalog);
   for (const Checkpoint* side : {&a, &b}) {
-    check_marks(side->catalog->marks);
+    check_reader_locks(side->catalog->reader_locks);
     if (!side->optimizer_problem.empty()) {
       report.notes.push_back(side->path + ": " + side->optimizer_problem);
     }

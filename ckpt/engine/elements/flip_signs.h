@@ -9,7 +9,8 @@
 
 namespace ferry {
 
-/// Of every element that the loops reach by their target strides: of the parts that `flips` names.
+/// Flips the parts that `flips` names of every element that the loops reach by their target
+/// strides.
 void flip_signs(std::byte* out, int64_t element_bytes, SignFlips flips,
                 const std::vector<StridedLoop>& loops);
 

@@ -6,7 +6,7 @@
 namespace ferry {
 namespace {
 
-// The smallest box that holds some chunks, and where they lie in the flattened tensor.
+// The smallest box that holds some chunks, and their place in the flattened tensor.
 struct Cover {
   Slab slab;
   int64_t begin = 0, end = 0;

@@ -1,4 +1,4 @@
-// Parts of a target tensor that lie in different files, for threads that each write to one file.
+// Parts of a target tensor in different files, for threads that each write to one file.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ struct Slab {
 
 /// Cuts an entry into slabs, in row-major order: one for each chunk, or for chunks that share rows
 /// (the columns of a tensor for several ranks), so that a slab's rows are read whole. One slab
-/// where all chunks lie in one file, or where boxes cannot hold them apart.
+/// where all chunks are in one file, or where boxes cannot separate them.
 std::vector<Slab> slabs_of(const Entry& entry);
 
 }  // namespace ferry

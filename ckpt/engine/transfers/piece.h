@@ -8,7 +8,7 @@
 
 namespace ferry {
 
-/// A box of a global tensor whose elements lie at byte strides from a first byte.
+/// A box of a global tensor whose elements are at byte strides from a first byte.
 struct Piece {
   Box box;
   uint64_t offset = 0;  // bytes, of the box's first element (in the file, or the decoded stream)

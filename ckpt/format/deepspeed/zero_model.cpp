@@ -15,17 +15,17 @@ Dims shape_of(const Value& value, const std::string& what) {
   const bool is_sequence = value.kind() == ValueKind::tuple || value.kind() == ValueKind::list;
   for (size_t i = 0; is_sequence && i < value.size(); ++i) {
     const auto size = value[i].integer();
-    if (!size || *size < 0) fail(ErrorKind::corrupt, "{}: a shape that is none", what);
+    if (!size || *size < 0) fail(ErrorKind::corrupt, "{}: a shape is malformed", what);
     shape.push_back(*size);
   }
-  if (!is_sequence || shape.size() > 64) fail(ErrorKind::corrupt, "{}: a shape that is none", what);
+  if (!is_sequence || shape.size() > 64) fail(ErrorKind::corrupt, "{}: a shape is malformed", what);
   element_count(shape, what);
   return shape;
 }
 
 ZeroGroup read_group(const Value& shapes, const std::string& what) {
   if (shapes.kind() != ValueKind::dict) {
-    fail(ErrorKind::corrupt, "{}: its param_shapes are no dict of names and shapes", what);
+    fail(ErrorKind::corrupt, "{}: its param_shapes is not a dict of names and shapes", what);
   }
   ZeroGroup group;
   for (size_t i = 0; i < shapes.pair_count(); ++i) {

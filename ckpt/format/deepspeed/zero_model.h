@@ -1,4 +1,4 @@
-// What a *_model_states.pt tells: the parameters' names and shapes in the order of the flat
+// What a *_model_states.pt holds: the parameters' names and shapes in the order of the flat
 // tensors, buffers, frozen parameters, which parameters are one.
 #pragma once
 

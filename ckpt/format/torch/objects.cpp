@@ -181,7 +181,7 @@ LoadedValue with_storages(const Catalog& catalog, const Object& object, const Lo
   }
   if (needed.empty()) return loaded;
   Source source = open_source(catalog, object);
-  if (is_legacy_torch_file(start_of(source))) {  // what is stored lies behind the pickles
+  if (is_legacy_torch_file(start_of(source))) {  // storages follow the pickles
     source.length = source.file->size() - source.offset;
   }
   const auto archive = read_torch_archive(*source.file, source.offset, source.length);

@@ -58,7 +58,7 @@ std::optional<int64_t> count_in(const TorchArchive& archive, const ReadableFile&
 }
 
 // The dict that has param_groups, not far inside `root`; none when there is none. Dicts may be
-// shared: each is looked at once.
+// shared: each is visited once.
 Value optimizer_in(const Value& root) {
   std::unordered_set<uint32_t> seen;
   std::vector<Value> level{root};

@@ -1,5 +1,5 @@
-// What an optimizer of PyTorch's stores beside the state of its parameters: param_groups (learning
-// rate, betas, ...) and how many steps it has made.
+// What a PyTorch optimizer stores besides the state of its parameters: param_groups (learning rate,
+// betas, ...) and how many steps it has made.
 //
 // Source: torch/optim/{optimizer,adamw}.py, deepspeed/runtime/zero/{stage_1_and_2,stage3}.py,
 // deepspeed/ops/adam/fused_adam.py (a step in the group).

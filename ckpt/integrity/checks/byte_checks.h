@@ -2,7 +2,7 @@
 //
 // Checksums may be of any runs of bytes and may overlap: a CRC-32 of a record inside an item that
 // has a digest, inside a file that has a SHA-256. What overlaps is read once, by one thread, from
-// front to back; what lies apart is read by several threads, in the order of the files.
+// front to back; the rest is read by several threads, in the order of the files.
 #pragma once
 
 #include <atomic>
@@ -47,8 +47,8 @@ using SeeBytes =
 
 /// Runs the checks; bytes that none covers are not read, but for gaps of a page. `files` has the
 /// paths to open; runs that leave their file fail. Failed checks come in the order of file and
-/// offset. Of the options, memory is what the threads may read into; progress counts bytes read.
-/// Each thread asks `seer`, if there is one, for somebody to show all bytes to that it reads.
+/// offset. In the options, memory is what the threads may read into; progress counts bytes read.
+/// Each thread asks `seer`, if there is one, for an observer of all bytes that it reads.
 std::vector<FailedCheck> run_checks(const FileSystem& file_system, std::span<const FileInfo> files,
                                     std::span<const ByteCheck> checks, const EngineOptions& options,
                                     const std::function<SeeBytes()>& seer = {});

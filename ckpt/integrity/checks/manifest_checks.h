@@ -1,4 +1,4 @@
-// The files of a folder against the lists of them that lie in it.
+// Checks the files of a folder against the lists of them that it holds.
 #pragma once
 
 #include <span>

@@ -20,7 +20,7 @@
 #include "ckpt/integrity/manifest/stored_items.h"
 #include "ckpt/integrity/verify.h"
 #include "ckpt/io/staging/publish.h"
-#include "ckpt/io/staging/read_mark.h"
+#include "ckpt/io/staging/reader_lock.h"
 #include "ckpt/open.h"
 
 namespace ferry {
@@ -76,8 +76,8 @@ class Sealer {
   SealReport run(const std::string& path) {
     check_soundness(path);
     const Checkpoint stored = open_checkpoint(files_, report_.path, {{}, true});
-    std::optional<Claim> claim;  // a file in the folder, which a dry run must not need
-    if (!options_.dry_run) claim.emplace(files_, join(report_.path, kManifestName));
+    std::optional<WriteLock> write_lock;  // a file in the folder, which a dry run must not need
+    if (!options_.dry_run) write_lock.emplace(files_, join(report_.path, kManifestName));
     const std::optional<Manifest> before = read_manifest();
     std::vector<FileInfo> found = files_to_seal();
     Manifest manifest = stored_items(&*stored.catalog, report_.path, found);
@@ -86,9 +86,9 @@ class Sealer {
     count(stored.catalog, manifest);
     report_.sha256 = options_.sha256 || has(kSha256ManifestName);
     if (options_.dry_run) return std::move(report_);
-    if (report_.sha256) manifest.add_file(kSha256ManifestName, write_sha256(*claim));
-    check_marks(stored.catalog->marks);
-    publish_file(*files_, *claim, join(report_.path, kManifestName), to_text(manifest),
+    if (report_.sha256) manifest.add_file(kSha256ManifestName, write_sha256(*write_lock));
+    check_reader_locks(stored.catalog->reader_locks);
+    publish_file(*files_, *write_lock, join(report_.path, kManifestName), to_text(manifest),
                  Existing::replace);
     return std::move(report_);
   }
@@ -184,7 +184,7 @@ class Sealer {
     }
   }
 
-  std::string write_sha256(const Claim& claim) {
+  std::string write_sha256(const WriteLock& write_lock) {
     Sha256Files hashes =
         hash_folder(*files_, report_.path, options_.engine.threads, options_.engine.cancel);
     std::erase_if(hashes, [](const auto& file) {
@@ -192,7 +192,8 @@ class Sealer {
              split_path(file.first).name.starts_with(".ferry-");
     });
     std::string text = sha256_manifest_text(hashes);
-    publish_file(*files_, claim, join(report_.path, kSha256ManifestName), text, Existing::replace);
+    publish_file(*files_, write_lock, join(report_.path, kSha256ManifestName), text,
+                 Existing::replace);
     return text;
   }
 

@@ -1,5 +1,5 @@
-// The items of a manifest for files that somebody wrote: one for each run of bytes that tensors or
-// objects lie in, and one for each run between them.
+// The items of a manifest for existing files: one for each run of bytes that holds tensors or
+// objects, and one for each run between them.
 #pragma once
 
 #include <span>

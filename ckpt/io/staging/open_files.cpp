@@ -22,7 +22,7 @@ std::vector<fs::path> list(const fs::path& folder) {
   return paths;
 }
 
-// What a process has open or mapped, where that lies below `prefix`; without the prefix.
+// What a process has open or mapped below `prefix`; without the prefix.
 std::vector<std::string> files_of(const fs::path& process, const std::string& prefix) {
   std::vector<std::string> found;
   const auto add = [&](const std::string& path) {

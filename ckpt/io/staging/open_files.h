@@ -1,5 +1,5 @@
-// Which files of a folder other programs have open, as far as this machine's kernel tells: for
-// those that know nothing of claims and read marks (a trainer that writes, an uploader that reads).
+// Which files of a folder other programs have open, as far as this machine's kernel shows: for
+// programs that know nothing of ferry's locks (a trainer that writes, an uploader that reads).
 //
 // What /proc shows: open files and mapped ones, of the processes of this host (of the same process
 // namespace) whose files this user may see, root all. Nothing of other hosts, and nothing where

@@ -1,4 +1,4 @@
-// Who a process is, so that another one can tell later whether it still runs.
+// The identity of a process, by which another one sees later whether it still runs.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@ namespace ferry {
 struct ProcessIdentity {
   std::string host;           // gethostname
   std::string boot;           // of the running kernel, random at every boot; empty: unknown
-  std::string pid_namespace;  // "pid:[4026531836]": numbers of two namespaces say nothing together
+  std::string pid_namespace;  // "pid:[4026531836]": numbers of two namespaces cannot be compared
   int64_t process = 0;
-  int64_t started = 0;  // clock ticks after boot; tells a process from a later one of its number
+  int64_t started = 0;  // clock ticks after boot; a later process of the same number has another
 
   static ProcessIdentity current();
 
@@ -22,7 +22,7 @@ struct ProcessIdentity {
 enum class Life {
   alive,
   dead,
-  unknown  // of another host, or behind another namespace
+  unknown  // of another host or process namespace
 };
 
 /// Whether the process runs, as far as this one can see. A process of this host's name and another

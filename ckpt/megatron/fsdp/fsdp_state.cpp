@@ -38,7 +38,7 @@ LoadedValue args_without_fsdp(const LoadedValue& args) {
   return std::move(draft).finish(copy);
 }
 
-// What tells groups apart when Megatron-LM loads them.
+// What distinguishes groups when Megatron-LM loads them.
 std::string group_identity(const Value& group) {
   std::string text;
   for (const char* name : {"wd_mult", "lr_mult", "is_expert_parallel", "is_decoupled_lr", "max_lr",
@@ -86,7 +86,7 @@ class FsdpGroupCollector {
   std::string odd_;
 };
 
-// Of the optimizers in `value`: one, or a dict or list of several.
+// The groups of the optimizers in `value`: one, or a dict or list of several.
 std::vector<Value> fsdp_optimizers_in(const Value& value, std::string_view member) {
   if (value.has(member)) return {value};
   std::vector<Value> all;
@@ -153,11 +153,11 @@ class FsdpStateFiller {
   }
 
   void add_groups_of_parameters() {
-    const auto wanted = [](const StatePath& path) {
+    const auto is_used = [](const StatePath& path) {
       return std::ranges::any_of(
           path.parts, [](const auto& part) { return part.key == "param_to_group_meta"; });
     };
-    const LoadedValue optimizer = read_member(checkpoint_, "optimizer", wanted);
+    const LoadedValue optimizer = read_member(checkpoint_, "optimizer", is_used);
     FsdpGroupCollector collector(state_);
     for (const Value& one : fsdp_optimizers_in(optimizer.value, "param_to_group_meta")) {
       const Value groups = one.get("param_to_group_meta");

@@ -86,13 +86,13 @@ StatePath StatePaths::of(std::string_view key) const {
 }
 
 LoadedValue read_member(const Checkpoint& checkpoint, std::string_view name,
-                        const std::function<bool(const StatePath&)>& wanted) {
+                        const std::function<bool(const StatePath&)>& is_used) {
   StateNode root;
   const StatePaths paths(checkpoint.paths.value);
   for (const Object& object : checkpoint.catalog->objects) {
     if (!object.name.starts_with(name)) continue;
     const StatePath path = paths.of(object.name);
-    if (path.parts.front().key != name || (wanted && !wanted(path))) continue;
+    if (path.parts.front().key != name || (is_used && !is_used(path))) continue;
     if (path.parts.size() > kDeepestPath) {
       fail(ErrorKind::exhausted,
            "object {} nests {} deep in the state dict, {} at most are expected", object.name,

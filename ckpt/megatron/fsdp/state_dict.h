@@ -27,7 +27,7 @@ struct StatePath {
 
 class StatePaths {
  public:
-  /// Of planner_data: a dict of tuples, or none. It must outlive this.
+  /// From planner_data: a dict of tuples, or none. It must outlive this.
   explicit StatePaths(const Value& paths);
   StatePath of(std::string_view key) const;
 
@@ -36,9 +36,8 @@ class StatePaths {
 };
 
 /// The member `name` of the state dict, with the bytes of its storages; none where no object is
-/// part of it. Leaves whose path `wanted` says no to are left out. exhausted when it nests too
-/// deep.
+/// part of it. Leaves whose path `is_used` rejects are left out. exhausted when it nests too deep.
 LoadedValue read_member(const Checkpoint& checkpoint, std::string_view name,
-                        const std::function<bool(const StatePath&)>& wanted = {});
+                        const std::function<bool(const StatePath&)>& is_used = {});
 
 }  // namespace ferry

@@ -1,4 +1,4 @@
-// The arguments of the run that saved a checkpoint, as far as they say where parameters lie.
+// The arguments of the run that saved a checkpoint, as far as they decide where parameters are.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ namespace ferry {
 using StageLetters = std::vector<std::string>;
 
 /// Rows of gate and up that alternate in blocks of this many on each tensor rank, as fused kernels
-/// want them; 0: a rank has all rows of gate, then all of up. A save takes the first half of a
+/// need them; 0: a rank has all rows of gate, then all of up. A save takes the first half of a
 /// rank's rows for gate and the second for up, whichever they are, so that the order in a
 /// checkpoint depends on the number of ranks.
 struct GluBlocks {
   int64_t dense = 0, experts = 0, shared = 0;
 };
 
-/// Of the run's own modules: a setting that those do not heed gives 0. unsupported when one is not
-/// a number of rows.
+/// For the run's own modules: a setting that those ignore gives 0. unsupported when one is not a
+/// number of rows.
 GluBlocks read_glu_blocks(const Value& args);
 
 /// Runs in which one optimizer has the matrices of layers (Muon and its kin) and another one (Adam,

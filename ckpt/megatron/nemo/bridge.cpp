@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kAlternations[] = {"moe_mlp_glu_interleave_size",
                                               "moe_shared_expert_glu_interleave_size"};
 
-// Takes what the files do not heed out of the arguments: names of what is set.
+// Removes from the arguments what the files do not follow, and returns the names of what was set.
 std::string take_alternations(LoadedValue& args) {
   const GluBlocks blocks = read_glu_blocks(args.value);
   std::string names;
@@ -61,8 +61,8 @@ std::string fill_from_bridge_config(Checkpoint& checkpoint) {
   checkpoint.writer = "Megatron Bridge (" + checkpoint.writer + ")";
   if (alternations.empty()) return {};
   checkpoint.notes.push_back(
-      fmt::format("rows of gate and up are taken to stand one after the other, as Megatron Bridge "
-                  "saves them whatever the run had in memory ({})",
+      fmt::format("rows of gate and up are assumed to follow one another, as Megatron Bridge saves "
+                  "them whatever the run had in memory ({})",
                   alternations));
   return fmt::format(
       "The optimizer's state is left out: its rows of gate and up alternate in blocks, as the run "

@@ -12,13 +12,13 @@
 
 namespace ferry {
 
-/// Arguments, layout and writer of a checkpoint without arguments out of the run_config.yaml in its
-/// folder. Leaves it as it is when there is none; a note tells when it cannot be read.
+/// Sets arguments, layout and writer of a checkpoint without arguments from the run_config.yaml in
+/// its folder. Leaves it as it is when there is none; adds a note when it cannot be read.
 ///
-/// Rows of gate and up that alternate in memory (moe_mlp_glu_interleave_size and the like) stand
-/// one after the other in the files, so that the arguments say nothing of them; the optimizer's
-/// state is as it was in memory. Returns why that cannot be taken, fit for
-/// Checkpoint::optimizer_problem; empty when it can.
+/// Rows of gate and up that alternate in memory (moe_mlp_glu_interleave_size and the like) are one
+/// after the other in the files, so that the arguments say nothing of them; the optimizer's state
+/// is as it was in memory. Returns why that cannot be taken, fit for Checkpoint::optimizer_problem;
+/// empty when it can.
 std::string fill_from_bridge_config(Checkpoint& checkpoint);
 
 }  // namespace ferry

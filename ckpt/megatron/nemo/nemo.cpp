@@ -18,7 +18,7 @@ std::string without_slash(std::string path) {
   return path;
 }
 
-// "module." may stand behind "optimizer.state.exp_avg." and the like, and once for every wrapper.
+// "module." may follow "optimizer.state.exp_avg." and the like, once for every wrapper.
 void strip_module(std::string& name) {
   size_t at = 0;
   if (is_optimizer_name(name)) {
@@ -80,11 +80,10 @@ Checkpoint open_nemo(std::shared_ptr<const FileSystem> file_system, const std::s
                      bool raw) {
   const std::string marker = without_slash(folder) + "-unfinished";
   if (file_system->status(marker).kind != PathKind::missing) {
-    fail(
-        ErrorKind::not_found,
-        "{}: NeMo's marker {} stands beside it: the checkpoint is unfinished. Remove the marker if "
-        "its save is known to have finished",
-        folder, marker);
+    fail(ErrorKind::not_found,
+         "{}: NeMo's marker {} is next to it: the checkpoint is unfinished. Remove the marker if "
+         "its save is known to have finished",
+         folder, marker);
   }
   StoredTorchDist stored = read_torch_dist(file_system, join(folder, "weights"));
   Checkpoint& checkpoint = stored.checkpoint;

@@ -23,11 +23,11 @@ std::string nemo_folder_of_weights(const FileSystem& file_system, const std::str
 
 /// Opens a NeMo 2 folder; Checkpoint::path is that folder. "module." is taken off the names of
 /// tensors and objects. Checkpoint::args is built from the model configuration in
-/// context/model.yaml: its fields, and beside them the names that Megatron-LM's arguments have for
-/// the same things (num_experts, swiglu, norm_epsilon, untie_embeddings_and_output_weights, ...);
-/// its class stands as the object's class. The parallel layout comes from the strategy in
-/// context/io.json. With `raw`, names stay as stored. not_found when NeMo's "-unfinished" marker
-/// stands beside the folder, else as open_torch_dist.
+/// context/model.yaml: its fields, and also the names that Megatron-LM's arguments have for the
+/// same things (num_experts, swiglu, norm_epsilon, untie_embeddings_and_output_weights, ...); its
+/// class is the object's class. The parallel layout comes from the strategy in context/io.json.
+/// With `raw`, names stay as stored. not_found when NeMo's "-unfinished" marker is next to the
+/// folder, else as open_torch_dist.
 Checkpoint open_nemo(std::shared_ptr<const FileSystem> file_system, const std::string& folder,
                      bool raw = false);
 

@@ -20,7 +20,7 @@ class ArgsBuilder {
   void set(std::string_view name, bool value) { draft_.put(args_, name, draft_.boolean(value)); }
   void set(std::string_view name, int64_t value) { draft_.put(args_, name, draft_.integer(value)); }
 
-  // A scalar, a list of scalars, or a function or class, which stands as its name.
+  // A scalar, a list of scalars, or a function or class, which is given by its name.
   void copy(std::string_view name, const Value& value) {
     if (is_scalar(value)) return draft_.put(args_, name, value);
     if (value.kind() == ValueKind::list) {
@@ -95,10 +95,10 @@ using Json = nlohmann::json;
 // fiddle writes an object as {"type", "items": [["Attr(name='x')", value], ...], "metadata"}; its
 // class is the type, or, for a Config, what the metadata's fn_or_cls names.
 const Json* attribute(const Json& object, std::string_view name) {
-  const std::string wanted = fmt::format("Attr(name='{}')", name);
+  const std::string attribute = fmt::format("Attr(name='{}')", name);
   if (!object.is_object() || !object.contains("items") || !object["items"].is_array()) return {};
   for (const Json& item : object["items"]) {
-    if (item.is_array() && item.size() == 2 && item[0] == wanted) return &item[1];
+    if (item.is_array() && item.size() == 2 && item[0] == attribute) return &item[1];
   }
   return nullptr;
 }

@@ -142,7 +142,7 @@ class YamlParser {
       note_key(level, std::string(value.string().value_or("")), event.start_mark);
       level.key = value;
     } else {
-      fail_at(event.start_mark, "a key that is no text");
+      fail_at(event.start_mark, "a key that is not text");
     }
   }
 

@@ -53,7 +53,7 @@ void add_fragments(const Entry& stored, std::string_view state, const ModelTenso
   }
   for (const Chunk& chunk : stored.chunks) {
     if (chunk.is_run() || !chunk.strides.empty() || !is_inside(chunk.box, stored.shape)) {
-      fail(ErrorKind::corrupt, "{}: chunk {} is no range of fragments", stored.name,
+      fail(ErrorKind::corrupt, "{}: chunk {} is not a range of fragments", stored.name,
            to_string(chunk.box));
     }
     if (element_count(chunk.box.size, stored.name) == 0) continue;

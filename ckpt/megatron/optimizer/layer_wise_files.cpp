@@ -19,7 +19,7 @@ bool is_layer_wise_file(std::string_view name) {
   return name.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// Of one folder: files, and how many.
+// The files of one folder, and how many.
 struct Found {
   std::string folder;
   int64_t files = 0;
@@ -47,7 +47,7 @@ void look_for_layer_wise_optimizer(Checkpoint& checkpoint,
   const Found found = find_files(*checkpoint.catalog->file_system, folders);
   if (found.files == 0) return;
   checkpoint.optimizer_problem = fmt::format(
-      "The optimizer's state is left out: it lies in {} file{} layer_wise_optimizer_*.pt in {}, "
+      "The optimizer's state is left out: it is in {} file{} layer_wise_optimizer_*.pt in {}, "
       "one of each data rank, which cannot be read there.",
       found.files, found.files == 1 ? "" : "s", found.folder);
   checkpoint.optimizer_unsupported = true;

@@ -2,7 +2,7 @@
 // Lion) all other parameters: embeddings, output layer, norms, biases.
 //
 // A layer-wise optimizer gives each data rank whole parameters. Since May 2026 it has the matrices
-// alone, beside a distributed optimizer for the rest; before, and with
+// alone, next to a distributed optimizer for the rest; before, and with
 // --no-use-layer-wise-param-layout, it has all parameters.
 //
 // Source: megatron/core/optimizer/emerging_optimizers.py (_is_muon_excluded),

@@ -16,7 +16,7 @@ namespace ferry {
 /// "optimizer.state.<state>.<key>", with fp32_param spelled param.
 std::string optimizer_entry_name(std::string_view state, std::string_view key);
 
-/// Where a state stands among those of a parameter: param, exp_avg, exp_avg_sq, then all others.
+/// The order of a state among those of a parameter: param, exp_avg, exp_avg_sq, then all others.
 size_t usual_rank(std::string_view state);
 
 /// The two parts of such a name. Nothing for another name.

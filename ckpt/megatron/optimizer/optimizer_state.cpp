@@ -61,8 +61,8 @@ std::string left_out(std::string_view layout, const std::string& reason) {
   return fmt::format("The optimizer's state is stored as {} and left out: {}.", layout, reason);
 }
 
-// Of the model's tensors, those that have state a tensor a parameter beside buckets: a layer-wise
-// optimizer's, as Muon's. Empty: none has.
+// The model's tensors whose state is stored per parameter, next to buckets: a layer-wise
+// optimizer's, as Muon's. Empty: none.
 std::vector<bool> with_own_state(const Catalog& catalog, const std::vector<ModelTensor>& tensors) {
   std::unordered_map<std::string_view, size_t> numbers;
   for (size_t i = 0; i < tensors.size(); ++i) numbers.emplace(tensors[i].name, i);
@@ -84,7 +84,7 @@ void describe_buckets(Catalog& catalog, const Value& args, OptimizerState& state
     if (args.is_none()) {
       fail(ErrorKind::unsupported,
            "the checkpoint holds no arguments of the run, without which the "
-           "order of the parameters cannot be told");
+           "order of the parameters is unknown");
     }
     const ModelLayout layout(model_tensors(catalog), read_run_arguments(args));
     DecodedBuckets decoded =

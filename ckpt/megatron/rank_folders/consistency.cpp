@@ -15,7 +15,7 @@ std::string file_of(const RankFolder& folder) { return join(folder.name, kLegacy
 bool can_be(int64_t rank, const RankFolder& folder, const RunArguments& run) {
   const RankCoordinates& place = folder.rank;
   if (rank < 0 || rank % run.tensor != place.tensor) return false;
-  // Context ranks lie between tensor and expert ranks in releases without expert-tensor ranks.
+  // Context ranks come between tensor and expert ranks in releases without expert-tensor ranks.
   if (run.context == 1 && rank / run.expert_tensor % run.expert != place.expert) return false;
   if (run.world_size < run.pipeline) return true;  // not known
   return rank / run.stage_stride() % run.pipeline == place.stage;
@@ -33,7 +33,7 @@ std::string different_save(const RankFolder& folder, const RankOrigin& origin,
   for (size_t i = 0; i < kSameInAllRanks.size(); ++i) {
     const auto &found = origin.of_run[i], &expected = of_first.of_run[i];
     if (found == expected || !found || !expected) continue;
-    return fmt::format("{} is of another save: it says {} {}, {} says {}", file_of(folder),
+    return fmt::format("{} is from another save: it says {} {}, {} says {}", file_of(folder),
                        kSameInAllRanks[i], *found, file_of(first), *expected);
   }
   return {};
@@ -65,8 +65,8 @@ std::vector<std::string> contradictions(std::span<const RankFolder> folders,
     std::string problem = different_save(folder, origins[i], folders[0], origins[0]);
     if (problem.empty() && by_rank && origins[i].rank && !can_be(*origins[i].rank, folder, run)) {
       problem = fmt::format(
-          "{} was written by rank {} of the run, and the folder is rank {}'s: the files of ranks "
-          "were swapped or copied over one another",
+          "{} was written by rank {} of the run, and the folder is rank {}'s: files of ranks were "
+          "swapped or overwritten",
           file_of(folder), *origins[i].rank, folder.first_rank);
     }
     if (!problem.empty()) problems.push_back(std::move(problem));

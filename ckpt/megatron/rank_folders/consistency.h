@@ -15,7 +15,7 @@
 
 namespace ferry {
 
-/// What is the same in the files of all ranks of one save. The first stands in the file itself, the
+/// What is the same in the files of all ranks of one save. The first is in the file itself, the
 /// others in its arguments.
 inline constexpr std::array<const char*, 6> kSameInAllRanks{
     "iteration",  "world_size", "tensor_model_parallel_size", "pipeline_model_parallel_size",
@@ -26,7 +26,7 @@ struct RankOrigin {
   std::optional<int64_t> rank;  // of the process in the whole run
   std::array<std::optional<int64_t>, kSameInAllRanks.size()> of_run;
   bool saves_rng = false;
-  bool has_flat_optimizer = false;  // the state is in distrib_optim.pt beside it
+  bool has_flat_optimizer = false;  // the state is in distrib_optim.pt next to it
 };
 
 RankOrigin origin_of(const Value& root);

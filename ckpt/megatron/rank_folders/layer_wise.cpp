@@ -187,7 +187,7 @@ std::vector<LayerWiseFile> layer_wise_files(const RunArguments& run,
   }
   const int64_t ranks = std::max<int64_t>(dense.data_ranks(), 1);
   if (ranks > kMostFiles || run.tensor * run.pipeline > kMostFiles / ranks) {
-    fail(ErrorKind::mismatch, "{} data x {} tensor x {} pipeline ranks are absurd", ranks,
+    fail(ErrorKind::mismatch, "{} data x {} tensor x {} pipeline ranks are too many", ranks,
          run.tensor, run.pipeline);
   }
   if (run.world_size == 0) {

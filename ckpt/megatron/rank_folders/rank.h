@@ -1,5 +1,5 @@
-// What one rank folder of a legacy checkpoint holds, as far as tensors go: where each lies, under
-// its own name and in its own shape.
+// The tensors that one rank folder of a legacy checkpoint holds: where each is, under its own name
+// and in its own shape.
 #pragma once
 
 #include <cstdint>

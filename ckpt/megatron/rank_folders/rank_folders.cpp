@@ -88,13 +88,12 @@ void check_ranks(const std::vector<RankFolder>& folders, const std::vector<std::
     return std::find(expected.begin(), expected.end(), name) != expected.end();
   });
   if (!extra.empty()) {
-    checkpoint.notes.push_back("folders of ranks that the run did not have are left out: " +
+    checkpoint.notes.push_back("rank folders beyond those of the run are left out:  " +
                                some_of(extra, 8));
   }
 }
 
-// What stands beside the model in a rank's file: from the first rank, and every rank's random
-// state.
+// What is next to the model in a rank's file: from the first rank, and every rank's random state.
 void add_objects(Catalog& catalog, const std::vector<RankFolder>& folders,
                  const std::vector<LegacyRank>& ranks, const std::string& path, const Value& root,
                  const RunArguments& run) {
@@ -194,8 +193,8 @@ void find_damage(Checkpoint& checkpoint, const std::vector<RankFolder>& folders,
   checkpoint.damage.push_back(checkpoint.optimizer_problem);
 }
 
-// Whether the run has state that lies in files of its data ranks: one has such a file, or the
-// model's file has a part of the state.
+// Whether the run has state in files of its data ranks: one has such a file, or the model's file
+// has a part of the state.
 bool has_layer_wise_state(const Checkpoint& checkpoint, const std::vector<RankFolder>& folders,
                           const std::vector<LegacyRank>& ranks, const RunArguments& run) {
   if (!run.matrices.layer_wise) return false;
@@ -267,7 +266,7 @@ void open_model(Checkpoint& checkpoint, const std::vector<std::string>& names) {
   if (!checkpoint.args.value) {
     fail(ErrorKind::unsupported,
          "{}: holds no arguments of the run (args), without which the ranks' parts of the model "
-         "cannot be put together; --raw shows them as they are",
+         "cannot be joined; --raw shows them as they are",
          join(checkpoint.path, names.front()));
   }
   const Value& args = checkpoint.args.value;

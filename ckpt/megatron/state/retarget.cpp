@@ -31,7 +31,7 @@ void drop_rerun_state(RunState& state, bool same) {
   std::erase_if(state.common, [](const auto& member) { return member.first == kRerunMember; });
 }
 
-// Rows of gate and up that alternate lie in the checkpoint as the ranks that saved them had them.
+// Alternating rows of gate and up are stored as the ranks that saved them had them.
 void check_alternating_rows(const RunArguments& before, const RunArguments& after) {
   const struct {
     int64_t block, before, after;

@@ -29,10 +29,10 @@ namespace ferry {
 /// stores it: a list of one dict, or of one for each data rank (--data-parallel-random-init). The
 /// value's document holds its storages.
 ///
-/// Megatron-LM keeps one for each pair, and each means something on its own grid only: it uses them
-/// when it loads at the same tensor and pipeline sizes and starts its streams anew otherwise.
-/// States of other grids are kept beside those of the target's: they come into use again when the
-/// checkpoint is brought back to their grid.
+/// Megatron-LM keeps one for each pair, each valid on its own grid only: it uses them when it loads
+/// at the same tensor and pipeline sizes and starts its streams anew otherwise. States of other
+/// grids are kept along with those of the target's: they are used again when the checkpoint is
+/// brought back to their grid.
 struct RngState {
   int64_t stage = 0, tensor = 0;         // whose
   int64_t stages = 1, tensor_ranks = 1;  // of the grid
@@ -57,7 +57,7 @@ struct RunState {
   ParsedArguments args;
   LoadedValue paths;  // without arguments: as those of Checkpoint
   std::optional<int64_t> iteration;
-  /// Members of the common state beside args, iteration and the optimizer, in order:
+  /// Members of the common state other than args, iteration and the optimizer, in order:
   /// checkpoint_version, opt_param_scheduler, num_floating_point_operations_so_far, ...
   std::vector<std::pair<std::string, LoadedValue>> common;
   /// Parameter groups without parameters, one list an optimizer: dense, then experts. Empty when

@@ -51,8 +51,8 @@ std::optional<ShardName> parse_shard_name(std::string_view name) {
                    parse_numbers(numbers.substr(middle + 1))};
 }
 
-// Told elsewhere in the state, or made anew by whoever writes it.
-bool is_told_elsewhere(std::string_view member) {
+// Held elsewhere in the state, or made anew by whoever writes it.
+bool is_held_elsewhere(std::string_view member) {
   constexpr std::array<std::string_view, 5> kNames = {"args", "iteration", "optimizer",
                                                       "content_metadata", "rng_state"};
   return std::find(kNames.begin(), kNames.end(), member) != kNames.end();
@@ -155,7 +155,7 @@ class Collector {
     if (!shard) {
       if (object.name == "optimizer") {
         optimizer_ = &object;
-      } else if (!is_told_elsewhere(object.name)) {
+      } else if (!is_held_elsewhere(object.name)) {
         add_member(object);
       }
     } else if (shard->key == "rng_state") {
@@ -177,7 +177,7 @@ class Collector {
   void add_rng(const Object& object, const ShardName& name) {
     if (name.offsets.size() != 2 || name.shape.size() != 2) {
       state_.warnings.push_back(
-          fmt::format("{} is left out: its name tells no grid of ranks", object.name));
+          fmt::format("{} is left out: its name gives no grid of ranks", object.name));
       return;
     }
     LoadedValue value = read_object_with_storages(checkpoint_.catalog, object);

@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kMostTokens = int64_t{1} << 31;
 
 bool is_vocabulary_tensor(std::string_view name) {
-  // Of optimizer state the key follows the kind: "optimizer.state.exp_avg.output_layer.weight".
+  // In optimizer state the key follows the kind: "optimizer.state.exp_avg.output_layer.weight".
   for (std::string_view key :
        {"embedding.word_embeddings.weight", "output_layer.weight", "output_layer.bias"}) {
     if (name == key || (name.starts_with("optimizer.state.") && name.ends_with(key) &&

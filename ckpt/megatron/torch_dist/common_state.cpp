@@ -53,7 +53,7 @@ class Builder {
     put("use_dist_ckpt", draft_.boolean(true));
     put("dist_ckpt_format", draft_.string("torch_dist"));
     if (optimizer_ != ShardedOptimizer::none) {
-      // Beside a layer-wise one arguments do not speak of the distributed optimizer.
+      // With a layer-wise one the arguments do not mention the distributed optimizer.
       const bool distributed = is_distributed(optimizer_) && !matrices_.layer_wise;
       draft_.put(args, "use_distributed_optimizer", draft_.boolean(distributed));
       put("dist_ckpt_optim_fully_reshardable",
@@ -65,7 +65,7 @@ class Builder {
   }
 
   // A newer release's arguments hold members of enums that an older one cannot unpickle. Loading
-  // looks at none of them.
+  // uses none of them.
   Value copy_of_args() {
     if (release_ >= kNewestCore) return draft_.copy(state_.args.value);
     return draft_.copy(plain_value(state_.args.value).value);
@@ -105,7 +105,7 @@ class Builder {
       put_groups(state, groups, form);
       return state;
     }
-    // The groups of dp_reshardable stand in objects, one a group of ranks.
+    // The groups of dp_reshardable are in objects, one a group of ranks.
     if (form != ShardedOptimizer::dp_reshardable) {
       const Value inner = draft_.dict();
       put_groups(inner, groups, form);

@@ -11,8 +11,8 @@
 namespace ferry {
 
 /// The dict: args, checkpoint_version, iteration, the optimizer's parameter groups, the state's own
-/// members and content_metadata. In args stand the format, the optimizer's form and whether there
-/// are random number states for this grid (no_save_rng): loading asks for what they promise. For an
+/// members and content_metadata. args has the format, the optimizer's form and whether there are
+/// random number states for this grid (no_save_rng): loading asks for what they promise. For an
 /// older release than today's args hold plain values only (plain_value.h).
 LoadedValue common_state(const RunState& state, ShardedOptimizer optimizer, CoreRelease release);
 

@@ -18,7 +18,7 @@ CoreRelease parse_core_release(std::string_view given) {
   const auto minor = std::from_chars(has_minor ? major.ptr + 1 : end, end, release.minor);
   const bool whole = minor.ec == std::errc() && (minor.ptr == end || *minor.ptr == '.');
   if (!has_minor || !whole || release.major < 0 || release.minor < 0) {
-    fail(ErrorKind::invalid, "'{}' is no release of Megatron Core such as 0.16", given);
+    fail(ErrorKind::invalid, "'{}' is not a release of Megatron Core such as 0.16", given);
   }
   if (release < kOldestCore) {
     fail(ErrorKind::invalid, "Megatron Core {}: {} is the oldest release that can be written for",

@@ -1,4 +1,4 @@
-// The threads behind an AsyncSaver.
+// The threads of an AsyncSaver.
 #pragma once
 
 #include <atomic>
@@ -16,9 +16,9 @@
 #include "ckpt/group/group.h"
 #include "ckpt/memory/async_saver.h"
 #include "ckpt/memory/saving/group_saver.h"
-#include "ckpt/memory/saving/untold_errors.h"
-#include "ckpt/memory/staging/pieced_snapshot.h"
-#include "ckpt/memory/staging/staging_buffers.h"
+#include "ckpt/memory/saving/pending_errors.h"
+#include "ckpt/memory/transfer/pieced_snapshot.h"
+#include "ckpt/memory/transfer/staging_buffers.h"
 
 namespace ferry {
 
@@ -33,7 +33,7 @@ class AsyncSaver::Worker {
 
   void prepare(std::span<const ConstRegion> regions);
   Ticket save(Snapshot snapshot);
-  void check() { untold_->tell(); }
+  void check() { pending_->rethrow(); }
   void finish();
   void stop(StopMode mode) noexcept;
   bool is_stopped() const noexcept { return stopped_; }
@@ -46,7 +46,7 @@ class AsyncSaver::Worker {
     std::shared_ptr<Ticket::State> ticket;
     std::unique_ptr<StagingBuffers::Slot> buffer;
     std::unique_ptr<PiecedSnapshot> pieces;  // where the buffer does not hold all
-    bool is_told = false;                    // the ticket says why it fails
+    bool is_reported = false;                // the ticket says why it fails
     bool is_ready = false;                   // to be saved; guarded by mutex_
   };
 
@@ -54,13 +54,13 @@ class AsyncSaver::Worker {
   static void refuse(Job& job) noexcept;
   static void give_up(Job& job, const Error& why) noexcept;
 
-  // Of the staging thread.
+  // Owned by the staging thread.
   void stage_jobs();
   void take_memory(uint64_t bytes) noexcept;
   void stage(Job& job) noexcept;
   void copy(Job& job);
 
-  // Of the saving thread.
+  // Owned by the saving thread.
   void save_jobs();
   std::shared_ptr<Job> wait_for_job();
   void save_job(Job& job, const Round& round);
@@ -75,7 +75,7 @@ class AsyncSaver::Worker {
   const std::shared_ptr<Stager> stager_;
   const int threads_;  // of the engine
   StagingBuffers buffers_;
-  const std::shared_ptr<UntoldErrors> untold_ = std::make_shared<UntoldErrors>();
+  const std::shared_ptr<PendingErrors> pending_ = std::make_shared<PendingErrors>();
   std::optional<GroupSaver> saver_;
   std::atomic<bool> stopped_{false}, cancelled_{false};
   static_assert(std::atomic<bool>::is_always_lock_free);  // stop() is for signal handlers

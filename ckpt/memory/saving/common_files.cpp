@@ -16,11 +16,11 @@ namespace {
 
 void check_no_objects(const Snapshot& own) {
   if (own.objects.empty()) return;
-  fail(ErrorKind::invalid, "{}: this format has no place for objects of the caller's own",
+  fail(ErrorKind::invalid, "{}: this format has no place for the caller's own objects",
        own.objects.front().name);
 }
 
-// Where what is written will lie: what ranks must agree on.
+// The places of what is written: what ranks must agree on.
 std::string places_in(const Plan& plan) {
   Packer packer;
   for (const FileInfo& file : plan.target.files) packer.text(file.path).number(file.bytes);

@@ -1,4 +1,4 @@
-// Saves of formats whose files hold what lies in the memory of several ranks.
+// Saves of formats whose files combine the memory of several ranks.
 #pragma once
 
 #include <string>

@@ -13,7 +13,7 @@
 namespace ferry {
 namespace {
 
-// What rank 0 is told of a contribution.
+// What rank 0 learns of a contribution.
 std::string pack(const Contribution& own) {
   Packer packer;
   packer.number(own.ended).number(own.stopped).number(static_cast<uint64_t>(own.iteration));
@@ -94,7 +94,7 @@ void Round::check() const {
 Contribution contribution_of(const Snapshot& snapshot) {
   try {
     if (snapshot.iteration < 0) {
-      fail(ErrorKind::invalid, "{} is no iteration; the first is 0", snapshot.iteration);
+      fail(ErrorKind::invalid, "{} is not an iteration; the first is 0", snapshot.iteration);
     }
     if (!snapshot.format) fail(ErrorKind::invalid, "the snapshot has no format");
     for (const ConstRegion& region : snapshot.tensors) checked_bytes(region);
@@ -135,9 +135,9 @@ Round GroupSaver::agree(const Contribution& own) {
 }
 
 std::vector<std::string> GroupSaver::save(const Round& round, const Snapshot& own,
-                                          const LentSources* lent) {
+                                          const BorrowedSources* borrowed) {
   SaveOptions options = options_;
-  options.engine.lent = lent;
+  options.engine.borrowed = borrowed;
   if (const auto* format = dynamic_cast<const CommonFilesFormat*>(own.format.get())) {
     return save_common_files(*file_system_, store_, own, *format, group_, options);
   }

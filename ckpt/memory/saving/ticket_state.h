@@ -8,12 +8,12 @@
 #include <utility>
 
 #include "ckpt/memory/async_saver.h"
-#include "ckpt/memory/saving/untold_errors.h"
+#include "ckpt/memory/saving/pending_errors.h"
 
 namespace ferry {
 
 struct AsyncSaver::Ticket::State {
-  explicit State(std::shared_ptr<UntoldErrors> errors) : untold(std::move(errors)) {}
+  explicit State(std::shared_ptr<PendingErrors> errors) : pending(std::move(errors)) {}
 
   /// The first time counts.
   void set_ready(std::optional<Error> why_not) noexcept {
@@ -38,7 +38,7 @@ struct AsyncSaver::Ticket::State {
   std::shared_ptr<void> due_moment;  // null: not known yet
   bool is_ready = false;             // the regions are not needed any more
   std::optional<Error> refusal;      // why the snapshot is not taken
-  const std::shared_ptr<UntoldErrors> untold;
+  const std::shared_ptr<PendingErrors> pending;
 };
 
 }  // namespace ferry

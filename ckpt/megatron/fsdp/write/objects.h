@@ -1,4 +1,4 @@
-// What stands beside the tensors in fsdp_dtensor: every leaf of the state dict as an object.
+// What is next to the tensors in fsdp_dtensor: every leaf of the state dict as an object.
 #pragma once
 
 #include <string>

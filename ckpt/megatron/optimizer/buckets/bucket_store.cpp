@@ -16,7 +16,7 @@ BucketState read_state(const Entry& entry, std::string_view name) {
   }
   for (const Chunk& chunk : entry.chunks) {
     if (chunk.is_run() || chunk.box.size.size() != 1) {
-      fail(ErrorKind::corrupt, "{}: chunk {} is no range of a bucket", entry.name,
+      fail(ErrorKind::corrupt, "{}: chunk {} is not a range of a bucket", entry.name,
            to_string(chunk.box));
     }
     if (chunk.box.size[0] > 0) state.chunks.push_back(&chunk);
@@ -26,7 +26,7 @@ BucketState read_state(const Entry& entry, std::string_view name) {
   int64_t next = 0;
   for (const Chunk* chunk : state.chunks) {
     if (chunk->box.offset[0] != next || chunk->box.size[0] > entry.shape[0] - next) {
-      fail(ErrorKind::corrupt, "{}: its chunks leave a hole or overlap at element {}", entry.name,
+      fail(ErrorKind::corrupt, "{}: its chunks leave a gap or overlap at element {}", entry.name,
            next);
     }
     next += chunk->box.size[0];
@@ -75,7 +75,7 @@ void BucketStore::read_padded_sizes(const Catalog& catalog) {
       const Value sizes = buffers[key.buffer].pair_value(0);
       if (at == buffers_.end() || sizes.size() != at->second.buckets.size()) {
         fail(ErrorKind::corrupt,
-             "object {} tells of {} buckets of {}, which the checkpoint has not", object.name,
+             "object {} lists {} buckets of {}, which the checkpoint does not have", object.name,
              sizes.size(), to_string(key));
       }
       for (size_t i = 0; i < sizes.size(); ++i) {

@@ -71,7 +71,7 @@ class BucketPlacer {
     choice_.separate_experts = false;
   }
 
-  // Of all ranks, or of one.
+  // For all ranks, or for one.
   PlacedBuckets place(std::optional<int64_t> only_rank) && {
     if (parts_.kinds().empty()) return {};
     only_rank_ = only_rank;
@@ -190,9 +190,9 @@ PlacedBuckets place(const RunState& state, const RunArguments& target,
                     std::optional<int64_t> only_rank) {
   if (!target.other_modules.empty()) {
     fail(ErrorKind::unsupported,
-         "the target is trained with {}: in which order its modules hold their parameters is not "
-         "known, so that their optimizer state cannot be written flat; --optimizer "
-         "fully_reshardable writes it otherwise",
+         "the target is trained with {}: the order of its modules' parameters is unknown, so that "
+         "their optimizer state cannot be written flat; --optimizer fully_reshardable writes it "
+         "per parameter",
          target.other_modules);
   }
   return BucketPlacer(state, target).place(only_rank);

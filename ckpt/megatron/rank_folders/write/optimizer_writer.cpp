@@ -33,7 +33,7 @@ Value chained(Draft& draft, const std::vector<Value>& optimizers) {
   return optimizers.size() == 1 ? optimizers.front() : draft.list(optimizers);
 }
 
-// Which rank of a group holds what of a buffer, whose buckets lie one after another without their
+// Which rank of a group holds what of a buffer, whose buckets follow one another without their
 // padded ends.
 std::vector<Shard> parts_of_ranks(const FlatBuffer& buffer, const RankGroups& groups,
                                   int64_t first_rank) {

@@ -72,7 +72,7 @@ Value PlainOptimizerValue::make(TorchFilePlan& file, const Owned& owned,
       const bool repeated = again ? again(*parameter) : !rank_.gives(*parameter);
       const Value number = draft.integer(next_number++), state = draft.dict();
       for (size_t kind = 0; kind < kinds.size(); ++kind) {
-        // Of several optimizers one may keep what another does not.
+        // One of several optimizers may keep what another does not.
         const bool kept =
             !which_.matrices || target_.parts.has(kind, parameter->shards.front().tensor);
         if (kind == master || !kept) continue;

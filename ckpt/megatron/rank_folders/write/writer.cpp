@@ -17,7 +17,7 @@ namespace ferry {
 namespace {
 
 constexpr std::string_view kVersion = "checkpoint_version";
-constexpr int64_t kDevicesOfAHost = 8;  // arguments do not tell; loading does not ask
+constexpr int64_t kDevicesOfAHost = 8;  // not in the arguments, and loading ignores it
 constexpr std::string_view kOperations = "num_floating_point_operations_so_far";
 
 class LegacyPlanner {
@@ -60,8 +60,8 @@ class LegacyPlanner {
     return has_optimizer_ && !distributed_ && target_.run.matrices.layer_wise;
   }
 
-  // Of state that stands in the source as the model does: drop_unused() looks at entries as they
-  // are there.
+  // Drops optimizer state that has the model's role in the source: drop_unused() goes by the
+  // source's entries.
   void drop_optimizer_inputs() {
     for (const StateTensor& tensor : state_.tensors) {
       if (tensor.role != Role::optimizer) continue;
@@ -182,8 +182,8 @@ PlannedOutput plan_legacy(const RunState& state, const LegacyOptions& options) {
   const RunArguments& run = state.args.run;
   if (!run.other_modules.empty()) {
     fail(ErrorKind::unsupported,
-         "the target is trained with {}: by which names its modules hold their parameters is not "
-         "known; --to torch_dist writes it",
+         "the target is trained with {}: the names of its modules' parameters are unknown; --to "
+         "torch_dist writes it",
          run.other_modules);
   }
   return LegacyPlanner(state, options).plan();

@@ -1,4 +1,4 @@
-#include "ckpt/format/fsdp/fsdp_ranks.h"
+#include "ckpt/format/fsdp_ranks/fsdp_ranks.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
-#include "ckpt/format/fsdp/dtensor.h"
+#include "ckpt/format/fsdp_ranks/dtensor.h"
 #include "ckpt/format/torch/torch_file.h"
 
 namespace ferry {
@@ -28,7 +28,7 @@ constexpr int kMostRankDepth = 16;
 constexpr size_t kMostRankNames = size_t{1} << 22;
 
 struct RankFile {
-  int64_t world_size = 0, rank = 0;  // 0 ranks: the name does not tell
+  int64_t world_size = 0, rank = 0;  // 0 ranks: not in the name
   std::string name;
   int64_t model = 0;  // of several
 };
@@ -61,7 +61,7 @@ std::optional<RankFile> parse_name(const std::string& name, std::string_view kin
   return fits ? std::optional(std::move(file)) : std::nullopt;
 }
 
-// Of one kind, by rank. Names are sorted, ranks are not.
+// The files of one kind, by rank. Names are sorted, ranks are not.
 std::vector<RankFile> rank_files(const std::vector<std::string>& names, std::string_view kind) {
   std::vector<RankFile> files;
   for (const std::string& name : names) {
@@ -69,7 +69,7 @@ std::vector<RankFile> rank_files(const std::vector<std::string>& names, std::str
   }
   std::sort(files.begin(), files.end(),
             [](const RankFile& a, const RankFile& b) { return a.rank < b.rank; });
-  // As many as there are, where names do not tell: gaps show, and parts that nobody holds.
+  // As many as there are, where names do not say: gaps show, and parts that nobody holds.
   const int64_t ranks = files.empty() ? 0 : files.back().rank + 1;
   for (RankFile& file : files) file.world_size = file.world_size == 0 ? ranks : file.world_size;
   return files;
@@ -103,7 +103,7 @@ class Joiner {
   /// Every tensor of nested dicts, its name the keys joined by '.'.
   void add_all(const Value& value, const std::string& name, Role role, int depth = 0) {
     if (++names_ > kMostRankNames || depth > kMostRankDepth) {
-      fail(ErrorKind::exhausted, "{}: its structure names more than a checkpoint would", path());
+      fail(ErrorKind::exhausted, "{}: its structure has more names than any checkpoint", path());
     }
     if (value.kind() == ValueKind::dict) {
       for (size_t i = 0; i < value.pair_count(); ++i) {
@@ -127,8 +127,8 @@ class Joiner {
       chunk.box = part->box;
       Entry& entry = entry_of(name, part->local->dtype, part->shape, role, what);
       if (element_count(part->box.size, what) == 0) return;
-      // Of a mesh that has but a part of the ranks: FSDP's next to tensor parallelism, which leaves
-      // embeddings and norms alone.
+      // For a mesh of some of the ranks: FSDP next to tensor parallelism, which leaves embeddings
+      // and norms alone.
       const bool in_part = part->mesh_ranks > 0 && part->mesh_ranks < world_size_;
       const bool held = in_part && std::ranges::any_of(entry.chunks, [&](const Chunk& other) {
                           return other.box == chunk.box;
@@ -157,7 +157,7 @@ class Joiner {
     Entry& entry = catalog_.entries[at->second];
     if (entry.dtype != dtype || entry.shape != shape) {
       fail(ErrorKind::corrupt,
-           "{}: is {} {}, of the ranks before {} {}; they are of different saves", what,
+           "{}: is {} {}, and {} {} on the ranks before; they are from different saves", what,
            torch_name(dtype), to_string(shape), torch_name(entry.dtype), to_string(entry.shape));
     }
     return entry;

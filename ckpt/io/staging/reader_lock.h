@@ -1,9 +1,9 @@
-// What a ferry process reads bears a mark, so that no other one removes it meanwhile; and a reader
-// can tell whether it was removed or replaced all the same.
+// A lock on what a ferry process reads, so that no other one removes it meanwhile; and a check
+// whether it was removed or replaced all the same.
 //
-// The mark is a shared lock (LockableFile) on one file of the checkpoint: nothing is written, so it
+// The lock is a shared lock (LockableFile) on one file of the checkpoint: nothing is written, so it
 // works on read-only file systems too. Where there are no locks (Lustre without `flock`), or none
-// that other hosts see, nobody is kept from removing; still_there() tells afterwards.
+// that other hosts see, nobody is kept from removing; still_there() finds out afterwards.
 #pragma once
 
 #include <memory>
@@ -14,13 +14,13 @@
 
 namespace ferry {
 
-class ReadMark {
+class ReaderLock {
  public:
-  /// Marks a checkpoint folder or lone file; before anything of it is read. Never fails: a mark
+  /// Marks a checkpoint folder or lone file; before anything of it is read. Never fails: a lock
   /// that cannot be had is void, and says why.
-  ReadMark(const FileSystem& file_system, const std::string& path);
+  ReaderLock(const FileSystem& file_system, const std::string& path);
 
-  /// Why others cannot see the mark; empty when they can.
+  /// Why others cannot see the lock; empty when they can.
   const std::string& problem() const noexcept { return problem_; }
 
   /// True while the path leads to the checkpoint that was marked. Where even that cannot be seen:
@@ -37,9 +37,9 @@ class ReadMark {
 };
 
 /// check() of each.
-void check_marks(std::span<const std::shared_ptr<const ReadMark>> marks);
+void check_reader_locks(std::span<const std::shared_ptr<const ReaderLock>> reader_locks);
 
-/// Whether any process, this one included, holds a mark on the checkpoint at `path`. False where
+/// Whether any process, this one included, holds a lock on the checkpoint at `path`. False where
 /// that cannot be seen; when an error keeps it from being seen, `unseen`, if given, gets that.
 bool is_being_read(const FileSystem& file_system, const std::string& path,
                    std::string* unseen = nullptr);

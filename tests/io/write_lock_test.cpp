@@ -1,5 +1,5 @@
 // Who may write a target: the living, the dead, and those that cannot be judged.
-#include "ckpt/io/staging/claim.h"
+#include "ckpt/io/staging/write_lock.h"
 
 #include <gmock/gmock.h>
 
@@ -32,8 +32,8 @@ class ClaimTest : public testing::Test {
     memory_->create_folder("runs");
   }
 
-  static ClaimRecord record_of(const ProcessIdentity& owner) {
-    ClaimRecord record;
+  static LockRecord record_of(const ProcessIdentity& owner) {
+    LockRecord record;
     record.owner = owner;
     record.since_seconds = 1'772'000'000;
     record.token = kToken;
@@ -47,15 +47,15 @@ class ClaimTest : public testing::Test {
   static ProcessIdentity elsewhere() { return {"node7", "another-boot", "pid:[1]", 42, 99}; }
 
   // A claim on runs/a as its owner left it, with a partial folder.
-  void put_claim(const ClaimRecord& record) {
+  void put_claim(const LockRecord& record) {
     memory_->put(kLock, record.to_text());
     memory_->put(std::string("runs/.ferry-partial.a.") + kToken + "/x", "1");
   }
-  std::string refused(const ClaimOptions& options = {}) { return refused(memory_, options); }
+  std::string refused(const WriteLockOptions& options = {}) { return refused(memory_, options); }
   std::string refused(const std::shared_ptr<const FileSystem>& files,
-                      const ClaimOptions& options = {}) {
+                      const WriteLockOptions& options = {}) {
     try {
-      const Claim claim(files, "runs/a", options);
+      const WriteLock claim(files, "runs/a", options);
       ADD_FAILURE() << "got the claim";
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::busy);
@@ -69,13 +69,13 @@ class ClaimTest : public testing::Test {
 };
 
 TEST_F(ClaimTest, LeavesNothing) {
-  { const Claim claim(memory_, "runs/a"); }
+  { const WriteLock claim(memory_, "runs/a"); }
   EXPECT_THAT(memory_->list("runs"), IsEmpty());
 }
 
 TEST_F(ClaimTest, TheDeadAreCleanedUp) {
   put_claim(record_of(dead()));
-  { const Claim claim(memory_, "runs/a"); }
+  { const WriteLock claim(memory_, "runs/a"); }
   EXPECT_THAT(memory_->list("runs"), IsEmpty());
 }
 
@@ -84,7 +84,7 @@ TEST_F(ClaimTest, AReusedProcessNumberIsSeen) {
   ProcessIdentity owner = ProcessIdentity::current();
   owner.started -= 1;
   put_claim(record_of(owner));
-  { const Claim claim(memory_, "runs/a"); }
+  { const WriteLock claim(memory_, "runs/a"); }
   EXPECT_THAT(memory_->list("runs"), IsEmpty());
 }
 
@@ -92,7 +92,7 @@ TEST_F(ClaimTest, ARebootedHostsProcessesAreDead) {
   ProcessIdentity owner = ProcessIdentity::current();
   owner.boot = "another-boot";
   put_claim(record_of(owner));
-  { const Claim claim(memory_, "runs/a"); }
+  { const WriteLock claim(memory_, "runs/a"); }
   EXPECT_THAT(memory_->list("runs"), IsEmpty());
 }
 
@@ -108,7 +108,7 @@ TEST_F(ClaimTest, TheLivingKeepTheirClaim) {
 TEST_F(ClaimTest, TheLockShowsLifeAndDeath) {
   ProcessIdentity owner = ProcessIdentity::current();
   owner.pid_namespace = "pid:[1]";
-  ClaimRecord record = record_of(owner);
+  LockRecord record = record_of(owner);
   record.locked = true;
   put_claim(record);
   {
@@ -116,7 +116,7 @@ TEST_F(ClaimTest, TheLockShowsLifeAndDeath) {
     ASSERT_EQ(lock->lock(LockMode::exclusive), LockState::taken);
     EXPECT_THAT(refused(), HasSubstr("is being written by"));
   }
-  { const Claim claim(memory_, "runs/a"); }
+  { const WriteLock claim(memory_, "runs/a"); }
   EXPECT_THAT(memory_->list("runs"), IsEmpty());
 }
 
@@ -126,13 +126,13 @@ TEST_F(ClaimTest, OneOfAnotherHostIsTakenOverWhenNothingMoves) {
                                HasSubstr("remove runs/.ferry-lock.a")));
   memory_->set_clock(1'000'000 + kTakeOverSeconds);
   {
-    const Claim claim(memory_, "runs/a");
+    const WriteLock claim(memory_, "runs/a");
     ASSERT_EQ(claim.notes().size(), 1u);  // what it wrote stays, should it live
     EXPECT_THAT(claim.notes()[0], HasSubstr("process 42 on node7"));
   }
   EXPECT_EQ(memory_->list("runs").size(), 2u);
   memory_->set_clock(1'000'000 + kRemoveSeconds);
-  { const Claim claim(memory_, "runs/a"); }
+  { const WriteLock claim(memory_, "runs/a"); }
   EXPECT_THAT(memory_->list("runs"), IsEmpty());
 }
 
@@ -141,14 +141,14 @@ TEST_F(ClaimTest, OneOfAnotherHostThatWritesIsNotTakenOver) {
   memory_->set_clock(1'000'000 + kTakeOverSeconds);
   memory_->put(std::string("runs/.ferry-partial.a.") + kToken + "/y", "2");
   refused();
-  ClaimOptions at_once;
+  WriteLockOptions at_once;
   at_once.take_over = true;
-  const Claim claim(memory_, "runs/a", at_once);
+  const WriteLock claim(memory_, "runs/a", at_once);
 }
 
 TEST_F(ClaimTest, WhoLostTheClaimIsTold) {
   memory_->put("runs/a/x", "old");
-  const Claim first(memory_, "runs/a");
+  const WriteLock first(memory_, "runs/a");
   memory_->put(kLock, record_of(elsewhere()).to_text());
   try {
     first.check();
@@ -160,8 +160,8 @@ TEST_F(ClaimTest, WhoLostTheClaimIsTold) {
 }
 
 TEST_F(ClaimTest, WhoLostTheClaimToOneThatIsDoneIsTold) {
-  const Claim first(memory_, "runs/a");
-  const std::string token = read_claim_token(*memory_, kLock);
+  const WriteLock first(memory_, "runs/a");
+  const std::string token = read_lock_token(*memory_, kLock);
   memory_->rename(kLock, "runs/" + aside_name(Aside::owner, "a", token));
   try {
     first.check();
@@ -175,7 +175,7 @@ TEST_F(ClaimTest, WhoLostTheClaimToOneThatIsDoneIsTold) {
 TEST_F(ClaimTest, TheFormerTargetIsPutBack) {
   put_claim(record_of(dead()));
   memory_->put(std::string("runs/.ferry-old.a.") + kToken + "/x", "former");
-  { const Claim claim(memory_, "runs/a"); }
+  { const WriteLock claim(memory_, "runs/a"); }
   EXPECT_THAT(memory_->list("runs"), ElementsAre("a"));
   EXPECT_EQ(memory_->get("runs/a/x"), "former");
 }
@@ -187,35 +187,35 @@ TEST_F(ClaimTest, DamagedRecordsWaitTheirTime) {
     memory_->put(kLock, content);
     EXPECT_THAT(refused(), HasSubstr("an unknown process"));
     memory_->set_clock(1'000'000 + kRemoveSeconds);
-    { const Claim claim(memory_, "runs/a"); }
+    { const WriteLock claim(memory_, "runs/a"); }
     EXPECT_THAT(memory_->list("runs"), IsEmpty());
   }
 }
 
 TEST_F(ClaimTest, WaitsForTheLiving) {
-  auto first = std::make_unique<Claim>(memory_, "runs/a");
-  ClaimOptions patient;
+  auto first = std::make_unique<WriteLock>(memory_, "runs/a");
+  WriteLockOptions patient;
   patient.wait_seconds = 0.05;
   EXPECT_THAT(refused(patient), HasSubstr("is being written by"));
 }
 
 // A prune beside a training holds a target for a moment: the save waits, other prunes do not.
 TEST_F(ClaimTest, WritersWaitForOneThatOnlyRemoves) {
-  const ClaimOptions to_remove{.to_remove = true};
-  auto first = std::make_unique<Claim>(memory_, "runs/a", to_remove);
+  const WriteLockOptions to_remove{.to_remove = true};
+  auto first = std::make_unique<WriteLock>(memory_, "runs/a", to_remove);
   EXPECT_THAT(refused(to_remove), HasSubstr("runs/a is being pruned or cleaned up by process"));
   auto later = std::async(std::launch::async, [&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     first.reset();
   });
-  const Claim writer(memory_, "runs/a");
+  const WriteLock writer(memory_, "runs/a");
   later.get();
   EXPECT_THAT(refused(to_remove), HasSubstr("runs/a is being written by process"));
 }
 
 // Two find a dead one's lock: the kernel's lock on it is for a moment that of the faster one.
 TEST_F(ClaimTest, WritersWaitForOneThatTakesADeadOnesLock) {
-  ClaimRecord record = record_of(dead());
+  LockRecord record = record_of(dead());
   record.locked = true;
   put_claim(record);
   auto faster = memory_->open_lockable(kLock, LockMode::exclusive);
@@ -226,14 +226,14 @@ TEST_F(ClaimTest, WritersWaitForOneThatTakesADeadOnesLock) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     faster.reset();
   });
-  { const Claim writer(memory_, "runs/a"); }
+  { const WriteLock writer(memory_, "runs/a"); }
   EXPECT_THAT(memory_->list("runs"), IsEmpty());
 }
 
 // Without locks, a dead one's lock is given back while it is judged, and a living one takes it.
 TEST_F(ClaimTest, ALockThatIsHandedOverIsJudgedAnew) {
   memory_->put(kLock, record_of(dead()).to_text());
-  ClaimRecord next = record_of(ProcessIdentity::current());
+  LockRecord next = record_of(ProcessIdentity::current());
   next.token = "ffeeddccbbaa9988";
   bool is_judged = false;
   hooked_->has_locks = false;
@@ -245,13 +245,13 @@ TEST_F(ClaimTest, ALockThatIsHandedOverIsJudgedAnew) {
     fail(ErrorKind::not_found, "{} is not there", path);
   };
   EXPECT_THAT(refused(hooked_), HasSubstr("runs/a is being written by process"));
-  EXPECT_EQ(read_claim_token(*memory_, kLock), next.token);
+  EXPECT_EQ(read_lock_token(*memory_, kLock), next.token);
 }
 
 // Without locks another claim mistakes the lock for a dead one's, and would put it back.
 TEST_F(ClaimTest, ALockThatWasMovedIsGivenBackToo) {
   hooked_->has_locks = false;
-  auto claim = std::make_unique<Claim>(hooked_, "runs/a");
+  auto claim = std::make_unique<WriteLock>(hooked_, "runs/a");
   memory_->rename(kLock, "runs/" + aside_name(Aside::owner, "a", kToken));
   claim.reset();
   EXPECT_THAT(memory_->list("runs"), IsEmpty());
@@ -261,7 +261,7 @@ TEST_F(ClaimTest, ALockThatWasMovedIsGivenBackToo) {
 // leaves it there, as what the dead one left is known by it.
 TEST_F(ClaimTest, TheSlowerOfTwoLeavesTheDeadOnesRecord) {
   put_claim(record_of(dead()));
-  ClaimRecord faster = record_of(ProcessIdentity::current());
+  LockRecord faster = record_of(ProcessIdentity::current());
   faster.token = "ffeeddccbbaa9988";
   bool is_slow = true;
   hooked_->has_locks = false;
@@ -273,7 +273,7 @@ TEST_F(ClaimTest, TheSlowerOfTwoLeavesTheDeadOnesRecord) {
   EXPECT_THAT(refused(hooked_), HasSubstr("runs/a is being written by process"));
   memory_->remove_all(kLock);
   EXPECT_EQ(memory_->list("runs").size(), 2u);
-  { const Claim claim(memory_, "runs/a"); }
+  { const WriteLock claim(memory_, "runs/a"); }
   EXPECT_THAT(memory_->list("runs"), IsEmpty());
 }
 
@@ -286,7 +286,7 @@ TEST_F(ClaimTest, ALostAnswerDoesNotRefuseTheClaimItself) {
       hooked_->after = [&](std::string_view call, const std::string& path) {
         if (call == "rename" && !std::exchange(is_lost, true)) fail(kind, "{}: again", path);
       };
-      { const Claim claim(hooked_, "runs/a"); }
+      { const WriteLock claim(hooked_, "runs/a"); }
       EXPECT_TRUE(is_lost);
       EXPECT_THAT(memory_->list("runs"), IsEmpty());
     }

@@ -1,4 +1,4 @@
-#include "ckpt/memory/staging/piece_ring.h"
+#include "ckpt/memory/transfer/piece_ring.h"
 
 #include <algorithm>
 #include <cstring>
@@ -38,7 +38,7 @@ void PieceRing::read(uint32_t number, std::span<const std::byte> region, uint64_
     const uint64_t bytes = std::min<uint64_t>(into.size(), first + piece_bytes_ - offset);
     Piece& piece = take(number, region, first);
     std::memcpy(into.data(), piece.bytes.data() + (offset - first), bytes);
-    give_back(piece);
+    release(piece);
     offset += bytes;
     into = into.subspan(bytes);
   }
@@ -104,7 +104,7 @@ void PieceRing::fill(Piece& piece, std::span<const std::byte> from) {
   stager_->copy({&copy, 1}, moment_);
 }
 
-void PieceRing::give_back(Piece& piece) {
+void PieceRing::release(Piece& piece) {
   const std::lock_guard lock(mutex_);
   piece.last_used = ++uses_;
   if (--piece.users == 0) changed_.notify_all();

@@ -13,7 +13,7 @@
 
 namespace ferry {
 
-/// True when a file of such a name lies in the folder.
+/// True when the folder has a file of such a name.
 bool is_fsdp_folder(const FileSystem& file_system, const std::string& folder);
 
 /// Joins the parts of all ranks, of tensors that several hold the first one's. not_found, naming

@@ -1,4 +1,4 @@
-#include "ckpt/memory/staging/staging_buffers.h"
+#include "ckpt/memory/transfer/staging_buffers.h"
 
 #include <algorithm>
 #include <exception>
@@ -26,13 +26,13 @@ std::unique_ptr<StagingBuffers::Slot> StagingBuffers::take(uint64_t bytes) {
     fail(ErrorKind::exhausted,
          "no staging memory is allowed, and a snapshot of {} bytes needs some", bytes);
   }
-  uint64_t wanted = std::min(bytes, most_bytes_);
+  uint64_t requested = std::min(bytes, most_bytes_);
   for (;;) {
     std::unique_ptr<Slot> slot;
-    changed_.wait(lock, [&] { return (slot = try_take(wanted)) != nullptr; });
+    changed_.wait(lock, [&] { return (slot = try_take(requested)) != nullptr; });
     lock.unlock();
     bool is_had = false;
-    std::exception_ptr problem;  // another than want of memory
+    std::exception_ptr problem;  // other than out of memory
     try {
       is_had = allocate(*slot);
     } catch (...) {
@@ -43,11 +43,11 @@ std::unique_ptr<StagingBuffers::Slot> StagingBuffers::take(uint64_t bytes) {
     bytes_ -= slot->bytes;
     --taken_;
     if (problem) std::rethrow_exception(problem);
-    if (wanted <= kLeastBytes) {
+    if (requested <= kLeastBytes) {
       fail(ErrorKind::exhausted, "no memory to stage any of a snapshot of {} bytes", bytes);
     }
-    wanted = std::max(wanted / 2, kLeastBytes);
-    most_bytes_ = bytes_ + wanted;
+    requested = std::max(requested / 2, kLeastBytes);
+    most_bytes_ = bytes_ + requested;
   }
 }
 
@@ -94,7 +94,7 @@ std::unique_ptr<StagingBuffers::Slot> StagingBuffers::try_take(uint64_t bytes) {
   return slot;
 }
 
-void StagingBuffers::give_back(std::unique_ptr<Slot> slot) {
+void StagingBuffers::release(std::unique_ptr<Slot> slot) {
   const std::lock_guard lock(mutex_);
   --taken_;
   free_.push_back(std::move(slot));

@@ -1,4 +1,4 @@
-#include "ckpt/io/staging/claim_record.h"
+#include "ckpt/io/staging/lock_record.h"
 
 #include <fmt/chrono.h>
 
@@ -51,7 +51,7 @@ std::optional<std::string> decoded(std::string_view text) {
   return out;
 }
 
-// A name of something that may lie in a folder, and lead nowhere else.
+// Whether a name stays inside its folder.
 bool is_path_component(std::string_view name) {
   return !name.empty() && name != "." && name != ".." &&
          name.find_first_of(std::string_view("/\0", 2)) == std::string_view::npos;
@@ -76,7 +76,7 @@ std::string printable(std::string_view text) {
   return out.empty() ? "?" : out;
 }
 
-bool set_field(ClaimRecord& record, std::string_view key, std::string_view value) {
+bool set_field(LockRecord& record, std::string_view key, std::string_view value) {
   const auto set = [&](int64_t& field) {
     const auto parsed = number(value);
     if (parsed) field = *parsed;
@@ -124,7 +124,7 @@ std::optional<AsideName> parse_aside(std::string_view name) {
   return std::nullopt;
 }
 
-std::string ClaimRecord::to_text() const {
+std::string LockRecord::to_text() const {
   return fmt::format(
       "{}\nhost {}\nprocess {}\nstarted {}\nboot {}\nnamespace {}\nsince {}\nlocked {}\n"
       "removes {}\ntoken {}\n",
@@ -132,7 +132,7 @@ std::string ClaimRecord::to_text() const {
       since_seconds, locked ? "yes" : "no", removes ? "yes" : "no", token);
 }
 
-std::string ClaimRecord::describe() const {
+std::string LockRecord::describe() const {
   std::string text = fmt::format("process {} on {}", owner.process, printable(owner.host));
   const auto since = static_cast<std::time_t>(since_seconds);
   std::tm time{};
@@ -142,13 +142,12 @@ std::string ClaimRecord::describe() const {
   return text;
 }
 
-std::optional<ClaimRecord> read_claim_record(const FileSystem& file_system,
-                                             const std::string& path) {
+std::optional<LockRecord> read_lock_record(const FileSystem& file_system, const std::string& path) {
   const PathStatus status = file_system.status(path);
   if (status.kind == PathKind::missing) fail(ErrorKind::not_found, "{} is not there", path);
   if (status.kind != PathKind::file || status.bytes > kRecordLimit) return std::nullopt;
   const std::string text = read_file(file_system, path, kRecordLimit);
-  ClaimRecord record;
+  LockRecord record;
   size_t begin = text.find('\n');
   if (std::string_view(text).substr(0, begin) != kFirstLine) return std::nullopt;
   while (begin != std::string::npos && begin + 1 < text.size()) {
@@ -162,9 +161,9 @@ std::optional<ClaimRecord> read_claim_record(const FileSystem& file_system,
   return record.token.empty() ? std::nullopt : std::optional(record);
 }
 
-std::string read_claim_token(const FileSystem& file_system, const std::string& path) {
+std::string read_lock_token(const FileSystem& file_system, const std::string& path) {
   try {
-    const auto record = read_claim_record(file_system, path);
+    const auto record = read_lock_record(file_system, path);
     return record ? record->token : std::string();
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::not_found) throw;

@@ -1,4 +1,4 @@
-// Errors of saves that go on beside their caller.
+// Errors of saves that run while their caller goes on.
 #pragma once
 
 #include <exception>
@@ -10,7 +10,7 @@
 
 namespace ferry {
 
-/// An Error to tell of want of memory with, made while there was some. Copies of it need none.
+/// Preallocated out-of-memory error. Copies of it need no memory.
 const Error& out_of_memory() noexcept;
 
 /// What `make` returns, unless it has no memory for that.
@@ -25,14 +25,14 @@ Error error_or_out_of_memory(const Make& make) noexcept {
 
 Error error_of(const std::exception& exception) noexcept;
 
-/// What went wrong and was not told yet. Told by a saver and by tickets that may outlive it. Safe
-/// from several threads.
-class UntoldErrors {
+/// What went wrong and was not thrown yet, by a saver or by tickets that may outlive it. Safe from
+/// several threads.
+class PendingErrors {
  public:
   void add(const Error& error) noexcept;
 
   /// Throws the first, and says how many more there are; then there are none.
-  void tell();
+  void rethrow();
 
  private:
   std::mutex mutex_;

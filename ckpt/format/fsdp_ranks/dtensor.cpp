@@ -1,4 +1,4 @@
-#include "ckpt/format/fsdp/dtensor.h"
+#include "ckpt/format/fsdp_ranks/dtensor.h"
 
 #include <algorithm>
 #include <string_view>

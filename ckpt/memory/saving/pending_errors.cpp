@@ -1,4 +1,4 @@
-#include "ckpt/memory/saving/untold_errors.h"
+#include "ckpt/memory/saving/pending_errors.h"
 
 #include <utility>
 
@@ -19,7 +19,7 @@ Error error_of(const std::exception& exception) noexcept {
   return error_or_out_of_memory([&] { return Error(ErrorKind::internal, exception.what()); });
 }
 
-void UntoldErrors::add(const Error& error) noexcept {
+void PendingErrors::add(const Error& error) noexcept {
   const std::lock_guard lock(mutex_);
   try {
     errors_.push_back(error);
@@ -28,7 +28,7 @@ void UntoldErrors::add(const Error& error) noexcept {
   }
 }
 
-void UntoldErrors::tell() {
+void PendingErrors::rethrow() {
   std::vector<Error> errors;
   size_t more = 0;
   {

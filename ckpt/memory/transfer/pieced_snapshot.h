@@ -7,17 +7,17 @@
 #include <span>
 #include <vector>
 
-#include "ckpt/engine/lent_sources.h"
+#include "ckpt/engine/borrowed_sources.h"
 #include "ckpt/memory/region.h"
 #include "ckpt/memory/stager.h"
-#include "ckpt/memory/staging/piece_ring.h"
+#include "ckpt/memory/transfer/piece_ring.h"
 
 namespace ferry {
 
 /// Regions of which as much is copied aside at once as there is room for; the rest passes through a
 /// ring of pieces while it is written, before what was copied. The caller's memory stays as it is
 /// until then.
-class PiecedSnapshot final : public LentSources {
+class PiecedSnapshot final : public BorrowedSources {
  public:
   /// Copies what has room, and lets those regions that have it whole point there. `memory` must
   /// outlive it. `threads`: as many read at a time. `copied` is called when nothing is read from
@@ -27,7 +27,7 @@ class PiecedSnapshot final : public LentSources {
                  std::function<void()> copied);
 
   std::shared_ptr<const ReadableFile> file(uint32_t region) const override;
-  void give_back() const noexcept override { copied_(); }
+  void release() const noexcept override { copied_(); }
 
  private:
   PieceRing ring_;

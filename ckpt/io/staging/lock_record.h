@@ -1,5 +1,5 @@
-// The names that stand beside a target while it is written, or after a crash, and what a lock file
-// says. With NAME the target's name and T the random token of a claim:
+// The names next to a target while it is written, or after a crash, and what a lock file says. With
+// NAME the target's name and T the random token of a lock:
 //
 //   .ferry-lock.NAME         who writes it, locked by the kernel too
 //   .ferry-owner.NAME.T      the same, before it gets the name above or after it lost it
@@ -35,11 +35,11 @@ struct AsideName {
 /// have made. So `target_name` is the name of something in the same folder, never a path.
 std::optional<AsideName> parse_aside(std::string_view name);
 
-struct ClaimRecord {
+struct LockRecord {
   ProcessIdentity owner;
   int64_t since_seconds = 0;  // Unix time, by the owner's clock
   bool locked = false;        // the owner holds the kernel's exclusive lock on the file
-  bool removes = false;       // the owner writes nothing (ClaimOptions::to_remove)
+  bool removes = false;       // the owner writes nothing (WriteLockOptions::to_remove)
   std::string token;
 
   std::string to_text() const;
@@ -48,9 +48,8 @@ struct ClaimRecord {
 
 /// Nothing when the file is no record (empty after a power loss, or of something else). not_found
 /// when it is missing.
-std::optional<ClaimRecord> read_claim_record(const FileSystem& file_system,
-                                             const std::string& path);
+std::optional<LockRecord> read_lock_record(const FileSystem& file_system, const std::string& path);
 /// Its token; empty when the file is no record or missing.
-std::string read_claim_token(const FileSystem& file_system, const std::string& path);
+std::string read_lock_token(const FileSystem& file_system, const std::string& path);
 
 }  // namespace ferry

@@ -1,4 +1,4 @@
-#include "ckpt/memory/staging/pieced_snapshot.h"
+#include "ckpt/memory/transfer/pieced_snapshot.h"
 
 #include <algorithm>
 #include <cstring>

@@ -25,10 +25,10 @@ class StagingBuffers {
   };
 
   /// A buffer of at least `bytes` bytes, once one is free. Where so much would never fit, or cannot
-  /// be had, a smaller one: as large as may be, or half, a quarter and so on of what was wanted,
-  /// which is then the most of all buffers from now on. exhausted when there is none at all.
+  /// be had, a smaller one: as large as may be, or half, a quarter and so on of the request, which
+  /// is then the most of all buffers from now on. exhausted when there is none at all.
   std::unique_ptr<Slot> take(uint64_t bytes);
-  void give_back(std::unique_ptr<Slot> slot);
+  void release(std::unique_ptr<Slot> slot);
   uint64_t bytes() const;  // of all, free or not
 
  private:

@@ -1,6 +1,6 @@
 // PyTorch's DTensor as torch.save pickles it: the part of a tensor that one rank holds, and how the
 // tensor is spread over a mesh of ranks. And its ShardedTensor, which FSDP 1 gives without a mesh:
-// the part, and where it lies.
+// the part, and its place.
 //
 // Source: torch/distributed/tensor/{_api,_dtensor_spec,placement_types}.py, device_mesh.py,
 // torch/_tensor.py (__reduce_ex__ of subclasses), torch/distributed/_shard/sharded_tensor/api.py
@@ -18,7 +18,7 @@ namespace ferry {
 struct DTensorPart {
   const StoredTensor* local = nullptr;  // what this rank holds; null: no part of a ShardedTensor
   Dims shape;                           // of the whole tensor
-  Box box;                              // where that lies in it; without elements: nothing is held
+  Box box;                 // its place in the tensor; without elements: nothing is held
   int64_t mesh_ranks = 0;  // over which it is spread; those outside hold the same; 0: not known
   bool copy = false;       // another rank is the first to hold the same
 };

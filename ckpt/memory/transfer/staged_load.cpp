@@ -70,22 +70,22 @@ class StagedPart {
   StagedPart(Stager& stager, uint64_t bytes) : stager_(stager), memory_(stager.allocate(bytes)) {}
   ~StagedPart() {
     try {
-      settle();
+      finish_copies();
     } catch (const std::exception&) {
-      // The device failed: whoever uses it next is told.
+      // The device failed: whoever uses it next gets the error.
     }
   }
   StagedPart(const StagedPart&) = delete;
   StagedPart& operator=(const StagedPart&) = delete;
 
-  void settle() {
+  void finish_copies() {
     if (const auto wait = std::exchange(wait_, {})) wait();
   }
 
-  // Calls `fill` with the parts as they lie in the staging memory, and sends them on their way.
+  // Calls `fill` with the parts in the staging memory, and sends them on their way.
   template <typename Fill>
   void pass_on(std::vector<Region> parts, const Fill& fill) {
-    settle();
+    finish_copies();
     std::vector<StagingCopy> copies;
     std::byte* next = memory_.bytes.data();
     for (Region& part : parts) {
@@ -119,7 +119,7 @@ void load_staged(const Checkpoint& checkpoint, const RunState& state,
   uint64_t most = std::max(buffer_bytes, kLeastBytes);
   if (has_streams(checkpoint.catalog)) most = std::max(most, largest);
   most = std::min(most, std::max(all, kLeastBytes));
-  // Of one buffer all threads have something to do.
+  // One buffer gives all threads something to do.
   options.memory_bytes = std::min(options.memory_bytes, std::max(kTileBytes, buffer_bytes / 2));
   StagedPart first(stager, most), second(stager, most);
   std::array<StagedPart*, 2> turns{&first, &second};
@@ -130,8 +130,8 @@ void load_staged(const Checkpoint& checkpoint, const RunState& state,
     });
     std::swap(turns[0], turns[1]);
   }
-  first.settle();
-  second.settle();
+  first.finish_copies();
+  second.finish_copies();
 }
 
 }  // namespace ferry

@@ -1,4 +1,4 @@
-#include "ckpt/io/staging/read_mark.h"
+#include "ckpt/io/staging/reader_lock.h"
 
 #include "ckpt/base/error.h"
 
@@ -32,28 +32,28 @@ std::unique_ptr<LockableFile> open_marked(const FileSystem& file_system, const s
 
 }  // namespace
 
-ReadMark::ReadMark(const FileSystem& file_system, const std::string& path) : path_(path) {
+ReaderLock::ReaderLock(const FileSystem& file_system, const std::string& path) : path_(path) {
   try {
     file_ = open_marked(file_system, path);
     if (!file_ || file_->lock(LockMode::shared) == LockState::taken) return;
     problem_ = fmt::format(
-        "{}: the file system gives no locks, so that no other process sees "
-        "that this one reads here",
+        "{}: the file system has no locks, so that other processes do not see that this one reads "
+        "here",
         path);
   } catch (const Error& error) {
     problem_ = error.what();
   }
 }
 
-bool ReadMark::still_there() const { return !file_ || file_->still_at_path(); }
+bool ReaderLock::still_there() const { return !file_ || file_->still_at_path(); }
 
-void ReadMark::check() const {
+void ReaderLock::check() const {
   if (still_there()) return;
   fail(ErrorKind::busy, "{} was removed or replaced while it was read; run again", path_);
 }
 
-void check_marks(std::span<const std::shared_ptr<const ReadMark>> marks) {
-  for (const auto& mark : marks) mark->check();
+void check_reader_locks(std::span<const std::shared_ptr<const ReaderLock>> reader_locks) {
+  for (const auto& lock : reader_locks) lock->check();
 }
 
 bool is_being_read(const FileSystem& file_system, const std::string& path, std::string* unseen) {

@@ -1,4 +1,4 @@
-#include "ckpt/io/staging/claim.h"
+#include "ckpt/io/staging/write_lock.h"
 
 #include <algorithm>
 #include <chrono>
@@ -24,8 +24,8 @@ std::string minutes(int64_t seconds) { return fmt::format("{} min", seconds / 60
 
 }  // namespace
 
-Claim::Claim(std::shared_ptr<const FileSystem> file_system, std::string target,
-             const ClaimOptions& options)
+WriteLock::WriteLock(std::shared_ptr<const FileSystem> file_system, std::string target,
+                     const WriteLockOptions& options)
     : file_system_(std::move(file_system)),
       target_(std::move(target)),
       parts_(split_path(target_)) {
@@ -47,9 +47,9 @@ Claim::Claim(std::shared_ptr<const FileSystem> file_system, std::string target,
     }
   } catch (...) {
     try {
-      file_system_->remove_all(beside(Aside::owner));
+      file_system_->remove_all(aside_path(Aside::owner));
     } catch (const std::exception&) {
-      // The next claim of the target removes it.
+      // The next lock of the target removes it.
     }
     throw;
   }
@@ -61,72 +61,72 @@ Claim::Claim(std::shared_ptr<const FileSystem> file_system, std::string target,
   }
 }
 
-// Where something still stands aside, the record stays beside it, so that the next claim knows
-// whose it was; with this object's lock gone it counts as a dead one's.
-Claim::~Claim() {
+// Where something is still set aside, the record stays with it, so that the next lock knows whose
+// it was; without this object's lock it counts as a dead owner's.
+WriteLock::~WriteLock() {
   const auto stands = [this](Aside kind) {
-    return file_system_->status(beside(kind)).kind != PathKind::missing;
+    return file_system_->status(aside_path(kind)).kind != PathKind::missing;
   };
   try {
     const bool leaves = stands(Aside::partial) || stands(Aside::old) || stands(Aside::trash);
     if (holds_lock_name()) {
       if (leaves) {
-        let_others_claim();
+        let_others_lock();
       } else {
         file_system_->remove_all(lock_path());
       }
     } else if (!leaves) {
-      file_system_->remove_all(beside(Aside::owner));  // there when the right was taken over
+      file_system_->remove_all(aside_path(Aside::owner));  // there when the right was taken over
       if (!record_.locked) remove_moved_record();
     }
-  } catch (const std::exception&) {  // want of memory, too
-    // Dead with this object, and removed by the next claim of the target.
+  } catch (const std::exception&) {  // out of memory, too
+    // Dead with this object, and removed by the next lock of the target.
   }
 }
 
-void Claim::drop_partial() const noexcept {
+void WriteLock::drop_partial() const noexcept {
   try {
     file_system_->remove_all(partial_path());
   } catch (const std::exception&) {
-    // The next claim on the target removes it.
+    // The next lock on the target removes it.
   }
 }
 
-void Claim::let_others_claim() {
-  if (holds_lock_name()) file_system_->rename(lock_path(), beside(Aside::owner));
+void WriteLock::let_others_lock() {
+  if (holds_lock_name()) file_system_->rename(lock_path(), aside_path(Aside::owner));
 }
 
-bool Claim::holds_lock_name() const {
-  return read_claim_token(*file_system_, lock_path()) == record_.token;
+bool WriteLock::holds_lock_name() const {
+  return read_lock_token(*file_system_, lock_path()) == record_.token;
 }
 
-// Without locks another claim may have mistaken the record for a dead one's and be about to put it
+// Without locks another lock may have mistaken the record for a dead one's and be about to put it
 // back (set_aside): it must not find it any more. It may move while it is looked for, so twice.
-void Claim::remove_moved_record() const {
+void WriteLock::remove_moved_record() const {
   for (int look = 0; look < 2; ++look) {
     for (const std::string& name : file_system_->list(parts_.parent)) {
       const auto aside = parse_aside(name);
       if (!aside || aside->target_name != parts_.name) continue;
       if (aside->kind != Aside::lock && aside->kind != Aside::owner) continue;
       const std::string path = join(parts_.parent, name);
-      if (read_claim_token(*file_system_, path) == record_.token) file_system_->remove_all(path);
+      if (read_lock_token(*file_system_, path) == record_.token) file_system_->remove_all(path);
     }
   }
 }
 
-std::string Claim::beside(Aside kind) const {
+std::string WriteLock::aside_path(Aside kind) const {
   return join(parts_.parent, aside_name(kind, parts_.name, record_.token));
 }
 
-std::string Claim::lock_path() const {
+std::string WriteLock::lock_path() const {
   return join(parts_.parent, aside_name(Aside::lock, parts_.name, {}));
 }
 
-// The record stands under a name of its own, a new one each time, first, whole, on disk and locked,
-// so that whoever finds it under the lock's name finds all of that.
-void Claim::write_record() {
+// The record is written under a name of its own, a new one each time, first, whole, on disk and
+// locked, so that whoever finds it under the lock's name finds all of that.
+void WriteLock::write_record() {
   record_.token = random_token();
-  const std::string path = beside(Aside::owner);
+  const std::string path = aside_path(Aside::owner);
   const auto file = file_system_->create(path, 0);
   try {
     lock_ = file_system_->open_lockable(path, LockMode::exclusive);
@@ -141,20 +141,20 @@ void Claim::write_record() {
 }
 
 // Nothing when the right is taken.
-std::optional<Claim::Refusal> Claim::try_take(const ClaimOptions& options) {
+std::optional<WriteLock::Refusal> WriteLock::try_take(const WriteLockOptions& options) {
   for (int attempt = 0; attempt < 100; ++attempt) {
     if (file_system_->status(lock_path()).kind == PathKind::missing) {
       try {
-        file_system_->rename(beside(Aside::owner), lock_path());
+        file_system_->rename(aside_path(Aside::owner), lock_path());
         return std::nullopt;
       } catch (const Error& error) {
-        // Over NFS a call whose answer was lost is made again, and then told that it cannot be.
-        if (read_claim_token(*file_system_, lock_path()) == record_.token) {
-          file_system_->remove_all(beside(Aside::owner));
+        // Over NFS a call whose answer was lost is repeated, and then fails.
+        if (read_lock_token(*file_system_, lock_path()) == record_.token) {
+          file_system_->remove_all(aside_path(Aside::owner));
           return std::nullopt;
         }
         if (error.kind() == ErrorKind::not_found) {
-          write_record();  // another claim took it, still empty, for one of the dead
+          write_record();  // another lock took it, still empty, for one of the dead
         } else if (error.kind() != ErrorKind::invalid) {
           throw;
         }  // invalid: someone was faster
@@ -166,24 +166,24 @@ std::optional<Claim::Refusal> Claim::try_take(const ClaimOptions& options) {
       if (error.kind() != ErrorKind::not_found) throw;  // not_found: given back meanwhile
     }
   }
-  return Refusal{fmt::format("{} is claimed by others all the time; try again", target_),
-                 kMomentSeconds};
+  return Refusal{
+      fmt::format("{} is locked by other processes again and again; try again later", target_),
+      kMomentSeconds};
 }
 
-// Why one whose lock is held, or who is seen to run, keeps the target. A dead owner's lock is held
-// by another claim that moves it aside (set_aside); whether the owner of a damaged record, or
-// behind another namespace of processes, lives cannot be told from that.
-Claim::Refusal Claim::refusal_of_living(const ClaimRecord& found) const {
+// Why an owner whose lock is held, or who is seen to run, keeps the target. A dead owner's lock may
+// be held by another process that moves it aside (set_aside); whether the owner of a damaged
+// record, or one in another process namespace, is alive does not follow from that.
+WriteLock::Refusal WriteLock::refusal_of_living(const LockRecord& found) const {
   const bool is_damaged = found.token.empty();
   const Life owner = is_damaged ? Life::dead : life_of(found.owner);
   if (owner == Life::dead) {
     const std::string who = is_damaged ? "an unknown process" : found.describe();
-    return {
-        fmt::format("{} was claimed by {}, which has ended, and another process holds its lock: "
-                    "one that claims {} just now, or a child that it left; run again, or end "
-                    "that",
-                    target_, who, target_),
-        kMomentSeconds};
+    return {fmt::format(
+                "{} was locked by {}, which has ended, and another process holds its lock: one "
+                "that locks {} just now, or a child that it left; run again, or end that process",
+                target_, who, target_),
+            kMomentSeconds};
   }
   if (found.removes) {
     return {fmt::format("{} is being pruned or cleaned up by {}; wait until it is done, or choose "
@@ -196,13 +196,13 @@ Claim::Refusal Claim::refusal_of_living(const ClaimRecord& found) const {
           owner == Life::unknown ? kMomentSeconds : 0};
 }
 
-// Takes the lock's name from a dead owner. Refused when that one may live. The kernel's lock on the
-// dead owner's file keeps others from doing the same at once; without locks the file is looked at
-// again before it is moved and after. Nothing: the name may be free by now.
-std::optional<Claim::Refusal> Claim::set_aside(const ClaimOptions& options) {
+// Takes the lock's name from a dead owner. Refused when that one may be alive. The kernel's lock on
+// the dead owner's file keeps others from doing the same at once; without locks the file is checked
+// again before and after it is moved. Nothing: the name may be free by now.
+std::optional<WriteLock::Refusal> WriteLock::set_aside(const WriteLockOptions& options) {
   const std::string path = lock_path();
-  const auto record = read_claim_record(*file_system_, path);
-  const ClaimRecord found = record.value_or(ClaimRecord{});
+  const auto record = read_lock_record(*file_system_, path);
+  const LockRecord found = record.value_or(LockRecord{});
   const std::string token = record ? found.token : random_token();
   const Life life = life_of(*file_system_, path, found);
   if (life == Life::alive) return refusal_of_living(found);
@@ -213,9 +213,8 @@ std::optional<Claim::Refusal> Claim::set_aside(const ClaimOptions& options) {
   const int64_t unchanged = unchanged_seconds(*file_system_, parts_.parent, names, now_seconds_);
   if (life == Life::unknown && !options.take_over && unchanged < kTakeOverSeconds) {
     return Refusal{
-        fmt::format("{} is claimed by {}, and whether that still runs cannot be seen from here. "
-                    "Nothing of it changed for {}: it is taken for dead after {}. If it is dead, "
-                    "remove {}",
+        fmt::format("{} is locked by {}, and it is unknown whether that still runs. It has changed "
+                    "nothing for {}; after {} it counts as dead. If it is dead, remove {}",
                     target_, record ? found.describe() : "an unknown process", minutes(unchanged),
                     minutes(kTakeOverSeconds), path),
         found.removes ? kRemovalWaitSeconds : 0};
@@ -230,7 +229,7 @@ std::optional<Claim::Refusal> Claim::set_aside(const ClaimOptions& options) {
     return refusal_of_living(found);  // by now
   }
   if (guard && !guard->still_at_path()) return std::nullopt;
-  if (read_claim_token(*file_system_, path) != found.token) {
+  if (read_lock_token(*file_system_, path) != found.token) {
     return std::nullopt;  // given back while it was judged, and maybe another's by now
   }
   std::string aside = join(parts_.parent, aside_name(Aside::owner, parts_.name, token));
@@ -238,18 +237,18 @@ std::optional<Claim::Refusal> Claim::set_aside(const ClaimOptions& options) {
     file_system_->rename(path, aside);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::invalid) throw;
-    // Another claim has moved it there; or it died in a rename that is a link and an unlink.
-    if (read_claim_token(*file_system_, path) != found.token) return std::nullopt;
+    // Another lock has moved it there; or it died in a rename that is a link and an unlink.
+    if (read_lock_token(*file_system_, path) != found.token) return std::nullopt;
     aside = join(parts_.parent, aside_name(Aside::owner, parts_.name, random_token()));
     file_system_->rename(path, aside);
   }
-  if (read_claim_token(*file_system_, aside) != found.token) put_back(aside);
+  if (read_lock_token(*file_system_, aside) != found.token) put_back(aside);
   return std::nullopt;
 }
 
-// Another's lock file that was moved in a dead one's place. Where a third has the lock's name by
-// now, its owner is told when it commits.
-void Claim::put_back(const std::string& aside) {
+// Another owner's lock file that was moved in place of a dead one's. Where a third has the lock's
+// name by now, its owner gets an error when it commits.
+void WriteLock::put_back(const std::string& aside) {
   try {
     file_system_->rename(aside, lock_path());
   } catch (const Error& error) {
@@ -258,9 +257,9 @@ void Claim::put_back(const std::string& aside) {
   }
 }
 
-// What stands beside the target with another claim's token is removed when that claim's owner is
-// dead, or cannot be judged and nothing changed for long.
-void Claim::remove_leftovers() {
+// What another lock's token marks next to the target is removed when that lock's owner is dead, or
+// is unknown and nothing has changed for long.
+void WriteLock::remove_leftovers() {
   const auto leftovers = find_leftovers(*file_system_, parts_.parent, parts_.name, now_seconds_);
   for (const Leftover& left : leftovers) {
     if (left.token == record_.token || left.token.empty()) continue;
@@ -268,14 +267,14 @@ void Claim::remove_leftovers() {
       remove_leftovers_of(left.token);
     } else if (left.life == Life::unknown && !left.names.empty()) {
       notes_.push_back(fmt::format(
-          "{} of {} is kept: whether that still runs cannot be seen from here. It is removed when "
-          "nothing of it changed for 24 h ({} so far); remove it yourself if it is dead",
+          "{} of {} is kept: it is unknown whether that still runs. It is removed when it has not "
+          "changed for 24 h ({} so far); remove it yourself if that is dead",
           join(parts_.parent, left.names[0]), left.who, minutes(left.unchanged_seconds)));
     }
   }
 }
 
-void Claim::remove_leftovers_of(const std::string& token) {
+void WriteLock::remove_leftovers_of(const std::string& token) {
   const auto path = [&](Aside kind) {
     return join(parts_.parent, aside_name(kind, parts_.name, token));
   };
@@ -286,21 +285,22 @@ void Claim::remove_leftovers_of(const std::string& token) {
     file_system_->sync_folder(parts_.parent);
   }
   for (const Aside kind : {Aside::partial, Aside::old, Aside::trash, Aside::owner}) {
-    file_system_->remove_all(path(kind));  // the record last: it tells that the others are dead's
+    file_system_->remove_all(
+        path(kind));  // the record last: it says that the others are a dead owner's
   }
 }
 
-void Claim::check() const {
-  std::optional<ClaimRecord> record;
+void WriteLock::check() const {
+  std::optional<LockRecord> record;
   try {
-    record = read_claim_record(*file_system_, lock_path());
+    record = read_lock_record(*file_system_, lock_path());
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::not_found) throw;
-    // Removed by hand, and nobody else has it; unless another claim moved it aside, and is done.
-    if (file_system_->status(beside(Aside::owner)).kind == PathKind::missing) return;
+    // Removed by hand, and nobody else has it; unless another lock moved it aside, and is done.
+    if (file_system_->status(aside_path(Aside::owner)).kind == PathKind::missing) return;
   }
   if (record && record->token == record_.token) return;
-  fail(ErrorKind::busy, "{} was taken over by {}, which took this process for dead", target_,
+  fail(ErrorKind::busy, "{} was taken over by {}, as this process seemed dead", target_,
        record ? record->describe() : "another process");
 }
 

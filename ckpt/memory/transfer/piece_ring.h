@@ -20,8 +20,8 @@ class PieceRing {
   PieceRing(std::shared_ptr<Stager> stager, std::shared_ptr<void> moment,
             std::span<std::byte> memory, int pieces);
 
-  /// Bytes of a region of the caller's memory, as they were at the moment. `number` tells regions
-  /// apart. Throws what the stager throws.
+  /// Bytes of a region of the caller's memory, as they were at the moment. `number` identifies the
+  /// region. Throws what the stager throws.
   void read(uint32_t number, std::span<const std::byte> region, uint64_t offset,
             std::span<std::byte> into);
 
@@ -40,7 +40,7 @@ class PieceRing {
   Piece* find(uint32_t number, uint64_t first);
   Piece* oldest_unused();
   void fill(Piece& piece, std::span<const std::byte> from);
-  void give_back(Piece& piece);
+  void release(Piece& piece);
 
   const std::shared_ptr<Stager> stager_;
   const std::shared_ptr<void> moment_;

@@ -46,7 +46,7 @@ set(public_headers
     ckpt/megatron/optimizer/buckets/flat_buffer.h
     ckpt/megatron/optimizer/buckets/model_buffers.h
     ckpt/megatron/state/run_state.h
-    ckpt/megatron/state/state_of.h
+    ckpt/megatron/state_of.h
     ckpt/megatron/torch_dist/core_release.h
     ckpt/megatron/torch_dist/torch_dist_options.h
     ckpt/memory/async_saver.h

@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "ckpt/base/error.h"
-#include "ckpt/megatron/state/retarget.h"
-#include "ckpt/megatron/state/state_of.h"
+#include "ckpt/megatron/retarget.h"
+#include "ckpt/megatron/state_of.h"
 #include "ckpt/memory/legacy_snapshot.h"
 #include "ckpt/memory/load.h"
 #include "ckpt/memory/save.h"

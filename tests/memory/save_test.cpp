@@ -8,7 +8,7 @@
 #include "ckpt/format/torch/archive/torch_archive_writer.h"
 #include "ckpt/format/torch/objects.h"
 #include "ckpt/integrity/verify.h"
-#include "ckpt/megatron/state/state_of.h"
+#include "ckpt/megatron/state_of.h"
 #include "ckpt/memory/load.h"
 #include "ckpt/memory/snapshot_format.h"
 #include "ckpt/memory/torch_snapshot.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "ckpt/base/error.h"
-#include "ckpt/megatron/nemo/nemo_config.h"
-#include "ckpt/megatron/nemo/yaml.h"
+#include "ckpt/megatron/config/nemo_config.h"
+#include "ckpt/megatron/config/yaml.h"
 #include "ckpt/megatron/optimizer/masters/remainders.h"
 #include "ckpt/megatron/torch_dist/torch_dist.h"
 

@@ -7,7 +7,6 @@
 #include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/format/pickle/values/plain_value.h"
 #include "ckpt/megatron/optimizer/matrix_optimizer.h"
-#include "ckpt/megatron/state/retarget.h"
 
 namespace ferry {
 namespace {

@@ -9,7 +9,7 @@
 #include "ckpt/format/hugging_face/json_events.h"
 #include "ckpt/format/torch/objects.h"
 #include "ckpt/megatron/model/args.h"
-#include "ckpt/megatron/nemo/bridge.h"
+#include "ckpt/megatron/config/bridge.h"
 #include "ckpt/megatron/optimizer/layer_wise_files.h"
 #include "ckpt/megatron/optimizer/masters/remainders.h"
 #include "ckpt/megatron/optimizer/masters/shifted_state.h"

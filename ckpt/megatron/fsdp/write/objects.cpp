@@ -7,7 +7,6 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/torch/archive/torch_archive_writer.h"
-#include "ckpt/megatron/state/retarget.h"
 
 namespace ferry {
 namespace {

@@ -9,7 +9,7 @@
 #include "ckpt/megatron/fsdp/write/objects.h"
 #include "ckpt/megatron/fsdp/write/tensors.h"
 #include "ckpt/megatron/model/run_arguments.h"
-#include "ckpt/megatron/state/lost_objects.h"
+#include "ckpt/megatron/state/run_state.h"
 #include "ckpt/megatron/torch_dist/placement.h"
 
 namespace ferry {

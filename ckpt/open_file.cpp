@@ -10,7 +10,7 @@
 #include "ckpt/format/torch/torch_file.h"
 #include "ckpt/io/staging/reader_lock.h"
 #include "ckpt/io/tar_file_system.h"
-#include "ckpt/megatron/nemo/nemo1.h"
+#include "ckpt/megatron/nemo/nemo.h"
 #include "ckpt/open_folders.h"
 #include "ckpt/store/run_folder.h"
 

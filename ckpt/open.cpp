@@ -19,13 +19,11 @@
 #include "ckpt/format/other_programs.h"
 #include "ckpt/io/file_system.h"
 #include "ckpt/io/staging/reader_lock.h"
-#include "ckpt/lone_file.h"
 #include "ckpt/megatron/nemo/nemo.h"
 #include "ckpt/megatron/rank_folders/rank_folders.h"
 #include "ckpt/megatron/torch_dist/torch_dist.h"
 #include "ckpt/open_file.h"
 #include "ckpt/open_folders.h"
-#include "ckpt/open_optimizer.h"
 #include "ckpt/store/run_folder.h"
 #include "ckpt/store/step_folders.h"
 

@@ -12,10 +12,9 @@
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/retarget.h"
 #include "ckpt/megatron/state_of.h"
-#include "ckpt/memory/legacy_snapshot.h"
 #include "ckpt/memory/load.h"
+#include "ckpt/memory/run_snapshots.h"
 #include "ckpt/memory/save.h"
-#include "ckpt/memory/torch_snapshot.h"
 #include "ckpt/open.h"
 #include "tests/memory/run_ranks.h"
 

@@ -48,7 +48,7 @@ std::optional<int64_t> start_of(const std::string& process) {
     at = text.find(' ', at + 1);
     if (at == std::string::npos) return std::nullopt;
   }
-  // State Z: dead, and its parent has not asked yet.
+  // State Z: dead, and its parent has not waited for it yet.
   const size_t state = text.rfind(')') + 2;
   if (state < text.size() && (text[state] == 'Z' || text[state] == 'X')) return std::nullopt;
   int64_t ticks = 0;

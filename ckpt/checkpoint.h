@@ -32,7 +32,7 @@ enum class Format {
 /// "nemo", "hf", "safetensors", "pt", "fsdp", "deepspeed".
 std::string_view name(Format format) noexcept;
 
-/// How the optimizer's state is laid out on disk. The catalog hides it; inspect tells it.
+/// How the optimizer's state is laid out on disk. The catalog hides it; inspect shows it.
 enum class OptimizerLayout {
   none,
   fully_reshardable,
@@ -44,7 +44,7 @@ enum class OptimizerLayout {
 };
 std::string_view name(OptimizerLayout layout) noexcept;
 
-/// Ranks that wrote the checkpoint, as far as args or file names tell; 0: unknown.
+/// Ranks that wrote the checkpoint, as far as known from args or file names; 0: unknown.
 struct ParallelLayout {
   int64_t tensor = 0, pipeline = 0, virtual_pipeline = 0, expert = 0, expert_tensor = 0, data = 0,
           context = 0, world_size = 0;
@@ -53,34 +53,34 @@ struct ParallelLayout {
 struct Checkpoint {
   Format format = Format::torch_dist;
   std::string path;    // the folder or file that holds the data (the iteration's, of a run folder)
-  std::string writer;  // "Megatron Core >= 0.19", "PyTorch DCP", ... as far as the files tell
+  std::string writer;  // "Megatron Core >= 0.19", "PyTorch DCP", ... as far as known
   std::optional<int64_t> iteration;
   SharedCatalog catalog;
   LoadedValue args;      // argparse.Namespace of Megatron; none when there is none
   LoadedValue metadata;  // content metadata of torch_dist; none otherwise
-  /// Of other programs' DCP: the path of each key in the state dict that was saved (planner_data).
+  /// For other programs' DCP: the path of each key in the state dict that was saved (planner_data).
   LoadedValue paths;
   ParallelLayout layout;
   OptimizerLayout optimizer = OptimizerLayout::none;
   /// Why optimizer state that is on disk is missing from the catalog; empty when nothing is.
   std::string optimizer_problem;
-  /// Of other programs' optimizers: their parameter groups, a list of dicts as it was stored, and
-  /// the steps that they have made. None, nothing: not told.
+  /// For other programs' optimizers: their parameter groups, a list of dicts as it was stored, and
+  /// the steps that they have made. None, nothing: unknown.
   LoadedValue param_groups;
   std::optional<int64_t> optimizer_steps;
-  /// Why optimizer state in the catalog is known not to be that of its tensors, and what puts it
-  /// back; empty where nothing is known against it.
+  /// Set if optimizer state in the catalog is misplaced (not that of its tensors); says how to
+  /// repair it.
   std::string shifted_state;
   bool optimizer_unsupported = false;  // that is ferry's lack, not the checkpoint's: it is sound
   /// How Megatron-LM's modules registered their parameters, where flat buffers or rank files show
   /// it.
   std::optional<ModuleChoice> modules;
   /// Files that are missing or are not what was saved here, though the catalog could be built
-  /// without them. Stands in `optimizer_problem` or `notes`, too.
+  /// without them. Also in `optimizer_problem` or `notes`.
   std::vector<std::string> damage;
-  std::vector<std::string> notes;  // worth telling: a tracker that lies, padding, dropped objects
-  /// Of a model under another program's names: what makes a Hugging Face model of it. Empty: its
-  /// names are transformers', or it is not known whose they are.
+  std::vector<std::string> notes;  // warnings: stale tracker, padding, dropped objects
+  /// For a model under another program's names: what makes a Hugging Face model of it. Empty: its
+  /// names are transformers', or of an unknown program.
   std::string conversion;
 };
 

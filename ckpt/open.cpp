@@ -1,7 +1,10 @@
 #include "ckpt/open.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -9,25 +12,84 @@
 #include "ckpt/base/name_list.h"
 #include "ckpt/format/dcp/dcp_safetensors.h"
 #include "ckpt/format/deepspeed/deepspeed.h"
-#include "ckpt/format/fsdp/fsdp_ranks.h"
+#include "ckpt/format/fsdp_ranks/fsdp_ranks.h"
 #include "ckpt/format/hugging_face/hub_cache.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
+#include "ckpt/format/hugging_face/training_folder.h"
 #include "ckpt/format/other_programs.h"
-#include "ckpt/io/staging/read_mark.h"
-#include "ckpt/lone_file.h"
+#include "ckpt/io/file_system.h"
+#include "ckpt/io/staging/reader_lock.h"
 #include "ckpt/megatron/nemo/nemo.h"
-#include "ckpt/megatron/nemo/nemo1.h"
 #include "ckpt/megatron/rank_folders/rank_folders.h"
 #include "ckpt/megatron/torch_dist/torch_dist.h"
 #include "ckpt/open_file.h"
 #include "ckpt/open_folders.h"
-#include "ckpt/open_optimizer.h"
-#include "ckpt/open_parts.h"
 #include "ckpt/store/run_folder.h"
 #include "ckpt/store/step_folders.h"
 
 namespace ferry {
 namespace {
+
+// Folders of which one part is the checkpoint's model: a step of a training program, with the
+// optimizer in another part, tokenizer, configuration and state in yet others.
+//
+//   pytorch_model_fsdp_0/   optimizer_0/       Accelerate, and Trainer with FSDP (also .bin files)
+//   policy/weights/         policy/optimizer/  NeMo-RL
+//   model/                  optim/             NeMo AutoModel
+//   actor/dist_ckpt/, actor/                   verl
+//   model_and_optim/                           OLMo-core
+//   trainer/                                   prime-rl
+//   weights/                                   next to huggingface/, its configuration
+//
+// Source: accelerate/utils/fsdp_utils.py, nemo_rl/utils/{checkpoint,native_checkpoint}.py,
+// nemo_automodel/components/checkpoint/checkpointing.py, verl/utils/checkpoint/*.py,
+// olmo_core/train/checkpoint.py.
+
+/// Names inside a folder.
+struct CheckpointParts {
+  std::string model;
+  std::string optimizer;  // empty: none is known by its name
+};
+
+// A step's folder; longer paths before those that they begin with.
+struct StepParts {
+  std::string_view model;
+  std::string_view optimizer;  // "" for none of its own
+  std::string_view needs;      // that must be there, as the model's name is a common one
+};
+constexpr StepParts kSteps[] = {
+    {"policy/weights/model", "policy/optimizer/optim", ""},  // NeMo-RL with AutoModel's files
+    {"policy/weights", "policy/optimizer", ""},
+    {"actor/dist_ckpt", "", ""},
+    {"actor", "", ""},
+    {"model_and_optim", "", ""},
+    {"model", "optim", "optim"},
+    {"model", "optimizer", "optimizer"},  // slime with FSDP
+    {"trainer", "", ""},
+    {"weights", "", "huggingface"},
+};
+
+bool is_folder(const FileSystem& files, const std::string& path) {
+  return files.status(path).kind == PathKind::folder;
+}
+
+// The parts of `folder` by the table above, where `is_checkpoint` takes the model's. Nothing where
+// it has none. invalid when Accelerate left several models.
+std::optional<CheckpointParts> checkpoint_parts(
+    const FileSystem& file_system, const std::string& folder,
+    const std::function<bool(const std::string& path)>& is_checkpoint) {
+  const auto has = [&](std::string_view part) {
+    return is_folder(file_system, join(folder, std::string(part)));
+  };
+  for (const StepParts& step : kSteps) {
+    if (!has(step.model) || (!step.needs.empty() && !has(step.needs))) continue;
+    if (!is_checkpoint(join(folder, std::string(step.model)))) continue;
+    const bool optimizer = !step.optimizer.empty() && has(step.optimizer);
+    return CheckpointParts{std::string(step.model), std::string(optimizer ? step.optimizer : "")};
+  }
+  const auto part = model_part(file_system, folder);
+  return part ? std::optional(CheckpointParts{*part, ""}) : std::nullopt;
+}
 
 using Names = std::vector<std::string>;
 using Files = std::shared_ptr<const FileSystem>;
@@ -192,7 +254,7 @@ bool looks_like_checkpoint(const FileSystem& files, const std::string& path) {
   for (const FolderFormat& format : kFolderFormats) {
     if (*format.known_by) looked_for += std::string(", ") + format.known_by;
   }
-  fail(ErrorKind::unsupported, "{}: no checkpoint recognised: looked for {}; found {}", folder.path,
+  fail(ErrorKind::unsupported, "{}: no checkpoint found: expected {}; found {}", folder.path,
        looked_for, some_of(names, 8));
 }
 
@@ -205,8 +267,8 @@ Checkpoint open_run(Files files, const std::string& path, const OpenOptions& opt
   Checkpoint checkpoint = open_folder(std::move(files), join(path, chosen.name), inner);
   if (!checkpoint.iteration) checkpoint.iteration = chosen.iteration;
   if (!note.empty()) checkpoint.notes.insert(checkpoint.notes.begin(), std::move(note));
-  for (const auto& mark : checkpoint.catalog->marks) {
-    if (!mark->problem().empty()) checkpoint.notes.push_back(mark->problem());
+  for (const auto& lock : checkpoint.catalog->reader_locks) {
+    if (!lock->problem().empty()) checkpoint.notes.push_back(lock->problem());
   }
   return checkpoint;
 }
@@ -230,13 +292,14 @@ Checkpoint open_folder(Files files, const std::string& path, const OpenOptions& 
          "no iter_* folder)",
          options.iteration, path, kTrackerName);
   }
-  auto mark = std::make_shared<ReadMark>(*files, path);
-  const Folder folder(*files, path);  // as it is under the mark
+  auto lock = std::make_shared<ReaderLock>(*files, path);
+  const Folder folder(*files, path);  // as it is under the lock
   const FolderFormat* format = recognise(folder);
   if (!format) fail_unknown(folder);
   Checkpoint checkpoint = format->open(std::move(files), path, options.raw);
-  mark->check();
-  if (checkpoint.catalog->marks.empty()) checkpoint.catalog.edit().marks.push_back(std::move(mark));
+  lock->check();
+  if (checkpoint.catalog->reader_locks.empty())
+    checkpoint.catalog.edit().reader_locks.push_back(std::move(lock));
   return checkpoint;
 }
 
@@ -263,7 +326,7 @@ std::optional<CheckpointLead> leads_to(const FileSystem& file_system, const std:
   if (!step) return std::nullopt;
   CheckpointLead lead{step->path, true, {}};
   for (const std::string& part : step->other_parts) {
-    lead.notes.push_back(fmt::format("{}: holds {}, too, which is a checkpoint of its own",
+    lead.notes.push_back(fmt::format("{}: holds {}, which is another checkpoint",
                                      split_path(step->path).parent, part));
   }
   return lead;

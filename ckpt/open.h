@@ -29,9 +29,8 @@ struct CheckpointLead {
   std::vector<std::string> notes;
 };
 
-/// Of a cache of Hugging Face's downloads, or a run of another program than Megatron-LM: the
-/// snapshot, or the step that is asked for or was saved last. Nothing for all else. Errors as
-/// open_checkpoint().
+/// For a Hugging Face download cache the snapshot, for a run of another program than Megatron-LM
+/// the step that is asked for or was saved last. Nothing for all else. Errors as open_checkpoint().
 std::optional<CheckpointLead> leads_to(const FileSystem& file_system, const std::string& path,
                                        const std::string& iteration);
 

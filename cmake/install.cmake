@@ -35,7 +35,7 @@ set(public_headers
     ckpt/integrity/problem.h
     ckpt/integrity/verify.h
     ckpt/io/file_system.h
-    ckpt/io/staging/claim_options.h
+    ckpt/io/staging/write_lock_options.h
     ckpt/megatron/model/architecture.h
     ckpt/megatron/model/blocks.h
     ckpt/megatron/model/model_layout.h
@@ -48,18 +48,15 @@ set(public_headers
     ckpt/megatron/optimizer/buckets/model_buffers.h
     ckpt/megatron/optimizer/masters/compare.h
     ckpt/megatron/state/run_state.h
-    ckpt/megatron/state/state_of.h
-    ckpt/megatron/torch_dist/core_release.h
     ckpt/megatron/torch_dist/torch_dist_options.h
     ckpt/memory/async_saver.h
-    ckpt/memory/legacy_snapshot.h
     ckpt/memory/load.h
     ckpt/memory/open_together.h
     ckpt/memory/region.h
+    ckpt/memory/run_snapshots.h
     ckpt/memory/save.h
     ckpt/memory/snapshot.h
     ckpt/memory/stager.h
-    ckpt/memory/torch_snapshot.h
     ckpt/open.h
     ckpt/store/begin_options.h
     ckpt/store/prune.h

@@ -15,15 +15,14 @@
 // a signal handler, prints, or reads the command line or the environment.
 #pragma once
 
-#include "ckpt/memory/async_saver.h"      // IWYU pragma: export
-#include "ckpt/memory/legacy_snapshot.h"  // IWYU pragma: export
-#include "ckpt/memory/load.h"             // IWYU pragma: export
-#include "ckpt/memory/open_together.h"    // IWYU pragma: export
-#include "ckpt/memory/torch_snapshot.h"   // IWYU pragma: export
-#include "ckpt/open.h"                    // IWYU pragma: export
-#include "ops/convert.h"                  // IWYU pragma: export
-#include "ops/diff.h"                     // IWYU pragma: export
-#include "ops/inspect.h"                  // IWYU pragma: export
-#include "ops/prune.h"                    // IWYU pragma: export
-#include "ops/reshard.h"                  // IWYU pragma: export
-#include "ops/verify.h"                   // IWYU pragma: export
+#include "ckpt/memory/async_saver.h"    // IWYU pragma: export
+#include "ckpt/memory/load.h"           // IWYU pragma: export
+#include "ckpt/memory/open_together.h"  // IWYU pragma: export
+#include "ckpt/memory/run_snapshots.h"  // IWYU pragma: export
+#include "ckpt/open.h"                  // IWYU pragma: export
+#include "ops/convert.h"                // IWYU pragma: export
+#include "ops/diff.h"                   // IWYU pragma: export
+#include "ops/inspect.h"                // IWYU pragma: export
+#include "ops/prune.h"                  // IWYU pragma: export
+#include "ops/reshard.h"                // IWYU pragma: export
+#include "ops/verify.h"                 // IWYU pragma: export

@@ -30,7 +30,7 @@ struct Box {
   bool operator==(const Box&) const = default;
 };
 
-/// True when `box` has the rank of `shape` and lies inside it.
+/// True when `box` has the rank of `shape` and is inside it.
 bool is_inside(const Box& box, const Dims& shape) noexcept;
 
 /// True when the two boxes, of one rank, share an element.

@@ -1,7 +1,7 @@
 // Finds, among the many boxes of one tensor, those that may overlap a given one.
 //
-// Chunks are a grid in practice. The index sorts them along the axis that tells most of them apart,
-// so that a query looks at few, where comparing all with all would be quadratic in the ranks.
+// Chunks are a grid in practice. The index sorts them along the axis that separates most of them,
+// so that a query visits few; comparing all pairs would be quadratic in the number of ranks.
 #pragma once
 
 #include <cstdint>

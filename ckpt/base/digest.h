@@ -31,7 +31,7 @@ class DigestStream {
   DigestStream& operator=(DigestStream&&) noexcept;
 
   void add(std::span<const std::byte> bytes);
-  /// Of everything added so far; more may follow.
+  /// The digest of everything added so far; more may follow.
   Digest digest() const;
 
  private:

@@ -7,7 +7,7 @@ namespace {
 
 bool is_complex(DType dtype) { return dtype == DType::c64 || dtype == DType::c128; }
 
-// Of the highest bit; types without a negative zero are not among them.
+// Flips the highest bit; types without a negative zero are not supported.
 bool has_sign_bit(DType dtype) {
   switch (dtype) {
     case DType::f16:

@@ -18,8 +18,8 @@ struct NonFinite {
 /// Whether elements of this type may be NaN or infinite.
 bool may_be_non_finite(DType dtype) noexcept;
 
-/// Counts in the elements that `bytes` are whole numbers of; needs no alignment. Of complex ones
-/// each half counts.
+/// Counts in `bytes`, a whole number of elements, of any alignment. Each half of a complex element
+/// counts.
 NonFinite count_non_finite(std::span<const std::byte> bytes, DType dtype) noexcept;
 
 }  // namespace ferry

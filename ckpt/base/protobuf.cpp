@@ -13,7 +13,7 @@ void ProtobufMessage::refuse(const std::string& problem) const {
 
 std::string_view ProtobufMessage::take(uint64_t bytes) {
   if (bytes > bytes_.size() - at_) {
-    refuse(fmt::format("a field of {} bytes reaches over the end", bytes));
+    refuse(fmt::format("a field of {} bytes goes past the end", bytes));
   }
   const std::string_view taken = bytes_.substr(at_, bytes);
   at_ += bytes;

@@ -18,7 +18,7 @@ using Sha256 = std::array<uint8_t, 32>;
 /// 64 lower-case hexadecimal digits, as sha256sum prints them.
 std::string to_hex(const Sha256& hash);
 
-/// Of what to_hex() gives; nothing for any other text.
+/// Parses what to_hex() returns; nothing for any other text.
 std::optional<Sha256> parse_sha256(std::string_view hex);
 
 /// The hash of bytes that come in pieces.
@@ -30,7 +30,7 @@ class Sha256Stream {
   Sha256Stream& operator=(Sha256Stream&&) noexcept;
 
   void add(std::span<const std::byte> bytes);
-  /// Of everything added; begins anew.
+  /// The digest of everything added; starts a new one.
   Sha256 finish();
 
  private:

@@ -6,8 +6,8 @@
 
 namespace ferry {
 
-int thread_count(int wanted) {
-  if (wanted > 0) return wanted;
+int thread_count(int requested) {
+  if (requested > 0) return requested;
   constexpr int kMost = 64;
   cpu_set_t allowed;  // the call fails where there are more cores than it can hold
   const int cores = ::sched_getaffinity(0, sizeof allowed, &allowed) == 0

@@ -11,18 +11,18 @@
 
 namespace ferry {
 
-/// `wanted`; when that is not positive, one for each core that this process may run on, and at most
-/// 64: beyond it is the memory that limits, and each thread's share of a budget that shrinks.
-int thread_count(int wanted);
+/// `requested`; when that is not positive, one for each core that this process may run on, at most
+/// 64: beyond that memory bandwidth is the limit, and each thread's share of the budget shrinks.
+int thread_count(int requested);
 
 /// Runs work(number, stop) for the numbers below `threads`, each on a thread of its own (0: the
 /// caller's), and returns when all have ended. Rethrows the first error. Where the system has no
 /// more threads to give, the highest numbers are left out: work must take what there is to do from
 /// a place that all share, until nothing is left.
 ///
-/// `stop` is a const std::atomic<bool>& that is set at the first error: work looks at it before
-/// each step, so that nobody waits for the rest to be done before the error is told. `wake` is
-/// called once after that, for those of the others who wait for something; it must not throw.
+/// `stop` is a const std::atomic<bool>& that is set at the first error: work checks it before each
+/// step, so that the error is reported without waiting for the rest. `wake` is called once after
+/// that, to wake threads that wait for something; it must not throw.
 template <typename Work, typename Wake>
 void on_threads(int threads, const Work& work, const Wake& wake) {
   std::mutex mutex;

@@ -66,7 +66,7 @@ EntryIndex::EntryIndex(const Catalog& catalog) : catalog_(&catalog) {
   positions_.reserve(catalog.entries.size());
   for (size_t i = 0; i < catalog.entries.size(); ++i) {
     if (!positions_.emplace(catalog.entries[i].name, i).second) {
-      fail(ErrorKind::corrupt, "tensor {} stands twice in the checkpoint", catalog.entries[i].name);
+      fail(ErrorKind::corrupt, "tensor {} is in the checkpoint twice", catalog.entries[i].name);
     }
   }
 }
@@ -86,9 +86,8 @@ void check_chunks(const Catalog& catalog, const Entry& entry) {
     }
     const FileInfo& file = catalog.files[chunk.extent.file];
     if (!is_inside(chunk.box, entry.shape)) {
-      fail(ErrorKind::corrupt,
-           "tensor {}: chunk {} of {} does not lie inside the tensor's shape {}", entry.name,
-           to_string(chunk.box), file.path, to_string(entry.shape));
+      fail(ErrorKind::corrupt, "tensor {}: chunk {} of {} is not inside the tensor's shape {}",
+           entry.name, to_string(chunk.box), file.path, to_string(entry.shape));
     }
     if (!is_inside(chunk, entry.shape)) {
       fail(ErrorKind::corrupt, "tensor {}: run of {} elements from {} leaves chunk {}", entry.name,
@@ -97,7 +96,7 @@ void check_chunks(const Catalog& catalog, const Entry& entry) {
     if (chunk.extent.offset > file.bytes ||
         chunk.extent.length > file.bytes - chunk.extent.offset) {
       fail(ErrorKind::corrupt,
-           "tensor {}: chunk {} at bytes {}..+{} lies outside {} ({} bytes); the file is truncated "
+           "tensor {}: chunk {} at bytes {}..+{} is outside {} ({} bytes); the file is truncated "
            "or belongs to another checkpoint",
            entry.name, to_string(chunk.box), chunk.extent.offset, chunk.extent.length, file.path,
            file.bytes);

@@ -1,7 +1,7 @@
 // The one in-memory description of any checkpoint in any format.
 //
 // A catalog is built from metadata alone: it says which tensors there are and where the bytes of
-// each of their pieces lie, and holds no tensor data. Everything above the readers (convert,
+// each of their pieces are stored, and holds no tensor data. Everything above the readers (convert,
 // reshard, inspect, verify) sees only this.
 #pragma once
 
@@ -22,7 +22,7 @@
 namespace ferry {
 
 class FileSystem;
-class ReadMark;  // ckpt/io/staging/read_mark.h
+class ReaderLock;  // ckpt/io/staging/reader_lock.h
 
 /// What the bytes of an extent are.
 enum class Encoding : uint8_t {
@@ -39,8 +39,8 @@ struct Extent {
   bool zstd = false;  // the whole extent is one zstd stream of what `encoding` says
   uint64_t payload_offset =
       0;  // bytes of decoded payload that come before the chunk's first element
-  /// Of a raw zstd extent: decoded bytes up to the end of the chunk's last element. Nothing behind
-  /// them is decoded, whatever the stream holds. 0: not known.
+  /// For a raw zstd extent: decoded bytes up to the end of the chunk's last element. Nothing after
+  /// them is decoded, whatever the stream holds. 0: unknown.
   uint64_t decoded_end = 0;
 };
 
@@ -67,9 +67,9 @@ enum class Role : uint8_t {
               // `optimizer.state.{param,exp_avg,exp_avg_sq}.<key>`
 };
 
-/// Of an fp32 tensor that is stored as what bf16 leaves of it: its chunks hold the lower 16 bits of
-/// each element as a signed number, and the elements are those of a bf16 tensor with these numbers
-/// added to their bits.
+/// An fp32 tensor stored as the remainders of its bf16 rounding: its chunks hold the lower 16 bits
+/// of each element as a signed number, and the elements are those of a bf16 tensor with these
+/// numbers added to their bits.
 struct Remainders {
   DType stored = DType::i16;  // of the chunks' elements: i16, or f32 with the same whole numbers
   uint32_t upper = 0;         // position in the catalog of the bf16 tensor, of the same shape
@@ -85,7 +85,7 @@ struct Entry {
   std::optional<Remainders> remainders = {};  // dtype is f32 where there are
 
   int64_t elements() const { return element_count(shape, name); }
-  /// Of the elements in the chunks.
+  /// The dtype of the elements in the chunks.
   DType stored_dtype() const noexcept { return remainders ? remainders->stored : dtype; }
   int64_t bytes() const;  // of the whole tensor; corrupt on overflow
 };
@@ -103,7 +103,7 @@ struct Object {
 struct FileInfo {
   std::string path;  // as given to FileSystem, openable
   uint64_t bytes = 0;
-  /// Of a source that lies in this process's memory: its bytes, and `path` only names them.
+  /// The bytes of a source in this process's memory; `path` is then only a name.
   const std::byte* memory = nullptr;
 };
 
@@ -127,8 +127,8 @@ struct Catalog {
   std::vector<Object> objects;
   std::shared_ptr<const ChunkLocator> locator;  // null when every extent is raw
   /// Keep other ferry processes from removing the checkpoints whose files these are. Whoever has
-  /// read from the files checks the marks before relying on what was read.
-  std::vector<std::shared_ptr<const ReadMark>> marks;
+  /// read from the files checks the locks before relying on what was read.
+  std::vector<std::shared_ptr<const ReaderLock>> reader_locks;
 
   /// Index of `path` in files, added when absent. Files may be added otherwise, too, but those that
   /// are there stay at their numbers under their paths.
@@ -162,8 +162,8 @@ class SharedCatalog {
   std::shared_ptr<const Catalog> catalog_;
 };
 
-/// Name -> position of a catalog's entries, for many look-ups. Refers to the catalog's strings:
-/// the catalog must outlive it and stay unchanged. Throws corrupt when a name stands twice.
+/// Name -> position of a catalog's entries, for many look-ups. Refers to the catalog's strings: the
+/// catalog must outlive it and stay unchanged. Throws corrupt when a name is there twice.
 class EntryIndex {
  public:
   explicit EntryIndex(const Catalog& catalog);
@@ -174,7 +174,7 @@ class EntryIndex {
   std::unordered_map<std::string_view, size_t> positions_;
 };
 
-/// Checks that the chunks of `entry` lie inside its shape and inside their files, and together
+/// Checks that the chunks of `entry` are inside its shape and inside their files, and together
 /// cover it exactly once; corrupt or mismatch otherwise, naming tensor and file.
 void check_chunks(const Catalog& catalog, const Entry& entry);
 

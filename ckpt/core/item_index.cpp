@@ -15,7 +15,7 @@ ItemIndex::ItemIndex(std::span<const Item> items) : items_(items) {
 }
 
 std::optional<uint32_t> ItemIndex::find(uint32_t file, uint64_t offset, uint64_t length) const {
-  // The first item that ends behind `offset`.
+  // The first item that ends after `offset`.
   const auto at = std::partition_point(order_.begin(), order_.end(), [&](uint32_t i) {
     const Item& item = items_[i];
     return item.file < file || (item.file == file && item.offset + item.length <= offset);

@@ -81,7 +81,7 @@ PassingValues::PassingValues(const Catalog& catalog, std::span<const FileInfo> f
     std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
       return std::tie(a.bytes.begin, a.entry) < std::tie(b.bytes.begin, b.entry);
     });
-    // Of tensors that share bytes the first counts.
+    // Where tensors share bytes, the first one counts.
     uint64_t end = 0;
     std::erase_if(places, [&](const Place& place) {
       if (place.bytes.begin < end) return true;

@@ -38,9 +38,9 @@ std::string to_text(const std::vector<NonFiniteTensor>& tensors);
 
 class PassingValues {
  public:
-  /// Of the entries of `catalog`, which must outlive this. `files` are those that bytes will come
-  /// of, known by their paths. Locates all chunks of floating-point types, on `threads` threads;
-  /// those that are damaged or are not plain bytes are left out.
+  /// Watches the entries of `catalog`, which must outlive this. `files` are those that the bytes
+  /// will come from, identified by their paths. Locates all chunks of floating-point types, on
+  /// `threads` threads; those that are damaged or are not plain bytes are left out.
   PassingValues(const Catalog& catalog, std::span<const FileInfo> files, int threads);
 
   using Seer =

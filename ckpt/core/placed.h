@@ -1,5 +1,5 @@
 // What a target is made of, before its bytes have places in files: tensors with the box that each
-// rank writes, and objects. Formats lay these out into plans.
+// rank writes, and objects. Formats turn these into plans.
 #pragma once
 
 #include <cstdint>
@@ -52,8 +52,8 @@ struct PlacedState {
 struct PlannedOutput {
   Plan plan;
   std::vector<std::pair<std::string, std::string>> small_files;  // written last, in this order
-  /// A small file that says where the plan's target lies, for plans that are run compressed: its
-  /// name, and what makes its content of the target as it was written. Without name: none.
+  /// A small file that describes the plan's target, for plans that are run compressed: its name,
+  /// and the function that makes its content from the target as it was written. No name: none.
   struct LateFile {
     std::string name;
     std::function<std::string(const Catalog& target)> content;

@@ -153,7 +153,7 @@ void check_recipe(const Plan& plan, size_t position) {
   }
   for (const Box& zeros : recipe.zeros) {
     if (!is_inside(zeros, target.shape)) {
-      fail(ErrorKind::mismatch, "tensor {}: zeros at {} lie outside its shape {}", target.name,
+      fail(ErrorKind::mismatch, "tensor {}: zeros at {} are outside its shape {}", target.name,
            to_string(zeros), to_string(target.shape));
     }
     written = checked_add(written, element_count(zeros.size, target.name), target.name);
@@ -180,11 +180,11 @@ void check_recipe(const Plan& plan, size_t position) {
 void require_inside_file(const Plan& plan, uint32_t file, uint64_t offset, uint64_t length,
                          const char* what) {
   if (file >= plan.target.files.size()) {
-    fail(ErrorKind::internal, "{} lies in file {} of {}", what, file, plan.target.files.size());
+    fail(ErrorKind::internal, "{} is in file {} of {}", what, file, plan.target.files.size());
   }
   const FileInfo& info = plan.target.files[file];
   if (offset > info.bytes || length > info.bytes - offset) {
-    fail(ErrorKind::internal, "{} of {} bytes at {} would lie outside {}, which has {} bytes", what,
+    fail(ErrorKind::internal, "{} of {} bytes at {} would be outside {}, which has {} bytes", what,
          length, offset, info.path, info.bytes);
   }
 }
@@ -219,7 +219,7 @@ void check_files(const Plan& plan) {
   }
 }
 
-// The payload of an item that ends behind `offset` first; null when there is none.
+// The first payload of an item that ends after `offset`; null when there is none.
 const Item::Payload* payload_at(const Item& item, uint64_t offset) {
   const auto at = std::partition_point(
       item.payloads.begin(), item.payloads.end(),
@@ -227,8 +227,8 @@ const Item::Payload* payload_at(const Item& item, uint64_t offset) {
   return at == item.payloads.end() ? nullptr : &*at;
 }
 
-// Payloads and the places of their CRC-32s lie inside the item, the places behind their payload and
-// in no other.
+// Payloads and the places of their CRC-32s must be inside the item, the places after their payload
+// and in no other.
 void check_payloads(const Plan& plan, const Item& item) {
   uint64_t end = item.offset;  // of the payloads so far
   const uint64_t item_end = item.offset + item.length;
@@ -249,8 +249,8 @@ void check_payloads(const Plan& plan, const Item& item) {
   }
 }
 
-// Bytes of the item that a chunk at `offset` must lie inside: a payload, or where there are none
-// all of it.
+// Bytes of the item that must contain a chunk at `offset`: a payload, or all of it where there are
+// none.
 std::pair<uint64_t, uint64_t> bounds_at(const Item& item, uint64_t offset) {
   const uint64_t end = item.offset + item.length;
   if (item.payloads.empty()) return {item.offset, end};
@@ -283,9 +283,8 @@ void check_items(const Plan& plan) {
       const auto [begin, end] = bounds_at(item, extent.offset);
       if (extent.offset < begin || extent.offset + extent.length > end) {
         fail(ErrorKind::internal,
-             "tensor {}: {} bytes at {} of {} lie across the bounds of an item ({} to {})",
-             entry.name, extent.length, extent.offset, plan.target.files[extent.file].path, begin,
-             end);
+             "tensor {}: {} bytes at {} of {} cross the bounds of an item ({} to {})", entry.name,
+             extent.length, extent.offset, plan.target.files[extent.file].path, begin, end);
       }
     }
   }

@@ -16,8 +16,8 @@ void share_out(Plan& plan, int64_t ranks);
 /// What of a checked plan one rank writes: its chunks and items, in the plan's order, over all of
 /// the plan's files. It has an entry for each chunk, of the shape of the chunk's box (of a run, of
 /// one axis), and is complete in itself but for check(): that the parts together use every source
-/// element, check() of the whole has shown. Without literals, which stand before anyone begins, or
-/// are for the caller to add. Refers to the same source.
+/// element, check() of the whole has shown. Without literals, which are written before anyone
+/// begins, or are for the caller to add. Refers to the same source.
 Plan part_of(const Plan& plan, int64_t rank);
 
 }  // namespace ferry

@@ -8,7 +8,7 @@
 namespace ferry {
 namespace {
 
-// Which side of a move an operation looks at.
+// Which side of a move an operation works on.
 enum class Side { in, out };
 
 int axis_of(const Loop& loop, Side side) { return side == Side::in ? loop.in_axis : loop.out_axis; }

@@ -78,7 +78,7 @@ Move copy_all(const Dims& shape);
 /// `in_box` of the input to `out_offset` of the output, which has the input's rank.
 Move copy_box(const Box& in_box, const Dims& out_offset);
 
-/// Part of a move: the elements whose output (or input) coordinates lie inside `box`. Loops that
+/// Part of a move: the elements whose output (or input) coordinates are inside `box`. Loops that
 /// share an axis make the part a union of a few moves.
 std::vector<Move> clip_output(const Move& move, const Box& box);
 std::vector<Move> clip_input(const Move& move, const Box& box);

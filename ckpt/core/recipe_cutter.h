@@ -22,7 +22,7 @@ class RecipeCutter {
   RecipeCutter(const Recipe& recipe, const Dims& shape);
 
   const Recipe& recipe() const noexcept { return *recipe_; }
-  /// The parts of the recipe's moves and zeros that write `box`, which lies inside the shape.
+  /// The parts of the recipe's moves and zeros that write `box`, which is inside the shape.
   std::vector<Move> moves(const Box& box) const;
   std::vector<Box> zeros(const Box& box) const;
   /// The recipe of a tensor that holds the elements of `shard` alone: of the shape of its box, or

@@ -24,7 +24,7 @@ namespace ferry {
 struct Shard {
   Box box;
   int64_t rank = 0;        // that holds it or is to write it, where that matters
-  uint32_t tensor = 0;     // position in a list of tensors, where its owner does not tell
+  uint32_t tensor = 0;     // position in a list of tensors, unused if implied by the owner
   int64_t run_begin = 0;   // first element, in the flattened box
   int64_t run_count = -1;  // elements; -1: the whole box
 
@@ -37,7 +37,7 @@ struct Shard {
 /// "[0:2, 0:32]"; of a run "elements 5 to 17 of [0:2, 0:32]".
 std::string to_string(const Shard& shard);
 
-/// True when the box has the rank of `shape` and lies inside it, and the run inside the box.
+/// True when the box has the rank of `shape` and is inside it, and the run inside the box.
 bool is_inside(const Shard& shard, const Dims& shape);
 
 /// True when the two shards, of one tensor, share an element.
@@ -49,8 +49,8 @@ struct FilledBox {
   int64_t first = 0;  // place of its first element among the shard's elements
 };
 
-/// The boxes that the elements of a shard fill: its box, or of a run a few. Inside a FilledBox
-/// elements lie row_major_strides(shard.box.size) apart among the shard's elements.
+/// The boxes that the elements of a shard fill: its box, or a few for a run. Inside a FilledBox
+/// elements are row_major_strides(shard.box.size) apart among the shard's elements.
 std::vector<FilledBox> filled_boxes(const Shard& shard);
 
 /// Positions of two shards of one tensor that overlap; nothing when none do. Quick where boxes are

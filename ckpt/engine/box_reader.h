@@ -16,7 +16,7 @@ class BoxReader {
   BoxReader(const Catalog& catalog, uint32_t entry);
   ~BoxReader();
 
-  /// The elements of `box`, which must lie in the entry, row-major. Safe from several threads.
+  /// The elements of `box`, which must be inside the entry, row-major. Safe from several threads.
   std::vector<float> read(const Box& box);
 
  private:

@@ -14,9 +14,9 @@ namespace ferry {
 /// of chunks and objects are those of the whole items, marked as zstd; items have no payloads, and
 /// there are no literals. The same plan gives the same bytes, whatever the number of threads.
 ///
-/// The items must tile the files and be torch.save archives where they hold tensors. Of the
-/// options, memory holds what is read and what waits for its place in the file; where levels need
-/// more than that, fewer threads work. Progress counts bytes before compression.
+/// The items must tile the files and be torch.save archives where they hold tensors. `options`:
+/// memory holds what is read and what waits for its place in the file; where levels need more than
+/// that, fewer threads work. Progress counts bytes before compression.
 std::vector<Digest> run_compressed(Plan& plan, const FileSystem& file_system,
                                    const std::string& folder, int level,
                                    const EngineOptions& options);

@@ -32,9 +32,9 @@ std::vector<Digest> execute(const Plan& plan, std::span<WritableFile* const> fil
       (options.memory_bytes - for_streams) / static_cast<uint64_t>(threads);
   const uint64_t read_back_bytes = std::clamp<uint64_t>(bytes_per_thread, 1, kReadBackBytes);
   PlanCompiler compiler(plan);
-  SourceFiles sources(*plan.source, spool, for_streams, threads, options.lent);
-  TileQueue queue(plan, compiler, threads, bytes_per_thread, options.lent);
-  if (options.lent && !queue.has_lent()) options.lent->give_back();
+  SourceFiles sources(*plan.source, spool, for_streams, threads, options.borrowed);
+  TileQueue queue(plan, compiler, threads, bytes_per_thread, options.borrowed);
+  if (options.borrowed && !queue.has_borrowed()) options.borrowed->release();
   ItemDigester digester(plan, files, options.cancel, options.values);
   const FileSystem* file_system = plan.source->file_system.get();
   on_threads(threads, [&](int thread, const std::atomic<bool>& stop) {
@@ -49,7 +49,7 @@ std::vector<Digest> execute(const Plan& plan, std::span<WritableFile* const> fil
           const std::vector<Transfer> transfers =
               quantised ? quantiser.run(tile->entry, part) : compiler.compile(tile->entry, part);
           meter.add(quantised ? bytes_of(transfers) : runner.run(transfers));
-          if (&part == &parts.back() && queue.finish(*tile)) options.lent->give_back();
+          if (&part == &parts.back() && queue.finish(*tile)) options.borrowed->release();
           digester.wrote(transfers, runner.scratch(read_back_bytes));
         }
       } else if (!digester.digest_next_literal(runner.scratch(read_back_bytes))) {

@@ -21,8 +21,8 @@
 
 namespace ferry {
 
-class LentSources;    // ckpt/engine/lent_sources.h
-class PassingValues;  // ckpt/core/passing_values.h
+class BorrowedSources;  // ckpt/engine/borrowed_sources.h
+class PassingValues;    // ckpt/core/passing_values.h
 
 struct Progress {
   uint64_t bytes_done = 0;  // of target files
@@ -35,16 +35,16 @@ struct EngineOptions {
   /// Called from one thread at a time, at most ten times a second and once at the end.
   std::function<void(const Progress&)> progress;
   const std::atomic<bool>* cancel = nullptr;  // set: stop soon with Error(cancelled)
-  /// Of the plan's source: what is read first, as somebody waits for it.
-  const LentSources* lent = nullptr;
-  /// Of the plan's target and its files: is shown the bytes of the plan's items.
+  /// Files of the plan's source that are read first, as somebody waits for them.
+  const BorrowedSources* borrowed = nullptr;
+  /// Made for the plan's target and its files: is shown the bytes of the plan's items.
   PassingValues* values = nullptr;
 };
 
 /// Writes the plan's files into `folder` of `file_system` (which must exist and hold none of them)
 /// and syncs them. On error the folder is left for the caller to remove. The plan must have been
 /// checked. The source's file system copies in the kernel where both sides are its own files.
-/// Returns the digests of the plan's items as they lie in the files, in the plan's order.
+/// Returns the digests of the plan's items as stored in the files, in the plan's order.
 std::vector<Digest> run(const Plan& plan, const FileSystem& file_system, const std::string& folder,
                         const EngineOptions& options);
 
@@ -63,7 +63,7 @@ std::string read_tensor(const Catalog& catalog, const Entry& entry, uint64_t lim
 
 /// Calls `consume` with the raw bytes of every element of one of the catalog's own entries exactly
 /// once, whole elements at a time and at most `memory_bytes` of them, in no particular order; from
-/// one thread. Looks at no other entry, so that all of them can be scanned one by one.
+/// one thread. Uses no other entry, so that all of them can be scanned one by one.
 void scan(const Catalog& catalog, const Entry& entry, uint64_t memory_bytes,
           const std::function<void(std::span<const std::byte>)>& consume);
 

@@ -1,4 +1,4 @@
-// Frames of unknown length that lie one after another in files, made by several threads.
+// Frames of unknown length, one after another in files, made by several threads.
 #pragma once
 
 #include <condition_variable>
@@ -57,7 +57,7 @@ class FrameQueue {
   /// Wakes all who wait, to end.
   void stop();
 
-  /// Of a finished queue.
+  /// For a finished queue.
   uint64_t offset(size_t number) const { return *places_[number].offset; }
   uint64_t length(size_t number) const { return places_[number].length; }
   const Digest& digest(size_t number) const { return places_[number].digest; }
@@ -73,8 +73,7 @@ class FrameQueue {
 
   // Bytes that waited, to `at`; returns how many. Gives up the lock meanwhile.
   uint64_t write(std::unique_lock<std::mutex>& lock, size_t number, uint64_t at, Pieces held);
-  // Of a frame that is written to its end: gives the next ones their places, and writes those that
-  // wait for that.
+  // Completes a frame: gives the next ones their places, and writes those that wait for that.
   void place_next(std::unique_lock<std::mutex>& lock, size_t number);
 
   std::span<WritableFile* const> files_;

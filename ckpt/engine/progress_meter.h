@@ -1,4 +1,4 @@
-// Adds up what several threads have done and tells it now and then.
+// Adds up what several threads have done and reports it now and then.
 #pragma once
 
 #include <atomic>

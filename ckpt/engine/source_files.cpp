@@ -3,22 +3,98 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <random>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "ckpt/base/error.h"
-#include "ckpt/engine/decoded_stream.h"
 #include "ckpt/engine/memory_files.h"
+#include "ckpt/io/file_system.h"
 #include "ckpt/io/open_file_limit.h"
 #include "ckpt/io/zstd_stream.h"
 
 namespace ferry {
 namespace {
+
+// What a zstd stream decodes to, for reading by position.
+
+/// Filled by one thread, then read. Kept in memory while it is small, else in a file.
+class DecodedStream final : public ReadableFile {
+ public:
+  using CreateFile = std::function<std::unique_ptr<WritableFile>()>;
+
+  /// `name` is for messages. Beyond `most_in_memory` bytes it is moved to the file that
+  /// `create_file` makes.
+  DecodedStream(std::string name, uint64_t most_in_memory, CreateFile create_file)
+      : name_(std::move(name)),
+        most_in_memory_(most_in_memory),
+        create_file_(std::move(create_file)) {}
+
+  /// Makes room for so many bytes, or for what memory may hold of them.
+  void expect(uint64_t bytes);
+  void append(std::span<const std::byte> bytes);
+
+  /// Bytes of memory that it takes; 0 once it is in a file.
+  uint64_t memory_bytes() const noexcept { return memory_.capacity(); }
+
+  const std::string& path() const noexcept override { return name_; }
+  uint64_t size() const noexcept override { return size_; }
+  void read(uint64_t offset, std::span<std::byte> into) const override;
+  std::span<const std::byte> view(uint64_t offset, uint64_t bytes) const override;
+
+ private:
+  std::string name_;
+  uint64_t most_in_memory_;
+  CreateFile create_file_;
+  uint64_t size_ = 0;
+  std::vector<std::byte> memory_;
+  std::unique_ptr<WritableFile> file_;
+};
+
+void DecodedStream::expect(uint64_t bytes) { memory_.reserve(std::min(bytes, most_in_memory_)); }
+
+void DecodedStream::append(std::span<const std::byte> bytes) {
+  if (!file_ && bytes.size() > most_in_memory_ - memory_.size()) {
+    file_ = create_file_();
+    if (!memory_.empty()) file_->write(0, memory_);
+    memory_ = {};
+  }
+  if (file_) {
+    file_->write(size_, bytes);
+  } else {
+    // Not by doubling: the limit is one of memory.
+    const size_t needed = memory_.size() + bytes.size();
+    if (needed > memory_.capacity())
+      memory_.reserve(std::min<uint64_t>(2 * needed, most_in_memory_));
+    memory_.insert(memory_.end(), bytes.begin(), bytes.end());
+  }
+  size_ += bytes.size();
+}
+
+void DecodedStream::read(uint64_t offset, std::span<std::byte> into) const {
+  if (offset > size_ || into.size() > size_ - offset) {
+    fail(ErrorKind::corrupt,
+         "{}: the zstd stream ends at decoded byte {} where {} from byte {} on are needed", name_,
+         size_, into.size(), offset);
+  }
+  if (file_) return file_->read(offset, into);
+  std::copy_n(memory_.begin() + static_cast<std::ptrdiff_t>(offset), into.size(), into.begin());
+}
+
+std::span<const std::byte> DecodedStream::view(uint64_t offset, uint64_t bytes) const {
+  if (file_ || offset > size_ || bytes > size_ - offset) return {};
+  return std::span(memory_).subspan(offset, bytes);
+}
 
 // A checkpoint of thousands of ranks has more files than a process may hold open.
 constexpr size_t kMostOpen = 256;
@@ -51,10 +127,11 @@ struct SourceFiles::State {
 
   // Half of the memory is for streams that are kept, half for those that threads still read when
   // they are dropped.
-  State(const Catalog& c, SpoolPlace s, uint64_t memory_bytes, int threads, const LentSources* l)
+  State(const Catalog& c, SpoolPlace s, uint64_t memory_bytes, int threads,
+        const BorrowedSources* l)
       : catalog(c),
         spool(std::move(s)),
-        lent(l),
+        borrowed(l),
         most_in_memory(memory_bytes / 2),
         most_of_a_stream(most_in_memory / static_cast<uint64_t>(std::max(1, threads))),
         most_open(std::clamp<size_t>(most_open_files() / 4, 1, kMostOpen)) {}
@@ -68,7 +145,7 @@ struct SourceFiles::State {
 
   const Catalog& catalog;
   const SpoolPlace spool;
-  const LentSources* const lent;
+  const BorrowedSources* const borrowed;
   const uint64_t most_in_memory;    // of all streams
   const uint64_t most_of_a_stream;  // in memory
   const size_t most_open;
@@ -140,11 +217,11 @@ void SourceFiles::State::keep(const std::shared_ptr<Slot>& slot, bool is_stream,
 
 std::shared_ptr<const ReadableFile> SourceFiles::State::open(uint32_t file) const {
   const FileInfo& info = catalog.files.at(file);
-  if (auto own = lent ? lent->file(file) : nullptr) return own;
+  if (auto own = borrowed ? borrowed->file(file) : nullptr) return own;
   if (info.memory) {
     return std::make_shared<MemorySource>(info.path, std::span(info.memory, info.bytes));
   }
-  if (!catalog.file_system) fail(ErrorKind::internal, "{} lies in no file", info.path);
+  if (!catalog.file_system) fail(ErrorKind::internal, "{} is in no file", info.path);
   return catalog.file_system->open(info.path);
 }
 
@@ -160,9 +237,9 @@ std::shared_ptr<const DecodedStream> SourceFiles::State::decode(const Extent& ex
   std::vector<std::byte> buffer(kDecodeBytes);
   const uint64_t end = extent.decoded_end > 0 ? extent.decoded_end : UINT64_MAX;
   while (stream.position() < end) {
-    const size_t wanted = std::min<uint64_t>(buffer.size(), end - stream.position());
-    const size_t bytes = stream.read_some(std::span(buffer).first(wanted));
-    if (bytes == 0) break;  // whoever reads what is missing is told
+    const size_t count = std::min<uint64_t>(buffer.size(), end - stream.position());
+    const size_t bytes = stream.read_some(std::span(buffer).first(count));
+    if (bytes == 0) break;  // whoever reads what is missing gets an error
     decoded->append(std::span(buffer).first(bytes));
   }
   stream.check_to_end(kMostStreamTailBytes);
@@ -173,7 +250,7 @@ std::shared_ptr<const DecodedStream> SourceFiles::State::decode(const Extent& ex
        is_full ? "; TMPDIR names the folder for what zstd streams decode to" : "");
 }
 
-// Without a name from the start: nothing is left behind.
+// Without a name from the start: nothing can be left over.
 std::unique_ptr<WritableFile> SourceFiles::State::create_spool() {
   std::string name;
   {
@@ -213,8 +290,8 @@ uint64_t stream_memory(const Entry& entry, uint64_t memory_bytes) {
 }
 
 SourceFiles::SourceFiles(const Catalog& catalog, SpoolPlace spool, uint64_t memory_bytes,
-                         int threads, const LentSources* lent)
-    : state_(std::make_unique<State>(catalog, std::move(spool), memory_bytes, threads, lent)) {}
+                         int threads, const BorrowedSources* borrowed)
+    : state_(std::make_unique<State>(catalog, std::move(spool), memory_bytes, threads, borrowed)) {}
 SourceFiles::~SourceFiles() = default;
 
 std::shared_ptr<const ReadableFile> SourceFiles::get(const Transfer& transfer) {

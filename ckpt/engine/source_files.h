@@ -6,7 +6,7 @@
 #include <string>
 
 #include "ckpt/core/catalog.h"
-#include "ckpt/engine/lent_sources.h"
+#include "ckpt/engine/borrowed_sources.h"
 #include "ckpt/engine/transfers/transfer.h"
 #include "ckpt/io/file_system.h"
 
@@ -26,17 +26,17 @@ uint64_t stream_memory(const Catalog& catalog, uint64_t memory_bytes);
 uint64_t stream_memory(const Entry& entry, uint64_t memory_bytes);
 
 /// Files of a source catalog, opened when first used, and decoded copies of zstd streams, which
-/// cannot be read by position. Small ones lie in memory. Those are dropped, oldest first, when they
-/// are too many: who meets one again finds it in a file from then on.
+/// cannot be read by position. Small ones are kept in memory. When those are too many they are
+/// dropped, oldest first; one that is needed again goes to a file.
 ///
-/// A stream is decoded to its end (but for what is larger than any end of an item), so that the
-/// checksum there is looked at, however little of it is wanted.
+/// A stream is decoded to its end (but for what is larger than any end of an item), so that its
+/// checksum is verified, however little of it is used.
 class SourceFiles {
  public:
-  /// `memory_bytes` hold the streams of so many threads. The catalog must outlive the object, and
-  /// so must `lent`, which may be null.
+  /// `memory_bytes` hold the streams of `threads` threads. The catalog must outlive the object, and
+  /// so must `borrowed`, which may be null.
   SourceFiles(const Catalog& catalog, SpoolPlace spool, uint64_t memory_bytes, int threads,
-              const LentSources* lent = nullptr);
+              const BorrowedSources* borrowed = nullptr);
   ~SourceFiles();
 
   /// The file that a transfer's in_offset counts in. Safe from several threads; decodes a stream

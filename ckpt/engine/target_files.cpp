@@ -34,7 +34,7 @@ class TargetFiles::OpenFiles {
  private:
   size_t most_;
   std::mutex mutex_;
-  std::deque<const File*> files_;  // those to be looked at first come first
+  std::deque<const File*> files_;  // in the order of search
 };
 
 // A file that is open at least while it is used.
@@ -108,7 +108,7 @@ class TargetFiles::File final : public WritableFile {
 };
 
 // Without a sync, which the end has for all: a file may come and go many times. What the system
-// could not write meanwhile it tells to whoever syncs the file next.
+// could not write meanwhile is reported by the next sync of the file.
 void TargetFiles::OpenFiles::make_room() {
   const std::lock_guard lock(mutex_);
   for (size_t tries = 2 * files_.size(); files_.size() >= most_ && tries > 0; --tries) {

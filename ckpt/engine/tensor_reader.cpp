@@ -22,7 +22,7 @@ class TensorReader::Target final : public WritableFile {
     std::memcpy(into_.data() + (offset - begin_), from.data(), from.size());
   }
   void read(uint64_t, std::span<std::byte>) const override {
-    fail(ErrorKind::internal, "what was handed on cannot be read back");
+    fail(ErrorKind::internal, "a callback file cannot be read");
   }
   void sync() override {}
 

@@ -1,5 +1,5 @@
 // Reads target tensors of a plan into memory, part by part, without files in between: what a recipe
-// makes of other tensors can be looked at, or compressed, without being written.
+// makes of other tensors can be inspected, or compressed, without being written.
 #pragma once
 
 #include <cstddef>

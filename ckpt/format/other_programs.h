@@ -1,5 +1,5 @@
 // Files and folders of other programs that hold weights in forms which are not read here: what they
-// are, and what to do. For messages; what is looked at is names and first bytes.
+// are, and what to do. For messages; judged by names and first bytes.
 //
 // Source: llama.cpp ggml/include/gguf.h, the HDF5 format specification, TensorFlow's checkpoints
 // and SavedModel, Orbax' documentation, torch/csrc/jit/serialization, peft utils/constants.py.
@@ -24,16 +24,16 @@ std::string other_folder(const FileSystem& file_system, const std::string& folde
 /// True of names of files that DeepSpeed's pipeline engine writes, one for each layer.
 bool has_pipeline_layers(const std::vector<std::string>& names);
 
-/// Of a URL (s3://, gs://, hf://, ...): that it is none of a file here, and how it is copied. Empty
-/// for all else.
+/// For a URL (s3://, gs://, hf://, ...): that it is no local file, and how to copy it. Empty for
+/// all else.
 std::string what_url(std::string_view path);
 
 /// For a path that leads nowhere: unsupported for a URL, else not_found, which says what to do
 /// where it may name a model of the Hugging Face hub.
 [[noreturn]] void fail_missing(const FileSystem& file_system, const std::string& path);
 
-/// Of a folder with a PEFT adapter: the model that it adapts ("" where that is not said). Nothing
-/// where it holds none.
+/// The model that a folder's PEFT adapter is for ("" where that is not said). Nothing where it
+/// holds no adapter.
 std::optional<std::string> adapter_base(const FileSystem& file_system, const std::string& folder);
 
 /// What such an adapter is, and what to do.

@@ -7,7 +7,7 @@ namespace {
 
 // Made while there is memory.
 const Error kOutOfMemory(ErrorKind::exhausted, "out of memory");
-const Error kUnknown(ErrorKind::internal, "an exception that is no std::exception");
+const Error kUnknown(ErrorKind::internal, "an unknown exception");
 
 }  // namespace
 

@@ -14,7 +14,7 @@
 
 namespace ferry {
 
-/// One rank's place among its fellows, and what they do together.
+/// One rank's membership in a group of ranks, and their collective operations.
 ///
 /// **Order.** All ranks of a group call the same operations in the same order; `bytes` may have any
 /// length on each, none included. Where a rank gets a message of another operation than its own,
@@ -28,9 +28,9 @@ namespace ferry {
 ///
 /// **Errors.** What an operation throws on one rank ends the group on all: ranks that are in one,
 /// or call one later, throw, too. A rank that throws elsewhere, where others may wait for it, has
-/// to end the group by abort(), as together(), or_abort() and abort_with_current_exception() do. Of
-/// threads it is enough that the rank's object goes away (cancelled on those that need it), of
-/// processes that they end without MPI_Finalize: then the launcher ends the others.
+/// to end the group by abort(), as together(), or_abort() and abort_with_current_exception() do.
+/// For threads it is enough that the rank's object is destroyed (cancelled on those that need it),
+/// for processes that they end without MPI_Finalize: then the launcher ends the others.
 ///
 /// **Cost**, of n ranks: messages of each rank and of rank 0 alike are about log2(n) an operation.
 /// gather() and scatter() pass a rank's bytes on up to log2(n) times; rank n/2 passes on half of
@@ -48,19 +48,19 @@ class Group {
   /// Gives `bytes` to rank 0, which returns everyone's, by rank; others return nothing.
   virtual std::vector<std::string> gather(std::string bytes) = 0;
 
-  /// Returns rank 0's `bytes`; those of others are not looked at.
+  /// Returns rank 0's `bytes`; those of others are ignored.
   virtual std::string broadcast(std::string bytes) = 0;
 
   /// Returns parts[rank()] of rank 0's `parts`, which has one for each rank (else invalid, on all
-  /// ranks); those of others are not looked at.
+  /// ranks); those of others are ignored.
   virtual std::string scatter(std::vector<std::string> parts) = 0;
 
   /// Returns when all ranks have called it.
   virtual void barrier() = 0;
 
   /// The group of all ranks that gave the same `color`, by rising `key` and, where that is the
-  /// same, by their ranks here. Null for a negative color. It may be used beside this one and after
-  /// it.
+  /// same, by their ranks here. Null for a negative color. It may be used together with this one
+  /// and after it.
   virtual std::shared_ptr<Group> split(int color, int key) = 0;
 
   /// Ends this group, all that it was split from and all that were split from those: each operation
@@ -69,8 +69,8 @@ class Group {
   /// ranks call at the same time may differ.
   virtual void abort(const Error& error) noexcept = 0;
 
-  /// Throws the error of abort(), where this rank has heard of one: for who waits for its fellows
-  /// elsewhere than in an operation. May be called by any thread at any time.
+  /// Throws the error of abort(), where this rank has received one: for waiting for other ranks
+  /// outside an operation. May be called by any thread at any time.
   virtual void check() = 0;
 };
 

@@ -142,7 +142,7 @@ std::vector<Digest> run_by_ranks(const Plan& plan, const FileSystem& file_system
     const Plan common = read_back_of(plan, of_several, own);
     EngineOptions quiet = options;
     quiet.progress = {};
-    quiet.lent = nullptr;
+    quiet.borrowed = nullptr;
     const std::vector<Digest> read = run(common, files->files(), quiet);
     files->sync();  // the CRC-32s that were put in place
     return merged(plan, of_several, own, written, read);

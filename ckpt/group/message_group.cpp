@@ -42,7 +42,7 @@ struct Place {
 
 // Ranks are the nodes of a binomial tree: the parent of a rank is the rank without its lowest bit,
 // and what is below a rank follows it without a gap. So half of all are below rank 0's last child,
-// and texts that are gathered stand in the order of ranks without being sorted.
+// and texts that are gathered are in the order of ranks without being sorted.
 class MessageGroup final : public Group {
   // Whatever goes wrong on one rank only must not leave the others waiting for it.
   template <typename Work>

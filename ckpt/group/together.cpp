@@ -30,7 +30,7 @@ std::string outcome_of(const std::function<std::string()>& work) {
   } catch (const std::exception& error) {
     return failure(ErrorKind::internal, error.what());
   } catch (...) {
-    return failure(ErrorKind::internal, "an exception that is no std::exception");
+    return failure(ErrorKind::internal, "an unknown exception");
   }
 }
 

@@ -20,7 +20,7 @@ class SharedError : public Error {
 /// Runs `work` on each rank and returns everyone's result, by rank. Where any rank's throws,
 /// whatever it is, all ranks throw a SharedError: the first one's, with "rank N: " before its
 /// message unless all have the same. What a rank throws outside `work` (there may be no memory for
-/// what it has to tell) ends the group on all: Group::abort().
+/// its message) ends the group on all: Group::abort().
 std::vector<std::string> together(Group& group, const std::function<std::string()>& work);
 
 /// Returns work(). What it throws, other than a SharedError, is thrown on all ranks: for what a

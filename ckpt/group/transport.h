@@ -1,4 +1,4 @@
-// How messages get from rank to rank: what a Group stands on (message_group.h).
+// How messages get from rank to rank: the base of a Group (message_group.h).
 #pragma once
 
 #include <cstdint>

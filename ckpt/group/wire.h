@@ -25,7 +25,7 @@ class Packer {
     bytes_.append(text);
     return *this;
   }
-  /// Of an enum without negative values.
+  /// For an enum without negative values.
   template <typename Enum>
   Packer& choice(Enum value) {
     return number(static_cast<uint64_t>(value));
@@ -57,7 +57,7 @@ class Unpacker {
       if (is_long) break;
       return value;
     }
-    fail_unreadable("has a number that is none");
+    fail_unreadable("has a bad number");
   }
   Digest digest() {
     const uint64_t high = eight_bytes();
@@ -77,7 +77,7 @@ class Unpacker {
   template <typename Enum>
   Enum choice(Enum last) {
     const uint64_t value = number();
-    if (value > static_cast<uint64_t>(last)) fail_unreadable("has a value that is none");
+    if (value > static_cast<uint64_t>(last)) fail_unreadable("has a bad value");
     return static_cast<Enum>(value);
   }
   ErrorKind error_kind() { return choice(ErrorKind::cancelled); }

@@ -1,4 +1,4 @@
-// Which digests are written beside a checkpoint.
+// Which digests are written with a checkpoint.
 #pragma once
 
 namespace ferry {

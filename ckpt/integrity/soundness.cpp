@@ -49,7 +49,7 @@ std::string problem_by_bytes(const std::shared_ptr<const FileSystem>& file_syste
     const auto problems = verify(file_system, folder, {{}, Masters::compared, options}).problems;
     if (problems.empty()) return {};
     if (problems.size() == 1) return problems[0].what;
-    return fmt::format("{}; {} problems more", problems[0].what, problems.size() - 1);
+    return fmt::format("{}; and {} more problems", problems[0].what, problems.size() - 1);
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::cancelled) throw;
     return error.what();

@@ -16,7 +16,7 @@
 #include "ckpt/integrity/checks/manifest_checks.h"
 #include "ckpt/integrity/manifest/folder_files.h"
 #include "ckpt/integrity/run_choice.h"
-#include "ckpt/io/staging/read_mark.h"
+#include "ckpt/io/staging/reader_lock.h"
 #include "ckpt/megatron/optimizer/masters/compare.h"
 #include "ckpt/megatron/optimizer/masters/passing.h"
 #include "ckpt/open.h"
@@ -40,14 +40,14 @@ class Verification {
     } else if (!options_.iteration.empty()) {
       open_checkpoint(file_system_, path, {options_.iteration, false});  // says what is wrong
     }
-    const ReadMark mark(*file_system_, report_.path);
+    const ReaderLock mark(*file_system_, report_.path);
     find_files(kind);
     if (kind == PathKind::folder && options_.manifests) read_manifests();
     add_blobs();
     check_structure();
     const size_t before = report_.problems.size();
     check_bytes();
-    if (refusal_) {  // where checksums are right it stands
+    if (refusal_) {  // where checksums are right it counts
       if (report_.problems.size() == before) throw Error(*refusal_);
       add_problem({}, refusal_->what());
     }
@@ -61,15 +61,15 @@ class Verification {
   void add_problem(const std::string& file, std::string what) {
     add_problems({{file, 0, 0, {}, std::move(what)}});
   }
-  // Of a file of the folder, inside it.
+  // The name of a file of the folder, relative to it.
   std::string name_of(const std::string& path) const {
     const std::string prefix = join(report_.path, "");
     return path.starts_with(prefix) ? path.substr(prefix.size()) : path;
   }
-  // What several readers meet is told once.
+  // What several readers find is reported once.
   void add_problems(std::vector<Problem> problems) {
     for (Problem& problem : problems) {
-      if (told_.insert(problem.what).second) report_.problems.push_back(std::move(problem));
+      if (reported_.insert(problem.what).second) report_.problems.push_back(std::move(problem));
     }
   }
 
@@ -102,7 +102,7 @@ class Verification {
   }
 
   // A folder that was never a checkpoint is a wrong path, and not a damaged one: the error of who
-  // opens it stands. What has a manifest, or data files, was one.
+  // opens it counts. What has a manifest, or data files, was one.
   void check_is_checkpoint() const {
     const std::string& path = report_.path;
     if (!report_.problems.empty() || is_checkpoint_folder(*file_system_, path)) return;
@@ -125,7 +125,7 @@ class Verification {
     for (const FileInfo& file : files_) report_.bytes += file.bytes;
   }
 
-  // Of a snapshot of Hugging Face's cache, the names of what its links lead to.
+  // In a snapshot of Hugging Face's cache, the names of what its links lead to.
   void add_blobs() {
     for (uint32_t i = 0; i < files_.size(); ++i) {
       if (const auto hash = hub_sha256(*file_system_, files_[i].path)) {
@@ -206,7 +206,7 @@ class Verification {
     }
   }
 
-  // Of an archive that no manifest covers, its members, whose records have checksums.
+  // The members of an archive that no manifest covers, whose records have checksums.
   void add_members() {
     if (!stored_ || stored_->catalog->file_system == file_system_ || report_.has_manifest) return;
     file_system_ = stored_->catalog->file_system;
@@ -226,7 +226,7 @@ class Verification {
                            error.kind() == ErrorKind::mismatch || error.kind() == ErrorKind::io ||
                            report_.has_manifest;
       if (error.kind() == ErrorKind::cancelled) throw;
-      // What cannot be read here may be what a damaged name or number looks like: checksums tell.
+      // What cannot be read here may be a damaged name or number: checksums decide.
       if (damaged) {
         add_problem({}, error.what());
       } else if (!refusal_) {
@@ -236,7 +236,7 @@ class Verification {
     }
   }
 
-  // Where a checkpoint's meaning is damaged, its items may still be looked at one by one.
+  // Where a checkpoint's meaning is damaged, its items may still be checked one by one.
   std::optional<Checkpoint> open_items() const {
     if (file_system_->status(join(report_.path, ".metadata")).kind != PathKind::file) return {};
     try {
@@ -244,7 +244,7 @@ class Verification {
       items.catalog = open_dcp(file_system_, report_.path).catalog;
       return items;
     } catch (const Error&) {
-      return {};  // told by open()
+      return {};  // reported by open()
     }
   }
 
@@ -306,7 +306,7 @@ class Verification {
     };
   }
 
-  // None where there is damage: only of sound tensors is it known where their elements lie.
+  // None where there is damage: only sound tensors have known places of elements.
   void find_masters() {
     if (options_.masters == Masters::not_compared || !seen_ || !report_.problems.empty()) return;
     pairs_ = master_pairs(seen_->catalog);
@@ -314,8 +314,8 @@ class Verification {
     for (const char* flag : {"fp8_param_gather", "fp8_param", "fp4_param_gather", "fp4_param"}) {
       if (!seen_->args.value.get(flag).boolean().value_or(false)) continue;
       report_.notes.push_back(
-          "the run kept its weights in 8 bits or fewer, so that they are not its fp32 masters "
-          "rounded: they were not held against each other");
+          "the run kept its weights in 8 bits or fewer, so that they are not its rounded fp32 "
+          "master weights: they were not compared");
       pairs_.clear();
       return;
     }
@@ -340,7 +340,7 @@ class Verification {
   void tell_what_is_not_covered() {
     if (report_.covered_bytes >= report_.bytes) return;
     report_.notes.push_back(
-        fmt::format("{} of {} bytes are under no checksum{}: whether they changed cannot be told",
+        fmt::format("{} of {} bytes are under no checksum{}: whether they changed is unknown",
                     report_.bytes - report_.covered_bytes, report_.bytes,
                     report_.has_manifest ? "" : fmt::format(" (there is no {})", kManifestName)));
   }
@@ -348,7 +348,7 @@ class Verification {
   std::shared_ptr<const FileSystem> file_system_;
   const VerifyOptions& options_;
   VerifyReport report_;
-  std::unordered_set<std::string> told_;
+  std::unordered_set<std::string> reported_;
   std::vector<FileInfo> files_;
   Manifest manifest_;
   uint64_t own_bytes_ = 0;                                      // of the manifest

@@ -22,7 +22,7 @@ struct VerifyOptions {
   std::string iteration;  // of a run folder: a number, "release", or empty: the tracker decides
   Masters masters = Masters::compared;
   EngineOptions engine;  // progress counts the bytes that checksums are computed of
-  /// Hold the files against the manifests that lie beside them.
+  /// Check the files against the manifests next to them.
   bool manifests = true;
   /// Look for NaN and infinite values, for which tensors under no checksum are read, too.
   bool values = true;
@@ -34,9 +34,9 @@ struct VerifyReport {
   std::optional<int64_t> iteration;
   bool has_manifest = false;
   std::vector<Problem> problems;
-  std::vector<std::string> notes;  // what could not be checked, and what is worth telling
+  std::vector<std::string> notes;  // what could not be checked, and other warnings
 
-  /// Of floating-point tensors that are stored as plain bytes; a note names the first.
+  /// Counted in floating-point tensors that are stored as plain bytes; a note names the first.
   std::vector<NonFiniteTensor> non_finite;
 
   int64_t files = 0;

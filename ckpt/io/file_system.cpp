@@ -61,7 +61,7 @@ void make_folders(const FileSystem& file_system, const std::string& path) {
   if (path.empty() || path == "." || path == "/") return;
   const PathKind kind = file_system.status(path).kind;
   if (kind == PathKind::folder) return;
-  if (kind != PathKind::missing) fail(ErrorKind::invalid, "{}: is no folder", path);
+  if (kind != PathKind::missing) fail(ErrorKind::invalid, "{}: is not a folder", path);
   const std::string parent = split_path(path).parent;
   make_folders(file_system, parent);
   try {

@@ -1,6 +1,6 @@
-// Storage behind one interface: the real file system, memory, and (in tests) one that fails on
-// demand. Positional reads and writes only; no shared file cursor, so that any number of threads
-// may use one open file.
+// One interface to storage: the real file system, memory, and (in tests) one that fails on demand.
+// Positional reads and writes only; no shared file cursor, so that any number of threads may use
+// one open file.
 //
 // Every error is a ferry::Error that names the path: not_found, io, exhausted (disk full or quota),
 // invalid (a path that is not a regular file where one is needed).
@@ -24,8 +24,8 @@ class ReadableFile {
   /// Fills `into` from `offset`. corrupt when the file ends before (it shrank, or a header lied).
   /// Interrupted and short reads are continued. Safe from several threads.
   virtual void read(uint64_t offset, std::span<std::byte> into) const = 0;
-  /// The bytes from `offset` where they lie in this process's memory, as long as the file; empty
-  /// when they have to be read.
+  /// A view of the bytes from `offset` where they are in this process's memory, valid as long as
+  /// the file; empty when they have to be read.
   virtual std::span<const std::byte> view(uint64_t offset, uint64_t bytes) const {
     static_cast<void>(offset), static_cast<void>(bytes);
     return {};
@@ -43,11 +43,10 @@ class WritableFile {
   virtual void read(uint64_t offset, std::span<std::byte> into) const = 0;
   /// Returns when the bytes and the size are on disk.
   virtual void sync() = 0;
-  /// Before the file goes, nothing else may follow: tells what the operating system tells only then
-  /// (over NFS it is closing that writes).
+  /// Call last; reports errors that show only at close (over NFS closing writes).
   virtual void close() {}
-  /// Where the bytes from `offset` lie in this process's memory: what is put there is written.
-  /// Empty when they have to be written.
+  /// The memory of the bytes from `offset`, where the file is in this process's memory: what is put
+  /// there is written. Empty when they have to be written.
   virtual std::span<std::byte> room(uint64_t offset, uint64_t bytes) {
     static_cast<void>(offset), static_cast<void>(bytes);
     return {};
@@ -61,8 +60,8 @@ class AppendableFile {
  public:
   virtual ~AppendableFile() = default;
   virtual const std::string& path() const noexcept = 0;
-  /// Writes all of `from` behind what the file holds at that moment. On error what was written of
-  /// it is taken back, where the file system lets.
+  /// Appends all of `from` to what the file holds at that moment. On error what was written of it
+  /// is removed again, where the file system can.
   virtual void append(std::span<const std::byte> from) = 0;
   /// The last byte that the file holds at that moment; nothing when it is empty.
   virtual std::optional<std::byte> last_byte() const = 0;
@@ -90,7 +89,7 @@ struct FreeSpace {
 enum class LockMode : uint8_t { shared, exclusive };
 
 enum class LockState : uint8_t {
-  taken,       // of lock(): held now. Of probe(): nobody is in the way
+  taken,       // lock(): held now. probe(): nobody holds it
   busy,        // someone else holds one that excludes it
   unsupported  // this file system, or these permissions, give no lock
 };
@@ -123,14 +122,14 @@ class FileSystem {
 
   /// Follows symbolic links. A dangling link is `missing`.
   virtual PathStatus status(const std::string& path) const = 0;
-  /// Where a path leads once its links are followed; the path itself where that cannot be told.
+  /// Where a path leads once its links are followed; the path itself where that is unknown.
   virtual std::string real_path(const std::string& path) const { return path; }
   /// Names (not paths) in a folder, sorted.
   virtual std::vector<std::string> list(const std::string& path) const = 0;
   /// Opens a regular file; invalid for anything else, without blocking on a FIFO.
   virtual std::shared_ptr<const ReadableFile> open(const std::string& path) const = 0;
-  /// The same of a file whose bytes are wanted in memory, at random and for long: view() gives them
-  /// where the file system can map files. Such a file must not be cut short while it is open.
+  /// The same for a file whose bytes are needed in memory, at random and for long: view() returns
+  /// them where the file system can map files. Such a file must not be cut short while it is open.
   virtual std::shared_ptr<const ReadableFile> map(const std::string& path) const {
     return open(path);
   }
@@ -141,9 +140,9 @@ class FileSystem {
   /// Opens a file that another process created, to write parts of it that no other one writes.
   /// unsupported where the file system cannot.
   virtual std::unique_ptr<WritableFile> open_to_write(const std::string& path) const;
-  /// Opens a file that exists, to write behind its end. unsupported where the file system cannot.
+  /// Opens a file that exists, to append to it. unsupported where the file system cannot.
   virtual std::unique_ptr<AppendableFile> open_to_append(const std::string& path) const;
-  /// Of the file system that a folder lies in; nothing where it sets no limit or does not tell.
+  /// Free space of a folder's file system; nothing where there is no limit or it is unknown.
   virtual std::optional<FreeSpace> free_space(const std::string& folder) const {
     static_cast<void>(folder);
     return std::nullopt;
@@ -202,7 +201,7 @@ std::string join_untrusted(const std::string& folder, const std::string& name);
 /// "folder/name" for names of our own.
 std::string join(const std::string& folder, const std::string& name);
 
-/// The folder that a path lies in ("." for a bare name), and its last part.
+/// The parent folder of a path ("." for a bare name), and its last part.
 struct SplitPath {
   std::string parent;
   std::string name;

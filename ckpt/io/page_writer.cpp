@@ -27,7 +27,7 @@ constexpr uint64_t kStepBytes = 1 << 20;  // written at once
 MappedFile::MappedFile(std::byte* at, uint64_t length)
     : begin(at), bytes(length), process(::getpid()) {}
 
-// In a forked process something else may lie at the address.
+// In a forked process something else may be at the address.
 MappedFile::~MappedFile() {
   if (::getpid() == process) ::munmap(begin, bytes);
 }
@@ -48,7 +48,7 @@ PageWriter::PageWriter(int descriptor) : userfault_(descriptor), process_(::getp
 bool PageWriter::takes(int descriptor) {
   struct statfs file_system {};
   struct stat file {};
-  // tmpfs tells the size of its pages as the best size of reads and writes.
+  // tmpfs reports the size of its pages as the best size of reads and writes.
   return ::fstatfs(descriptor, &file_system) == 0 &&
          static_cast<uint32_t>(file_system.f_type) == kTmpfs && ::fstat(descriptor, &file) == 0 &&
          static_cast<uint64_t>(file.st_blksize) == page_bytes();
@@ -118,7 +118,7 @@ void PageWriter::note(Run run) {
 // as all are too much.
 std::list<PageWriter::Run> PageWriter::add(Run run) {
   const std::lock_guard lock(mutex_);
-  // A page that was written in part may lie between two runs that belong together.
+  // A partly written page may be between two runs that belong together.
   const auto near = std::find_if(runs_.begin(), runs_.end(), [&](const Run& other) {
     return other.file == run.file && run.begin <= other.end + page_bytes() &&
            other.begin <= run.end + page_bytes();

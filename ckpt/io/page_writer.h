@@ -1,6 +1,6 @@
 // Whole pages of files in memory (tmpfs), written by many threads at once.
 //
-// pwrite() holds the file's lock: threads that write to one file take turns, whatever it lies on. A
+// pwrite() holds the file's lock: threads that write to one file take turns, on any file system. A
 // page that a file in memory does not have yet can also be given to it by userfaultfd, which is
 // there for processes that handle their own page faults: ioctl(UFFDIO_COPY) copies bytes to new
 // pages of a mapping and locks the file's list of pages for the moment in which each is added.
@@ -24,7 +24,7 @@
 
 namespace ferry {
 
-/// A file that is mapped for a PageWriter; unmapped when the last one who knows it lets go.
+/// A file that is mapped for a PageWriter; unmapped with its last owner.
 struct MappedFile {
   MappedFile(std::byte* at, uint64_t length);
   ~MappedFile();
@@ -36,7 +36,7 @@ struct MappedFile {
   const pid_t process;   // a forked one does not have the mapping
 };
 
-/// Of one file system. Safe from several threads.
+/// For one file system. Safe from several threads.
 class PageWriter {
  public:
   /// Null where the system does not give a userfaultfd to this process: Linux before 5.11, or a

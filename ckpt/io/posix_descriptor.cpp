@@ -11,7 +11,7 @@
 namespace ferry {
 namespace {
 
-// One byte far behind the end of any file: where a server makes locks mandatory (SMB), they hinder
+// One byte far after the end of any file: where a server makes locks mandatory (SMB), it hinders
 // nobody's reads and writes.
 constexpr off_t kLockedByte = off_t{1} << 62;
 

@@ -51,7 +51,7 @@ class PosixFileSystem final : public FileSystem {
     if (link) code = ::stat(path.c_str(), &info);
     if (code != 0) {
       if (errno == ENOENT || errno == ENOTDIR) return {PathKind::missing, 0, 0, link};
-      fail_errno("look at", path);
+      fail_errno("stat", path);
     }
     const int64_t changed = info.st_mtim.tv_sec;
     if (S_ISREG(info.st_mode)) {
@@ -123,7 +123,7 @@ class PosixFileSystem final : public FileSystem {
     int result = 0;
     while ((result = ::statfs(folder.c_str(), &info)) != 0 && errno == EINTR) {
     }
-    if (result != 0 || info.f_blocks == 0) return std::nullopt;  // 0: no limit, or not told
+    if (result != 0 || info.f_blocks == 0) return std::nullopt;  // 0: no limit, or unknown
     const auto block = static_cast<uint64_t>(info.f_frsize > 0 ? info.f_frsize : info.f_bsize);
     uint64_t bytes = 0;
     if (__builtin_mul_overflow(static_cast<uint64_t>(info.f_bavail), block, &bytes)) {
@@ -209,7 +209,7 @@ class PosixFileSystem final : public FileSystem {
   }
 
  private:
-  // Of what cannot be made since something has its name.
+  // The error for what cannot be created because something has its name.
   [[noreturn]] void fail_there(const std::string& path) const {
     const PathStatus found = status(path);
     if (found.link && found.kind == PathKind::missing) {
@@ -227,7 +227,7 @@ class PosixFileSystem final : public FileSystem {
     struct stat info {};
     if (::fstat(descriptor, &info) != 0) {
       ::close(descriptor);
-      fail_errno("look at", path);
+      fail_errno("stat", path);
     }
     if (!S_ISREG(info.st_mode)) {
       ::close(descriptor);

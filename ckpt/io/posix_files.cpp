@@ -12,7 +12,7 @@
 namespace ferry {
 namespace {
 
-// Shorter writes are not worth two calls.
+// Too short to be worth two calls.
 constexpr uint64_t kLeastPagesBytes = 64 << 10;
 // Where two threads met, they and others will meet again.
 constexpr int kCrowdedPieces = 64;
@@ -46,7 +46,7 @@ void flush(const Descriptor& descriptor, const std::string& path) {
 
 // Reserves space, so that a disk which is too small says so now; false with errno when it does. Not
 // every file system can. tmpfs would clear all the memory that is about to be written, which takes
-// as long as writing does: there it is only looked at what is free.
+// as long as writing does: there only the free space is checked.
 bool has_room(int descriptor, off_t bytes) {
   struct statfs info {};
   if (::fstatfs(descriptor, &info) == 0 && static_cast<uint32_t>(info.f_type) == kTmpfs) {
@@ -186,21 +186,21 @@ void PosixAppendableFile::append(std::span<const std::byte> from) {
   }
 }
 
-// The cursor stands behind what was written last: where that is still the end, nobody cut the file
-// short, or wrote to it.
+// The cursor is after what was written last: where that is still the end, nobody truncated the file
+// or wrote to it.
 void PosixAppendableFile::take_back(size_t bytes) {
   struct stat info {};
   const off_t end = ::lseek(descriptor_.get(), 0, SEEK_CUR);
   const auto length = static_cast<off_t>(bytes);
   if (bytes == 0 || end < length || ::fstat(descriptor_.get(), &info) != 0) return;
   if (info.st_size != end) return;
-  // Where this fails, too, it is the write's error that tells why.
+  // Where this fails too, the write's error says why.
   static_cast<void>(uninterrupted([&] { return ::ftruncate(descriptor_.get(), end - length); }));
 }
 
 std::optional<std::byte> PosixAppendableFile::last_byte() const {
   struct stat info {};
-  if (::fstat(descriptor_.get(), &info) != 0) fail_errno("look at", path_);
+  if (::fstat(descriptor_.get(), &info) != 0) fail_errno("stat", path_);
   if (info.st_size == 0) return std::nullopt;
   std::byte last{};
   const ssize_t n =

@@ -93,7 +93,7 @@ class TarReader {
   // The header at at_, and what follows it; at_ is the next one's place then.
   void take(const TarBlock& block) {
     const auto stored = number_field(block, 124, 12);
-    if (!stored) refuse("a size is no number");
+    if (!stored) refuse("a size is not a number");
     const char type = block[156];
     const bool is_file = type == '0' || type == '\0' || type == '7';
     const uint64_t bytes = is_file && size_ ? *size_ : *stored;
@@ -132,7 +132,7 @@ class TarReader {
       const auto digits = static_cast<size_t>(rest - text.data());
       if (error != std::errc() || length < digits + 2 || length > text.size() ||
           text[digits] != ' ' || text[length - 1] != '\n') {
-        refuse("a pax header has a line that is none");
+        refuse("a pax header has a malformed line");
       }
       const std::string_view line = text.substr(digits + 1, length - digits - 2);
       const size_t equals = std::min(line.find('='), line.size());
@@ -143,7 +143,7 @@ class TarReader {
         uint64_t size = 0;
         const auto [end, wrong] = std::from_chars(value.data(), value.data() + value.size(), size);
         if (wrong != std::errc() || end != value.data() + value.size()) {
-          refuse("a pax header's size is no number");
+          refuse("a pax header's size is not a number");
         }
         size_ = size;
       }

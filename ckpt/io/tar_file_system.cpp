@@ -71,7 +71,7 @@ class TarFileSystem : public ForwardingFileSystem {
     const auto inside = name_of(path);
     if (!inside) return ForwardingFileSystem::list(path);
     const auto folder = folders_.find(*inside);
-    if (folder == folders_.end()) fail(ErrorKind::not_found, "{}: is no folder", path);
+    if (folder == folders_.end()) fail(ErrorKind::not_found, "{}: is not a folder", path);
     return {folder->second.begin(), folder->second.end()};
   }
 

@@ -81,11 +81,11 @@ size_t ZstdStream::read_some(std::span<std::byte> into) {
 }
 
 void ZstdStream::read(std::span<std::byte> into) {
-  const size_t wanted = into.size();
+  const size_t requested = into.size();
   const size_t got = read_some(into);
-  if (got < wanted) {
+  if (got < requested) {
     fail(ErrorKind::corrupt, "{}: the zstd stream ends at decoded byte {} where {} more are needed",
-         what_, position_, wanted - got);
+         what_, position_, requested - got);
   }
 }
 

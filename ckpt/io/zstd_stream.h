@@ -11,9 +11,9 @@
 
 namespace ferry {
 
-/// What may follow the elements that were wanted of a stream (the rest of their archive) is decoded
-/// by who reads them up to this length for the sake of its checksum: a small file can hold any
-/// number of zeros. Verification decodes all of it.
+/// After the elements that were asked for, readers decode the rest of a stream (of its archive) up
+/// to this length to reach its checksum: a small file can hold any number of zeros. Verification
+/// decodes all of it.
 constexpr uint64_t kMostStreamTailBytes = 64 << 20;
 
 /// One thread at a time. Holds about 256 KiB and the stream's window (at most 128 MiB, as large as

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "ckpt/memory/saving/async_worker.h"
-#include "ckpt/memory/saving/ticket_state.h"
 
 namespace ferry {
 
@@ -34,7 +33,7 @@ void AsyncSaver::Ticket::wait() {
   const std::shared_ptr<State> state = std::move(state_);
   state->wait();
   if (state->refusal) throw *state->refusal;
-  state->untold->tell();
+  state->pending->rethrow();
 }
 
 AsyncSaver::AsyncSaver(std::shared_ptr<const FileSystem> file_system, std::string run_folder,

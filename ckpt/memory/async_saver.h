@@ -13,7 +13,7 @@
 //   ticket.wait();
 //   saver.finish();  // all is on disk, or this throws why not
 //
-// What a save is, and what stands in the run folder at which moment, save.h says.
+// What a save is, and what is in the run folder at which moment, see save.h.
 #pragma once
 
 #include <cstdint>
@@ -56,22 +56,23 @@ enum class StopMode : uint8_t {
 /// from anywhere, a signal handler included; no handler is installed here, and the saver's own
 /// threads take no signals.
 ///
-/// stop() tells one rank. The others learn of it when they next meet it: the save that it takes no
-/// part in fails on them as cancelled, and is_stopped() is true there, too. Ranks whose steps wait
-/// for each other have to agree at which step they leave the loop, as for any other reason.
+/// stop() concerns one rank. The others learn of it when they next communicate with it: the save
+/// that it takes no part in fails on them as cancelled, and is_stopped() is true there, too. Ranks
+/// whose steps wait for each other have to agree at which step they leave the loop, as for any
+/// other reason.
 class AsyncSaver {
  public:
   AsyncSaver(std::shared_ptr<const FileSystem> file_system, std::string run_folder,
              std::shared_ptr<Group> group, AsyncSaverOptions options = {});
   /// Waits until what is in flight is written, or given up, and all ranks' savers have ended.
-  /// Errors that finish() did not tell are lost. A rank that skips finish() and ends while the
+  /// Errors that finish() did not throw are lost. A rank that skips finish() and ends while the
   /// others still save makes their saves fail.
   ~AsyncSaver();
   AsyncSaver(const AsyncSaver&) = delete;
   AsyncSaver& operator=(const AsyncSaver&) = delete;
 
-  /// Of one snapshot: until wait() returns, its regions and their memory stay as they are. May
-  /// outlive the saver. One that is dropped waits, and keeps what it would have thrown to itself.
+  /// One snapshot: until wait() returns, its regions and their memory must stay as they are. May
+  /// outlive the saver. The destructor waits and swallows errors.
   class Ticket {
    public:
     Ticket() = default;  // waits for nothing
@@ -98,14 +99,14 @@ class AsyncSaver {
     std::shared_ptr<State> state_;
   };
 
-  /// Takes staging memory for snapshots of such regions, beside the caller's work and before the
-  /// first save(), which need not wait for it then. Where there is none, save() tells so.
+  /// Allocates staging memory for snapshots of such regions while the caller works, so that the
+  /// first save() need not wait for it. Where there is none, save() reports it.
   void prepare(std::span<const ConstRegion> regions);
 
   /// Begins to take a snapshot, and returns at once, whatever its size.
   [[nodiscard]] Ticket save(Snapshot snapshot);
 
-  /// Throws the error of a save that failed and was not told yet, and waits for nothing.
+  /// Throws the error of a failed save that was not thrown yet, and waits for nothing.
   void check();
 
   /// Returns when nothing is in flight. Throws the error of a save that failed since the last call
@@ -123,7 +124,7 @@ class AsyncSaver {
     uint64_t staging_bytes = 0;         // of all buffers, used or not
     int64_t in_pieces = 0;              // snapshots so far that were larger than theirs
     std::optional<int64_t> last_saved;  // iteration that was committed last
-    std::vector<std::string> notes;     // of rank 0, worth telling; each is given once
+    std::vector<std::string> notes;     // warnings of rank 0; each is given once
   };
   Status status();
 

@@ -10,7 +10,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/core/recipe_cutter.h"
 #include "ckpt/engine/memory_files.h"
-#include "ckpt/io/staging/read_mark.h"
+#include "ckpt/io/staging/reader_lock.h"
 
 namespace ferry {
 namespace {
@@ -85,7 +85,7 @@ void load(const Checkpoint& checkpoint, std::span<const Region> regions,
     plan.add(region, tensor->second);
   }
   plan.run(options);
-  check_marks(checkpoint.catalog->marks);
+  check_reader_locks(checkpoint.catalog->reader_locks);
 }
 
 void load(const Checkpoint& checkpoint, const RunState& state, std::span<const Region> regions,
@@ -99,7 +99,7 @@ void load(const Checkpoint& checkpoint, const RunState& state, std::span<const R
     plan.add(region, *tensor->second);
   }
   plan.run(options);
-  check_marks(checkpoint.catalog->marks);
+  check_reader_locks(checkpoint.catalog->reader_locks);
 }
 
 }  // namespace ferry

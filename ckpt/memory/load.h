@@ -7,8 +7,8 @@
 //                      reinterpret_cast<std::byte*>(rows.data())});  // rows 2000 to 2999
 //   load(checkpoint, regions);
 //
-// Whatever the format, and whatever layout saved it: a region may lie across the chunks of many
-// ranks. Bytes go straight to their places where they lie together in the file.
+// Whatever the format, and whatever layout saved it: a region may cross the chunks of many ranks.
+// Bytes go straight to their places where they are contiguous in the file.
 #pragma once
 
 #include <span>
@@ -28,8 +28,8 @@ namespace ferry {
 /// not_found for a tensor that is not there; mismatch when it has another shape, or no way leads to
 /// the region's dtype; invalid for a region that is none (checked_bytes); busy when the checkpoint
 /// was replaced meanwhile; corrupt and io as open_checkpoint. After an error the regions hold
-/// anything. Beside the regions it takes `options.memory_bytes`; zstd streams that are too
-/// large for them are decoded into files without names of the folder for temporary files (TMPDIR).
+/// anything. Besides the regions it takes `options.memory_bytes`; zstd streams that are too large
+/// for them are decoded into files without names of the folder for temporary files (TMPDIR).
 void load(const Checkpoint& checkpoint, std::span<const Region> regions,
           const EngineOptions& options = {});
 

@@ -13,7 +13,7 @@ namespace ferry {
 namespace {
 
 // Structured bindings name all members of what is packed and unpacked: with a member more they no
-// longer compile, and none is left behind on rank 0.
+// longer compile, so that none is forgotten.
 
 void pack(Packer& packer, int64_t number) { packer.number(static_cast<uint64_t>(number)); }
 int64_t unpack_number(Unpacker& unpacker) { return static_cast<int64_t>(unpacker.number()); }

@@ -7,7 +7,7 @@ namespace ferry {
 template <typename Byte>
 uint64_t checked_bytes(const BasicRegion<Byte>& region) {
   if (!is_inside(region.shard, region.shape)) {
-    fail(ErrorKind::invalid, "tensor {}: the part {} does not lie inside its shape {}", region.name,
+    fail(ErrorKind::invalid, "tensor {}: the part {} is not inside its shape {}", region.name,
          to_string(region.shard), to_string(region.shape));
   }
   element_count(region.shape, region.name);

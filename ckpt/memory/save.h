@@ -23,7 +23,7 @@
 namespace ferry {
 
 struct SaveOptions {
-  EngineOptions engine;        // memory beside the regions, threads and cancellation of this rank
+  EngineOptions engine;        // memory besides the regions, threads and cancellation of this rank
   IntegrityOptions integrity;  // the manifest, with XXH3-128 of all bytes; SHA-256 on request
   BeginOptions begin;          // whether an iteration may be replaced, and what the tracker does
   int files_per_rank = 1;
@@ -33,7 +33,7 @@ struct SaveOptions {
 /// give the same `run_folder` (which may be missing; its parent must exist) and options, but for
 /// the engine's. The memory must not change until it returns. Rank 0 stages the iteration, each
 /// rank writes and syncs its files, rank 0 commits once all have: only then the iteration has its
-/// name, and then the tracker moves. Returns what is worth telling (rank 0's).
+/// name, and then the tracker moves. Returns warnings (rank 0's).
 ///
 /// Any rank's error fails all, each with the same Error, which names the rank; then the run folder
 /// is as it was, unless the message says otherwise (StagedIteration::commit). invalid for

@@ -27,7 +27,7 @@ struct Snapshot {
   /// The parts of tensors that this rank holds. Those of all ranks cover each tensor; an equal part
   /// that several ranks hold (a replica) is written by one of them. Otherwise they do not overlap.
   std::vector<ConstRegion> tensors;
-  /// Of names that no other rank gives.
+  /// Under names that no other rank gives.
   std::vector<StoredObject> objects;
   std::shared_ptr<const SnapshotFormat> format = dcp_format();
 };

@@ -1,9 +1,9 @@
 // What a snapshot becomes on disk.
 //
 // A save from memory is a reshard whose source is memory: each rank has a catalog of its own
-// regions. Of a PyTorch distributed checkpoint it has a plan for its own files, and runs it; what
-// all files hold together only rank 0 knows, which writes `.metadata`. Of formats whose files hold
-// what lies in several ranks' memory all have the same plan, of all files, and each runs its part.
+// regions. For a PyTorch distributed checkpoint it has a plan for its own files, and runs it; only
+// rank 0 knows what all files hold together, and writes `.metadata`. For formats whose files
+// combine the memory of several ranks all have the same plan, of all files, and each runs its part.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@
 
 namespace ferry {
 
-/// What one rank gives, before its format has looked at it: tensors as they are named and shaped,
-/// with the boxes that the rank holds of them (a run is several), and objects.
+/// What one rank gives, before its format is applied: tensors as they are named and shaped, with
+/// the boxes that the rank holds of them (a run is several), and objects.
 struct OwnState {
   SharedCatalog source;  // the rank's regions; what recipes count in
   PlacedState placed;
@@ -40,12 +40,12 @@ class SnapshotFormat {
 class OwnFilesFormat : public SnapshotFormat {
  public:
   /// On every rank: what it writes of what it gives, as boxes of stored tensors and recipes in
-  /// own.source. A rank writes only what it holds itself. Of equal boxes that several ranks come
-  /// with, one is written.
+  /// own.source. A rank writes only what it holds itself. Where several ranks have equal boxes, one
+  /// is written.
   virtual PlacedState place(OwnState own) const = 0;
 
-  /// On rank 0, once all is known: what `.metadata` says beside it, and the small files that stand
-  /// beside it, in the order in which they are written. `content` has everyone's names.
+  /// On rank 0, once all is known: what else `.metadata` says, and the small files next to it, in
+  /// the order in which they are written. `content` has everyone's names.
   using SmallFiles = std::vector<std::pair<std::string, std::string>>;  // name, content
   virtual SmallFiles complete(DcpContent& content, int64_t iteration) const = 0;
 };
@@ -53,7 +53,7 @@ class OwnFilesFormat : public SnapshotFormat {
 /// Files that ranks write together.
 class CommonFilesFormat : public SnapshotFormat {
  public:
-  /// On every rank the same plan but for its source, of which each chunk lies in the memory of the
+  /// On every rank the same plan but for its source, of which each chunk is in the memory of the
   /// rank that Shard::rank names. `source` holds the regions of the rank that asks; the plan's also
   /// has what others hold: tensors without chunks.
   virtual PlannedOutput plan(Catalog source, int64_t iteration) const = 0;

@@ -27,9 +27,9 @@ struct StagingCopy {
   uint64_t bytes = 0;
 };
 
-/// Called by an AsyncSaver: now() by the thread that saves, the others by its own threads, which may
-/// copy for two snapshots at once. Several savers may share one: all but now() has to be safe from
-/// several threads.
+/// Called by an AsyncSaver: now() by the thread that saves, the others by its own threads, which
+/// may copy for two snapshots at once. Several savers may share one: all but now() has to be safe
+/// from several threads.
 class Stager {
  public:
   virtual ~Stager() = default;
@@ -43,13 +43,13 @@ class Stager {
   /// soon.
   virtual std::shared_ptr<void> now() { return nullptr; }
 
-  /// Copies what the memory held at the moment that now() gave; returns when all is copied. Beside
-  /// it the caller's work goes on.
+  /// Copies what the memory held at the moment that now() gave; returns when all is copied.
+  /// Meanwhile the caller's work goes on.
   virtual void copy(std::span<const StagingCopy> copies, const std::shared_ptr<void>& moment) = 0;
 
-  /// The same beside work that is to change the memory soon. `due` gives the moment (now()) at
-  /// which it wants to, once that is known; `release` is called once when it may: what is not
-  /// copied yet at that moment may be put elsewhere first, where that is quicker.
+  /// The same for memory that the caller's work is to change soon. `due` gives the moment (now())
+  /// at which it does, once that is known; `release` is called once when it may: what is not copied
+  /// by then may be put elsewhere first, where that is quicker.
   virtual void copy_beside(std::span<const StagingCopy> copies, const std::shared_ptr<void>& moment,
                            const std::function<std::shared_ptr<void>()>& due,
                            const std::function<void()>& release) {
@@ -58,9 +58,8 @@ class Stager {
     release();
   }
 
-  /// Begins to copy from staging memory to places that the caller's work so far no longer uses.
-  /// What is returned waits until all is there, and has to be called before either side is looked
-  /// at or goes.
+  /// Begins to copy from staging memory to places that the caller's work so far no longer uses. The
+  /// returned function waits until all is there; call it before either side is used or freed.
   [[nodiscard]] virtual std::function<void()> place(std::span<const StagingCopy> copies) {
     for (const StagingCopy& one : copies) std::memcpy(one.to, one.from, one.bytes);
     return [] {};

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "ckpt/io/staging/claim_options.h"
+#include "ckpt/io/staging/write_lock_options.h"
 
 namespace ferry {
 
@@ -17,7 +17,7 @@ enum class TrackerMove {
 struct BeginOptions {
   bool overwrite = false;  // an iteration that is there, whole or not, is replaced
   TrackerMove tracker = TrackerMove::forward;
-  ClaimOptions claim;
+  WriteLockOptions write_lock;
   /// The folder's name in place of the iteration's; the tracker then stays as it is (`tracker` is
   /// never). Empty: iter_0000100.
   std::string folder;

@@ -10,16 +10,16 @@
 #include <span>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/staging/claim.h"
 #include "ckpt/io/staging/leftovers.h"
-#include "ckpt/io/staging/open_files.h"
-#include "ckpt/io/staging/read_mark.h"
+#include "ckpt/io/staging/processes.h"
+#include "ckpt/io/staging/reader_lock.h"
+#include "ckpt/io/staging/write_lock.h"
 #include "ckpt/store/run_store.h"
 
 namespace ferry {
 namespace {
 
-constexpr size_t kBatch = 64;  // iterations claimed at once: each holds a lock file open
+constexpr size_t kBatch = 64;  // iterations locked at once: each holds a lock file open
 constexpr int kMostDepth = 16;
 
 struct File {
@@ -27,7 +27,7 @@ struct File {
   uint64_t bytes = 0;
 };
 
-// The files at and below a path; links and what lies too deep count as one file without bytes.
+// The files at and below a path; links and what is too deep count as one file without bytes.
 void walk(const FileSystem& file_system, const std::string& path, int depth,
           std::vector<File>& files) {
   const PathStatus status = file_system.status(path);
@@ -76,18 +76,18 @@ class Pruner {
  private:
   struct Victim {
     PrunedItem* item;
-    std::unique_ptr<Claim> claim;
-    bool others_may_claim = false;
+    std::unique_ptr<WriteLock> write_lock;
+    bool others_may_lock = false;
   };
 
   std::string path_of(const std::string& name) const { return join(store_.path(), name); }
 
   void require_run() const {
     if (file_system_->status(store_.path()).kind != PathKind::folder) {
-      fail(ErrorKind::not_found, "{} is no folder", store_.path());
+      fail(ErrorKind::not_found, "{} is not a folder", store_.path());
     }
     if (!is_run_folder(*file_system_, store_.path())) {
-      fail(ErrorKind::not_found, "{} is no run folder (no {}, no iter_* folder in it)",
+      fail(ErrorKind::not_found, "{} is not a run folder (no {}, no iter_* folder in it)",
            store_.path(), kTrackerName);
     }
   }
@@ -137,11 +137,11 @@ class Pruner {
     }
   }
 
-  // Of an iteration, or of what was one, by ferry's marks and by what the system has seen open.
+  // Who reads an iteration, or what was one, by ferry's locks and by what the system sees open.
   std::string why_in_use(const std::string& name) const {
     std::string unseen;
     if (is_being_read(*file_system_, path_of(name), &unseen)) return "being read";
-    if (!unseen.empty()) return "whether it is being read cannot be seen: " + unseen;
+    if (!unseen.empty()) return "it is unknown whether it is being read: " + unseen;
     const auto file =
         std::find_if(open_files_.begin(), open_files_.end(),
                      [&](const OpenFile& each) { return each.path.starts_with(join(name, "")); });
@@ -154,7 +154,7 @@ class Pruner {
     item.reason = std::move(reason);
   }
 
-  // Each claim is a file of some hundred bytes.
+  // Each lock is a file of some hundred bytes.
   void remove_or_say_what() {
     try {
       remove();
@@ -185,11 +185,11 @@ class Pruner {
   void remove_or_put_back(std::span<Victim> victims) {
     if (!is_stopped()) {
       file_system_->sync_folder(store_.path());
-      for (Victim& victim : victims) let_others_claim(victim);
+      for (Victim& victim : victims) let_others_lock(victim);
     }
     size_t begun = 0;
     for (; begun < victims.size() && !is_stopped(); ++begun) {
-      if (!remove_trash(victims[begun].claim->trash_path())) break;
+      if (!remove_trash(victims[begun].write_lock->trash_path())) break;
       if (stopped_) remaining_.push_back(victims[begun].item->name);
     }
     removed_ += begun;
@@ -198,20 +198,20 @@ class Pruner {
     file_system_->sync_folder(store_.path());
   }
 
-  static void let_others_claim(Victim& victim) {
-    victim.claim->let_others_claim();
-    victim.others_may_claim = true;
+  static void let_others_lock(Victim& victim) {
+    victim.write_lock->let_others_lock();
+    victim.others_may_lock = true;
   }
 
   // Never over what another put there meanwhile.
   void put_back(const Victim& victim) {
     const std::string path = path_of(victim.item->name);
     try {
-      std::optional<Claim> again;
-      if (victim.others_may_claim) {
-        again.emplace(file_system_, path, ClaimOptions{.to_remove = true});
+      std::optional<WriteLock> again;
+      if (victim.others_may_lock) {
+        again.emplace(file_system_, path, WriteLockOptions{.to_remove = true});
       }
-      file_system_->rename(victim.claim->trash_path(), path);
+      file_system_->rename(victim.write_lock->trash_path(), path);
     } catch (const Error&) {
       ++removed_;
       remaining_.push_back(victim.item->name);
@@ -220,9 +220,9 @@ class Pruner {
 
   // Renames a batch while nobody else can move the tracker, so that it cannot come to name one.
   std::vector<Victim> set_aside(std::span<PrunedItem* const> batch) {
-    ClaimOptions wait;
+    WriteLockOptions wait;
     wait.wait_seconds = kTrackerWaitSeconds;
-    const Claim tracker(file_system_, path_of(std::string(kTrackerName)), wait);
+    const WriteLock tracker(file_system_, path_of(std::string(kTrackerName)), wait);
     const RunFolder run = store_.read();
     std::vector<Victim> victims;
     for (PrunedItem* item : batch) {
@@ -233,8 +233,8 @@ class Pruner {
       } else if (run.tracker.state == Tracker::State::iteration &&
                  run.tracker.iteration == item->iteration) {
         spare(*item, "the tracker names it by now");
-      } else if (auto claim = rename_to_trash(*item)) {
-        victims.push_back({item, std::move(claim)});
+      } else if (auto write_lock = rename_to_trash(*item)) {
+        victims.push_back({item, std::move(write_lock)});
       }
     }
     // Those who came between the look and the renaming hold on to what they opened.
@@ -244,7 +244,7 @@ class Pruner {
   }
 
   bool put_back_if_in_use(const Victim& victim) {
-    const std::string trash = victim.claim->trash_path();
+    const std::string trash = victim.write_lock->trash_path();
     std::string reason = why_in_use(split_path(trash).name);
     if (reason.empty()) return false;
     file_system_->rename(trash, path_of(victim.item->name));
@@ -259,11 +259,12 @@ class Pruner {
     });
   }
 
-  // The claim, or nothing when the iteration has to stay.
-  std::unique_ptr<Claim> rename_to_trash(PrunedItem& item) {
+  // The lock, or nothing when the iteration has to stay.
+  std::unique_ptr<WriteLock> rename_to_trash(PrunedItem& item) {
     const std::string path = path_of(item.name);
     try {
-      auto claim = std::make_unique<Claim>(file_system_, path, ClaimOptions{.to_remove = true});
+      auto write_lock =
+          std::make_unique<WriteLock>(file_system_, path, WriteLockOptions{.to_remove = true});
       if (unfinished_.contains(item.name) && is_complete(item.name)) {
         spare(item, "finished meanwhile");
         return nullptr;
@@ -272,8 +273,8 @@ class Pruner {
         spare(item, std::move(reason));
         return nullptr;
       }
-      file_system_->rename(path, claim->trash_path());
-      return claim;
+      file_system_->rename(path, write_lock->trash_path());
+      return write_lock;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::busy && error.kind() != ErrorKind::not_found) throw;
       spare(item, error.kind() == ErrorKind::busy ? std::string(error.what()) : "gone already");
@@ -322,7 +323,7 @@ class Pruner {
   PruneReport report_;
   Progress progress_;
   bool stopped_ = false;
-  size_t removed_ = 0;                  // iterations, also those of which a part still stands aside
+  size_t removed_ = 0;                  // iterations, also those of which a part is still set aside
   std::vector<std::string> remaining_;  // those
 };
 

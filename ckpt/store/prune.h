@@ -1,6 +1,6 @@
 // Removes iterations of a run folder that no rule keeps, and what dead writers left.
 //
-// What goes is first renamed, under claims and while nobody else moves the tracker, to names that
+// What goes is first renamed, under locks and while nobody else moves the tracker, to names that
 // no program takes for a checkpoint; then the run folder is synced; only then is anything deleted.
 // So no reader ever finds a checkpoint with files missing, whenever this is killed, and the next
 // prune or save deletes what is left.
@@ -24,8 +24,8 @@ struct PruneOptions {
   IterationChecks checks;  // without it what looks complete is good
   /// Called from one thread after each file, with bytes removed so far.
   std::function<void(const Progress&)> progress;
-  /// Set: put back what was renamed and is whole, and stop with Error(cancelled), which tells how
-  /// many iterations are removed.
+  /// When set: put back what was renamed and is whole, and stop with Error(cancelled), which says
+  /// how many iterations were removed.
   const std::atomic<bool>* cancel = nullptr;
 };
 

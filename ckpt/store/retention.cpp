@@ -13,7 +13,8 @@ constexpr int kIterationDepth = 2;  // an iteration, its rank folders
 
 void check(const Retention& retention) {
   if (!retention.keep_last && !retention.keep_every) {
-    fail(ErrorKind::invalid, "what shall stay? Give --keep-last N, --keep-every K or both");
+    fail(ErrorKind::invalid,
+         "nothing says what to keep: give --keep-last N, --keep-every K or both");
   }
   const auto require = [](const std::optional<int64_t>& number, std::string_view option) {
     if (number && *number < 1) fail(ErrorKind::invalid, "{} must be at least 1", option);
@@ -50,9 +51,9 @@ class Decider {
  private:
   // From the latest down, as many good ones as are to stay, at least one.
   void find_last_good() {
-    const int64_t wanted = retention_.keep_last.value_or(1);
+    const int64_t count = retention_.keep_last.value_or(1);
     int64_t good = 0;
-    for (auto each = decisions_.rbegin(); each != decisions_.rend() && good < wanted; ++each) {
+    for (auto each = decisions_.rbegin(); each != decisions_.rend() && good < count; ++each) {
       if (!each->reason.empty()) continue;
       if (!each->folder.iteration || !each->folder.complete()) continue;
       const std::string problem = problem_of(each->folder);
@@ -61,10 +62,10 @@ class Decider {
         continue;
       }
       if (++good == 1) last_good_ = *each->folder.iteration;
-      if (good == 1 && wanted == 1) {
+      if (good == 1 && count == 1) {
         each->reason = "the last good one";
       } else {
-        each->reason = fmt::format("one of the last {}", wanted);
+        each->reason = fmt::format("one of the last {}", count);
       }
     }
   }

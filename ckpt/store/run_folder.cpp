@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/staging/claim_record.h"
+#include "ckpt/io/staging/lock_record.h"
 
 namespace ferry {
 namespace {
@@ -39,8 +39,8 @@ bool is_there(const FileSystem& file_system, const std::string& folder, std::str
   return file_system.status(join(folder, std::string(name))).kind == PathKind::file;
 }
 
-// Megatron-LM's own objects in the pickle tell its torch_dist from a plain PyTorch checkpoint,
-// which has no metadata.json.
+// Megatron-LM's own objects in the pickle distinguish its torch_dist from a plain PyTorch
+// checkpoint, which has no metadata.json.
 bool is_torch_dist(const FileSystem& file_system, const std::string& folder) {
   if (is_there(file_system, folder, "common.pt")) return true;
   const std::string path = join(folder, ".metadata");
@@ -146,29 +146,29 @@ std::string what_is_there(const RunFolder& run) {
 }
 
 const IterationFolder& require(const RunFolder& run, const IterationFolder* folder,
-                               const std::string& wanted, std::string_view who_wants) {
+                               const std::string& named, std::string_view who_asks) {
   if (!folder) {
-    fail(ErrorKind::not_found, "{}: {} {}, which is not there. {}", run.path, who_wants, wanted,
+    fail(ErrorKind::not_found, "{}: {} {}, which is not there. {}", run.path, who_asks, named,
          what_is_there(run));
   }
   if (!folder->complete()) {
-    fail(ErrorKind::not_found, "{}: {} {}, which is unfinished ({}). {}", run.path, who_wants,
-         wanted, folder->unfinished(), what_is_there(run));
+    fail(ErrorKind::not_found, "{}: {} {}, which is unfinished ({}). {}", run.path, who_asks, named,
+         folder->unfinished(), what_is_there(run));
   }
   return *folder;
 }
 
 const IterationFolder& choose_requested(const RunFolder& run, std::string_view requested) {
-  const std::string wanted(requested);
+  const std::string named(requested);
   constexpr std::string_view kWho = "--iteration asks for";
-  if (requested == kReleaseName) return require(run, run.find_release(), wanted, kWho);
+  if (requested == kReleaseName) return require(run, run.find_release(), named, kWho);
   auto number = iteration_of(requested);
   if (!number) number = parse_number(requested);
   if (!number) {
     fail(ErrorKind::invalid, "--iteration takes a number or the word release, not '{}'",
          printable(requested));
   }
-  return require(run, run.find(*number), wanted, kWho);
+  return require(run, run.find(*number), named, kWho);
 }
 
 const IterationFolder& choose_without_tracker(const RunFolder& run, std::string* note) {
@@ -224,10 +224,10 @@ const IterationFolder* RunFolder::latest() const {
 }
 
 std::string problem_of_tracker(const RunFolder& run) {
-  const auto problem_of = [](const std::string& wanted, const IterationFolder* folder) {
-    if (!folder) return fmt::format("names {}, which is not there", wanted);
+  const auto problem_of = [](const std::string& named, const IterationFolder* folder) {
+    if (!folder) return fmt::format("names {}, which is not there", named);
     if (folder->complete()) return std::string();
-    return fmt::format("names {}, which is unfinished ({})", wanted, folder->unfinished());
+    return fmt::format("names {}, which is unfinished ({})", named, folder->unfinished());
   };
   switch (run.tracker.state) {
     case Tracker::State::missing:
@@ -265,7 +265,8 @@ RunFolder read_run_folder(const FileSystem& file_system, const std::string& path
   run.path = path;
   run.tracker = read_tracker(file_system, join(path, std::string(kTrackerName)));
   for (const std::string& name : file_system.list(path)) {
-    // Of one that is being replaced, or was when its writer died, the former one may stand aside.
+    // While an iteration is replaced, or when its writer died then, the former one may be set
+    // aside.
     const auto aside = parse_aside(name);
     if (aside && aside->kind != Aside::old) continue;
     const std::string own_name = aside ? aside->target_name : name;

@@ -33,7 +33,7 @@ struct IterationFolder {
       : name(std::move(folder_name)), iteration(number), look(std::move(look_for_end)) {}
 
   /// "iter_0000005" or "release"; another name only for one whose replacement was interrupted
-  /// between two renames, which stands beside its own name until a writer puts it back.
+  /// between two renames, until a writer puts it back under its own.
   std::string name;
   std::optional<int64_t> iteration;  // nothing: release
   Look look;                         // gives what unfinished() says
@@ -76,9 +76,9 @@ std::string problem_of_tracker(const RunFolder& run);
 /// no checkpoint itself.
 bool is_run_folder(const FileSystem& file_system, const std::string& path);
 
-/// Looks at a run folder: the tracker and the names. `file_system` must outlive the result, which
-/// looks at an iteration when it is asked whether that is complete: at names, and at the
-/// `.metadata` of one with neither metadata.json nor ferry's manifest.
+/// Reads a run folder: the tracker and the names. `file_system` must outlive the result, which
+/// reads an iteration when it is asked whether that is complete: names, and the `.metadata` of one
+/// with neither metadata.json nor ferry's manifest.
 RunFolder read_run_folder(const FileSystem& file_system, const std::string& path);
 
 /// The tracker's meaning: surrounding white space is ignored, as Megatron-LM does.
@@ -87,8 +87,8 @@ Tracker parse_tracker(std::string_view content);
 /// The iteration to open: the one asked for ("100", "iter_0000100", "release"), else the tracker's,
 /// else the only complete one (then `note` says so). not_found with the iterations that are there
 /// and what to type, when it is missing, unfinished, or the tracker is missing, garbage or
-/// dangling; invalid when `requested` is no iteration. A tracker that lags behind a later complete
-/// iteration is told in `note`.
+/// dangling; invalid when `requested` is no iteration. A tracker older than a complete iteration is
+/// reported in `note`.
 const IterationFolder& choose_iteration(const RunFolder& run, std::string_view requested,
                                         std::string* note);
 

@@ -62,8 +62,8 @@ void StagedIteration::write_file(const std::string& name, const std::string& con
 }
 
 // The run folder as a whole. Where it is there by now, made by another first save, a logger or
-// hand, the iteration alone, and its claim.
-std::unique_ptr<Claim> StagedIteration::commit_run(State& state) {
+// hand, the iteration alone, and its lock.
+std::unique_ptr<WriteLock> StagedIteration::commit_run(State& state) {
   if (state.tracker != TrackerMove::never) {
     state.staged->write_file(std::string(kTrackerName), word(state.iteration));
   }
@@ -74,19 +74,19 @@ std::unique_ptr<Claim> StagedIteration::commit_run(State& state) {
     const bool is_there = state.file_system->status(state.run.path()).kind == PathKind::folder;
     if (error.kind() != ErrorKind::invalid || !is_there) throw;
   }
-  auto claim = std::make_unique<Claim>(state.file_system, state.target);
+  auto write_lock = std::make_unique<WriteLock>(state.file_system, state.target);
   StagedFolder::check_target(*state.file_system, state.target, false);
   state.file_system->rename(state.path, state.target);
   state.file_system->sync_folder(state.run.path());
-  return claim;
+  return write_lock;
 }
 
 void StagedIteration::commit() {
   State& state = *state_;
   // Until the tracker moved: nobody prunes the iteration before.
-  const auto claim = state.whole_run ? commit_run(state) : state.staged->commit();
+  const auto write_lock = state.whole_run ? commit_run(state) : state.staged->commit();
   state.staged.reset();
-  if (!claim) return;
+  if (!write_lock) return;
   if (state.tracker == TrackerMove::never) return;
   try {
     std::string note = state.run.move_tracker(state.iteration, state.tracker);
@@ -107,7 +107,7 @@ RunFolder RunStore::read() const { return read_run_folder(*file_system_, path_);
 StagedIteration RunStore::begin(std::optional<int64_t> iteration,
                                 const BeginOptions& options) const {
   if (iteration && *iteration < 0) {
-    fail(ErrorKind::invalid, "{}: {} is no iteration; the first is 0", path_, *iteration);
+    fail(ErrorKind::invalid, "{}: {} is not an iteration; the first is 0", path_, *iteration);
   }
   if (!options.folder.empty() && options.tracker != TrackerMove::never) {
     fail(ErrorKind::internal, "a tracker cannot name folder {}", options.folder);
@@ -119,7 +119,8 @@ StagedIteration RunStore::begin(std::optional<int64_t> iteration,
   state->target = join(path_, name);
   if (state->whole_run) {
     try {
-      state->staged = std::make_unique<StagedFolder>(file_system_, path_, false, options.claim);
+      state->staged =
+          std::make_unique<StagedFolder>(file_system_, path_, false, options.write_lock);
       state->path = join(state->staged->path(), name);
       file_system_->create_folder(state->path);
     } catch (const Error& error) {
@@ -132,7 +133,7 @@ StagedIteration RunStore::begin(std::optional<int64_t> iteration,
   if (!state->whole_run) {
     state->notes = clean();
     state->staged = std::make_unique<StagedFolder>(file_system_, state->target, options.overwrite,
-                                                   options.claim);
+                                                   options.write_lock);
     state->path = state->staged->path();
   }
   const auto& kept = state->staged->notes();
@@ -142,9 +143,9 @@ StagedIteration RunStore::begin(std::optional<int64_t> iteration,
 
 std::string RunStore::move_tracker(std::optional<int64_t> iteration, TrackerMove move) const {
   const std::string tracker = join(path_, std::string(kTrackerName));
-  ClaimOptions options;
+  WriteLockOptions options;
   options.wait_seconds = kTrackerWaitSeconds;
-  const Claim claim(file_system_, tracker, options);
+  const WriteLock write_lock(file_system_, tracker, options);
   const RunFolder run = read();
   const IterationFolder* folder = iteration ? run.find(*iteration) : run.find_release();
   if (!folder || !folder->complete()) {
@@ -154,7 +155,7 @@ std::string RunStore::move_tracker(std::optional<int64_t> iteration, TrackerMove
   if (move == TrackerMove::never || names(run.tracker, iteration)) return {};
   const std::string stay = why_stay(run, iteration, move);
   if (!stay.empty()) return stay;
-  publish_file(*file_system_, claim, tracker, word(iteration), Existing::replace,
+  publish_file(*file_system_, write_lock, tracker, word(iteration), Existing::replace,
                fmt::format("it names {} now", word(iteration)));
   return {};
 }
@@ -162,7 +163,7 @@ std::string RunStore::move_tracker(std::optional<int64_t> iteration, TrackerMove
 std::vector<std::string> RunStore::clean() const {
   std::vector<std::string> notes;
   clean_beside(path_, {}, notes);
-  // Of a first save, which stages the run folder itself.
+  // For a first save, which stages the run folder itself.
   const SplitPath parts = split_path(path_);
   try {
     clean_beside(parts.parent, parts.name, notes);
@@ -172,7 +173,7 @@ std::vector<std::string> RunStore::clean() const {
   return notes;
 }
 
-// Claims each target that something of the dead stands beside: that removes it.
+// Locks each target next to which a dead writer left something: that removes it.
 void RunStore::clean_beside(const std::string& folder, const std::string& target_name,
                             std::vector<std::string>& notes) const {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -182,16 +183,16 @@ void RunStore::clean_beside(const std::string& folder, const std::string& target
     if (left.removable()) {
       targets.insert(left.target_name);
     } else if (left.life == Life::unknown && !left.names.empty()) {
-      notes.push_back(fmt::format("{} of {} is kept: whether that still runs cannot be seen",
+      notes.push_back(fmt::format("{} of {} is kept: it is unknown whether that still runs",
                                   join(folder, left.names[0]), left.who));
     }
   }
   for (const std::string& target : targets) {
     try {
-      const Claim claim(file_system_, join(folder, target), {.to_remove = true});
-      notes.insert(notes.end(), claim.notes().begin(), claim.notes().end());
+      const WriteLock write_lock(file_system_, join(folder, target), {.to_remove = true});
+      notes.insert(notes.end(), write_lock.notes().begin(), write_lock.notes().end());
     } catch (const Error& error) {
-      // busy: another process claimed it meanwhile, and removes the same.
+      // busy: another process locked it meanwhile, and removes the same.
       if (error.kind() != ErrorKind::busy) notes.emplace_back(error.what());
     }
   }

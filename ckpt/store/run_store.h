@@ -1,19 +1,19 @@
 // The owner of a run folder: how an iteration comes into it and how it leaves.
 //
-// A save: begin() claims the iteration and gives a folder beside it, under a name that no program
+// A save: begin() locks the iteration and gives a folder next to it, under a name that no program
 // takes for a checkpoint; the writer puts files there, each synced; commit() syncs the folders,
 // renames, syncs the run folder, and only then moves the tracker (written aside, synced, renamed,
 // synced). Other programs see whole iterations only, and a tracker that names a whole one. Killed
 // at any moment, the last good checkpoint opens; the next begin() or prune() removes what is left.
 //
 // An iteration that is replaced stays until the new one is whole, then both names are exchanged in
-// one step. Where the file system cannot (NFS), the former one has a name beside it for the moment
+// one step. Where the file system cannot (NFS), the former one has another name for the moment
 // between two renames: ferry still opens it there, and the next begin() or prune() puts it back.
 //
-// Claims (claim.h) and read marks (read_mark.h) keep ferry processes from writing the same
-// iteration and from removing what another one writes or reads; their headers say what holds
+// Write locks (write_lock.h) and reader locks (reader_lock.h) keep ferry processes from writing the
+// same iteration and from removing what another one writes or reads; their headers say what holds
 // between hosts on NFS and Lustre. Other programs take no notice of either: prune() protects what
-// the tracker names, the newest good iteration and, unless told otherwise, everything unfinished.
+// the tracker names, the newest good iteration and, unless asked otherwise, everything unfinished.
 //
 // Errors: as FileSystem, and those named below. Objects may be used by one thread at a time; any
 // number of processes may have one of the same folder.
@@ -45,22 +45,22 @@ class StagedIteration {
   const std::string& path() const noexcept;
   /// Where it will be: "runs/a/iter_0000100".
   const std::string& target() const noexcept;
-  /// Writes a small file and syncs it. `name` may lie in a folder that exists.
+  /// Writes a small file and syncs it. `name` may be in an existing folder.
   void write_file(const std::string& name, const std::string& content);
 
   /// All files must have been synced by their writers. On error before the rename the run is as it
-  /// was; on an error after it, which says so, the iteration stands and the tracker may lag.
+  /// was; on an error after it, which says so, the iteration is complete and the tracker may lag.
   void commit();
 
-  /// After commit(): what is worth telling (a tracker that was left where it was). Before:
-  /// leftovers of other writers that were kept, and why.
+  /// After commit(): warnings (a tracker that was left where it was). Before: leftovers of other
+  /// writers that were kept, and why.
   const std::vector<std::string>& notes() const noexcept;
 
  private:
   friend class RunStore;
   struct State;
   explicit StagedIteration(std::unique_ptr<State> state);
-  static std::unique_ptr<Claim> commit_run(State& state);
+  static std::unique_ptr<WriteLock> commit_run(State& state);
   std::unique_ptr<State> state_;
 };
 
@@ -81,7 +81,7 @@ class RunStore {
   StagedIteration begin(std::optional<int64_t> iteration, const BeginOptions& options = {}) const;
 
   /// Makes the tracker name an iteration, or `release`, that is complete (not_found otherwise).
-  /// Returns what is worth telling; empty: it was moved, or named it already.
+  /// Returns a warning; empty: it was moved, or named it already.
   std::string move_tracker(std::optional<int64_t> iteration, TrackerMove move) const;
 
   /// Removes what dead writers left in the run folder. Returns what was kept, and why; errors too.

@@ -88,13 +88,13 @@ std::string names_of(const Steps& steps) {
   return text + (steps.size() > kStepsShown ? ", ..." : "");
 }
 
-// The name of the step of the number or name `wanted`.
-std::string find_step(const Steps& steps, const std::string& path, std::string_view wanted) {
+// The name of the step of the number or name `step`.
+std::string find_step(const Steps& steps, const std::string& path, std::string_view step) {
   for (const auto& [number, name] : steps) {
-    if (wanted == name || wanted == std::to_string(number)) return name;
+    if (step == name || step == std::to_string(number)) return name;
   }
   fail(ErrorKind::not_found, "{}: holds no step {}; there are {}; choose one (--iteration)", path,
-       wanted, names_of(steps));
+       step, names_of(steps));
 }
 
 // The last step by the files that DeepSpeed and verl leave, and by the steps that there are; empty:
@@ -118,19 +118,19 @@ std::optional<std::string> last_global_step(const FileSystem& files, const std::
 }  // namespace
 
 std::optional<StepFolder> step_folder(const FileSystem& file_system, const std::string& path,
-                                      std::string_view wanted) {
+                                      std::string_view step) {
   const Names names = file_system.list(path);
   const Steps steps = steps_in(file_system, path, names, kGlobal);
   if (steps.empty() && !has_name(names, kLatest) && !has_name(names, kTrackerName)) {
     const Steps numbered = steps_in(file_system, path, names, kNumbered);
     if (numbered.empty()) return std::nullopt;
     const std::string name =
-        wanted.empty() ? numbered.back().second : find_step(numbered, path, wanted);
+        step.empty() ? numbered.back().second : find_step(numbered, path, step);
     return weights_in(file_system, join(path, name));
   }
-  if (!wanted.empty()) {
+  if (!step.empty()) {
     if (steps.empty()) return std::nullopt;
-    return weights_in(file_system, join(path, find_step(steps, path, wanted)));
+    return weights_in(file_system, join(path, find_step(steps, path, step)));
   }
   const auto name = last_global_step(file_system, path, names, steps);
   if (!name) return std::nullopt;

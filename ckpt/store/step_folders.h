@@ -33,11 +33,11 @@ struct StepFolder {
   std::vector<std::string> other_parts;  // of the step, with checkpoints of their own ("critic")
 };
 
-/// The checkpoint in a run of those: of step `wanted` (a number or a folder's name), or the last.
-/// Nothing when `path` is no such run. not_found when the step is not there; invalid when there are
-/// several and nothing says which.
+/// The checkpoint in such a run: of step `step` (a number or a folder's name), or the last. Nothing
+/// when `path` is no such run. not_found when the step is not there; invalid when there are several
+/// and nothing says which.
 std::optional<StepFolder> step_folder(const FileSystem& file_system, const std::string& path,
-                                      std::string_view wanted);
+                                      std::string_view step);
 
 /// Names of all steps of such a run, in the order of their numbers; none when it is none.
 std::vector<std::string> step_names(const FileSystem& file_system, const std::string& path);

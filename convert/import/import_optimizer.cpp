@@ -240,8 +240,8 @@ void add_optimizer_state(const Checkpoint& checkpoint, RunState& state) {
   const bool has_biases = std::ranges::any_of(state.tensors, [](const StateTensor& tensor) {
     return tensor.name.ends_with(".bias") && tensor.name.find(".experts.") != std::string::npos;
   });
-  state.param_groups = adapt_param_groups(
-      {groups_of(h)}, experts_are_separate(read_run_arguments(state.args.value)), has_biases);
+  state.param_groups =
+      adapt_param_groups({groups_of(h)}, experts_are_separate(state.args.run), has_biases);
   state.common.emplace_back("opt_param_scheduler", constant_schedule(h));
   state.warnings.push_back(fmt::format(
       "the schedule of learning rates is made anew, as Megatron-LM's is another: {} throughout, "

@@ -213,8 +213,9 @@ class Filler {
            "safetensors first (ferry convert {} NEW --to hf)",
            original_.path, original_.path);
     }
-    const auto& marks = original_.catalog->marks;
-    merged_.marks.insert(merged_.marks.end(), marks.begin(), marks.end());
+    const auto& reader_locks = original_.catalog->reader_locks;
+    merged_.reader_locks.insert(merged_.reader_locks.end(), reader_locks.begin(),
+                                reader_locks.end());
     std::vector<uint32_t> numbers;
     for (const FileInfo& file : original_.catalog->files) {
       numbers.push_back(merged_.add_file(file.path, file.bytes));

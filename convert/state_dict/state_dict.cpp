@@ -276,7 +276,7 @@ class StateDictReader {
     model.optimizer_steps = checkpoint_.optimizer_steps;
     Catalog& catalog = model.catalog.edit();
     catalog.file_system = checkpoint_.catalog->file_system;
-    catalog.marks = checkpoint_.catalog->marks;
+    catalog.reader_locks = checkpoint_.catalog->reader_locks;
     if (checkpoint_.format != Format::hugging_face) return;
     model.notes = checkpoint_.notes;
     model.damage = checkpoint_.damage;

@@ -79,7 +79,7 @@ void give_arguments(Checkpoint& checkpoint, const std::string& config_folder,
   if (checkpoint.format == Format::torch_dist) {
     Checkpoint again =
         open_torch_dist(checkpoint.catalog->file_system, checkpoint.path, false, args);
-    again.catalog.edit().marks = checkpoint.catalog->marks;
+    again.catalog.edit().reader_locks = checkpoint.catalog->reader_locks;
     again.notes.insert(again.notes.begin(), checkpoint.notes.begin(), checkpoint.notes.end());
     again.iteration = checkpoint.iteration;
     checkpoint = std::move(again);

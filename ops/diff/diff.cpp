@@ -8,7 +8,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/base/glob.h"
 #include "ckpt/base/option_name.h"
-#include "ckpt/io/staging/read_mark.h"
+#include "ckpt/io/staging/reader_lock.h"
 #include "convert/check/names.h"
 #include "convert/convert.h"
 #include "ops/diff/object_diff.h"
@@ -109,7 +109,7 @@ DiffReport diff(const DiffOptions& options) {
   sort(report.tensors, options.order);
   if (options.objects) report.objects = diff_objects(a.catalog, b.catalog);
   for (const Checkpoint* side : {&a, &b}) {
-    check_marks(side->catalog->marks);
+    check_reader_locks(side->catalog->reader_locks);
     if (!side->optimizer_problem.empty()) {
       report.notes.push_back(side->path + ": " + side->optimizer_problem);
     }

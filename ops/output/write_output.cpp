@@ -13,7 +13,7 @@
 #include "ckpt/group/together.h"
 #include "ckpt/integrity/checks/small_files.h"
 #include "ckpt/integrity/manifest/plan_manifest.h"
-#include "ckpt/io/staging/read_mark.h"
+#include "ckpt/io/staging/reader_lock.h"
 #include "ckpt/io/staging/staging.h"
 #include "ckpt/store/run_folder.h"
 #include "ckpt/store/run_store.h"
@@ -80,7 +80,7 @@ std::vector<std::string> write_staged(const FileSystem& file_system, PlannedOutp
     engine.values = nullptr;  // digests of small files are not of the plan's items
     write_small_files(planned, digests, options.integrity, file_system, folder, engine);
     check_cancelled(options);
-    check_marks(planned.plan.source->marks);
+    check_reader_locks(planned.plan.source->reader_locks);
     staged->commit();
     return std::string();
   });

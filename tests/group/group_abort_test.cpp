@@ -128,7 +128,7 @@ TEST(GroupAbort, WithWhateverIsHandled) {
   EXPECT_EQ(error_of([] { fail(ErrorKind::io, "no disk"); }), "io: rank 0: no disk");
   EXPECT_EQ(error_of([] { throw std::bad_alloc(); }), "exhausted: rank 0: out of memory");
   EXPECT_EQ(error_of([] { throw std::logic_error("a bug"); }), "internal: rank 0: a bug");
-  EXPECT_EQ(error_of([] { throw 7; }), "internal: rank 0: an exception that is no std::exception");
+  EXPECT_EQ(error_of([] { throw 7; }), "internal: rank 0: an unknown exception");
 }
 
 TEST(GroupAbort, PartsForOtherThanAllRanksAreInvalidOnAll) {

@@ -119,8 +119,8 @@ TEST(TcpBreak, OfARankThatDiedIsItsDeath) {
   cut(Connection::lifeline, port);
   const auto texts = problems(meshes, std::chrono::seconds(20),
                               [](TcpMesh& mesh) { mesh.receive(1 - mesh.rank(), kLane); });
-  EXPECT_THAT(texts[0], HasSubstr("rank 1: has ended without a word"));
-  EXPECT_THAT(texts[1], HasSubstr("rank 0: has ended without a word"));
+  EXPECT_THAT(texts[0], HasSubstr("rank 1: has ended without a message"));
+  EXPECT_THAT(texts[1], HasSubstr("rank 0: has ended without a message"));
 }
 
 // Whoever is done keeps its connections until all are; then each closes them when it likes.

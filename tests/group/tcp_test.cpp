@@ -145,7 +145,8 @@ TEST(TcpMeeting, ARankThatEndsMeanwhileMayComeAgain) {
   });
   come_as(1, port);
   const auto deadline = TcpClock::now() + std::chrono::seconds(10);
-  const std::string gone = "ranks 1, 2, which have not come (rank 1 came, and has ended since)";
+  const std::string gone =
+      "ranks 1, 2, which have not come (rank 1 connected, and has ended since)";
   while (!has_said(gone) && TcpClock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
@@ -180,7 +181,7 @@ TEST(TcpMesh, ARankThatCannotBeReachedIsNotTriedAfterAFailure) {
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   two.close();
   host.join();
-  EXPECT_THAT(problem, HasSubstr("rank 2: has ended without a word"));
+  EXPECT_THAT(problem, HasSubstr("rank 2: has ended without a message"));
   EXPECT_LT(TcpClock::now() - begin, std::chrono::seconds(15));
 }
 

@@ -68,7 +68,7 @@ TEST(Together, WhateverWorkThrows) {
   };
   EXPECT_EQ(error_of([] { throw std::bad_alloc(); }), "exhausted: rank 1: out of memory");
   EXPECT_EQ(error_of([] { throw std::logic_error("a bug"); }), "internal: rank 1: a bug");
-  EXPECT_EQ(error_of([] { throw 7; }), "internal: rank 1: an exception that is no std::exception");
+  EXPECT_EQ(error_of([] { throw 7; }), "internal: rank 1: an unknown exception");
 }
 
 TEST(Together, DigestsComeFromWhoHasThem) {

@@ -61,7 +61,7 @@ TEST(Wire, BytesThatAreNoNumber) {
   for (const std::string& bytes : {nine + '\2', nine + "\x81\1", nine + '\xFF' + '\0',
                                    std::string("\x80\0", 2), std::string("\xFF\x80\0", 3)}) {
     EXPECT_THAT(problem_of(bytes, [](Unpacker& unpacker) { unpacker.number(); }),
-                HasSubstr("another rank's message has a number that is none"));
+                HasSubstr("another rank's message has a bad number"));
   }
 }
 
@@ -105,7 +105,7 @@ TEST(Wire, AnEnumsValueThatIsNone) {
   for (const uint64_t value : {last + 1, uint64_t{256}, uint64_t{1} << 32, UINT64_MAX}) {
     EXPECT_THAT(problem_of(Packer().number(value).take(),
                            [](Unpacker& unpacker) { unpacker.error_kind(); }),
-                HasSubstr("another rank's message has a value that is none"));
+                HasSubstr("another rank's message has a bad value"));
   }
 }
 

@@ -105,7 +105,7 @@ TEST(Verify, GoesOnWithoutADamagedManifest) {
   flip(*written.memory, written.path("config.json"), 0);
   EXPECT_THAT(
       problems(written.memory, "model"),
-      ElementsAre(HasSubstr("the digest at its end is of other bytes"),
+      ElementsAre(HasSubstr("the digest at its end does not match"),
                   HasSubstr("config.json: not JSON"),
                   HasSubstr("config.json: damaged somewhere in its 24 bytes: the SHA-256")));
 }

@@ -29,12 +29,12 @@ NewFile new_file(const std::string& name, std::initializer_list<std::string_view
 }
 
 void publish_a(const std::shared_ptr<const FileSystem>& file_system, Existing existing) {
-  const Claim claim(file_system, "runs/a");
+  const WriteLock claim(file_system, "runs/a");
   publish_file(*file_system, claim, "runs/a", "new", existing);
 }
 
 void publish_two(const std::shared_ptr<const FileSystem>& file_system) {
-  const Claim claim(file_system, "runs/a");
+  const WriteLock claim(file_system, "runs/a");
   const std::vector<NewFile> files = {new_file("b", {"1", "", "23"}), new_file("a", {"new"})};
   publish_files(*file_system, claim, "runs", files, Existing::replace);
 }
@@ -98,7 +98,7 @@ TEST(Publish, SaysInTheCallersWordsThatAllIsDoneButTheSync) {
     const auto memory = memory_with_folder();
     const auto faulty = std::make_shared<FaultFileSystem>(memory, n, ErrorKind::io);
     try {
-      const Claim claim(faulty, "runs/a");
+      const WriteLock claim(faulty, "runs/a");
       publish_file(*faulty, claim, "runs/a", "new", Existing::refuse, "it names 5 now");
       ADD_FAILURE() << "no error of the last sync";
       return;
@@ -112,9 +112,9 @@ TEST(Publish, SaysInTheCallersWordsThatAllIsDoneButTheSync) {
 
 TEST(Publish, PutsNothingInPlaceOfOneThatTookTheTargetOver) {
   const auto memory = memory_with_folder();
-  const Claim claim(memory, "runs/a");
+  const WriteLock claim(memory, "runs/a");
   memory->rename("runs/.ferry-lock.a", "runs/.ferry-lock.moved");
-  const Claim other(memory, "runs/a");
+  const WriteLock other(memory, "runs/a");
   try {
     publish_file(*memory, claim, "runs/a", "new", Existing::replace);
     ADD_FAILURE() << "no error";

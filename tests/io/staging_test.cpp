@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/staging/read_mark.h"
+#include "ckpt/io/staging/reader_lock.h"
 #include "tests/io/fault_file_system.h"
 #include "tests/io/memory_file_system.h"
 
@@ -107,13 +107,13 @@ TEST(Staging, SecondWriterOfOneTargetIsTold) {
 TEST(Staging, DoesNotReplaceWhatIsBeingRead) {
   const auto memory = memory_with_runs();
   memory->put("runs/a/x", "old");
-  auto mark = std::make_unique<ReadMark>(*memory, "runs/a");
+  auto mark = std::make_unique<ReaderLock>(*memory, "runs/a");
   EXPECT_THAT(message(ErrorKind::busy, [&] { StagedFolder(memory, "runs/a", true); }),
               HasSubstr("is being read"));
   mark.reset();
   StagedFolder staged(memory, "runs/a", true);
   // A reader that comes later does not lose the new one, but is told.
-  const ReadMark late(*memory, "runs/a");
+  const ReaderLock late(*memory, "runs/a");
   staged.commit();
   EXPECT_FALSE(late.still_there());
   EXPECT_THROW(late.check(), Error);

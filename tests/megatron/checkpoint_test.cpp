@@ -60,7 +60,7 @@ TEST(OpenCheckpoint, APlanOutlivesWhatItWasMadeFrom) {
       checkpoint.reset();
       planned = sharded ? plan_torch_dist(std::move(state), {}) : plan_legacy(state, {true});
     }
-    EXPECT_FALSE(planned.plan.source->marks.empty());
+    EXPECT_FALSE(planned.plan.source->reader_locks.empty());
     const auto memory = std::make_shared<MemoryFileSystem>();
     test::write(planned, memory, "iter_0000005");
     test::expect_truth(open_checkpoint(memory, "iter_0000005"), "hot_llama");

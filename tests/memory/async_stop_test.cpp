@@ -125,7 +125,7 @@ TEST_F(AsyncStop, ABrokenGroupIsOneErrorForTheSaveInFlight) {
   saver.save(part(1, 0, 2)).wait();
   groups[1].reset();
   const auto failed = error_of([&] { saver.finish(); });
-  expect_cancelled(failed, "the ranks cannot meet any more");
+  expect_cancelled(failed, "the ranks can no longer communicate");
   EXPECT_THAT(failed->what(), testing::Not(HasSubstr("more saves failed")));
 }
 

@@ -70,7 +70,7 @@ TEST(GatheredShards, ThatAreNotOneTensor) {
               HasSubstr("tensor t: [0:4, 0:4] overlaps [1:3, 3:6]"));
   EXPECT_THAT(problem({{{0, 0}, {2, 6}}}, {{{2, 0}, {2, 5}}}), HasSubstr("hold 22 of 24 elements"));
   EXPECT_THAT(problem({{{0, 0}, {2, 6}}}, {{{2, 0}, {3, 6}}}),
-              HasSubstr("[2:5, 0:6] does not lie inside its shape [4, 6]"));
+              HasSubstr("[2:5, 0:6] is not inside its shape [4, 6]"));
   EXPECT_THAT(problem_of({description({4, 6}, {{{0, 0}, {4, 6}}}), description({4, 7}, {})},
                          ErrorKind::invalid),
               HasSubstr("tensor t is given as bfloat16 [4, 6] and, by rank 1, as bfloat16 [4, 7]"));

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "ckpt/base/error.h"
-#include "ckpt/megatron/state/state_of.h"
+#include "ckpt/megatron/state_of.h"
 #include "ckpt/open.h"
 #include "tests/support.h"
 
@@ -195,9 +195,9 @@ TEST_F(Load, SaysWhatDoesNotFit) {
   expect_error(wrong, ErrorKind::mismatch, "in memory");
   wrong = region;
   wrong.shard.box.offset[0] = 1;
-  expect_error(wrong, ErrorKind::invalid, "does not lie inside its shape");
+  expect_error(wrong, ErrorKind::invalid, "is not inside its shape");
   wrong.shard.box.offset[0] = -1;
-  expect_error(wrong, ErrorKind::invalid, "does not lie inside its shape");
+  expect_error(wrong, ErrorKind::invalid, "is not inside its shape");
   wrong = region;
   wrong.data = nullptr;
   expect_error(wrong, ErrorKind::invalid, "no memory is given");

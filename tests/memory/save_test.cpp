@@ -8,10 +8,10 @@
 #include "ckpt/format/torch/archive/torch_archive_writer.h"
 #include "ckpt/format/torch/objects.h"
 #include "ckpt/integrity/verify.h"
-#include "ckpt/megatron/state/state_of.h"
+#include "ckpt/megatron/state_of.h"
 #include "ckpt/memory/load.h"
+#include "ckpt/memory/run_snapshots.h"
 #include "ckpt/memory/snapshot_format.h"
-#include "ckpt/memory/torch_snapshot.h"
 #include "ckpt/open.h"
 #include "tests/io/fault_file_system.h"
 #include "tests/io/memory_file_system.h"
@@ -219,7 +219,7 @@ TEST_F(Save, WhatDoesNotFitTogetherFailsOnAllRanks) {
   expect_failure("the regions [256:512, 0:1024] and [256:512, 0:1024] of one rank overlap",
                  [&](Snapshot& s) { s.tensors.push_back(weight(s)); });
   expect_failure("saves iteration 4 next", [&](Snapshot& s) { s.iteration = 4; });
-  expect_failure("is no iteration", [&](Snapshot& s) { s.iteration = -1; });
+  expect_failure("is not an iteration", [&](Snapshot& s) { s.iteration = -1; });
   expect_failure("marks Megatron-LM's own objects", [&](Snapshot& s) {
     s.objects.push_back({"x/shard_0", "x"});
   });

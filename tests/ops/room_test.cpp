@@ -7,8 +7,8 @@
 #include <filesystem>
 
 #include "ckpt/base/error.h"
-#include "tests/io/memory_file_system.h"
 #include "ops/output/write_output.h"
+#include "tests/io/memory_file_system.h"
 
 namespace ferry {
 namespace {

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/staging/read_mark.h"
+#include "ckpt/io/staging/reader_lock.h"
 #include "ckpt/store/run_store.h"
 #include "tests/io/memory_file_system.h"
 
@@ -166,7 +166,7 @@ TEST_F(PruneTest, LeftoversThatStayAreToldSo) {
   };
   memory_ = std::make_shared<Stubborn>();
   put_complete(600);
-  ClaimRecord record;
+  LockRecord record;
   record.owner = ProcessIdentity::current();
   record.owner.process = 4'194'305;
   record.token = "00112233aabbccdd";
@@ -206,7 +206,7 @@ TEST_F(PruneTest, UnfinishedThatChangedLatelyStay) {
 }
 
 TEST_F(PruneTest, WhatIsBeingReadStays) {
-  const ReadMark mark(*memory_, path(200));
+  const ReaderLock mark(*memory_, path(200));
   run(last(1));
   EXPECT_THAT(left(), ElementsAre(200, 600));
   EXPECT_EQ(reason(200), "being read");
@@ -226,7 +226,7 @@ TEST_F(PruneTest, WhatIsBeingWrittenStays) {
 }
 
 TEST_F(PruneTest, RemovesWhatTheDeadLeft) {
-  ClaimRecord record;
+  LockRecord record;
   record.owner = ProcessIdentity::current();
   record.owner.process = 4'194'305;
   record.token = "00112233aabbccdd";

@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/staging/read_mark.h"
+#include "ckpt/io/staging/reader_lock.h"
 #include "ckpt/open.h"
 #include "ckpt/store/prune.h"
 #include "ckpt/store/run_store.h"
@@ -109,7 +109,7 @@ TEST_P(Together, SavesPrunesAndReads) {
         for (const Entry& entry : checkpoint.catalog->entries) {
           read_tensor(checkpoint.catalog, entry, 1 << 20);
         }
-        check_marks(checkpoint.catalog->marks);
+        check_reader_locks(checkpoint.catalog->reader_locks);
       } catch (const Error& error) {
         if (error.kind() == ErrorKind::busy) continue;
         if (error.kind() == ErrorKind::not_found) continue;

@@ -18,10 +18,10 @@
 #include "ckpt/integrity/verify.h"
 #include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"
-#include "tests/faults/crash.h"
-#include "tests/support.h"
 #include "ops/convert.h"
 #include "ops/reshard.h"
+#include "tests/faults/crash.h"
+#include "tests/support.h"
 
 namespace ferry::test {
 namespace {
@@ -163,7 +163,8 @@ class TargetCrash : public testing::TestWithParam<Target> {
     expect_clean(target_);
     EXPECT_TRUE(fs::exists(join(written(target_), std::string(kManifestName))));
     EXPECT_EQ(open_checkpoint(files_, target_).path, tracked());
-    EXPECT_EQ(open_checkpoint(files_, written(target_)).catalog->entries.size(), GetParam().tensors);
+    EXPECT_EQ(open_checkpoint(files_, written(target_)).catalog->entries.size(),
+              GetParam().tensors);
   }
 
   void expect_whole(const std::string& path) const {

@@ -6,7 +6,7 @@
 #include <bit>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/staging/claim_record.h"
+#include "ckpt/io/staging/lock_record.h"
 
 namespace ferry::tool {
 namespace {

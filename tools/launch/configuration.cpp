@@ -8,10 +8,10 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/pickle/values/draft.h"
-#include "ckpt/megatron/nemo/yaml.h"
+#include "ckpt/megatron/config/yaml.h"
+#include "ops/output/paths.h"
 #include "tools/launch/configuration_keys.h"
 #include "tools/launch/presets.h"
-#include "ops/output/paths.h"
 #include "tools/terminal/text.h"
 #include "tools/terminal/validators.h"
 #include "trainer/arguments/argument_row.h"

@@ -171,8 +171,8 @@ void write_launch_files(const std::shared_ptr<const FileSystem>& file_system,
   for (const LaunchFile& file : files) {
     written.push_back({file.name, {std::as_bytes(std::span(file.text))}});
   }
-  const Claim claim(file_system, join(folder, files.front().name),
-                    {.wait_seconds = kWaitForWriterSeconds});
+  const WriteLock claim(file_system, join(folder, files.front().name),
+                        {.wait_seconds = kWaitForWriterSeconds});
   publish_files(*file_system, claim, folder, written, Existing::replace);
 }
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/staging/read_mark.h"
+#include "ckpt/io/staging/reader_lock.h"
 #include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"
 #include "ops/output/paths.h"
@@ -94,7 +94,7 @@ void report_checkpoint(const std::shared_ptr<const FileSystem>& file_system,
   ReportContent content{&inspect, {}};
   if (!flags.histograms.empty()) add_histograms(flags, checkpoint.catalog, content);
   const std::string page = report_page(content);
-  check_marks(checkpoint.catalog->marks);
+  check_reader_locks(checkpoint.catalog->reader_locks);
   write_page_file(file_system, {flags.output, flags.overwrite}, page);
 }
 

@@ -71,12 +71,12 @@ std::string converted(const ReshardFlags& flags) {
   convert_options.model.dtype = options.dtype;
   convert_options.write = options.write;
   const ConvertReport report = convert(convert_options);
-  return flags.json ? json_text(to_json(report)) : to_text(report);
+  return flags.json ? json_text(tool::to_json(report)) : to_text(report);
 }
 
 std::string resharded(const ReshardFlags& flags) {
   const ReshardReport report = reshard(flags.options);
-  return flags.json ? json_text(to_json(report)) : to_text(report);
+  return flags.json ? json_text(tool::to_json(report)) : to_text(report);
 }
 
 void run(ReshardFlags flags, std::shared_ptr<Group> group) {

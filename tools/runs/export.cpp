@@ -82,7 +82,7 @@ void export_csv(const std::shared_ptr<const FileSystem>& files, const Metrics::T
   const std::string text = metrics_csv(table);
   if (file == "-") return print(text);
   check_new(*files, file);
-  const Claim claim(files, file);
+  const WriteLock claim(files, file);
   check_new(*files, file);  // another one may have been faster
   publish_file(*files, claim, file, text, Existing::refuse);
 }

@@ -7,8 +7,8 @@
 #include <optional>
 #include <utility>
 
-#include "ckpt/io/staging/claim.h"
-#include "ckpt/memory/staging/staging_buffers.h"
+#include "ckpt/io/staging/write_lock.h"
+#include "ckpt/memory/transfer/staging_buffers.h"
 #include "ckpt/store/prune.h"
 #include "ckpt/store/run_folder.h"
 #include "trainer/arguments/complete.h"
@@ -29,10 +29,11 @@ std::string timed(const std::string& text) {
 
 // Two runs in one folder would replace and remove each other's checkpoints. One whose life cannot
 // be seen, on a host that died, must not keep the next job from its folder.
-std::unique_ptr<Claim> claim_run(const std::shared_ptr<const FileSystem>& files,
-                                 const std::string& path) {
+std::unique_ptr<WriteLock> claim_run(const std::shared_ptr<const FileSystem>& files,
+                                     const std::string& path) {
   try {
-    return std::make_unique<Claim>(files, join(path, "training"), ClaimOptions{.take_over = true});
+    return std::make_unique<WriteLock>(files, join(path, "training"),
+                                       WriteLockOptions{.take_over = true});
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::busy) throw;
     fail(error.kind(), "another run saves in {}: {}", path, error.what());
@@ -40,7 +41,7 @@ std::unique_ptr<Claim> claim_run(const std::shared_ptr<const FileSystem>& files,
 }
 
 // Where no lock shows it, the next job may have taken this one for dead.
-void check_run(const Claim& claim, const std::string& path) {
+void check_run(const WriteLock& claim, const std::string& path) {
   try {
     claim.check();
   } catch (const Error& error) {
@@ -89,7 +90,7 @@ struct RunFolderSink::Folder {
   std::string path;
   bool is_persistent = true;
   SaveOptions options;
-  std::unique_ptr<Claim> claim;  // rank 0's
+  std::unique_ptr<WriteLock> claim;  // rank 0's
   std::optional<Retention> retention;
   std::vector<int64_t> others;        // iterations that the run does not go on from; rank 0's
   std::vector<int64_t> past;          // what earlier processes left, and it leaves; rank 0's

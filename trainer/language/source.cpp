@@ -10,7 +10,7 @@
 #include "ckpt/group/together.h"
 #include "ckpt/integrity/soundness.h"
 #include "ckpt/megatron/state/norm_names.h"
-#include "ckpt/megatron/state/state_of.h"
+#include "ckpt/megatron/state_of.h"
 #include "ckpt/megatron/state/vocabulary.h"
 #include "ckpt/memory/open_together.h"
 #include "ckpt/store/run_folder.h"
@@ -118,14 +118,12 @@ RunState state_for(const Checkpoint& checkpoint, const TrainArguments& arguments
   RunState state =
       is_model ? import_state(checkpoint, import_options(arguments)) : state_of(checkpoint);
   if (!is_model) {
-    set_vocabulary_rows(state, state.args.value, arguments.padded_vocab_size.value_or(0),
-                        checkpoint.path);
+    set_vocabulary_rows(state, arguments.padded_vocab_size.value_or(0), checkpoint.path);
   }
   // So that Megatron-LM finds them in what the run saves. A run that goes on with its modules keeps
   // its names: what saved it looks for them, whatever they are.
   const bool local = arguments.transformer_impl == "local";
-  const bool other_modules =
-      (state.args.value.get("transformer_impl").string() == "local") != local;
+  const bool other_modules = state.args.run.transformer_engine == local;
   const bool by_modules = arguments.ckpt_format == "torch";
   if (is_model || other_modules || by_modules) name_norms(state, !local);
   return state;

@@ -10,8 +10,8 @@ namespace ferry {
 /// Bytes of a row that a kernel transposes at once.
 inline constexpr int64_t kVectorBytes = 16;
 
-/// With n = kVectorBytes / element_bytes: `blocks` blocks of n x n elements that lie below each
-/// other in `in` become n rows of blocks x n elements. Elements have 1, 2, 4 or 8 bytes.
+/// With n = kVectorBytes / element_bytes: `blocks` blocks of n x n elements, one below the other in
+/// `in`, become n rows of blocks x n elements. Elements have 1, 2, 4 or 8 bytes.
 void transpose_panel(const std::byte* in, int64_t in_pitch, std::byte* out, int64_t out_pitch,
                      int64_t blocks, int64_t element_bytes);
 

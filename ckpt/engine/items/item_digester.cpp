@@ -76,7 +76,7 @@ void ItemDigester::show(uint32_t file, uint64_t offset, std::span<const std::byt
 void ItemDigester::wrote(const std::vector<Transfer>& transfers, std::span<std::byte> buffer) {
   std::vector<uint32_t> touched;
   for (const Transfer& transfer : transfers) {
-    // A transfer writes to one chunk, which lies in one item.
+    // A transfer writes to one chunk, which is in one item.
     const auto position = index_.find(transfer.out_file, transfer.out_offset, 1);
     if (!position) continue;
     WrittenRuns& written = states_[*position].written;

@@ -1,5 +1,5 @@
-// Digests the items of a plan: takes the digest of their bytes as they lie in the file, and puts
-// the CRC-32s of their payloads in place.
+// Digests the items of a plan: takes the digest of their bytes as stored in the file, and puts the
+// CRC-32s of their payloads in place.
 //
 // An item's bytes are hashed in their order, as soon as all before them are written: from memory
 // where tiles are written in that order, else read back, mostly before they leave the cache.

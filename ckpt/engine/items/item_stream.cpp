@@ -5,7 +5,7 @@
 namespace ferry {
 namespace {
 
-// The part of `bytes`, which lie at `offset`, that is inside [begin, end).
+// The part of `bytes`, which begin at `offset`, that is inside [begin, end).
 template <typename Byte>
 std::span<Byte> part_inside(std::span<Byte> bytes, uint64_t offset, uint64_t begin, uint64_t end) {
   const uint64_t from = std::clamp(begin, offset, offset + bytes.size());
@@ -13,7 +13,7 @@ std::span<Byte> part_inside(std::span<Byte> bytes, uint64_t offset, uint64_t beg
   return bytes.subspan(from - offset, to - from);
 }
 
-// Puts the bytes of a value that begins at `at` where `bytes`, which lie at `offset`, overlap it.
+// Puts the bytes of a value that begins at `at` where `bytes`, which begin at `offset`, overlap it.
 void patch(std::span<std::byte> bytes, uint64_t offset, uint64_t at,
            std::span<const std::byte> value) {
   const auto to = part_inside(bytes, offset, at, at + value.size());

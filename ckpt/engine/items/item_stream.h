@@ -19,7 +19,7 @@ class ItemStream {
 
   explicit ItemStream(const Item& item) : item_(item), position_(item.offset) {}
 
-  /// Where in the file the next bytes lie.
+  /// Offset of the next bytes in the file.
   uint64_t position() const noexcept { return position_; }
 
   /// Takes the next bytes; CRC-32s of payloads that have passed are put in their places first.

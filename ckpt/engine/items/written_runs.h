@@ -8,8 +8,7 @@
 
 namespace ferry {
 
-/// A set of bytes, kept as few runs: what is written beside each other is one. Safe from several
-/// threads.
+/// A set of bytes, kept as few runs: adjacent writes become one. Safe from several threads.
 class WrittenRuns {
  public:
   void add(uint64_t begin, uint64_t end) {
@@ -26,7 +25,7 @@ class WrittenRuns {
     runs_.emplace_hint(after, begin, end);
   }
 
-  /// The end of the bytes that are written from `position` on. Forgets what lies before.
+  /// The end of the bytes that are written from `position` on. Forgets what is before.
   uint64_t end_from(uint64_t position) {
     const std::lock_guard lock(mutex_);
     while (!runs_.empty() && runs_.begin()->second <= position) runs_.erase(runs_.begin());

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "ckpt/base/error.h"
-#include "ckpt/engine/elements/flip_signs.h"
 #include "ckpt/engine/elements/halves.h"
 #include "ckpt/engine/elements/strided_copy.h"
 #include "ckpt/engine/target_files.h"
@@ -31,7 +30,7 @@ constexpr uint64_t kStripBytes = 512 << 10;
 constexpr int64_t kStripRows = 64;
 constexpr int64_t kStripRowBytes = 16 << 10;
 
-// Of `bytes` bytes for a target's `offset`, how many to move on as one piece.
+// How many of `bytes` bytes for a target's `offset` to move as one piece.
 uint64_t piece_of(uint64_t offset, uint64_t bytes) {
   return bytes <= kBounceBytes ? bytes : kBounceBytes - offset % kPageBytes;
 }
@@ -54,8 +53,8 @@ bool is_read_in_place(const Transfer& transfer) {
 
 [[noreturn]] void fail_no_remainders(const Transfer& transfer) {
   fail(ErrorKind::corrupt,
-       "tensor {}: holds values that are no 16-bit remainders of bf16 weights, as other tensors of "
-       "its kind do: the checkpoint is damaged, or of two runs",
+       "tensor {}: holds values that are not 16-bit remainders of bf16 weights, unlike other "
+       "tensors of its kind: the checkpoint is damaged, or mixes two runs",
        *transfer.tensor);
 }
 
@@ -73,7 +72,7 @@ void move_halves(const Transfer& transfer, const std::byte* in, std::byte* out,
 // What is done with the elements of a transfer once they are read.
 enum class Arrival { put, add_remainders };
 
-// Moves the elements of a transfer that lie in memory on both sides.
+// Moves the elements of a transfer that is in memory on both sides.
 void move_elements(const Transfer& transfer, const std::byte* in,
                    const std::vector<int64_t>& in_strides, std::byte* out,
                    const std::vector<int64_t>& out_strides, Arrival arrival = Arrival::put) {

@@ -6,7 +6,6 @@
 
 #include "ckpt/core/item_index.h"
 #include "ckpt/engine/quantise/quantising_runner.h"
-#include "ckpt/engine/tiles/slab.h"
 #include "ckpt/engine/tiles/tile_cut.h"
 
 namespace ferry {
@@ -14,29 +13,32 @@ namespace {
 
 constexpr int64_t kQuantisedElements = 2 << 20;  // of one tile
 
-bool is_lent(const LentSources& lent, const Entry& source) {
-  return std::ranges::any_of(
-      source.chunks, [&](const Chunk& chunk) { return lent.file(chunk.extent.file) != nullptr; });
+bool is_borrowed(const BorrowedSources& borrowed, const Entry& source) {
+  return std::ranges::any_of(source.chunks, [&](const Chunk& chunk) {
+    return borrowed.file(chunk.extent.file) != nullptr;
+  });
 }
 
-bool reads_lent(const Plan& plan, const Recipe& recipe, const LentSources& lent) {
+bool reads_borrowed(const Plan& plan, const Recipe& recipe, const BorrowedSources& borrowed) {
   return std::ranges::any_of(recipe.inputs, [&](uint32_t input) {
     const Entry& entry = plan.source->entries[input];
-    if (is_lent(lent, entry)) return true;
-    return entry.remainders && is_lent(lent, plan.source->entries[entry.remainders->upper]);
+    if (is_borrowed(borrowed, entry)) return true;
+    return entry.remainders && is_borrowed(borrowed, plan.source->entries[entry.remainders->upper]);
   });
 }
 
 }  // namespace
 
-std::vector<TileQueue::Group> TileQueue::groups_of(const Plan& plan, const LentSources* lent) {
+std::vector<TileQueue::Group> TileQueue::groups_of(const Plan& plan,
+                                                   const BorrowedSources* borrowed) {
   const ItemIndex index(plan.items);
   std::vector<Group> groups;
   std::unordered_map<uint32_t, size_t> group_of_item;
   for (size_t i = 0; i < plan.target.entries.size(); ++i) {
     const Entry& entry = plan.target.entries[i];
     if (entry.elements() == 0 || plan.recipes[i].is_scales) continue;
-    const bool is_lent = lent != nullptr && reads_lent(plan, plan.recipes[i], *lent);
+    const bool is_borrowed =
+        borrowed != nullptr && reads_borrowed(plan, plan.recipes[i], *borrowed);
     for (Slab& slab : slabs_of(entry)) {
       const Extent& extent = entry.chunks.at(slab.first_chunk).extent;
       const auto item = index.find(extent.file, extent.offset, extent.length);
@@ -45,37 +47,37 @@ std::vector<TileQueue::Group> TileQueue::groups_of(const Plan& plan, const LentS
       if (is_new) groups.push_back({extent.file, {}});
       Group& group = groups[is_new ? groups.size() - 1 : at->second];
       group.parts.push_back({i, std::move(slab.box)});
-      group.is_lent = group.is_lent || is_lent;
+      group.is_borrowed = group.is_borrowed || is_borrowed;
     }
   }
   return groups;
 }
 
 TileQueue::TileQueue(const Plan& plan, PlanCompiler& compiler, int threads, uint64_t tile_bytes,
-                     const LentSources* lent)
+                     const BorrowedSources* borrowed)
     : plan_(plan),
       compiler_(compiler),
       tile_bytes_(tile_bytes),
-      groups_(groups_of(plan, lent)),
+      groups_(groups_of(plan, borrowed)),
       lanes_(static_cast<size_t>(threads), Lane{kNoFile, groups_.size(), 0, 0, {}, 0, false}) {
   for (const Group& group : groups_) {
-    if (group.is_lent) lent_parts_ += group.parts.size();
+    if (group.is_borrowed) lent_parts_ += group.parts.size();
   }
   lent_left_ = lent_parts_;
-  has_later_ = has_lent();
-  enqueue(has_lent());
+  has_later_ = has_borrowed();
+  enqueue(has_borrowed());
 }
 
-void TileQueue::enqueue(bool lent) {
+void TileQueue::enqueue(bool borrowed) {
   for (size_t i = 0; i < groups_.size(); ++i) {
-    if (groups_[i].is_lent == lent) waiting_[groups_[i].file].push_back(i);
+    if (groups_[i].is_borrowed == borrowed) waiting_[groups_[i].file].push_back(i);
   }
   turns_.clear();
   for (const auto& [file, groups] : waiting_) turns_.push_back(file);
 }
 
 bool TileQueue::finish(const Tile& tile) {
-  if (!tile.is_lent) return false;
+  if (!tile.is_borrowed) return false;
   const std::lock_guard lock(mutex_);
   return --lent_left_ == 0;
 }
@@ -94,7 +96,7 @@ std::optional<TileQueue::Tile> TileQueue::next(int thread) {
                               [&](const Lane& a, const Lane& b) { return left(a) < left(b); });
     if (!refill(*lane)) return std::nullopt;
   }
-  return Tile{lane->entry, std::move(lane->tiles[lane->next_tile++]), lane->is_lent};
+  return Tile{lane->entry, std::move(lane->tiles[lane->next_tile++]), lane->is_borrowed};
 }
 
 // The next group of the lane's own file, else of the file whose turn it is.
@@ -125,8 +127,8 @@ bool TileQueue::refill(Lane& lane) {
     lane.entry = part.entry;
     lane.tiles = cut(part);
     lane.next_tile = 0;
-    lane.is_lent = groups_[lane.group].is_lent;
-    if (lane.is_lent) lent_left_ += lane.tiles.size() - 1;
+    lane.is_borrowed = groups_[lane.group].is_borrowed;
+    if (lane.is_borrowed) lent_left_ += lane.tiles.size() - 1;
   }
   return true;
 }

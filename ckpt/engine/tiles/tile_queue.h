@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ckpt/core/plan.h"
-#include "ckpt/engine/lent_sources.h"
+#include "ckpt/engine/borrowed_sources.h"
 #include "ckpt/engine/transfers/transfer.h"
 
 namespace ferry {
@@ -21,14 +21,14 @@ namespace ferry {
 class TileQueue {
  public:
   /// The plan and the compiler must outlive the queue. A tile's source and target bytes together
-  /// are at most `tile_bytes`, or one element's. What reads a source that is lent comes first.
+  /// are at most `tile_bytes`, or one element's. What reads a borrowed source comes first.
   TileQueue(const Plan& plan, PlanCompiler& compiler, int threads, uint64_t tile_bytes,
-            const LentSources* lent = nullptr);
+            const BorrowedSources* borrowed = nullptr);
 
   struct Tile {
     size_t entry;
     Box box;
-    bool is_lent;  // it reads sources that are lent
+    bool is_borrowed;  // it reads borrowed sources
   };
 
   /// Parts of a tile to be done one by one, so that what they take besides their bytes fits, too.
@@ -36,10 +36,10 @@ class TileQueue {
 
   /// The next tile for a thread (counted from 0); nothing when all are handed out.
   std::optional<Tile> next(int thread);
-  /// Once a tile is written. True when it was the last that reads what is lent.
+  /// Once a tile is written. True when it was the last that reads borrowed sources.
   bool finish(const Tile& tile);
-  /// Whether any tile reads what is lent.
-  bool has_lent() const noexcept { return lent_parts_ > 0; }
+  /// Whether any tile reads borrowed sources.
+  bool has_borrowed() const noexcept { return lent_parts_ > 0; }
 
  private:
   static constexpr uint32_t kNoFile = UINT32_MAX;
@@ -52,7 +52,7 @@ class TileQueue {
   struct Group {
     uint32_t file = kNoFile;  // of that item
     std::vector<Part> parts;
-    bool is_lent = false;  // a part of it reads what is lent
+    bool is_borrowed = false;  // a part of it reads borrowed sources
   };
   // What a thread is at.
   struct Lane {
@@ -62,11 +62,11 @@ class TileQueue {
     size_t entry = 0;      // of the tiles
     std::vector<Box> tiles;
     size_t next_tile = 0;
-    bool is_lent = false;
+    bool is_borrowed = false;
   };
 
-  static std::vector<Group> groups_of(const Plan& plan, const LentSources* lent);
-  void enqueue(bool lent);
+  static std::vector<Group> groups_of(const Plan& plan, const BorrowedSources* borrowed);
+  void enqueue(bool borrowed);
   bool take_group(Lane& lane);
   bool refill(Lane& lane);
   std::vector<Box> cut(const Part& part) const;
@@ -80,7 +80,7 @@ class TileQueue {
   std::map<uint32_t, std::deque<size_t>> waiting_;  // groups that no thread has taken, by file
   std::deque<uint32_t> turns_;  // these files, in the order in which threads are sent to them
   std::vector<Lane> lanes_;
-  bool has_later_ = false;  // groups that wait until all that read what is lent are taken
+  bool has_later_ = false;  // groups that wait until all that read borrowed sources are taken
   size_t lent_parts_ = 0;   // of such groups, before the first tile is handed out
   size_t lent_left_ = 0;    // of those parts, what is not cut into tiles yet, and those tiles
 };

@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint64_t kCacheLineBytes = 64;
 // Runs from this length on begin at a cache line of the buffer, and not all at the same place of a
-// page: rows that lie a power of two apart drive each other out of the cache.
+// page: rows a power of two apart evict each other from the cache.
 constexpr uint64_t kAlignedRunBytes = 1 << 10;
 
 std::pair<uint32_t, const Extent*> file_of(const Transfer& t, Side side) {

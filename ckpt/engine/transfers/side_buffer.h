@@ -1,4 +1,4 @@
-// How one side of a tile's transfers, source or target, lies in memory.
+// How one side of a tile's transfers, source or target, is laid out in memory.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct Span {
 /// Spans in order of file and position; zeros have none on the source's side.
 std::vector<Span> spans_of(const std::vector<Transfer>& transfers, Side side);
 
-/// Where a transfer's elements lie in a buffer.
+/// Where a transfer's elements are in a buffer.
 struct BufferView {
   uint64_t offset = 0;           // bytes, of the first element
   std::vector<int64_t> strides;  // bytes, one a loop of the transfer
@@ -64,8 +64,8 @@ struct RunNest {
   }
 };
 
-/// The longest runs of one side of a transfer, and the strides that its loops have when the runs
-/// lie packed in a buffer. Long runs are aligned there.
+/// The longest runs of one side of a transfer, and the strides of its loops when the runs are
+/// packed in a buffer. Long runs are aligned there.
 RunNest pack(const Transfer& transfer, Side side, std::vector<int64_t>& strides);
 
 /// Lays one side of transfers out in a buffer. The transfers must outlive it.

@@ -45,10 +45,6 @@ std::vector<Box> chunk_boxes(const Entry& entry) {
   return boxes;
 }
 
-uint64_t first_byte(const Extent& extent) {
-  return extent.zstd ? extent.payload_offset : extent.offset + extent.payload_offset;
-}
-
 // Sorts loops by target stride and joins those that continue each other on both sides, and in the
 // remainders if there are any: their loops stay the same but for their own strides.
 void merge_loops(std::vector<Transfer::Loop>& loops, std::vector<int64_t>* others = nullptr) {
@@ -80,14 +76,6 @@ void merge_loops(std::vector<Transfer::Loop>& loops, std::vector<int64_t>* other
   }
 }
 
-uint64_t byte_position(const Piece& piece, const Dims& coordinates) {
-  auto position = static_cast<int64_t>(piece.offset);
-  for (size_t axis = 0; axis < coordinates.size(); ++axis) {
-    position += (coordinates[axis] - piece.box.offset[axis]) * piece.strides[axis];
-  }
-  return static_cast<uint64_t>(position);
-}
-
 }  // namespace
 
 int64_t Transfer::elements() const {
@@ -114,8 +102,8 @@ struct PlanCompiler::State {
   const std::vector<Piece>& source_pieces(uint32_t position, IndexedEntry& indexed, uint32_t chunk);
   IndexedEntry& indexed(std::map<size_t, IndexedEntry>& cache, size_t position, const Entry& entry,
                         const std::vector<Move>& moves);
-  double blocks(size_t target_entry, const Box& wanted);
-  void add_transfers(size_t target_entry, const Box& wanted, const OutPiece& out,
+  double blocks(size_t target_entry, const Box& region);
+  void add_transfers(size_t target_entry, const Box& region, const OutPiece& out,
                      std::vector<Transfer>& transfers);
   template <typename Consume>
   void for_each_piece(uint32_t position, const Move& move, const Consume& consume);
@@ -225,14 +213,14 @@ Transfer zeros_of(const Box& box, const Piece& out) {
   for (size_t axis = 0; axis < box.size.size(); ++axis) {
     transfer.loops.push_back({box.size[axis], 0, out.strides[axis]});
   }
-  // Only the target's side tells which loops continue each other.
+  // Only the target's side shows which loops continue each other.
   for (Transfer::Loop& loop : transfer.loops) loop.in_stride = loop.out_stride;
   merge_loops(transfer.loops);
   for (Transfer::Loop& loop : transfer.loops) loop.in_stride = 0;
   return transfer;
 }
 
-// Where a piece of a source entry lies.
+// Where a piece of a source entry is.
 struct Located {
   const Entry* entry;
   const Chunk* chunk;
@@ -248,15 +236,15 @@ void set_source(const Located& in, Transfer& transfer) {
 
 }  // namespace
 
-// About how many blocks of quantised inputs the elements of `wanted` are read from.
-double PlanCompiler::State::blocks(size_t target_entry, const Box& wanted) {
+// About how many blocks of quantised inputs the elements of `region` are read from.
+double PlanCompiler::State::blocks(size_t target_entry, const Box& region) {
   const Recipe& recipe = plan.recipes.at(target_entry);
   double blocks = 0;
-  for (const uint32_t position : target(target_entry).moves.overlapping(wanted)) {
+  for (const uint32_t position : target(target_entry).moves.overlapping(region)) {
     const Move& move = recipe.moves[position];
     const BlockScales* form = recipe.scales_of(move.input);
     if (form == nullptr) continue;
-    for (const Move& part : clip_output(move, wanted)) {
+    for (const Move& part : clip_output(move, region)) {
       double in_part = 1;
       for (const int64_t count : blocks_of(part, form->block).size) {
         in_part *= static_cast<double>(count);
@@ -267,20 +255,20 @@ double PlanCompiler::State::blocks(size_t target_entry, const Box& wanted) {
   return blocks;
 }
 
-// What writes the elements of `wanted` into `out`, a piece of the target that holds them.
-void PlanCompiler::State::add_transfers(size_t target_entry, const Box& wanted, const OutPiece& out,
+// What writes the elements of `region` into `out`, a piece of the target that holds them.
+void PlanCompiler::State::add_transfers(size_t target_entry, const Box& region, const OutPiece& out,
                                         std::vector<Transfer>& transfers) {
   const Recipe& recipe = plan.recipes.at(target_entry);
   for (const Box& zeros : recipe.zeros) {
-    const Box part = intersection(zeros, wanted);
+    const Box part = intersection(zeros, region);
     if (!overlaps(part, part)) continue;
     Transfer transfer = zeros_of(part, out.piece);
     transfer.in_dtype = out.dtype;
     add(std::move(transfer), out, transfers);
   }
-  for (uint32_t move_position : target(target_entry).moves.overlapping(wanted)) {
+  for (uint32_t move_position : target(target_entry).moves.overlapping(region)) {
     const Move& move = recipe.moves[move_position];
-    for (const Move& part : clip_output(move, wanted)) {
+    for (const Move& part : clip_output(move, region)) {
       add_move(recipe, part, out, transfers);
     }
   }
@@ -308,7 +296,7 @@ void PlanCompiler::State::add_move(const Recipe& recipe, const Move& move, const
   const BlockScales* blocks = recipe.scales_of(move.input);
   const bool whole = recipe.half == FloatHalf::whole;
   if (entry.remainders && whole) return add_joined(position, move, out, transfers);
-  // Of what is stored in two halves, each is there to be taken.
+  // Either half of what is stored in two halves can be read.
   const bool upper = entry.remainders && recipe.half == FloatHalf::upper;
   const uint32_t stored = upper ? entry.remainders->upper : position;
   for_each_piece(stored, move, [&](const Located& in, const Move& exact) {
@@ -339,7 +327,7 @@ void PlanCompiler::State::add_joined(uint32_t position, const Move& move, const 
       set_source(in, transfer);
       set_source(low, remainders);
       if (remainders.math.any()) {
-        fail(ErrorKind::corrupt, "tensor {}: remainders that are a negated view", entry.name);
+        fail(ErrorKind::corrupt, "tensor {}: its remainders are a negated view", entry.name);
       }
       remainders.tensor = &entry.name;
       remainders.out_dtype = out.dtype;
@@ -356,10 +344,10 @@ std::vector<Transfer> PlanCompiler::compile(size_t target_entry, const Box& box)
     const Chunk& chunk = target.chunks[position];
     for (Piece& piece :
          cut_into_pieces(chunk, size_bytes(target.dtype), first_byte(chunk.extent))) {
-      const Box wanted = intersection(piece.box, box);
-      if (std::find(wanted.size.begin(), wanted.size.end(), 0) != wanted.size.end()) continue;
+      const Box region = intersection(piece.box, box);
+      if (std::find(region.size.begin(), region.size.end(), 0) != region.size.end()) continue;
       const OutPiece out{std::move(piece), chunk.extent.file, target.dtype};
-      state_->add_transfers(target_entry, wanted, out, transfers);
+      state_->add_transfers(target_entry, region, out, transfers);
     }
   }
   return transfers;

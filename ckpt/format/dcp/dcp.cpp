@@ -69,7 +69,7 @@ class Reader {
   void find_items(const DcpMetadata& metadata, const DcpStorage& storage) {
     const auto keep = [&](const DcpItem* item, const std::string& name, const Box* box) {
       if (!item) {
-        fail(ErrorKind::corrupt, "{}: '{}'{} is listed, but where it is stored is not", path_, name,
+        fail(ErrorKind::corrupt, "{}: '{}'{} is listed, but its place is not", path_, name,
              box ? fmt::format(" {}", to_string(*box)) : "");
       }
       items_.push_back(item);
@@ -87,7 +87,7 @@ class Reader {
     }
   }
 
-  // One look at each data file; all that are missing are reported together.
+  // One check of each data file; all that are missing are reported together.
   void add_files() {
     std::set<std::string> missing;
     std::set<int64_t> ranks;
@@ -100,7 +100,7 @@ class Reader {
         if (rank_of(item->file) >= 0) ranks.insert(rank_of(item->file));
       } else if (status.kind != PathKind::file) {
         fail(ErrorKind::invalid,
-             "{} should be a data file of the checkpoint, but is no regular file", path);
+             "{} should be a data file of the checkpoint, but is not a regular file", path);
       }
       files_.emplace(item->file, static_cast<uint32_t>(catalog_.files.size()));
       catalog_.files.push_back({std::move(path), status.bytes});
@@ -147,7 +147,7 @@ class Reader {
     const FileInfo& file = catalog_.files[files_.at(item.file)];
     if (item.offset > file.bytes || item.length > file.bytes - item.offset) {
       fail(ErrorKind::corrupt,
-           "object '{}' at bytes {}..+{} lies outside {} ({} bytes); the file is truncated or "
+           "object '{}' at bytes {}..+{} is outside {} ({} bytes); the file is truncated or "
            "belongs to another checkpoint",
            name, item.offset, item.length, file.path, file.bytes);
     }

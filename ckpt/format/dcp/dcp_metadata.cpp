@@ -37,7 +37,7 @@ Dims read_dims(const Value& value, std::string_view what, std::string_view name,
   for (size_t axis = 0; axis < sequence.size(); ++axis) {
     const auto number = sequence[axis].integer();
     if (!number || *number < 0) {
-      fail(ErrorKind::corrupt, "{}: {} of '{}' is no size or offset along axis {}", what, field,
+      fail(ErrorKind::corrupt, "{}: {} of '{}' is not a size or offset along axis {}", what, field,
            name, axis);
     }
     dims.push_back(*number);
@@ -68,7 +68,7 @@ Value dtype_value(const Value& properties) {
   return properties.size() > 0 ? properties[0] : Value();
 }
 
-// `items`: those of storage_data that no earlier tensor's chunks can lie in. Tensors of a hostile
+// `items`: those of storage_data that no earlier tensor's chunks can use. Tensors of a hostile
 // pickle may share one list of chunks.
 DcpTensor read_tensor(const Value& storage, std::string_view name, size_t& items,
                       std::string_view what) {
@@ -151,7 +151,7 @@ size_t DcpStorage::KeyHash::operator()(const Key& key) const noexcept {
 
 DcpStorage::DcpStorage(const Value& storage_data, std::string_view what) {
   if (storage_data.kind() != ValueKind::dict) {
-    fail(ErrorKind::corrupt, "{}: its storage_data, which says where the data lies, is missing",
+    fail(ErrorKind::corrupt, "{}: its storage_data, which says where the data is, is missing",
          what);
   }
   items_.reserve(storage_data.pair_count());
@@ -194,9 +194,9 @@ DcpMetadata read_dcp_metadata(const Value& root, std::string_view what) {
   size_t items = root.get("storage_data").pair_count();
   for (size_t i = 0; i < state.pair_count(); ++i) {
     const auto name = state.pair_key(i).string();
-    if (!name) fail(ErrorKind::corrupt, "{}: key {} of its state_dict is no string", what, i);
+    if (!name) fail(ErrorKind::corrupt, "{}: key {} of its state_dict is not a string", what, i);
     if (!seen.insert(*name).second) {
-      fail(ErrorKind::corrupt, "{}: '{}' stands twice in it", what, *name);
+      fail(ErrorKind::corrupt, "{}: it has '{}' twice", what, *name);
     }
     const Value storage = state.pair_value(i);
     if (storage.text().ends_with(".BytesStorageMetadata")) {

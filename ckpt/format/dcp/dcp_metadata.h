@@ -24,7 +24,7 @@ struct DcpTensor {
   std::vector<Box> chunks;
 };
 
-/// Where one stored item lies: an entry of the pickle's storage_data.
+/// Where one stored item is: an entry of the pickle's storage_data.
 struct DcpItem {
   std::string_view file;  // relative path as written: not yet trusted
   uint64_t offset = 0;
@@ -62,8 +62,8 @@ struct DcpMetadata {
 };
 
 /// Reads state_dict_metadata of a Metadata object (or of Megatron-LM's subclass of it). `what`
-/// names the file for messages. corrupt when a field is missing or of another kind or a name stands
-/// twice; unsupported for a dtype that is unknown here.
+/// names the file for messages. corrupt when a field is missing or of another kind or a name is
+/// there twice; unsupported for a dtype that is unknown here.
 DcpMetadata read_dcp_metadata(const Value& root, std::string_view what);
 
 }  // namespace ferry

@@ -197,8 +197,7 @@ class MetadataWriter {
 
   void place(const DcpContent::Place& place, std::string_view name) {
     if (place.file >= content_.files.size()) {
-      fail(ErrorKind::invalid, "'{}' lies in file {} of {}", name, place.file,
-           content_.files.size());
+      fail(ErrorKind::invalid, "'{}' is in file {} of {}", name, place.file, content_.files.size());
     }
     begin_instance(place_class_);
     mention(relative_path_);
@@ -218,7 +217,7 @@ class MetadataWriter {
     out_.constant("storage_meta");
     begin_instance(meta_class_);
     out_.constant("checkpoint_id");
-    out_.opcode(NONE);  // where it lies: PyTorch does not ask, and a folder can be moved
+    out_.opcode(NONE);  // its path: PyTorch does not use it, and a folder can be moved
     out_.constant("save_id");
     save_id_begin_ = out_.size();
     out_.string(content_.save_id);

@@ -1,10 +1,10 @@
 // Safetensors inside PyTorch distributed checkpoints.
 //
 // Two forms. With SerializationFormat.SAFETENSORS the file-system writer puts one safetensors blob
-// behind the byte objects of a data file; all of its items then name the blob's start and the
+// after the byte objects of a data file; all of its items then name the blob's start and the
 // tensor's own length. The Hugging Face writer leaves no `.metadata`: every rank writes
-// `shard-0000k-model-0000i-of-0000N.safetensors`, and the place of each piece in its tensor stands
-// in the file's own metadata (DCP_SHARDING_INFO).
+// `shard-0000k-model-0000i-of-0000N.safetensors`, and the place of each piece in its tensor is in
+// the file's own metadata (DCP_SHARDING_INFO).
 //
 // Source: torch/distributed/checkpoint/{filesystem,hf_storage,_hf_utils}.py.
 #pragma once
@@ -26,7 +26,7 @@ class SafetensorsBlobs {
  public:
   explicit SafetensorsBlobs(const FileSystem& file_system) : file_system_(file_system) {}
 
-  /// Where `name` lies, in the blob that starts at `offset` of file number `file` and ends with it.
+  /// Where `name` is, in the blob that starts at `offset` of file number `file` and ends with it.
   /// corrupt when there is no such blob or tensor, or its dtype or shape is another.
   Extent find(const Catalog& catalog, uint32_t file, uint64_t offset, std::string_view name,
               DType dtype, const Dims& shape);

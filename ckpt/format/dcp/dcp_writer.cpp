@@ -73,7 +73,7 @@ class Layout {
     std::unordered_set<std::string_view> names;
     const auto take = [&](const std::string& name) {
       if (utf8_prefix(name, false) != name.size()) {
-        fail(ErrorKind::invalid, "the name {} is not UTF-8: nobody could read it again",
+        fail(ErrorKind::invalid, "the name {} is not UTF-8: it could not be read again",
              to_utf8(name));
       }
       if (!names.insert(name).second) {
@@ -97,7 +97,7 @@ class Layout {
       content.chunks.reserve(placed.shards.size());
       for (Shard& shard : placed.shards) {
         if (shard.is_run() || !is_inside(shard.box, tensor.shape)) {
-          fail(ErrorKind::mismatch, "shard {} of tensor {} is no box inside its shape {}",
+          fail(ErrorKind::mismatch, "shard {} of tensor {} is not a box inside its shape {}",
                to_string(shard), tensor.name, to_string(tensor.shape));
         }
         content.chunks.push_back({shard.box, {}});

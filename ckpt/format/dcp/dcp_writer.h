@@ -25,10 +25,9 @@ struct DcpWriteOptions {
 };
 
 /// The plan of the data files, and `.metadata` as the one small file (or the late one). `source` is
-/// what the recipes count in and must outlive the plan. Entries of the plan's target are the
-/// tensors, in their order. invalid when files_per_rank is not positive, two keys are equal or
-/// one is not UTF-8; mismatch when shards lie outside their tensor. Whether they cover it once is
-/// for check() of the plan.
+/// what the recipes' inputs count in. Entries of the plan's target are the tensors, in their order.
+/// invalid when files_per_rank is not positive, two keys are equal or one is not UTF-8; mismatch
+/// when shards are outside their tensor. Whether they cover it once is left to check() of the plan.
 PlannedOutput lay_out_dcp(SharedCatalog source, PlacedState state, const DcpWriteOptions& options);
 
 /// The data files alone, of all ranks or of one that writes its own, and what `.metadata` says of

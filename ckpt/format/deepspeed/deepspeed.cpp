@@ -16,7 +16,6 @@
 #include "ckpt/format/deepspeed/partitions.h"
 #include "ckpt/format/deepspeed/universal.h"
 #include "ckpt/format/deepspeed/zero_files.h"
-#include "ckpt/format/deepspeed/zero_model.h"
 #include "ckpt/format/torch/torch_file.h"
 
 namespace ferry {
@@ -25,7 +24,7 @@ namespace {
 constexpr std::string_view kMoments[] = {"exp_avg", "exp_avg_sq", "momentum_buffer"};
 constexpr size_t kMostGroups = size_t{1} << 16;
 
-// Members of a *_model_states.pt that are told otherwise, or are of no use without DeepSpeed.
+// Members of a *_model_states.pt that are read otherwise, or are of no use without DeepSpeed.
 constexpr std::string_view kTold[] = {
     "module",        "param_shapes",        "buffer_names",
     "shared_params", "frozen_param_shapes", "frozen_param_fragments",
@@ -43,7 +42,7 @@ struct Partitions {
   int64_t stage = 0;
   FlatTensors masters;
   std::unordered_map<std::string, FlatTensors> moments;
-  std::vector<std::vector<int64_t>> gaps;  // by group, behind each parameter
+  std::vector<std::vector<int64_t>> gaps;  // by group, after each parameter
 };
 
 class ZeroOpener {
@@ -72,7 +71,7 @@ class ZeroOpener {
     add_shared();
     append(model_.buffers);
     for (const Entry& entry : catalog.entries) check_chunks(catalog, entry);
-    EntryIndex index(catalog);  // names stand once
+    EntryIndex index(catalog);  // no name twice
     add_objects();
     return std::move(result_);
   }
@@ -120,7 +119,7 @@ class ZeroOpener {
     append(model_.weights);
   }
 
-  // What is not per parameter lies in a file of its own, steps in one for each.
+  // What is not per parameter is in a file of its own, steps in one file each.
   void read_universal_facts(const std::string& zero) {
     const FileSystem& files = *result_.catalog.file_system;
     const std::string whole = join(zero, "optimizer_state.pt");
@@ -186,8 +185,8 @@ class ZeroOpener {
     for (size_t group = 0; group < parts.gaps.size() && parts.stage != 3; ++group) {
       if (group >= model_.groups.size() ||
           parts.gaps[group].size() != model_.groups[group].size()) {
-        fail(ErrorKind::corrupt, "{}: param_alignment_paddings are not one for each parameter",
-             folder_);
+        fail(ErrorKind::corrupt,
+             "{}: param_alignment_paddings does not have one for each parameter", folder_);
       }
       for (size_t i = 0; i < parts.gaps[group].size(); ++i) {
         model_.groups[group][i].gap = parts.gaps[group][i];
@@ -208,9 +207,8 @@ class ZeroOpener {
     const Value masters = stage3 ? stage3 : state.get("single_partition_of_fp32_groups");
     if (masters.kind() != ValueKind::list || masters.size() > kMostGroups) {
       fail(ErrorKind::corrupt,
-           "{}: holds neither single_partition_of_fp32_groups nor fp32_flat_groups: it is no file "
-           "of "
-           "ZeRO's ranks",
+           "{}: holds neither single_partition_of_fp32_groups nor fp32_flat_groups: it is not a "
+           "ZeRO rank file",
            path);
     }
     check_count(state, path);
@@ -224,7 +222,7 @@ class ZeroOpener {
       flats.push_back(flat(archive, file, masters[group], fmt::format("group {}", group)));
     }
     if (stage != parts.stage || flats.size() != parts.masters[0].size()) {
-      fail(ErrorKind::corrupt, "{}: is of another save than the file of rank 0", path);
+      fail(ErrorKind::corrupt, "{}: is from another save than the file of rank 0", path);
     }
     read_moments(archive, file,
                  stage3 ? state.get("optimizer_state_dict") : state.get("base_optimizer_state"),
@@ -237,7 +235,7 @@ class ZeroOpener {
       for (size_t i = 0; i < paddings[group].size(); ++i) {
         const auto gap = paddings[group][i].integer();
         if (!gap || *gap < 0) {
-          fail(ErrorKind::corrupt, "{}: a padding in param_alignment_paddings is none", folder_);
+          fail(ErrorKind::corrupt, "{}: param_alignment_paddings has a bad padding", folder_);
         }
         gaps.push_back(*gap);
       }
@@ -263,7 +261,7 @@ class ZeroOpener {
     fail(ranks > found ? ErrorKind::not_found : ErrorKind::invalid,
          "{}: {} ranks wrote the checkpoint, but there are {} *_optim_states.pt; {}", folder_,
          ranks, found,
-         ranks > found ? "complete the copy" : "files of several saves lie in the folder");
+         ranks > found ? "complete the copy" : "the folder mixes files of several saves");
   }
 
   // {"state": {group: {"exp_avg": flat, ...}}}, or of elastic checkpoints a list.

@@ -34,7 +34,7 @@ void add_chunk(Entry& entry, Chunk chunk) {
                          int64_t held) {
   fail(ErrorKind::corrupt,
        "{}: parameter {} of shape {} would end at element {}, but the ranks hold {}; files of "
-       "several saves lie in the folder, or some are damaged",
+       "several saves are in the folder, or some are damaged",
        what, parameter.name, to_string(parameter.shape), end, held);
 }
 
@@ -51,10 +51,10 @@ FlatTensor flat_tensor(const TorchArchive& archive, uint32_t file, const Value& 
                        const std::string& what) {
   const StoredTensor* tensor = value.tensor();
   if (tensor == nullptr || tensor->shape.size() != 1 || !is_floating_point(tensor->dtype)) {
-    fail(ErrorKind::corrupt, "{}: is no flat tensor of numbers", what);
+    fail(ErrorKind::corrupt, "{}: is not a flat tensor of numbers", what);
   }
   const Chunk chunk = stored_chunk(archive, *tensor, file, what);
-  if (!chunk.strides.empty()) fail(ErrorKind::corrupt, "{}: does not lie in one piece", what);
+  if (!chunk.strides.empty()) fail(ErrorKind::corrupt, "{}: is not contiguous", what);
   return {chunk.extent, tensor->dtype, tensor->shape[0]};
 }
 
@@ -92,7 +92,7 @@ std::vector<Entry> join_groups(const std::vector<ZeroGroup>& groups, const FlatT
       fail(ErrorKind::corrupt,
            "{}: the parameters of group {} have {} elements, but the ranks hold {}; files of "
            "several "
-           "saves lie in the folder, or shapes are missing",
+           "saves are in the folder, or shapes are missing",
            what, group, at, held);
     }
   }
@@ -131,19 +131,18 @@ std::vector<Entry> join_parts(const std::vector<ZeroGroup>& groups, const FlatTe
         const FlatTensor& flat = pieces[piece];
         if (flat.dtype != entry.dtype) refuse(what, {entry.name, entry.shape, 0}, padded, done);
         const int64_t count = std::min(padded - done, flat.elements - at);
-        const int64_t wanted = std::clamp<int64_t>(part.run_count - done, 0, count);
-        add_chunk(entry, chunk_of(flat, entry.shape, part.run_begin + done, at, wanted));
+        const int64_t left_in_part = std::clamp<int64_t>(part.run_count - done, 0, count);
+        add_chunk(entry, chunk_of(flat, entry.shape, part.run_begin + done, at, left_in_part));
         at += count;
         done += count;
       }
     }
     while (piece < pieces.size() && at == pieces[piece].elements) at = 0, ++piece;
     if (piece < pieces.size()) {
-      fail(
-          ErrorKind::corrupt,
-          "{}: rank {} holds more elements than the parameters have; files of several saves lie in "
-          "the folder, or shapes are missing",
-          what, rank);
+      fail(ErrorKind::corrupt,
+           "{}: rank {} holds more elements than the parameters have; files of several saves are "
+           "in the folder, or shapes are missing",
+           what, rank);
     }
   }
   return entries;

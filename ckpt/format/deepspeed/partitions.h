@@ -19,14 +19,14 @@ struct FlatTensor {
   int64_t elements = 0;
 };
 
-/// corrupt, naming `what`, when it is no tensor of one axis that lies in one piece.
+/// corrupt, naming `what`, when it is no contiguous tensor of one axis.
 FlatTensor flat_tensor(const TorchArchive& archive, uint32_t file, const Value& value,
                        const std::string& what);
 
 struct ZeroParameter {
   std::string name;
   Dims shape;
-  int64_t gap = 0;  // elements that lie between its end and the next one's begin
+  int64_t gap = 0;  // elements between its end and the begin of the next
 };
 using ZeroGroup = std::vector<ZeroParameter>;  // in the order of the flat tensors
 

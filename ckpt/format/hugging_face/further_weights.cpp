@@ -230,7 +230,7 @@ class Adder {
     });
     if (optimizes || name.first.starts_with("optimizer")) return "state of an optimizer";
     const bool again = !any([&](const Entry& entry) { return !holders_.contains(entry.name); });
-    if (again) return "it holds tensors that the model has already";
+    if (again) return "it holds tensors that the model already has";
     const bool is_shard = !name.second.empty() && !own_series_.contains(name);
     const bool named_alike =
         std::any_of(own_series_.begin(), own_series_.end(),

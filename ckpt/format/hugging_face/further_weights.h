@@ -2,7 +2,7 @@
 // that are no part of it.
 //
 // GLM, DeepSeek and Step keep their MTP layers in an mtp.safetensors that no index names, and so do
-// programs that quantise models. Next to it may lie the whole model once more: Mistral's own form
+// programs that quantise models. The folder may hold the whole model once more: Mistral's own form
 // (consolidated*.safetensors), another type, another save.
 #pragma once
 
@@ -13,8 +13,8 @@
 
 namespace ferry {
 
-/// Of the .safetensors files among `names`, those that may be the model's when no index names them:
-/// all but hidden ones and, where that leaves any, other forms and adapters.
+/// Those .safetensors files among `names` that may be the model's when no index names them: all but
+/// hidden ones and, where that leaves any, other forms and adapters.
 std::vector<std::string> unindexed_weights(const std::vector<std::string>& names);
 
 /// Adds to `model`, whose own weights are open, the tensors of the other .safetensors files among

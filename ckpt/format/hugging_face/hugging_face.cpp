@@ -34,7 +34,7 @@ struct Weights {
   bool loose = false;              // files of no agreed name
 };
 
-// Of pytorch_model-00001-of-00003.bin and its like, those that are there.
+// Those files like pytorch_model-00001-of-00003.bin that are there.
 std::vector<std::string> unindexed_bins(const std::vector<std::string>& names) {
   std::vector<std::string> bins;
   for (const std::string& name : names) {
@@ -124,7 +124,8 @@ class Opener {
     if (weights.files == std::vector<std::string>{"model.safetensors"} &&
         std::binary_search(names.begin(), names.end(), "model.safetensors.index.json")) {
       model_.notes.push_back(
-          "model.safetensors.index.json is ignored, as transformers does beside model.safetensors");
+          "model.safetensors.index.json is ignored because there is a model.safetensors, as in "
+          "transformers");
     }
     if (weights.loose && weights.files.size() > 1) {
       model_.notes.push_back(fmt::format("there is no {}: all {} {} files are taken",
@@ -230,8 +231,8 @@ class Opener {
     return model_.catalog.files[entry.chunks.at(0).extent.file].path;
   }
 
-  // A tensor that several files hold with the same values is taken from that which `map` names, or
-  // the first. Of other values, programs take one or the other.
+  // A tensor that several files hold with the same values is taken from the one that `map` names,
+  // or the first. Where values differ, programs take one or the other.
   void resolve_repeated(const WeightMap& map) {
     std::vector<Entry>& entries = model_.catalog.entries;
     std::unordered_map<std::string_view, size_t> seen;
@@ -252,8 +253,8 @@ class Opener {
       if (!same_elements(model_.catalog, a, b, kComparisonBytes)) {
         fail(ErrorKind::corrupt,
              "tensor {} is in {} and in {} with other values ({} tensors are in more than one "
-             "file); programs take one or the other. Remove it from the file that is not of the "
-             "model{}",
+             "file); programs take one or the other. Remove it from the file that is not the "
+             "model's{}",
              a.name, path_of(a), path_of(b), repeated.size(),
              by_index == named.end() ? "" : "; the index names " + by_index->second);
       }
@@ -288,8 +289,7 @@ class Opener {
     }
     note_difference(index, missing, "names {} that none of the shards holds");
     note_difference(index, surplus, "lacks {} that the shards hold");
-    if (model_.damage.empty())
-      note_difference(index, moved, "places {} in other shards than hold them");
+    if (model_.damage.empty()) note_difference(index, moved, "places {} in the wrong shards");
   }
 
   void note_difference(const std::string& index, const std::vector<std::string>& names,

@@ -1,4 +1,4 @@
-// Hugging Face model folders: config.json beside the weights.
+// Hugging Face model folders: config.json and the weights.
 //
 // The weights are, in transformers' order of preference: model.safetensors; the shards that
 // model.safetensors.index.json names; pytorch_model.bin; the shards that

@@ -1,8 +1,8 @@
 // Lays tensors out into the safetensors files of a Hugging Face folder.
 //
-// One shard is model.safetensors; more are model-00001-of-0000N.safetensors with
-// model.safetensors.index.json beside them. Tensors keep their order: a new shard begins where the
-// next tensor would pass the limit, and a tensor above the limit has a shard of its own.
+// One shard is model.safetensors; more are model-00001-of-0000N.safetensors with a
+// model.safetensors.index.json. Tensors keep their order: a new shard begins where the next tensor
+// would pass the limit, and a tensor above the limit has a shard of its own.
 //
 // Source: huggingface_hub serialization/_base.py (packing), transformers modeling_utils (names,
 // index, metadata).

@@ -48,7 +48,7 @@ constexpr Word kWords[] = {{"NaN", std::numeric_limits<double>::quiet_NaN()},
                            {"Infinity", kInfinity},
                            {"-Infinity", -kInfinity}};
 
-// Of a word that stands for a number at the beginning of `text`; null: there is none.
+// The word for a number (NaN, Infinity) at the beginning of `text`; null: there is none.
 const Word* word_at(std::string_view text) {
   for (const Word& word : kWords) {
     if (text.starts_with(word.text)) return &word;

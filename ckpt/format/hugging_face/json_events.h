@@ -1,5 +1,5 @@
 // JSON from outside, event by event: for headers and indexes that may name 100,000 tensors, where a
-// tree would cost many times the text and would hide keys that stand twice.
+// tree would cost many times the text and would hide duplicate keys.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ class JsonEvents : public nlohmann::json_sax<nlohmann::json> {
   virtual bool take_key(std::string& name) = 0;
   virtual bool end_of_object() = 0;
   virtual bool end_of_array() { return true; }
-  /// What may stand here, for messages: "tensor a.b: dtype must be a string".
+  /// What is allowed here, for messages: "tensor a.b: dtype must be a string".
   virtual std::string expected() const = 0;
 
   void skip() { skip_next_ = true; }

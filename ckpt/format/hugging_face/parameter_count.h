@@ -38,8 +38,8 @@ struct ParameterCount {
   int64_t training_tensors = 0, training_elements = 0;
 };
 
-/// What each entry of a catalog is, by its name, dtype and shape and those of its neighbours. Of
-/// entries of Role::optimizer: training. `known_bits`: as quantised_parts().
+/// What each entry of a catalog is, by its name, dtype and shape and those of its neighbours;
+/// entries of Role::optimizer are training state. `known_bits`: as quantised_parts().
 std::vector<CountedTensor> element_kinds(const Catalog& catalog, int64_t known_bits = 0);
 
 /// How many parameters an entry of this kind holds; 0 of what is none.

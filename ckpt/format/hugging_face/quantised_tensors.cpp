@@ -13,10 +13,10 @@ using Quantised = QuantisedRole;
 struct PartEnd {
   std::string_view end;
   QuantisedRole role = Quantised::other;
-  bool needs_values = false;  // otherwise it is such a part wherever it stands
+  bool needs_values = false;  // otherwise it is such a part wherever it is
 };
 
-// Of two ends that end alike the longer one comes first.
+// Where one end is the end of another, the longer one comes first.
 constexpr PartEnd kPartEnds[] = {
     {".weight_global_scale", Quantised::weight_scale},
     {".input_global_scale", Quantised::activation_scale},

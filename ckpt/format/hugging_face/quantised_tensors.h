@@ -4,7 +4,7 @@
 // One table of the endings that programs give to such parts (quantised_tensors.cpp): fp8 by blocks,
 // channels and tensors (DeepSeek, transformers, compressed-tensors, ModelOpt), MXFP4, NVFP4, GPTQ,
 // AWQ, bitsandbytes, quanto. Endings that a model's own parameters may have, too (".scale"), count
-// only where a tensor of quantised values stands next to them.
+// only where a tensor of quantised values is next to them.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@
 namespace ferry {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "lengths are read as they lie");
+static_assert(std::endian::native == std::endian::little, "lengths are read as stored");
 
 constexpr size_t kMaxRank = 64;                          // as PyTorch
 constexpr uint64_t kGitLfsPointer = 0x206e6f6973726576;  // "version ", the pointer's first bytes
@@ -200,7 +200,7 @@ class HeaderEvents final : public JsonEvents {
     if (dtype && *dtype != DType::c128) return *dtype;
     fail(is_unsupported_dtype(name) ? ErrorKind::unsupported : ErrorKind::corrupt,
          "{}: tensor {} is of dtype '{}', which {}", what(), tensors.back().name, name,
-         is_unsupported_dtype(name) ? "has elements of six bits: nothing here can move them"
+         is_unsupported_dtype(name) ? "has elements of six bits, which are not supported"
                                     : "the format does not have");
   }
 
@@ -211,7 +211,7 @@ class HeaderEvents final : public JsonEvents {
   }
 
   void once(bool& seen, const std::string& name) const {
-    if (seen) fail(ErrorKind::corrupt, "{}: the key {} stands twice", what(), name);
+    if (seen) fail(ErrorKind::corrupt, "{}: the key {} is there twice", what(), name);
     seen = true;
   }
 
@@ -233,8 +233,7 @@ void check_names(const std::vector<TensorInfo>& tensors, const std::string& what
     return tensors[a].name == tensors[b].name;
   });
   if (twice != order.end()) {
-    fail(ErrorKind::corrupt, "{}: tensor {} stands twice in the header", what,
-         tensors[*twice].name);
+    fail(ErrorKind::corrupt, "{}: tensor {} is in the header twice", what, tensors[*twice].name);
   }
 }
 
@@ -318,18 +317,17 @@ std::string read_header_text(const ReadableFile& file) {
   }
   if (length > SafetensorsHeader::kMostBytes ||
       length > file.size() - SafetensorsHeader::kLengthBytes) {
-    fail(
-        ErrorKind::corrupt,
-        "{}: its first 8 bytes give a header of {} bytes, where at most {} can be; it is truncated "
-        "or is no safetensors file",
-        what, length,
-        std::min(SafetensorsHeader::kMostBytes, file.size() - SafetensorsHeader::kLengthBytes));
+    fail(ErrorKind::corrupt,
+         "{}: its first 8 bytes give a header of {} bytes, where at most {} can be; it is "
+         "truncated or not a safetensors file",
+         what, length,
+         std::min(SafetensorsHeader::kMostBytes, file.size() - SafetensorsHeader::kLengthBytes));
   }
   std::string text(length, '\0');
   file.read(SafetensorsHeader::kLengthBytes, std::as_writable_bytes(std::span(text)));
   if (text.empty() || text.front() != '{') {
     fail(ErrorKind::corrupt,
-         "{}: byte 8 must open the header with '{{'; this is no safetensors file", what);
+         "{}: byte 8 must open the header with '{{'; this is not a safetensors file", what);
   }
   return text;
 }

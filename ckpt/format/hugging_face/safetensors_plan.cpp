@@ -13,9 +13,9 @@ void check_not_quantised(const Catalog& source) {
   for (size_t i = 0; i < parts.size(); ++i) {
     if (parts[i].role != QuantisedRole::codes) continue;
     fail(ErrorKind::unsupported,
-         "tensor {} is quantised: its elements are values only with the scales next to it; write "
-         "the tensors as they are, without another type, and make values of a folder with its "
-         "config.json (--to hf --dtype)",
+         "tensor {} is quantised: its elements are values only together with their scales; write "
+         "the tensors in their own type, or convert the folder with its config.json (--to hf "
+         "--dtype)",
          source.entries[i].name);
   }
 }

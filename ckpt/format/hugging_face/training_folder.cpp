@@ -74,7 +74,7 @@ void read_trainer_state(const FileSystem& files, const std::string& path, Traini
       const double epoch = state["epoch"].get<double>();
       if (std::isfinite(epoch) && epoch >= 0) found.epoch = epoch;
     }
-    if (!found.step) found.problem = fmt::format("{}: tells no global_step", path);
+    if (!found.step) found.problem = fmt::format("{}: has no global_step", path);
   } catch (const Error& error) {
     found.problem = error.what();
   }

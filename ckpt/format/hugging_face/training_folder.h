@@ -1,4 +1,4 @@
-// What a training program leaves beside the model, so that it can go on: Trainer's checkpoint-N of
+// What a training program saves next to the model, so that it can go on: Trainer's checkpoint-N of
 // transformers, the folders of Accelerate's save_state().
 //
 //   trainer_state.json                        step, epoch, the log
@@ -39,8 +39,8 @@ struct TrainingFolder {
   bool empty() const { return parts.empty(); }
 };
 
-/// Reads names, and trainer_state.json. Nothing of it is an error: what cannot be read stands in
-/// `problem`.
+/// Reads names, and trainer_state.json. Nothing of it is an error: what cannot be read is reported
+/// in `problem`.
 TrainingFolder read_training_folder(const FileSystem& file_system, const std::string& folder);
 
 /// The file or folder in such a folder that holds the model where FSDP wrote it in one piece or as

@@ -35,7 +35,7 @@ class IndexEvents final : public JsonEvents {
     } else if (name != "weight_map") {
       skip();
     } else if (has_weight_map) {
-      fail(ErrorKind::corrupt, "{}: weight_map stands twice", what());
+      fail(ErrorKind::corrupt, "{}: it has weight_map twice", what());
     } else {
       has_weight_map = true;
       state_ = State::map_value;
@@ -70,7 +70,7 @@ std::vector<std::pair<std::string, std::string>> parse_weight_map(const std::str
   IndexEvents events(path);
   parse_events(text, events);
   if (!events.has_weight_map) {
-    fail(ErrorKind::corrupt, "{}: has no weight_map, which says where each tensor lies", path);
+    fail(ErrorKind::corrupt, "{}: has no weight_map, which says where each tensor is", path);
   }
   std::vector<std::string_view> names;
   names.reserve(events.weight_map.size());
@@ -78,7 +78,7 @@ std::vector<std::pair<std::string, std::string>> parse_weight_map(const std::str
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
   if (twice != names.end()) {
-    fail(ErrorKind::corrupt, "{}: tensor {} stands twice in weight_map", path, *twice);
+    fail(ErrorKind::corrupt, "{}: tensor {} is in weight_map twice", path, *twice);
   }
   return std::move(events.weight_map);
 }

@@ -134,7 +134,7 @@ uint32_t PickleBuilder::global(std::string_view module, std::string_view name) {
 
 uint32_t PickleBuilder::global(uint32_t module, uint32_t name) {
   if (at(module).kind != ValueKind::string || at(name).kind != ValueKind::string) {
-    position_.corrupt("a class is named by something other than strings");
+    position_.corrupt("the name of a class is not a string");
   }
   const uint64_t key = uint64_t{at(module).text} << 32 | at(name).text;
   const auto [found, is_new] = joined_globals_.try_emplace(key, 0);

@@ -52,7 +52,7 @@ PickleConstructor pickle_constructor(std::string_view name) noexcept {
 uint32_t PickleBuilder::construct_with_keywords(uint32_t callable, uint32_t args,
                                                 uint32_t keywords) {
   if (at(keywords).kind != ValueKind::dict) {
-    position_.corrupt("the keyword arguments of a call are no dict");
+    position_.corrupt("the keyword arguments of a call are not a dict");
   }
   constexpr auto kCall = Reduction::Call::new_instance;
   if (at(keywords).pairs.count == 0) return construct(callable, args, kCall);
@@ -66,9 +66,10 @@ void PickleBuilder::check_call(uint32_t callable, uint32_t args) const {
   // An object may be a method or a nested class, made by getattr.
   const ValueKind kind = at(callable).kind;
   if (kind != ValueKind::global && kind != ValueKind::object) {
-    position_.corrupt("something is called that is no class or function");
+    position_.corrupt("something is called that is not a class or function");
   }
-  if (at(args).kind != ValueKind::tuple) position_.corrupt("the arguments of a call are no tuple");
+  if (at(args).kind != ValueKind::tuple)
+    position_.corrupt("the arguments of a call are not a tuple");
 }
 
 uint32_t PickleBuilder::construct(uint32_t callable, uint32_t args, Reduction::Call call) {

@@ -32,12 +32,12 @@ class PickleEmitter {
   uint32_t string(std::string_view utf8);         // invalid when it is not
   uint32_t bytes(std::string_view content);       // latin-1 text and the codec's name
   uint32_t byte_array(std::string_view content);  // of bytes
-  uint32_t put();                                 // what lies on top of the stack
+  uint32_t put();                                 // what is on top of the stack
   void get(uint32_t memo);
 
   /// A class or function; `name` may be that of a nested one ("Outer.Inner").
   uint32_t global(std::string_view module, std::string_view name);
-  /// A string that stands in many places: written once.
+  /// A string that is used in many places: written once.
   void constant(std::string_view utf8);
   /// A tuple of integers.
   void integers(const Dims& values);

@@ -47,7 +47,7 @@ class PickleMachine {
   void push(uint32_t node) { stack_.push_back(node); }
   uint32_t pop();
   uint32_t top(size_t below = 0) const;
-  std::span<const uint32_t> since_mark() const;  // what lies above the last mark
+  std::span<const uint32_t> since_mark() const;  // what is above the last mark
   void drop_mark();                              // with all above it
   size_t floor() const noexcept { return marks_.empty() ? 0 : marks_.back(); }
 

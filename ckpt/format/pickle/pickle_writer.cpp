@@ -98,7 +98,7 @@ class DocumentWriter {
     }
   }
 
-  // One element is added by itself, more in batches behind a mark.
+  // One element is added by itself, more in batches after a mark.
   void batch(Task& task) {
     const uint32_t width = task.what == Task::append ? 1 : 2;
     const uint32_t left = (task.end - task.node) / width;
@@ -283,7 +283,7 @@ class DocumentWriter {
     }
   }
 
-  // Of a dict, and its own state.
+  // The pairs of a dict, and its own state.
   void push_content(uint32_t node) {
     if (at(node).items.count > 0) {
       push_opcode(BUILD);

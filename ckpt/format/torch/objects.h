@@ -25,8 +25,8 @@ LoadedValue read_object_with_storages(const Catalog& catalog, const Object& obje
 LoadedValue with_storages(const Catalog& catalog, const Object& object, const LoadedValue& loaded,
                           std::span<const Value> parts);
 
-/// The object of that name; nothing where there is none. Of one that cannot be read, nothing, and
-/// the reason is appended to `notes`, if given.
+/// The object of that name; nothing where there is none, or where it cannot be read: then the
+/// reason is appended to `notes`, if given.
 LoadedValue read_object_if_readable(const Catalog& catalog, std::string_view name,
                                     std::vector<std::string>* notes = nullptr);
 

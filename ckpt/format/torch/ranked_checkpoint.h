@@ -12,7 +12,7 @@
 namespace ferry {
 
 struct RankedCheckpoint {
-  /// Of the model; the optimizer's tensors are "optimizer.state.<exp_avg, ...>.<parameter>".
+  /// The model's tensors; the optimizer's are "optimizer.state.<exp_avg, ...>.<parameter>".
   Catalog catalog;
   std::string writer;  // "DeepSpeed 0.19.8, ZeRO stage 2"
   int64_t world_size = 0;

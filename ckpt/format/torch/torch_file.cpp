@@ -80,7 +80,7 @@ class Walker {
 
   void walk(const Value& value) {
     if (++names_ > kMostNames || path_.size() > kMostDepth || name_.size() > kMostKeyBytes) {
-      fail(ErrorKind::exhausted, "{}: its structure names more than a checkpoint would, at '{}'",
+      fail(ErrorKind::exhausted, "{}: its structure has more names than any checkpoint, at '{}'",
            path(), name_.substr(0, 200));
     }
     if (value.kind() == ValueKind::tensor) {
@@ -110,7 +110,7 @@ class Walker {
   void charge(size_t bytes) {
     held_bytes_ += bytes;
     if (held_bytes_ <= kMostCatalogBytes) return;
-    fail(ErrorKind::exhausted, "{}: the names in it take more memory than a checkpoint's would",
+    fail(ErrorKind::exhausted, "{}: its names take more memory than those of any checkpoint",
          path());
   }
 

@@ -26,9 +26,9 @@ Catalog open_torch_file(std::shared_ptr<const FileSystem> file_system, const std
 /// `pickle_bytes`, if given, receives the length of that form's pickles, 0 for an archive.
 TorchArchive read_torch_file(const ReadableFile& file, uint64_t* pickle_bytes = nullptr);
 
-/// The chunk for the whole tensor `tensor` of an archive that lies in file number `file`; its box
-/// is that of the tensor's own shape, strides are given where it is not row-major. `what` names the
-/// tensor for messages. corrupt when it leaves its storage.
+/// The chunk for the whole tensor `tensor` of an archive in file number `file`; its box is that of
+/// the tensor's own shape, strides are given where it is not row-major. `what` names the tensor for
+/// messages. corrupt when it leaves its storage.
 Chunk stored_chunk(const TorchArchive& archive, const StoredTensor& tensor, uint32_t file,
                    const std::string& what);
 

@@ -41,7 +41,7 @@ void TorchFilePlan::add_to(Plan& plan, const std::string& path, const Value& roo
   for (const TorchArchiveLayout::Payload& payload : layout.payloads) {
     const auto at = by_storage_.find(payload.storage);
     if (at == by_storage_.end()) {
-      fail(ErrorKind::internal, "{}: nothing is known of the elements of storage {}", path,
+      fail(ErrorKind::internal, "{}: the elements of storage {} are unknown", path,
            payload.storage);
     }
     StateTensor& tensor = at->second.tensor;

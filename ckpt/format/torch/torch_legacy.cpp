@@ -128,7 +128,7 @@ TorchArchive read_legacy_torch_file(ItemReader& item, uint64_t* pickle_bytes) {
     }
     const TorchArchive::Record record{item.offset() + at, static_cast<uint64_t>(bytes), 0};
     if (!archive.records.emplace("data/" + keys[i].text(), record).second) {
-      fail(ErrorKind::corrupt, "{}: storage {} stands twice", item.what(), keys[i].text());
+      fail(ErrorKind::corrupt, "{}: storage {} is there twice", item.what(), keys[i].text());
     }
     at += static_cast<uint64_t>(bytes);
   }

@@ -75,8 +75,8 @@ class StreamedArchive {
     return take(length);
   }
 
-  // A record whose header leaves its length open: it ends where a descriptor tells just that length
-  // and another record follows.
+  // A record whose header leaves its length open ends where a descriptor gives just that length and
+  // another record follows.
   std::string take_described() {
     std::string content = take(kDescriptorBytes + kLocalSignature.size());
     while (content.size() <= kMostRecordBytes) {

@@ -1,4 +1,4 @@
-// A torch.save archive met as a stream: its zip directory stands at the end, so the records are
+// A torch.save archive read as a stream: its zip directory is at the end, so the records are
 // followed from the front.
 #pragma once
 

@@ -50,7 +50,7 @@ std::vector<Launcher> launchers(const Environment& environment) {
     if (processes && *processes > 0) found.push_back({name, variable, *processes});
   }
   if (!found.empty()) return found;
-  // PMIx tells the rank alone.
+  // PMIx gives the rank alone.
   const std::optional<int> rank = number(environment("PMIX_RANK"));
   if (rank && *rank >= 0) found.push_back({"a launcher of PMIx", "PMIX_RANK", *rank + 1, true});
   return found;

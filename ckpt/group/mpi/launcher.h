@@ -1,5 +1,4 @@
-// What launchers (mpirun, srun, torchrun) tell their processes by environment variables, and
-// whether MPI sees the same.
+// Launchers (mpirun, srun, torchrun) found in the environment, and whether MPI sees the same ranks.
 #pragma once
 
 #include <functional>
@@ -10,7 +9,7 @@ namespace ferry {
 
 struct Launcher {
   std::string name;
-  std::string variable;   // that tells of it
+  std::string variable;   // that shows it
   int processes = 1;      // that it started
   bool at_least = false;  // there may be more
 };

@@ -20,7 +20,7 @@ namespace ferry {
 /// Which threads of a process call the operations, and abort(), of the group and of those that are
 /// split from it.
 enum class GroupThreads {
-  any,  // also beside others that use MPI, as an AsyncSaver's does: needs MPI_THREAD_MULTIPLE
+  any,  // also while others use MPI, as an AsyncSaver does: needs MPI_THREAD_MULTIPLE
   one,  // the one that calls MPI; or several, of which never two are in MPI (MPI_THREAD_SERIALIZED)
 };
 

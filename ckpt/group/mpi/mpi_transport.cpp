@@ -185,7 +185,7 @@ bool MpiTransport::take_envelope() {
   const size_t inline_bytes = bytes <= kInlineBytes ? bytes : 0;
   if (static_cast<size_t>(received) != sizeof(Header) + inline_bytes) {
     fail(ErrorKind::corrupt,
-         "rank {} sends a message that cannot be read; do all run the same release?",
+         "rank {} sent a message that cannot be read; do all ranks run the same release?",
          status.MPI_SOURCE);
   }
   try {

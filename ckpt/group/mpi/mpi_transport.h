@@ -24,13 +24,12 @@ namespace ferry {
 /// takes in whatever has come for any group of the process, so that no two ranks wait for each
 /// other to receive, and hears of an abort.
 ///
-/// A message is a header, with the bytes behind it where they are few, else followed by pieces
-/// whose length an int can tell. The news of an abort goes from rank to rank: each that hears it
-/// tells those at distances of 1, 2, 4, ... on both sides, so that nobody has to wait for one that
-/// is busy.
+/// A message is a header, followed by the bytes where they are few, else by pieces whose length
+/// fits in an int. An abort spreads from rank to rank: each that receives it forwards it to those
+/// at distances of 1, 2, 4, ... on both sides, so that nobody has to wait for a busy one.
 ///
-/// Calls of several threads take turns (a mutex); beside other use of MPI by the process they need
-/// MPI_THREAD_MULTIPLE.
+/// Calls of several threads take turns (a mutex); together with other use of MPI by the process
+/// they need MPI_THREAD_MULTIPLE.
 class MpiTransport final : public Transport {
  public:
   static constexpr size_t kPieceBytes = size_t{1} << 30;

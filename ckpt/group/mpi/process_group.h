@@ -21,11 +21,11 @@ namespace ferry {
 /// `say` hears of waiting for MPI to begin, which it does when all processes have come.
 std::shared_ptr<Group> process_group(const SayWait& say = {});
 
-/// The last that a program does with it; `exit_code` is what it then exits with. Waits until all
-/// ranks are here. Where the group was aborted it waits 5 seconds at most, and does not return if
-/// others are not here by then: MPI_Abort(exit_code) ends all. Whose error that was, and who may be
-/// the only one that could tell it as rank 0 is not here, is called before: tell(error).
+/// Call last; `exit_code` is what it then exits with. Waits until all ranks are here. Where the
+/// group was aborted it waits 5 seconds at most, and does not return if others are not here by
+/// then: MPI_Abort(exit_code) ends all. Before that `report`(error) is called on the rank whose
+/// error it was, which may be the only one that can print it, as rank 0 is not here.
 void end_process_group(std::shared_ptr<Group> group, int exit_code,
-                       std::function<void(const Error& error)> tell);
+                       std::function<void(const Error& error)> report);
 
 }  // namespace ferry

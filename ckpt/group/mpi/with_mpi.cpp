@@ -37,9 +37,9 @@ class Ending {
          std::shared_ptr<Group> group)
       : mpi_(std::move(mpi)), transport_(std::move(transport)), group_(std::move(group)) {}
 
-  void prepare(int exit_code, std::function<void(const Error&)> tell) {
+  void prepare(int exit_code, std::function<void(const Error&)> report) {
     exit_code_ = exit_code;
-    tell_ = std::move(tell);
+    report_ = std::move(report);
   }
 
   void operator()(Group*) {
@@ -53,7 +53,7 @@ class Ending {
   void end_all() {
     const auto failure = transport_->failure();
     if (failure && failure->rank == transport_->rank()) {
-      if (!transport_->rank_0_is_here() && tell_) tell_(failure->error);
+      if (!transport_->rank_0_is_here() && report_) report_(failure->error);
     } else {
       std::this_thread::sleep_for(std::chrono::seconds(1));  // whose error it is comes first
     }
@@ -64,7 +64,7 @@ class Ending {
   std::shared_ptr<MpiTransport> transport_;
   std::shared_ptr<Group> group_;
   int exit_code_ = 1;
-  std::function<void(const Error&)> tell_;
+  std::function<void(const Error&)> report_;
 };
 
 }  // namespace
@@ -85,9 +85,9 @@ std::shared_ptr<Group> process_group(const SayWait& say) {
 }
 
 void end_process_group(std::shared_ptr<Group> group, int exit_code,
-                       std::function<void(const Error& error)> tell) {
+                       std::function<void(const Error& error)> report) {
   Ending* const ending = std::get_deleter<Ending>(group);
-  if (ending) ending->prepare(exit_code, std::move(tell));
+  if (ending) ending->prepare(exit_code, std::move(report));
 }
 
 }  // namespace ferry

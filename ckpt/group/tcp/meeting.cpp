@@ -25,16 +25,16 @@ void write_text(TcpSocket& socket, const std::string& text) {
 std::string read_text(TcpSocket& socket, TcpClock::time_point deadline) {
   uint64_t length = 0;
   if (!socket.read(std::as_writable_bytes(std::span(&length, 1)), deadline)) {
-    fail(ErrorKind::io, "it ended before all ranks had come");
+    fail(ErrorKind::io, "it ended before all ranks were connected");
   }
   if (length > kMostMeetingBytes) {
     fail(ErrorKind::corrupt,
-         "another program answers, which is no rank of this run: check MASTER_ADDR and "
+         "another program answers, not a rank of this run: check MASTER_ADDR and "
          "MASTER_PORT");
   }
   std::string text(length, '\0');
   if (length > 0 && !socket.read(std::as_writable_bytes(std::span(text)), deadline)) {
-    fail(ErrorKind::io, "it ended within a message");
+    fail(ErrorKind::io, "it ended in the middle of a message");
   }
   return text;
 }
@@ -59,7 +59,7 @@ std::string who_is(const MeetingPlace& place) {
   return fmt::format("rank {} of {}", place.rank, place.size);
 }
 
-// Of rank 0, which listens on all addresses, whatever the name: others may find it or not.
+// For rank 0, which listens on all addresses, whatever its name: others may find it or not.
 std::string doubt_about(const std::string& host) {
   const std::string problem = problem_of_name(host);
   return problem.empty() ? "" : fmt::format(" (MASTER_ADDR {}: {})", host, problem);
@@ -98,7 +98,7 @@ class Host {
       try {
         write_text(meeting_.lifelines[rank], table);
       } catch (const Error& error) {
-        fail(error.kind(), "rank {} ended when all had come: {}", rank, error.what());
+        fail(error.kind(), "rank {} ended when all were connected: {}", rank, error.what());
       }
     }
     return std::move(meeting_);
@@ -126,7 +126,7 @@ class Host {
       if (polls[first_line + rank].revents == 0) continue;
       // No rank says anything before all have come: it has gone, and may be started again.
       meeting_.lifelines[rank].close();
-      remark_ = fmt::format(" (rank {} came, and has ended since)", rank);
+      remark_ = fmt::format(" (rank {} connected, and has ended since)", rank);
       ++change;
     }
     std::vector<Guest> silent;
@@ -143,7 +143,7 @@ class Host {
     return change;
   }
 
-  // Many at a time: each look at all lifelines takes longer with each rank.
+  // Many at a time: polling all lifelines takes longer with each rank.
   void take_guests() {
     constexpr int kMostAtOnce = 256;
     for (int count = 0; count < kMostAtOnce; ++count) {
@@ -187,8 +187,9 @@ class Host {
     if (size != static_cast<uint64_t>(place_.size)) {
       return fmt::format("WORLD_SIZE is {} on rank {}, and {} on rank 0", size, rank, place_.size);
     }
-    if (rank == 0 || rank >= size) return fmt::format("RANK {} of {} cannot come", rank, size);
-    if (meeting_.lifelines[rank]) return fmt::format("RANK {} is there twice", rank);
+    if (rank == 0 || rank >= size)
+      return fmt::format("RANK {} is not possible in a run of {}", rank, size);
+    if (meeting_.lifelines[rank]) return fmt::format("two processes have RANK {}", rank);
     return "";
   }
 
@@ -262,7 +263,7 @@ Meeting come_to(const MeetingPlace& place, TcpClock::time_point deadline, const 
   for (int rank = 0; rank < place.size; ++rank) {
     Meeting::Rank& one = meeting.ranks.emplace_back();
     one.host = answer.text();
-    // Of rank 0's host, which this rank has an address of.
+    // Addresses of rank 0's host, of which this rank has one.
     if (one.host.empty()) one.host = address_of_peer(lifeline);
     one.port = static_cast<int>(answer.number());
   }

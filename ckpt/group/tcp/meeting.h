@@ -21,7 +21,7 @@ struct Meeting {
   std::vector<Rank> ranks;
   uint64_t token = 0;  // of this meeting: who connects has to know it
   TcpSocket listener;  // this rank's
-  /// Of rank 0: one to each other rank, by rank (its own is empty). Of others: one to rank 0.
+  /// On rank 0: one to each other rank, by rank (its own is empty). On others: one to rank 0.
   std::vector<TcpSocket> lifelines;
 };
 

@@ -20,8 +20,8 @@ int meeting_number(const char* variable, const char* text, int least, int most) 
   const char* const end = text + std::strlen(text);
   const auto [last, error] = std::from_chars(text, end, value);
   if (error != std::errc() || last != end || value < least || value > most) {
-    fail(ErrorKind::invalid, "{} is '{}': a whole number from {} to {} is wanted", variable, text,
-         least, most);
+    fail(ErrorKind::invalid, "{} is '{}', not a whole number from {} to {}", variable, text, least,
+         most);
   }
   return value;
 }

@@ -125,7 +125,7 @@ std::optional<int> TcpMesh::take_hello(TcpSocket& socket) {
 // Throws when the connection ends, however it does.
 void TcpMesh::take_messages(TcpSocket& socket, int from) {
   const auto read = [&](std::span<std::byte> bytes) {
-    if (!socket.read(bytes)) fail(ErrorKind::io, "it was closed while it was needed");
+    if (!socket.read(bytes)) fail(ErrorKind::io, "it was closed while still in use");
   };
   while (true) {
     FrameHeader header;
@@ -191,8 +191,8 @@ void TcpMesh::send(int to, Lane lane, uint64_t label, std::span<const std::byte>
   }
 }
 
-// A rank that is stopped, or held by its file system, keeps its connections: nothing else would
-// say why all stand still. One of this rank's threads says so for all.
+// A rank that is stopped, or held by its file system, keeps its connections: nothing else would say
+// why all are stuck. One of this rank's threads says so for all.
 void TcpMesh::wait_for_message(std::unique_lock<std::mutex>& lock, int from,
                                const std::function<bool()>& is_there) {
   const auto begin = TcpClock::now();
@@ -206,7 +206,7 @@ void TcpMesh::wait_for_message(std::unique_lock<std::mutex>& lock, int from,
     lock.unlock();
     say_(
         fmt::format("rank {} of {} has waited for {} s for rank {}, which is connected and sends "
-                    "nothing: is it at work, stopped, or held by its files?",
+                    "nothing: is it busy, stopped, or waiting for its files?",
                     rank_, size(), std::chrono::round<std::chrono::seconds>(waited).count(), from));
     lock.lock();
   }
@@ -243,7 +243,7 @@ std::optional<TcpMesh::Failure> TcpMesh::failure() const {
 
 void TcpMesh::abort(const Error& error) noexcept { learn({rank_, error, false}, SIZE_MAX); }
 
-// Rank 0 hands on what it hears; others tell rank 0.
+// Rank 0 forwards what it receives; others send it to rank 0.
 void TcpMesh::learn(const Failure& failure, size_t from) noexcept {
   {
     const std::lock_guard lock(mutex_);
@@ -260,11 +260,11 @@ void TcpMesh::learn(const Failure& failure, size_t from) noexcept {
   notice.length = static_cast<uint32_t>(length);
   std::memcpy(notice.text, failure.error.what(), length);
   for (size_t line = 0; line < lifelines_.size(); ++line) {
-    if (line != from) tell(line, notice);
+    if (line != from) send(line, notice);
   }
 }
 
-void TcpMesh::tell(size_t line, const Notice& notice) noexcept {
+void TcpMesh::send(size_t line, const Notice& notice) noexcept {
   const std::lock_guard lock(lifeline_mutex_);
   if (!lifelines_[line]) return;
   try {
@@ -318,7 +318,7 @@ bool TcpMesh::take_notice(size_t line) {
   }
   if (!is_there && !said_goodbye) {
     learn({static_cast<int>(rank_of_line(line)),
-           Error(ErrorKind::io, "has ended without a word (killed, or its host has gone)"), true},
+           Error(ErrorKind::io, "has ended without a message (killed, or its host is down)"), true},
           line);
   }
   return is_there;
@@ -342,7 +342,7 @@ bool TcpMesh::conclude(std::chrono::seconds patience) noexcept {
   };
   const auto say_goodbye = [&] {
     lock.unlock();
-    for (size_t line = 0; line < lifelines_.size(); ++line) tell(line, Notice{});
+    for (size_t line = 0; line < lifelines_.size(); ++line) send(line, Notice{});
     lock.lock();
   };
   // Rank 0 says it when all others have: nobody goes while something may still be under way.

@@ -29,8 +29,8 @@ namespace ferry {
 /// does. Threads of this object take in whatever comes, so that a rank which sends never waits for
 /// what the receiver does besides; what came is kept until it is asked for.
 ///
-/// Each rank has a connection to rank 0 as well, which tells who has ended without a word: then,
-/// and where a rank aborts, all hear of it. So they do, some seconds later, where a connection
+/// Each rank has a connection to rank 0 as well, which shows who has ended without a message: then,
+/// and where a rank aborts, all are notified. So they are, some seconds later, where a connection
 /// breaks while both its ranks live, as messages may be lost with it.
 ///
 /// Any thread may call it.
@@ -63,7 +63,7 @@ class TcpMesh {
   struct Failure {
     int rank;
     Error error;
-    bool is_lost = false;  // it was not told: the rank has gone
+    bool is_lost = false;  // no message came: the rank has gone
   };
   std::optional<Failure> failure() const;
 
@@ -87,7 +87,7 @@ class TcpMesh {
   void tell_of_break(int from, const std::string& reason);
   void watch_lifelines() noexcept;
   bool take_notice(size_t line);
-  void tell(size_t line, const Notice& notice) noexcept;
+  void send(size_t line, const Notice& notice) noexcept;
   void learn(const Failure& failure, size_t from) noexcept;
   size_t rank_of_line(size_t line) const { return rank_ == 0 ? line : 0; }
   TcpSocket connect_to_peer(int to) const;

@@ -59,7 +59,7 @@ void add_stored(const Catalog& stored, const FileNumbers& numbers, std::vector<A
     }
   }
   for (const Object& object : stored.objects) {
-    if (!object.path.empty()) continue;  // lies inside a file that is an archive as a whole
+    if (!object.path.empty()) continue;  // inside a file that is an archive as a whole
     add(object.extent, {0, 0, 0, "object " + object.name, nullptr, nullptr, &object});
   }
 }

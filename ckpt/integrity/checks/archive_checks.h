@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "ckpt/core/catalog.h"
-#include "ckpt/integrity/checks/check_list.h"
+#include "ckpt/integrity/checks/byte_checks.h"
 #include "ckpt/integrity/problem.h"
 
 namespace ferry {
 
-/// Where an archive lies. Of an item of a catalog also what it should be.
+/// Where an archive is; for an item of a catalog also what it should be.
 struct Archive {
   uint32_t file = 0;  // of the files that are checked
   uint64_t offset = 0;
@@ -38,7 +38,7 @@ struct ArchiveChecks {
   int64_t without_crc32 = 0;                          // archives with records that have none
 };
 
-/// Looks at the structure of every archive, with several threads: its directory, that it holds a
+/// Checks the structure of every archive, with several threads: its directory, that it holds a
 /// tensor of the dtype and size that the catalog says, that an object can be parsed; decodes zstd
 /// streams. Gives the CRC-32 of every record to be checked.
 ArchiveChecks check_archives(const Catalog* stored, std::span<const Archive> archives,

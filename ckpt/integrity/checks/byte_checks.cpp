@@ -15,10 +15,10 @@ namespace {
 
 constexpr uint64_t kBlockBytes = 256 << 10;  // read at once: stays in the second-level cache
 constexpr uint64_t kTaskBytes = 1 << 20;     // neighbours are done together up to here,
-constexpr uint64_t kGapBytes = 4 << 10;      // and what little lies between them is read, too
+constexpr uint64_t kGapBytes = 4 << 10;      // small gaps between them are read, too
 constexpr uint64_t kLongBytes = 64 << 20;    // a task of this length is not left for the end
 
-// A run of bytes that is read from front to back, and the checks that lie in it.
+// A run of bytes that is read from front to back, and the checks in it.
 struct Task {
   uint32_t file = 0;
   uint64_t begin = 0, end = 0;  // bytes
@@ -76,7 +76,7 @@ class Running {
   uint32_t number() const { return number_; }
   uint64_t end() const { return check_->offset + check_->bytes; }
 
-  // `block` lies at `at` of the file.
+  // `block` is at `at` of the file.
   void add(std::span<const std::byte> block, uint64_t at) {
     if (is_read_only(*check_)) return;
     const uint64_t begin = std::max(at, check_->offset);
@@ -163,7 +163,7 @@ class Worker {
     }
   }
 
-  // On failure all that is running fails; what begins behind the block goes on.
+  // On failure all that is running fails; what begins after the block goes on.
   bool read(uint64_t at, std::span<std::byte> block) {
     try {
       if (!block.empty()) file_->read(at, block);

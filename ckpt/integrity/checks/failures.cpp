@@ -20,9 +20,9 @@ bool tells_better(const CheckList& list, uint32_t a, uint32_t b) {
   return list.origins[a].item && !list.origins[b].item;
 }
 
-// Positions of the failed checks that tell a place, in the given order. Checks inside of another
-// one follow it, or begin where it does: a look at the neighbours is enough, but a damaged file
-// has few failed checks, or all of them failed.
+// Positions of the failed checks that locate damage, in the given order. Checks inside another one
+// follow it, or begin where it does: comparing neighbours is enough, as a damaged file has few
+// failed checks, or all of them failed.
 std::vector<size_t> telling(const CheckList& list, std::span<const FailedCheck> failed) {
   std::vector<size_t> kept;
   for (size_t i = 0; i < failed.size(); ++i) {
@@ -31,7 +31,7 @@ std::vector<size_t> telling(const CheckList& list, std::span<const FailedCheck> 
       return other.check != failed[i].check && is_inside(list.checks[other.check], check) &&
              tells_better(list, other.check, failed[i].check);
     };
-    // In order of offset: what lies inside stands right behind, or before at the same offset.
+    // In order of offset: what is inside comes right after, or before at the same offset.
     bool outdone = false;
     for (size_t j = i + 1; j < failed.size() && !outdone; ++j) {
       const ByteCheck& next = list.checks[failed[j].check];
@@ -53,7 +53,7 @@ std::string inside(const std::string& folder, const std::string& path) {
   return path.starts_with(prefix) ? path.substr(prefix.size()) : path;
 }
 
-// Finds the tensors whose bytes lie in a run of a file's bytes.
+// Finds the tensors with bytes in a run of a file's bytes.
 class StoredTensors {
  public:
   explicit StoredTensors(const Catalog* stored) {
@@ -110,11 +110,11 @@ std::string which_checksum(const ByteCheck& check, const CheckOrigin& origin) {
 std::string sentence(const FailedCheck& failed, const ByteCheck& check, const CheckOrigin& origin,
                      const std::string& path, const std::string& holds) {
   if (std::holds_alternative<Sha256>(check.expected) && failed.problem.empty()) {
-    return fmt::format("{}: damaged somewhere in its {} bytes{}: {} is of other bytes", path,
-                       check.bytes, holds.empty() ? "" : ", where lie " + holds,
+    return fmt::format("{}: damaged somewhere in its {} bytes{}: {} does not match", path,
+                       check.bytes, holds.empty() ? "" : ", which hold " + holds,
                        which_checksum(check, origin));
   }
-  const std::string what = failed.problem.empty() ? fmt::format("are damaged: {} is of other bytes",
+  const std::string what = failed.problem.empty() ? fmt::format("are damaged: {} does not match",
                                                                 which_checksum(check, origin))
                                                   : "cannot be read: " + failed.problem;
   return fmt::format("{} at byte {}: {}{} bytes {}", path, check.offset,

@@ -50,7 +50,7 @@ Problem wrong_size(const FileInfo& found, const ManifestFile& file) {
     if (cut++ == 0) holds = describe(item);
   }
   if (!holds.empty()) what += fmt::format("; {} is cut off or missing", holds);
-  if (cut > 1) what += fmt::format("{} {} items more", holds.empty() ? ";" : ", and", cut - 1);
+  if (cut > 1) what += fmt::format("{} {} more items", holds.empty() ? ";" : ", and", cut - 1);
   const uint64_t common = std::min(found.bytes, file.bytes);
   return {file.path, common, std::max(found.bytes, file.bytes) - common, holds, std::move(what)};
 }

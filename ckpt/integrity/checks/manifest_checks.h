@@ -1,4 +1,4 @@
-// The files of a folder against the lists of them that lie in it.
+// Checks the files of a folder against the lists of them that it holds.
 #pragma once
 
 #include <span>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ckpt/core/catalog.h"
-#include "ckpt/integrity/checks/check_list.h"
+#include "ckpt/integrity/checks/byte_checks.h"
 #include "ckpt/integrity/manifest/manifest.h"
 #include "ckpt/integrity/manifest/sha256_manifest.h"
 #include "ckpt/integrity/problem.h"

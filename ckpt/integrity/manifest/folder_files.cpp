@@ -20,9 +20,9 @@ class Walk {
       if (status.kind == PathKind::file) found.files.push_back({path, status.bytes});
       if (status.kind != PathKind::folder) continue;
       if (status.link && below_link) {
-        found.not_seen.push_back(path + " is not looked into: a link inside of a linked folder");
+        found.not_seen.push_back(path + " was not checked: a link inside a linked folder");
       } else if (depth == kMostFolders) {
-        found.not_seen.push_back(path + " is not looked into: too many folders in each other");
+        found.not_seen.push_back(path + " was not checked: too many nested folders");
       } else {
         look(path, depth + 1, below_link || status.link);
       }

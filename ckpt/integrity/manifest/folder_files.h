@@ -15,9 +15,9 @@ struct FolderFiles {
   std::vector<std::string> not_seen;  // folders that were not looked into, and why
 };
 
-/// All files below `folder`. Links to folders are followed, as rank folders may lie elsewhere, but
-/// not from below another one: links in a circle end. Nor are folders followed more than 16 deep.
-/// cancelled when `cancel` is set meanwhile.
+/// All files below `folder`. Links to folders are followed, as rank folders may be elsewhere, but
+/// not from below another link: circles end. Nor are folders followed more than 16 deep. cancelled
+/// when `cancel` is set meanwhile.
 FolderFiles files_below(const FileSystem& file_system, const std::string& folder,
                         const std::atomic<bool>* cancel = nullptr);
 

@@ -1,5 +1,5 @@
-// The manifest that ferry writes beside what it writes: a digest of every byte of the folder, and
-// the name of the tensor or object that each byte belongs to.
+// The manifest of what ferry writes: a digest of every byte of the folder, and the name of the
+// tensor or object that each byte belongs to.
 //
 // A file's items tile it: they begin at byte 0, follow each other without gap or overlap and end
 // where the file ends. So every byte of every file that the manifest names is covered by exactly
@@ -61,11 +61,21 @@ struct Manifest {
 std::string to_text(const Manifest& manifest);
 
 /// corrupt when the text's digest is not that of its bytes, when it is no manifest, and for items
-/// that do not tile their file, files that stand twice, names that leave the folder; unsupported
-/// for another version. `path` is for messages.
+/// that do not tile their file, duplicate files, names that leave the folder; unsupported for
+/// another version. `path` is for messages.
 Manifest parse_manifest(std::string_view text, const std::string& path);
 
 /// "tensor a.b [0:2, 0:32]", "object args"; empty when the item is neither.
 std::string describe(const ManifestItem& item);
+
+// What the writer and the reader of a manifest's text share.
+
+inline constexpr std::string_view kManifestFormat = "ferry.manifest";
+inline constexpr uint64_t kManifestVersion = 1;
+
+/// The text ends in these, with 32 hexadecimal digits between: the digest of all bytes before the
+/// digits.
+inline constexpr std::string_view kManifestDigestBefore = "\"digest\": \"";
+inline constexpr std::string_view kManifestDigestAfter = "\"\n}\n";
 
 }  // namespace ferry

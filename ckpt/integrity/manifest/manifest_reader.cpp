@@ -6,7 +6,6 @@
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/json_events.h"
 #include "ckpt/integrity/manifest/manifest.h"
-#include "ckpt/integrity/manifest/manifest_text.h"
 #include "ckpt/io/file_system.h"
 
 namespace ferry {
@@ -35,7 +34,7 @@ void check_own_digest(std::string_view text, const std::string& path) {
   if (whole && text.substr(at, kHexDigits) == to_hex(digest_of(std::as_bytes(std::span(covered)))))
     return;
   fail(ErrorKind::corrupt, "{}: the manifest is {}", path,
-       whole ? "damaged: the digest at its end is of other bytes"
+       whole ? "damaged: the digest at its end does not match"
              : "truncated or damaged: it does not end in a digest of itself");
 }
 
@@ -129,7 +128,8 @@ class ManifestEvents final : public JsonEvents {
   bool take_extent(uint64_t value) {
     Box& box = item().tensors.back().box;
     Dims& dims = key_ == "begin" ? box.offset : box.size;
-    if (value > INT64_MAX || dims.size() == kMostAxes) return refuse("a number that is no extent");
+    if (value > INT64_MAX || dims.size() == kMostAxes)
+      return refuse("a number that is not an extent");
     dims.push_back(static_cast<int64_t>(value));
     return true;
   }

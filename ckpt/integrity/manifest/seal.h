@@ -1,5 +1,5 @@
-// Writes or renews the manifest of a checkpoint that lies there: after an edit, or for what another
-// program wrote.
+// Creates or updates the manifest of a checkpoint: after an edit, or for what another program
+// wrote.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct SealReport {
   int64_t files = 0, tensors = 0, items = 0;
   uint64_t bytes = 0;
   bool sha256 = false;             // integrity.json was written
-  std::vector<std::string> notes;  // worth telling
+  std::vector<std::string> notes;  // warnings
 };
 
 /// Looks for damage first, as verify() does without the manifests, and refuses (corrupt) where

@@ -76,7 +76,7 @@ Sha256Files parse_sha256_manifest(std::string_view text, const std::string& path
   for (const auto& [name, value] : json["files"].items()) {
     join_untrusted(path, name);
     const auto hash = value.is_string() ? parse_sha256(value.get<std::string>()) : std::nullopt;
-    if (!hash) fail(ErrorKind::corrupt, "{}: the hash of {} is no SHA-256", path, name);
+    if (!hash) fail(ErrorKind::corrupt, "{}: the hash of {} is not a SHA-256", path, name);
     files.emplace_back(name, *hash);
   }
   return files;

@@ -12,31 +12,32 @@ namespace {
 
 constexpr int kChangeDepth = 3;  // a partial run folder, its iterations, their rank folders
 
-// Records and other names of one claim.
+// Records and other names of one lock.
 struct Found {
   std::vector<std::string> records, names;
 };
-using FoundByClaim = std::map<std::pair<std::string, std::string>, Found>;
+using FoundByLock = std::map<std::pair<std::string, std::string>, Found>;
 
-// Of a lock file that holds its name; empty as well where the record is another user's alone.
+// The record of a lock file that holds its name; empty also where only another user may read it.
 std::string token_in(const FileSystem& file_system, const std::string& path) {
   try {
-    return read_claim_token(file_system, path);
+    return read_lock_token(file_system, path);
   } catch (const Error&) {
     return {};
   }
 }
 
-FoundByClaim find_all(const FileSystem& file_system, const std::string& folder,
-                      const std::string& target_name) {
-  FoundByClaim found;
+FoundByLock find_all(const FileSystem& file_system, const std::string& folder,
+                     const std::string& target_name) {
+  FoundByLock found;
   for (const std::string& name : file_system.list(folder)) {
     const auto aside = parse_aside(name);
     if (!aside || (!target_name.empty() && aside->target_name != target_name)) continue;
     const bool is_lock = aside->kind == Aside::lock;
     const std::string token = is_lock ? token_in(file_system, join(folder, name)) : aside->token;
-    Found& claim = found[{aside->target_name, token}];
-    (is_lock || aside->kind == Aside::owner ? claim.records : claim.names).push_back(name);
+    Found& write_lock = found[{aside->target_name, token}];
+    (is_lock || aside->kind == Aside::owner ? write_lock.records : write_lock.names)
+        .push_back(name);
   }
   return found;
 }
@@ -44,16 +45,16 @@ FoundByClaim find_all(const FileSystem& file_system, const std::string& folder,
 void judge(const FileSystem& file_system, const std::string& folder, const std::string& record_name,
            Leftover& left) {
   const std::string path = join(folder, record_name);
-  std::optional<ClaimRecord> record;
+  std::optional<LockRecord> record;
   try {
-    record = read_claim_record(file_system, path);
+    record = read_lock_record(file_system, path);
   } catch (const Error&) {
     return;  // given back meanwhile, or another user's alone
   }
-  Life life = life_of(file_system, path, record.value_or(ClaimRecord{}));
-  // Its writer died, or is about to lock and fill it: then it makes another one (claim.cpp).
-  const bool never_claimed = !record && !left.token.empty() && left.names.empty();
-  if (never_claimed && life == Life::unknown) life = Life::dead;
+  Life life = life_of(file_system, path, record.value_or(LockRecord{}));
+  // Its writer died, or is about to lock and fill it: then it makes another one (write_lock.cpp).
+  const bool never_locked = !record && !left.token.empty() && left.names.empty();
+  if (never_locked && life == Life::unknown) life = Life::dead;
   if (left.life != Life::alive) left.life = life;
   if (record) left.who = record->describe();
 }
@@ -74,7 +75,7 @@ int64_t newest_change(const FileSystem& file_system, const std::string& path, in
   return newest;
 }
 
-Life life_of(const FileSystem& file_system, const std::string& path, const ClaimRecord& record) {
+Life life_of(const FileSystem& file_system, const std::string& path, const LockRecord& record) {
   LockState lock = LockState::unsupported;
   try {
     lock = file_system.open_lockable(path, LockMode::shared)->probe(LockMode::exclusive);
@@ -101,8 +102,9 @@ int64_t unchanged_seconds(const FileSystem& file_system, const std::string& fold
 std::vector<Leftover> find_leftovers(const FileSystem& file_system, const std::string& folder,
                                      const std::string& target_name, int64_t now_seconds) {
   std::vector<Leftover> leftovers;
-  for (const auto& [claim, found] : find_all(file_system, folder, target_name)) {
-    Leftover left{claim.first, claim.second, found.names, Life::unknown, "an unknown process", 0};
+  for (const auto& [write_lock, found] : find_all(file_system, folder, target_name)) {
+    Leftover left{write_lock.first, write_lock.second,    found.names,
+                  Life::unknown,    "an unknown process", 0};
     for (const std::string& name : found.records) judge(file_system, folder, name, left);
     std::vector<std::string> all = found.records;
     all.insert(all.end(), found.names.begin(), found.names.end());

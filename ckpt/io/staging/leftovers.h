@@ -1,5 +1,5 @@
-// What stands beside targets while they are written or after a crash (claim_record.h), and whether
-// its writer lives.
+// What is next to targets while they are written or after a crash (lock_record.h), and whether its
+// writer is alive.
 //
 // A life is judged by the kernel's lock on the writer's record (LockableFile), and where there are
 // no locks by host, process number and start time. A writer on another host lives when its lock
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "ckpt/io/file_system.h"
-#include "ckpt/io/staging/claim_record.h"
+#include "ckpt/io/staging/lock_record.h"
 
 namespace ferry {
 
@@ -19,9 +19,9 @@ namespace ferry {
 inline constexpr int64_t kRemoveSeconds = 24 * 3600;
 
 /// Whether the owner of the record in file `path` lives. A missing file's is dead.
-Life life_of(const FileSystem& file_system, const std::string& path, const ClaimRecord& record);
+Life life_of(const FileSystem& file_system, const std::string& path, const LockRecord& record);
 
-/// All that one claim left beside one target.
+/// All that one lock left next to one target.
 struct Leftover {
   std::string target_name;
   std::string token;
@@ -35,9 +35,9 @@ struct Leftover {
   }
 };
 
-/// What stands in `folder` beside `target_name`, or beside any target when that is empty. Lock
-/// files that hold their name (".ferry-lock.NAME") count with what has their token.
-/// `now_seconds`: the present, best by the file system's clock, which times of change are of.
+/// Leftovers in `folder` next to `target_name`, or next to any target when that is empty. Lock
+/// files that hold their name (".ferry-lock.NAME") count with what has their token. `now_seconds`:
+/// the current time, preferably by the file system's clock, which sets times of change.
 std::vector<Leftover> find_leftovers(const FileSystem& file_system, const std::string& folder,
                                      const std::string& target_name, int64_t now_seconds);
 

@@ -5,12 +5,12 @@
 namespace ferry {
 namespace {
 
-void write_new(const FileSystem& file_system, const std::string& path, const NewFile& wanted) {
+void write_new(const FileSystem& file_system, const std::string& path, const NewFile& content) {
   uint64_t bytes = 0;
-  for (const auto& piece : wanted.pieces) bytes += piece.size();
+  for (const auto& piece : content.pieces) bytes += piece.size();
   const auto file = file_system.create(path, bytes);
   uint64_t offset = 0;
-  for (const auto& piece : wanted.pieces) {
+  for (const auto& piece : content.pieces) {
     file->write(offset, piece);
     offset += piece.size();
   }
@@ -18,21 +18,21 @@ void write_new(const FileSystem& file_system, const std::string& path, const New
   file->close();
 }
 
-// Where each file is written: at the claim's partial path itself where it is the only one.
-std::vector<std::string> paths_aside(const Claim& claim, std::span<const NewFile> files) {
-  const std::string aside = claim.partial_path();
+// Where each file is written: at the lock's partial path itself where it is the only one.
+std::vector<std::string> paths_aside(const WriteLock& write_lock, std::span<const NewFile> files) {
+  const std::string aside = write_lock.partial_path();
   if (files.size() == 1) return {aside};
   std::vector<std::string> paths;
   for (const NewFile& file : files) paths.push_back(join(aside, file.name));
   return paths;
 }
 
-void put_in_place(const FileSystem& file_system, const Claim& claim, const std::string& folder,
-                  std::span<const NewFile> files, Existing existing) {
-  const std::vector<std::string> asides = paths_aside(claim, files);
-  if (files.size() != 1) file_system.create_folder(claim.partial_path());
+void put_in_place(const FileSystem& file_system, const WriteLock& write_lock,
+                  const std::string& folder, std::span<const NewFile> files, Existing existing) {
+  const std::vector<std::string> asides = paths_aside(write_lock, files);
+  if (files.size() != 1) file_system.create_folder(write_lock.partial_path());
   for (size_t i = 0; i < files.size(); ++i) write_new(file_system, asides[i], files[i]);
-  claim.check();
+  write_lock.check();
   for (size_t i = 0; i < files.size(); ++i) {
     const std::string path = join(folder, files[i].name);
     if (existing == Existing::replace) {
@@ -45,26 +45,28 @@ void put_in_place(const FileSystem& file_system, const Claim& claim, const std::
 
 }  // namespace
 
-void publish_files(const FileSystem& file_system, const Claim& claim, const std::string& folder,
-                   std::span<const NewFile> files, Existing existing, const std::string& done) {
+void publish_files(const FileSystem& file_system, const WriteLock& write_lock,
+                   const std::string& folder, std::span<const NewFile> files, Existing existing,
+                   const std::string& done) {
   if (files.empty()) return;
   try {
-    put_in_place(file_system, claim, folder, files, existing);
+    put_in_place(file_system, write_lock, folder, files, existing);
   } catch (...) {
-    claim.drop_partial();
+    write_lock.drop_partial();
     throw;
   }
-  claim.drop_partial();  // the folder of several files, which is empty by now
+  write_lock.drop_partial();  // the folder of several files, which is empty by now
   sync_published(
       file_system, folder,
       done.empty() ? join(folder, files.back().name) + " is complete and in place" : done);
 }
 
-void publish_file(const FileSystem& file_system, const Claim& claim, const std::string& path,
-                  const std::string& content, Existing existing, const std::string& done) {
+void publish_file(const FileSystem& file_system, const WriteLock& write_lock,
+                  const std::string& path, const std::string& content, Existing existing,
+                  const std::string& done) {
   const SplitPath parts = split_path(path);
   const NewFile file{parts.name, {std::as_bytes(std::span(content))}};
-  publish_files(file_system, claim, parts.parent, {&file, 1}, existing, done);
+  publish_files(file_system, write_lock, parts.parent, {&file, 1}, existing, done);
 }
 
 void sync_published(const FileSystem& file_system, const std::string& folder,

@@ -2,7 +2,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/io/staging/publish.h"
-#include "ckpt/io/staging/read_mark.h"
+#include "ckpt/io/staging/reader_lock.h"
 
 namespace ferry {
 namespace {
@@ -16,7 +16,7 @@ std::string checked_target(const FileSystem& file_system, std::string target) {
   }
   const PathKind parent = file_system.status(parts.parent).kind;
   if (parent != PathKind::folder && parent != PathKind::missing) {
-    fail(ErrorKind::invalid, "{}, which is to hold the target {}, is no folder", parts.parent,
+    fail(ErrorKind::invalid, "{}, which is to hold the target {}, is not a folder", parts.parent,
          target);
   }
   if (parent == PathKind::missing) {
@@ -52,8 +52,8 @@ void StagedFolder::check_target(const FileSystem& file_system, const std::string
   }
   if (status.link) {
     fail(ErrorKind::invalid,
-         "the target {} is a symbolic link, which the new folder would take the place of; give the "
-         "folder that it leads to, or remove the link",
+         "the target {} is a symbolic link, which the new folder would replace; give the folder "
+         "that it leads to, or remove the link",
          target);
   }
   if (!overwrite) {
@@ -63,18 +63,18 @@ void StagedFolder::check_target(const FileSystem& file_system, const std::string
 }
 
 StagedFolder::StagedFolder(std::shared_ptr<const FileSystem> file_system, std::string target,
-                           bool overwrite, const ClaimOptions& claim)
+                           bool overwrite, const WriteLockOptions& write_lock)
     : file_system_(std::move(file_system)),
       target_(checked_target(*file_system_, std::move(target))),
       overwrite_(overwrite) {
-  claim_ = std::make_unique<Claim>(file_system_, target_, claim);
-  notes_ = claim_->notes();
-  check_target(*file_system_, target_, overwrite_);  // after the claim put a former one back
+  write_lock_ = std::make_unique<WriteLock>(file_system_, target_, write_lock);
+  notes_ = write_lock_->notes();
+  check_target(*file_system_, target_, overwrite_);  // after the lock put a former one back
   if (is_being_read(*file_system_, target_)) {
     fail(ErrorKind::busy,
          "the target {} is being read by another process; replace it when that is done", target_);
   }
-  partial_ = claim_->partial_path();
+  partial_ = write_lock_->partial_path();
   file_system_->create_folder(partial_);
 }
 
@@ -82,7 +82,7 @@ StagedFolder::~StagedFolder() {
   if (committed_) return;
   try {
     file_system_->remove_all(partial_);
-  } catch (const std::exception&) {  // want of memory, too
+  } catch (const std::exception&) {  // out of memory, too
     // Nothing more can be done; the next writer of the target tries again.
   }
 }
@@ -91,9 +91,9 @@ void StagedFolder::write_file(const std::string& name, const std::string& conten
   ferry::write_file(*file_system_, join(partial_, name), content);
 }
 
-std::unique_ptr<Claim> StagedFolder::commit() {
+std::unique_ptr<WriteLock> StagedFolder::commit() {
   sync_tree(*file_system_, partial_);
-  claim_->check();
+  write_lock_->check();
   check_target(*file_system_, target_, overwrite_);
   const std::string parent = split_path(target_).parent;
   const bool replaces = file_system_->status(target_).kind != PathKind::missing;
@@ -106,7 +106,7 @@ std::unique_ptr<Claim> StagedFolder::commit() {
   sync_published(*file_system_, parent, target_ + " is complete and in place",
                  replaces ? "; the older one is now " + partial_ : "");
   if (replaces) remove_replaced();
-  return std::move(claim_);
+  return std::move(write_lock_);
 }
 
 // By now the older target has the partial folder's name.
@@ -125,7 +125,7 @@ void StagedFolder::replace_target() {
     file_system_->exchange(partial_, target_);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::unsupported) throw;
-    const std::string old = claim_->old_path();
+    const std::string old = write_lock_->old_path();
     file_system_->rename(target_, old);
     try {
       file_system_->rename(partial_, target_);

@@ -55,15 +55,13 @@ std::vector<std::vector<int64_t>> fsdp_group_members(const Catalog& catalog) {
     if (!key || key->kind != FsdpOptimizerKey::Kind::group || key->state != "params") continue;
     if (key->optimizer != 0) {
       fail(ErrorKind::unsupported,
-           "{}: there are several optimizers, whose parameters have one "
-           "another's numbers",
-           object.name);
+           "{}: there are several optimizers, whose parameters have the same numbers", object.name);
     }
     const LoadedValue list = read_object(catalog, object);
     std::vector<int64_t>& members = groups[key->group];
     for (size_t i = 0; i < list.value.size() && i < kMostGroupMembers; ++i) {
       const auto number = list.value[i].integer();
-      if (!number) fail(ErrorKind::mismatch, "{}: member {} is no number", object.name, i);
+      if (!number) fail(ErrorKind::mismatch, "{}: member {} is not a number", object.name, i);
       members.push_back(*number);
     }
   }
@@ -83,7 +81,7 @@ class FsdpReader {
       : checkpoint_(checkpoint),
         catalog_(checkpoint.catalog.edit()),
         parameters_(parameters()),
-        model_(parameters_, run, checkpoint.args.value) {}
+        model_(parameters_, run) {}
 
   void apply() {
     std::vector<Entry> entries = model_entries();

@@ -7,7 +7,6 @@
 
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
-#include "ckpt/megatron/model/global_names.h"
 #include "ckpt/megatron/model/parameter_names.h"
 #include "ckpt/megatron/rank_folders/names.h"
 
@@ -35,8 +34,8 @@ std::vector<FsdpWhole> join_fsdp_halves(const std::vector<ModelTensor>& stored) 
   for (const ModelTensor& tensor : stored) {
     if (!by_name.emplace(tensor.name, &tensor).second) {
       fail(ErrorKind::mismatch,
-           "tensor {} stands twice: virtual pipeline stages that number their layers alike cannot "
-           "be told apart",
+           "tensor {} is there twice: virtual pipeline stages that number their layers alike "
+           "cannot be distinguished",
            tensor.name);
     }
   }
@@ -51,9 +50,9 @@ std::vector<FsdpWhole> join_fsdp_halves(const std::vector<ModelTensor>& stored) 
     const auto other = by_name.find(base + (tag == HalfTag::gate ? "_v" : "_w"));
     if (other == by_name.end() || by_name.contains(base)) {
       fail(ErrorKind::mismatch, "tensor {} is half of a gated projection: {}", tensor.name,
-           other == by_name.end() ? "the other half is missing" : base + " stands beside it");
+           other == by_name.end() ? "the other half is missing" : base + " is there as well");
     }
-    if (tag == HalfTag::up) continue;  // joined where the gate stands
+    if (tag == HalfTag::up) continue;  // joined at the gate
     if (other->second->shape != tensor.shape || other->second->dtype != tensor.dtype ||
         tensor.shape.empty()) {
       fail(ErrorKind::mismatch, "tensors {} and {} are two halves, but differ in shape or dtype",
@@ -107,8 +106,8 @@ void check_fsdp_layers(const std::vector<std::string>& names, int64_t layers) {
   for (size_t layer = 0; layer < suffixes.size(); ++layer) {
     const std::set<std::string>& of_layer = suffixes[layer];
     if (of_layer.empty()) {
-      fail(ErrorKind::mismatch, "layer {} of the {} that the run's arguments speak of is missing",
-           layer, layers);
+      fail(ErrorKind::mismatch, "layer {} of the {} in the run's arguments is missing", layer,
+           layers);
     }
     const bool mixture = std::ranges::any_of(of_layer, [](const std::string& name) {
       return name.find(".mlp.router.") != std::string::npos;
@@ -116,21 +115,19 @@ void check_fsdp_layers(const std::vector<std::string>& names, int64_t layers) {
     const auto*& first = kinds[mixture ? 1 : 0];
     if (!first) first = &of_layer;
     if (*first != of_layer) {
-      fail(ErrorKind::mismatch, "layer {} has not the tensors that other layers of its kind have",
-           layer);
+      fail(ErrorKind::mismatch, "layer {} lacks tensors that other layers of its kind have", layer);
     }
   }
 }
 
 }  // namespace
 
-FsdpModel::FsdpModel(const std::vector<ModelTensor>& stored, const RunArguments& run,
-                     const Value& args)
+FsdpModel::FsdpModel(const std::vector<ModelTensor>& stored, const RunArguments& run)
     : modules_(default_modules(run)), decays_qk_norms_(run.decays_qk_norms) {
   const std::vector<FsdpWhole> wholes = join_fsdp_halves(stored);
   const std::vector<std::string> names = fsdp_numbered_names(wholes, run, modules_);
   check_fsdp_layers(names, run.layers);
-  const bool stacked = layers_are_stacked(args) && layers_are_alike(names);
+  const bool stacked = run.stacks_layers && layers_are_alike(names);
   std::unordered_map<std::string, uint32_t> numbers;
   for (size_t i = 0; i < wholes.size(); ++i) {
     if (names[i].empty()) continue;

@@ -1,6 +1,6 @@
-// The model of a checkpoint in which every tensor stands under its module's own name, put together
-// into the tensors of a torch_dist checkpoint: layers and experts stacked, the halves of gated
-// projections (`weight_w`, `weight_v`) joined.
+// The model of a checkpoint in which every tensor has its module's own name, put together into the
+// tensors of a torch_dist checkpoint: layers and experts stacked, the halves of gated projections
+// (`weight_w`, `weight_v`) joined.
 //
 // Source: megatron/core/transformer/fsdp_dtensor_checkpoint.py, megatron/training/checkpointing.py
 // (preprocess_fsdp_dtensor_state_dict).
@@ -19,7 +19,7 @@
 
 namespace ferry {
 
-/// Where a stored tensor lies in the model: a sub-tensor, or rows of one, of a tensor of the model.
+/// Where a stored tensor is in the model: a sub-tensor, or rows of one, of a tensor of the model.
 struct FsdpPlace {
   uint32_t tensor = 0;
   Dims at;          // leading coordinates: layer, expert
@@ -31,10 +31,9 @@ struct FsdpPlace {
 class FsdpModel {
  public:
   /// `stored` are the model's tensors under their modules' names ("decoder.layers.0.mlp...",
-  /// without wrappers), in the order of the state dict; `args` are those that `run` was read from.
-  /// mismatch when halves, layers or experts are missing or differ in shape; unsupported for names
-  /// that tell no place.
-  FsdpModel(const std::vector<ModelTensor>& stored, const RunArguments& run, const Value& args);
+  /// without wrappers), in the order of the state dict. mismatch when halves, layers or experts are
+  /// missing or differ in shape; unsupported for names that give no place.
+  FsdpModel(const std::vector<ModelTensor>& stored, const RunArguments& run);
 
   const std::vector<ModelTensor>& tensors() const noexcept { return tensors_; }
   const ModuleChoice& modules() const noexcept { return modules_; }

@@ -98,7 +98,7 @@ class FsdpStateCollector {
   OptimizerEntries entries_;
 };
 
-// Of each number, the shape of what is stored under it.
+// The shape of what is stored under each number.
 std::map<int64_t, Dims> shapes_by_number(const std::vector<Entry>& stored) {
   std::map<int64_t, Dims> shapes;
   for (const Entry& entry : stored) {

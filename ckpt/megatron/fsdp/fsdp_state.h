@@ -1,4 +1,4 @@
-// What stands beside the tensors in Megatron-LM's checkpoints of PyTorch's own form, as parts of a
+// What is next to the tensors in Megatron-LM's checkpoints of PyTorch's own form, as parts of a
 // run's state: every leaf of the state dict is an object of its own there.
 #pragma once
 
@@ -10,9 +10,9 @@ namespace ferry {
 /// Fills `state`, which has the checkpoint's tensors, arguments and iteration:
 ///   - the scheduler and other members of the common state, and random number states;
 ///   - parameter groups, of which each parameter has its own copy in fsdp_dtensor. corrupt where
-///     those of one group differ in what makes it a group, else a warning tells;
-///   - with Megatron-FSDP the model's fp32 tensors are the masters: they become fp32 copies of
-///   their
+///     those of one group differ in what makes it a group, else a warning;
+///   - with Megatron-FSDP the model's fp32 tensors are the master weights: they become fp32 copies
+///   of their
 ///     own, and the model's tensors take the type that the run computes in;
 ///   - arguments that say that the run was an FSDP one say that it is not.
 void add_fsdp_state(const Checkpoint& checkpoint, RunState& state);

@@ -2,7 +2,7 @@
 // converters and the trainer take names, shapes, splits and first values from. A block is a part of
 // a layer (attention, MLP, mixture of experts, ...) or of the model outside its layers.
 //
-// Rows stand in the order in which Megatron-LM's modules register their parameters, which is the
+// Rows are in the order in which Megatron-LM's modules register their parameters, which is the
 // order of the flat gradient buffers (reversed there): a module's own parameters first, then its
 // submodules in the order of construction. Checkpoints confirm it for plain attention, dense layers
 // and mixtures of experts; for latent attention, the shared expert's gate, latent projections,

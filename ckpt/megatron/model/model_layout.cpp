@@ -79,9 +79,10 @@ void ModelLayout::add(uint32_t tensor) {
     output_.push_back(tensor);
   } else if (!add_layer_tensor(tensor, name, decoder_, run_.layers) &&
              !add_layer_tensor(tensor, name, mtp_, static_cast<int64_t>(mtp_.size()))) {
-    fail(ErrorKind::unsupported,
-         "where the ranks hold tensor {} is not known (it is no parameter of a plain GPT model)",
-         name);
+    fail(
+        ErrorKind::unsupported,
+        "it is unknown where the ranks hold tensor {} (it is not a parameter of a plain GPT model)",
+        name);
   }
 }
 

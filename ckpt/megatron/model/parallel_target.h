@@ -9,6 +9,7 @@
 #include <string>
 
 #include "ckpt/format/pickle/values/value.h"
+#include "ckpt/megatron/model/run_arguments.h"
 
 namespace ferry {
 
@@ -31,6 +32,6 @@ struct ParallelTarget {
 /// num_layers_per_virtual_pipeline_stage, ...), everything else as it was. read_run_arguments() of
 /// the result describes the target. invalid, naming the number that does not fit and those that
 /// would, when they cannot be had so or Megatron-LM refuses the stages; unsupported without args.
-LoadedValue apply_target(const LoadedValue& args, const ParallelTarget& target);
+LoadedValue apply_target(const ParsedArguments& args, const ParallelTarget& target);
 
 }  // namespace ferry

@@ -56,7 +56,8 @@ PipelineLayout::PipelineLayout(const RunArguments& run)
   }
   constexpr int64_t kMostChunks = int64_t{1} << 20;
   if (checked_multiply(stages_, chunks_, "pipeline stages") > kMostChunks) {
-    fail(ErrorKind::mismatch, "{} pipeline stages of {} chunks each are absurd", stages_, chunks_);
+    fail(ErrorKind::mismatch, "{} pipeline stages of {} chunks each are too many", stages_,
+         chunks_);
   }
   contents_.resize(stages_ * chunks_);
   mutable_at(0, 0).first = true;
@@ -92,7 +93,7 @@ void PipelineLayout::split_evenly(const RunArguments& run) {
       contents.layers = layers[stage] / chunks_ - (contents.first && run.embedding_is_a_layer) -
                         (contents.last && run.loss_is_a_layer);
       if (contents.layers < 0) {
-        fail(ErrorKind::mismatch, "pipeline stage {} of the run would hold no layer to take off",
+        fail(ErrorKind::mismatch, "pipeline stage {} of the run would have no layer to remove",
              stage);
       }
       next += contents.layers;

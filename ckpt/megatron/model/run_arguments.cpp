@@ -1,6 +1,7 @@
 #include "ckpt/megatron/model/run_arguments.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "ckpt/base/error.h"
@@ -11,6 +12,7 @@ namespace {
 // No run is larger; bounds what hostile arguments can make us loop over.
 constexpr int64_t kMostLayers = int64_t{1} << 16;
 constexpr int64_t kMostRows = int64_t{1} << 40;
+constexpr int64_t kMostVocabulary = int64_t{1} << 31;
 
 std::optional<int64_t> optional_size(const Value& args, std::string_view name, int64_t least,
                                      int64_t most) {
@@ -167,6 +169,40 @@ GluBlocks read_glu_blocks(const Value& args) {
   return blocks;
 }
 
+MatrixOptimizer matrix_optimizer(const Value& args) {
+  constexpr std::string_view kLayerWise = "dist_";
+  constexpr std::array<std::string_view, 12> kNames = {
+      "muon", "adaptive_muon", "laprop",        "lion", "mop",   "muon_hyperball",
+      "spel", "polargrad",     "sinkhorn_muon", "soap", "rekls", "scion"};
+  MatrixOptimizer found;
+  found.name = args.get("optimizer").string().value_or("");
+  found.any =
+      std::ranges::find(kNames, found.name) != kNames.end() || found.name.starts_with(kLayerWise);
+  found.layer_wise =
+      flag(args, "use_layer_wise_distributed_optimizer") || found.name.starts_with(kLayerWise);
+  // Releases that could not do otherwise have no such argument.
+  found.split = found.layer_wise && flag(args, "use_layer_wise_param_layout");
+  found.any |= found.layer_wise;
+  return found;
+}
+
+int64_t vocabulary_of_arguments(const Value& args) {
+  const int64_t size = args.get("vocab_size").integer().value_or(0);
+  if (size <= 0 || size > kMostVocabulary) return 0;
+  // The stand-in tokenizer had one token more, its end of document, before it took that id as an
+  // argument.
+  const bool null_tokenizer = args.get("tokenizer_type").string() == "NullTokenizer";
+  return null_tokenizer && !args.has("null_tokenizer_eod_id") ? size + 1 : size;
+}
+
+bool layers_are_stacked(const Value& args) {
+  for (const char* name : {"moe_layer_freq", "linear_attention_freq"}) {
+    const Value frequency = args.get(name);
+    if (frequency.kind() == ValueKind::list || frequency.integer().value_or(1) > 1) return false;
+  }
+  return !flag(args, "hetereogenous_dist_checkpoint");
+}
+
 RunArguments read_run_arguments(const Value& args) {
   refuse_other_placements(args);
   RunArguments run;
@@ -202,6 +238,20 @@ RunArguments read_run_arguments(const Value& args) {
   run.fp32_gradients = reduces_in_fp32(args);
   run.other_modules = other_modules(args);
   run.overlap_param_gather_with_step = flag(args, "overlap_param_gather_with_optimizer_step");
+
+  if (flag(args, "group_query_attention")) {
+    run.query_groups = args.get("num_query_groups").integer().value_or(0);
+  }
+  run.stacks_layers = layers_are_stacked(args);
+  run.vocabulary = vocabulary_of_arguments(args);
+  const int64_t divisor = args.get("make_vocab_size_divisible_by").integer().value_or(0);
+  if (divisor > 0 && divisor <= kMostVocabulary) run.vocabulary_divisor = divisor;
+  if (flag(args, "fp16")) run.computes_in = DType::f16;
+  if (flag(args, "bf16")) run.computes_in = DType::bf16;
+  run.random_by_data_rank = flag(args, "data_parallel_random_init");
+  run.decoupled_lr = args.get("decoupled_lr").real();
+  run.distributed_optimizer = args.get("use_distributed_optimizer").boolean();
+  run.matrices = matrix_optimizer(args);
 
   run.overlap_grad_reduce = flag(args, "overlap_grad_reduce");
   constexpr int64_t kMostElements = int64_t{1} << 48;

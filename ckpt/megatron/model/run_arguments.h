@@ -1,11 +1,13 @@
-// The arguments of the run that saved a checkpoint, as far as they say where parameters lie.
+// The arguments of the run that saved a checkpoint, as far as they decide where parameters are.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "ckpt/base/dtype.h"
 #include "ckpt/format/pickle/values/value.h"
 
 namespace ferry {
@@ -16,16 +18,26 @@ namespace ferry {
 using StageLetters = std::vector<std::string>;
 
 /// Rows of gate and up that alternate in blocks of this many on each tensor rank, as fused kernels
-/// want them; 0: a rank has all rows of gate, then all of up. A save takes the first half of a
+/// need them; 0: a rank has all rows of gate, then all of up. A save takes the first half of a
 /// rank's rows for gate and the second for up, whichever they are, so that the order in a
 /// checkpoint depends on the number of ranks.
 struct GluBlocks {
   int64_t dense = 0, experts = 0, shared = 0;
 };
 
-/// Of the run's own modules: a setting that those do not heed gives 0. unsupported when one is not
-/// a number of rows.
+/// For the run's own modules: a setting that those ignore gives 0. unsupported when one is not a
+/// number of rows.
 GluBlocks read_glu_blocks(const Value& args);
+
+/// Runs in which one optimizer has the matrices of layers (Muon and its kin) and another one (Adam,
+/// Lion) all other parameters; see optimizer/matrix_optimizer.h.
+struct MatrixOptimizer {
+  bool any = false;         // matrices have an optimizer of their own
+  bool layer_wise = false;  // whole parameters are spread over data ranks
+  bool split = false;       // layer-wise for the matrices alone, next to a distributed optimizer
+  std::string name;         // "muon"
+};
+MatrixOptimizer matrix_optimizer(const Value& args);
 
 struct RunArguments {
   static constexpr int64_t kMostRanks = int64_t{1} << 24;  // in all, and of any size below
@@ -52,11 +64,21 @@ struct RunArguments {
   bool transformer_engine = true;  // what the modules are built of; false: Megatron-LM's own
   bool grouped_experts = false;
   bool decays_qk_norms = false;  // weight decay of norms of queries and keys
-  bool fp32_gradients = true;  // reduced in fp32, whatever the parameters' dtype
+  bool fp32_gradients = true;    // reduced in fp32, whatever the parameters' dtype
   /// An argument that builds other modules than those whose parameters are known in their order
   /// ("moe_single_grouped_weight"); empty: there is none. Matters to what is written flat.
   std::string other_modules;
   bool overlap_param_gather_with_step = false;
+
+  int64_t query_groups = 0;            // 0: every head has its own
+  bool stacks_layers = true;           // false: layers differ and are saved one by one
+  int64_t vocabulary = 0;              // tokens, without padding; 0: the arguments do not say
+  int64_t vocabulary_divisor = 128;    // make_vocab_size_divisible_by
+  std::optional<DType> computes_in;    // bf16 or f16, where that is not the type of the masters
+  bool random_by_data_rank = false;    // each data rank has random number state of its own
+  std::optional<double> decoupled_lr;  // of embeddings and output layer, where they have their own
+  std::optional<bool> distributed_optimizer;  // nothing: the arguments do not say
+  MatrixOptimizer matrices;
 
   bool overlap_grad_reduce = false;
   std::optional<int64_t> bucket_elements, bucket_count;
@@ -80,6 +102,22 @@ struct RunArguments {
 /// not know them. unsupported when a size is not positive or absurd, and for a run whose parameters
 /// are not placed by these rules (weight shards, hybrid layer patterns, ...).
 RunArguments read_run_arguments(const Value& args);
+
+/// The arguments of a run as they were saved, to be passed on, and what they say, read once:
+/// assigning others reads those. Throws as read_run_arguments().
+struct ParsedArguments : LoadedValue {
+  ParsedArguments() = default;       // none; `run` is that of the defaults
+  ParsedArguments(LoadedValue args)  // NOLINT: the same arguments
+      : LoadedValue(std::move(args)), run(read_run_arguments(value)) {}
+
+  RunArguments run;
+};
+
+/// Tokens of the vocabulary, without padding, as the arguments say; 0 when they do not.
+int64_t vocabulary_of_arguments(const Value& args);
+
+/// Layers with different parameters, by configuration, are saved one by one.
+bool layers_are_stacked(const Value& args);
 
 /// "Ett|(tt|)*29,m|L" as StageLetters. unsupported when it is no such text.
 StageLetters parse_stage_letters(std::string_view text);

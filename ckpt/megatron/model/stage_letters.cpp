@@ -44,7 +44,7 @@ class Parser {
   }
   [[noreturn]] void refuse_at(const std::string& flat, size_t at) const {
     const std::string shown = to_utf8(std::string_view(flat).substr(at, 4));  // of any script
-    refuse(fmt::format("'{}' cannot stand there", shown.substr(0, utf8_length(shown))));
+    refuse(fmt::format("'{}' is not allowed there", shown.substr(0, utf8_length(shown))));
   }
   static size_t utf8_length(const std::string& text) {
     size_t length = 1;
@@ -76,7 +76,7 @@ class Parser {
     return to;
   }
 
-  // At `at`, which moves behind it; bounded, and 0 where there is none.
+  // The number at `at`, which moves past it; bounded, and 0 where there is none.
   static uint64_t number(const std::string& from, size_t& at) {
     uint64_t number = 0;
     for (; at < from.size() && is_digit(from[at]); ++at) {

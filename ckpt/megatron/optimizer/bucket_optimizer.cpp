@@ -43,7 +43,7 @@ std::string words_of(const ModuleChoice& modules, bool has_experts) {
   return words;
 }
 
-// Tries to lay one candidate over all stored buffers.
+// Tries to fit one candidate to all stored buffers.
 class Fitter {
  public:
   Fitter(const ModelLayout& layout, const BucketStore& store, const BufferChoice& choice)
@@ -204,8 +204,8 @@ OnlyFit only_fit(const ModelLayout& layout, const BucketStore& store,
          "buffers ({})",
          problems);
   }
-  // Without a gate both projections of an expert may have one size, so that lengths do not tell
-  // grouped experts from others; arguments do.
+  // Without a gate both projections of an expert may have one size, so that lengths do not
+  // distinguish grouped experts from others; arguments do.
   const bool expected = are_one_by_one(default_modules(run));
   const auto is_expected = [&](const OnlyFit& fit) {
     return are_one_by_one(fit.candidate.choice.modules) == expected;
@@ -216,7 +216,7 @@ OnlyFit only_fit(const ModelLayout& layout, const BucketStore& store,
   if (found.size() > 1) {
     fail(ErrorKind::unsupported,
          "two orders of the parameters fit the flat buffers alike ({}, "
-         "and {}), so that which state belongs to which parameter cannot be told",
+         "and {}), so that it is unknown which state belongs to which parameter",
          found[0].candidate.words, found[1].candidate.words);
   }
   return std::move(found.front());

@@ -43,8 +43,8 @@ struct DecodedBuckets {
 /// where they exist, at most 32 of them (a read each; the lengths of the buckets themselves and all
 /// chunk boundaries are checked in every group). unsupported or mismatch, with the reason, when no
 /// order or more than one fits; corrupt for names or chunks that contradict themselves.
-/// `elsewhere`: by number of the layout's tensor, whether its state lies in entries of its own
-/// (those of a layer-wise optimizer), so that no bucket holds it.
+/// `elsewhere`: by number of the layout's tensor, whether its state is in entries of its own (those
+/// of a layer-wise optimizer), so that no bucket holds it.
 DecodedBuckets decode_buckets(const Catalog& catalog, const ModelLayout& layout,
                               const std::vector<bool>& elsewhere = {});
 

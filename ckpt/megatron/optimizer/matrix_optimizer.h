@@ -2,7 +2,7 @@
 // Lion) all other parameters: embeddings, output layer, norms, biases.
 //
 // A layer-wise optimizer gives each data rank whole parameters. Since May 2026 it has the matrices
-// alone, beside a distributed optimizer for the rest; before, and with
+// alone, next to a distributed optimizer for the rest; before, and with
 // --no-use-layer-wise-param-layout, it has all parameters.
 //
 // Source: megatron/core/optimizer/emerging_optimizers.py (_is_muon_excluded),
@@ -18,20 +18,12 @@
 #include <unordered_set>
 #include <vector>
 
+#include "ckpt/checkpoint.h"
 #include "ckpt/core/catalog.h"
 #include "ckpt/format/pickle/values/value.h"
 #include "ckpt/megatron/model/model_layout.h"
 
 namespace ferry {
-
-/// What the arguments of a run say of it.
-struct MatrixOptimizer {
-  bool any = false;         // matrices have an optimizer of their own
-  bool layer_wise = false;  // whole parameters are spread over data ranks
-  bool split = false;       // layer-wise for the matrices alone, beside a distributed optimizer
-  std::string name;         // "muon"
-};
-MatrixOptimizer matrix_optimizer(const Value& args);
 
 /// Whether a parameter is one of its matrices. `name` is that of the model's tensor, `axes` are
 /// those of the rank's part of it.
@@ -55,5 +47,19 @@ struct SpreadParameter {
 /// their parameters by rising size, too.
 std::vector<int64_t> owners_to_and_fro(std::span<const SpreadParameter> parameters,
                                        int64_t data_ranks, int64_t expert_data_ranks);
+
+// Optimizer state in files of its own next to a checkpoint: layer_wise_optimizer_N.pt, one of each
+// data-parallel rank, with the state of the layers that it owns.
+//
+// Source: megatron/training/checkpointing.py (save_checkpoint), core/optimizer/
+// layer_wise_optimizer.py (save_state_dict_to_file).
+
+/// Whether a folder has such files.
+bool has_layer_wise_files(const FileSystem& file_system, const std::string& folder);
+
+/// Looks for such files in `folders`, those that exist, where a distributed checkpoint has no
+/// optimizer state. `optimizer_problem` then says where it is: next to such a checkpoint nothing
+/// says which rank folder a file belongs to.
+void look_for_layer_wise_optimizer(Checkpoint& checkpoint, const std::vector<std::string>& folders);
 
 }  // namespace ferry

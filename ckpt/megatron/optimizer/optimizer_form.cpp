@@ -44,7 +44,7 @@ void count_inputs(const StateTensor& tensor, int64_t sign, std::vector<Dropped>&
 }  // namespace
 
 bool has_distributed_optimizer(const RunState& state) {
-  return state.args.value.get("use_distributed_optimizer").boolean().value_or(true);
+  return state.args.run.distributed_optimizer.value_or(true);
 }
 
 void set_distributed_optimizer(RunState& state, bool distributed) {

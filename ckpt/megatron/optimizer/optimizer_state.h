@@ -31,8 +31,8 @@ struct OptimizerState {
 };
 
 /// Rewrites the optimizer entries of a raw torch_dist catalog in place, at the position of the
-/// first of them, in the order of the model's entries. Model entries must already stand under the
-/// names and shapes that the caller shows; all other entries are left as they are.
+/// first of them, in the order of the model's entries. Model entries must already have the names
+/// and shapes that the caller shows; all other entries are left as they are.
 ///
 /// A flat chunk that holds elements of a parameter becomes one or two chunks of that parameter's
 /// entry (a box, or a run of a box) in the same item, with Extent::payload_offset moved to the

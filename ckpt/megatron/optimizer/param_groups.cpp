@@ -157,7 +157,7 @@ bool has_groups_of_experts(const Value& groups) {
   return false;
 }
 
-// With groups of experts beside the others, or without them.
+// With groups of experts next to the others, or without them.
 LoadedValue with_experts(const LoadedValue& groups, bool experts) {
   Draft draft;
   const Value all = draft.list();

@@ -22,9 +22,9 @@ struct OptimizerGroups {
 };
 
 /// Collects them from wherever the checkpoint's layout keeps them; empty when it has none.
-/// `optimizer` is the common state's member of that name, of a legacy file the file's; null: there
-/// is none. The elements of tensors in what is collected are read, those of the optimizer's state,
-/// which may stand beside it, are not.
+/// `optimizer` is the common state's member of that name, or a legacy file's; null: there is none.
+/// The elements of tensors in what is collected are read, those of the optimizer's state next to it
+/// are not.
 OptimizerGroups read_param_groups(const Catalog& catalog, const Object* optimizer);
 
 /// The groups for a run that has one optimizer, or two when `separate_experts`: the experts' is

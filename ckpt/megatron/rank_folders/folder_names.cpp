@@ -31,7 +31,7 @@ std::vector<RankFolder> expected_rank_folders(const RunArguments& run) {
   // expert ranks: the pattern repeats after the least common multiple.
   const int64_t period = std::lcm(run.tensor, experts);
   if (period > kMostRanks || checked_multiply(period, run.pipeline, "ranks") > kMostRanks) {
-    fail(ErrorKind::mismatch, "{} tensor x {} expert x {} pipeline ranks are absurd", run.tensor,
+    fail(ErrorKind::mismatch, "{} tensor x {} expert x {} pipeline ranks are too many", run.tensor,
          experts, run.pipeline);
   }
   std::vector<RankFolder> folders;

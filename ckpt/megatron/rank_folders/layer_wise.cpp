@@ -33,13 +33,12 @@ class RankFile {
  public:
   RankFile(const LayerWiseFile& file, std::string path, std::vector<PlainOptimizer> optimizers,
            const RankFolder& folder, const std::vector<LegacyChunk>& chunks,
-           const RunArguments& run, const Value& args)
+           const RunArguments& run)
       : file_(file),
         path_(std::move(path)),
         optimizers_(std::move(optimizers)),
         folder_(folder),
-        run_(run),
-        args_(args) {
+        run_(run) {
     sort_into_groups(chunks);
     find_owners();
   }
@@ -73,7 +72,7 @@ class RankFile {
       for (size_t g = 0; g < optimizers_[i].groups.size(); ++g) {
         const PlainOptimizer::Group& stored = optimizers_[i].groups[g];
         const bool matrices = i == 0 || has_momentum(stored.settings);
-        const ParameterKind kind = kind_of_group(stored.settings, args_, matrices);
+        const ParameterKind kind = kind_of_group(stored.settings, run_, matrices);
         separate |= kind.routed;
         decoupled |= kind.decoupled;
         groups_.push_back({&stored, kind, fmt::format("group {} of optimizer {}", g, i), {}});
@@ -159,7 +158,6 @@ class RankFile {
   const std::vector<PlainOptimizer> optimizers_;
   const RankFolder& folder_;
   const RunArguments& run_;
-  const Value& args_;
   std::vector<GroupOfFile> groups_;
   std::vector<int64_t> owners_;
   bool routed_ = false;
@@ -169,12 +167,11 @@ class RankFile {
 
 void add_state_of_matrices(const std::vector<RankFolder>& folders,
                            const std::vector<LegacyRank>& ranks, const LegacyModel& model,
-                           const RunArguments& run, const Value& args, int64_t heads,
-                           OptimizerEntries& entries) {
+                           const RunArguments& run, int64_t heads, OptimizerEntries& entries) {
   for (size_t i = 0; i < folders.size(); ++i) {
     LayerWiseFile all;
     all.folder = i;
-    RankFile(all, folders[i].name, ranks[i].plain, folders[i], model.ranks[i], run, args)
+    RankFile(all, folders[i].name, ranks[i].plain, folders[i], model.ranks[i], run)
         .add(heads, entries);
   }
 }
@@ -190,7 +187,7 @@ std::vector<LayerWiseFile> layer_wise_files(const RunArguments& run,
   }
   const int64_t ranks = std::max<int64_t>(dense.data_ranks(), 1);
   if (ranks > kMostFiles || run.tensor * run.pipeline > kMostFiles / ranks) {
-    fail(ErrorKind::mismatch, "{} data x {} tensor x {} pipeline ranks are absurd", ranks,
+    fail(ErrorKind::mismatch, "{} data x {} tensor x {} pipeline ranks are too many", ranks,
          run.tensor, run.pipeline);
   }
   if (run.world_size == 0) {
@@ -225,8 +222,7 @@ std::vector<LayerWiseFile> layer_wise_files(const RunArguments& run,
 
 void add_layer_wise_state(Catalog& catalog, const std::string& path,
                           const std::vector<RankFolder>& folders, const LegacyModel& model,
-                          const RunArguments& run, const Value& args, int64_t heads,
-                          OptimizerEntries& entries) {
+                          const RunArguments& run, int64_t heads, OptimizerEntries& entries) {
   const std::vector<LayerWiseFile> files = layer_wise_files(run, folders);
   std::vector<std::string> missing;
   const auto path_of = [&](const LayerWiseFile& file) {
@@ -243,7 +239,7 @@ void add_layer_wise_state(Catalog& catalog, const std::string& path,
   for (const LayerWiseFile& file : files) {
     const std::string whole = join(path, path_of(file));
     RankFile(file, path_of(file), read_layer_wise_file(catalog, whole), folders[file.folder],
-             model.ranks[file.folder], run, args)
+             model.ranks[file.folder], run)
         .add(heads, entries);
   }
 }

@@ -33,14 +33,12 @@ std::vector<LayerWiseFile> layer_wise_files(const RunArguments& run,
 /// mismatch or unsupported, with the reason, when they do not fit the model.
 void add_layer_wise_state(Catalog& catalog, const std::string& path,
                           const std::vector<RankFolder>& folders, const LegacyModel& model,
-                          const RunArguments& run, const Value& args, int64_t heads,
-                          OptimizerEntries& entries);
+                          const RunArguments& run, int64_t heads, OptimizerEntries& entries);
 
 /// Adds the state in the ranks' own files where matrices have an optimizer of their own that is not
 /// layer-wise.
 void add_state_of_matrices(const std::vector<RankFolder>& folders,
                            const std::vector<LegacyRank>& ranks, const LegacyModel& model,
-                           const RunArguments& run, const Value& args, int64_t heads,
-                           OptimizerEntries& entries);
+                           const RunArguments& run, int64_t heads, OptimizerEntries& entries);
 
 }  // namespace ferry

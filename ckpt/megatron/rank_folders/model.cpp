@@ -7,7 +7,6 @@
 
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
-#include "ckpt/megatron/model/global_names.h"
 #include "ckpt/megatron/model/parameter_names.h"
 
 namespace ferry {
@@ -104,7 +103,8 @@ class Placer {
     const auto parameter = find_parameter(global.name);
     if (!parameter) {
       fail(ErrorKind::unsupported,
-           "where the ranks hold tensor {} is not known (it is no parameter of a plain GPT model); "
+           "it is unknown where the ranks hold tensor {} (it is not a parameter of a plain GPT "
+           "model); "
            "--raw shows each rank's tensors as they are",
            view.name);
     }
@@ -248,7 +248,7 @@ void give_pieces(const LegacyTensor::Part& part, const RankTensor& base, int64_t
       row += view.shape.empty() ? 1 : shard.box.size[axis];
       continue;
     }
-    // Query, key and value of a head lie apart: all heads' queries first (version 0), or the three
+    // Query, key and value of a head are apart: all heads' queries first (version 0), or the three
     // of each row of a head next to one another (version 1).
     const int64_t rows = view.shape.empty() ? 0 : view.shape[0];
     if (heads <= 0 || rows % (3 * heads) != 0) {

@@ -32,7 +32,7 @@ using LegacyChunk = std::vector<LegacyTensor>;
 struct LegacyModel {
   std::vector<ModelTensor> tensors;
   std::vector<std::vector<LegacyChunk>> ranks;  // by folder, then virtual stage
-  ModuleChoice modules;  // as names and sizes tell, else as Megatron-LM would build them today
+  ModuleChoice modules;  // by names and sizes, else as Megatron-LM would build them today
 };
 
 /// The name of a rank's parameter with the numbers of its layer and expert in the model, as in
@@ -52,8 +52,8 @@ LegacyModel place_legacy_model(const std::vector<RankFolder>& folders,
                                const std::vector<LegacyRank>& ranks, const RunArguments& run,
                                const LegacyModelOptions& options);
 
-/// Calls `give` with every piece of the model that `part` of a tensor is. `base` is where the
-/// tensor lies; `heads` of this rank matter to checkpoint versions below 2 only.
+/// Calls `give` with every piece of the model that `part` of a tensor is. `base` is the tensor's
+/// place; `heads` of this rank matter to checkpoint versions below 2 only.
 void give_pieces(const LegacyTensor::Part& part, const RankTensor& base, int64_t heads,
                  const std::function<void(uint32_t tensor, Chunk chunk)>& give);
 

@@ -37,7 +37,7 @@ struct LegacyNaming {
 std::vector<std::vector<LocalView>> name_tensors(const std::vector<RankTensor>& tensors,
                                                  const LegacyNaming& naming);
 
-/// What a rank's names tell of the modules; the rest stays as it is.
+/// What a rank's names show of the modules; the rest stays as it is.
 void tell_modules(const std::vector<RankTensor>& tensors, ModuleChoice& modules);
 
 }  // namespace ferry

@@ -31,7 +31,7 @@ void add_state(const LegacyTensor& tensor, std::string_view state, const RankTen
   }
 }
 
-// What tells buffers and groups apart for Megatron-LM.
+// What distinguishes buffers and groups for Megatron-LM.
 bool is_routed(const LegacyTensor& tensor) { return parameter_of(tensor).routed_expert; }
 
 class FlatState {
@@ -61,7 +61,7 @@ class FlatState {
   }
 
  private:
-  // The state lies with the first rank of those that share it, which may be another folder's.
+  // The state is with the first rank of those that share it, which may be another folder's.
   const FlatOptimizer* find(size_t folder, size_t optimizer, bool experts) const {
     const RankCoordinates& rank = folders_[folder].rank;
     for (size_t i = 0; i < folders_.size(); ++i) {

@@ -16,12 +16,11 @@ ParameterKind parameter_kind(std::string_view name, size_t axes, bool decays_qk_
           decoupled_embeddings && embedding, false};
 }
 
-ParameterKind kind_of_group(const Value& settings, const Value& args, bool matrices) {
+ParameterKind kind_of_group(const Value& settings, const RunArguments& run, bool matrices) {
   Value decay = settings.get("wd_mult");
   if (!decay) decay = settings.get("pre_wd_mult");
-  const auto own_rate = args.get("decoupled_lr").real();
   const bool decoupled = settings.get("is_decoupled_lr").boolean().value_or(false) ||
-                         (own_rate && settings.get("max_lr").real() == own_rate);
+                         (run.decoupled_lr && settings.get("max_lr").real() == run.decoupled_lr);
   return {decay.real().value_or(1) != 0,
           settings.get("is_expert_parallel").boolean().value_or(false), decoupled && !matrices,
           matrices};

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "ckpt/format/pickle/values/value.h"
+#include "ckpt/megatron/model/run_arguments.h"
 
 namespace ferry {
 
@@ -27,8 +28,8 @@ bool has_weight_decay(std::string_view name, size_t axes, bool decays_qk_norms);
 ParameterKind parameter_kind(std::string_view name, size_t axes, bool decays_qk_norms,
                              bool in_expert_optimizer, bool decoupled_embeddings);
 
-/// The kind of parameters that a group of an optimizer is of, by its settings. `args`: the run's.
+/// The kind of parameters that a group of an optimizer is of, by its settings.
 /// `matrices`: the optimizer has matrices alone.
-ParameterKind kind_of_group(const Value& settings, const Value& args, bool matrices);
+ParameterKind kind_of_group(const Value& settings, const RunArguments& run, bool matrices);
 
 }  // namespace ferry

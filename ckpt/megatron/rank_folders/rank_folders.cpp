@@ -8,9 +8,8 @@
 #include "ckpt/base/name_list.h"
 #include "ckpt/format/torch/torch_file.h"
 #include "ckpt/megatron/model/args.h"
-#include "ckpt/megatron/model/global_names.h"
+#include "ckpt/megatron/model/parameter_names.h"
 #include "ckpt/megatron/model/run_arguments.h"
-#include "ckpt/megatron/optimizer/layer_wise_files.h"
 #include "ckpt/megatron/optimizer/masters/remainders.h"
 #include "ckpt/megatron/optimizer/matrix_optimizer.h"
 #include "ckpt/megatron/rank_folders/folder_names.h"
@@ -52,9 +51,9 @@ void open_raw(Checkpoint& checkpoint, const std::vector<std::string>& names) {
   }
 }
 
-LegacyModelOptions model_options(const Value& root, const Value& args) {
+LegacyModelOptions model_options(const Value& root, const Value& args, const RunArguments& run) {
   LegacyModelOptions options;
-  options.stacked = layers_are_stacked(args);
+  options.stacked = run.stacks_layers;
   options.tied = !args.get("untie_embeddings_and_output_weights").boolean().value_or(false);
   const double version = root.get("checkpoint_version").real().value_or(0);
   if (!(version >= 0 && version <= 3)) {
@@ -88,13 +87,12 @@ void check_ranks(const std::vector<RankFolder>& folders, const std::vector<std::
     return std::find(expected.begin(), expected.end(), name) != expected.end();
   });
   if (!extra.empty()) {
-    checkpoint.notes.push_back("folders of ranks that the run did not have are left out: " +
+    checkpoint.notes.push_back("rank folders beyond those of the run are left out:  " +
                                some_of(extra, 8));
   }
 }
 
-// What stands beside the model in a rank's file: from the first rank, and every rank's random
-// state.
+// What is next to the model in a rank's file: from the first rank, and every rank's random state.
 void add_objects(Catalog& catalog, const std::vector<RankFolder>& folders,
                  const std::vector<LegacyRank>& ranks, const std::string& path, const Value& root,
                  const RunArguments& run) {
@@ -194,11 +192,11 @@ void find_damage(Checkpoint& checkpoint, const std::vector<RankFolder>& folders,
   checkpoint.damage.push_back(checkpoint.optimizer_problem);
 }
 
-// Whether the run has state that lies in files of its data ranks: one has such a file, or the
-// model's file has a part of the state.
+// Whether the run has state in files of its data ranks: one has such a file, or the model's file
+// has a part of the state.
 bool has_layer_wise_state(const Checkpoint& checkpoint, const std::vector<RankFolder>& folders,
-                          const std::vector<LegacyRank>& ranks) {
-  if (!matrix_optimizer(checkpoint.args.value).layer_wise) return false;
+                          const std::vector<LegacyRank>& ranks, const RunArguments& run) {
+  if (!run.matrices.layer_wise) return false;
   const FileSystem& files = *checkpoint.catalog->file_system;
   for (size_t i = 0; i < folders.size(); ++i) {
     if (!ranks[i].plain.empty()) return true;
@@ -219,7 +217,7 @@ void add_optimizer_entries(Checkpoint& checkpoint, const std::vector<RankFolder>
           "The optimizer's state is left out: " + rank.optimizer_problem + ".";
     }
   }
-  const bool layer_wise = has_layer_wise_state(checkpoint, folders, ranks);
+  const bool layer_wise = has_layer_wise_state(checkpoint, folders, ranks, run);
   plain |= layer_wise;
   checkpoint.optimizer = flat    ? OptimizerLayout::legacy_distributed
                          : plain ? OptimizerLayout::plain
@@ -228,15 +226,14 @@ void add_optimizer_entries(Checkpoint& checkpoint, const std::vector<RankFolder>
     checkpoint.optimizer = OptimizerLayout::legacy_distributed;
     return;
   }
-  const Value& args = checkpoint.args.value;
-  const bool matrices = matrix_optimizer(args).any;
+  const bool matrices = run.matrices.any;
   try {
     OptimizerEntries entries(model.tensors);
     if (layer_wise) {
-      add_layer_wise_state(checkpoint.catalog.edit(), checkpoint.path, folders, model, run, args,
-                           heads, entries);
+      add_layer_wise_state(checkpoint.catalog.edit(), checkpoint.path, folders, model, run, heads,
+                           entries);
     } else if (plain && matrices) {
-      add_state_of_matrices(folders, ranks, model, run, args, heads, entries);
+      add_state_of_matrices(folders, ranks, model, run, heads, entries);
     } else if (flat) {
       add_flat_state(folders, ranks, model, run, heads, entries);
     } else if (plain) {
@@ -268,7 +265,7 @@ void open_model(Checkpoint& checkpoint, const std::vector<std::string>& names) {
   if (!checkpoint.args.value) {
     fail(ErrorKind::unsupported,
          "{}: holds no arguments of the run (args), without which the ranks' parts of the model "
-         "cannot be put together; --raw shows them as they are",
+         "cannot be joined; --raw shows them as they are",
          join(checkpoint.path, names.front()));
   }
   const Value& args = checkpoint.args.value;
@@ -287,7 +284,7 @@ void open_model(Checkpoint& checkpoint, const std::vector<std::string>& names) {
                         : read_legacy_rank(catalog, join(checkpoint.path, folder.name), nullptr));
   }
   const int64_t heads = args.get("num_attention_heads").integer().value_or(0) / run.tensor;
-  const LegacyModel model = place_legacy_model(folders, ranks, run, model_options(root, args));
+  const LegacyModel model = place_legacy_model(folders, ranks, run, model_options(root, args, run));
   checkpoint.modules = model.modules;
   add_model_entries(catalog, folders, model, heads);
   find_damage(checkpoint, folders, ranks, run);

@@ -1,6 +1,6 @@
 // Megatron-LM's legacy checkpoints (`--ckpt-format torch`): one folder a model-parallel rank,
 // mp_rank_TT[_PPP[_EEE]]/model_optim_rng.pt, each a pickle of that rank's local state, and
-// distrib_optim.pt beside it where the distributed optimizer was on.
+// distrib_optim.pt next to it where the distributed optimizer was on.
 //
 // The catalog is the one that Megatron-LM's torch_dist checkpoint of the same state gives: global
 // tensors, homogeneous layers stacked under `decoder.layers.<suffix>`, optimizer state as
@@ -23,7 +23,7 @@ namespace ferry {
 bool is_legacy_folder(const FileSystem& file_system, const std::string& folder);
 
 /// Opens the iteration folder `folder`. Fills format, path, writer, iteration, catalog, args,
-/// layout, optimizer, optimizer_problem and notes. With `raw`, every rank's tensors stand by
+/// layout, optimizer, optimizer_problem and notes. With `raw`, every rank's tensors are listed by
 /// themselves as `<rank folder>/<file>:<dotted path>`. not_found when ranks are missing (which);
 /// mismatch when ranks do not fit together; unsupported for a model this reader cannot name.
 Checkpoint open_legacy(std::shared_ptr<const FileSystem> file_system, const std::string& folder,

@@ -72,7 +72,7 @@ void rename_tensors(RunState& state, const std::function<std::string(std::string
 
 void cast_model(RunState& state, DType dtype) {
   if (!is_floating_point(dtype)) {
-    fail(ErrorKind::invalid, "dtype {} is no floating-point type", torch_name(dtype));
+    fail(ErrorKind::invalid, "dtype {} is not a floating-point type", torch_name(dtype));
   }
   bool narrows = false;  // the range of numbers
   for (StateTensor& tensor : state.tensors) {

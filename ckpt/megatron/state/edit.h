@@ -30,8 +30,8 @@ void drop_optimizer(RunState& state);
 void rename_tensors(RunState& state, const std::function<std::string(std::string_view)>& rename);
 
 /// Floating-point tensors of the model; what is no parameter (a router's bias) and the optimizer's
-/// state stay as they are. The arguments, where there are any, say the new type. A warning tells
-/// that fp16 cannot hold all numbers of wider types.
+/// state stay as they are. The arguments, where there are any, say the new type. Warns that fp16
+/// cannot hold all numbers of wider types.
 void cast_model(RunState& state, DType dtype);
 
 }  // namespace ferry

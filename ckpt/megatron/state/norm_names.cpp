@@ -75,14 +75,13 @@ void name_norms(RunState& state, bool transformer_engine) {
 }
 
 void name_norms_by_modules(RunState& state) {
-  const ModuleChoice modules =
-      state.modules.value_or(default_modules(read_run_arguments(state.args.value)));
+  const ModuleChoice modules = state.modules.value_or(default_modules(state.args.run));
   name_norms(state, modules.norms_in_linears);
 }
 
 void choose_modules(RunState& state, bool transformer_engine) {
   name_norms(state, transformer_engine);
-  const bool before = read_run_arguments(state.args.value).transformer_engine;
+  const bool before = state.args.run.transformer_engine;
   if (before != transformer_engine) state.modules.reset();
   Draft draft;
   const Value args = draft.copy(state.args.value);

@@ -9,7 +9,7 @@
 //   latent               self_attention.linear_q_up_proj.layer_norm_    ...q_layernorm.
 //   latent               self_attention.linear_kv_up_proj.layer_norm_   ...kv_layernorm.
 //
-// The norm before attention has one name in both: self_attention.linear_qkv.layer_norm_, beside
+// The norm before attention has one name in both: self_attention.linear_qkv.layer_norm_, with
 // latent attention input_layernorm. It was so from Megatron Core 0.12 on to that of August 2026.
 //
 // Source: megatron/core/models/gpt/gpt_layer_specs.py (sharded_state_dict_keys_map of

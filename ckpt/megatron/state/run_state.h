@@ -10,9 +10,11 @@
 // "optimizer.state.{param,exp_avg,exp_avg_sq}.<name of the model tensor>", fp32 in its shape.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,6 +23,7 @@
 #include "ckpt/core/plan.h"
 #include "ckpt/format/pickle/values/value.h"
 #include "ckpt/megatron/model/module_choice.h"
+#include "ckpt/megatron/model/run_arguments.h"
 
 namespace ferry {
 
@@ -28,10 +31,10 @@ namespace ferry {
 /// stores it: a list of one dict, or of one for each data rank (--data-parallel-random-init). The
 /// value's document holds its storages.
 ///
-/// Megatron-LM keeps one for each pair, and each means something on its own grid only: it uses them
-/// when it loads at the same tensor and pipeline sizes and starts its streams anew otherwise.
-/// States of other grids are kept beside those of the target's: they come into use again when the
-/// checkpoint is brought back to their grid.
+/// Megatron-LM keeps one for each pair, each valid on its own grid only: it uses them when it loads
+/// at the same tensor and pipeline sizes and starts its streams anew otherwise. States of other
+/// grids are kept along with those of the target's: they are used again when the checkpoint is
+/// brought back to their grid.
 struct RngState {
   int64_t stage = 0, tensor = 0;         // whose
   int64_t stages = 1, tensor_ranks = 1;  // of the grid
@@ -53,10 +56,10 @@ struct RunState {
 
   /// argparse.Namespace of the run that saved, or that a conversion made up. None in the state of
   /// what is no run of Megatron-LM's (plain_state_of), which has tensors and objects only.
-  LoadedValue args;
+  ParsedArguments args;
   LoadedValue paths;  // without arguments: as those of Checkpoint
   std::optional<int64_t> iteration;
-  /// Members of the common state beside args, iteration and the optimizer, in order:
+  /// Members of the common state other than args, iteration and the optimizer, in order:
   /// checkpoint_version, opt_param_scheduler, num_floating_point_operations_so_far, ...
   std::vector<std::pair<std::string, LoadedValue>> common;
   /// Parameter groups without parameters, one list an optimizer: dense, then experts. Empty when
@@ -71,5 +74,25 @@ struct RunState {
   std::optional<ModuleChoice> modules;
   std::vector<std::string> warnings;  // what could not be carried over, one sentence each
 };
+
+/// "optimizer.state.<state>.<key>", with fp32_param spelled param.
+std::string optimizer_entry_name(std::string_view state, std::string_view key);
+
+/// The two parts of such a name. Nothing for another name.
+struct OptimizerEntryName {
+  std::string_view state, key;
+};
+std::optional<OptimizerEntryName> parse_optimizer_entry_name(std::string_view name);
+
+/// The order of a state among those of a parameter: param, exp_avg, exp_avg_sq, then all others.
+size_t usual_rank(std::string_view state);
+
+/// The random number states of the target's grid, one a pipeline stage and tensor rank in this
+/// order; empty when one is missing or they are for another number of data ranks.
+std::vector<const RngState*> usable_rng(const RunState& state);
+
+/// A sentence for the warnings: the random number states unless the format `holds_rng`, the state
+/// of rerun checks, extra states of modules that say something. Empty when there is none of them.
+std::string lost_objects(const RunState& state, std::string_view format, bool holds_rng);
 
 }  // namespace ferry

@@ -4,7 +4,6 @@
 #include <unordered_map>
 
 #include "ckpt/base/error.h"
-#include "ckpt/megatron/optimizer/optimizer_entries.h"
 
 namespace ferry {
 
@@ -30,7 +29,7 @@ StateParts::StateParts(const RunState& state) {
   if (!kinds_.empty()) add_masters();
 }
 
-// A new kind is put where it usually stands.
+// A new kind is put at its usual place.
 std::map<uint32_t, StateParts::Part>& StateParts::by_kind_of(std::string_view kind) {
   const auto at = std::ranges::find(kinds_, kind);
   if (at != kinds_.end()) return optimizer_[at - kinds_.begin()];

@@ -40,7 +40,7 @@ class StateParts {
   /// Appends a shard of `part` to `flat`. `again`: what is written elsewhere, too (parameters that
   /// several ranks hold); counted, as what stands in for something else.
   void append(const Part& part, const Shard& shard, bool again, FlatRecipe& flat);
-  /// What was counted, as a plan wants it said.
+  /// What was counted, as a plan lists it.
   std::vector<Dropped> repeated() const;
 
  private:

@@ -13,10 +13,9 @@ namespace ferry {
 namespace {
 
 constexpr int64_t kMostTokens = int64_t{1} << 31;
-constexpr int64_t kDivisor = 128;  // Megatron-LM's default
 
 bool is_vocabulary_tensor(std::string_view name) {
-  // Of optimizer state the key follows the kind: "optimizer.state.exp_avg.output_layer.weight".
+  // In optimizer state the key follows the kind: "optimizer.state.exp_avg.output_layer.weight".
   for (std::string_view key :
        {"embedding.word_embeddings.weight", "output_layer.weight", "output_layer.bias"}) {
     if (name == key || (name.starts_with("optimizer.state.") && name.ends_with(key) &&
@@ -27,29 +26,22 @@ bool is_vocabulary_tensor(std::string_view name) {
   return false;
 }
 
-int64_t plausible_size(const Value& args, std::string_view name, int64_t otherwise) {
-  const int64_t size = args.get(name).integer().value_or(otherwise);
-  return size > 0 && size <= kMostTokens ? size : otherwise;
-}
-
 int64_t round_up(int64_t number, int64_t multiple) {
   return (number + multiple - 1) / multiple * multiple;
 }
 
-int64_t target_rows(int64_t rows, const Value& source, const Value& target,
+int64_t target_rows(int64_t rows, const RunArguments& source, const RunArguments& target,
                     std::optional<int64_t> divisor) {
-  const int64_t before = plausible_size(source, "make_vocab_size_divisible_by", kDivisor);
+  const int64_t before = source.vocabulary_divisor;
   const int64_t after = divisor.value_or(before);
-  const int64_t ranks_before = plausible_size(source, "tensor_model_parallel_size", 1);
-  const int64_t ranks = plausible_size(target, "tensor_model_parallel_size", 1);
-  const int64_t tokens = vocabulary_of_arguments(source);
-  if (tokens > 0 && rows == padded_vocabulary(tokens, before, ranks_before)) {
-    return padded_vocabulary(tokens, after, ranks);
+  const int64_t tokens = source.vocabulary;
+  if (tokens > 0 && rows == padded_vocabulary(tokens, before, source.tensor)) {
+    return padded_vocabulary(tokens, after, target.tensor);
   }
-  if (divisor) return round_up(rows, after * ranks);
+  if (divisor) return round_up(rows, after * target.tensor);
   // Tokens unknown: what the rule would give for as many tokens as there are rows.
-  const bool by_rule = tokens == 0 && rows % (before * ranks_before) == 0;
-  return round_up(rows, by_rule ? after * ranks : ranks);
+  const bool by_rule = tokens == 0 && rows % (before * source.tensor) == 0;
+  return round_up(rows, by_rule ? after * target.tensor : target.tensor);
 }
 
 // The part of `recipe` that writes the first `rows` rows; what it leaves unused is dropped.
@@ -90,27 +82,18 @@ void set_rows(StateTensor& tensor, int64_t rows, std::vector<Dropped>& dropped) 
 
 }  // namespace
 
-int64_t vocabulary_of_arguments(const Value& args) {
-  const int64_t size = args.get("vocab_size").integer().value_or(0);
-  if (size <= 0 || size > kMostTokens) return 0;
-  // The stand-in tokenizer had one token more, its end of document, before it took that id as an
-  // argument.
-  const bool null_tokenizer = args.get("tokenizer_type").string() == "NullTokenizer";
-  return null_tokenizer && !args.has("null_tokenizer_eod_id") ? size + 1 : size;
-}
-
 int64_t padded_vocabulary(int64_t tokens, int64_t divisor, int64_t tensor_ranks) {
   return round_up(tokens, checked_multiply(divisor, tensor_ranks, "padding of the vocabulary"));
 }
 
-void pad_vocabulary(RunState& state, const Value& source_args, std::optional<int64_t> divisor) {
+void pad_vocabulary(RunState& state, const RunArguments& source, std::optional<int64_t> divisor) {
   if (divisor && (*divisor < 1 || *divisor > kMostTokens)) {
     fail(ErrorKind::invalid, "the vocabulary cannot be padded to a multiple of {}", *divisor);
   }
   int64_t padded = 0;
   for (StateTensor& tensor : state.tensors) {
     if (!is_vocabulary_tensor(tensor.name) || tensor.shape.empty() || tensor.shape[0] < 1) continue;
-    const int64_t rows = target_rows(tensor.shape[0], source_args, state.args.value, divisor);
+    const int64_t rows = target_rows(tensor.shape[0], source, state.args.run, divisor);
     set_rows(tensor, rows, state.dropped);
     padded = rows;
   }
@@ -122,9 +105,8 @@ void pad_vocabulary(RunState& state, const Value& source_args, std::optional<int
   state.args = std::move(draft).finish(args);
 }
 
-void set_vocabulary_rows(RunState& state, const Value& source_args, int64_t rows,
-                         const std::string& path) {
-  const int64_t tokens = vocabulary_of_arguments(source_args);
+void set_vocabulary_rows(RunState& state, int64_t rows, const std::string& path) {
+  const int64_t tokens = state.args.run.vocabulary;
   for (StateTensor& tensor : state.tensors) {
     if (!is_vocabulary_tensor(tensor.name) || tensor.shape.empty()) continue;
     const int64_t least = tokens > 0 ? tokens : tensor.shape[0];

@@ -145,7 +145,7 @@ std::vector<PlacedTensor> place_tensors(std::vector<StateTensor> tensors, const 
 }
 
 std::vector<PlacedTensor> place_state(RunState& state) {
-  const RunArguments run = read_run_arguments(state.args.value);
+  const RunArguments& run = state.args.run;
   std::optional<ModelLayout> layout;
   try {
     layout.emplace(model_tensors(state), run);

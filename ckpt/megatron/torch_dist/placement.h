@@ -11,10 +11,10 @@
 namespace ferry {
 
 /// The tensors, in their order, each with the boxes that the ranks of the layout's run hold: the
-/// chunks that Megatron-LM's own save has. Optimizer state lies as its model tensor does. Of the
-/// ranks that hold copies one writes, such that all write about the same. `tensors` are those of
-/// the layout's model (all of `layout.tensors()`, in any order) and their optimizer state, shapes
-/// as there.
+/// chunks that Megatron-LM's own save has. Optimizer state is placed like its model tensor. One of
+/// the ranks that hold copies writes, so that all write about the same amount. `tensors` are those
+/// of the layout's model (all of `layout.tensors()`, in any order) and their optimizer state,
+/// shapes as there.
 std::vector<PlacedTensor> place_tensors(std::vector<StateTensor> tensors, const ModelLayout& layout,
                                         const ModuleChoice& modules);
 

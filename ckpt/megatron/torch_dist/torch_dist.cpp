@@ -8,11 +8,11 @@
 #include "ckpt/format/dcp/dcp.h"
 #include "ckpt/format/hugging_face/json_events.h"
 #include "ckpt/format/torch/objects.h"
+#include "ckpt/megatron/config/bridge.h"
 #include "ckpt/megatron/model/args.h"
-#include "ckpt/megatron/nemo/bridge.h"
-#include "ckpt/megatron/optimizer/layer_wise_files.h"
 #include "ckpt/megatron/optimizer/masters/remainders.h"
 #include "ckpt/megatron/optimizer/masters/shifted_state.h"
+#include "ckpt/megatron/optimizer/matrix_optimizer.h"
 #include "ckpt/megatron/optimizer/optimizer_state.h"
 #include "ckpt/store/run_folder.h"
 
@@ -54,7 +54,7 @@ void check_config(const FileSystem& file_system, const std::string& folder) {
   }
 }
 
-// Where the common state lies; path[0] is "0" where it is the one element of a list.
+// Where the common state is; path[0] is "0" where it is the one element of a list.
 std::optional<Object> find_common(Checkpoint& checkpoint, const FileSystem& file_system) {
   const std::string legacy = join(checkpoint.path, "common.pt");
   const PathStatus status = file_system.status(legacy);
@@ -80,7 +80,7 @@ void load_common(StoredTorchDist& stored, const FileSystem& file_system) {
     stored.common_object.path = {"0"};
   }
   if (stored.common.value.kind() != ValueKind::dict) {
-    fail(ErrorKind::corrupt, "{}: the common state '{}' is no dict",
+    fail(ErrorKind::corrupt, "{}: the common state '{}' is not a dict",
          stored.checkpoint.catalog->files.at(object->extent.file).path, object->name);
   }
 }
@@ -90,7 +90,7 @@ LoadedValue member(const LoadedValue& parent, std::string_view name) {
   return value ? LoadedValue{parent.document, value} : LoadedValue{};
 }
 
-// Args tell the release best. Without them the way the common state is stored, and what it holds,
+// Args identify the release best. Without them the form of the common state, and what it holds,
 // narrow it down.
 std::string writer_of(const StoredTorchDist& stored, const DcpCheckpoint& dcp) {
   const bool inside = stored.checkpoint.catalog->find_object(kCommonKey) != nullptr;

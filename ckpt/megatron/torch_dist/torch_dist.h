@@ -14,11 +14,11 @@
 
 namespace ferry {
 
-/// A folder as stored: the raw catalog with its objects, and the common state beside it.
+/// A folder as stored: the raw catalog with its objects, and the common state.
 struct StoredTorchDist {
   Checkpoint checkpoint;  // format, path, writer, catalog, metadata, notes
   LoadedValue common;     // the dict of the common state; none where the folder has none
-  Object common_object;   // where `common` lies
+  Object common_object;   // where `common` is stored
 };
 
 /// Reads an iteration folder. not_found when it is unfinished (which file is missing), unsupported

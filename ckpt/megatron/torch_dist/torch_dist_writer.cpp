@@ -24,7 +24,6 @@
 #include "ckpt/megatron/optimizer/optimizer_form.h"
 #include "ckpt/megatron/state/edit.h"
 #include "ckpt/megatron/torch_dist/common_state.h"
-#include "ckpt/megatron/torch_dist/extra_state.h"
 #include "ckpt/megatron/torch_dist/placement.h"
 
 namespace ferry {
@@ -48,11 +47,11 @@ std::string archive_of_one(const Value& value) {
 class TorchDistWriter {
  public:
   TorchDistWriter(RunState state, const TorchDistOptions& options)
-      : state_(std::move(state)), options_(options), run_(read_run_arguments(state_.args.value)) {}
+      : state_(std::move(state)), options_(options), run_(state_.args.run) {}
 
   PlannedOutput plan() {
     check_query_groups();
-    settle_optimizer();
+    resolve_optimizer();
     const LoadedValue common = common_state(state_, optimizer_, options_.release);
     add_objects(common);
     std::vector<PlacedTensor> buckets = place_flat();
@@ -73,12 +72,12 @@ class TorchDistWriter {
   PlacedState place_rank(const HeldShards& held, int64_t rank) {
     rank_ = rank;
     check_query_groups();
-    settle_optimizer();
+    resolve_optimizer();
     if (rank == 0) add_objects(common_state(state_, optimizer_, options_.release));
     std::vector<PlacedTensor> placed = place_flat();
     check_all_used(placed);
     for (StateTensor& tensor : state_.tensors) {
-      // A master that was made here lies as the tensor that it was made of.
+      // A master weight that was made here is placed like the tensor that it was made of.
       auto found = held.find(tensor.name);
       if (found == held.end()) found = held.find(model_name(tensor.name));
       if (found != held.end()) placed.push_back({std::move(tensor), found->second});
@@ -88,7 +87,7 @@ class TorchDistWriter {
 
   std::vector<std::pair<std::string, std::string>> small_files() {
     rank_ = 0;
-    settle_optimizer();
+    resolve_optimizer();
     return small_files(common_state(state_, optimizer_, options_.release));
   }
 
@@ -96,11 +95,9 @@ class TorchDistWriter {
   bool common_inside() const { return options_.release >= kCommonStateInside; }
 
   void check_query_groups() const {
-    const Value& args = state_.args.value;
-    const int64_t groups = args.get("num_query_groups").integer().value_or(0);
-    const bool grouped = args.get("group_query_attention").boolean().value_or(false);
+    const int64_t groups = run_.query_groups;
     const auto fits = [&](int64_t ranks) { return groups % ranks == 0; };
-    if (!grouped || groups < 1 || fits(run_.tensor) || options_.release >= kSharedQueryGroups) {
+    if (groups < 1 || fits(run_.tensor) || options_.release >= kSharedQueryGroups) {
       return;
     }
     fail(ErrorKind::invalid,
@@ -110,11 +107,11 @@ class TorchDistWriter {
          to_string(kSharedQueryGroups));
   }
 
-  void settle_optimizer() {
-    // What one rank holds does not tell whether there is an optimizer.
+  void resolve_optimizer() {
+    // What one rank holds does not show whether there is an optimizer.
     const bool has_one = rank_ ? !state_.param_groups.empty() : has_optimizer(state_);
     optimizer_ = has_one ? options_.optimizer : ShardedOptimizer::none;
-    if (has_one && options_.optimizer != ShardedOptimizer::none) settle_matrices();
+    if (has_one && options_.optimizer != ShardedOptimizer::none) resolve_matrices();
     switch (optimizer_) {
       case ShardedOptimizer::none:
         drop_optimizer(state_);
@@ -139,8 +136,8 @@ class TorchDistWriter {
   }
 
   // What of the state a layer-wise optimizer has, and in which form Megatron-LM builds it.
-  void settle_matrices() {
-    matrix_ = matrix_optimizer(state_.args.value);
+  void resolve_matrices() {
+    matrix_ = run_.matrices;
     if (!matrix_.layer_wise) return;
     if (!matrix_.split && !state_.args.value.has(kParamLayout) && options_.release >= kNewestCore) {
       set_argument(kParamLayout, true);  // the newest release's own default
@@ -170,7 +167,7 @@ class TorchDistWriter {
     }
     if (matrix_.split && layout.has_expert_biases() && experts_are_separate(run_)) {
       fail(ErrorKind::unsupported,
-           "Megatron-LM has no optimizer for the biases of routed experts beside {} where it is "
+           "Megatron-LM has no optimizer for the biases of routed experts next to {} where it is "
            "layer-wise, unless the source run had --no-use-layer-wise-param-layout; --optimizer "
            "none leaves the optimizer's state out",
            matrix_.name);
@@ -239,15 +236,15 @@ class TorchDistWriter {
       int64_t held = 0;
       for (const Chunk& chunk : entry.chunks) held += chunk.elements(entry.name);
       if (entry.role != Role::optimizer || held == used[i]) continue;
-      fail(ErrorKind::invalid,
-           "tensor {}: rank {} gives {} elements, and its part of the flat buckets has place for "
-           "{}: "
-           "are the arguments those of this run?",
-           entry.name, *rank_, held, used[i]);
+      fail(
+          ErrorKind::invalid,
+          "tensor {}: rank {} gives {} elements, and its part of the flat buckets has room for {}: "
+          "are the arguments those of this run?",
+          entry.name, *rank_, held, used[i]);
     }
   }
 
-  // Without a distributed optimizer the fp32 copy has another name, and beside flat buckets
+  // Without a distributed optimizer the fp32 copy has another name, and next to flat buckets
   // optimizers of a chain put their number before all names.
   void spell_plain(std::vector<PlacedTensor>& placed) const {
     const bool numbered = matrix_.layer_wise && optimizer_ == ShardedOptimizer::dp_reshardable;

@@ -10,7 +10,6 @@
 #include "ckpt/base/error.h"
 #include "ckpt/base/threads.h"
 #include "ckpt/group/together.h"
-#include "ckpt/memory/saving/ticket_state.h"
 
 namespace ferry {
 namespace {
@@ -46,8 +45,9 @@ AsyncSaver::Worker::Worker(std::shared_ptr<const FileSystem> file_system, std::s
     fail(ErrorKind::invalid, "{} saves in flight", options.most_in_flight);
   }
   options.save.engine.cancel = &cancelled_;
-  options.save.engine.progress = [this, tell = options.save.engine.progress](const Progress& done) {
-    if (tell) tell(done);
+  options.save.engine.progress = [this,
+                                  report = options.save.engine.progress](const Progress& done) {
+    if (report) report(done);
     give_up_with_the_group();
   };
   saver_.emplace(std::move(file_system), std::move(run_folder), *group_, std::move(options.save));
@@ -58,7 +58,7 @@ AsyncSaver::Worker::Worker(std::shared_ptr<const FileSystem> file_system, std::s
   } catch (const std::system_error& error) {
     end();
     fail(ErrorKind::exhausted, "no thread for saving: {}", error.what());
-  } catch (...) {  // want of memory
+  } catch (...) {  // out of memory
     end();
     throw;
   }
@@ -75,7 +75,7 @@ AsyncSaver::Ticket AsyncSaver::Worker::save(Snapshot snapshot) {
   const int64_t iteration = snapshot.iteration;
   try {
     auto job = std::make_shared<Job>(job_of(std::move(snapshot)));
-    const auto ticket = std::make_shared<Ticket::State>(untold_);
+    const auto ticket = std::make_shared<Ticket::State>(pending_);
     job->ticket = ticket;
     if (!job->contribution.problem.empty()) refuse(*job);
     const std::lock_guard lock(mutex_);
@@ -103,7 +103,7 @@ void AsyncSaver::Worker::finish() {
     changed_.notify_all();
     changed_.wait(lock, [&] { return jobs_.empty(); });
   }
-  untold_->tell();
+  pending_->rethrow();
 }
 
 // What the ranks cannot finish together any more is not written to its end, which may take long.
@@ -143,7 +143,7 @@ AsyncSaver::Worker::Job AsyncSaver::Worker::job_of(Snapshot snapshot) {
 
 void AsyncSaver::Worker::refuse(Job& job) noexcept {
   const Contribution& own = job.contribution;
-  job.is_told = true;
+  job.is_reported = true;
   job.ticket->set_ready(
       error_or_out_of_memory([&] { return Error(own.problem_kind, own.problem); }));
 }
@@ -176,7 +176,7 @@ void AsyncSaver::Worker::stage_jobs() {
       job = std::move(to_stage_.front());
       to_stage_.pop_front();
     }
-    if (!job->is_told) stage(*job);
+    if (!job->is_reported) stage(*job);
     const std::lock_guard lock(mutex_);
     job->is_ready = true;
     if (job->pieces) ++in_pieces_;
@@ -186,9 +186,9 @@ void AsyncSaver::Worker::stage_jobs() {
 
 void AsyncSaver::Worker::take_memory(uint64_t bytes) noexcept {
   try {
-    buffers_.give_back(buffers_.take(bytes));
+    buffers_.release(buffers_.take(bytes));
   } catch (const std::exception&) {
-    // It is asked for again, and told of, when there is something to save.
+    // It is allocated again, or its lack reported, when there is something to save.
   }
 }
 
@@ -232,7 +232,7 @@ void AsyncSaver::Worker::save_jobs() {
     abort_with_current_exception(*group_);
     const Error why = error_of(error);
     fail_all(error_or_out_of_memory([&] {
-      return Error(why.kind(), fmt::format("the ranks cannot meet any more: {}", why.what()));
+      return Error(why.kind(), fmt::format("the ranks can no longer communicate: {}", why.what()));
     }));
   }
 }
@@ -264,25 +264,25 @@ void AsyncSaver::Worker::save_job(Job& job, const Round& round) {
   changed_.notify_all();
 }
 
-// Nothing reads its memory any more. Who waits for that is told why at once.
+// Nothing reads its memory any more. Whoever waits for that gets the reason at once.
 void AsyncSaver::Worker::let_go(Job& job, const std::optional<Error>& failure) noexcept {
-  if (failure && !job.is_told) untold_->add(*failure);
+  if (failure && !job.is_reported) pending_->add(*failure);
   if (job.pieces) job.ticket->set_ready(std::nullopt);
   job.pieces.reset();
-  if (job.buffer) buffers_.give_back(std::move(job.buffer));
+  if (job.buffer) buffers_.release(std::move(job.buffer));
 }
 
-// What is in flight, and all that still comes; the caller is told in any case.
+// What is in flight, and all that still comes; the caller gets the error in any case.
 void AsyncSaver::Worker::fail_all(const Error& why) noexcept {
-  bool is_told = false;
+  bool is_reported = false;
   while (const std::shared_ptr<Job> job = wait_for_job()) {
-    is_told = true;
+    is_reported = true;
     let_go(*job, why);
     const std::lock_guard lock(mutex_);
     jobs_.pop_front();
     changed_.notify_all();
   }
-  if (!is_told) untold_->add(why);
+  if (!is_reported) pending_->add(why);
 }
 
 void AsyncSaver::Worker::end() {

@@ -1,4 +1,4 @@
-// The threads behind an AsyncSaver.
+// The threads of an AsyncSaver.
 #pragma once
 
 #include <atomic>
@@ -11,14 +11,15 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "ckpt/group/group.h"
 #include "ckpt/memory/async_saver.h"
 #include "ckpt/memory/saving/group_saver.h"
-#include "ckpt/memory/saving/untold_errors.h"
-#include "ckpt/memory/staging/pieced_snapshot.h"
-#include "ckpt/memory/staging/staging_buffers.h"
+#include "ckpt/memory/saving/pending_errors.h"
+#include "ckpt/memory/transfer/pieced_snapshot.h"
+#include "ckpt/memory/transfer/staging_buffers.h"
 
 namespace ferry {
 
@@ -33,7 +34,7 @@ class AsyncSaver::Worker {
 
   void prepare(std::span<const ConstRegion> regions);
   Ticket save(Snapshot snapshot);
-  void check() { untold_->tell(); }
+  void check() { pending_->rethrow(); }
   void finish();
   void stop(StopMode mode) noexcept;
   bool is_stopped() const noexcept { return stopped_; }
@@ -46,7 +47,7 @@ class AsyncSaver::Worker {
     std::shared_ptr<Ticket::State> ticket;
     std::unique_ptr<StagingBuffers::Slot> buffer;
     std::unique_ptr<PiecedSnapshot> pieces;  // where the buffer does not hold all
-    bool is_told = false;                    // the ticket says why it fails
+    bool is_reported = false;                // the ticket says why it fails
     bool is_ready = false;                   // to be saved; guarded by mutex_
   };
 
@@ -54,13 +55,13 @@ class AsyncSaver::Worker {
   static void refuse(Job& job) noexcept;
   static void give_up(Job& job, const Error& why) noexcept;
 
-  // Of the staging thread.
+  // Owned by the staging thread.
   void stage_jobs();
   void take_memory(uint64_t bytes) noexcept;
   void stage(Job& job) noexcept;
   void copy(Job& job);
 
-  // Of the saving thread.
+  // Owned by the saving thread.
   void save_jobs();
   std::shared_ptr<Job> wait_for_job();
   void save_job(Job& job, const Round& round);
@@ -75,7 +76,7 @@ class AsyncSaver::Worker {
   const std::shared_ptr<Stager> stager_;
   const int threads_;  // of the engine
   StagingBuffers buffers_;
-  const std::shared_ptr<UntoldErrors> untold_ = std::make_shared<UntoldErrors>();
+  const std::shared_ptr<PendingErrors> pending_ = std::make_shared<PendingErrors>();
   std::optional<GroupSaver> saver_;
   std::atomic<bool> stopped_{false}, cancelled_{false};
   static_assert(std::atomic<bool>::is_always_lock_free);  // stop() is for signal handlers
@@ -90,6 +91,37 @@ class AsyncSaver::Worker {
   std::optional<uint64_t> to_prepare_;  // bytes of staging memory
   bool ended_ = false;
   std::thread staging_, saving_;  // last: they use all the others
+};
+
+// What a ticket of an asynchronous save shares with its saver.
+
+struct AsyncSaver::Ticket::State {
+  explicit State(std::shared_ptr<PendingErrors> errors) : pending(std::move(errors)) {}
+
+  /// The first time counts.
+  void set_ready(std::optional<Error> why_not) noexcept {
+    const std::lock_guard lock(mutex);
+    if (is_ready) return;
+    refusal = std::move(why_not);
+    is_ready = true;
+    changed.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return is_ready; });
+  }
+
+  std::shared_ptr<void> due() {
+    const std::lock_guard lock(mutex);
+    return due_moment;
+  }
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::shared_ptr<void> due_moment;  // null: not known yet
+  bool is_ready = false;             // the regions are not needed any more
+  std::optional<Error> refusal;      // why the snapshot is not taken
+  const std::shared_ptr<PendingErrors> pending;
 };
 
 }  // namespace ferry

@@ -12,7 +12,7 @@
 namespace ferry {
 namespace {
 
-// Of more, the manifest says nothing but places and digests: it would be too large to be read.
+// Beyond this many, the manifest has only places and digests: it would be too large to be read.
 constexpr size_t kMostNamedItems = 1'000'000;
 
 // True when, in the flattened tensor, each box ends before the next one begins: no two of them
@@ -48,7 +48,7 @@ void check_cover(const DcpContent::Entry& entry) {
   int64_t covered = 0;
   for (const DcpContent::Chunk& chunk : entry.chunks) {
     if (!is_inside(chunk.box, entry.shape)) {
-      fail(ErrorKind::invalid, "tensor {}: {} does not lie inside its shape {}", entry.name,
+      fail(ErrorKind::invalid, "tensor {}: {} is not inside its shape {}", entry.name,
            to_string(chunk.box), to_string(entry.shape));
     }
     covered = checked_add(covered, element_count(chunk.box.size, entry.name), entry.name);
@@ -156,7 +156,7 @@ std::vector<uint32_t> GatheredShards::choose(uint32_t position, std::vector<uint
     next = end;
     const auto middle = first.begin() + static_cast<std::ptrdiff_t>(axes);
     Box box{Dims(first.begin(), middle), Dims(middle, first.end())};
-    // Of a tensor without elements one box tells; others have no use for boxes without any.
+    // A tensor without elements is described by one box; others need no empty boxes.
     const int64_t elements = element_count(box.size, entry.name);
     if (is_empty ? !entry.chunks.empty() : elements == 0) continue;
     loads[given.ranks[least]] += static_cast<uint64_t>(elements * size_bytes(entry.dtype));
@@ -167,7 +167,7 @@ std::vector<uint32_t> GatheredShards::choose(uint32_t position, std::vector<uint
   return kept;
 }
 
-// What each rank is told, and which chunk each of its places will be of.
+// What is sent to each rank, and the chunk of each of its places.
 void GatheredShards::keep_chosen(const std::vector<std::vector<uint32_t>>& kept) {
   for (size_t rank = 0; rank < mentions_.size(); ++rank) {
     for (Mention& one : mentions_[rank]) {

@@ -1,4 +1,4 @@
-// What all ranks come with, as rank 0 sees it: who writes what, and where everything lies.
+// What all ranks bring, as rank 0 sees it: who writes what, and where everything is.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ class GatheredShards {
   /// several, or the boxes of a tensor do not cover it exactly once.
   explicit GatheredShards(const std::vector<std::string>& descriptions);
 
-  /// By rank: which of its boxes it writes, as OwnFiles::write() takes it. Of equal boxes of
-  /// several ranks the one that has least to write so far takes it.
+  /// By rank: which of its boxes it writes, as OwnFiles::write() takes it. Where several ranks have
+  /// equal boxes, the one that has least to write so far takes it.
   const std::vector<std::string>& chosen() const noexcept { return chosen_; }
 
   /// What OwnFiles::write() returned, by rank: the places of one save, instead of the last one's.

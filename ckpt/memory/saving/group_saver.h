@@ -56,10 +56,10 @@ class GroupSaver {
 
   Round agree(const Contribution& own);
 
-  /// Saves what the ranks brought to a round without a problem. As save(). `lent`: which regions,
-  /// by their positions, are read otherwise than from where they lie; may be null.
+  /// Saves what the ranks brought to a round without a problem. As save(). `borrowed`: which
+  /// regions, by their positions, are read from elsewhere than their own memory; may be null.
   std::vector<std::string> save(const Round& round, const Snapshot& own,
-                                const LentSources* lent = nullptr);
+                                const BorrowedSources* borrowed = nullptr);
 
  private:
   bool leads() const { return group_.rank() == 0; }

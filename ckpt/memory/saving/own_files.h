@@ -36,7 +36,7 @@ class OwnFiles {
   /// of the description, '1' where this rank writes it. Once.
   void plan(const std::string& chosen, int files_per_rank);
 
-  /// Writes the files. Returns where everything lies, with the digests of all bytes, for
+  /// Writes the files. Returns where everything is, with the digests of all bytes, for
   /// GatheredShards. As run() of the engine.
   std::string write(const FileSystem& file_system, const std::string& folder,
                     const EngineOptions& engine) const;

@@ -228,7 +228,7 @@ TEST_F(DcpFolder, ItemsThatLieWrongly) {
         << path;
   }
   memory_->create_folder("ck/folder");
-  EXPECT_THAT(message(ErrorKind::invalid, at(100, 500, "folder")), HasSubstr("no regular file"));
+  EXPECT_THAT(message(ErrorKind::invalid, at(100, 500, "folder")), HasSubstr("not a regular file"));
   // 8 bytes for two floats: not an archive but a place in a safetensors blob, which is not there.
   EXPECT_THAT(message(ErrorKind::corrupt, at(100, 8)), HasSubstr("__0_0.distcp"));
 }
@@ -245,10 +245,10 @@ TEST_F(DcpFolder, ChunksWithoutItemsAreRefusedBeforeTheyAreKept) {
 TEST_F(DcpFolder, NamesAndTypesThatDoNotFit) {
   DcpPickle twice;
   twice.bytes("b").bytes("b").item("b", std::nullopt, "__0_0.distcp", 0, 10);
-  EXPECT_THAT(message(ErrorKind::corrupt, twice), HasSubstr("stands twice"));
+  EXPECT_THAT(message(ErrorKind::corrupt, twice), HasSubstr("it has '"));
   DcpPickle nowhere;
   nowhere.tensor("w", "float32", {2}, {{{0}, {2}}}).item("v", Dims{0}, "__0_0.distcp", 0, 10);
-  EXPECT_THAT(message(ErrorKind::corrupt, nowhere), HasSubstr("where it is stored is not"));
+  EXPECT_THAT(message(ErrorKind::corrupt, nowhere), HasSubstr("its place is not"));
   DcpPickle strange;
   strange.tensor("w", "qint8", {2}, {{{0}, {2}}}).item("w", Dims{0}, "__0_0.distcp", 0, 10);
   EXPECT_THAT(message(ErrorKind::unsupported, strange), HasSubstr("torch.qint8"));

@@ -103,7 +103,7 @@ TEST_F(FurtherWeights, OfTensorsThatTheModelHasAlreadyTheOthersAreTaken) {
 TEST_F(FurtherWeights, TheModelAgainIsLeftOut) {
   put("model.safetensors", model());
   put("model.fp16.safetensors", model());
-  expect_left("model.fp16.safetensors", "it holds tensors that the model has already");
+  expect_left("model.fp16.safetensors", "it holds tensors that the model already has");
   put("ema.safetensors", model("ema."));
   expect_left("ema.safetensors", "the model in another form");
   put("consolidated-00001-of-00002.safetensors", {{"tok_embeddings.weight", {32, 8}}});

@@ -137,12 +137,12 @@ TEST(Safetensors, RefusesDeepNesting) {
 TEST(Safetensors, RefusesNamesThatStandTwice) {
   const std::string first = tensor("U8", "1", "0,1"), second = tensor("U8", "1", "1,2");
   EXPECT_THAT(refusal(container(R"({"a":)" + first + R"(,"a":)" + second + "}", 2)),
-              HasSubstr("tensor a stands twice"));
+              HasSubstr("tensor a is in the header twice"));
   // Not neighbours, and spelled otherwise.
   EXPECT_THAT(refusal(container(R"({"a":)" + first + R"(,"b":)" + second + R"(,"\u0061":)" +
                                     tensor("U8", "1", "2,3") + "}",
                                 3)),
-              HasSubstr("tensor a stands twice"));
+              HasSubstr("tensor a is in the header twice"));
 }
 
 TEST(Safetensors, RefusesDtypes) {

@@ -1,6 +1,6 @@
 // Ranks of FSDP as verl saved them (tests/interop/fixtures/make_verl.py), against what PyTorch
 // gathers.
-#include "ckpt/format/fsdp/fsdp_ranks.h"
+#include "ckpt/format/fsdp_ranks/fsdp_ranks.h"
 
 #include <gmock/gmock.h>
 

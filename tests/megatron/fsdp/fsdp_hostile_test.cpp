@@ -111,7 +111,7 @@ TEST_F(ChangedFsdp, ATensorOfALayerIsMissing) {
   expect_as_stored(open([](RunState& state) {
                      remove(state, "decoder.layers.0.self_attention.linear_proj.weight");
                    }),
-                   "layer 1 has not the tensors that other layers of its kind have");
+                   "layer 1 lacks tensors that other layers of its kind have");
 }
 
 TEST_F(ChangedFsdp, VirtualStagesThatNumberAlike) {
@@ -122,7 +122,7 @@ TEST_F(ChangedFsdp, VirtualStagesThatNumberAlike) {
                        }
                      }
                    }),
-                   "stands twice");
+                   "is there twice");
 }
 
 TEST_F(ChangedFsdp, StateOfNoParameter) {

@@ -242,22 +242,22 @@ TEST(ParallelTarget, TakesLettersThatMegatronTakes) {
   EXPECT_EQ(said("Et*6|t*6mmL"), "fits");
   EXPECT_EQ(said("Et*3|t*3|t*6mm|L"), "fits");
   EXPECT_THAT(said("Et*3|t*3mm|t*6|L"), HasSubstr("m stands before t"));
-  EXPECT_THAT(said("Et*6|t*6mm||L"), HasSubstr("m stands in stage 2"));
+  EXPECT_THAT(said("Et*6|t*6mm||L"), HasSubstr("m is in stage 2"));
   EXPECT_THAT(said("Et*6|t*6|m|mL"), HasSubstr("m stands in several stages"));
   numbers.clear();
   EXPECT_THAT(said("L|Et*12"), HasSubstr("L comes first; that is for E"));
   EXPECT_THAT(said("Et*6|t*3Lt*3"), HasSubstr("t comes last; that is for L"));
-  EXPECT_THAT(said("t*6|t*6L"), HasSubstr("E stands in it 0 times"));
-  EXPECT_THAT(said("Et*6|t*6"), HasSubstr("L stands in it 0 times"));
-  EXPECT_THAT(said("Et*6|t*6LL"), HasSubstr("L stands in it 2 times"));
+  EXPECT_THAT(said("t*6|t*6L"), HasSubstr("it has E 0 times"));
+  EXPECT_THAT(said("Et*6|t*6"), HasSubstr("it has L 0 times"));
+  EXPECT_THAT(said("Et*6|t*6LL"), HasSubstr("it has L 2 times"));
 }
 
 TEST(ParallelTarget, SaysWhatIsWrongWithLetters) {
   ParallelTarget target;
   for (const auto& [letters, what] :
-       {std::pair{"garbage", "'g' cannot stand there"},
+       {std::pair{"garbage", "'g' is not allowed there"},
         std::pair{"Et\xC3\xA4L", "'\xC3\xA4' cannot"}, std::pair{"E(t|*3L", "a ( without )"},
-        std::pair{"Et*L", "'*' cannot stand there"},
+        std::pair{"Et*L", "'*' is not allowed there"},
         std::pair{"Et*9999999999|L", "it repeats to more than"}}) {
     target.stage_letters = letters;
     EXPECT_THAT(refusal(llama(), target),

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "ckpt/base/error.h"
-#include "ckpt/io/staging/claim.h"
+#include "ckpt/io/staging/write_lock.h"
 #include "ckpt/open.h"
 #include "tests/tools/program.h"
 #include "tools/report/chunk_map.h"
@@ -280,7 +280,7 @@ TEST_F(ReportProgram, WaitsForAnotherWriterAndLeavesNothing) {
   const std::string command =
       "report " + std::string(FERRY_FIXTURES) + "/megatron/hot_llama -o " + path("r.html");
   {
-    const Claim other(posix_file_system(), path("r.html"));
+    const WriteLock other(posix_file_system(), path("r.html"));
     EXPECT_EQ(ferry(command).code, 10);
   }
   EXPECT_TRUE(left().empty());

@@ -72,7 +72,7 @@ TEST_F(Masters, ThatAreNotThereAreNamed) {
   const test::Outcome outcome =
       ferry("convert " + bare + " " + path("m") + " --to hf --from-masters");
   EXPECT_NE(outcome.code, 0);
-  EXPECT_THAT(outcome.err, HasSubstr("holds no fp32 masters"));
+  EXPECT_THAT(outcome.err, HasSubstr("holds no fp32 master weights"));
 }
 
 }  // namespace

@@ -192,7 +192,7 @@ TEST_F(Reshard, PipelinesAreThoseThatMegatronTakes) {
   const std::string to = "reshard " + kShardedLlama + " " + path("out") + " --pp 2 ";
   for (const auto& [how, why] :
        {std::pair{"--pipeline-model-parallel-layout 'L|Etttt'", "L comes first"},
-        std::pair{"--pipeline-model-parallel-layout garbage", "'g' cannot stand there"},
+        std::pair{"--pipeline-model-parallel-layout garbage", "'g' is not allowed there"},
         std::pair{"--pipeline-model-parallel-layout 'Ett|ttL' --vpp 3", "--vpp 3 contradicts"},
         std::pair{"--decoder-first-pipeline-num-layers 4", "for --pp, 1 fits"}}) {
     EXPECT_THAT(run(to + how, 2).err, HasSubstr(why)) << how;

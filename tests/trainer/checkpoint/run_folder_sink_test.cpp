@@ -4,8 +4,8 @@
 #include <thread>
 
 #include "ckpt/io/forwarding_file_system.h"
-#include "ckpt/io/staging/claim.h"
-#include "ckpt/megatron/state/state_of.h"
+#include "ckpt/io/staging/write_lock.h"
+#include "ckpt/megatron/state_of.h"
 #include "ckpt/store/prune.h"
 #include "tests/trainer/language/runs.h"
 #include "trainer/checkpoint/free_space.h"
@@ -230,7 +230,7 @@ TEST_F(Saves, OfTwoRunsInOneFolderTheSecondIsRefused) {
                             "--eval-iters 0 --save-interval 5 --exit-interval 10 ";
   fs::create_directories(path);
   {
-    const Claim first(posix_file_system(), path + "/training");
+    const WriteLock first(posix_file_system(), path + "/training");
     EXPECT_THAT(outcome_of(words).problem,
                 testing::AllOf(testing::HasSubstr("another run saves in " + path),
                                testing::HasSubstr("wait until it is done")));
@@ -247,7 +247,7 @@ class TakenOver final : public ForwardingFileSystem {
   void rename(const std::string& from, const std::string& to) const override {
     inner().rename(from, to);
     if (!to.ends_with("/iter_0000010")) return;
-    ClaimRecord next;
+    LockRecord next;
     next.owner = {"node7", "another-boot", "pid:[1]", 42, 99};
     next.token = "ffeeddccbbaa9988";
     std::ofstream(join(split_path(to).parent, ".ferry-lock.training")) << next.to_text();
@@ -260,10 +260,10 @@ TEST_F(Saves, ARunWhoseFolderIsTakenOverEnds) {
     const std::string words = "--load " + run_fixture("f32_qwen3") + " --save " + path +
                               common_words(scratch_) + layout::kAll +
                               "--eval-iters 0 --save-interval 5 --exit-interval 20 " + mode;
-    EXPECT_THAT(outcome_of(words, test_device, std::make_shared<TakenOver>()).problem,
-                testing::AllOf(
-                    testing::HasSubstr("another run saves in " + path),
-                    testing::HasSubstr("process 42 on node7, which took this process for dead")));
+    EXPECT_THAT(
+        outcome_of(words, test_device, std::make_shared<TakenOver>()).problem,
+        testing::AllOf(testing::HasSubstr("another run saves in " + path),
+                       testing::HasSubstr("process 42 on node7, as this process seemed dead")));
     EXPECT_FALSE(fs::exists(path + "/iter_0000015"));
     fs::remove_all(path);
   }

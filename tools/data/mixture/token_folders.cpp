@@ -5,7 +5,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/io/file_system.h"
-#include "ckpt/io/staging/claim_record.h"
+#include "ckpt/io/staging/lock_record.h"
 #include "ops/output/paths.h"
 
 namespace ferry::tool {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ckpt/io/file_system.h"
-#include "ckpt/io/staging/claim.h"
+#include "ckpt/io/staging/write_lock.h"
 #include "tools/data/tokenize/encode_piece.h"
 #include "tools/data/tokenize/line_reader.h"
 #include "trainer/data/documents/indexed_dataset_writer.h"
@@ -48,7 +48,7 @@ class Journal {
   std::shared_ptr<const FileSystem> file_system_;
   std::string path_;
   std::string settings_;
-  std::unique_ptr<Claim> claim_;
+  std::unique_ptr<WriteLock> claim_;
   std::optional<JournalEntry> last_;
 };
 

@@ -63,8 +63,8 @@ IndexedDatasetWriter::IndexedDatasetWriter(std::shared_ptr<const FileSystem> fil
     fail(ErrorKind::invalid, "token files cannot hold {} values", torch_name(type));
   }
   check_target(*file_system_, prefix_, overwrite);
-  index_claim_ = std::make_unique<Claim>(file_system_, prefix_ + ".idx");
-  token_claim_ = std::make_unique<Claim>(file_system_, prefix_ + ".bin");
+  index_claim_ = std::make_unique<WriteLock>(file_system_, prefix_ + ".idx");
+  token_claim_ = std::make_unique<WriteLock>(file_system_, prefix_ + ".bin");
   open_files();
 }
 

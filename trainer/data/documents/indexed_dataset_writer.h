@@ -14,7 +14,7 @@
 
 #include "ckpt/base/dtype.h"
 #include "ckpt/io/file_system.h"
-#include "ckpt/io/staging/claim.h"
+#include "ckpt/io/staging/write_lock.h"
 #include "trainer/data/documents/indexed_dataset.h"
 
 namespace ferry {
@@ -133,7 +133,7 @@ class IndexedDatasetWriter {
   DType type_;
   bool overwrite_;
   std::optional<WorkFolder> work_;
-  std::unique_ptr<Claim> index_claim_, token_claim_;
+  std::unique_ptr<WriteLock> index_claim_, token_claim_;
   std::string tokens_path_, index_path_, boundaries_path_;
   std::unique_ptr<WritableFile> tokens_, index_, boundaries_file_;
   uint64_t written_bytes_ = 0, open_tokens_ = 0;  // of the sequence that was not ended

@@ -42,7 +42,7 @@ Value Draft::big_integer(std::string_view digits) {
   const bool hexadecimal = magnitude.starts_with("0x");
   if (hexadecimal) magnitude.remove_prefix(2);
   if (!is_number(magnitude, hexadecimal)) {
-    fail(ErrorKind::invalid, "'{}' is no integer", digits.substr(0, 100));
+    fail(ErrorKind::invalid, "'{}' is not an integer", digits.substr(0, 100));
   }
   const std::string plain = (digits.starts_with('-') ? "-" : "") + std::string(magnitude);
   int64_t value = 0;
@@ -97,7 +97,7 @@ Value Draft::call(const Value& callable, const std::vector<Value>& arguments) {
   const uint32_t node = state_->own(callable);
   const Kind kind = state_->value(node).kind();
   if (kind != Kind::global && kind != Kind::object) {
-    fail(ErrorKind::invalid, "something is called that is no class or function");
+    fail(ErrorKind::invalid, "something is called that is not a class or function");
   }
   return state_->container(Kind::object, state_->reduction_of(node, Reduction::Call::function),
                            arguments);

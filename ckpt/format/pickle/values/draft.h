@@ -7,9 +7,9 @@
 //   draft.put(state, "args", args);
 //   LoadedValue result = std::move(draft).finish(state);
 //
-// The values that a draft hands out are read like any others, and may stand in several places: what
-// is shared stays shared when it is written. Containers may hold themselves, and may nest deeper
-// than the stack: nothing here recurses.
+// The values that a draft hands out are read like any others, and may be used in several places:
+// what is shared stays shared when it is written. Containers may hold themselves, and may nest
+// deeper than the stack: nothing here recurses.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ class Draft {
   Value dict();
   Value ordered_dict();  // collections.OrderedDict
 
-  /// A class or function. Of a dotted name, the part after the last dot is its own
+  /// A class or function. In a dotted name, the part after the last dot is its own
   /// ("torch.float32").
   Value global(std::string_view module, std::string_view name);
   Value global(std::string_view dotted_name);

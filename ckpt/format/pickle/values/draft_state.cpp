@@ -196,8 +196,8 @@ std::optional<size_t> Draft::State::find_pair(uint32_t node, std::string_view ke
 }
 
 std::optional<size_t> Draft::State::find_pair(uint32_t node, const Value& key) {
-  const auto wanted = sought(key);
-  return wanted ? find_sought(node, *wanted) : std::nullopt;
+  const auto sought_key = sought(key);
+  return sought_key ? find_sought(node, *sought_key) : std::nullopt;
 }
 
 void Draft::State::note_pair(uint32_t node, uint32_t key) {

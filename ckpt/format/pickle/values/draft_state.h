@@ -70,7 +70,7 @@ struct Draft::State {
 
  private:
   class Copier;
-  /// Number of the last pair by what its key is found by. Of large containers alone, in which every
+  /// Number of the last pair by its key's search form. Only for large containers, in which a linear
   /// search would take long.
   using PairIndex = std::unordered_map<std::string, size_t>;
 

@@ -1,4 +1,4 @@
-// Parsed values of what checkpoints store beside tensors: arguments, scheduler, RNG state.
+// Parsed values of what checkpoints store next to tensors: arguments, scheduler, RNG state.
 //
 // A Document owns all nodes of one parsed pickle in a flat array; a Value is a cheap handle to one
 // of them. Shared and cyclic structure is therefore representable, destruction never recurses, and
@@ -37,7 +37,7 @@ enum class ValueKind : uint8_t {
   global,  // a class or function by name: `text` is "module.name"
   object,  // an instance: `text` is its class or constructor; items are the constructor's
            // arguments, then list items; pairs are its state or dict items, keyed by attribute name
-  tensor,  // a tensor whose elements lie in a storage of the same archive
+  tensor,  // a tensor whose elements are in a storage of the same archive
 };
 
 /// A tensor mentioned by a pickle: a strided view of a storage record of the archive around it.
@@ -52,7 +52,7 @@ struct StoredTensor {
 };
 
 /// One value of a Document, small because a checkpoint's metadata has hundreds of thousands. What
-/// does not fit lies in the document's pools. Parsers and Draft write nodes; readers use Value.
+/// does not fit is in the document's pools. Parsers and Draft write nodes; readers use Value.
 struct ValueNode {
   /// Node numbers [begin, begin + count) of Document::slots. Two nodes may share a range.
   struct Range {
@@ -77,8 +77,8 @@ struct ValueNode {
   uint32_t reduction() const noexcept { return text; }  // index into Document::reductions
 };
 
-/// What pickle calls the reduction of an instance (object.__reduce__): all that a writer needs
-/// beside its content to make it again. Nodes made alike share one.
+/// What pickle calls the reduction of an instance (object.__reduce__): all that a writer needs,
+/// besides its content, to make it again. Nodes made alike share one.
 struct Reduction {
   enum class Call : uint8_t {
     literal,              // by the opcodes of its kind
@@ -166,8 +166,8 @@ class Document : public std::enable_shared_from_this<Document> {
   Value root_at(uint32_t node) const { return Value(this, node); }
 
   /// For who builds it: room for `more` slots at the end of `range`, which moves to the end of the
-  /// pool when it is not `owned` or has no room left; its old slots stay behind, for others that
-  /// share them. Its capacity is the next power of two of its count. Valid until the next call.
+  /// pool when it is not `owned` or has no room left; its old slots stay, for others that share
+  /// them. Its capacity is the next power of two of its count. Valid until the next call.
   uint32_t* extend(ValueNode::Range& range, bool& owned, size_t more);
 
   std::vector<ValueNode> nodes;

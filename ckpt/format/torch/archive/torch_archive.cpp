@@ -21,11 +21,10 @@ std::string without_prefix(const std::string& name, std::string& prefix, const s
   const bool is_inside = slash != std::string::npos && slash > 0 && slash + 1 < name.size();
   if (prefix.empty() && is_inside) prefix = name.substr(0, slash);
   if (!is_inside || name.compare(0, slash, prefix) != 0) {
-    fail(
-        ErrorKind::corrupt,
-        "{}: zip record '{}' does not lie in the archive's folder '{}'; not a file that torch.save "
-        "wrote",
-        what, name, prefix);
+    fail(ErrorKind::corrupt,
+         "{}: zip record '{}' is not in the archive's folder '{}'; not a file that torch.save "
+         "wrote",
+         what, name, prefix);
   }
   return name.substr(slash + 1);
 }
@@ -45,7 +44,7 @@ TorchArchive read_torch_archive(const ReadableFile& file, uint64_t offset, uint6
         without_prefix(record.name, prefix, item.what()),
         TorchArchive::Record{offset + record.offset, record.length, record.crc32});
     if (!is_new) {
-      fail(ErrorKind::corrupt, "{}: zip record {} stands twice", item.what(), record.name);
+      fail(ErrorKind::corrupt, "{}: zip record {} is there twice", item.what(), record.name);
     }
     if (at->first == "data.pkl") pickle = &at->second;
   }

@@ -14,7 +14,7 @@ namespace {
 // Files kept open: opening is slow on network storage, and chunks of one file come in a row.
 constexpr size_t kMostOpenFiles = 64;
 
-// The dimensions that matter for where elements lie.
+// The dimensions that matter for the place of elements.
 struct View {
   Dims sizes, strides;
 };

@@ -43,7 +43,7 @@ void check_stored(uint16_t flags, uint16_t method, std::string_view what) {
   }
 }
 
-// Where the central directory lies, in the item.
+// Where the central directory is, in the item.
 struct EndRecord {
   uint64_t directory_offset = 0;
   uint64_t directory_bytes = 0;
@@ -104,7 +104,7 @@ EndRecord read_end(ItemReader& item) {
   return end;
 }
 
-// Replaces the values that did not fit their 32-bit fields; they stand in the order of the fields.
+// Replaces the values that did not fit their 32-bit fields; they are in the order of the fields.
 void read_zip64_field(std::string_view extra, ZipRecord& record, uint64_t& stored_length,
                       const std::string& what) {
   if (record.length != UINT32_MAX && stored_length != UINT32_MAX && record.header != UINT32_MAX) {
@@ -172,7 +172,7 @@ std::vector<ZipRecord> read_central_directory(ItemReader& item, const EndRecord&
   return records;
 }
 
-// Finds a record's bytes behind its local header.
+// Finds a record's bytes after its local header.
 void read_local_header(ItemReader& item, ZipRecord& record) {
   if (record.header > item.length() ||
       item.length() - record.header < ZipLocalHeader::kFixedBytes) {

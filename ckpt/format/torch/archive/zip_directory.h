@@ -25,8 +25,8 @@ class ItemReader {
   /// "path at byte 123", for messages.
   const std::string& what() const noexcept { return what_; }
 
-  /// Bytes [at, at + count), which must lie inside the item; valid until the next call or the end
-  /// of `this`. corrupt when they leave the item.
+  /// Bytes [at, at + count), which must be inside the item; valid until the next call or the end of
+  /// `this`. corrupt when they leave the item.
   std::string_view bytes(uint64_t at, uint64_t count);
 
  private:
@@ -45,7 +45,7 @@ struct ZipRecord {
   uint32_t crc32 = 0;
 };
 
-/// The local header that stands before a record's bytes.
+/// The local header before a record's bytes.
 struct ZipLocalHeader {
   static constexpr uint64_t kFixedBytes = 30;
   static constexpr uint32_t kSignature = 0x04034b50;
@@ -61,7 +61,7 @@ struct ZipLocalHeader {
 };
 
 /// All records, in the order of their bytes. corrupt for anything that is not a zip file of stored
-/// records that lie apart from each other inside the item; CRCs are not checked.
+/// records without overlap inside the item; CRCs are not checked.
 std::vector<ZipRecord> read_zip_directory(ItemReader& item);
 
 }  // namespace ferry

@@ -1,5 +1,5 @@
-// Lays out zip files of stored records as PyTorch does: descriptors behind the bytes, which begin
-// at multiples of 64, zip64 fields where a length or position needs them.
+// Lays out zip files of stored records as PyTorch does: descriptors after the bytes, which begin at
+// multiples of 64, zip64 fields where a length or position needs them.
 //
 // Source: caffe2/serialize/inline_container.cc (record padding), PKWARE APPNOTE 6.3.
 #pragma once
@@ -15,7 +15,7 @@ namespace ferry {
 
 class ZipWriter {
  public:
-  /// All records lie in `folder`. invalid when it is empty, too long or has a '/' in it.
+  /// All records are in `folder`. invalid when it is empty, too long or has a '/' in it.
   explicit ZipWriter(std::string_view folder);
 
   /// A record of these bytes.

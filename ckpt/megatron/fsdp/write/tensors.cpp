@@ -89,7 +89,7 @@ class Unstacker {
   Unstacker(const RunState& state, bool optimizer)
       : state_(state),
         optimizer_(optimizer),
-        run_(of_one_rank(read_run_arguments(state.args.value))),
+        run_(of_one_rank(state.args.run)),
         layout_(model_of_state(state), run_) {
     for (const StateTensor& tensor : state.tensors) by_name_.emplace(tensor.name, &tensor);
     find_kinds();

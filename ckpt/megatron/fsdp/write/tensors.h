@@ -22,7 +22,7 @@ struct FsdpParameter {
 struct FsdpTensors {
   std::vector<FsdpParameter> parameters;
   std::vector<StateTensor> model, optimizer;  // under their whole keys
-  std::vector<Dropped> dropped;               // of the source, beside what the state drops
+  std::vector<Dropped> dropped;               // of the source, besides what the state drops
 };
 
 /// `optimizer`: with moments; the model's tensors are the masters in any case, where there are any.

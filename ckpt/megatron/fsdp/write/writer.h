@@ -2,10 +2,9 @@
 // (`--use-megatron-fsdp`), at any number of ranks.
 //
 // The model's tensors are the fp32 masters, under their modules' names, gate and up of gated
-// projections apart; moments stand under the same names. Every parameter has its own copy of its
-// parameter group, and every leaf of dicts and lists is an object of its own. The state of rerun
-// checks and extra states of modules, which the format has no place for, are left out with a
-// warning.
+// projections apart; moments have the same names. Every parameter has its own copy of its parameter
+// group, and every leaf of dicts and lists is an object of its own. The state of rerun checks and
+// extra states of modules, which the format has no place for, are left out with a warning.
 //
 // Source: megatron/core/transformer/fsdp_dtensor_checkpoint.py, megatron/core/optimizer/
 // distrib_optimizer.py (sharded_param_state_fsdp_dtensor), megatron/training/checkpointing.py.

@@ -9,7 +9,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/format/torch/archive/torch_archive_writer.h"
-#include "ckpt/megatron/optimizer/buckets/bucket_names.h"
+#include "ckpt/megatron/optimizer/buckets/bucket_store.h"
 #include "ckpt/megatron/optimizer/buckets/buffer_state.h"
 #include "ckpt/megatron/optimizer/buckets/model_buffers.h"
 #include "ckpt/megatron/optimizer/matrix_optimizer.h"
@@ -64,14 +64,14 @@ class BucketPlacer {
       : parts_(state), layout_(parts_.tensors(), run), run_(run), state_(state) {
     choice_.modules = state.modules.value_or(default_modules(run));
     choice_.separate_experts = layout_.has_experts() && experts_are_separate(run);
-    if (!matrix_optimizer(state.args.value).layer_wise) return;
+    if (!run.matrices.layer_wise) return;
     // One chained optimizer for all that is no matrix.
     choice_.before = 1;
     choice_.elsewhere = matrix_tensors(layout_, choice_.modules);
     choice_.separate_experts = false;
   }
 
-  // Of all ranks, or of one.
+  // For all ranks, or for one.
   PlacedBuckets place(std::optional<int64_t> only_rank) && {
     if (parts_.kinds().empty()) return {};
     only_rank_ = only_rank;
@@ -190,9 +190,9 @@ PlacedBuckets place(const RunState& state, const RunArguments& target,
                     std::optional<int64_t> only_rank) {
   if (!target.other_modules.empty()) {
     fail(ErrorKind::unsupported,
-         "the target is trained with {}: in which order its modules hold their parameters is not "
-         "known, so that their optimizer state cannot be written flat; --optimizer "
-         "fully_reshardable writes it otherwise",
+         "the target is trained with {}: the order of its modules' parameters is unknown, so that "
+         "their optimizer state cannot be written flat; --optimizer fully_reshardable writes it "
+         "per parameter",
          target.other_modules);
   }
   return BucketPlacer(state, target).place(only_rank);

@@ -27,7 +27,7 @@ ModelBuffer& buffer_of(std::vector<ModelBuffer>& buffers, DType dtype) {
   return buffers.emplace_back(ModelBuffer{dtype, {}, {}});
 }
 
-// Of one model chunk (rank.chunk) in an optimizer of routed experts, or another.
+// The buffers of one model chunk (rank.chunk) in an optimizer of routed experts, or another.
 std::vector<ModelBuffer> chunk_buffers(const ModelLayout& layout, const BufferChoice& choice,
                                        const RankCoordinates& rank, bool experts) {
   const RunArguments& run = layout.run();

@@ -1,5 +1,5 @@
-// Which flat buffers the distributed optimizers of a run have, who holds them, and which parameter
-// lies where in them: what readers and writers of flat optimizer state agree on.
+// Which flat buffers the distributed optimizers of a run have, who holds them, and where each
+// parameter is in them: what readers and writers of flat optimizer state agree on.
 //
 // A rank has one optimizer, or several in a chain: one for the first model chunk where its
 // parameters are gathered while the others are stepped, and one for routed experts where their
@@ -48,7 +48,7 @@ class RankGroups {
   int64_t data_ranks() const noexcept { return data_ranks_; }
   /// Global rank of one of them.
   int64_t global_rank(int64_t stage, int64_t number, int64_t data) const;
-  /// Where a global rank stands: the inverse.
+  /// The coordinates of a global rank: the inverse.
   struct Place {
     int64_t stage = 0, number = 0, data = 0;
   };
@@ -79,8 +79,8 @@ struct BufferChoice {
   ModuleChoice modules;
   bool separate_experts = false;
   int64_t before = 0;  // as of optimizer_groups()
-  /// By number of the model's tensor: those whose state lies elsewhere, a tensor a parameter, and
-  /// that no buffer of these holds. Empty: none.
+  /// By number of the model's tensor: those whose state is elsewhere, a tensor a parameter, and in
+  /// none of these buffers. Empty: none.
   std::vector<bool> elsewhere = {};
 
   bool is_elsewhere(const LocalParameter& parameter) const {
@@ -100,8 +100,8 @@ struct ModelBuffer {
 std::vector<ModelBuffer> optimizer_buffers(const ModelLayout& layout, const BufferChoice& choice,
                                            RankCoordinates rank, const RankOptimizer& optimizer);
 
-/// A part of a model tensor whose optimizer state one data rank holds, and where it lies in the
-/// rank's buffer.
+/// A part of a model tensor whose optimizer state one data rank holds, and its place in the rank's
+/// buffer.
 struct BufferShard {
   Shard shard;           // a run of a box, or the box where it is whole; `tensor` of the model's
   size_t parameter = 0;  // position in ModelBuffer::parameters

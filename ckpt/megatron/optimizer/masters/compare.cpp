@@ -144,7 +144,7 @@ class MasterComparison {
     if (differing > 0) note(tile, differing, first, master, weight);
   }
 
-  // Zeros of both signs, and NaNs, whose bits tell nothing.
+  // Zeros of both signs, and NaNs, whose bits may differ.
   static bool is_same_value(const std::byte* a, const std::byte* b, DType dtype) {
     const double x = load_as_double(a, dtype), y = load_as_double(b, dtype);
     return x == y || (std::isnan(x) && std::isnan(y));
@@ -208,8 +208,8 @@ std::vector<MasterPair> master_pairs(const Catalog& catalog) {
 
 std::string to_string(const MasterMismatch& mismatch) {
   return fmt::format(
-      "{}: {} of {} elements are not their fp32 masters rounded (first at {}: {:g}, and the master "
-      "is {:g})",
+      "{}: {} of {} elements are not their fp32 master weights rounded (first at {}: {:g}, and the "
+      "master weight is {:g})",
       mismatch.tensor, mismatch.differing, mismatch.elements, mismatch.first, mismatch.weight,
       mismatch.master);
 }

@@ -19,8 +19,8 @@ struct MasterPair {
   Recipe master, weight;  // both of that shape
 };
 
-/// Of every tensor of the model with an fp32 master. Masters that are stored as remainders of the
-/// weights are left out: any remainder fits any weight.
+/// The pairs of every tensor of the model with an fp32 master weight. Those stored as remainders of
+/// the weights are left out: any remainder fits any weight.
 std::vector<MasterPair> master_pairs(const Catalog& catalog);
 
 struct MasterMismatch {

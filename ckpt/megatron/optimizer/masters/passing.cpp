@@ -27,8 +27,8 @@ uint32_t mixed(uint64_t x) {
 }
 
 // The key of an element is keys[position % kKeys] * mixed(position / kKeys), both odd. The first
-// are all different, so that two elements in each other's place are told; and of 16 bits, as
-// products of such numbers are what every processor adds fastest.
+// are all different, so that two exchanged elements are noticed; and of 16 bits, as products of
+// such numbers are what every processor adds fastest.
 struct Keys {
   Keys() {
     for (size_t i = 0; i < kKeys; ++i) {  // odd numbers times an odd number: different modulo 2^16
@@ -49,7 +49,7 @@ uint32_t product(int16_t value, int16_t key) {
   return static_cast<uint32_t>(int32_t{value} * int32_t{key});
 }
 
-// Of `count` elements of fp32 (four bytes) or bf16 (two).
+// The sum of `count` elements of fp32 (four bytes) or bf16 (two).
 [[gnu::always_inline]] inline uint32_t sum_in_vectors(const std::byte* elements,
                                                       size_t element_bytes, const int16_t* keys,
                                                       size_t count) {
@@ -82,7 +82,7 @@ uint32_t sum_of(const std::byte* elements, size_t element_bytes, const int16_t* 
   return sum_in_vectors(elements, element_bytes, keys, count);
 }
 
-// A chunk whose elements lie in a file as they are, in row-major order of its box.
+// A chunk whose elements are in a file as they are, in row-major order of its box.
 struct Place {
   uint64_t begin = 0, end = 0;  // bytes of the file
   size_t tensor = 0;            // 2 * pair, and 1 more for the weight
@@ -207,7 +207,7 @@ PassingMasters::PassingMasters(const Catalog& catalog, const std::vector<MasterP
   for (std::vector<Place>& places : sums_->places) {
     std::sort(places.begin(), places.end(),
               [](const Place& a, const Place& b) { return a.begin < b.begin; });
-    // Of tensors that share bytes no sums are taken.
+    // No sums are taken of tensors that share bytes.
     const auto shared =
         std::adjacent_find(places.begin(), places.end(),
                            [](const Place& a, const Place& b) { return b.begin < a.end; });

@@ -29,8 +29,8 @@ class PassingMasters {
 
   using Seer =
       std::function<void(uint32_t file, uint64_t offset, std::span<const std::byte> bytes)>;
-  /// For one thread, which gives it the bytes of a run in order; gaps may lie between runs. Every
-  /// byte is to be given once, to whichever. Must not outlive this.
+  /// For one thread, which gives it the bytes of a run in order; runs may be apart. Every byte is
+  /// to be given once, to whichever. Must not outlive this.
   Seer reader();
 
   /// Positions of the pairs that were not seen to agree: they differ somewhere, were rounded by

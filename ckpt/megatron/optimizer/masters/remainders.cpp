@@ -17,7 +17,7 @@
 namespace ferry {
 namespace {
 
-constexpr size_t kTensorsRead = 4;       // the largest ones, until one tells
+constexpr size_t kTensorsRead = 4;       // the largest ones, until one decides
 constexpr int64_t kElementsRead = 4096;  // of each
 // No matrix of weights has whole numbers only and one as large as this among them.
 constexpr float kLargeRemainder = 100;
@@ -38,16 +38,16 @@ std::vector<PossibleMaster> possible_masters(const Catalog& catalog) {
   return masters;
 }
 
-enum class Told { remainders, masters, nothing };
+enum class Evidence { remainders, masters, nothing };
 
-Told told_by(const std::vector<float>& values) {
+Evidence evidence_of(const std::vector<float>& values) {
   float largest = 0;
   for (const float value : values) {
     const bool is_remainder = value >= -32768.0F && value <= 32767.0F && std::trunc(value) == value;
-    if (!is_remainder) return Told::masters;
+    if (!is_remainder) return Evidence::masters;
     largest = std::max(largest, std::fabs(value));
   }
-  return largest >= kLargeRemainder ? Told::remainders : Told::nothing;
+  return largest >= kLargeRemainder ? Evidence::remainders : Evidence::nothing;
 }
 
 // The first elements of the last axis's first rows.
@@ -71,8 +71,8 @@ std::vector<float> first_values(const Catalog& catalog, uint32_t position) {
   return values;
 }
 
-// What the values of the largest tensors tell, those most likely to hold a large remainder.
-Told told_by_values(const Catalog& catalog, std::vector<PossibleMaster> masters) {
+// What the values of the largest tensors show, those most likely to hold a large remainder.
+Evidence evidence_of_values(const Catalog& catalog, std::vector<PossibleMaster> masters) {
   std::erase_if(masters, [&](const PossibleMaster& master) {
     return !master.has_weight || catalog.entries[master.master].dtype != DType::f32 ||
            catalog.entries[master.master].elements() == 0;
@@ -84,10 +84,10 @@ Told told_by_values(const Catalog& catalog, std::vector<PossibleMaster> masters)
   std::partial_sort(masters.begin(), masters.begin() + static_cast<std::ptrdiff_t>(most),
                     masters.end(), larger);
   for (size_t i = 0; i < most; ++i) {
-    const Told told = told_by(first_values(catalog, masters[i].master));
-    if (told != Told::nothing) return told;
+    const Evidence evidence = evidence_of(first_values(catalog, masters[i].master));
+    if (evidence != Evidence::nothing) return evidence;
   }
-  return Told::nothing;
+  return Evidence::nothing;
 }
 
 // Whether fp32 masters of this run may be remainders. NeMo's arguments do not say.
@@ -102,7 +102,7 @@ void leave_remainders_out(Checkpoint& checkpoint, std::string tensor) {
   std::erase_if(checkpoint.catalog.edit().entries,
                 [](const Entry& entry) { return entry.role == Role::optimizer; });
   checkpoint.optimizer_problem = fmt::format(
-      "The optimizer's state is left out: {} holds 16-bit remainders, which mean something "
+      "The optimizer's state is left out: {} holds 16-bit remainders, which are values only "
       "together with a bf16 tensor of the model of the same shape, and there is none.",
       tensor);
 }
@@ -119,11 +119,11 @@ void recognise_remainders(Checkpoint& checkpoint) {
       masters, [](DType dtype) { return dtype == DType::i16; }, stored);
   bool by_values = false;
   if (!by_dtype && may_be_remainders(checkpoint)) {
-    const Told told = told_by_values(catalog, masters);
+    const Evidence evidence = evidence_of_values(catalog, masters);
     // Before the first step all are zero.
     const bool said =
         checkpoint.args.value.get("use_precision_aware_optimizer").boolean().value_or(false);
-    by_values = told == Told::remainders || (told == Told::nothing && said);
+    by_values = evidence == Evidence::remainders || (evidence == Evidence::nothing && said);
   }
   if (!by_dtype && !by_values) return;
   for (const PossibleMaster& master : masters) {

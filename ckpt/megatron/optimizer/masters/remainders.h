@@ -16,10 +16,10 @@
 
 namespace ferry {
 
-/// Makes what is stored as remainders the masters that they stand for (Entry::remainders), so that
-/// whoever reads the entries sees true fp32 masters. Told by dtype; where that is fp32, by some
-/// values of a few tensors, which are read unless the arguments rule it out. Where the weights that
-/// belong to them are not there the optimizer's state is left out, with the reason.
+/// Makes the fp32 master weights of what is stored as their remainders (Entry::remainders), so that
+/// whoever reads the entries sees true fp32 values. Recognised by dtype; where that is fp32, by
+/// some values of a few tensors, which are read unless the arguments rule it out. Where the weights
+/// that belong to them are not there the optimizer's state is left out, with the reason.
 void recognise_remainders(Checkpoint& checkpoint);
 
 /// Whether a catalog has masters that are stored so.

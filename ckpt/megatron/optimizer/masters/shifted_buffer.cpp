@@ -46,7 +46,7 @@ class ShiftedBuffer {
   int64_t written_at(size_t parameter) const { return place(compact_, parameter); }
   int64_t read_at(size_t parameter) const { return place(padded_, parameter); }
 
-  // The elements of a parameter lie together where they were written. Cuts them where they were
+  // The elements of a parameter are contiguous where they were written. Cuts them where they were
   // read as those of others, or of none.
   void add_parameter(size_t parameter, ShiftedParts& parts) const {
     const int64_t elements = buffer_.parameters[parameter].elements;
@@ -154,7 +154,7 @@ class ShardRows {
 
   int64_t columns() const { return axes_ > 0 ? box_.size[axes_ - 1] : 1; }
   int last_axis() const { return static_cast<int>(axes_) - 1; }
-  // ShardRows behind the one that holds element `position`, as far as they are a step of one axis
+  // ShardRows after the one that holds element `position`, as far as they are a step of one axis
   // apart.
   int64_t rows_behind(int64_t position) const {
     if (axes_ < 2) return 0;
@@ -191,7 +191,7 @@ void add_run_moves(const Shard& from, const Shard& to, uint32_t input, std::vect
     const int64_t in_left = in.columns() - in_at % in.columns();
     const int64_t out_left = out.columns() - out_at % out.columns();
     const int64_t count = std::min({in_left, out_left, to.run_count - at});
-    // Of rows of one length both are cut in the same two places, row after row.
+    // Where rows have one length both are cut in the same two places, row after row.
     const int64_t columns = in.columns();
     int64_t rows = 1;
     if (columns == out.columns()) {

@@ -131,7 +131,7 @@ class StateRepair {
     const auto input = [&](const std::string& name) {
       const auto at = positions_.find(name);
       if (at == positions_.end()) {
-        fail(ErrorKind::mismatch, "{} is missing: other optimizer state lies in its place", name);
+        fail(ErrorKind::mismatch, "{} is missing: other optimizer state is in its place", name);
       }
       const uint32_t entry = state_.tensors[at->second].recipe.inputs.at(0);
       const auto [known, is_new] = inputs.emplace(entry, static_cast<uint32_t>(made.inputs.size()));
@@ -196,7 +196,7 @@ std::string shifted_state_problem(const Checkpoint& checkpoint) {
       checkpoint.catalog, samples(pairs, shifted, layout->tensors()), sample_options());
   if (mismatches.empty()) return {};
   return fmt::format(
-      "The optimizer's state of {} of {} parameters lies in the wrong places, as Megatron Core "
+      "The optimizer's state of {} of {} parameters is in the wrong places, as Megatron Core "
       "0.15 "
       "to 0.19 stores it where gradient buckets are padded: {} does not belong to its weights. "
       "`ferry reshard --repair-masters` puts it back.",
@@ -208,11 +208,10 @@ ShiftRepair repair_shifted_state(const Checkpoint& checkpoint, const EngineOptio
   const Catalog& catalog = checkpoint.catalog;
   const std::vector<MasterPair> pairs = master_pairs(catalog);
   if (pairs.empty()) {
-    fail(
-        ErrorKind::invalid,
-        "{}: holds no fp32 masters that can be held against weights: whether its optimizer's state "
-        "lies in the right places cannot be told",
-        checkpoint.path);
+    fail(ErrorKind::invalid,
+         "{}: holds no fp32 master weights to compare with the weights: it is unknown whether its "
+         "optimizer's state is in the right places",
+         checkpoint.path);
   }
   const auto found = compare_masters(catalog, pairs, options, CompareUntil::first_mismatch);
   if (found.empty()) return {};
@@ -234,12 +233,11 @@ ShiftRepair repair_shifted_state(const Checkpoint& checkpoint, const EngineOptio
       return {static_cast<int64_t>(recipes.size()), repair.lost()};
     }
   }
-  fail(
-      ErrorKind::mismatch,
-      "{}: {}. This is not what Megatron Core 0.15 to 0.19 stores in the wrong places, or the "
-      "run's arguments do not tell where: it cannot be put back. --optimizer none writes the model "
-      "without it",
-      checkpoint.path, to_string(found.front()));
+  fail(ErrorKind::mismatch,
+       "{}: {}. This is not what Megatron Core 0.15 to 0.19 stores in the wrong places, or the "
+       "run's arguments do not say where: it cannot be repaired. --optimizer none writes the model "
+       "without it",
+       checkpoint.path, to_string(found.front()));
 }
 
 }  // namespace ferry

@@ -4,7 +4,7 @@
 // padded ends of its buckets, but cut parameters out of it at their places in the padded buffer.
 // What is stored of a parameter of a later bucket begins as many elements too far on as were left
 // out before its bucket; at the buffer's end it is zeros. All of it is in the checkpoint but what
-// lay before the first parameter of such a bucket. It happens with several gradient buckets
+// was before the first parameter of such a bucket. It happens with several gradient buckets
 // (--overlap-grad-reduce) whose ends are padded.
 //
 // Source: megatron/core/optimizer/distrib_optimizer.py (sharded_param_state_fully_reshardable,
@@ -21,9 +21,9 @@
 
 namespace ferry {
 
-/// Why the optimizer's state is known to lie in the wrong places, as a sentence or two; empty when
+/// Why the optimizer's state is known to be in the wrong places, as a sentence or two; empty when
 /// it is not. Reads nothing where arguments and shapes rule it out, else some elements of a few
-/// masters and their weights.
+/// master weights and their weights.
 std::string shifted_state_problem(const Checkpoint& checkpoint);
 
 struct ShiftRepair {

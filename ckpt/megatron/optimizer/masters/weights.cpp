@@ -42,7 +42,7 @@ void use_masters_as_weights(Checkpoint& checkpoint) {
     any = true;
   }
   if (any) return;
-  fail(ErrorKind::invalid, "{}: the optimizer holds no fp32 masters of the model's weights",
+  fail(ErrorKind::invalid, "{}: the optimizer holds no fp32 master weights of the model",
        checkpoint.path);
 }
 

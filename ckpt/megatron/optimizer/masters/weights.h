@@ -17,10 +17,9 @@ struct StoredMaster {
 };
 std::vector<StoredMaster> stored_masters(const Catalog& catalog);
 
-/// Exchanges every weight and its fp32 master in the catalog: the master then has the weight's name
-/// and role. Weights without a master, as there are none of fp32 without distributed optimizer,
-/// stay. invalid when there is no master, mismatch when masters are known to lie in the wrong
-/// places.
+/// Exchanges every weight and its fp32 master weight in the catalog, name and role. Weights without
+/// one, as fp32 weights have none without distributed optimizer, stay. invalid when there is no
+/// master weight, mismatch when they are known to be in the wrong places.
 void use_masters_as_weights(Checkpoint& checkpoint);
 
 }  // namespace ferry

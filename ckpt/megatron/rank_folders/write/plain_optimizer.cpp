@@ -72,7 +72,7 @@ Value PlainOptimizerValue::make(TorchFilePlan& file, const Owned& owned,
       const bool repeated = again ? again(*parameter) : !rank_.gives(*parameter);
       const Value number = draft.integer(next_number++), state = draft.dict();
       for (size_t kind = 0; kind < kinds.size(); ++kind) {
-        // Of several optimizers one may keep what another does not.
+        // One of several optimizers may keep what another does not.
         const bool kept =
             !which_.matrices || target_.parts.has(kind, parameter->shards.front().tensor);
         if (kind == master || !kept) continue;
@@ -119,14 +119,13 @@ bool PlainOptimizerValue::holds(const LocalParameter& parameter, const std::stri
       is_matrix_parameter(name, static_cast<size_t>(parameter.axes)) != *which_.matrices) {
     return false;
   }
-  return target_.matrices.layer_wise || expert == which_.optimizer.experts;
+  return target_.run.matrices.layer_wise || expert == which_.optimizer.experts;
 }
 
 // The kind of parameters that a group is of.
 ParameterKind PlainOptimizerValue::kind_of(const Value& group) const {
-  ParameterKind kind =
-      kind_of_group(group, target_.state->args.value, which_.matrices.value_or(false));
-  if (!target_.matrices.layer_wise) kind.routed = which_.optimizer.experts;
+  ParameterKind kind = kind_of_group(group, target_.run, which_.matrices.value_or(false));
+  if (!target_.run.matrices.layer_wise) kind.routed = which_.optimizer.experts;
   return kind;
 }
 
@@ -144,7 +143,7 @@ void PlainOptimizerValue::sort_into_groups() {
       const std::string name = global_parameter_name(target_.layout, parameter);
       if (!holds(parameter, name)) continue;
       const bool in_experts =
-          target_.matrices.layer_wise ? routed && parameter.routed_expert : routed;
+          target_.run.matrices.layer_wise ? routed && parameter.routed_expert : routed;
       ParameterKind kind = parameter_kind(name, static_cast<size_t>(parameter.axes),
                                           target_.run.decays_qk_norms, in_experts, decoupled);
       kind.matrix = which_.matrices.value_or(false);
@@ -168,7 +167,7 @@ std::vector<PlainOptimizerValue> optimizers_of_rank(LegacyTarget& target,
     const Value& groups = lists[i].value;
     const bool experts = groups[0].get("is_expert_parallel").boolean().value_or(false);
     const RankOptimizer optimizer{0, target.layout.pipeline().chunks(),
-                                  experts && !target.matrices.layer_wise};
+                                  experts && !target.run.matrices.layer_wise};
     all.emplace_back(target, rank, groups,
                      PlainOptimizerValue::Which{optimizer, i == 0 || has_momentum(groups[0])});
   }

@@ -1,5 +1,5 @@
 // PyTorch's state of one optimizer of a rank, as rank folders keep it: parameter groups, and by
-// number of the parameter its tensors, with fp32 copies of 16-bit parameters beside them.
+// number of the parameter its tensors, with fp32 copies of 16-bit parameters.
 //
 // Source: megatron/core/optimizer/optimizer.py (Float16OptimizerWithFloat16Params.state_dict),
 // torch/optim/optimizer.py.

@@ -13,12 +13,8 @@
 namespace ferry {
 
 struct LegacyTarget {
-  LegacyTarget(const RunState& from, const RunArguments& arguments)
-      : state(&from),
-        run(arguments),
-        parts(from),
-        layout(parts.tensors(), arguments),
-        matrices(matrix_optimizer(from.args.value)) {
+  explicit LegacyTarget(const RunState& from)
+      : state(&from), run(from.args.run), parts(from), layout(parts.tensors(), run) {
     choice.modules = from.modules.value_or(default_modules(run));
     choice.separate_experts = layout.has_experts() && experts_are_separate(run);
   }
@@ -28,7 +24,6 @@ struct LegacyTarget {
   StateParts parts;
   ModelLayout layout;
   BufferChoice choice;
-  MatrixOptimizer matrices;
 };
 
 /// The files of one rank folder.

@@ -7,25 +7,24 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/rank_folders/rank.h"
-#include "ckpt/megatron/rank_folders/write/layer_wise_writer.h"
 #include "ckpt/megatron/rank_folders/write/optimizer_writer.h"
 #include "ckpt/megatron/rank_folders/write/rng.h"
 #include "ckpt/megatron/rank_folders/write/state_names.h"
-#include "ckpt/megatron/state/lost_objects.h"
+#include "ckpt/megatron/state/run_state.h"
 
 namespace ferry {
 namespace {
 
 constexpr std::string_view kVersion = "checkpoint_version";
-constexpr int64_t kDevicesOfAHost = 8;  // arguments do not tell; loading does not ask
+constexpr int64_t kDevicesOfAHost = 8;  // not in the arguments, and loading ignores it
 constexpr std::string_view kOperations = "num_floating_point_operations_so_far";
 
 class LegacyPlanner {
  public:
-  LegacyPlanner(const RunState& state, const RunArguments& run, const LegacyOptions& options)
-      : state_(state), target_(state, run), args_(state.args.value) {
+  LegacyPlanner(const RunState& state, const LegacyOptions& options)
+      : state_(state), target_(state), args_(state.args.value) {
     has_optimizer_ = options.optimizer && !target_.parts.kinds().empty();
-    distributed_ = args_.get("use_distributed_optimizer").boolean().value_or(false);
+    distributed_ = target_.run.distributed_optimizer.value_or(false);
     by_ranks_ = options.by_ranks;
   }
 
@@ -56,10 +55,12 @@ class LegacyPlanner {
   }
 
  private:
-  bool layer_wise() const { return has_optimizer_ && !distributed_ && target_.matrices.layer_wise; }
+  bool layer_wise() const {
+    return has_optimizer_ && !distributed_ && target_.run.matrices.layer_wise;
+  }
 
-  // Of state that stands in the source as the model does: drop_unused() looks at entries as they
-  // are there.
+  // Drops optimizer state that has the model's role in the source: drop_unused() goes by the
+  // source's entries.
   void drop_optimizer_inputs() {
     for (const StateTensor& tensor : state_.tensors) {
       if (tensor.role != Role::optimizer) continue;
@@ -177,14 +178,14 @@ PlannedOutput plan_legacy(const RunState& state, const LegacyOptions& options) {
          "the source holds no arguments of the run, without which a legacy checkpoint can neither "
          "be laid out nor loaded");
   }
-  const RunArguments run = read_run_arguments(state.args.value);
+  const RunArguments& run = state.args.run;
   if (!run.other_modules.empty()) {
     fail(ErrorKind::unsupported,
-         "the target is trained with {}: by which names its modules hold their parameters is not "
-         "known; --to torch_dist writes it",
+         "the target is trained with {}: the names of its modules' parameters are unknown; --to "
+         "torch_dist writes it",
          run.other_modules);
   }
-  return LegacyPlanner(state, run, options).plan();
+  return LegacyPlanner(state, options).plan();
 }
 
 }  // namespace ferry

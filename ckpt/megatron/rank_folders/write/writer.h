@@ -3,7 +3,7 @@
 // One folder a model-parallel rank at the layout of the state's arguments, each with
 // model_optim_rng.pt: arguments, iteration, the rank's own tensors by the names of its modules, the
 // optimizer, scheduler and random number states. With the distributed optimizer, its flat buffers
-// are in distrib_optim.pt beside it.
+// are in distrib_optim.pt next to it.
 //
 // Source: megatron/training/checkpointing.py (get_checkpoint_name, generate_state_dict,
 // save_checkpoint, load_checkpoint).
@@ -18,13 +18,13 @@ struct LegacyOptions {
   /// In the form that the arguments say (use_distributed_optimizer); false: left out, and the
   /// arguments then say so (no_save_optim).
   bool optimizer = true;
-  /// Each target chunk is to lie in the memory of one rank of the target's layout, which its
+  /// Each target chunk is to be in the memory of one rank of the target's layout, which its
   /// Shard::rank names: flat buffers are then cut as the distributed optimizer's ranks hold them.
   bool by_ranks = false;
 };
 
 /// Plans the folder of one iteration. `state` has been brought to the target's layout
-/// (state/retarget.h) or made for it; its source must outlive the plan. Each tensor has a storage
+/// (megatron/retarget.h) or made for it; its source must outlive the plan. Each tensor has a storage
 /// of its own, row-major. unsupported when the format cannot hold the layout (expert tensor ranks
 /// that do not go along with tensor ranks), the modules' order of parameters is not known, or the
 /// arguments do not say by how many ranks;

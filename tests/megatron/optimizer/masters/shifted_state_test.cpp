@@ -109,7 +109,7 @@ TEST(ShiftedState, OfAnotherKindIsNotRepaired) {
     FAIL() << "repaired";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::mismatch);
-    EXPECT_THAT(error.what(), HasSubstr("elements are not their fp32 masters rounded"));
+    EXPECT_THAT(error.what(), HasSubstr("elements are not their fp32 master weights rounded"));
   }
 }
 
@@ -203,7 +203,8 @@ TEST(ComparedMasters, AreRoundedToNearest) {
   ASSERT_EQ(found.size(), 1);
   EXPECT_EQ(found[0].differing, 1);
   EXPECT_EQ(found[0].first, 8);
-  EXPECT_THAT(to_string(found[0]), HasSubstr("w: 1 of 9 elements are not their fp32 masters"));
+  EXPECT_THAT(to_string(found[0]),
+              HasSubstr("w: 1 of 9 elements are not their fp32 master weights"));
 }
 
 }  // namespace

@@ -3,9 +3,10 @@
 # read: "Show", not "Tell"; "next to" or "during", not "beside"; "after", not "behind"; "is in",
 # not "lies in". Prints file:line of each and exits with 1.
 #
-# Checked today: the pages named below, and the string literals of sources that describe commands
-# and options. Not yet: docs/commands.md, errors.md, benchmarks.md, seeds.md, tutorial-mnist.md and
-# decisions; the messages of other sources; comments. Extend the lists as these are rewritten.
+# Checked today: the pages named below, the string literals of sources that describe commands and
+# options, and literals and comments of the parts named below (where no comment may begin with "Of").
+# Not yet: docs/commands.md, errors.md, benchmarks.md, seeds.md, tutorial-mnist.md and decisions;
+# literals and comments of other sources. Extend the lists as these are rewritten.
 set -eu
 cd "$(dirname "$0")/.."
 words='[Tt]ells?|[Tt]old|[Bb]eside|[Bb]ehind|[Ww]anted|[Ff]ellows?|[Hh]eeds?|[Mm]eans? nothing|[Ll]ies|[Ll]ent|[Ss]ettle[sd]?|[Ll]ook(s|ed)? at|[Aa]s it says'
@@ -13,6 +14,8 @@ pages='README.md docs/quick-start.md docs/trainer.md docs/families.md docs/forma
 # Sources that call CLI11, and those with options or keys that several commands share.
 sources=$(grep -rlE 'add_(option|flag|subcommand)\(' tools --include='*.cpp' | sort)
 sources="$sources tools/launch/configuration_keys.cpp"
+# Parts whose literals and comments are checked.
+parts=$(find trainer kernels text -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' | sort)
 
 # allowed: lines that may stay, as extended regular expressions of "file:line: text".
 # Output that README.md shows, and a column that scripts read.
@@ -22,7 +25,9 @@ allowed='^README\.md:[0-9]+:.*tokenizer_config\.json beside a tokenizer tells
 # shellcheck disable=SC2086 # lists of files
 found=$({
     grep -nHE "(^|[^A-Za-z_-])($words)([^A-Za-z_-]|\$)" $pages
-    grep -nHE "\"([^\"]*[^A-Za-z_\"-])?($words)([^A-Za-z_\"-][^\"]*)?\"" $sources
+    grep -nHE "\"([^\"]*[^A-Za-z_\"-])?($words)([^A-Za-z_\"-][^\"]*)?\"" $sources $parts
+    grep -nHE "//(.*[^A-Za-z_-])?($words)([^A-Za-z_-]|\$)" $parts
+    grep -nHE '//+ Of [^`]' $parts
     grep -nHE '[Aa]s it says' docs/errors.md
 } | grep -vE "$allowed" || true)
 if [ -n "$found" ]; then

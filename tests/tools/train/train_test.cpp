@@ -59,14 +59,14 @@ TEST_F(Program, ADryRunOfTrainingRefusesWhatTheRunWould) {
   EXPECT_EQ(ferry(kTrain + "--dry-run --data-path " + corpus).code, 0);
   write(path("file"), "");
   const std::string save = "--mock-data --save-interval 4 --save ";
-  refused(save + path("file"), 2, "is a file: give a run's folder");
+  refused(save + path("file"), 2, "is a file: give a run folder");
   refused(save + saved + "/iter_0000004", 2, "is the folder of an iteration");
   refused("--mock-data --metrics-json " + saved, 2, "is a folder: give the path of a file");
 }
 
 // They stand on standard error, after the list of arguments, and once more when the start is over.
 TEST_F(Program, WarningsOfTheStartComeTwiceOnStandardError) {
-  const std::string warning = "WARNING: no checkpoint is in --load " + path("none");
+  const std::string warning = "WARNING: there is no checkpoint in --load " + path("none");
   const Outcome apart = ferry(kTrain + "--mock-data --load " + path("none"));
   ASSERT_EQ(apart.code, 0) << apart.err;
   EXPECT_THAT(apart.out, Not(HasSubstr("WARNING")));

@@ -52,7 +52,7 @@ TEST_F(Program, ADryRunOfTrainingRefusesWhatTheRunWould) {
           "hidden_size is 32 in the checkpoint");
   refused("--mock-data --load " + saved + " --ckpt-step 7", 3, "--ckpt-step asks for 7");
   refused("--data-path " + path("none"), 3, "none.idx does not exist");
-  refused("--data-path " + corpus + ".bin", 3, "without their endings: give " + corpus);
+  refused("--data-path " + corpus + ".bin", 3, "without the extensions: give " + corpus);
   refused("--data-path " FERRY_FIXTURES "/data", 3, "ferry data config " FERRY_FIXTURES "/data");
   refused("--split 0,1,0 --data-cache-path " + path("cache") + " --data-path " + corpus, 2,
           "there is nothing to train on");

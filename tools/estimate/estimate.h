@@ -1,7 +1,7 @@
 // What training a model takes: parameters, memory, operations, checkpoints, time.
 //
-// Memory is the trainer's own plan (trainer/language/memory_plan.h) and operations are its own count
-// (trainer/schedule/flops.h): there is no second formula.
+// Memory is the trainer's own plan (trainer/language/memory_plan.h) and operations are its own
+// count (trainer/schedule/flops.h): there is no second formula.
 #pragma once
 
 #include <cstdint>

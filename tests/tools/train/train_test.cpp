@@ -78,7 +78,7 @@ TEST_F(Program, WarningsOfTheStartComeTwiceOnStandardError) {
   ASSERT_EQ(std::system(command.c_str()), 0);
   const std::string both = read(path("both"));
   EXPECT_LT(both.find("end of arguments"), both.find(warning));
-  EXPECT_LT(both.find("memory of a rank"), both.rfind(warning));
+  EXPECT_LT(both.find("memory per rank"), both.rfind(warning));
   EXPECT_LT(both.rfind(warning), both.find("[before the start of training step]"));
 }
 

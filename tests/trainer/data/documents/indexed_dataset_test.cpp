@@ -214,7 +214,8 @@ TEST(IndexedDataset, NamesWhatIsWrong) {
   EXPECT_THAT(message(with(index, 9, int64_t{2}), ErrorKind::unsupported), HasSubstr("version 2"));
   EXPECT_THAT(message(with(index, 17, uint8_t{9})), HasSubstr("9 is not a token type code"));
   EXPECT_THAT(message(with(index, 17, uint8_t{0})), HasSubstr("0 is not a token type code"));
-  EXPECT_THAT(message(with(index, 17, uint8_t{7}), ErrorKind::unsupported), HasSubstr("not tokens"));
+  EXPECT_THAT(message(with(index, 17, uint8_t{7}), ErrorKind::unsupported),
+              HasSubstr("not tokens"));
   EXPECT_THAT(message(with(index, 17, uint8_t{4})), HasSubstr("exceeds the 88254 bytes"));
   EXPECT_THAT(message(with(index, 17, uint8_t{1})), HasSubstr("and the second begins at byte"));
   EXPECT_THAT(message(with(index, 18, int64_t{401})), HasSubstr("do not fit"));
